@@ -1,0 +1,1 @@
+//! squelch: the Event policy operator for Kubernetes.

@@ -1,0 +1,2 @@
+//! The `squelch` binary.
+fn main() {}
