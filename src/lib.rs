@@ -12,10 +12,12 @@ pub mod clock;
 pub mod config;
 pub mod engine;
 pub mod flush;
-pub mod leader;
 pub mod metrics;
 pub mod policy;
 pub mod status;
 pub mod telemetry;
 pub mod tls;
 pub mod webhook;
+
+/// The field manager of every write of squelch's.
+pub const FIELD_MANAGER: &str = "squelch";
