@@ -15,6 +15,10 @@ mod scope;
 mod series;
 mod table;
 #[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod testing;
 mod verdict;
 
@@ -196,9 +200,9 @@ impl Engine {
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             now,
         });
-        self.forget_names(namespace, now);
         self.recount(series_before, namespace.series());
         shift(&self.names, names_before, namespace.names.len());
+        self.forget_names(namespace, now);
         answer
     }
 
@@ -208,7 +212,9 @@ impl Engine {
         let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
         let room = namespace.names.len().saturating_sub(beyond);
         // Two for each that came: the surplus shrinks, and no single decision pays for it all.
+        let before = namespace.names.len();
         let evicted = namespace.names.forget(room, 2, now);
+        shift(&self.names, before, namespace.names.len());
         self.names_evicted.fetch_add(evicted, Ordering::Relaxed);
     }
 
