@@ -3,6 +3,7 @@
 # shellcheck shell=bash disable=SC2154
 
 # In the order in which they start; they stop in the opposite one.
+# shellcheck disable=SC2034  # used by ./cluster
 components=(etcd kube-apiserver kube-controller-manager)
 
 # command NAME ARGUMENT...: writes down how NAME is started, NUL between the arguments. A restart uses the
@@ -39,6 +40,7 @@ write_etcd() {
 }
 
 write_apiserver() {
+  # shellcheck disable=SC2054  # one flag with a comma
   local arguments=(
     --etcd-servers="https://127.0.0.1:$etcd_port"
     --etcd-cafile="$dir/pki/ca.crt"

@@ -15,9 +15,9 @@ start_time() {
 
 # recorded FILE: sets $pid when the process that the file names is still that process.
 recorded() {
-  local then now
+  local started now
   pid=''
-  [[ -s $1 ]] && read -r pid then <"$1" && now=$(start_time "$pid") && [[ $now == "$then" ]]
+  [[ -s $1 ]] && read -r pid started <"$1" && now=$(start_time "$pid") && [[ $now == "$started" ]]
 }
 
 running() { recorded "$dir/run/$1.pid"; }
