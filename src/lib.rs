@@ -1,1 +1,23 @@
 //! squelch: the Event policy operator for Kubernetes.
+//!
+//! A write of an Event arrives as bytes at [`webhook`], becomes an [`engine::Observation`], is governed by at
+//! most one policy ([`policy`]), is decided by the [`engine`], and leaves as bytes again. What the engine holds
+//! back it owes; [`flush`] pays. [`status`] and [`metrics`] tell. `ARCHITECTURE.md` has the picture.
+
+pub mod admin;
+pub mod api;
+pub mod app;
+pub mod arming;
+pub mod clock;
+pub mod config;
+pub mod engine;
+pub mod flush;
+pub mod metrics;
+pub mod policy;
+pub mod status;
+pub mod telemetry;
+pub mod tls;
+pub mod webhook;
+
+/// The field manager of every write of squelch's.
+pub const FIELD_MANAGER: &str = "squelch";

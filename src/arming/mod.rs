@@ -1,0 +1,7 @@
+//! The webhook's place in the API server: armed while squelch can answer, its rules taken away when it ends.
+
+mod configuration;
+mod writer;
+
+pub use configuration::{Desired, MAX_NAMED_NAMESPACES, Reach};
+pub use writer::{Arming, run};

@@ -1,0 +1,178 @@
+//! Structural keys: what makes two writes say the same thing.
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::Hasher as _;
+
+use super::{EventView, ObjectReference, Observation};
+
+/// client-go puts this before the message of an Event that it aggregated (tools/record, events_cache.go).
+pub const AGGREGATE_PREFIX: &str = "(combined from similar events): ";
+
+/// A 128-bit structural key. Equal fields give equal keys; that different fields give different keys holds but
+/// for 1 in 2^64 pairs, and nobody outside can aim at it, because the hash is keyed.
+pub(super) type Key = u128;
+
+/// The keyed hash, random per process.
+#[derive(Clone)]
+pub(super) struct Hasher {
+    seed: [u64; 2],
+}
+
+/// Each kind of key starts with a byte of its own, so that kinds never meet.
+#[derive(Clone, Copy)]
+enum Kind {
+    Series = 1,
+    Name = 2,
+    User = 3,
+    Minted = 4,
+}
+
+impl Hasher {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self { seed }
+    }
+
+    /// The key of a series (DESIGN 2, step 5): emitter, regarding, type, reason, action, related, message.
+    pub(super) fn series(&self, write: &Observation<'_>) -> Key {
+        let event = &write.event;
+        let mut fields = self.begin(Kind::Series);
+        emitter(&mut fields, write.user, event);
+        reference(&mut fields, &event.regarding);
+        fields.text(&event.event_type);
+        fields.text(&event.reason);
+        fields.text(&event.action);
+        match &event.related {
+            None => fields.byte(0),
+            Some(related) => {
+                fields.byte(1);
+                reference(&mut fields, related);
+            }
+        }
+        fields.text(if event.message.starts_with(AGGREGATE_PREFIX) { AGGREGATE_PREFIX } else { &event.message });
+        fields.finish()
+    }
+
+    /// The key of an Event's name within its namespace.
+    pub(super) fn name(&self, name: &str) -> Key {
+        let mut fields = self.begin(Kind::Name);
+        fields.text(name);
+        fields.finish()
+    }
+
+    /// Who a counted value came from.
+    pub(super) fn user(&self, user: &str) -> u64 {
+        let mut fields = self.begin(Kind::User);
+        fields.text(user);
+        fields.finish() as u64
+    }
+
+    /// Bits for a name that squelch mints: unpredictable outside, the same for the same number here.
+    pub(super) fn minted(&self, number: u64) -> u128 {
+        let mut fields = self.begin(Kind::Minted);
+        fields.hasher.write_u64(number);
+        fields.finish()
+    }
+
+    fn begin(&self, kind: Kind) -> Fields {
+        let mut fields = Fields { hasher: SipHasher13::new_with_keys(self.seed[0], self.seed[1]) };
+        fields.byte(kind as u8);
+        fields
+    }
+}
+
+fn emitter(fields: &mut Fields, user: &str, event: &EventView<'_>) {
+    let (component, instance) = event.reporter();
+    fields.text(user);
+    fields.text(component);
+    fields.text(instance);
+}
+
+fn reference(fields: &mut Fields, object: &ObjectReference<'_>) {
+    let ObjectReference { api_version, kind, namespace, name, uid, field_path } = object;
+    for field in [api_version, kind, namespace, name, uid, field_path] {
+        fields.text(field);
+    }
+}
+
+/// Fields on their way into a hash, each with its length before it, so that no two lists of fields run together.
+struct Fields {
+    hasher: SipHasher13,
+}
+
+impl Fields {
+    fn byte(&mut self, byte: u8) {
+        self.hasher.write_u8(byte);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.hasher.write_u64(text.len() as u64);
+        self.hasher.write(text.as_bytes());
+    }
+
+    fn finish(self) -> u128 {
+        self.hasher.finish128().as_u128()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::write;
+    use super::*;
+
+    #[test]
+    fn every_field_of_the_key_counts_and_no_other() {
+        let hasher = Hasher::new([1, 2]);
+        let base = hasher.series(&write());
+        type Change = fn(&mut Observation<'static>);
+        let counting: [Change; 14] = [
+            |w| w.user = "someone-else",
+            |w| w.event.reporting_component = "c".into(),
+            |w| w.event.reporting_instance = "i".into(),
+            |w| w.event.regarding.api_version = "v2".into(),
+            |w| w.event.regarding.kind = "Node".into(),
+            |w| w.event.regarding.namespace = "else".into(),
+            |w| w.event.regarding.name = "else".into(),
+            |w| w.event.regarding.uid = "else".into(),
+            |w| w.event.regarding.field_path = "else".into(),
+            |w| w.event.event_type = "Normal".into(),
+            |w| w.event.reason = "else".into(),
+            |w| w.event.action = "else".into(),
+            |w| w.event.related = Some(ObjectReference::default()),
+            |w| w.event.message = "else".into(),
+        ];
+        for (at, change) in counting.iter().enumerate() {
+            let mut other = write();
+            change(&mut other);
+            assert_ne!(hasher.series(&other), base, "field {at}");
+        }
+        let ignored: [Change; 4] = [
+            |w| w.name = Some("another.name".into()),
+            |w| w.value = 7,
+            |w| w.event.first_timestamp = "2026-01-01T00:00:00Z".into(),
+            |w| w.event.source_host = "not read beside a reporting component".into(),
+        ];
+        for (at, change) in ignored.iter().enumerate() {
+            let mut other = write();
+            change(&mut other);
+            assert_eq!(hasher.series(&other), base, "ignored {at}");
+        }
+    }
+
+    #[test]
+    fn neighbouring_fields_do_not_run_together() {
+        let hasher = Hasher::new([1, 2]);
+        let (mut one, mut other) = (write(), write());
+        (one.event.regarding.name, one.event.regarding.uid) = ("ab".into(), "c".into());
+        (other.event.regarding.name, other.event.regarding.uid) = ("a".into(), "bc".into());
+        assert_ne!(hasher.series(&one), hasher.series(&other));
+    }
+
+    #[test]
+    fn client_side_aggregates_are_one_series_whatever_they_quote() {
+        let hasher = Hasher::new([1, 2]);
+        let (mut one, mut other) = (write(), write());
+        one.event.message = format!("{AGGREGATE_PREFIX}a").into();
+        other.event.message = format!("{AGGREGATE_PREFIX}b").into();
+        assert_eq!(hasher.series(&one), hasher.series(&other));
+    }
+}

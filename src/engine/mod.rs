@@ -1,0 +1,242 @@
+//! The pure core: what becomes of a write, what is owed, and when it is to be paid.
+//!
+//! No I/O, no clock of its own, no logging, no Kubernetes types: the same inputs give the same outputs. Wall
+//! time appears only as data ([`Observation::occurred_at`]).
+
+mod accounts;
+mod content;
+mod debts;
+mod decide;
+mod key;
+mod names;
+mod observation;
+mod rules;
+mod scope;
+mod series;
+mod table;
+#[cfg(test)]
+mod testing;
+mod verdict;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use jiff::Timestamp;
+
+pub use accounts::{Account, Counters};
+pub use content::Content;
+pub use debts::{Order, Plan};
+pub use key::AGGREGATE_PREFIX;
+pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};
+pub use rules::{Governing, Mode, PolicyId, Rejection, Rules, SeriesRules};
+pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};
+
+use decide::Deciding;
+use key::Hasher;
+use names::Names;
+use scope::{Scope, ScopeId};
+
+/// What an engine is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The key of every hash: random per process, so that nobody outside can aim at a collision.
+    pub seed: [u64; 2],
+    /// How many series may live in all; as many names are remembered beyond them.
+    pub max_series: usize,
+    /// When this engine began to decide. A CREATE of something that happened first before carries one
+    /// occurrence: a former life has seen the rest.
+    pub began: Timestamp,
+}
+
+/// Decides every write, and knows what is owed.
+pub struct Engine {
+    hasher: Hasher,
+    settings: Settings,
+    namespaces: DashMap<Box<str>, Namespace>,
+    series: AtomicUsize,
+    names: AtomicUsize,
+    numbers: AtomicU64,
+    names_evicted: AtomicU64,
+    draining: AtomicBool,
+}
+
+/// What is known in one namespace: its names, and a scope for each policy.
+struct Namespace {
+    name: Arc<str>,
+    names: Names,
+    scopes: Vec<Scope>,
+    next_scope: ScopeId,
+}
+
+/// How much the engine holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Live series.
+    pub series: usize,
+    /// Remembered Event names.
+    pub names: usize,
+    /// Occurrences folded and not yet written to stored Events.
+    pub owed: u64,
+    /// Series given up for want of room, since the process began.
+    pub series_evicted: u64,
+    /// Names forgotten for want of room, since the process began.
+    pub names_evicted: u64,
+}
+
+impl Engine {
+    /// An engine that knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            hasher: Hasher::new(settings.seed),
+            settings,
+            namespaces: DashMap::new(),
+            series: AtomicUsize::new(0),
+            names: AtomicUsize::new(0),
+            numbers: AtomicU64::new(0),
+            names_evicted: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Decides one write. Never blocks on I/O; holds the lock of the write's namespace for some microseconds.
+    pub fn decide(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) -> Verdict {
+        if write.own {
+            return Verdict::passed(Stage::Own);
+        }
+        let Some(governing) = governing else { return Verdict::passed(Stage::NoPolicy) };
+        if write.dry_run {
+            return Verdict::passed(Stage::DryRun);
+        }
+        if write.edited {
+            return Verdict::passed(Stage::Edit);
+        }
+        let mut verdict = self.with_deciding(governing, write, now, |deciding| deciding.decide(governing, write));
+        if governing.rules.mode == Mode::Observe {
+            verdict.answer = Answer::Allow;
+        }
+        verdict
+    }
+
+    /// Counts a write that is let through undecided (overload, a panic) and remembers its value.
+    pub fn fail_open(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) {
+        let Some(governing) = governing else { return };
+        if write.own || write.dry_run || write.edited {
+            return;
+        }
+        self.with_deciding(governing, write, now, |deciding| deciding.fail_open(write));
+    }
+
+    /// The policies as they are now. A scope whose policy is gone, has another mode or no series any more pays
+    /// what it owes; one whose policy is gone is forgotten after that.
+    pub fn revise(&self, policies: &[Arc<Rules>], now: Moment) {
+        for mut namespace in self.namespaces.iter_mut() {
+            for scope in &mut namespace.scopes {
+                scope.revise(policies, now);
+            }
+        }
+    }
+
+    /// Every line of the accounts, in no order.
+    pub fn accounts(&self) -> Vec<Account> {
+        let of = |namespace: &Namespace| {
+            namespace.scopes.iter().map(|scope| scope.account(&namespace.name)).collect::<Vec<_>>()
+        };
+        self.namespaces.iter().flat_map(|namespace| of(&namespace)).collect()
+    }
+
+    /// How much it holds.
+    pub fn gauges(&self) -> Gauges {
+        let mut gauges = Gauges {
+            series: self.series.load(Ordering::Relaxed),
+            names: self.names.load(Ordering::Relaxed),
+            names_evicted: self.names_evicted.load(Ordering::Relaxed),
+            ..Gauges::default()
+        };
+        for namespace in &self.namespaces {
+            for scope in &namespace.scopes {
+                gauges.owed += scope.owed;
+                gauges.series_evicted += scope.evicted;
+            }
+        }
+        gauges
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Runs `act` on the state of the write's namespace and scope, under the namespace's lock.
+    fn with_deciding<T>(
+        &self,
+        governing: Governing<'_>,
+        write: &Observation<'_>,
+        now: Moment,
+        act: impl FnOnce(&mut Deciding<'_>) -> T,
+    ) -> T {
+        let mut entry = match self.namespaces.get_mut(write.namespace) {
+            Some(entry) => entry,
+            None => self.namespaces.entry(write.namespace.into()).or_insert_with(|| Namespace {
+                name: write.namespace.into(),
+                names: Names::default(),
+                scopes: Vec::new(),
+                next_scope: 0,
+            }),
+        };
+        let namespace = entry.value_mut();
+        let (series_before, names_before) = (namespace.series(), namespace.names.len());
+        let scope = namespace.scope_of(governing.rules);
+        let answer = act(&mut Deciding {
+            hasher: &self.hasher,
+            names: &mut namespace.names,
+            scope: &mut namespace.scopes[scope],
+            full: self.series.load(Ordering::Relaxed) >= self.settings.max_series,
+            draining: self.is_draining(),
+            began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
+            number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            now,
+        });
+        self.forget_names(namespace, now);
+        self.recount(series_before, namespace.series());
+        shift(&self.names, names_before, namespace.names.len());
+        answer
+    }
+
+    /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
+    fn forget_names(&self, namespace: &mut Namespace, now: Moment) {
+        let bound = self.settings.max_series.saturating_mul(2);
+        let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
+        let room = namespace.names.len().saturating_sub(beyond);
+        // Two for each that came: the surplus shrinks, and no single decision pays for it all.
+        let evicted = namespace.names.forget(room, 2, now);
+        self.names_evicted.fetch_add(evicted, Ordering::Relaxed);
+    }
+
+    fn recount(&self, before: usize, after: usize) {
+        shift(&self.series, before, after);
+    }
+}
+
+fn shift(count: &AtomicUsize, before: usize, after: usize) {
+    if after >= before {
+        count.fetch_add(after - before, Ordering::Relaxed);
+    } else {
+        count.fetch_sub(before - after, Ordering::Relaxed);
+    }
+}
+
+impl Namespace {
+    fn series(&self) -> usize {
+        self.scopes.iter().map(|scope| scope.series.len()).sum()
+    }
+
+    /// The place of the scope of these rules, which is made if there is none yet.
+    fn scope_of(&mut self, rules: &Rules) -> usize {
+        if let Some(at) = self.scopes.iter().position(|scope| scope.belongs_to(rules)) {
+            return at;
+        }
+        self.scopes.push(Scope::new(self.next_scope, rules.clone()));
+        self.next_scope += 1;
+        self.scopes.len() - 1
+    }
+}

@@ -1,0 +1,174 @@
+//! The state of one policy in one namespace, under one mode.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::content::Content;
+use super::key::Key;
+use super::series::Series;
+use super::table::{Handle, Table};
+use super::{Account, Counters, Moment, Observation, PolicyId, Rules, SeriesRules};
+
+/// A scope within its namespace; never used again for another.
+pub(super) type ScopeId = u32;
+
+/// The state of one policy in one namespace. A policy that changes its mode has two: what was folded under
+/// Enforce is paid, and Observe begins anew.
+pub(super) struct Scope {
+    pub(super) id: ScopeId,
+    /// The rules as they were decided by last.
+    pub(super) rules: Rules,
+    /// The policy is gone, changed its mode or switched series off: what is owed is paid, nothing opens.
+    pub(super) retired: bool,
+    /// The policy is gone: once nothing is owed, so is the scope.
+    pub(super) deleted: bool,
+    pub(super) series: Table<Series>,
+    /// When to look at which series. Entries are never removed early: one whose series has another `wake` by
+    /// then is skipped.
+    pub(super) agenda: BinaryHeap<Reverse<(Moment, Handle)>>,
+    pub(super) counters: Counters,
+    /// The sum of what its series owe, kept in step by [`Scope::change`].
+    pub(super) owed: u64,
+    /// Series given up for want of room.
+    pub(super) evicted: u64,
+}
+
+impl Scope {
+    pub(super) fn new(id: ScopeId, rules: Rules) -> Self {
+        let rules_without_series = rules.series.is_none();
+        Self {
+            id,
+            rules,
+            retired: rules_without_series,
+            deleted: false,
+            series: Table::default(),
+            agenda: BinaryHeap::new(),
+            counters: Counters::default(),
+            owed: 0,
+            evicted: 0,
+        }
+    }
+
+    pub(super) fn belongs_to(&self, rules: &Rules) -> bool {
+        self.rules.policy.uid == rules.policy.uid && self.rules.mode == rules.mode
+    }
+
+    pub(super) fn policy(&self) -> &PolicyId {
+        &self.rules.policy
+    }
+
+    /// Takes over the rules as they are now; see [`super::Engine::revise`].
+    pub(super) fn revise(&mut self, policies: &[std::sync::Arc<Rules>], now: Moment) {
+        let of_policy = |rules: &&std::sync::Arc<Rules>| rules.policy.uid == self.rules.policy.uid;
+        let current = policies.iter().find(of_policy);
+        self.deleted = current.is_none();
+        let Some(current) = current.filter(|rules| self.belongs_to(rules) && rules.series.is_some()) else {
+            self.retired = true;
+            return;
+        };
+        self.retired = false;
+        if self.rules == **current {
+            return;
+        }
+        self.rules = Rules::clone(current);
+        let Some(rules) = self.rules.series else { return };
+        // A shorter heartbeat brings payments forward.
+        let mut cursor = self.series.oldest();
+        while let Some(handle) = cursor {
+            cursor = self.series.next_newer(handle);
+            self.change(handle, &rules, now, |_| ());
+        }
+    }
+
+    pub(super) fn account(&self, namespace: &std::sync::Arc<str>) -> Account {
+        Account {
+            namespace: namespace.clone(),
+            policy: self.rules.policy.clone(),
+            mode: self.rules.mode,
+            counters: self.counters,
+        }
+    }
+
+    /// Opens a series under a key that has none.
+    pub(super) fn open(&mut self, key: Key, series: Series) -> Handle {
+        self.owed += series.owed().unsigned_abs();
+        self.series.insert(key, series)
+    }
+
+    /// Forgets a series.
+    pub(super) fn close(&mut self, handle: Handle) -> Option<Series> {
+        let series = self.series.remove(handle)?;
+        self.owed -= series.owed().unsigned_abs();
+        Some(series)
+    }
+
+    /// The one way to change a series: keeps the sum of debts and the agenda in step.
+    pub(super) fn change<T>(
+        &mut self,
+        handle: Handle,
+        rules: &SeriesRules,
+        now: Moment,
+        change: impl FnOnce(&mut Series) -> T,
+    ) -> Option<T> {
+        let series = self.series.get_mut(handle)?;
+        let before = series.owed().unsigned_abs();
+        let answer = change(series);
+        self.owed = self.owed - before + series.owed().unsigned_abs();
+        if let Some(wake) = series.next_payment(rules, now)
+            && series.wake.is_none_or(|set| wake < set)
+        {
+            series.wake = Some(wake);
+            self.agenda.push(Reverse((wake, handle)));
+        }
+        Some(answer)
+    }
+
+    /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.
+    /// One that is over and owes nothing is forgotten here, so that a late [`super::Engine::tick`] changes no
+    /// decision.
+    pub(super) fn living(&mut self, handle: Handle, rules: &SeriesRules, now: Moment) -> Option<Handle> {
+        let series = self.series.get(handle)?;
+        let over = now.since(series.seen) > rules.idle_timeout && !series.closing && !series.needs_payment();
+        if over {
+            self.close(handle);
+            return None;
+        }
+        Some(handle)
+    }
+
+    /// Gives up the series that was not seen for longest. False if there is none, or if it has to be paid first:
+    /// then its closing has begun.
+    pub(super) fn evict_oldest(&mut self, now: Moment) -> bool {
+        let Some((handle, rules)) = self.series.oldest().zip(self.rules.series) else { return false };
+        if self.series.get(handle).is_some_and(Series::needs_payment) {
+            self.begin_closing(handle, &rules, now);
+            return false;
+        }
+        self.evicted += 1;
+        self.close(handle).is_some()
+    }
+
+    /// What is owed is to be paid now, and the series to be forgotten then.
+    pub(super) fn begin_closing(&mut self, handle: Handle, rules: &SeriesRules, now: Moment) {
+        // Out of the way of those that are looked at for idleness: from here on the agenda has it.
+        self.series.touch(handle);
+        self.change(handle, rules, now, |series| series.closing = true);
+    }
+
+    /// A write of the series was seen: it lives on.
+    pub(super) fn touch(&mut self, handle: Handle, now: Moment) {
+        self.series.touch(handle);
+        if let Some(series) = self.series.get_mut(handle) {
+            series.seen = now;
+            series.closing = false;
+        }
+    }
+}
+
+/// Notes that a write was folded into the series: from here on it can be created again.
+pub(super) fn remember(series: &mut Series, write: &Observation<'_>) {
+    series.occurred_at = series.occurred_at.max(write.occurred_at);
+    if series.content.is_none() {
+        series.content = Some(Box::new(Content::of(&write.event)));
+    }
+}

@@ -1,0 +1,202 @@
+//! One series: what its stored Event should show, what it shows, and when the difference is to be paid.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::content::Content;
+use super::{Moment, SeriesRules};
+
+/// squelch does not write an Event that it admitted a client's write of less than this ago: the two would meet.
+pub(super) const SETTLE: Duration = Duration::from_secs(2);
+
+/// Kubernetes counts in i32; so does every total.
+pub(super) const MAX_COUNT: i64 = i32::MAX as i64;
+
+/// All writes that say the same thing.
+pub(super) struct Series {
+    /// The name of the stored Event; empty where it cannot be known (`generateName` under Observe).
+    pub(super) name: Box<str>,
+    /// What the stored Event should show.
+    pub(super) total: i64,
+    /// The value known to be in etcd. Never above `total`.
+    pub(super) stored: i64,
+    /// Of `stored`, what has been seen there: a client's admitted write is believed only then.
+    pub(super) confirmed: i64,
+    /// When a write of the series was seen last.
+    pub(super) seen: Moment,
+    /// When the stored Event was written last, as far as is known.
+    pub(super) paid_at: Moment,
+    /// squelch does not write before: a client's write was admitted just now, or the last attempt failed.
+    pub(super) not_before: Moment,
+    /// When the last folded occurrence happened, as its writer says.
+    pub(super) occurred_at: Timestamp,
+    /// What is needed to create the Event again; there once something was folded.
+    pub(super) content: Option<Box<Content>>,
+    /// The last payment was a client's write, and nobody has seen it in etcd since.
+    pub(super) unverified: bool,
+    /// Idle, and waiting for its last payment to be acknowledged.
+    pub(super) closing: bool,
+    /// An order of it is with the writer.
+    pub(super) ordered: bool,
+    /// When the scope's agenda looks at it next.
+    pub(super) wake: Option<Moment>,
+}
+
+impl Series {
+    /// A series whose stored Event `name` a client writes just now, with `value`.
+    pub(super) fn opened_by_create(name: &str, value: i64, occurred_at: Timestamp, now: Moment) -> Self {
+        Self {
+            name: name.into(),
+            total: value,
+            stored: value,
+            confirmed: 0,
+            seen: now,
+            paid_at: now,
+            not_before: now.plus(SETTLE),
+            occurred_at,
+            content: None,
+            unverified: true,
+            closing: false,
+            ordered: false,
+            wake: None,
+        }
+    }
+
+    /// A series whose stored Event `name` is there already, with `stored`.
+    pub(super) fn opened_by_update(name: &str, stored: i64, occurred_at: Timestamp, now: Moment) -> Self {
+        Self {
+            confirmed: stored,
+            not_before: now,
+            unverified: false,
+            ..Self::opened_by_create(name, stored, occurred_at, now)
+        }
+    }
+
+    /// Occurrences folded and not yet written to the stored Event.
+    pub(super) fn owed(&self) -> i64 {
+        self.total - self.stored
+    }
+
+    /// It must not be forgotten yet: it owes, or its last payment was a client's that nobody has seen stored.
+    /// (Where nothing was ever folded, a client's write is its own affair.)
+    pub(super) fn needs_payment(&self) -> bool {
+        self.owed() > 0 || (self.unverified && self.content.is_some())
+    }
+
+    /// Its next payment may be a client's own write: the total has doubled, or the heartbeat has come.
+    pub(super) fn due(&self, rules: &SeriesRules, now: Moment) -> bool {
+        self.owed() >= self.stored || now.since(self.paid_at) >= rules.heartbeat_interval
+    }
+
+    /// Half or more of the total has not been seen in etcd yet.
+    pub(super) fn doubtful(&self) -> bool {
+        self.total >= 2 * self.confirmed
+    }
+
+    /// When squelch should look at its stored Event; `None`: not before it closes.
+    pub(super) fn next_payment(&self, rules: &SeriesRules, now: Moment) -> Option<Moment> {
+        let earliest = self.not_before.max(now);
+        if self.ordered {
+            return None;
+        }
+        if self.closing {
+            return self.needs_payment().then_some(earliest);
+        }
+        if self.owed() <= 0 {
+            return None;
+        }
+        if self.owed() >= self.stored || self.doubtful() {
+            return Some(earliest);
+        }
+        Some(self.paid_at.plus(rules.heartbeat_interval).max(earliest))
+    }
+
+    /// Adds occurrences to the total.
+    pub(super) fn add(&mut self, occurrences: i64) {
+        self.total = (self.total + occurrences).min(MAX_COUNT);
+    }
+
+    /// The API server has just read `stored` in etcd: believe it, and never fall below it. `occurrences` are
+    /// what the write at hand carries: a write may have passed unreviewed, so the total is at least what is
+    /// stored and one more for a write that tells of anything.
+    pub(super) fn resync(&mut self, stored: i64, occurrences: i64) {
+        self.total = (self.total + occurrences).max(stored + occurrences.min(1)).min(MAX_COUNT);
+        self.stored = stored.min(self.total);
+        self.confirmed = self.stored;
+    }
+
+    /// A client's write of the stored Event was admitted: it pays up to `value`. Admission is not commit.
+    pub(super) fn client_pays(&mut self, value: i64, now: Moment) {
+        self.total = self.total.max(value);
+        self.stored = value;
+        self.paid_at = now;
+        self.not_before = now.plus(SETTLE);
+        self.unverified = true;
+    }
+
+    /// `value` is in etcd, as squelch has seen or written itself. What somebody else has put on top of the total
+    /// belongs to the series from now on.
+    pub(super) fn settle(&mut self, value: i64) {
+        self.total = self.total.max(value.min(MAX_COUNT));
+        self.stored = value.min(self.total);
+        self.confirmed = self.stored;
+        self.unverified = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: SeriesRules =
+        SeriesRules { idle_timeout: Duration::from_secs(360), heartbeat_interval: Duration::from_secs(1800) };
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_epoch(Duration::from_secs(seconds))
+    }
+
+    fn series(total: i64, stored: i64) -> Series {
+        let mut series = Series::opened_by_update("e", stored, Timestamp::UNIX_EPOCH, at(100));
+        series.total = total;
+        series
+    }
+
+    #[test]
+    fn the_total_doubling_or_the_heartbeat_makes_it_due() {
+        assert!(!series(19, 10).due(&RULES, at(100)));
+        assert!(series(20, 10).due(&RULES, at(100)));
+        assert!(!series(11, 10).due(&RULES, at(1899)));
+        assert!(series(11, 10).due(&RULES, at(1900)));
+    }
+
+    #[test]
+    fn a_payment_waits_for_the_client_to_settle_and_nothing_owed_waits_for_ever() {
+        assert_eq!(series(10, 10).next_payment(&RULES, at(100)), None);
+        assert_eq!(series(11, 10).next_payment(&RULES, at(100)), Some(at(1900)));
+        let mut doubled = series(20, 10);
+        assert_eq!(doubled.next_payment(&RULES, at(105)), Some(at(105)));
+        doubled.not_before = at(106);
+        assert_eq!(doubled.next_payment(&RULES, at(105)), Some(at(106)));
+    }
+
+    #[test]
+    fn what_somebody_else_stored_is_never_lost_and_never_counted_twice() {
+        let mut series = series(10, 8);
+        series.resync(15, 6); // five passed unreviewed; the client's value tells of them and one more
+        assert_eq!((series.total, series.stored), (16, 15));
+        series.resync(16, 0);
+        assert_eq!((series.total, series.owed()), (16, 0));
+        series.settle(20);
+        assert_eq!((series.total, series.stored), (20, 20));
+    }
+
+    #[test]
+    fn counts_end_where_kubernetes_counts_end() {
+        let mut series = series(MAX_COUNT - 1, 1);
+        series.add(i64::from(i32::MAX));
+        assert_eq!(series.total, MAX_COUNT);
+        series.resync(MAX_COUNT, 5);
+        assert_eq!(series.owed(), 0);
+    }
+}

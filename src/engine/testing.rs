@@ -1,0 +1,79 @@
+//! What the engine's tests share.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{
+    Api, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation, PolicyId, Rejection,
+    Rules, SeriesRules, Settings,
+};
+
+/// A CREATE of the first Event of a crash-looping Pod.
+pub(super) fn write() -> Observation<'static> {
+    Observation {
+        operation: Operation::Create,
+        api: Api::Core,
+        user: "system:node:n1",
+        own: false,
+        dry_run: false,
+        namespace: "shop",
+        name: Some("cart.1".into()),
+        generate_name: "".into(),
+        event: EventView {
+            regarding: ObjectReference {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                namespace: "shop".into(),
+                name: "cart".into(),
+                uid: "0a1b".into(),
+                field_path: "spec.containers{app}".into(),
+            },
+            event_type: "Warning".into(),
+            reason: "BackOff".into(),
+            message: "Back-off restarting failed container".into(),
+            reporting_component: "kubelet".into(),
+            reporting_instance: "n1".into(),
+            source_component: "kubelet".into(),
+            source_host: "n1".into(),
+            ..EventView::default()
+        },
+        value: 1,
+        old_value: 0,
+        has_series: false,
+        edited: false,
+        unchanged: false,
+        first_seen: None,
+        occurred_at: Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// The same as an UPDATE from `old_value` to `value`.
+pub(super) fn update(value: i64, old_value: i64) -> Observation<'static> {
+    Observation { operation: Operation::Update, value, old_value, ..write() }
+}
+
+/// The default rules, in Enforce.
+pub(super) fn rules() -> Rules {
+    Rules {
+        policy: PolicyId { display: "shop/quiet".into(), uid: "p1".into() },
+        mode: Mode::Enforce,
+        series: Some(SeriesRules {
+            idle_timeout: Duration::from_secs(360),
+            heartbeat_interval: Duration::from_secs(1800),
+        }),
+        rejection: Rejection::AlreadyExists,
+    }
+}
+
+pub(super) fn engine() -> Engine {
+    Engine::new(Settings { seed: [3, 4], max_series: 1000, began: Timestamp::UNIX_EPOCH })
+}
+
+pub(super) fn by(rules: &Rules) -> Option<Governing<'_>> {
+    Some(Governing { rules, exempt: false })
+}
+
+pub(super) fn at(milliseconds: u64) -> Moment {
+    Moment::from_epoch(Duration::from_millis(milliseconds))
+}

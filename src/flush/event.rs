@@ -1,0 +1,154 @@
+//! The bodies of squelch's own writes, in the shape that the stored Event has. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use serde_json::{Map, Value, json};
+
+use crate::engine::{Content, ObjectReference};
+
+/// The count that an Event shows: `series.count`, else `count`, else 1, as kubectl reads it.
+pub(super) fn count(event: &Event) -> i64 {
+    let series = event.series.as_ref().and_then(|series| series.count);
+    i64::from(series.or(event.count).unwrap_or(1).max(1))
+}
+
+/// The change that makes `event` show `value`: `series` for an Event of the new API, else `count`. A legacy Event
+/// never gets a `series`: kubectl would show it before the count.
+pub(super) fn change(event: &Event, value: i64, occurred_at: Timestamp) -> Value {
+    let mut patch = if is_new_shape(event) {
+        let last = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
+        new_shape(value, last.map_or(occurred_at, |last| last.max(occurred_at)))
+    } else {
+        let last = event.last_timestamp.as_ref().map(|time| time.0);
+        legacy_shape(value, last.map_or(occurred_at, |last| last.max(occurred_at)))
+    };
+    // The precondition: the API server refuses the change with 409 if anyone wrote since the read.
+    patch.insert("metadata".to_owned(), json!({ "resourceVersion": event.metadata.resource_version }));
+    Value::Object(patch)
+}
+
+/// The Event as it is created again, with `value`.
+pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i64, at: Timestamp) -> Value {
+    let event = content.view();
+    let mut body = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "namespace": namespace, "name": name },
+        "involvedObject": reference(&event.regarding),
+        "type": event.event_type,
+        "reason": event.reason,
+        "message": event.message,
+        "source": { "component": event.source_component, "host": event.source_host },
+        "reportingComponent": event.reporting_component,
+        "reportingInstance": event.reporting_instance,
+    });
+    for (field, text) in [("action", &event.action), ("firstTimestamp", &event.first_timestamp), ("eventTime", &event.event_time)] {
+        if !text.is_empty() {
+            body[field] = json!(text);
+        }
+    }
+    if let Some(related) = &event.related {
+        body["related"] = reference(related);
+    }
+    for (field, text) in [("labels", event.labels), ("annotations", event.annotations)] {
+        if let Ok(map) = serde_json::from_str::<Map<String, Value>>(text) {
+            body["metadata"][field] = Value::Object(map);
+        }
+    }
+    let new_shaped = !event.event_time.is_empty() && event.first_timestamp.is_empty();
+    let shape = if new_shaped { new_shape(value, at) } else { legacy_shape(value, at) };
+    for (field, told) in shape {
+        body[field] = told;
+    }
+    body
+}
+
+fn is_new_shape(event: &Event) -> bool {
+    event.series.is_some() || (event.event_time.is_some() && event.first_timestamp.is_none())
+}
+
+fn legacy_shape(value: i64, last: Timestamp) -> Map<String, Value> {
+    Map::from_iter([
+        ("count".to_owned(), json!(value)),
+        ("lastTimestamp".to_owned(), json!(last.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())),
+    ])
+}
+
+/// One occurrence is told without a series: events.k8s.io wants at least two in it.
+fn new_shape(value: i64, last: Timestamp) -> Map<String, Value> {
+    if value < 2 {
+        return Map::new();
+    }
+    // MicroTime: exactly six fraction digits, or the API server cannot decode it.
+    let last = last.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    Map::from_iter([("series".to_owned(), json!({ "count": value, "lastObservedTime": last }))])
+}
+
+fn reference(object: &ObjectReference<'_>) -> Value {
+    let fields = [
+        ("apiVersion", &object.api_version),
+        ("kind", &object.kind),
+        ("namespace", &object.namespace),
+        ("name", &object.name),
+        ("uid", &object.uid),
+        ("fieldPath", &object.field_path),
+    ];
+    let present = fields.into_iter().filter(|(_, text)| !text.is_empty());
+    present.map(|(field, text)| (field.to_owned(), json!(text))).collect::<Map<_, _>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EventView;
+
+    fn stored(body: Value) -> Event {
+        serde_json::from_value(body).unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_legacy_event_gets_a_count_and_never_a_series() {
+        let event = stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
+            "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:09Z"}));
+        assert_eq!(count(&event), 3);
+        let change = change(&event, 8, at("2026-01-01T00:00:05.9Z"));
+        assert_eq!(
+            change,
+            json!({"metadata": {"resourceVersion": "7"}, "count": 8, "lastTimestamp": "2026-01-01T00:00:09Z"}),
+            "the time shown never goes back"
+        );
+    }
+
+    #[test]
+    fn an_event_of_the_new_api_gets_a_series_with_six_fraction_digits() {
+        let event = stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {},
+            "eventTime": "2026-01-01T00:00:00.000000Z"}));
+        assert_eq!(count(&event), 1);
+        assert_eq!(
+            change(&event, 8, at("2026-01-01T00:00:05Z"))["series"],
+            json!({"count": 8, "lastObservedTime": "2026-01-01T00:00:05.000000Z"})
+        );
+    }
+
+    #[test]
+    fn a_lost_event_comes_back_as_it_was() {
+        let view = EventView {
+            event_time: "2026-01-01T00:00:00.000000Z".into(),
+            reason: "R".into(),
+            labels: r#"{"a":"b"}"#,
+            ..EventView::default()
+        };
+        let body = recreate("shop", "e", &Content::of(&view), 5, at("2026-01-01T00:01:00Z"));
+        assert_eq!(body["series"]["count"], 5);
+        assert_eq!(body["metadata"], json!({"namespace": "shop", "name": "e", "labels": {"a": "b"}}));
+        assert!(body.get("count").is_none() && body.get("firstTimestamp").is_none());
+        let legacy = EventView { first_timestamp: "2026-01-01T00:00:00Z".into(), ..EventView::default() };
+        let body = recreate("shop", "e", &Content::of(&legacy), 5, at("2026-01-01T00:01:00Z"));
+        assert_eq!((&body["count"], body.get("series")), (&json!(5), None));
+        stored(body);
+    }
+}
