@@ -1,0 +1,89 @@
+# The command lines of the components: what this cluster is made of. Sourced by ./cluster; needs $dir,
+# $binaries, the ports and the options.
+# shellcheck shell=bash disable=SC2154
+
+# In the order in which they start; they stop in the opposite one.
+# shellcheck disable=SC2034  # used by ./cluster
+components=(etcd kube-apiserver kube-controller-manager)
+
+# command NAME ARGUMENT...: writes down how NAME is started, NUL between the arguments. A restart uses the
+# same file.
+command_line() {
+  local name=$1
+  shift
+  printf '%s\0' "$binaries/$name" "$@" >"$dir/run/$name.command"
+}
+
+write_etcd() {
+  # Clients need a certificate: the socket is open to every user of the machine, and what stands in etcd is
+  # what the kubelet of the node tier runs as root. The metrics are plain, they tell nothing secret.
+  local arguments=(
+    --name=etcd
+    --data-dir="$dir/etcd"
+    --listen-client-urls="https://127.0.0.1:$etcd_port"
+    --advertise-client-urls="https://127.0.0.1:$etcd_port"
+    --listen-peer-urls="http://127.0.0.1:$etcd_peer_port"
+    --initial-advertise-peer-urls="http://127.0.0.1:$etcd_peer_port"
+    --initial-cluster="etcd=http://127.0.0.1:$etcd_peer_port"
+    --listen-metrics-urls="http://127.0.0.1:$etcd_metrics_port"
+    --client-cert-auth
+    --trusted-ca-file="$dir/pki/ca.crt"
+    --cert-file="$dir/pki/etcd.crt"
+    --key-file="$dir/pki/etcd.key"
+    --quota-backend-bytes=4294967296
+    --log-level=warn
+  )
+  # Tests ask what is stored, not whether it survives a power cut, and the disks of test machines are slow.
+  # Measurements want the real thing.
+  [[ $fsync == yes ]] || arguments+=(--unsafe-no-fsync)
+  command_line etcd "${arguments[@]}"
+}
+
+write_apiserver() {
+  # shellcheck disable=SC2054  # one flag with a comma
+  local arguments=(
+    --etcd-servers="https://127.0.0.1:$etcd_port"
+    --etcd-cafile="$dir/pki/ca.crt"
+    --etcd-certfile="$dir/pki/apiserver-etcd.crt"
+    --etcd-keyfile="$dir/pki/apiserver-etcd.key"
+    --bind-address=127.0.0.1
+    --secure-port="$apiserver_port"
+    # Without a node nobody reaches the API server through the Service "kubernetes", and an endpoint must not
+    # be a loopback address: so no endpoints are written for it.
+    --advertise-address=127.0.0.1
+    --endpoint-reconciler-type=none
+    --service-cluster-ip-range=10.96.0.0/16
+    --authorization-mode=Node,RBAC
+    --client-ca-file="$dir/pki/ca.crt"
+    --tls-cert-file="$dir/pki/apiserver.crt"
+    --tls-private-key-file="$dir/pki/apiserver.key"
+    --service-account-issuer=https://kubernetes.default.svc
+    --service-account-key-file="$dir/pki/service-account.key"
+    --service-account-signing-key-file="$dir/pki/service-account.key"
+    --enable-admission-plugins=NodeRestriction
+    # A clean stop waits for requests under way, but nobody drains a load balancer here.
+    --shutdown-delay-duration=0
+    # Without it a clean stop takes a minute: the open watches of the controllers count as requests.
+    --shutdown-watch-termination-grace-period=1s
+  )
+  # Priority and fairness stays as it comes: whether it answers 429 while a webhook hangs is a fact that
+  # tests ask for.
+  if [[ -n $audit_policy ]]; then
+    cp "$audit_policy" "$dir/audit-policy.yaml"
+    arguments+=(--audit-policy-file="$dir/audit-policy.yaml" --audit-log-path="$dir/logs/audit.log")
+  fi
+  # Last, so that they win over the ones above.
+  command_line kube-apiserver "${arguments[@]}" "${apiserver_flags[@]}"
+}
+
+write_controller_manager() {
+  command_line kube-controller-manager \
+    --kubeconfig="$dir/controller-manager.kubeconfig" \
+    --service-account-private-key-file="$dir/pki/service-account.key" \
+    --root-ca-file="$dir/pki/ca.crt" \
+    --use-service-account-credentials \
+    --leader-elect=false \
+    --secure-port=0 \
+    --kube-api-qps=200 \
+    --kube-api-burst=400
+}

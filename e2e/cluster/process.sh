@@ -1,0 +1,67 @@
+# Daemons that outlive the script that starts them, and are found again without guessing.
+# Sourced by ./cluster; needs $dir, say and fail.
+# shellcheck shell=bash disable=SC2154
+
+# A process is known by its number and its start time: numbers are used again, the pair is not.
+# Fields of /proc/PID/stat are counted behind the last ")": a process may have any name.
+# A zombie has ended; only its parent has not asked yet.
+start_time() {
+  local stat fields
+  { stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
+  read -ra fields <<<"${stat##*) }"
+  [[ ${fields[0]} != Z ]] || return 1
+  printf '%s' "${fields[19]}"
+}
+
+# recorded FILE: sets $pid when the process that the file names is still that process.
+recorded() {
+  local started now
+  pid=''
+  [[ -s $1 ]] && read -r pid started <"$1" && now=$(start_time "$pid") && [[ $now == "$started" ]]
+}
+
+running() { recorded "$dir/run/$1.pid"; }
+
+# start NAME: runs the command line recorded for NAME. The process writes its own pid file before it becomes
+# the daemon, so there is no moment at which a killed script leaves a daemon that nobody wrote down.
+start() {
+  local name=$1 command
+  mapfile -d '' -t command <"$dir/run/$name.command"
+  rm -f "$dir/run/$name.pid"
+  # fd 8 is the lock of the folder: it must not live as long as the daemon.
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  setsid bash -c '
+    read -r stat </proc/$$/stat
+    read -ra fields <<<"${stat##*) }"
+    echo "$$ ${fields[19]}" >"$0.new" && mv "$0.new" "$0" && exec "$@"
+  ' "$dir/run/$name.pid" "${command[@]}" </dev/null >>"$dir/logs/$name.log" 2>&1 8<&- &
+  disown
+  local tries
+  for ((tries = 0; tries < 100; tries++)); do
+    [[ ! -s $dir/run/$name.pid ]] || return 0
+    sleep 0.05
+  done
+  fail "$name could not be started"
+}
+
+# stop NAME [SIGNAL [SECONDS]]: the signal, then SIGKILL for what is still there after so many seconds.
+stop() {
+  local name=$1 signal=${2:-TERM} patience=${3:-10} file=$dir/run/$1.pid pid
+  if recorded "$file"; then
+    kill -s "$signal" "$pid" 2>/dev/null || true
+    local deadline=$((SECONDS + patience))
+    while recorded "$file" && ((SECONDS < deadline)); do sleep 0.05; done
+    if recorded "$file"; then
+      kill -s KILL "$pid" 2>/dev/null || true
+      while recorded "$file"; do sleep 0.05; done
+    fi
+  fi
+  rm -f "$file"
+}
+
+# blame NAME: the end of its log, for whoever has to find out why.
+blame() {
+  say "--- the end of $dir/logs/$1.log:"
+  tail -n 25 "$dir/logs/$1.log" >&2 || true
+  say "---"
+}

@@ -1,0 +1,82 @@
+# The front door. `./justw` (or `just`) lists the recipes.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# Every recipe sees the pinned tools first.
+export PATH := `. hack/env && echo "$PATH"`
+
+[private]
+default:
+    @just --justfile {{ quote(justfile()) }} --list --unsorted
+
+# A storm of Events with and without a policy, side by side, on a real API server (2 min; --keep keeps it)
+demo *ARGS:
+    @hack/e2e demo {{ ARGS }}
+
+# All that CI runs: the checks of `ci`, then every tier of tests
+test:
+    @hack/test
+
+# Formatting, lint, generated files, dependencies, gates
+ci: && fmt-check lint check-generated deny gates
+    @hack/tools
+
+# Unit, property and router tests: no cluster (1 min)
+[group('tiers')]
+test-unit *ARGS:
+    cargo test --locked --quiet --profile quick --package squelch {{ ARGS }}
+
+# End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (5 min)
+[group('tiers')]
+test-e2e *ARGS:
+    @hack/e2e test {{ ARGS }}
+
+# Format the Rust and Go sources
+fmt:
+    cargo fmt --all
+    git ls-files '*.go' | xargs gofmt -w
+
+[private]
+fmt-check:
+    cargo fmt --all --check
+
+# Clippy, shellcheck, gofmt; warnings are errors
+[group('checks')]
+lint:
+    @hack/tools shellcheck
+    cargo clippy --locked --quiet --profile quick --workspace --all-targets -- --deny warnings
+    @hack/lint
+
+# Are the generated files what the code generates?
+[group('checks')]
+check-generated:
+    @hack/generate --check
+
+# Licences, banned crates and sources of the dependencies
+[group('checks')]
+deny:
+    @hack/tools cargo-deny
+    cargo deny --locked check bans licenses sources
+
+# Versions, links and the lock file agree with each other
+[group('checks')]
+gates:
+    @hack/gates
+
+# Write the generated files: crds/
+generate:
+    @hack/generate
+
+# Start a control plane on loopback; DIR and options as in `e2e/cluster/cluster --help`
+[group('cluster')]
+cluster-up *ARGS:
+    @e2e/cluster/cluster up {{ ARGS }}
+
+# End it and remove its folder
+[group('cluster')]
+cluster-down *ARGS:
+    @e2e/cluster/cluster down {{ ARGS }}
+
+# Install the pinned tools into the cache (5 s)
+tools:
+    @hack/tools
