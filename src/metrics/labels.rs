@@ -1,6 +1,6 @@
 //! The values that labels can have: closed sets, each in one table with its meaning.
 
-use crate::engine::{Api, Operation};
+use crate::engine::{Api, Denial, Operation};
 
 /// Declares a closed set of label values: the enum, `ALL`, the word of each, and its meaning for the docs.
 macro_rules! labels {
@@ -37,6 +37,16 @@ labels! {
         Restored = "restored": "Allowed, and patched back to what is stored.",
         FailedOpen = "failed_open": "Allowed undecided: undecodable, overload, or an error of squelch's.",
         NotConcerned = "not_concerned": "Allowed: nothing that squelch's rules ask for (a DELETE, another kind).",
+    }
+}
+
+impl WriteOutcome {
+    /// The outcome of a denial.
+    pub fn of(denial: Denial) -> Self {
+        match denial {
+            Denial::AlreadyExists => Self::AlreadyExists,
+            Denial::Forbidden => Self::Forbidden,
+        }
     }
 }
 

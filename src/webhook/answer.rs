@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::patch;
 use super::review::{Review, Version};
-use crate::engine::{Denial, Disposition};
+use crate::engine::Denial;
 
 /// Room for every answer but one that restores a long message.
 const USUAL_LENGTH: usize = 512;
@@ -18,9 +18,9 @@ pub(super) fn allow(version: Version, uid: &str) -> Bytes {
     out.into()
 }
 
-/// Denied. The message names policy and disposition, never the tenant's text. No `warnings`, no
+/// Denied. The message names policy and disposition (`word`), never the tenant's text. No `warnings`, no
 /// `retryAfterSeconds`, never 429: clients would come again.
-pub(super) fn deny(review: &Review<'_>, denial: Denial, policy: &str, disposition: Disposition) -> Bytes {
+pub(super) fn deny(review: &Review<'_>, denial: Denial, policy: &str, word: &str) -> Bytes {
     let (code, reason) = match denial {
         Denial::AlreadyExists => ("409", "AlreadyExists"),
         Denial::Forbidden => ("403", "Forbidden"),
@@ -31,7 +31,7 @@ pub(super) fn deny(review: &Review<'_>, denial: Denial, policy: &str, dispositio
     out.extend_from_slice(br#"","code":"#);
     out.extend_from_slice(code.as_bytes());
     out.extend_from_slice(br#","message":"#);
-    write_string(&mut out, &format!("squelch: {policy} {}", disposition.as_str()));
+    write_string(&mut out, &format!("squelch: {policy} {word}"));
     out.extend_from_slice(b"}}}");
     out.into()
 }

@@ -3,5 +3,12 @@
 //! It asks the policies and the engine, and knows neither who watches policies nor who pays debts.
 
 mod answer;
+mod body;
+mod handler;
 mod patch;
 pub mod review;
+mod room;
+mod router;
+
+pub use handler::Webhook;
+pub use router::{Router, path, router};

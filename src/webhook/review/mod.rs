@@ -47,8 +47,8 @@ pub enum Undecodable {
     /// Not UTF-8.
     #[error("not UTF-8")]
     Utf8(#[from] std::str::Utf8Error),
-    /// Not JSON, or not of the shape of an AdmissionReview.
-    #[error("no AdmissionReview: {0}")]
+    /// Not JSON, or not of the shape of an AdmissionReview. The position only: serde's own words repeat the text.
+    #[error("no AdmissionReview: {:?} error at line {} column {}", .0.classify(), .0.line(), .0.column())]
     Json(#[from] serde_json::Error),
     /// There is no `request` in it.
     #[error("an AdmissionReview without a request")]
