@@ -4,11 +4,13 @@
 
 mod answer;
 mod body;
+mod guests;
 mod handler;
 mod patch;
 pub mod review;
 mod room;
 mod router;
+pub mod server;
 
 pub use handler::Webhook;
 pub use router::{Router, path, router};
