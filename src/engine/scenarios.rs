@@ -331,7 +331,12 @@ fn a_policy_that_turns_to_observe_pays_what_enforce_has_folded() {
     engine.decide(by(&enforcing), &write(), at(0));
     engine.decide(by(&enforcing), &named("cart.2", write()), at(1));
     let observing = Rules { mode: Mode::Observe, ..enforcing };
-    engine.revise(&[Arc::new(observing.clone())], at(2000));
+    let standing = Standing {
+        policy: observing.policy.clone(),
+        namespace: Some("shop".into()),
+        rules: Some(Arc::new(observing.clone())),
+    };
+    engine.revise(&[standing], at(2000));
     let observed = engine.decide(by(&observing), &named("cart.3", write()), at(2001));
     assert_eq!(observed, admitted(Stage::Admit, 1));
     let order = engine.tick(at(2002), 10).remove(0);
