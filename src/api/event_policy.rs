@@ -3,6 +3,7 @@
 //! The doc comments of the fields are what `kubectl explain` shows: they are written for its readers.
 
 #![expect(unreachable_pub, reason = "the derive of KubeSchema repeats each struct inside a function")]
+#![expect(clippy::duplicated_attributes, reason = "printer columns of one type say so one by one")]
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;

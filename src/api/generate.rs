@@ -76,11 +76,11 @@ pub fn run(out_dir: Option<&Path>) -> Result<(), GenerateError> {
     }
     for (name, crd) in crds() {
         let text = render(&name, &crd)?;
-        match out_dir.map(|directory| directory.join(&name)) {
-            Some(path) => std::fs::write(&path, text).map_err(failed(&path))?,
-            None => {
-                std::io::stdout().write_all(text.as_bytes()).map_err(failed(Path::new("standard output")))?
-            }
+        if let Some(directory) = out_dir {
+            let path = directory.join(&name);
+            std::fs::write(&path, text).map_err(failed(&path))?;
+        } else {
+            std::io::stdout().write_all(text.as_bytes()).map_err(failed(Path::new("standard output")))?;
         }
     }
     Ok(())

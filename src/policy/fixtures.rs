@@ -30,7 +30,7 @@ pub(crate) fn object(namespace: &str, name: &str, data: Value) -> DynamicObject 
 }
 
 /// A policy read and compiled, created at this second of the epoch.
-pub(crate) fn policy(namespace: &str, name: &str, spec: Value, created: i64) -> Arc<Policy> {
+pub(crate) fn policy(namespace: &str, name: &str, spec: &Value, created: i64) -> Arc<Policy> {
     let mut object = object(namespace, name, json!({"spec": spec}));
     object.metadata.creation_timestamp = Some(Time(Timestamp::from_second(created).unwrap()));
     let mut index = Index::default();

@@ -112,11 +112,11 @@ mod tests {
     #[test]
     fn higher_priority_then_older_then_name_governs() {
         let mut policies = vec![
-            policy("ci", "young", json!({}), 200),
-            policy("ci", "b-old", json!({}), 100),
-            policy("ci", "a-old", json!({}), 100),
-            policy("ci", "preferred", json!({"priority": 1}), 300),
-            policy("ci", "last", json!({"priority": -1}), 1),
+            policy("ci", "young", &json!({}), 200),
+            policy("ci", "b-old", &json!({}), 100),
+            policy("ci", "a-old", &json!({}), 100),
+            policy("ci", "preferred", &json!({"priority": 1}), 300),
+            policy("ci", "last", &json!({"priority": -1}), 1),
         ];
         for expected in ["ci/preferred", "ci/a-old", "ci/b-old", "ci/young", "ci/last"] {
             for _ in 0..policies.len() {
@@ -134,10 +134,10 @@ mod tests {
             policy(
                 "ci",
                 "warnings",
-                json!({"match": {"types": ["Warning"]}, "exempt": [{"types": ["*"]}]}),
+                &json!({"match": {"types": ["Warning"]}, "exempt": [{"types": ["*"]}]}),
                 2,
             ),
-            policy("ci", "normal", json!({"match": {"types": ["Normal"]}, "priority": 5}), 1),
+            policy("ci", "normal", &json!({"match": {"types": ["Normal"]}, "priority": 5}), 1),
         ]);
         let governing = set.governing(&event()).unwrap();
         assert_eq!(&*governing.rules.policy.display, "ci/warnings");
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn other_namespaces_and_invalid_policies_govern_nothing() {
         let set = Set::new([
-            policy("other", "p", json!({}), 1),
-            policy("ci", "broken", json!({"series": {"idleTimeout": "soon"}}), 1),
+            policy("other", "p", &json!({}), 1),
+            policy("ci", "broken", &json!({"series": {"idleTimeout": "soon"}}), 1),
         ]);
         assert!(set.governing(&event()).is_none());
         assert_eq!(set.namespaces(), ["other".into()]);
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn a_policy_behind_one_that_governs_all_is_overridden() {
-        let first = policy("ci", "first", json!({"priority": 1, "match": {"reasons": ["*"]}}), 2);
-        let partial = policy("ci", "partial", json!({"priority": 2, "match": {"reasons": ["B*"]}}), 2);
-        let behind = policy("ci", "behind", json!({}), 1);
-        let elsewhere = policy("other", "elsewhere", json!({}), 3);
+        let first = policy("ci", "first", &json!({"priority": 1, "match": {"reasons": ["*"]}}), 2);
+        let partial = policy("ci", "partial", &json!({"priority": 2, "match": {"reasons": ["B*"]}}), 2);
+        let behind = policy("ci", "behind", &json!({}), 1);
+        let elsewhere = policy("other", "elsewhere", &json!({}), 3);
         let set = Set::new([first.clone(), partial.clone(), behind.clone(), elsewhere.clone()]);
         assert_eq!(set.overriding(&behind).map(|policy| &*policy.name), Some("first"));
         for policy in [first, partial, elsewhere] {
