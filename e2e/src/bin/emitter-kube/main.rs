@@ -85,17 +85,20 @@ async fn finish(storms: &mut JoinSet<()>, stop: &watch::Sender<bool>, options: &
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        () = join(storms) => return Ok(true),
+        joined = join(storms) => return joined.map(|()| true),
         () = tokio::time::sleep(options.duration.unwrap_or(Duration::MAX)) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     stop.send_replace(true);
-    Ok(timeout(options.settle, join(storms)).await.is_ok())
+    timeout(options.settle, join(storms)).await.map_or(Ok(false), |joined| joined.map(|()| true))
 }
 
-async fn join(storms: &mut JoinSet<()>) {
-    while storms.join_next().await.is_some() {}
+async fn join(storms: &mut JoinSet<()>) -> Result<()> {
+    while let Some(ended) = storms.join_next().await {
+        ended?;
+    }
+    Ok(())
 }
 
 /// The occurrences of one object. Each object has its own task, so that a slow answer delays this one only, and
