@@ -1,0 +1,253 @@
+//! Token buckets: governor's GCRA over a bounded table of our own.
+//!
+//! A bucket is one number, the time at which it would be full again. The arithmetic is governor's; what is here
+//! is where the numbers are kept, and that a bucket can be asked before it is charged: a write that the next
+//! bucket refuses must not cost a token here.
+
+use std::cell::Cell;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::Clock;
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{NotKeyed, StateStore};
+use governor::{Quota, RateLimiter};
+
+use super::Moment;
+use super::key::Key;
+use super::table::Table;
+
+/// The size and the rate of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketRules {
+    /// So many tokens a full bucket holds.
+    pub burst: NonZeroU32,
+    /// One token comes back after each.
+    pub refill_interval: Duration,
+}
+
+/// What a bucket is once a token is taken from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FullAt(Nanos);
+
+/// A bucket that has a token to give; [`Buckets::charge`] takes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    place: Place,
+    after: FullAt,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Of(Key),
+    Overflow,
+}
+
+/// Buckets by key, at most `bound` of them.
+///
+/// Only buckets that are full again are given up, which changes no decision. When none is, new keys share one
+/// more bucket: inventing keys never brings more tokens than that one holds.
+pub(super) struct Buckets {
+    table: Table<FullAt>,
+    overflow: Option<FullAt>,
+    bound: usize,
+    evicted: u64,
+}
+
+/// So many of the least recently used are looked at for one that is full again.
+const LOOKED_AT: usize = 8;
+
+impl Buckets {
+    pub(super) fn new(bound: usize) -> Self {
+        Self { table: Table::default(), overflow: None, bound, evicted: 0 }
+    }
+
+    /// Buckets given up, since the scope began. They were full.
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// A token of the bucket of `key`, if it has one. Nothing is taken yet.
+    pub(super) fn ask(&mut self, key: Key, rules: &BucketRules, now: Moment) -> Option<Charge> {
+        if let Some(handle) = self.table.find(key) {
+            let after = take(*self.table.get(handle)?, rules, now)?;
+            return Some(Charge { place: Place::Of(key), after });
+        }
+        if self.table.len() < self.bound || self.make_room(now) {
+            let after = take(FullAt(since_epoch(now)), rules, now)?;
+            return Some(Charge { place: Place::Of(key), after });
+        }
+        let shared = self.overflow.unwrap_or(FullAt(since_epoch(now)));
+        Some(Charge { place: Place::Overflow, after: take(shared, rules, now)? })
+    }
+
+    /// Takes the token that was asked for.
+    pub(super) fn charge(&mut self, charge: Charge) {
+        match charge.place {
+            Place::Overflow => self.overflow = Some(charge.after),
+            Place::Of(key) => match self.table.find(key) {
+                None => drop(self.table.insert(key, charge.after)),
+                Some(handle) => {
+                    self.table.touch(handle);
+                    if let Some(bucket) = self.table.get_mut(handle) {
+                        *bucket = charge.after;
+                    }
+                }
+            },
+        }
+    }
+
+    /// Gives up one bucket that is full again.
+    fn make_room(&mut self, now: Moment) -> bool {
+        let mut cursor = self.table.oldest();
+        for _ in 0..LOOKED_AT {
+            let Some(handle) = cursor else { return false };
+            if self.table.get(handle).is_some_and(|bucket| bucket.0 <= since_epoch(now)) {
+                self.evicted += 1;
+                return self.table.remove(handle).is_some();
+            }
+            cursor = self.table.next_newer(handle);
+        }
+        false
+    }
+}
+
+/// One token of a bucket in this state at `now`: what it is afterwards, or `None` where it is empty.
+fn take(bucket: FullAt, rules: &BucketRules, now: Moment) -> Option<FullAt> {
+    let quota = Quota::with_period(rules.refill_interval)?.allow_burst(rules.burst);
+    let one = One { before: bucket, after: Cell::new(None) };
+    let limiter = RateLimiter::<NotKeyed, _, _, NoOpMiddleware<Duration>>::new(quota, one, At { now, building: Cell::new(true) });
+    limiter.check().ok()?;
+    limiter.into_state_store().after.get()
+}
+
+fn since_epoch(now: Moment) -> Nanos {
+    now.since(Moment::default()).into()
+}
+
+/// Keeps the state of one bucket for one question.
+struct One {
+    before: FullAt,
+    after: Cell<Option<FullAt>>,
+}
+
+impl StateStore for One {
+    type Key = NotKeyed;
+
+    fn measure_and_replace<T, F, E>(&self, _: &NotKeyed, measure: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let (outcome, after) = measure(Some(self.before.0))?;
+        self.after.set(Some(FullAt(after)));
+        Ok(outcome)
+    }
+}
+
+/// The process's clock as a limiter sees it: the epoch while it is built, so that every limiter counts from the
+/// same moment and the state of a bucket outlives a change of its quota; `now` after that.
+struct At {
+    now: Moment,
+    building: Cell<bool>,
+}
+
+impl Clock for At {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        if self.building.replace(false) { Duration::ZERO } else { self.now.since(Moment::default()) }
+    }
+}
+
+impl Clone for At {
+    fn clone(&self) -> Self {
+        Self { now: self.now, building: self.building.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::at;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rules(burst: u32, refill: Duration) -> BucketRules {
+        BucketRules { burst: NonZeroU32::new(burst).unwrap(), refill_interval: refill }
+    }
+
+    fn taken(buckets: &mut Buckets, key: Key, rules: &BucketRules, now: Moment) -> bool {
+        buckets.ask(key, rules, now).inspect(|charge| buckets.charge(*charge)).is_some()
+    }
+
+    fn drained(buckets: &mut Buckets, key: Key, rules: &BucketRules, now: Moment) -> u32 {
+        (0..).take_while(|_| taken(buckets, key, rules, now)).count() as u32
+    }
+
+    const HOUR: u64 = 3_600_000;
+
+    #[test]
+    fn a_changed_quota_keeps_the_state_of_its_buckets() {
+        let (small, large) = (rules(25, Duration::from_secs(300)), rules(30, Duration::from_secs(300)));
+        let mut buckets = Buckets::new(10);
+        assert_eq!(drained(&mut buckets, 1, &small, at(HOUR)), 25);
+        assert_eq!(drained(&mut buckets, 1, &large, at(HOUR)), 5, "in the middle of use: exactly five more");
+        assert_eq!(drained(&mut buckets, 2, &small, at(HOUR)), 25);
+        let idle = at(HOUR + 25 * 300_000);
+        assert_eq!(drained(&mut buckets, 2, &large, idle), 30, "after it was full again: the larger burst");
+    }
+
+    #[test]
+    fn rates_go_down_to_one_a_day() {
+        let daily = rules(1, Duration::from_secs(86_400));
+        let mut buckets = Buckets::new(10);
+        assert_eq!(drained(&mut buckets, 1, &daily, at(0)), 1);
+        assert_eq!(drained(&mut buckets, 1, &daily, at(86_399_999)), 0);
+        assert_eq!(drained(&mut buckets, 1, &daily, at(86_400_000)), 1);
+    }
+
+    #[test]
+    fn asking_takes_nothing() {
+        let one = rules(1, Duration::from_secs(1));
+        let mut buckets = Buckets::new(10);
+        assert!(buckets.ask(1, &one, at(0)).is_some() && buckets.ask(1, &one, at(0)).is_some());
+        assert!(taken(&mut buckets, 1, &one, at(0)) && !taken(&mut buckets, 1, &one, at(999)));
+        assert!(taken(&mut buckets, 1, &one, at(1000)));
+    }
+
+    #[test]
+    fn inventing_keys_brings_no_more_than_one_overflow_bucket_holds() {
+        let rules = rules(3, Duration::from_secs(300));
+        let mut buckets = Buckets::new(100);
+        let admitted = (0..1_000_000).filter(|key| taken(&mut buckets, *key, &rules, at(0))).count();
+        assert_eq!((admitted, buckets.len(), buckets.evicted()), (100 + 3, 100, 0));
+        // Once the first ones are full again they make room.
+        assert!(taken(&mut buckets, 2_000_000, &rules, at(300_000)));
+        assert_eq!((buckets.len(), buckets.evicted()), (100, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn gives_as_many_tokens_as_a_naive_bucket(
+            burst in 1u32..8, refill in 1u64..2000, gaps in prop::collection::vec(0u64..3000, 1..80)
+        ) {
+            let rules = rules(burst, Duration::from_millis(refill));
+            let mut buckets = Buckets::new(1);
+            // The naive model: tokens in units of 1/refill, one unit a millisecond.
+            let (mut now, mut units) = (0, u64::from(burst) * refill);
+            for gap in gaps {
+                now += gap;
+                units = (units + gap).min(u64::from(burst) * refill);
+                let expected = units >= refill;
+                prop_assert_eq!(taken(&mut buckets, 7, &rules, at(now)), expected, "at {}", now);
+                if expected {
+                    units -= refill;
+                }
+            }
+        }
+    }
+}
