@@ -21,7 +21,7 @@ test:
 ci: && fmt-check lint check-generated deny gates
     @hack/tools
 
-# Unit, property and router tests: no cluster; arguments go to the tests, e.g. a name (1 min)
+# Unit, property and router tests: no cluster; arguments go to the tests, e.g. a name (10 s)
 [group('tiers')]
 test-unit *ARGS:
     @hack/unit {{ ARGS }}
