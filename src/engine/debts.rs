@@ -41,6 +41,8 @@ pub enum Plan {
         value: i64,
         /// When the last folded occurrence happened.
         occurred_at: Timestamp,
+        /// Of a summary: what it is to say from now on.
+        content: Option<Box<Content>>,
     },
     /// The stored Event is gone: it is to be created with `value`.
     Create {
@@ -62,7 +64,7 @@ impl Engine {
         let mut empty = Vec::new();
         for mut entry in self.namespaces.iter_mut() {
             let namespace = entry.value_mut();
-            let series_before = namespace.series();
+            let before = namespace.sizes();
             for scope in &mut namespace.scopes {
                 let mut ticking =
                     Ticking { namespace: &namespace.name, scope, now, orders: &mut orders, budget };
@@ -73,7 +75,7 @@ impl Engine {
                 }
             }
             namespace.scopes.retain(|scope| !(scope.deleted && scope.series.is_empty()));
-            self.recount(series_before, namespace.series());
+            self.held.change(before, namespace.sizes());
             self.forget_names(namespace, budget, now);
             if namespace.scopes.is_empty() && namespace.names.len() == 0 {
                 empty.push(namespace.name.clone());
@@ -166,28 +168,32 @@ impl Engine {
     ) -> Option<T> {
         let mut namespace = self.namespaces.get_mut(&*order.namespace)?;
         let scope = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope)?;
-        let rules = scope.rules.series?;
-        scope.change(order.series, &rules, now, |series| act(series, &rules))
+        let summary = scope.series.get(order.series)?.summary;
+        let pace = scope.rules.pace(summary);
+        scope.change(order.series, now, |series| act(series, &pace))
     }
 
     /// Forgets the series if it was closing and owes nothing any more.
     fn finish(&self, order: &Order, now: Moment) {
         let Some(mut namespace) = self.namespaces.get_mut(&*order.namespace) else { return };
-        let before = namespace.series();
+        let before = namespace.sizes();
         let Some(scope) = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope) else { return };
         let Some(series) = scope.series.get(order.series) else { return };
         if series.closing && !series.ordered && !series.needs_payment() {
             scope.close(order.series);
-        } else if let Some(rules) = scope.rules.series {
-            scope.change(order.series, &rules, now, |_| ());
+        } else {
+            scope.change(order.series, now, |_| ());
         }
-        self.recount(before, namespace.series());
+        self.held.change(before, namespace.sizes());
     }
 }
 
 /// DESIGN 3.2, for one series.
 fn plan(series: &mut Series, rules: &SeriesRules, found: Option<i64>, draining: bool, now: Moment) -> Plan {
     let occurred_at = series.occurred_at;
+    if let Some(found) = found.filter(|_| series.base_unknown) {
+        series.rebase(found);
+    }
     match found {
         Some(found) if found >= series.total => series.settle(found),
         Some(found) if found >= series.stored && !series.closing && !draining && !series.due(rules, now) => {
@@ -196,7 +202,10 @@ fn plan(series: &mut Series, rules: &SeriesRules, found: Option<i64>, draining: 
             series.confirmed = found;
             series.unverified = false;
         }
-        Some(_) => return Plan::Write { value: series.total, occurred_at },
+        Some(_) => {
+            let content = series.content.clone().filter(|_| series.summary);
+            return Plan::Write { value: series.total, occurred_at, content };
+        }
         None => match &series.content {
             // Someone deleted what had been seen, and nothing is owed: it stays deleted.
             Some(_) if series.owed() == 0 && series.confirmed > 0 => series.settle(series.total),
@@ -221,8 +230,8 @@ struct Ticking<'a> {
 
 impl Ticking<'_> {
     fn run(&mut self) {
-        let Some(rules) = self.scope.rules.series else { return };
-        self.close_the_idle(&rules);
+        self.scope.forget_the_old(self.budget, self.now);
+        self.close_the_idle();
         while self.orders.len() < self.budget
             && let Some(&Reverse((wake, handle))) = self.scope.agenda.peek()
             && wake <= self.now
@@ -233,50 +242,54 @@ impl Ticking<'_> {
                 continue;
             }
             series.wake = None;
-            if series.next_payment(&rules, self.now).is_some_and(|payment| payment <= self.now) {
-                self.order(handle, &rules);
+            let pace = self.scope.rules.pace(series.summary);
+            if series.next_payment(&pace, self.now).is_some_and(|payment| payment <= self.now) {
+                self.order(handle);
             } else {
-                self.scope.change(handle, &rules, self.now, |_| ());
+                self.scope.change(handle, self.now, |_| ());
             }
         }
     }
 
     /// Series not seen for the idle timeout, or of a scope that is retired: forgotten if they owe nothing, else
-    /// on the agenda from here on.
-    fn close_the_idle(&mut self, rules: &SeriesRules) {
-        for _ in 0..self.budget {
+    /// on the agenda from here on. Looks at the oldest first; one that is only waiting goes to the end.
+    fn close_the_idle(&mut self) {
+        let ordinary = self.scope.rules.pace(false).idle_timeout;
+        for _ in 0..self.budget.min(self.scope.series.len()) {
             let Some(handle) = self.scope.series.oldest() else { break };
             let Some(series) = self.scope.series.get(handle) else { break };
-            let over = self.scope.retired || self.now.since(series.seen) > rules.idle_timeout;
-            if !over || (series.closing && self.scope.retired) {
+            let idle = self.now.since(series.seen);
+            if !self.scope.retired && idle <= ordinary {
                 break;
             }
-            if series.needs_payment() || series.ordered {
-                self.scope.begin_closing(handle, rules, self.now);
-            } else {
+            let over = self.scope.retired || idle > self.scope.rules.pace(series.summary).idle_timeout;
+            if over && !series.ordered && !series.needs_payment() {
                 self.scope.close(handle);
+            } else if over && !series.closing {
+                self.scope.begin_closing(handle, self.now);
+            } else {
+                self.scope.series.touch(handle);
             }
         }
     }
 
     fn all_that_needs_payment(&mut self) {
-        let Some(rules) = self.scope.rules.series else { return };
         let mut cursor = self.scope.series.oldest();
         while self.orders.len() < self.budget
             && let Some(handle) = cursor
         {
             cursor = self.scope.series.next_newer(handle);
             if self.scope.series.get(handle).is_some_and(|series| series.needs_payment() && !series.ordered) {
-                self.order(handle, &rules);
+                self.order(handle);
             }
         }
     }
 
     /// Under Observe an order is acknowledged at once and never written.
-    fn order(&mut self, handle: Handle, rules: &SeriesRules) {
+    fn order(&mut self, handle: Handle) {
         let now = self.now;
         if self.scope.rules.mode == Mode::Observe {
-            self.scope.change(handle, rules, now, |series| {
+            self.scope.change(handle, now, |series| {
                 series.settle(series.total);
                 series.paid_at = now;
             });

@@ -3,7 +3,7 @@
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher as _;
 
-use super::{EventView, ObjectReference, Observation};
+use super::{EventView, GroupBy, ObjectReference, Observation, Per};
 
 /// client-go puts this before the message of an Event that it aggregated (tools/record, events_cache.go).
 pub const AGGREGATE_PREFIX: &str = "(combined from similar events): ";
@@ -25,6 +25,11 @@ enum Kind {
     Name = 2,
     User = 3,
     Minted = 4,
+    Group = 5,
+    Message = 6,
+    SpamFilter = 7,
+    Summary = 8,
+    Object = 9,
 }
 
 impl Hasher {
@@ -53,6 +58,68 @@ impl Hasher {
         } else {
             &event.message
         });
+        fields.finish()
+    }
+
+    /// The key of a group of look-alikes (DESIGN 2, step 6).
+    pub(super) fn group(&self, write: &Observation<'_>, group_by: GroupBy) -> Key {
+        let event = &write.event;
+        let mut fields = self.begin(Kind::Group);
+        match group_by {
+            GroupBy::Object => {
+                emitter(&mut fields, write.user, event);
+                object(&mut fields, &event.regarding);
+            }
+            GroupBy::Kind => {
+                fields.text(event.reporter().0);
+                fields.text(&event.regarding.kind);
+                fields.text(&event.regarding.api_version);
+            }
+        }
+        fields.text(&event.event_type);
+        fields.text(&event.reason);
+        fields.finish()
+    }
+
+    /// What tells the messages of a group apart: the text; across objects the object too.
+    pub(super) fn message(&self, write: &Observation<'_>, group_by: GroupBy) -> u64 {
+        let mut fields = self.begin(Kind::Message);
+        if group_by == GroupBy::Kind {
+            object(&mut fields, &write.event.regarding);
+        }
+        fields.text(&write.event.message);
+        fields.finish() as u64
+    }
+
+    /// What tells the regarded objects of a group apart.
+    pub(super) fn object(&self, write: &Observation<'_>) -> u64 {
+        let mut fields = self.begin(Kind::Object);
+        object(&mut fields, &write.event.regarding);
+        fields.finish() as u64
+    }
+
+    /// The key of a group's summary among the series.
+    pub(super) fn summary(&self, group: Key) -> Key {
+        let mut fields = self.begin(Kind::Summary);
+        fields.hasher.write_u128(group);
+        fields.finish()
+    }
+
+    /// The key of a bucket of the spam filter (DESIGN 2, step 7).
+    pub(super) fn spam_filter(&self, write: &Observation<'_>, per: Per) -> Key {
+        let mut fields = self.begin(Kind::SpamFilter);
+        if per.emitter {
+            emitter(&mut fields, write.user, &write.event);
+        }
+        if per.regarding {
+            object(&mut fields, &write.event.regarding);
+        }
+        if per.event_type {
+            fields.text(&write.event.event_type);
+        }
+        if per.reason {
+            fields.text(&write.event.reason);
+        }
         fields.finish()
     }
 
@@ -89,6 +156,14 @@ fn emitter(fields: &mut Fields, user: &str, event: &EventView<'_>) {
     fields.text(user);
     fields.text(component);
     fields.text(instance);
+}
+
+/// An object, whatever part of it is meant.
+fn object(fields: &mut Fields, object: &ObjectReference<'_>) {
+    let ObjectReference { api_version, kind, namespace, name, uid, field_path: _ } = object;
+    for field in [api_version, kind, namespace, name, uid] {
+        fields.text(field);
+    }
 }
 
 fn reference(fields: &mut Fields, object: &ObjectReference<'_>) {

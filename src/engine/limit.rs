@@ -44,14 +44,14 @@ enum Place {
     Overflow,
 }
 
-/// Buckets by key, at most `bound` of them.
+/// Buckets by key.
 ///
 /// Only buckets that are full again are given up, which changes no decision. When none is, new keys share one
 /// more bucket: inventing keys never brings more tokens than that one holds.
+#[derive(Default)]
 pub(super) struct Buckets {
     table: Table<FullAt>,
     overflow: Option<FullAt>,
-    bound: usize,
     evicted: u64,
 }
 
@@ -59,10 +59,6 @@ pub(super) struct Buckets {
 const LOOKED_AT: usize = 8;
 
 impl Buckets {
-    pub(super) fn new(bound: usize) -> Self {
-        Self { table: Table::default(), overflow: None, bound, evicted: 0 }
-    }
-
     /// Buckets given up, since the scope began. They were full.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
@@ -72,13 +68,14 @@ impl Buckets {
         self.table.len()
     }
 
-    /// A token of the bucket of `key`, if it has one. Nothing is taken yet.
-    pub(super) fn ask(&mut self, key: Key, rules: &BucketRules, now: Moment) -> Option<Charge> {
+    /// A token of the bucket of `key`, if it has one. Nothing is taken yet. `full`: there is no room for one more
+    /// bucket.
+    pub(super) fn ask(&mut self, key: Key, rules: &BucketRules, full: bool, now: Moment) -> Option<Charge> {
         if let Some(handle) = self.table.find(key) {
             let after = take(*self.table.get(handle)?, rules, now)?;
             return Some(Charge { place: Place::Of(key), after });
         }
-        if self.table.len() < self.bound || self.make_room(now) {
+        if !full || self.make_room(now) {
             let after = take(FullAt(since_epoch(now)), rules, now)?;
             return Some(Charge { place: Place::Of(key), after });
         }
@@ -102,6 +99,22 @@ impl Buckets {
         }
     }
 
+    /// Forgets buckets that are full again, looking at `budget` of the oldest.
+    pub(super) fn forget(&mut self, budget: usize, now: Moment) {
+        for _ in 0..budget {
+            let Some(oldest) = self.table.oldest() else { break };
+            if self.table.get(oldest).is_some_and(|bucket| bucket.0 > since_epoch(now)) {
+                break;
+            }
+            self.table.remove(oldest);
+        }
+    }
+
+    /// Forgets all of them: the spam filter was switched off.
+    pub(super) fn clear(&mut self) {
+        (self.table, self.overflow) = (Table::default(), None);
+    }
+
     /// Gives up one bucket that is full again.
     fn make_room(&mut self, now: Moment) -> bool {
         let mut cursor = self.table.oldest();
@@ -117,11 +130,35 @@ impl Buckets {
     }
 }
 
+/// The one bucket of a scope's budget.
+#[derive(Default)]
+pub(super) struct Budget(Option<FullAt>);
+
+impl Budget {
+    /// A token, if there is one. Nothing is taken yet.
+    pub(super) fn ask(&self, rules: &BucketRules, now: Moment) -> Option<BudgetCharge> {
+        take(self.0.unwrap_or(FullAt(since_epoch(now))), rules, now).map(BudgetCharge)
+    }
+
+    /// Takes the token that was asked for.
+    pub(super) fn charge(&mut self, BudgetCharge(after): BudgetCharge) {
+        self.0 = Some(after);
+    }
+}
+
+/// A budget that has a token to give; [`Budget::charge`] takes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BudgetCharge(FullAt);
+
 /// One token of a bucket in this state at `now`: what it is afterwards, or `None` where it is empty.
 fn take(bucket: FullAt, rules: &BucketRules, now: Moment) -> Option<FullAt> {
     let quota = Quota::with_period(rules.refill_interval)?.allow_burst(rules.burst);
     let one = One { before: bucket, after: Cell::new(None) };
-    let limiter = RateLimiter::<NotKeyed, _, _, NoOpMiddleware<Duration>>::new(quota, one, At { now, building: Cell::new(true) });
+    let limiter = RateLimiter::<NotKeyed, _, _, NoOpMiddleware<Duration>>::new(
+        quota,
+        one,
+        At { now, building: Cell::new(true) },
+    );
     limiter.check().ok()?;
     limiter.into_state_store().after.get()
 }
@@ -181,7 +218,8 @@ mod tests {
     }
 
     fn taken(buckets: &mut Buckets, key: Key, rules: &BucketRules, now: Moment) -> bool {
-        buckets.ask(key, rules, now).inspect(|charge| buckets.charge(*charge)).is_some()
+        let full = buckets.len() >= 100;
+        buckets.ask(key, rules, full, now).inspect(|charge| buckets.charge(*charge)).is_some()
     }
 
     fn drained(buckets: &mut Buckets, key: Key, rules: &BucketRules, now: Moment) -> u32 {
@@ -193,7 +231,7 @@ mod tests {
     #[test]
     fn a_changed_quota_keeps_the_state_of_its_buckets() {
         let (small, large) = (rules(25, Duration::from_secs(300)), rules(30, Duration::from_secs(300)));
-        let mut buckets = Buckets::new(10);
+        let mut buckets = Buckets::default();
         assert_eq!(drained(&mut buckets, 1, &small, at(HOUR)), 25);
         assert_eq!(drained(&mut buckets, 1, &large, at(HOUR)), 5, "in the middle of use: exactly five more");
         assert_eq!(drained(&mut buckets, 2, &small, at(HOUR)), 25);
@@ -204,7 +242,7 @@ mod tests {
     #[test]
     fn rates_go_down_to_one_a_day() {
         let daily = rules(1, Duration::from_secs(86_400));
-        let mut buckets = Buckets::new(10);
+        let mut buckets = Buckets::default();
         assert_eq!(drained(&mut buckets, 1, &daily, at(0)), 1);
         assert_eq!(drained(&mut buckets, 1, &daily, at(86_399_999)), 0);
         assert_eq!(drained(&mut buckets, 1, &daily, at(86_400_000)), 1);
@@ -213,8 +251,8 @@ mod tests {
     #[test]
     fn asking_takes_nothing() {
         let one = rules(1, Duration::from_secs(1));
-        let mut buckets = Buckets::new(10);
-        assert!(buckets.ask(1, &one, at(0)).is_some() && buckets.ask(1, &one, at(0)).is_some());
+        let mut buckets = Buckets::default();
+        assert!(buckets.ask(1, &one, false, at(0)).is_some() && buckets.ask(1, &one, false, at(0)).is_some());
         assert!(taken(&mut buckets, 1, &one, at(0)) && !taken(&mut buckets, 1, &one, at(999)));
         assert!(taken(&mut buckets, 1, &one, at(1000)));
     }
@@ -222,7 +260,7 @@ mod tests {
     #[test]
     fn inventing_keys_brings_no_more_than_one_overflow_bucket_holds() {
         let rules = rules(3, Duration::from_secs(300));
-        let mut buckets = Buckets::new(100);
+        let mut buckets = Buckets::default();
         let admitted = (0..1_000_000).filter(|key| taken(&mut buckets, *key, &rules, at(0))).count();
         assert_eq!((admitted, buckets.len(), buckets.evicted()), (100 + 3, 100, 0));
         // Once the first ones are full again they make room.
@@ -236,7 +274,7 @@ mod tests {
             burst in 1u32..8, refill in 1u64..2000, gaps in prop::collection::vec(0u64..3000, 1..80)
         ) {
             let rules = rules(burst, Duration::from_millis(refill));
-            let mut buckets = Buckets::new(1);
+            let mut buckets = Buckets::default();
             // The naive model: tokens in units of 1/refill, one unit a millisecond.
             let (mut now, mut units) = (0, u64::from(burst) * refill);
             for gap in gaps {

@@ -4,9 +4,13 @@
 //! time appears only as data ([`Observation::occurred_at`]).
 
 mod accounts;
+mod compact;
 mod content;
 mod debts;
 mod decide;
+mod group;
+mod held;
+mod hold;
 mod key;
 mod limit;
 mod names;
@@ -24,7 +28,7 @@ pub(crate) mod testing;
 mod verdict;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
@@ -36,10 +40,14 @@ pub use debts::{Order, Plan};
 pub use key::AGGREGATE_PREFIX;
 pub use limit::BucketRules;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};
-pub use rules::{Governing, Mode, PolicyId, Rejection, Rules, SeriesRules, Standing};
+pub use rules::{
+    AggregationRules, Governing, GroupBy, Mode, Per, PolicyId, Rejection, Rules, SeriesRules,
+    SpamFilterRules, Standing,
+};
 pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};
 
 use decide::Deciding;
+use held::{Held, Sizes};
 use key::Hasher;
 use names::Names;
 use scope::{Scope, ScopeId};
@@ -61,8 +69,7 @@ pub struct Engine {
     hasher: Hasher,
     settings: Settings,
     namespaces: DashMap<Box<str>, Namespace>,
-    series: AtomicUsize,
-    names: AtomicUsize,
+    held: Held,
     numbers: AtomicU64,
     names_evicted: AtomicU64,
     draining: AtomicBool,
@@ -83,12 +90,20 @@ pub struct Gauges {
     pub series: usize,
     /// Remembered Event names.
     pub names: usize,
+    /// Groups of look-alikes.
+    pub groups: usize,
+    /// Buckets of spam filters.
+    pub buckets: usize,
     /// Occurrences folded and not yet written to stored Events.
     pub owed: u64,
     /// Series given up for want of room, since the process began.
     pub series_evicted: u64,
     /// Names forgotten for want of room, since the process began.
     pub names_evicted: u64,
+    /// Groups given up for want of room, since the process began.
+    pub groups_evicted: u64,
+    /// Buckets given up for want of room, since the process began. They were full: no decision changed.
+    pub buckets_evicted: u64,
 }
 
 impl Engine {
@@ -98,8 +113,7 @@ impl Engine {
             hasher: Hasher::new(settings.seed),
             settings,
             namespaces: DashMap::new(),
-            series: AtomicUsize::new(0),
-            names: AtomicUsize::new(0),
+            held: Held::default(),
             numbers: AtomicU64::new(0),
             names_evicted: AtomicU64::new(0),
             draining: AtomicBool::new(false),
@@ -141,9 +155,11 @@ impl Engine {
     pub fn revise(&self, policies: &[Standing], now: Moment) {
         let by_uid = policies.iter().map(|standing| (&standing.policy.uid, standing)).collect();
         for mut namespace in self.namespaces.iter_mut() {
+            let before = namespace.sizes();
             for scope in &mut namespace.scopes {
                 scope.revise(&by_uid, now);
             }
+            self.held.change(before, namespace.sizes());
         }
         for standing in policies {
             if let (Some(namespace), Some(rules)) = (&standing.namespace, &standing.rules) {
@@ -162,9 +178,12 @@ impl Engine {
 
     /// How much it holds.
     pub fn gauges(&self) -> Gauges {
+        let sizes = self.held.sizes();
         let mut gauges = Gauges {
-            series: self.series.load(Ordering::Relaxed),
-            names: self.names.load(Ordering::Relaxed),
+            series: sizes.series,
+            names: sizes.names,
+            groups: sizes.groups,
+            buckets: sizes.buckets,
             names_evicted: self.names_evicted.load(Ordering::Relaxed),
             ..Gauges::default()
         };
@@ -172,6 +191,8 @@ impl Engine {
             for scope in &namespace.scopes {
                 gauges.owed += scope.owed;
                 gauges.series_evicted += scope.evicted;
+                gauges.groups_evicted += scope.groups.evicted();
+                gauges.buckets_evicted += scope.spam_filter.evicted();
             }
         }
         gauges
@@ -199,20 +220,19 @@ impl Engine {
     ) -> T {
         let mut entry = self.namespace(write.namespace);
         let namespace = entry.value_mut();
-        let (series_before, names_before) = (namespace.series(), namespace.names.len());
+        let before = namespace.sizes();
         let scope = namespace.scope_of(governing.rules);
         let answer = act(&mut Deciding {
             hasher: &self.hasher,
             names: &mut namespace.names,
             scope: &mut namespace.scopes[scope],
-            full: self.series.load(Ordering::Relaxed) >= self.settings.max_series,
+            full: self.held.full(self.settings.max_series),
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             now,
         });
-        self.recount(series_before, namespace.series());
-        shift(&self.names, names_before, namespace.names.len());
+        self.held.change(before, namespace.sizes());
         // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
         self.forget_names(namespace, 2, now);
         answer
@@ -220,25 +240,12 @@ impl Engine {
 
     /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
     fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) {
-        let bound = self.settings.max_series.saturating_mul(2);
-        let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
+        let beyond = self.held.names_beyond(self.settings.max_series);
         let room = namespace.names.len().saturating_sub(beyond);
-        let before = namespace.names.len();
+        let before = namespace.sizes();
         let evicted = namespace.names.forget(room, at_most, now);
-        shift(&self.names, before, namespace.names.len());
+        self.held.change(before, namespace.sizes());
         self.names_evicted.fetch_add(evicted, Ordering::Relaxed);
-    }
-
-    fn recount(&self, before: usize, after: usize) {
-        shift(&self.series, before, after);
-    }
-}
-
-fn shift(count: &AtomicUsize, before: usize, after: usize) {
-    if after >= before {
-        count.fetch_add(after - before, Ordering::Relaxed);
-    } else {
-        count.fetch_sub(before - after, Ordering::Relaxed);
     }
 }
 
@@ -247,8 +254,14 @@ impl Namespace {
         Self { name: name.into(), names: Names::default(), scopes: Vec::new(), next_scope: 0 }
     }
 
-    fn series(&self) -> usize {
-        self.scopes.iter().map(|scope| scope.series.len()).sum()
+    fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes { names: self.names.len(), ..Sizes::default() };
+        for scope in &self.scopes {
+            sizes.series += scope.series.len();
+            sizes.groups += scope.groups.len();
+            sizes.buckets += scope.spam_filter.len();
+        }
+        sizes
     }
 
     /// The place of the scope of these rules, which is made if there is none yet.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::BucketRules;
+
 /// Which policy: enough to keep a scope apart from that of a policy re-created under the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyId {
@@ -39,6 +41,54 @@ pub struct SeriesRules {
     pub heartbeat_interval: Duration,
 }
 
+impl SeriesRules {
+    /// What summaries go by where series are switched off: the defaults of the API.
+    const DEFAULT: Self =
+        Self { idle_timeout: Duration::from_secs(6 * 60), heartbeat_interval: Duration::from_secs(30 * 60) };
+}
+
+/// `spec.aggregation`, when it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AggregationRules {
+    /// The distinct message of a group that is the first to be folded into its summary.
+    pub max_events: u32,
+    /// A group that was silent for longer starts anew.
+    pub interval: Duration,
+    /// What makes a group.
+    pub group_by: GroupBy,
+}
+
+/// `spec.aggregation.groupBy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupBy {
+    /// Emitter, regarded object, type and reason: client-go's group.
+    Object,
+    /// Component, kind of the regarded objects, type and reason, across objects and instances.
+    Kind,
+}
+
+/// `spec.spamFilter`, when it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpamFilterRules {
+    /// Size and rate of each bucket.
+    pub bucket: BucketRules,
+    /// What has a bucket of its own.
+    pub per: Per,
+}
+
+/// `spec.spamFilter.per`: the parts of the bucket's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Per {
+    /// Who reports.
+    pub emitter: bool,
+    /// The regarded object, without its field path.
+    pub regarding: bool,
+    /// The type.
+    pub event_type: bool,
+    /// The reason.
+    pub reason: bool,
+}
+
 /// The rules of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -48,8 +98,26 @@ pub struct Rules {
     pub mode: Mode,
     /// Series compaction; `None` when disabled.
     pub series: Option<SeriesRules>,
+    /// Aggregation; `None` when disabled.
+    pub aggregation: Option<AggregationRules>,
+    /// The spam filter; `None` when disabled.
+    pub spam_filter: Option<SpamFilterRules>,
+    /// The budget of the whole scope; `None` unless given.
+    pub budget: Option<BucketRules>,
     /// How a refusal looks.
     pub rejection: Rejection,
+}
+
+impl Rules {
+    /// How long a series lives and how often it is paid at least, be it a client's or a summary.
+    pub(super) fn pace(&self, summary: bool) -> SeriesRules {
+        let mut pace = self.series.unwrap_or(SeriesRules::DEFAULT);
+        if let Some(aggregation) = self.aggregation.filter(|_| summary) {
+            // A summary must not be forgotten while its group lives: the next one would count from its start.
+            pace.idle_timeout = pace.idle_timeout.max(aggregation.interval);
+        }
+        pace
+    }
 }
 
 /// A policy as it stands in the cluster, whether it governs anything or not.

@@ -5,10 +5,12 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use super::content::Content;
+use super::group::Groups;
 use super::key::Key;
+use super::limit::{Buckets, Budget};
 use super::series::Series;
 use super::table::{Handle, Table};
-use super::{Account, Counters, Moment, Observation, PolicyId, Rules, SeriesRules, Standing};
+use super::{Account, Counters, Moment, Observation, PolicyId, Rules, Standing};
 
 /// A scope within its namespace; never used again for another.
 pub(super) type ScopeId = u32;
@@ -19,11 +21,14 @@ pub(super) struct Scope {
     pub(super) id: ScopeId,
     /// The rules as they were decided by last.
     pub(super) rules: Rules,
-    /// The policy is gone, changed its mode or switched series off: what is owed is paid, nothing opens.
+    /// The policy is gone, is invalid or changed its mode: what is owed is paid, nothing opens.
     pub(super) retired: bool,
     /// The policy is gone: once nothing is owed, so is the scope.
     pub(super) deleted: bool,
     pub(super) series: Table<Series>,
+    pub(super) groups: Groups,
+    pub(super) spam_filter: Buckets,
+    pub(super) budget: Budget,
     /// When to look at which series. Entries are never removed early: one whose series has another `wake` by
     /// then is skipped.
     pub(super) agenda: BinaryHeap<Reverse<(Moment, Handle)>>,
@@ -36,13 +41,15 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) fn new(id: ScopeId, rules: Rules) -> Self {
-        let rules_without_series = rules.series.is_none();
         Self {
             id,
             rules,
-            retired: rules_without_series,
+            retired: false,
             deleted: false,
             series: Table::default(),
+            groups: Groups::default(),
+            spam_filter: Buckets::default(),
+            budget: Budget::default(),
             agenda: BinaryHeap::new(),
             counters: Counters::default(),
             owed: 0,
@@ -63,7 +70,7 @@ impl Scope {
         let standing = policies.get(&self.rules.policy.uid);
         self.deleted = standing.is_none();
         let rules = standing.and_then(|standing| standing.rules.as_ref());
-        let Some(current) = rules.filter(|rules| self.belongs_to(rules) && rules.series.is_some()) else {
+        let Some(current) = rules.filter(|rules| self.belongs_to(rules)) else {
             self.retired = true;
             return;
         };
@@ -72,12 +79,25 @@ impl Scope {
             return;
         }
         self.rules = Rules::clone(current);
-        let Some(rules) = self.rules.series else { return };
-        // A shorter heartbeat brings payments forward.
+        if self.rules.aggregation.is_none() {
+            self.groups.clear();
+        }
+        if self.rules.spam_filter.is_none() {
+            self.spam_filter.clear();
+        }
         let mut cursor = self.series.oldest();
         while let Some(handle) = cursor {
             cursor = self.series.next_newer(handle);
-            self.change(handle, &rules, now, |_| ());
+            let summary = self.series.get(handle).is_some_and(|series| series.summary);
+            let off = if summary { self.rules.aggregation.is_none() } else { self.rules.series.is_none() };
+            if !off {
+                // A shorter heartbeat brings payments forward.
+                self.change(handle, now, |_| ());
+            } else if self.series.get(handle).is_some_and(|series| series.needs_payment() || series.ordered) {
+                self.change(handle, now, |series| series.closing = true);
+            } else {
+                self.close(handle);
+            }
         }
     }
 
@@ -107,15 +127,15 @@ impl Scope {
     pub(super) fn change<T>(
         &mut self,
         handle: Handle,
-        rules: &SeriesRules,
         now: Moment,
         change: impl FnOnce(&mut Series) -> T,
     ) -> Option<T> {
         let series = self.series.get_mut(handle)?;
+        let pace = self.rules.pace(series.summary);
         let before = series.owed().unsigned_abs();
         let answer = change(series);
         self.owed = self.owed - before + series.owed().unsigned_abs();
-        if let Some(wake) = series.next_payment(rules, now)
+        if let Some(wake) = series.next_payment(&pace, now)
             && series.wake.is_none_or(|set| wake < set)
         {
             series.wake = Some(wake);
@@ -123,6 +143,14 @@ impl Scope {
             self.tidy_agenda();
         }
         Some(answer)
+    }
+
+    /// Forgets groups that would start anew and buckets that are full again, a slice of each.
+    pub(super) fn forget_the_old(&mut self, budget: usize, now: Moment) {
+        if let Some(aggregation) = &self.rules.aggregation {
+            self.groups.forget(aggregation, budget, now);
+        }
+        self.spam_filter.forget(budget, now);
     }
 
     /// Drops entries that nothing waits for once they are most of the agenda: each costs a constant in the long
@@ -138,9 +166,11 @@ impl Scope {
     /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.
     /// One that is over and owes nothing is forgotten here, so that a late [`super::Engine::tick`] changes no
     /// decision.
-    pub(super) fn living(&mut self, handle: Handle, rules: &SeriesRules, now: Moment) -> Option<Handle> {
+    pub(super) fn living(&mut self, handle: Handle, now: Moment) -> Option<Handle> {
         let series = self.series.get(handle)?;
-        let over = now.since(series.seen) > rules.idle_timeout && !series.closing && !series.needs_payment();
+        let over = now.since(series.seen) > self.rules.pace(series.summary).idle_timeout
+            && !series.closing
+            && !series.needs_payment();
         if over {
             self.close(handle);
             return None;
@@ -151,9 +181,9 @@ impl Scope {
     /// Gives up the series that was not seen for longest. False if there is none, or if it has to be paid first:
     /// then its closing has begun.
     pub(super) fn evict_oldest(&mut self, now: Moment) -> bool {
-        let Some((handle, rules)) = self.series.oldest().zip(self.rules.series) else { return false };
+        let Some(handle) = self.series.oldest() else { return false };
         if self.series.get(handle).is_some_and(Series::needs_payment) {
-            self.begin_closing(handle, &rules, now);
+            self.begin_closing(handle, now);
             return false;
         }
         self.evicted += 1;
@@ -161,10 +191,10 @@ impl Scope {
     }
 
     /// What is owed is to be paid now, and the series to be forgotten then.
-    pub(super) fn begin_closing(&mut self, handle: Handle, rules: &SeriesRules, now: Moment) {
+    pub(super) fn begin_closing(&mut self, handle: Handle, now: Moment) {
         // Out of the way of those that are looked at for idleness: from here on the agenda has it.
         self.series.touch(handle);
-        self.change(handle, rules, now, |series| series.closing = true);
+        self.change(handle, now, |series| series.closing = true);
     }
 
     /// A write of the series was seen: it lives on.

@@ -33,6 +33,10 @@ pub(super) struct Series {
     pub(super) occurred_at: Timestamp,
     /// What is needed to create the Event again; there once something was folded.
     pub(super) content: Option<Box<Content>>,
+    /// It is a summary: squelch's own Event, whose message and regarded object follow the newest write.
+    pub(super) summary: bool,
+    /// A summary's name has not been read yet: what stands there is the base that it counts from.
+    pub(super) base_unknown: bool,
     /// The last payment was a client's write, and nobody has seen it in etcd since.
     pub(super) unverified: bool,
     /// Idle, and waiting for its last payment to be acknowledged.
@@ -56,6 +60,8 @@ impl Series {
             not_before: now.plus(SETTLE),
             occurred_at,
             content: None,
+            summary: false,
+            base_unknown: false,
             unverified: true,
             closing: false,
             ordered: false,
@@ -71,6 +77,11 @@ impl Series {
             unverified: false,
             ..Self::opened_by_create(name, stored, occurred_at, now)
         }
+    }
+
+    /// A summary under a name of squelch's own: nothing is stored, as far as is known.
+    pub(super) fn opened_by_fold(name: &str, occurred_at: Timestamp, now: Moment) -> Self {
+        Self { summary: true, base_unknown: true, ..Self::opened_by_update(name, 0, occurred_at, now) }
     }
 
     /// Occurrences folded and not yet written to the stored Event.
@@ -133,6 +144,14 @@ impl Series {
         self.paid_at = now;
         self.not_before = now.plus(SETTLE);
         self.unverified = true;
+    }
+
+    /// The name of a summary was read for the first time: what stands there is the base.
+    pub(super) fn rebase(&mut self, found: i64) {
+        self.base_unknown = false;
+        self.add(found);
+        self.stored = found.min(self.total);
+        self.confirmed = self.stored;
     }
 
     /// `value` is in etcd, as squelch has seen or written itself. What somebody else has put on top of the total

@@ -62,6 +62,9 @@ pub(super) fn rules() -> Rules {
             idle_timeout: Duration::from_secs(360),
             heartbeat_interval: Duration::from_secs(1800),
         }),
+        aggregation: None,
+        spam_filter: None,
+        budget: None,
         rejection: Rejection::AlreadyExists,
     }
 }

@@ -56,6 +56,12 @@ pub enum Stage {
     Exempt,
     /// Series compaction.
     Series,
+    /// Aggregation.
+    Aggregation,
+    /// The spam filter.
+    SpamFilter,
+    /// The budget.
+    Budget,
     /// Nothing held it back.
     Admit,
     /// The engine is draining, or not the active one: only the guard of the last point of DESIGN 2.2 acts.
@@ -72,6 +78,9 @@ impl Stage {
             Self::Edit => "edit",
             Self::Exempt => "exempt",
             Self::Series => "series",
+            Self::Aggregation => "aggregation",
+            Self::SpamFilter => "spam-filter",
+            Self::Budget => "budget",
             Self::Admit => "admit",
             Self::Standby => "standby",
         }

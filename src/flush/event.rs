@@ -13,8 +13,9 @@ pub(super) fn count(event: &Event) -> i64 {
 }
 
 /// The change that makes `event` show `value`: `series` for an Event of the new API, else `count`. A legacy Event
-/// never gets a `series`: kubectl would show it before the count.
-pub(super) fn change(event: &Event, value: i64, occurred_at: Timestamp) -> Value {
+/// never gets a `series`: kubectl would show it before the count. `content` is there for a summary, which tells the
+/// newest of its look-alikes. (Through core/v1 an Event of either shape may change what it says.)
+pub(super) fn change(event: &Event, value: i64, occurred_at: Timestamp, content: Option<&Content>) -> Value {
     let mut patch = if is_new_shape(event) {
         let last =
             event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
@@ -23,6 +24,10 @@ pub(super) fn change(event: &Event, value: i64, occurred_at: Timestamp) -> Value
         let last = event.last_timestamp.as_ref().map(|time| time.0);
         legacy_shape(value, last.map_or(occurred_at, |last| last.max(occurred_at)))
     };
+    if let Some(summary) = content.map(Content::view) {
+        patch.insert("message".to_owned(), json!(summary.message));
+        patch.insert("involvedObject".to_owned(), reference(&summary.regarding));
+    }
     // The precondition: the API server refuses the change with 409 if anyone wrote since the read.
     patch.insert("metadata".to_owned(), json!({ "resourceVersion": event.metadata.resource_version }));
     Value::Object(patch)
@@ -120,7 +125,7 @@ mod tests {
         let event = stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:09Z"}));
         assert_eq!(count(&event), 3);
-        let change = change(&event, 8, at("2026-01-01T00:00:05.9Z"));
+        let change = change(&event, 8, at("2026-01-01T00:00:05.9Z"), None);
         assert_eq!(
             change,
             json!({"metadata": {"resourceVersion": "7"}, "count": 8, "lastTimestamp": "2026-01-01T00:00:09Z"}),
@@ -134,7 +139,7 @@ mod tests {
             "eventTime": "2026-01-01T00:00:00.000000Z"}));
         assert_eq!(count(&event), 1);
         assert_eq!(
-            change(&event, 8, at("2026-01-01T00:00:05Z"))["series"],
+            change(&event, 8, at("2026-01-01T00:00:05Z"), None)["series"],
             json!({"count": 8, "lastObservedTime": "2026-01-01T00:00:05.000000Z"})
         );
     }

@@ -82,8 +82,9 @@ impl Writer {
             let found = within(order, "read", events.get_opt(&order.name)).await?;
             let planned = self.engine.plan(order, found.as_ref().map(event::count), clock::now());
             let (written, value, result) = match (planned, found) {
-                (Plan::Write { value, occurred_at }, Some(found)) => {
-                    let change = Patch::Merge(event::change(&found, value, occurred_at));
+                (Plan::Write { value, occurred_at, content }, Some(found)) => {
+                    let change = event::change(&found, value, occurred_at, content.as_deref());
+                    let change = Patch::Merge(change);
                     let as_squelch =
                         PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
                     let written =

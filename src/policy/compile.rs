@@ -79,6 +79,9 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
                 api::Mode::Observe => Mode::Observe,
             },
             series: series(&spec.series)?,
+            aggregation: None,
+            spam_filter: None,
+            budget: None,
             rejection: match spec.rejection {
                 api::Rejection::AlreadyExists => Rejection::AlreadyExists,
                 api::Rejection::Forbidden => Rejection::Forbidden,

@@ -135,6 +135,9 @@ mod tests {
             policy: PolicyId { display: "shop/fold".into(), uid: "u".into() },
             mode: Mode::Enforce,
             series: None,
+            aggregation: None,
+            spam_filter: None,
+            budget: None,
             rejection: Rejection::AlreadyExists,
         }
     }

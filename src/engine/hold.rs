@@ -1,0 +1,128 @@
+//! Steps 6 to 8 of a decision: aggregation, the spam filter, the budget.
+
+use super::content::{Content, cut};
+use super::decide::{Deciding, refusal, verdict};
+use super::key::{AGGREGATE_PREFIX, Key};
+use super::names::Carried;
+use super::series::Series;
+use super::{Disposition, EventView, GroupBy, Observation, Operation, PolicyId, Rules, Stage, Verdict};
+
+impl Deciding<'_> {
+    /// Step 6: one message too many of a group is folded into the summary.
+    pub(super) fn aggregate(
+        &mut self,
+        rules: &Rules,
+        write: &Observation<'_>,
+        carried: &Carried,
+    ) -> Option<Verdict> {
+        let aggregation = rules.aggregation?;
+        // What a client has aggregated itself is not aggregated again, and the Event of an UPDATE is stored.
+        if write.operation == Operation::Update || write.event.message.starts_with(AGGREGATE_PREFIX) {
+            return None;
+        }
+        let group = self.hasher.group(write, aggregation.group_by);
+        let message = self.hasher.message(write, aggregation.group_by);
+        let object = self.hasher.object(write);
+        let full = self.full.groups;
+        let objects = self.scope.groups.too_many(group, message, object, &aggregation, full, self.now)?;
+        let key = self.hasher.summary(group);
+        let summary = match self.scope.series.find(key) {
+            Some(summary) => summary,
+            None if !self.may_open() => return None,
+            None => {
+                let name = summary_name(&write.event.regarding.name, group);
+                self.scope.open(key, Series::opened_by_fold(&name, write.occurred_at, self.now))
+            }
+        };
+        self.scope.touch(summary, self.now);
+        let across = (aggregation.group_by == GroupBy::Kind).then_some(objects);
+        self.scope.change(summary, self.now, |series| {
+            series.add(carried.occurrences);
+            series.occurred_at = series.occurred_at.max(write.occurred_at);
+            let content = summary_content(&write.event, series.content.as_deref(), &rules.policy, across);
+            series.content = Some(Box::new(content));
+        });
+        let occurrences = carried.occurrences;
+        Some(verdict(Disposition::Aggregated, Stage::Aggregation, occurrences, refusal(rules, write)))
+    }
+
+    /// Steps 7 and 8: every bucket is asked before any is charged.
+    pub(super) fn limit(
+        &mut self,
+        rules: &Rules,
+        write: &Observation<'_>,
+        carried: &Carried,
+    ) -> Option<Verdict> {
+        let refused = |disposition, stage| {
+            Some(verdict(disposition, stage, carried.occurrences, refusal(rules, write)))
+        };
+        let mut of_filter = None;
+        if let Some(filter) = &rules.spam_filter {
+            let key = self.hasher.spam_filter(write, filter.per);
+            of_filter = self.scope.spam_filter.ask(key, &filter.bucket, self.full.buckets, self.now);
+            if of_filter.is_none() {
+                return refused(Disposition::Filtered, Stage::SpamFilter);
+            }
+        }
+        if let Some(budget) = &rules.budget {
+            let Some(charge) = self.scope.budget.ask(budget, self.now) else {
+                return refused(Disposition::Throttled, Stage::Budget);
+            };
+            self.scope.budget.charge(charge);
+        }
+        if let Some(charge) = of_filter {
+            self.scope.spam_filter.charge(charge);
+        }
+        None
+    }
+}
+
+/// The name of a group's summary: `<regarding name>.<16 hex digits>`, cut to a DNS subdomain. The digits are of
+/// the keyed hash, random per process: nobody can take the name in advance.
+fn summary_name(regarding: &str, group: Key) -> String {
+    let digits = format!("{:016x}", group as u64);
+    let plain: String = cut(regarding, 253 - 17)
+        .chars()
+        .map(|character| match character.to_ascii_lowercase() {
+            plain @ ('a'..='z' | '0'..='9' | '-' | '.') => plain,
+            _ => '-',
+        })
+        .collect();
+    // Each label of a subdomain begins and ends with a letter or a digit.
+    let labels = plain.split('.').map(|label| label.trim_matches('-')).filter(|label| !label.is_empty());
+    let mut name = labels.collect::<Vec<_>>().join(".");
+    if !name.is_empty() {
+        name.push('.');
+    }
+    name.push_str(&digits);
+    name
+}
+
+/// What a summary says: the newest message behind client-go's prefix. Its shape and its first time stay those of
+/// the first fold.
+fn summary_content(
+    event: &EventView<'_>,
+    before: Option<&Content>,
+    policy: &PolicyId,
+    across: Option<usize>,
+) -> Content {
+    let before = before.map(Content::view);
+    let message = match across {
+        None => format!("{AGGREGATE_PREFIX}{}", event.message),
+        Some(1) => format!("{AGGREGATE_PREFIX}on 1 object: {}", event.message),
+        Some(objects) => format!("{AGGREGATE_PREFIX}on {objects} objects, the last: {}", event.message),
+    };
+    let annotations = format!(
+        r#"{{"squelch.dev/policy":"{}","squelch.dev/summary":"true"}}"#,
+        policy.display // a namespace and a name: no character of theirs needs an escape
+    );
+    let times = before.as_ref().unwrap_or(event);
+    Content::of(&EventView {
+        message: message.into(),
+        annotations: &annotations,
+        labels: "",
+        first_timestamp: times.first_timestamp.as_ref().into(),
+        event_time: times.event_time.as_ref().into(),
+        ..event.clone()
+    })
+}
