@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+)
+
+// NewStyle drives tools/events.
+type NewStyle struct {
+	broadcaster events.EventBroadcaster
+	recorder    events.EventRecorder
+	options     Options
+	sink        *watchedSink
+	underway    chan struct{}
+	stop        context.CancelFunc
+}
+
+// NewNewStyle starts the recorder.
+func NewNewStyle(o Options, client kubernetes.Interface) (*NewStyle, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	s := &NewStyle{options: o, underway: make(chan struct{}, maxUnderway), stop: stop}
+	s.sink = &watchedSink{
+		next:     &events.EventSinkImpl{Interface: client.EventsV1()},
+		instance: o.Instance,
+		begun:    map[string]bool{},
+		repeated: map[string]bool{},
+		changed:  make(chan struct{}, 1),
+	}
+	s.broadcaster = events.NewBroadcaster(s.sink)
+	if err := s.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		stop()
+		return nil, err
+	}
+	// A second watcher of the same queue: it gets an Event in the same step in which the recorder does.
+	if _, err := s.broadcaster.StartEventWatcher(func(runtime.Object) { <-s.underway }); err != nil {
+		stop()
+		return nil, err
+	}
+	s.recorder = s.broadcaster.NewRecorder(scheme.Scheme, o.Component)
+	return s, nil
+}
+
+// Emit hands the n-th occurrence of an object to the recorder.
+func (s *NewStyle) Emit(ctx context.Context, ref *corev1.ObjectReference, n int) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case s.underway <- struct{}{}:
+	}
+	s.recorder.Eventf(ref, nil, s.options.Type, s.options.Reason, s.options.Action, "%s", s.options.MessageOf(n))
+	return true
+}
+
+// Settle returns when each object's first and second occurrence have had their answer: the recorder keeps the
+// others to itself until its timers run.
+func (s *NewStyle) Settle(ctx context.Context, totals []ObjectTotal) bool {
+	for !s.sink.answered(totals) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.sink.changed:
+		}
+	}
+	return true
+}
+
+// Stop ends the recorder: what it has not sent by now is lost, as in every program that uses it.
+func (s *NewStyle) Stop() {
+	s.stop()
+	s.broadcaster.Shutdown()
+}
+
+// watchedSink notes which objects' Events were answered, and puts in the instance: the recorder takes its own
+// from the host name, which two processes on one machine share.
+type watchedSink struct {
+	next     events.EventSink
+	instance string
+	changed  chan struct{}
+
+	mu       sync.Mutex
+	begun    map[string]bool
+	repeated map[string]bool
+}
+
+func (s *watchedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	event.ReportingInstance = s.instance
+	created, err := s.next.Create(ctx, event)
+	// A CREATE with a series follows a PATCH that found no Event; when it finds one after all, the recorder
+	// comes back to it.
+	again := event.Series != nil && apierrors.IsAlreadyExists(err)
+	s.note(event, !again && isAnswer(err))
+	return created, err
+}
+
+func (s *watchedSink) Update(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	return s.next.Update(ctx, event)
+}
+
+func (s *watchedSink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	patched, err := s.next.Patch(ctx, event, data)
+	s.note(event, isAnswer(err) && !apierrors.IsNotFound(err))
+	return patched, err
+}
+
+// isAnswer tells the API server's word, after which the recorder is done, from a failure to reach it.
+func isAnswer(err error) bool {
+	return err == nil || apierrors.ReasonForError(err) != ""
+}
+
+func (s *watchedSink) note(event *eventsv1.Event, done bool) {
+	if !done {
+		return
+	}
+	s.mu.Lock()
+	if event.Series == nil {
+		s.begun[event.Regarding.Name] = true
+	} else {
+		s.repeated[event.Regarding.Name] = true
+	}
+	s.mu.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *watchedSink) answered(totals []ObjectTotal) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range totals {
+		if t.Occurrences >= 1 && !s.begun[t.Name] || t.Occurrences >= 2 && !s.repeated[t.Name] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+)
+
+// The recorders, as --recorder names them.
+const (
+	recorderLegacy       = "legacy"
+	recorderEvents       = "events"
+	recorderCreateCore   = "create-core"
+	recorderCreateEvents = "create-events"
+)
+
+// A limiter of client-go's correlator is left at its default or opened wide.
+const (
+	limitOpen    = "open"
+	limitDefault = "default"
+)
+
+// Options is what the command line says, checked.
+type Options struct {
+	Kubeconfig   string
+	As           string
+	Namespace    string
+	Recorder     string
+	Objects      int
+	NamePrefix   string
+	Kind         string
+	APIVersion   string
+	FieldPath    string
+	Type         string
+	Reason       string
+	Action       string
+	Message      string
+	Messages     string
+	Component    string
+	Instance     string
+	Rate         float64
+	Count        int
+	Duration     time.Duration
+	Linger       time.Duration
+	Settle       time.Duration
+	SpamFilter   string
+	Aggregation  string
+	GenerateName bool
+
+	// How many different messages an object has: 0 means that no two occurrences share one.
+	variety int
+}
+
+// ParseOptions reads the command line; what it returns needs no further checks.
+func ParseOptions(args []string, output io.Writer) (Options, error) {
+	var o Options
+	f := flag.NewFlagSet("emitter-go", flag.ContinueOnError)
+	f.SetOutput(output)
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig `file`: the API server and the identity (required)")
+	f.StringVar(&o.As, "as", "", "impersonate this `user`")
+	f.StringVar(&o.Namespace, "namespace", "default", "namespace of the objects and of their Events")
+	f.StringVar(&o.Recorder, "recorder", recorderLegacy,
+		"legacy (tools/record), events (tools/events), create-core or create-events (one CREATE per occurrence)")
+	f.IntVar(&o.Objects, "objects", 1, "how many objects the Events are about")
+	f.StringVar(&o.NamePrefix, "name-prefix", "storm", "objects are named PREFIX-0, PREFIX-1, ...; uids follow from the names")
+	f.StringVar(&o.Kind, "kind", "Pod", "kind of the objects")
+	f.StringVar(&o.APIVersion, "api-version", "v1", "apiVersion of the objects")
+	f.StringVar(&o.FieldPath, "field-path", "", "fieldPath of the references to the objects")
+	f.StringVar(&o.Type, "type", "Warning", "Warning or Normal")
+	f.StringVar(&o.Reason, "reason", "BackOff", "reason of the Events")
+	f.StringVar(&o.Action, "action", "Restarting", "action of the Events (the legacy recorder has none)")
+	f.StringVar(&o.Message, "message", "Back-off restarting failed container", "text that every message begins with")
+	f.StringVar(&o.Messages, "messages", "identical",
+		"identical, distinct (each occurrence of an object has its own) or a `number` of messages taken in turn")
+	f.StringVar(&o.Component, "component", "emitter", "source.component and reportingController")
+	f.StringVar(&o.Instance, "instance", "emitter-0", "source.host and reportingInstance")
+	f.Float64Var(&o.Rate, "rate", 50, "occurrences per second over all objects together; 0: as fast as they go")
+	f.IntVar(&o.Count, "count", 0, "occurrences per object; 0: until --duration or a signal")
+	f.DurationVar(&o.Duration, "duration", 0, "stop emitting after this time; 0: at --count or a signal")
+	f.DurationVar(&o.Linger, "linger", 0,
+		"stay this long after the last occurrence (timers of the new recorder); a negative one: until a signal")
+	f.DurationVar(&o.Settle, "settle", 30*time.Second, "wait at most this long for the answers to what was emitted")
+	f.StringVar(&o.SpamFilter, "spam-filter", limitDefault, "spam filter of the legacy recorder: default or open")
+	f.StringVar(&o.Aggregation, "aggregation", limitDefault, "aggregation of the legacy recorder: default or open")
+	f.BoolVar(&o.GenerateName, "generate-name", false, "create-core and create-events leave the name to the API server")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	return o, o.check()
+}
+
+func (o *Options) check() error {
+	variety, err := parseVariety(o.Messages)
+	if err != nil {
+		return err
+	}
+	o.variety = variety
+	creates := o.Recorder == recorderCreateCore || o.Recorder == recorderCreateEvents
+	switch {
+	case o.Kubeconfig == "":
+		return errors.New("--kubeconfig is required")
+	case !creates && o.Recorder != recorderLegacy && o.Recorder != recorderEvents:
+		return fmt.Errorf("--recorder is %q: say legacy, events, create-core or create-events", o.Recorder)
+	case o.Type != "Warning" && o.Type != "Normal":
+		return fmt.Errorf("--type is %q: say Warning or Normal", o.Type)
+	case o.Objects < 1:
+		return errors.New("--objects is below 1")
+	case o.Rate < 0 || o.Count < 0 || o.Duration < 0 || o.Settle < 0:
+		return errors.New("--rate, --count, --duration and --settle are not negative")
+	case !isLimit(o.SpamFilter) || !isLimit(o.Aggregation):
+		return errors.New("--spam-filter and --aggregation are each default or open")
+	case o.Recorder != recorderLegacy && (o.SpamFilter == limitOpen || o.Aggregation == limitOpen):
+		return errors.New("--spam-filter and --aggregation are the legacy recorder's")
+	case o.GenerateName && !creates:
+		return errors.New("--generate-name goes with create-core and create-events")
+	}
+	return nil
+}
+
+func isLimit(word string) bool { return word == limitOpen || word == limitDefault }
+
+func parseVariety(messages string) (int, error) {
+	switch messages {
+	case "identical":
+		return 1, nil
+	case "distinct":
+		return 0, nil
+	}
+	n, err := strconv.Atoi(messages)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("--messages is %q: say identical, distinct or a number above 0", messages)
+	}
+	return n, nil
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+)
+
+// Call is the line of one API call, as it left this process and as it was answered. Every attempt has its own:
+// the client's retries too.
+type Call struct {
+	Line string `json:"line"` // "call"
+	Seq  int    `json:"seq"`
+	// Seconds from the start of the emitter to the sending of the request.
+	At        float64 `json:"at"`
+	LatencyMs float64 `json:"latencyMs"`
+	Verb      string  `json:"verb"`
+	API       string  `json:"api"`
+	Namespace string  `json:"namespace"`
+	// The name in the request; for a generated one that in the answer.
+	Name string `json:"name"`
+	// HTTP status; 0: there was no answer, see Error.
+	Status int `json:"status"`
+	// The reason of a refusal, for example AlreadyExists.
+	Reason              string `json:"reason"`
+	SentCount           *int32 `json:"sentCount"`
+	SentSeriesCount     *int32 `json:"sentSeriesCount"`
+	ReturnedCount       *int32 `json:"returnedCount"`
+	ReturnedSeriesCount *int32 `json:"returnedSeriesCount"`
+	ResourceVersion     string `json:"resourceVersion"`
+	// The message of a refusal, or of the transport.
+	Error string `json:"error"`
+
+	// Whether the name was left to the API server, and then the object that the Event is about.
+	generated bool
+	object    string
+}
+
+// Log is a line that the client library logged.
+type Log struct {
+	Line    string  `json:"line"` // "log"
+	At      float64 `json:"at"`
+	Level   string  `json:"level"` // "error" or "info"
+	Message string  `json:"message"`
+	Error   string  `json:"error"`
+}
+
+// ObjectTotal is one object's part of the summary.
+type ObjectTotal struct {
+	Name        string `json:"name"`
+	UID         string `json:"uid"`
+	Occurrences int    `json:"occurrences"`
+	// The highest count sent under each Event name, added up, over the calls that came as far as admission.
+	Sent int `json:"sent"`
+}
+
+// Summary is the last line.
+type Summary struct {
+	Line        string  `json:"line"` // "summary"
+	Emitter     string  `json:"emitter"`
+	Recorder    string  `json:"recorder"`
+	Namespace   string  `json:"namespace"`
+	Seconds     float64 `json:"seconds"`
+	Occurrences int     `json:"occurrences"`
+	Sent        int     `json:"sent"`
+	// Verb to status to number of calls.
+	Calls      map[string]map[string]int `json:"calls"`
+	ErrorLines int                       `json:"errorLines"`
+	// False when --settle ran out before every answer was there.
+	Settled bool          `json:"settled"`
+	Objects []ObjectTotal `json:"objects"`
+}
+
+// Journal prints the lines and keeps the totals. It is used by many goroutines at once.
+type Journal struct {
+	start time.Time
+
+	mu         sync.Mutex
+	out        *json.Encoder
+	failed     error
+	seq        int
+	calls      map[string]map[string]int
+	errorLines int
+	sent       map[string]sentValue
+}
+
+type sentValue struct {
+	object string
+	value  int
+}
+
+// NewJournal starts the clock that the lines' "at" counts from.
+func NewJournal(out io.Writer) *Journal {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	return &Journal{start: time.Now(), out: encoder, calls: map[string]map[string]int{}, sent: map[string]sentValue{}}
+}
+
+// Call prints the line of a call that was sent at the given time and is answered now.
+func (j *Journal) Call(c Call, sentAt time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c.Line, c.Seq = "call", j.seq
+	c.At, c.LatencyMs = j.since(sentAt), round(time.Since(sentAt).Seconds()*1000)
+	j.seq++
+	if j.calls[c.Verb] == nil {
+		j.calls[c.Verb] = map[string]int{}
+	}
+	j.calls[c.Verb][fmt.Sprint(c.Status)]++
+	j.remember(c)
+	j.print(c)
+}
+
+// Logged prints a line that the client library logged.
+func (j *Journal) Logged(level, message string, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	line := Log{Line: "log", At: j.since(time.Now()), Level: level, Message: message}
+	if err != nil {
+		line.Error = err.Error()
+	}
+	if level == "error" {
+		j.errorLines++
+	}
+	j.print(line)
+}
+
+// Summarize prints the last line; the error is that of the first line that could not be printed.
+func (j *Journal) Summarize(s Summary) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s.Line, s.Emitter = "summary", "client-go"
+	s.Seconds, s.Calls, s.ErrorLines = j.since(time.Now()), j.calls, j.errorLines
+	sent := map[string]int{}
+	for _, v := range j.sent {
+		sent[v.object] += v.value
+		s.Sent += v.value
+	}
+	for i := range s.Objects {
+		s.Objects[i].Sent = sent[s.Objects[i].Name]
+		s.Occurrences += s.Objects[i].Occurrences
+	}
+	j.print(s)
+	return j.failed
+}
+
+func (j *Journal) print(line any) {
+	if err := j.out.Encode(line); err != nil && j.failed == nil {
+		j.failed = fmt.Errorf("printing a line: %w", err)
+	}
+}
+
+func (j *Journal) since(t time.Time) float64 { return round(t.Sub(j.start).Seconds()) }
+
+func round(x float64) float64 { return math.Round(x*1000) / 1000 }

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// References names the objects that the Events are about. They need not exist: the API server does not look.
+func References(o Options) []*corev1.ObjectReference {
+	refs := make([]*corev1.ObjectReference, o.Objects)
+	for i := range refs {
+		name := fmt.Sprintf("%s-%d", o.NamePrefix, i)
+		refs[i] = &corev1.ObjectReference{
+			APIVersion: o.APIVersion,
+			Kind:       o.Kind,
+			Namespace:  o.Namespace,
+			Name:       name,
+			UID:        stableUID(o.Namespace, o.Kind, name),
+			FieldPath:  o.FieldPath,
+		}
+	}
+	return refs
+}
+
+// stableUID makes two processes that use the same names speak of the same objects.
+func stableUID(parts ...string) types.UID {
+	h := sha256.Sum256([]byte(strings.Join(parts, "/")))
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16]))
+}
+
+// MessageOf is the message of an object's n-th occurrence (from 0): the same in every process with these options.
+func (o Options) MessageOf(n int) string {
+	switch o.variety {
+	case 1:
+		return o.Message
+	case 0:
+		return fmt.Sprintf("%s (%d)", o.Message, n)
+	default:
+		return fmt.Sprintf("%s (%d)", o.Message, n%o.variety)
+	}
+}
