@@ -11,7 +11,6 @@ use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
 use crate::Cluster;
-use crate::cluster::checkout;
 
 /// A ServiceAccount.
 #[derive(Clone, Copy)]
@@ -70,7 +69,8 @@ impl Account {
 pub async fn install_emitter(cluster: &Cluster) -> Result<()> {
     let Account { namespace, name } = EMITTER;
     let subject = json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });
-    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-emitter" });
+    let role =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-emitter" });
     let items: [Value; 4] = [
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
         json!({ "apiVersion": "v1", "kind": "ServiceAccount",
@@ -85,9 +85,4 @@ pub async fn install_emitter(cluster: &Cluster) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
     cluster.kubectl.run_with(&["apply", "--server-side", "-f", "-"], list.to_string()).await?;
     Ok(())
-}
-
-/// Every rule that squelch is installed with, for a test that looks at them.
-pub fn rights_file() -> PathBuf {
-    checkout("deploy/rbac.yaml")
 }

@@ -1,11 +1,12 @@
 //! The real kubectl.
 
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::Value;
+
+use crate::process::run_with_input;
 
 /// kubectl with one identity, and perhaps one namespace.
 #[derive(Clone)]
@@ -60,7 +61,7 @@ impl Kubectl {
     pub async fn run_with(&self, arguments: &[&str], input: String) -> Result<String> {
         let what = format!("kubectl {}", arguments.join(" "));
         let mut command = self.command(arguments);
-        let output = tokio::task::spawn_blocking(move || feed(&mut command, &input)).await??;
+        let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, &input)).await??;
         ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(String::from_utf8(output.stdout)?)
     }
@@ -78,14 +79,4 @@ impl Kubectl {
         command.args(&self.arguments).args(arguments).stdin(Stdio::null());
         command
     }
-}
-
-fn feed(command: &mut Command, input: &str) -> Result<Output> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("starting kubectl: run these tests with `just test-e2e`")?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // What kubectl does not want to read it says itself.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    Ok(child.wait_with_output()?)
 }

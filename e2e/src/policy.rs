@@ -41,6 +41,11 @@ pub struct Counters {
     pub recovered: i64,
 }
 
+/// A policy that folds repeats, and closes a series after this long.
+pub fn idle_after(idle_timeout: &str) -> Value {
+    json!({ "series": { "idleTimeout": idle_timeout } })
+}
+
 impl Counters {
     /// received = admitted + compacted + ...
     pub fn are_conserved(&self) -> bool {
@@ -62,7 +67,13 @@ impl Policy {
     ///
     /// # Errors
     /// What kubectl says, or what the policy's status says instead.
-    pub async fn apply(client: Client, kubectl: &Kubectl, namespace: &str, name: &str, spec: &Value) -> Result<Self> {
+    pub async fn apply(
+        client: Client,
+        kubectl: &Kubectl,
+        namespace: &str,
+        name: &str,
+        spec: &Value,
+    ) -> Result<Self> {
         let policy = Self::named(client, namespace, name);
         policy.change(kubectl, spec).await?;
         Ok(policy)

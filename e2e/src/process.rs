@@ -1,9 +1,10 @@
 //! A process that writes into files and does not outlive its value.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -29,7 +30,8 @@ impl Process {
         let log = folder.join(format!("{name}.log"));
         let output = folder.join(format!("{name}.out"));
         command.stdin(Stdio::null()).stdout(File::create(&output)?).stderr(File::create(&log)?);
-        let child = command.spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
+        let child =
+            command.spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
         Ok(Self { name: name.to_owned(), child, log, output })
     }
 
@@ -96,4 +98,19 @@ pub fn tail(path: &Path, lines: usize) -> String {
     );
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// Runs a short command to its end with this standard input.
+///
+/// # Errors
+/// That it cannot be started.
+pub fn run_with_input(command: &mut Command, input: &str) -> Result<Output> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = command.get_program().display().to_string();
+    let mut child = command.spawn().with_context(|| format!("{program} is missing: run `just test-e2e`"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // What it does not want to read it says itself.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    Ok(child.wait_with_output()?)
 }

@@ -68,6 +68,15 @@ impl Squelch {
         Ok(self.http.request_text(http::Request::get(path).body(Vec::new())?).await?)
     }
 
+    /// Posts JSON to its webhook, whose certificate is not looked at.
+    ///
+    /// # Errors
+    /// That it does not answer, or not with success.
+    pub async fn post(&self, path: &str, body: String) -> Result<String> {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        Ok(anonymous(&self.webhook)?.request_text(request.body(body.into_bytes())?).await?)
+    }
+
     /// A scrape of its metrics.
     ///
     /// # Errors
@@ -83,7 +92,8 @@ impl Squelch {
     pub async fn is_quiet(&self, deadline: Duration) -> Result<()> {
         wait_for("every series to be closed", deadline, async || {
             let metrics = self.metrics().await.map_err(told)?;
-            let (owed, series) = (metrics.sum("squelch_owed_occurrences", &[]), metrics.sum("squelch_series", &[]));
+            let (owed, series) =
+                (metrics.sum("squelch_owed_occurrences", &[]), metrics.sum("squelch_series", &[]));
             if owed == 0.0 && series == 0.0 { Ok(()) } else { Err(format!("{series} series owe {owed}")) }
         })
         .await

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Event, Namespace};
@@ -28,9 +29,9 @@ pub struct Test {
     pub namespace: String,
     folder: PathBuf,
     started: Cell<usize>,
-    passed: bool,
+    passed: Rc<Cell<bool>>,
     /// One at a time: there is one webhook configuration.
-    _turn: File,
+    turn: Rc<File>,
 }
 
 impl Test {
@@ -44,10 +45,22 @@ impl Test {
         let turn = tokio::task::spawn_blocking(move || turn.lock().map(|()| turn)).await??;
         cluster.install().await?;
         accounts::install_emitter(&cluster).await?;
+        Self::within(cluster, label, Rc::default(), Rc::new(turn)).await
+    }
+
+    /// The same test in a second namespace, for as long as the first.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn neighbour(&self) -> Result<Self> {
+        Self::within(self.cluster.clone(), "neighbour", self.passed.clone(), self.turn.clone()).await
+    }
+
+    async fn within(cluster: Cluster, label: &str, passed: Rc<Cell<bool>>, turn: Rc<File>) -> Result<Self> {
         let namespace = make_namespace(&cluster.client, label).await?;
         let folder = std::env::temp_dir().join(format!("squelch-e2e-{namespace}"));
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { cluster, namespace, folder, started: Cell::new(0), passed: false, _turn: turn })
+        Ok(Self { cluster, namespace, folder, started: Cell::new(0), passed, turn })
     }
 
     /// The administrator in this namespace.
@@ -131,8 +144,11 @@ impl Test {
     }
 
     /// The test has shown what it is for.
-    pub fn passed(mut self) -> Result<()> {
-        self.passed = true;
+    ///
+    /// # Errors
+    /// None; it is the last word of a test.
+    pub fn passed(self) -> Result<()> {
+        self.passed.set(true);
         Ok(())
     }
 
@@ -159,7 +175,7 @@ impl Test {
 
 impl Drop for Test {
     fn drop(&mut self) {
-        if self.passed {
+        if self.passed.get() {
             let _ = std::fs::remove_dir_all(&self.folder);
         } else {
             self.report();

@@ -73,7 +73,8 @@ impl Writes {
     /// That the watch broke off.
     pub async fn so_far(&self) -> Result<Vec<Write>> {
         let stored = self.events.list(&ListParams::default()).await?;
-        let newest = stored.items.iter().filter_map(|event| revision(event.metadata.resource_version.as_ref())).max();
+        let newest =
+            stored.items.iter().filter_map(|event| revision(event.metadata.resource_version.as_ref())).max();
         wait_for("the watch of Events to catch up", GENEROUS, async || {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(failure) = &seen.failure {
