@@ -1,2 +1,31 @@
 //! The `squelch` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use squelch::config::{Cli, Command, RunOptions};
+use squelch::{api, app, telemetry};
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("squelch: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Crds(options) => Ok(api::run(options.out_dir.as_deref())?),
+        Command::Run(options) => operate(*options),
+    }
+}
+
+fn operate(options: RunOptions) -> anyhow::Result<()> {
+    telemetry::init(options.log_format, &options.log_level)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(app::run(options))
+}

@@ -1,1 +1,14 @@
-//! To be filled.
+//! What users write and read: the resources of `squelch.dev/v1alpha1`, from which the CRDs are generated.
+
+mod duration;
+mod event_policy;
+mod generate;
+mod status;
+
+pub use duration::{BadDuration, DurationField, parse_duration};
+pub use event_policy::{
+    Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, EventPolicy, EventPolicySpec, HEARTBEAT_INTERVAL, IDLE_TIMEOUT,
+    Mode, Regarding, Rejection, Series,
+};
+pub use generate::{GenerateError, crds, render, run};
+pub use status::{ConditionType, EventPolicyStatus, PolicyCounters, Reason};

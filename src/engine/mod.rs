@@ -15,13 +15,18 @@ mod scope;
 mod series;
 mod table;
 #[cfg(test)]
-mod testing;
+mod scenarios;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+pub(crate) mod testing;
 mod verdict;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
+use dashmap::mapref::one::RefMut;
 use jiff::Timestamp;
 
 pub use accounts::{Account, Counters};
@@ -29,7 +34,7 @@ pub use content::Content;
 pub use debts::{Order, Plan};
 pub use key::AGGREGATE_PREFIX;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};
-pub use rules::{Governing, Mode, PolicyId, Rejection, Rules, SeriesRules};
+pub use rules::{Governing, Mode, PolicyId, Rejection, Rules, SeriesRules, Standing};
 pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};
 
 use decide::Deciding;
@@ -127,12 +132,19 @@ impl Engine {
         self.with_deciding(governing, write, now, |deciding| deciding.fail_open(write));
     }
 
-    /// The policies as they are now. A scope whose policy is gone, has another mode or no series any more pays
-    /// what it owes; one whose policy is gone is forgotten after that.
-    pub fn revise(&self, policies: &[Arc<Rules>], now: Moment) {
+    /// The policies as they are now. A scope whose policy is gone, is invalid, has another mode or no series any
+    /// more pays what it owes; one whose policy is gone is forgotten after that. A namespaced policy has its scope
+    /// from here on, so that its counts are there before the first write.
+    pub fn revise(&self, policies: &[Standing], now: Moment) {
+        let by_uid = policies.iter().map(|standing| (&standing.policy.uid, standing)).collect();
         for mut namespace in self.namespaces.iter_mut() {
             for scope in &mut namespace.scopes {
-                scope.revise(policies, now);
+                scope.revise(&by_uid, now);
+            }
+        }
+        for standing in policies {
+            if let (Some(namespace), Some(rules)) = (&standing.namespace, &standing.rules) {
+                self.namespace(namespace).scope_of(rules);
             }
         }
     }
@@ -166,6 +178,14 @@ impl Engine {
         self.draining.load(Ordering::Acquire)
     }
 
+    /// The state of a namespace, locked, and made if there is none yet.
+    fn namespace(&self, name: &str) -> RefMut<'_, Box<str>, Namespace> {
+        if let Some(entry) = self.namespaces.get_mut(name) {
+            return entry;
+        }
+        self.namespaces.entry(name.into()).or_insert_with(|| Namespace::new(name))
+    }
+
     /// Runs `act` on the state of the write's namespace and scope, under the namespace's lock.
     fn with_deciding<T>(
         &self,
@@ -174,15 +194,7 @@ impl Engine {
         now: Moment,
         act: impl FnOnce(&mut Deciding<'_>) -> T,
     ) -> T {
-        let mut entry = match self.namespaces.get_mut(write.namespace) {
-            Some(entry) => entry,
-            None => self.namespaces.entry(write.namespace.into()).or_insert_with(|| Namespace {
-                name: write.namespace.into(),
-                names: Names::default(),
-                scopes: Vec::new(),
-                next_scope: 0,
-            }),
-        };
+        let mut entry = self.namespace(write.namespace);
         let namespace = entry.value_mut();
         let (series_before, names_before) = (namespace.series(), namespace.names.len());
         let scope = namespace.scope_of(governing.rules);
@@ -196,9 +208,9 @@ impl Engine {
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             now,
         });
-        self.forget_names(namespace, now);
         self.recount(series_before, namespace.series());
         shift(&self.names, names_before, namespace.names.len());
+        self.forget_names(namespace, now);
         answer
     }
 
@@ -208,7 +220,9 @@ impl Engine {
         let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
         let room = namespace.names.len().saturating_sub(beyond);
         // Two for each that came: the surplus shrinks, and no single decision pays for it all.
+        let before = namespace.names.len();
         let evicted = namespace.names.forget(room, 2, now);
+        shift(&self.names, before, namespace.names.len());
         self.names_evicted.fetch_add(evicted, Ordering::Relaxed);
     }
 
@@ -226,6 +240,10 @@ fn shift(count: &AtomicUsize, before: usize, after: usize) {
 }
 
 impl Namespace {
+    fn new(name: &str) -> Self {
+        Self { name: name.into(), names: Names::default(), scopes: Vec::new(), next_scope: 0 }
+    }
+
     fn series(&self) -> usize {
         self.scopes.iter().map(|scope| scope.series.len()).sum()
     }

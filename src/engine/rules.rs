@@ -52,6 +52,17 @@ pub struct Rules {
     pub rejection: Rejection,
 }
 
+/// A policy as it stands in the cluster, whether it governs anything or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Which policy.
+    pub policy: PolicyId,
+    /// Its namespace; `None` for a cluster-scoped policy.
+    pub namespace: Option<Arc<str>>,
+    /// Its rules; `None` while it is invalid.
+    pub rules: Option<Arc<Rules>>,
+}
+
 /// The one policy that governs a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Governing<'p> {

@@ -1,13 +1,14 @@
 //! The state of one policy in one namespace, under one mode.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use super::content::Content;
 use super::key::Key;
 use super::series::Series;
 use super::table::{Handle, Table};
-use super::{Account, Counters, Moment, Observation, PolicyId, Rules, SeriesRules};
+use super::{Account, Counters, Moment, Observation, PolicyId, Rules, SeriesRules, Standing};
 
 /// A scope within its namespace; never used again for another.
 pub(super) type ScopeId = u32;
@@ -58,11 +59,11 @@ impl Scope {
     }
 
     /// Takes over the rules as they are now; see [`super::Engine::revise`].
-    pub(super) fn revise(&mut self, policies: &[std::sync::Arc<Rules>], now: Moment) {
-        let of_policy = |rules: &&std::sync::Arc<Rules>| rules.policy.uid == self.rules.policy.uid;
-        let current = policies.iter().find(of_policy);
-        self.deleted = current.is_none();
-        let Some(current) = current.filter(|rules| self.belongs_to(rules) && rules.series.is_some()) else {
+    pub(super) fn revise(&mut self, policies: &HashMap<&Arc<str>, &Standing>, now: Moment) {
+        let standing = policies.get(&self.rules.policy.uid);
+        self.deleted = standing.is_none();
+        let rules = standing.and_then(|standing| standing.rules.as_ref());
+        let Some(current) = rules.filter(|rules| self.belongs_to(rules) && rules.series.is_some()) else {
             self.retired = true;
             return;
         };
@@ -80,7 +81,7 @@ impl Scope {
         }
     }
 
-    pub(super) fn account(&self, namespace: &std::sync::Arc<str>) -> Account {
+    pub(super) fn account(&self, namespace: &Arc<str>) -> Account {
         Account {
             namespace: namespace.clone(),
             policy: self.rules.policy.clone(),

@@ -66,7 +66,7 @@ pub(super) fn rules() -> Rules {
     }
 }
 
-pub(super) fn engine() -> Engine {
+pub(crate) fn engine() -> Engine {
     Engine::new(Settings { seed: [3, 4], max_series: 1000, began: Timestamp::UNIX_EPOCH })
 }
 

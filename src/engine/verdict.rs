@@ -19,8 +19,14 @@ pub enum Disposition {
 
 impl Disposition {
     /// Every disposition, in the order of the law of conservation.
-    pub const ALL: [Self; 6] =
-        [Self::Admitted, Self::Compacted, Self::Aggregated, Self::Filtered, Self::Throttled, Self::FailedOpen];
+    pub const ALL: [Self; 6] = [
+        Self::Admitted,
+        Self::Compacted,
+        Self::Aggregated,
+        Self::Filtered,
+        Self::Throttled,
+        Self::FailedOpen,
+    ];
 
     /// The word used in metrics, answers and reports.
     pub fn as_str(self) -> &'static str {

@@ -68,7 +68,7 @@ impl Writer {
                 FlushResult::Failed
             }
         };
-        self.metrics.flushed(result);
+        self.metrics.flushes(result);
     }
 
     async fn read_and_write(&self, order: &Order) -> Result<FlushResult, Failure> {

@@ -1,14 +1,171 @@
-//! To be filled.
-/// x
-#[derive(Default)]
-pub struct Metrics;
-impl Metrics { /// x
- pub fn flushed(&self, _: FlushResult) {} }
-/// x
-pub enum FlushResult { /// x
- Written, /// x
- Created, /// x
- Confirmed, /// x
- Conflict, /// x
- Failed, /// x
- Lost }
+//! What Prometheus sees. Metrics are an interface: names, labels and meanings stand in [`table`], every label is a
+//! closed set, and no label holds a reason, an object's name or a message.
+
+mod accounts;
+mod labels;
+mod process;
+pub mod table;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+pub use labels::{FlushResult, PolicyCondition, PolicyKind, WriteKind, WriteOutcome};
+use table::Row;
+
+use crate::engine::Engine;
+
+/// The content type of [`Metrics::text`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// Every metric of the process. One is made at start, and shared.
+pub struct Metrics {
+    registry: Registry,
+    writes: Vec<IntCounter>,
+    admission_duration: Histogram,
+    stray_requests: IntCounter,
+    flushes: Vec<IntCounter>,
+    policies: IntGaugeVec,
+    active: IntGauge,
+    armed: IntGauge,
+    certificate_not_after: IntGauge,
+}
+
+impl Metrics {
+    /// Registers every metric, with every child that is known beforehand.
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let writes = counters(&registry, &table::WRITES);
+        let flushes = counters(&registry, &table::FLUSHES);
+        let build_info = gauges(&registry, &table::BUILD_INFO);
+        build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        process::register(&registry);
+        Self {
+            writes: WriteKind::ALL
+                .iter()
+                .flat_map(|kind| WriteOutcome::ALL.iter().map(move |outcome| (kind, outcome)))
+                .map(|(kind, outcome)| {
+                    writes.with_label_values(&[kind.operation(), kind.api(), outcome.as_str()])
+                })
+                .collect(),
+            admission_duration: admission_duration(&registry),
+            stray_requests: registered(&registry, IntCounter::with_opts(options(&table::STRAY_REQUESTS))),
+            flushes: FlushResult::ALL
+                .iter()
+                .map(|result| flushes.with_label_values(&[result.as_str()]))
+                .collect(),
+            policies: policies(&registry),
+            active: registered(&registry, IntGauge::with_opts(options(&table::ACTIVE))),
+            armed: registered(&registry, IntGauge::with_opts(options(&table::ARMED))),
+            certificate_not_after: registered(
+                &registry,
+                IntGauge::with_opts(options(&table::CERTIFICATE_NOT_AFTER)),
+            ),
+            registry,
+        }
+    }
+
+    /// Shows the engine's accounts and gauges from now on, read anew at each scrape, so that the status and the
+    /// metrics can never disagree. Once a process.
+    pub fn show_engine(&self, engine: Arc<Engine>) {
+        self.registry
+            .register(Box::new(accounts::EngineCollector::new(engine)))
+            .expect("the engine is shown once, under names that only it has");
+    }
+
+    /// A review was answered.
+    pub fn write(&self, kind: WriteKind, outcome: WriteOutcome) {
+        self.writes[kind as usize * WriteOutcome::ALL.len() + outcome as usize].inc();
+    }
+
+    /// A review took this long, from its head to its answer.
+    pub fn admission(&self, took: Duration) {
+        self.admission_duration.observe(took.as_secs_f64());
+    }
+
+    /// A request came on a path without an accepted token.
+    pub fn stray_request(&self) {
+        self.stray_requests.inc();
+    }
+
+    /// The operator's own write of an Event ended so.
+    pub fn flushes(&self, result: FlushResult) {
+        self.flushes[result as usize].inc();
+    }
+
+    /// So many policies of this kind have this condition True.
+    pub fn policies(&self, kind: PolicyKind, condition: PolicyCondition, number: usize) {
+        let number = i64::try_from(number).unwrap_or(i64::MAX);
+        self.policies.with_label_values(&[kind.as_str(), condition.as_str()]).set(number);
+    }
+
+    /// Whether this replica is the active one.
+    pub fn active(&self, active: bool) {
+        self.active.set(i64::from(active));
+    }
+
+    /// Whether the webhook's rules are in force.
+    pub fn armed(&self, armed: bool) {
+        self.armed.set(i64::from(armed));
+    }
+
+    /// When the served certificate ends.
+    pub fn certificate_not_after(&self, at: Timestamp) {
+        self.certificate_not_after.set(at.as_second());
+    }
+
+    /// All metrics in Prometheus' text format.
+    pub fn text(&self) -> String {
+        TextEncoder::new()
+            .encode_to_string(&self.registry.gather())
+            .expect("every gathered family has a name and metrics")
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn options(row: &Row) -> Opts {
+    Opts::new(row.name, row.help)
+}
+
+fn counters(registry: &Registry, row: &Row) -> IntCounterVec {
+    registered(registry, IntCounterVec::new(options(row), row.labels))
+}
+
+fn gauges(registry: &Registry, row: &Row) -> IntGaugeVec {
+    registered(registry, IntGaugeVec::new(options(row), row.labels))
+}
+
+fn admission_duration(registry: &Registry) -> Histogram {
+    let row = &table::ADMISSION_DURATION;
+    let buckets = table::ADMISSION_BUCKETS.to_vec();
+    registered(registry, Histogram::with_opts(HistogramOpts::new(row.name, row.help).buckets(buckets)))
+}
+
+fn policies(registry: &Registry) -> IntGaugeVec {
+    let policies = gauges(registry, &table::POLICIES);
+    for kind in PolicyKind::ALL {
+        for condition in PolicyCondition::ALL {
+            policies.with_label_values(&[kind.as_str(), condition.as_str()]);
+        }
+    }
+    policies
+}
+
+fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<M>) -> M {
+    let metric = metric.expect("the table holds valid names, labels and buckets");
+    registry.register(Box::new(metric.clone())).expect("no two rows of the table have one name");
+    metric
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,28 +1,19 @@
 //! From policy objects to the one policy that governs a write.
+//!
+//! `watch` feeds objects into an [`Index`], which compiles each ([`compile`]); the [`Set`] orders them; the
+//! [`Store`] holds the current set for whoever decides.
 
-use crate::engine::{Governing, Observation};
+mod compile;
+mod glob;
+mod index;
+mod set;
+mod store;
+pub mod watch;
 
-/// All compiled policies, in order of precedence (being written: the signature that the webhook leans on).
-#[derive(Default)]
-pub struct Set {}
+pub use compile::{Compiled, Invalid, compile};
+pub use index::{Change, Index};
+pub use set::{Policy, Set};
+pub use store::{Revision, Store};
 
-impl Set {
-    /// The one policy that governs `write`, if any.
-    pub fn governing(&self, write: &Observation<'_>) -> Option<Governing<'_>> {
-        let _ = write;
-        None
-    }
-}
-
-/// The current [`Set`], swapped as a whole.
-#[derive(Default)]
-pub struct Store {
-    set: arc_swap::ArcSwap<Set>,
-}
-
-impl Store {
-    /// The current set; no lock, no wait.
-    pub fn load(&self) -> arc_swap::Guard<std::sync::Arc<Set>> {
-        self.set.load()
-    }
-}
+#[cfg(test)]
+pub(crate) mod fixtures;

@@ -1,1 +1,33 @@
-//! To be filled.
+//! What proves squelch to the API server (a certificate of its own authority) and the API server to squelch
+//! (a secret path).
+//!
+//! This folder knows nothing of reviews, and nothing of where secrets are kept.
+
+mod authority;
+mod resolver;
+mod token;
+
+use std::sync::Arc;
+
+pub use authority::{Authority, Leaf, TlsError};
+pub use resolver::ServedCertificate;
+pub use token::{AcceptedTokens, PathToken};
+
+use rustls::crypto::CryptoProvider;
+
+/// The cryptography that all of squelch's own TLS uses. It is passed explicitly: a process-wide default could be
+/// installed by any library that comes first.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// The server's side of TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, with whatever certificate `served` holds at each
+/// handshake.
+pub fn server_config(served: Arc<ServedCertificate>) -> Result<rustls::ServerConfig, rustls::Error> {
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        .with_no_client_auth()
+        .with_cert_resolver(served);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}

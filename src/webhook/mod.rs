@@ -1,1 +1,16 @@
-//! To be filled.
+//! The way of a write: bytes -> [`review`] -> observation -> verdict -> bytes.
+//!
+//! It asks the policies and the engine, and knows neither who watches policies nor who pays debts.
+
+mod answer;
+mod body;
+mod guests;
+mod handler;
+mod patch;
+pub mod review;
+mod room;
+mod router;
+pub mod server;
+
+pub use handler::Webhook;
+pub use router::{Router, path, router};

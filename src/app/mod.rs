@@ -1,0 +1,91 @@
+//! `squelch run`: every part made, tied to the others, and ended in order.
+
+mod cluster;
+mod parts;
+mod shutdown;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
+
+use crate::admin::Need;
+use crate::arming::{Desired, Reach};
+use crate::clock;
+use crate::config::RunOptions;
+use crate::engine::{Engine, Standing};
+use crate::metrics::{Metrics, PolicyCondition, PolicyKind};
+use crate::policy::{Set, Store};
+
+use parts::Parts;
+
+/// Runs the operator until SIGTERM or SIGINT, then pays what is owed and takes the webhook's rules away.
+///
+/// # Errors
+/// What keeps it from starting: a wrong flag, an address in use, an API server that cannot be reached or is too
+/// old. Each says what to do.
+pub async fn run(options: RunOptions) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let client = cluster::connect(options.kubeconfig.as_deref()).await?;
+    let version = cluster::check_version(&client).await?;
+    let own_user = match &options.own_user {
+        Some(user) => user.clone(),
+        None => cluster::who_am_i(&client).await?,
+    };
+    info!(kubernetes = version, user = own_user, version = env!("CARGO_PKG_VERSION"), "squelch starts");
+
+    let parts = Parts::start(&options, &client, own_user).await?;
+    tokio::select! {
+        () = parts.follow_policies() => {}
+        _ = terminate.recv() => info!("SIGTERM: shutting down"),
+        _ = interrupt.recv() => info!("SIGINT: shutting down"),
+    }
+    parts.shut_down(&options).await;
+    Ok(())
+}
+
+impl Parts {
+    /// Tells every part of each change of the policies, and arms the webhook once the first list is complete.
+    /// Ends only if the watch of policies does.
+    async fn follow_policies(&self) {
+        let mut revision = self.policies.subscribe();
+        loop {
+            if revision.borrow_and_update().listed {
+                let set = Arc::clone(&self.policies.load());
+                revise(&self.engine, &set);
+                count(&self.metrics, &set);
+                self.readiness.meet(Need::PoliciesListed);
+                self.desired.send_modify(|desired| desired.reach = self.reach(&set));
+            }
+            if revision.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn reach(&self, set: &Set) -> Reach {
+        if !self.enforce {
+            return Reach::Nothing;
+        }
+        Reach::of(set.namespaces().iter().map(ToString::to_string).collect::<BTreeSet<_>>())
+    }
+}
+
+fn revise(engine: &Engine, set: &Set) {
+    let standing = |policy: &Arc<crate::policy::Policy>| Standing {
+        policy: policy.id.clone(),
+        namespace: Some(policy.namespace.clone()),
+        rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
+    };
+    engine.revise(&set.policies().iter().map(standing).collect::<Vec<_>>(), clock::now());
+}
+
+fn count(metrics: &Metrics, set: &Set) {
+    let accepted = set.policies().iter().filter(|policy| policy.outcome.is_ok()).count();
+    let effective = set.policies().iter().filter(|p| p.outcome.is_ok() && set.overriding(p).is_none()).count();
+    metrics.policies(PolicyKind::EventPolicy, PolicyCondition::Accepted, accepted);
+    metrics.policies(PolicyKind::EventPolicy, PolicyCondition::Effective, effective);
+}

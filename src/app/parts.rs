@@ -1,0 +1,213 @@
+//! Every part of the running operator, started in the order in which they need each other.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::admin::{self, Admin, Need, Readiness};
+use crate::arming::{self, Arming, Desired, Reach};
+use crate::config::RunOptions;
+use crate::engine::{Engine, Settings};
+use crate::metrics::Metrics;
+use crate::policy::{Store, watch as policy_watch};
+use crate::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
+use crate::webhook::server::{self, Limits, Stages};
+use crate::webhook::{Webhook, path, router};
+use crate::{clock, flush, status};
+
+/// The authority and its certificate live as long as the process: nothing renews them yet.
+const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The running operator.
+pub(super) struct Parts {
+    pub(super) engine: Arc<Engine>,
+    pub(super) policies: Arc<Store>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) readiness: Arc<Readiness>,
+    /// What the webhook configuration should be.
+    pub(super) desired: watch::Sender<Desired>,
+    /// False: the break glass `--enforce=false`.
+    pub(super) enforce: bool,
+    pub(super) arming: Arc<Arming>,
+    pub(super) armed: Arc<watch::Sender<bool>>,
+    pub(super) payer: Arc<flush::Writer>,
+    pub(super) flushing: Task<()>,
+    pub(super) keeping_armed: Task<()>,
+    pub(super) telling: Task<status::Writer>,
+    pub(super) serving: JoinHandle<()>,
+    pub(super) stages: Stages,
+    /// Ends with the process: the admin port and the watch.
+    pub(super) background: CancellationToken,
+}
+
+/// A task that ends when it is told to.
+pub(super) struct Task<T> {
+    stop: CancellationToken,
+    handle: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Task<T> {
+    fn start<F: Future<Output = T> + Send + 'static>(make: impl FnOnce(CancellationToken) -> F) -> Self {
+        let stop = CancellationToken::new();
+        Self { handle: tokio::spawn(make(stop.clone())), stop }
+    }
+
+    /// Tells it to end, and waits until it has. `None` if it panicked.
+    pub(super) async fn end(self) -> Option<T> {
+        self.stop.cancel();
+        self.handle.await.ok()
+    }
+}
+
+impl Parts {
+    /// Binds the ports first, so that an address in use is told at once; then everything that watches and writes.
+    pub(super) async fn start(options: &RunOptions, client: &Client, own_user: String) -> Result<Self> {
+        let url = options.webhook_url.as_ref().context(
+            "--webhook-url is missing: say where the API server reaches this process, such as https://127.0.0.1:9443",
+        )?;
+        let metrics = Arc::new(Metrics::new());
+        let readiness = Arc::new(Readiness::default());
+        let background = CancellationToken::new();
+        let admin = Admin { metrics: metrics.clone(), readiness: readiness.clone() };
+        let listener = bind(options.http_bind, "--http-bind", TcpListener::bind(options.http_bind).await)?;
+        tokio::spawn(admin::serve(listener, admin, background.clone()));
+        let listener = bind(options.webhook_bind, "--webhook-bind", server::bind(options.webhook_bind))?;
+
+        let engine = Arc::new(Engine::new(settings(options)?));
+        metrics.show_engine(engine.clone());
+        let policies = Arc::new(Store::default());
+        let secrets = Secrets::generate(url.host())?;
+        metrics.certificate_not_after(secrets.served.not_after());
+        readiness.meet(Need::KeyLoaded);
+
+        let desired = Desired {
+            url: format!("{url}{}", path(&secrets.token)),
+            ca_bundle: secrets.authority.ca_pem().to_owned(),
+            own_user: own_user.clone(),
+            reach: Reach::Nothing,
+        };
+        let webhook = Arc::new(Webhook {
+            engine: engine.clone(),
+            policies: policies.clone(),
+            metrics: metrics.clone(),
+            own_user,
+            tokens: Arc::new(AcceptedTokens::new(vec![secrets.token])),
+        });
+        let stages = Stages::default();
+        let tls = Arc::new(tls::server_config(secrets.served)?);
+        let serving = server::serve(listener, tls, router(webhook), stages.clone(), Limits::default());
+        let serving = tokio::spawn(serving);
+        // This process is the only one: it decides as long as it lives.
+        metrics.active(true);
+
+        let watching = policy_watch::run(client.clone(), policies.clone());
+        let ending = background.clone();
+        tokio::spawn(async move { ending.run_until_cancelled(watching).await });
+
+        let (desired, wanted) = watch::channel(desired);
+        let arming = Arc::new(Arming::new(client.clone()));
+        let armed = Arc::new(watch::Sender::new(false));
+        let payer = Arc::new(flush::Writer::new(client.clone(), engine.clone(), metrics.clone()));
+        Ok(Self {
+            keeping_armed: keep_armed(&arming, wanted, &policies, &armed, &metrics),
+            flushing: pay(&engine, &payer, qps(options.flush_qps)),
+            telling: tell(options, client, &policies, &engine, &armed),
+            engine,
+            policies,
+            metrics,
+            readiness,
+            desired,
+            enforce: options.enforce,
+            arming,
+            armed,
+            payer,
+            serving,
+            stages,
+            background,
+        })
+    }
+}
+
+/// The options make sure of it; one a second is what is left if they ever do not.
+pub(super) fn qps(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
+}
+
+fn bind<T>(address: SocketAddr, flag: &str, bound: std::io::Result<T>) -> Result<T> {
+    let listener = bound.with_context(|| format!("cannot listen on {address}; choose another with {flag}"))?;
+    info!(%address, "listening for {}", flag.trim_start_matches("--").trim_end_matches("-bind"));
+    Ok(listener)
+}
+
+fn settings(options: &RunOptions) -> Result<Settings> {
+    let bits = tls::random_seed().context("no random numbers")?;
+    Ok(Settings { seed: bits, max_series: options.max_series as usize, began: clock::wall() })
+}
+
+/// What proves squelch to the API server, and the API server to squelch.
+struct Secrets {
+    authority: Authority,
+    served: Arc<ServedCertificate>,
+    token: PathToken,
+}
+
+impl Secrets {
+    fn generate(host: &str) -> Result<Self> {
+        let wall = clock::wall();
+        let authority = Authority::generate(LIFETIME, wall).context("cannot make a certificate authority")?;
+        let leaf = authority.issue(&[host.to_owned()], LIFETIME, wall).context("cannot make a certificate")?;
+        let served = Arc::new(ServedCertificate::new(leaf)?);
+        Ok(Self { authority, served, token: PathToken::generate()? })
+    }
+}
+
+fn keep_armed(
+    arming: &Arc<Arming>,
+    wanted: watch::Receiver<Desired>,
+    policies: &Arc<Store>,
+    armed: &Arc<watch::Sender<bool>>,
+    metrics: &Arc<Metrics>,
+) -> Task<()> {
+    let (arming, armed, metrics) = (arming.clone(), armed.clone(), metrics.clone());
+    let mut listed = policies.subscribe();
+    Task::start(move |stop| async move {
+        // Until the policies are known nothing is written: rules that a process before this one left stay.
+        let ready = listed.wait_for(|revision| revision.listed);
+        if !matches!(stop.run_until_cancelled(ready).await, Some(Ok(_))) {
+            return;
+        }
+        let tell = |is| {
+            armed.send_replace(is);
+            metrics.armed(is);
+        };
+        arming::run(&arming, wanted, tell, stop).await;
+    })
+}
+
+fn pay(engine: &Arc<Engine>, payer: &Arc<flush::Writer>, qps: NonZeroU32) -> Task<()> {
+    let (engine, payer) = (engine.clone(), payer.clone());
+    Task::start(move |stop| flush::run(engine, payer, qps, stop))
+}
+
+fn tell(
+    options: &RunOptions,
+    client: &Client,
+    policies: &Arc<Store>,
+    engine: &Arc<Engine>,
+    armed: &Arc<watch::Sender<bool>>,
+) -> Task<status::Writer> {
+    let engine = engine.clone();
+    let limits = status::Limits { interval: options.status_interval, qps: options.status_qps };
+    let accounts = Box::new(move || engine.accounts());
+    let writer = status::Writer::new(client.clone(), policies.clone(), accounts, armed.subscribe(), limits);
+    Task::start(move |stop| writer.run(stop))
+}

@@ -1,0 +1,172 @@
+//! The engine's accounts as metrics, read at each scrape.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{IntCounterVec, IntGauge, Opts};
+
+use super::table::{self, MAX_SCOPES, OTHER, Row};
+use crate::engine::{Account, Counters, Disposition, Engine, Gauges, Mode};
+
+/// Asks the engine whenever Prometheus asks.
+pub(super) struct EngineCollector {
+    engine: Arc<Engine>,
+    described: Vec<Desc>,
+    named: Mutex<NamedScopes>,
+}
+
+impl EngineCollector {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        let described =
+            [table::EVENTS, table::RECOVERED, table::LOST, table::OWED, table::SERIES, table::EVICTIONS];
+        Self { engine, described: described.iter().map(describe).collect(), named: Mutex::default() }
+    }
+}
+
+impl Collector for EngineCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.described.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let accounts = self.engine.accounts();
+        let sums = self.named.lock().unwrap_or_else(PoisonError::into_inner).sum(&accounts);
+        let mut families = families(&sums);
+        let gauges = self.engine.gauges();
+        families.extend(gauge(&table::SERIES, i64::try_from(gauges.series).unwrap_or(i64::MAX)));
+        families.extend(gauge(&table::OWED, i64::try_from(gauges.owed).unwrap_or(i64::MAX)));
+        families.extend(evictions(&gauges));
+        families
+    }
+}
+
+type Sums = BTreeMap<(String, String, &'static str), Counters>;
+
+/// The pairs of namespace and policy that have children of their own. One that has keeps them as long as the process
+/// lives: a counter must not fall because another pair came.
+#[derive(Default)]
+struct NamedScopes {
+    pairs: BTreeSet<(String, String)>,
+}
+
+impl NamedScopes {
+    /// The accounts by their labels; those of a policy that was made anew under its name are one.
+    fn sum(&mut self, accounts: &[Account]) -> Sums {
+        let mut lines: Vec<&Account> = accounts.iter().collect();
+        lines.sort_by_key(|line| (Arc::clone(&line.namespace), Arc::clone(&line.policy.display)));
+        let mut sums = Sums::new();
+        for line in lines {
+            let (namespace, policy) = self.label(line);
+            sums.entry((namespace, policy, mode(line.mode))).or_default().add(&line.counters);
+        }
+        sums
+    }
+
+    fn label(&mut self, line: &Account) -> (String, String) {
+        let pair = (line.namespace.to_string(), line.policy.display.to_string());
+        if self.pairs.contains(&pair) {
+            return pair;
+        }
+        if self.pairs.len() < MAX_SCOPES {
+            self.pairs.insert(pair.clone());
+            return pair;
+        }
+        (OTHER.to_owned(), OTHER.to_owned())
+    }
+}
+
+fn families(sums: &Sums) -> Vec<MetricFamily> {
+    let [events, recovered, lost] = [&table::EVENTS, &table::RECOVERED, &table::LOST].map(counter);
+    for ((namespace, policy, mode), counters) in sums {
+        for disposition in Disposition::ALL {
+            events
+                .with_label_values(&[namespace.as_str(), policy, mode, disposition.as_str()])
+                .inc_by(counters.of(disposition));
+        }
+        recovered.with_label_values(&[namespace, policy]).inc_by(counters.recovered);
+        lost.with_label_values(&[namespace, policy]).inc_by(counters.lost);
+    }
+    [events, recovered, lost].iter().flat_map(Collector::collect).collect()
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "Enforce",
+        Mode::Observe => "Observe",
+    }
+}
+
+fn counter(row: &Row) -> IntCounterVec {
+    IntCounterVec::new(Opts::new(row.name, row.help), row.labels)
+        .expect("the table holds valid names and labels")
+}
+
+fn gauge(row: &Row, value: i64) -> Vec<MetricFamily> {
+    let gauge = IntGauge::new(row.name, row.help).expect("the table holds valid names");
+    gauge.set(value);
+    gauge.collect()
+}
+
+fn evictions(gauges: &Gauges) -> Vec<MetricFamily> {
+    let evictions = counter(&table::EVICTIONS);
+    evictions.with_label_values(&["series"]).inc_by(gauges.series_evicted);
+    evictions.with_label_values(&["names"]).inc_by(gauges.names_evicted);
+    evictions.collect()
+}
+
+fn describe(row: &Row) -> Desc {
+    let labels = row.labels.iter().map(|&label| label.to_owned()).collect();
+    Desc::new(row.name.to_owned(), row.help.to_owned(), labels, std::collections::HashMap::new())
+        .expect("the table holds valid names and labels")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::PolicyId;
+
+    fn account(namespace: &str, policy: &str, uid: &str, compacted: u64) -> Account {
+        let mut counters = Counters::default();
+        counters.count(Disposition::Compacted, compacted);
+        Account {
+            namespace: namespace.into(),
+            policy: PolicyId { display: policy.into(), uid: uid.into() },
+            mode: Mode::Enforce,
+            counters,
+        }
+    }
+
+    #[test]
+    fn every_disposition_is_there_from_the_start() {
+        let sums = NamedScopes::default().sum(&[account("shop", "shop/fold", "1", 0)]);
+        let events = families(&sums).remove(0);
+        assert_eq!(events.get_metric().len(), Disposition::ALL.len());
+    }
+
+    #[test]
+    fn a_policy_made_anew_counts_on() {
+        let lines = [account("shop", "shop/fold", "1", 3), account("shop", "shop/fold", "2", 4)];
+        let sums = NamedScopes::default().sum(&lines);
+        let only: Vec<_> = sums.into_values().collect();
+        assert_eq!(only.len(), 1);
+        assert_eq!(only[0].of(Disposition::Compacted), 7);
+    }
+
+    #[test]
+    fn beyond_the_cap_scopes_share_other_and_the_named_stay_named() {
+        let mut named = NamedScopes::default();
+        let late: Vec<Account> =
+            (0..MAX_SCOPES).map(|at| account(&format!("n{at:04}"), "p", "u", 1)).collect();
+        assert_eq!(named.sum(&late).len(), MAX_SCOPES);
+        // Two that sort before all others come later.
+        let mut all = vec![account("a", "p", "u", 5), account("b", "p", "u", 6)];
+        all.extend(late);
+        let sums = named.sum(&all);
+        assert_eq!(sums.len(), MAX_SCOPES + 1);
+        let other = &sums[&(OTHER.to_owned(), OTHER.to_owned(), "Enforce")];
+        assert_eq!(other.of(Disposition::Compacted), 11);
+        assert!(sums.contains_key(&("n0000".to_owned(), "p".to_owned(), "Enforce")));
+    }
+}

@@ -1,0 +1,121 @@
+//! The values that labels can have: closed sets, each in one table with its meaning.
+
+use crate::engine::{Api, Denial, Operation};
+
+/// Declares a closed set of label values: the enum, `ALL`, the word of each, and its meaning for the docs.
+macro_rules! labels {
+    ($(#[$about:meta])* $name:ident { $($value:ident = $word:literal: $meaning:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $(#[doc = $meaning] $value,)+
+        }
+        impl $name {
+            /// Every value, in the order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$value,)+];
+
+            /// The label's value.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$value => $word,)+ }
+            }
+
+            /// What it means, for the generated reference.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$value => $meaning,)+ }
+            }
+        }
+    };
+}
+
+labels! {
+    /// How a review was answered: the label `outcome`.
+    WriteOutcome {
+        Allowed = "allowed": "Allowed, unchanged.",
+        Named = "named": "Allowed, under a name of squelch's in place of generateName.",
+        AlreadyExists = "already_exists": "Denied with 409 AlreadyExists.",
+        Forbidden = "forbidden": "Denied with 403 Forbidden.",
+        Restored = "restored": "Allowed, and patched back to what is stored.",
+        FailedOpen = "failed_open": "Allowed undecided: undecodable, overload, or an error of squelch's.",
+        NotConcerned = "not_concerned": "Allowed: nothing that squelch's rules ask for (a DELETE, another kind).",
+    }
+}
+
+impl WriteOutcome {
+    /// The outcome of a denial.
+    pub fn of(denial: Denial) -> Self {
+        match denial {
+            Denial::AlreadyExists => Self::AlreadyExists,
+            Denial::Forbidden => Self::Forbidden,
+        }
+    }
+}
+
+labels! {
+    /// What a review was of: the labels `operation` and `api` together.
+    WriteKind {
+        CoreCreate = "core_create": "A CREATE through core/v1.",
+        CoreUpdate = "core_update": "An UPDATE through core/v1.",
+        EventsCreate = "events_create": "A CREATE through events.k8s.io.",
+        EventsUpdate = "events_update": "An UPDATE through events.k8s.io.",
+        Unknown = "unknown": "Neither, or it could not be read.",
+    }
+}
+
+impl WriteKind {
+    /// The kind of what was read; `Unknown` unless both are known.
+    pub fn of(operation: Option<Operation>, api: Option<Api>) -> Self {
+        match (operation, api) {
+            (Some(Operation::Create), Some(Api::Core)) => Self::CoreCreate,
+            (Some(Operation::Update), Some(Api::Core)) => Self::CoreUpdate,
+            (Some(Operation::Create), Some(Api::Events)) => Self::EventsCreate,
+            (Some(Operation::Update), Some(Api::Events)) => Self::EventsUpdate,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The label `operation`.
+    pub fn operation(self) -> &'static str {
+        match self {
+            Self::CoreCreate | Self::EventsCreate => "create",
+            Self::CoreUpdate | Self::EventsUpdate => "update",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The label `api`.
+    pub fn api(self) -> &'static str {
+        match self {
+            Self::CoreCreate | Self::CoreUpdate => "core",
+            Self::EventsCreate | Self::EventsUpdate => "events",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+labels! {
+    /// How the operator's own write of an Event ended: the label `result`.
+    FlushResult {
+        Written = "written": "The stored Event was updated.",
+        Created = "created": "The Event was missing and has been created.",
+        Confirmed = "confirmed": "It was read, and nothing had to be written.",
+        Conflict = "conflict": "Someone else wrote in between; it is read again.",
+        Lost = "lost": "The API server refused for good (a terminating namespace, an invalid Event): given up.",
+        Failed = "failed": "No answer, or an error of the API server's; it is tried again.",
+    }
+}
+
+labels! {
+    /// The label `kind` of policies.
+    PolicyKind {
+        EventPolicy = "EventPolicy": "Namespaced policies.",
+        ClusterEventPolicy = "ClusterEventPolicy": "Cluster-scoped policies.",
+    }
+}
+
+labels! {
+    /// The label `condition` of policies.
+    PolicyCondition {
+        Accepted = "Accepted": "The policy is valid.",
+        Effective = "Effective": "The policy governs writes.",
+    }
+}

@@ -1,0 +1,82 @@
+//! The table of all metrics: what is registered, documented and tested is made from it.
+
+/// What Prometheus calls the type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// Only rises, and restarts with the process.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+    /// Durations in buckets.
+    Histogram,
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its full name.
+    pub name: &'static str,
+    /// Its type.
+    pub metric_type: Type,
+    /// What it counts, with the unit.
+    pub help: &'static str,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+}
+
+/// At most so many pairs of `event_namespace` and `policy` have children of their own; later ones share `other`.
+pub const MAX_SCOPES: usize = 500;
+
+/// The value of `event_namespace` and `policy` beyond [`MAX_SCOPES`].
+pub const OTHER: &str = "other";
+
+/// Seconds: a decision takes microseconds, the API server waits for one second.
+pub const ADMISSION_BUCKETS: [f64; 14] = [
+    0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.1,
+    0.5, 1.0,
+];
+
+macro_rules! rows {
+    ($($(#[$doc:meta])* $constant:ident = $metric_type:ident $name:literal [$($label:literal),*] $help:literal;)+) => {
+        $(
+            #[doc = $help]
+            pub const $constant: Row =
+                Row { name: $name, metric_type: Type::$metric_type, help: $help, labels: &[$($label),*] };
+        )+
+        /// Every metric of squelch's own, in the order of the reference. (`process_*` come from the library.)
+        pub const ALL: &[&Row] = &[$(&$constant),+];
+    };
+}
+
+rows! {
+    EVENTS = Counter "squelch_events_total" ["event_namespace", "policy", "mode", "disposition"]
+        "Occurrences by what became of them. Their sum is what was received.";
+    RECOVERED = Counter "squelch_recovered_occurrences_total" ["event_namespace", "policy"]
+        "Occurrences that a client's absolute count told again and that are therefore stored, though not received anew.";
+    LOST = Counter "squelch_lost_occurrences_total" ["event_namespace", "policy"]
+        "Occurrences that were held back and could never be added to a stored Event.";
+    WRITES = Counter "squelch_writes_total" ["operation", "api", "outcome"]
+        "Reviews of Event writes by how they were answered. A write can carry several occurrences.";
+    ADMISSION_DURATION = Histogram "squelch_admission_duration_seconds" []
+        "Time from the head of a review to its answer in seconds, without TLS and transport.";
+    STRAY_REQUESTS = Counter "squelch_stray_requests_total" []
+        "Requests to the webhook on a path without an accepted token. They change nothing.";
+    FLUSHES = Counter "squelch_flushes_total" ["result"]
+        "Attempts of the operator to add to a stored Event what was held back, by how they ended.";
+    OWED = Gauge "squelch_owed_occurrences" []
+        "Occurrences held back and not yet added to a stored Event.";
+    SERIES = Gauge "squelch_series" []
+        "Live series.";
+    EVICTIONS = Counter "squelch_evictions_total" ["table"]
+        "Entries given up for want of room, by table. A name that was given up is counted by what is stored.";
+    POLICIES = Gauge "squelch_policies" ["kind", "condition"]
+        "Policies that have the condition True.";
+    ACTIVE = Gauge "squelch_active" []
+        "1 on the replica that decides, else 0.";
+    ARMED = Gauge "squelch_armed" []
+        "1 while the webhook's rules are in force, else 0.";
+    CERTIFICATE_NOT_AFTER = Gauge "squelch_serving_certificate_not_after_seconds" []
+        "When the served certificate ends, in seconds since the Unix epoch.";
+    BUILD_INFO = Gauge "squelch_build_info" ["version"]
+        "Always 1; the version is in the label.";
+}

@@ -1,0 +1,73 @@
+//! Policies and a write for tests.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::{Value, json};
+
+use super::{Index, Policy};
+use crate::api::EventPolicy;
+use crate::engine::{Api, EventView, ObjectReference, Observation, Operation, PolicyId};
+
+/// A policy's identity; its uid is made from its name.
+pub(crate) fn id(namespace: &str, name: &str) -> PolicyId {
+    PolicyId {
+        display: format!("{namespace}/{name}").into(),
+        uid: format!("uid-of-{namespace}-{name}").into(),
+    }
+}
+
+/// A policy as the API server sends it, in its first generation; `data` is what stands beside the metadata.
+pub(crate) fn object(namespace: &str, name: &str, data: Value) -> DynamicObject {
+    let mut object =
+        DynamicObject::new(name, &ApiResource::erase::<EventPolicy>(&())).within(namespace).data(data);
+    object.metadata.uid = Some(id(namespace, name).uid.to_string());
+    object.metadata.generation = Some(1);
+    object.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    object
+}
+
+/// A policy read and compiled, created at this second of the epoch.
+pub(crate) fn policy(namespace: &str, name: &str, spec: &Value, created: i64) -> Arc<Policy> {
+    let mut object = object(namespace, name, json!({"spec": spec}));
+    object.metadata.creation_timestamp = Some(Time(Timestamp::from_second(created).unwrap()));
+    let mut index = Index::default();
+    index.apply(&object);
+    index.set().policies()[0].clone()
+}
+
+/// A write in namespace ci: kubelet, as system:node:n1, tells of a Warning BackOff of Pod batch-1.
+pub(crate) fn event() -> Observation<'static> {
+    Observation {
+        operation: Operation::Create,
+        api: Api::Core,
+        user: "system:node:n1",
+        own: false,
+        dry_run: false,
+        namespace: "ci",
+        name: Some("batch-1.17".into()),
+        generate_name: "".into(),
+        event: EventView {
+            regarding: ObjectReference {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                namespace: "ci".into(),
+                name: "batch-1".into(),
+                ..Default::default()
+            },
+            event_type: "Warning".into(),
+            reason: "BackOff".into(),
+            reporting_component: "kubelet".into(),
+            ..Default::default()
+        },
+        value: 1,
+        old_value: 0,
+        has_series: false,
+        edited: false,
+        unchanged: false,
+        first_seen: None,
+        occurred_at: Timestamp::UNIX_EPOCH,
+    }
+}

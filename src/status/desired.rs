@@ -1,0 +1,242 @@
+//! What the status of a policy should say. Pure: the same facts, the same status.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::api::{ConditionType, EventPolicyStatus, PolicyCounters, Reason};
+use crate::engine::{Counters, Disposition, Mode};
+use crate::policy::{Compiled, Invalid};
+
+/// All that a status depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// `metadata.generation` of the policy.
+    pub generation: i64,
+    /// What became of its spec.
+    pub outcome: &'a Result<Compiled, Invalid>,
+    /// The name of the policy that leaves nothing for this one, if there is one.
+    pub overridden_by: Option<&'a str>,
+    /// Event writes reach the webhook.
+    pub armed: bool,
+    /// What was counted since the process began.
+    pub counted: &'a Counters,
+    /// What stood in the status when the process first saw the policy.
+    pub base: PolicyCounters,
+    /// Since when the counters count.
+    pub since: Timestamp,
+    /// The status as it is known to stand in the cluster.
+    pub previous: Option<&'a EventPolicyStatus>,
+    /// The wall clock.
+    pub now: Timestamp,
+}
+
+/// The status that goes with the facts.
+pub fn desired(facts: &Facts<'_>) -> EventPolicyStatus {
+    EventPolicyStatus {
+        observed_generation: Some(facts.generation),
+        conditions: vec![
+            condition(facts, ConditionType::Accepted, accepted(facts)),
+            condition(facts, ConditionType::Effective, effective(facts)),
+        ],
+        counters: Some(counters(facts.base, facts.counted)),
+        since: Some(whole_second(facts.since)),
+        last_updated: Some(whole_second(facts.now)),
+    }
+}
+
+/// How two statuses differ, the time of writing apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Difference {
+    /// Not at all.
+    Nothing,
+    /// In numbers alone.
+    Counters,
+    /// In what they say of the policy.
+    Conditions,
+}
+
+/// How `desired` differs from what stands in the cluster.
+pub fn difference(standing: Option<&EventPolicyStatus>, desired: &EventPolicyStatus) -> Difference {
+    let Some(standing) = standing else { return Difference::Conditions };
+    if (standing.observed_generation, &standing.conditions)
+        != (desired.observed_generation, &desired.conditions)
+    {
+        Difference::Conditions
+    } else if (standing.counters, &standing.since) != (desired.counters, &desired.since) {
+        Difference::Counters
+    } else {
+        Difference::Nothing
+    }
+}
+
+fn accepted(facts: &Facts<'_>) -> (Reason, String) {
+    match facts.outcome {
+        Ok(_) => (Reason::Accepted, "The policy is understood.".to_owned()),
+        Err(invalid) => (Reason::Invalid, invalid.to_string()),
+    }
+}
+
+fn effective(facts: &Facts<'_>) -> (Reason, String) {
+    let Ok(compiled) = facts.outcome else {
+        return (Reason::Invalid, "Nothing is enforced until the policy is accepted.".to_owned());
+    };
+    if let Some(other) = facts.overridden_by {
+        let message = format!("EventPolicy {other} has precedence and governs every Event of the namespace.");
+        return (Reason::Overridden, message);
+    }
+    if !facts.armed {
+        let message = "The webhook is not armed: Events pass as if there were no policy.".to_owned();
+        return (Reason::WebhookNotArmed, message);
+    }
+    let message = match compiled.rules.mode {
+        Mode::Enforce => "Event writes are decided by this policy.",
+        Mode::Observe => "Event writes are decided and counted; nothing is held back (mode: Observe).",
+    };
+    (Reason::Effective, message.to_owned())
+}
+
+fn condition(facts: &Facts<'_>, kind: ConditionType, (reason, message): (Reason, String)) -> Condition {
+    let standing = facts.previous.into_iter().flat_map(|status| &status.conditions);
+    let unchanged = { standing }
+        .find(|condition| condition.type_ == kind.as_str() && condition.status == reason.status())
+        .map(|condition| condition.last_transition_time.clone());
+    Condition {
+        type_: kind.as_str().to_owned(),
+        status: reason.status().to_owned(),
+        reason: reason.as_str().to_owned(),
+        message,
+        observed_generation: Some(facts.generation),
+        last_transition_time: unchanged.unwrap_or_else(|| whole_second(facts.now)),
+    }
+}
+
+fn counters(base: PolicyCounters, counted: &Counters) -> PolicyCounters {
+    let plus = |base: i64, counted: u64| base.saturating_add_unsigned(counted);
+    let disposition = |base, disposition| plus(base, counted.of(disposition));
+    PolicyCounters {
+        received: plus(base.received, counted.received()),
+        admitted: disposition(base.admitted, Disposition::Admitted),
+        compacted: disposition(base.compacted, Disposition::Compacted),
+        aggregated: disposition(base.aggregated, Disposition::Aggregated),
+        filtered: disposition(base.filtered, Disposition::Filtered),
+        throttled: disposition(base.throttled, Disposition::Throttled),
+        failed_open: disposition(base.failed_open, Disposition::FailedOpen),
+        recovered: plus(base.recovered, counted.recovered),
+    }
+}
+
+/// The API server keeps times to the second; finer ones would never compare equal to what is read back.
+fn whole_second(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::policy::fixtures::policy;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn said(status: &EventPolicyStatus) -> Vec<(&str, &str, &str)> {
+        let words = status.conditions.iter();
+        words.map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect()
+    }
+
+    #[test]
+    fn conditions_follow_the_facts() {
+        let good = policy("ci", "p", &json!({}), 0);
+        let bad = policy("ci", "p", &json!({"series": {"idleTimeout": "soon"}}), 0);
+        let accepted = ("Accepted", "True", "Accepted");
+        for (outcome, overridden_by, armed, expected) in [
+            (&good, None, true, [accepted, ("Effective", "True", "Effective")]),
+            (&good, None, false, [accepted, ("Effective", "Unknown", "WebhookNotArmed")]),
+            (&good, Some("q"), false, [accepted, ("Effective", "False", "Overridden")]),
+            (&bad, None, true, [("Accepted", "False", "Invalid"), ("Effective", "False", "Invalid")]),
+        ] {
+            let counted = Counters::default();
+            let facts = Facts { overridden_by, armed, ..facts(&outcome.outcome, &counted) };
+            assert_eq!(said(&desired(&facts)), expected);
+        }
+        let counted = Counters::default();
+        let message = &desired(&facts(&bad.outcome, &counted)).conditions[0].message;
+        assert!(message.starts_with("spec.series.idleTimeout: idleTimeout must be"), "{message}");
+    }
+
+    #[test]
+    fn counters_go_on_from_what_stood_there() {
+        let good = policy("ci", "p", &json!({}), 0);
+        let mut counted = Counters::default();
+        for (occurrences, disposition) in (1..).zip(Disposition::ALL) {
+            counted.count(disposition, occurrences);
+        }
+        counted.recovered = 7;
+        let base = PolicyCounters { received: 100, admitted: 60, compacted: 40, ..Default::default() };
+        let facts = Facts { base, ..facts(&good.outcome, &counted) };
+        assert_eq!(
+            desired(&facts).counters,
+            Some(PolicyCounters {
+                received: 121,
+                admitted: 61,
+                compacted: 42,
+                aggregated: 3,
+                filtered: 4,
+                throttled: 5,
+                failed_open: 6,
+                recovered: 7
+            })
+        );
+        let mut endless = counted;
+        endless.count(Disposition::Admitted, u64::MAX);
+        let facts = Facts { counted: &endless, ..facts };
+        assert_eq!(desired(&facts).counters.unwrap().received, i64::MAX);
+    }
+
+    #[test]
+    fn a_transition_is_dated_and_a_change_without_one_keeps_its_date() {
+        let good = policy("ci", "p", &json!({}), 0);
+        let counted = Counters::default();
+        let first = desired(&Facts { now: at(10), ..facts(&good.outcome, &counted) });
+        let later = Facts { now: at(20), previous: Some(&first), ..facts(&good.outcome, &counted) };
+        let second = desired(&Facts { generation: 2, armed: false, ..later });
+        assert_eq!(second.conditions[0].last_transition_time, Time(at(10)));
+        assert_eq!(second.conditions[1].last_transition_time, Time(at(20)));
+        assert_eq!(second.conditions[0].observed_generation, Some(2));
+    }
+
+    #[test]
+    fn only_the_time_of_writing_is_no_difference() {
+        let good = policy("ci", "p", &json!({}), 0);
+        let counted = Counters::default();
+        let standing = desired(&facts(&good.outcome, &counted));
+        let with = |facts: Facts<'_>| difference(Some(&standing), &desired(&facts));
+        let later = Facts { now: at(99), previous: Some(&standing), ..facts(&good.outcome, &counted) };
+        assert_eq!(with(later), Difference::Nothing);
+        let base = PolicyCounters { recovered: 1, ..Default::default() };
+        assert_eq!(with(Facts { base, ..later }), Difference::Counters);
+        assert_eq!(with(Facts { armed: false, ..later }), Difference::Conditions);
+        assert_eq!(with(Facts { generation: 2, ..later }), Difference::Conditions);
+        assert_eq!(difference(None, &standing), Difference::Conditions);
+        // What is read back is what was written.
+        let read: EventPolicyStatus =
+            serde_json::from_value(serde_json::to_value(&standing).unwrap()).unwrap();
+        assert_eq!(difference(Some(&read), &desired(&later)), Difference::Nothing);
+    }
+
+    fn facts<'a>(outcome: &'a Result<Compiled, Invalid>, counted: &'a Counters) -> Facts<'a> {
+        Facts {
+            generation: 1,
+            outcome,
+            overridden_by: None,
+            armed: true,
+            counted,
+            base: PolicyCounters::default(),
+            since: at(1),
+            previous: None,
+            now: at(10),
+        }
+    }
+}

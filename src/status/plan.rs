@@ -1,0 +1,296 @@
+//! Which status is to be written next. Pure: time comes as an argument.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::api::{EventPolicyStatus, PolicyCounters};
+use crate::engine::{Account, Counters, Moment};
+use crate::policy::{Policy, Set};
+
+use super::desired::{Difference, Facts, desired, difference};
+
+/// News of a policy (a condition, a generation) does not wait for the interval of the counters, but two of them
+/// are at least this far apart, so that a condition that flaps cannot use up the writes.
+const NEWS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often statuses may be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The least time between two writes of one policy's counters.
+    pub interval: Duration,
+    /// The most writes a second in all.
+    pub qps: u32,
+}
+
+/// A status to be written.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The policy that shows it.
+    pub policy: Arc<Policy>,
+    /// What it is to show.
+    pub status: EventPolicyStatus,
+}
+
+/// What is known of the statuses in the cluster.
+#[derive(Debug)]
+pub struct Plan {
+    interval: Duration,
+    /// By policy uid.
+    tracked: HashMap<Arc<str>, Tracked>,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    /// What stood in the status when the policy was first seen; the engine's counts are added to it.
+    base: PolicyCounters,
+    since: Timestamp,
+    /// The status as it stands in the cluster, as far as is known: what was first read, then what was written.
+    /// (Not what the watch tells later: that may be older than the last write.)
+    standing: Option<EventPolicyStatus>,
+    /// The last attempt, and whether it succeeded.
+    attempt: Option<(Moment, bool)>,
+}
+
+impl Plan {
+    /// Knows nothing yet.
+    pub fn new(limits: Limits) -> Self {
+        Self { interval: limits.interval, tracked: HashMap::new() }
+    }
+
+    /// The statuses that are due, the most outdated first: news of a policy, then counters. Policies that are
+    /// gone are forgotten.
+    pub fn due(
+        &mut self,
+        set: &Set,
+        accounts: &[Account],
+        armed: bool,
+        now: Moment,
+        wall: Timestamp,
+    ) -> Vec<Due> {
+        let interval = self.interval;
+        let mut due: Vec<_> = self
+            .changed(set, accounts, armed, wall)
+            .into_iter()
+            .filter_map(|(change, tracked, found)| {
+                let at = tracked.due_at(change, interval);
+                (at <= now).then_some(((std::cmp::Reverse(change), at), found))
+            })
+            .collect();
+        due.sort_by_key(|(order, _)| *order);
+        due.into_iter().map(|(_, due)| due).collect()
+    }
+
+    /// Every status that differs from what stands in the cluster, due or not: for the last writes before exit.
+    pub fn all(&mut self, set: &Set, accounts: &[Account], armed: bool, wall: Timestamp) -> Vec<Due> {
+        self.changed(set, accounts, armed, wall).into_iter().map(|(_, _, due)| due).collect()
+    }
+
+    /// A write was attempted; if it succeeded, that status stands.
+    pub fn attempted(&mut self, due: Due, succeeded: bool, now: Moment) {
+        if let Some(tracked) = self.tracked.get_mut(&due.policy.id.uid) {
+            tracked.attempt = Some((now, succeeded));
+            if succeeded {
+                tracked.standing = Some(due.status);
+            }
+        }
+    }
+
+    fn changed(
+        &mut self,
+        set: &Set,
+        accounts: &[Account],
+        armed: bool,
+        wall: Timestamp,
+    ) -> Vec<(Difference, &Tracked, Due)> {
+        self.track(set, wall);
+        let counted = sums(accounts);
+        let nothing = Counters::default();
+        let policies = set.policies().iter();
+        let changed = policies.filter_map(|policy| {
+            let tracked = self.tracked.get(&policy.id.uid)?;
+            let status = desired(&Facts {
+                generation: policy.generation,
+                outcome: &policy.outcome,
+                overridden_by: set.overriding(policy).map(|other| &*other.name),
+                armed,
+                counted: counted.get(&policy.id.uid).unwrap_or(&nothing),
+                base: tracked.base,
+                since: tracked.since,
+                previous: tracked.standing.as_ref(),
+                now: wall,
+            });
+            let change = difference(tracked.standing.as_ref(), &status);
+            let due = Due { policy: policy.clone(), status };
+            (change > Difference::Nothing).then_some((change, tracked, due))
+        });
+        changed.collect()
+    }
+
+    fn track(&mut self, set: &Set, wall: Timestamp) {
+        let mut before = std::mem::take(&mut self.tracked);
+        for policy in set.policies() {
+            let tracked = before.remove(&policy.id.uid).unwrap_or_else(|| Tracked::first_seen(policy, wall));
+            self.tracked.insert(policy.id.uid.clone(), tracked);
+        }
+    }
+}
+
+impl Tracked {
+    fn first_seen(policy: &Policy, wall: Timestamp) -> Self {
+        let reported = policy.reported.as_ref();
+        Self {
+            base: reported.and_then(|status| status.counters).unwrap_or_default(),
+            since: reported.and_then(|status| status.since.as_ref()).map_or(wall, |since| since.0),
+            standing: policy.reported.clone(),
+            attempt: None,
+        }
+    }
+
+    fn due_at(&self, change: Difference, interval: Duration) -> Moment {
+        match (self.attempt, change) {
+            (None, _) => Moment::default(),
+            (Some((last, true)), Difference::Conditions) => last.plus(NEWS_INTERVAL.min(interval)),
+            (Some((last, _)), _) => last.plus(interval),
+        }
+    }
+}
+
+/// Counts by policy uid: a policy may have a line per namespace and mode.
+fn sums(accounts: &[Account]) -> HashMap<Arc<str>, Counters> {
+    let mut sums: HashMap<Arc<str>, Counters> = HashMap::new();
+    for account in accounts {
+        sums.entry(account.policy.uid.clone()).or_default().add(&account.counters);
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{Disposition, Mode};
+    use crate::policy::Index;
+    use crate::policy::fixtures::{id, object, policy};
+
+    fn after(seconds: u64) -> Moment {
+        Moment::from_epoch(Duration::from_secs(seconds))
+    }
+
+    fn account(name: &str, mode: Mode, occurrences: u64) -> Account {
+        let mut counters = Counters::default();
+        counters.count(Disposition::Compacted, occurrences);
+        Account { namespace: "ci".into(), policy: id("ci", name), mode, counters }
+    }
+
+    struct Scene {
+        plan: Plan,
+        set: Set,
+        accounts: Vec<Account>,
+        armed: bool,
+    }
+
+    impl Scene {
+        fn new(names: &[&str]) -> Self {
+            let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
+            let policies =
+                names.iter().map(|name| policy("ci", name, &json!({"match": {"types": [name]}}), 0));
+            Self { plan: Plan::new(limits), set: Set::new(policies), accounts: Vec::new(), armed: true }
+        }
+
+        fn due(&mut self, now: u64) -> Vec<Due> {
+            self.plan.due(&self.set, &self.accounts, self.armed, after(now), Timestamp::UNIX_EPOCH)
+        }
+
+        /// Names of what is due, all written with success.
+        fn write(&mut self, now: u64) -> Vec<String> {
+            let due = self.due(now);
+            let names = due.iter().map(|due| due.policy.name.to_string()).collect();
+            due.into_iter().for_each(|due| self.plan.attempted(due, true, after(now)));
+            names
+        }
+    }
+
+    #[test]
+    fn a_fresh_policy_is_due_at_once_and_counters_each_interval() {
+        let mut scene = Scene::new(&["p"]);
+        assert_eq!(scene.write(0), ["p"]);
+        assert!(scene.write(60).is_empty(), "nothing has changed");
+        scene.accounts = vec![account("p", Mode::Enforce, 1), account("p", Mode::Observe, 2)];
+        let status = scene.due(60).remove(0).status;
+        assert_eq!(status.counters.unwrap().compacted, 3);
+        assert_eq!(scene.write(60), ["p"]);
+        scene.accounts[0] = account("p", Mode::Enforce, 5);
+        assert!(scene.write(69).is_empty());
+        assert_eq!(scene.write(70), ["p"]);
+    }
+
+    #[test]
+    fn news_waits_a_second_and_comes_before_counters() {
+        let mut scene = Scene::new(&["p", "q"]);
+        assert_eq!(scene.write(0).len(), 2);
+        scene.armed = false;
+        assert!(scene.write(0).is_empty());
+        assert_eq!(scene.write(1).len(), 2);
+        scene.accounts = vec![account("p", Mode::Enforce, 1)];
+        let fresh = policy("ci", "fresh", &json!({}), 5);
+        scene.set = Set::new(scene.set.policies().iter().cloned().chain([fresh]));
+        assert_eq!(scene.write(30), ["fresh", "p"]);
+    }
+
+    #[test]
+    fn the_most_outdated_is_first() {
+        let mut scene = Scene::new(&["a", "b"]);
+        let mut due = scene.due(0);
+        scene.plan.attempted(due.remove(1), true, after(3));
+        scene.plan.attempted(due.remove(0), true, after(5));
+        scene.accounts = vec![account("a", Mode::Enforce, 1), account("b", Mode::Enforce, 1)];
+        assert_eq!(scene.write(30), ["b", "a"]);
+    }
+
+    #[test]
+    fn a_failed_write_is_tried_again_after_the_interval() {
+        let mut scene = Scene::new(&["p"]);
+        let due = scene.due(0).remove(0);
+        scene.plan.attempted(due, false, after(0));
+        assert!(scene.due(9).is_empty());
+        assert_eq!(scene.write(10), ["p"]);
+    }
+
+    #[test]
+    fn counters_go_on_over_a_restart_and_begin_anew_with_a_new_policy() {
+        let mut index = Index::default();
+        let status = json!({"counters": {"received": 7, "compacted": 7}, "since": "2026-01-01T00:00:00Z"});
+        let mut stored = object("ci", "p", json!({"spec": {}, "status": status}));
+        index.apply(&stored);
+        let mut scene =
+            Scene { set: index.set(), accounts: vec![account("p", Mode::Enforce, 2)], ..Scene::new(&[]) };
+        let shown = scene.due(0).remove(0).status;
+        assert_eq!(shown.counters.unwrap().received, 9);
+        assert_eq!(shown.since.unwrap().0.to_string(), "2026-01-01T00:00:00Z");
+        // What the watch brings back of our own writing is not counted twice.
+        stored.data["status"]["counters"]["received"] = json!(9);
+        index.apply(&stored);
+        scene.set = index.set();
+        assert_eq!(scene.due(0).remove(0).status.counters.unwrap().received, 9);
+
+        stored.metadata.uid = Some("another".into());
+        stored.data = json!({"spec": {}});
+        index.apply(&stored);
+        scene.set = index.set();
+        assert_eq!(scene.due(0).remove(0).status.counters.unwrap().received, 0);
+    }
+
+    #[test]
+    fn at_the_end_everything_that_changed_is_written() {
+        let mut scene = Scene::new(&["p", "q"]);
+        scene.write(0);
+        scene.accounts = vec![account("p", Mode::Enforce, 1)];
+        assert!(scene.due(1).is_empty());
+        let all = scene.plan.all(&scene.set, &scene.accounts, true, Timestamp::UNIX_EPOCH);
+        assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p"]);
+    }
+}

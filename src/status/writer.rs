@@ -1,0 +1,346 @@
+//! The task that writes statuses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, Resource};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::api::EventPolicy;
+use crate::clock;
+use crate::engine::{Account, Moment};
+use crate::policy::Store;
+
+use super::plan::{Due, Limits, Plan};
+
+/// Under this name squelch's fields stand in `managedFields`.
+const FIELD_MANAGER: &str = "squelch";
+
+/// How long one write may take.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often it is looked for changes. Looking costs a pass over all policies.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many of the last writes before exit are in flight together.
+const LAST_WRITES_IN_FLIGHT: usize = 16;
+
+/// Yields every line of the accounts since the process began (`Engine::accounts`).
+pub type Accounts = Box<dyn Fn() -> Vec<Account> + Send + Sync>;
+
+/// Writes the statuses of the policies: the one writer of them in the cluster.
+pub struct Writer {
+    client: Client,
+    store: Arc<Store>,
+    accounts: Accounts,
+    armed: watch::Receiver<bool>,
+    plan: Plan,
+    /// What the last look found due, the most outdated last.
+    queue: Vec<Due>,
+    /// When it was last looked; `None`: look again now.
+    looked: Option<Moment>,
+    /// The least time between two writes, and when the next may be.
+    pause: Duration,
+    next: Moment,
+}
+
+impl Writer {
+    /// `armed` tells whether Event writes reach the webhook.
+    pub fn new(
+        client: Client,
+        store: Arc<Store>,
+        accounts: Accounts,
+        armed: watch::Receiver<bool>,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            client,
+            store,
+            accounts,
+            armed,
+            plan: Plan::new(limits),
+            queue: Vec::new(),
+            looked: None,
+            pause: Duration::from_secs(1) / limits.qps.max(1),
+            next: Moment::default(),
+        }
+    }
+
+    /// Writes what is due until `stop` is cancelled, then hands itself back for [`Self::write_all_now`].
+    pub async fn run(mut self, stop: CancellationToken) -> Self {
+        let mut revision = self.store.subscribe();
+        let mut armed = self.armed.clone();
+        while !stop.is_cancelled() {
+            // A write that the stop interrupts is made again by `write_all_now`.
+            let Some(pause) = stop.run_until_cancelled(self.step(clock::now(), clock::wall())).await else {
+                break;
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+                () = changed(&mut revision) => self.looked = None,
+                () = changed(&mut armed) => self.looked = None,
+            }
+        }
+        self
+    }
+
+    /// Writes everything that changed, heeding no interval: the last thing before exit. Answers how many writes
+    /// failed. The caller sets the deadline.
+    pub async fn write_all_now(&mut self) -> usize {
+        let (now, wall) = (clock::now(), clock::wall());
+        if !self.store.listed() {
+            return 0;
+        }
+        let all = self.plan.all(&self.store.load(), &(self.accounts)(), *self.armed.borrow(), wall);
+        let client = &self.client;
+        let writes = all.into_iter().map(|due| async move { (write(client, &due).await, due) });
+        let mut written = futures::stream::iter(writes).buffer_unordered(LAST_WRITES_IN_FLIGHT);
+        let mut failed = 0;
+        while let Some((succeeded, due)) = written.next().await {
+            failed += usize::from(!succeeded);
+            self.plan.attempted(due, succeeded, now);
+        }
+        failed
+    }
+
+    /// Makes at most one write; answers after what time the next step has something to do.
+    async fn step(&mut self, now: Moment, wall: Timestamp) -> Duration {
+        if self.looked.is_none_or(|looked| now.since(looked) >= LOOK_INTERVAL) {
+            self.look(now, wall);
+        }
+        if now < self.next {
+            return self.next.since(now);
+        }
+        if let Some(due) = self.queue.pop() {
+            // Before the write: the pause holds for one that is interrupted too.
+            self.next = now.plus(self.pause);
+            let succeeded = write(&self.client, &due).await;
+            self.plan.attempted(due, succeeded, now);
+        }
+        if self.queue.is_empty() { LOOK_INTERVAL } else { self.pause }
+    }
+
+    fn look(&mut self, now: Moment, wall: Timestamp) {
+        // Before the first list nothing is known, and a policy's base would be read from nowhere.
+        if !self.store.listed() {
+            return;
+        }
+        self.queue = self.plan.due(&self.store.load(), &(self.accounts)(), *self.armed.borrow(), now, wall);
+        self.queue.reverse();
+        self.looked = Some(now);
+    }
+}
+
+/// Waits for a change; for ever once nobody can make one.
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Server-side apply of the whole status. Force: nobody else has a say in it. Answers whether it succeeded.
+async fn write(client: &Client, due: &Due) -> bool {
+    let policy = &due.policy;
+    // Untyped, so that the answer can be read even where the spec cannot.
+    let resource = ApiResource::erase::<EventPolicy>(&());
+    let policies: Api<DynamicObject> = Api::namespaced_with(client.clone(), &policy.namespace, &resource);
+    // No uid: the API server does not compare it in a write of a subresource (seen on 1.35). A policy re-created
+    // under the name this moment would show the old counts until the watch tells of it, which makes it due at once.
+    let body = json!({
+        "apiVersion": EventPolicy::api_version(&()),
+        "kind": EventPolicy::kind(&()),
+        "metadata": {"name": &*policy.name},
+        "status": due.status,
+    });
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let patch = Patch::Apply(&body);
+    let write = policies.patch_status(&policy.name, &params, &patch);
+    match tokio::time::timeout(WRITE_TIMEOUT, write).await {
+        Ok(Ok(_)) => {
+            debug!(policy = %policy.id.display, "status written");
+            return true;
+        }
+        // Deleted a moment ago: the watch will tell.
+        Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => {}
+        Ok(Err(error)) => {
+            let error = &error as &dyn std::error::Error;
+            warn!(policy = %policy.id.display, error, "writing the status failed; trying again later");
+        }
+        Err(_) => warn!(policy = %policy.id.display, "writing the status took too long; trying again later"),
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::Value;
+    use tower_test::mock::{self, Handle};
+
+    use super::*;
+    use crate::engine::{Counters, Disposition, Mode};
+    use crate::policy::Set;
+    use crate::policy::fixtures::{id, policy};
+
+    type ApiServer = Handle<Request<Body>, Response<Body>>;
+
+    /// A writer, the API server that it talks to, and what the engine has counted for `ci/p`.
+    struct Scene {
+        writer: Writer,
+        server: ApiServer,
+        compacted: Arc<Mutex<u64>>,
+        armed: watch::Sender<bool>,
+    }
+
+    impl Scene {
+        fn new(names: &[&str]) -> Self {
+            let (service, server) = mock::pair();
+            let store = Arc::new(Store::default());
+            store.swap(Set::new(names.iter().map(|name| policy("ci", name, &json!({}), 0))));
+            let compacted = Arc::new(Mutex::new(0));
+            let counted = compacted.clone();
+            let accounts = move || {
+                let mut counters = Counters::default();
+                counters.count(Disposition::Compacted, *counted.lock().unwrap());
+                vec![Account { namespace: "ci".into(), policy: id("ci", "p"), mode: Mode::Enforce, counters }]
+            };
+            let (armed, armed_now) = watch::channel(true);
+            let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
+            let client = Client::new(service, "default");
+            let writer = Writer::new(client, store, Box::new(accounts), armed_now, limits);
+            Self { writer, server, compacted, armed }
+        }
+
+        /// One step at this millisecond; what it asked of the API server, which answers with `code`.
+        async fn step(&mut self, millisecond: u64, code: u16) -> (Duration, Option<(String, Value)>) {
+            let now = Moment::from_epoch(Duration::from_millis(millisecond));
+            let step = self.writer.step(now, Timestamp::from_second(1_800_000_000).unwrap());
+            let mut step = std::pin::pin!(step);
+            tokio::select! {
+                biased;
+                pause = &mut step => (pause, None),
+                asked = answer(&mut self.server, code) => (step.await, Some(asked)),
+            }
+        }
+
+        async fn asked(&mut self, millisecond: u64) -> Option<String> {
+            self.step(millisecond, 200).await.1.map(|(request, _)| request)
+        }
+    }
+
+    /// Takes one request and answers it.
+    async fn answer(server: &mut ApiServer, code: u16) -> (String, Value) {
+        let (request, send) = server.next_request().await.expect("the client lives");
+        let (head, body) = request.into_parts();
+        let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
+        let answer = match code {
+            200 => body.clone(),
+            _ => {
+                json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "No", "code": code})
+            }
+        };
+        let answer = Body::from(serde_json::to_vec(&answer).unwrap());
+        send.send_response(Response::builder().status(code).body(answer).unwrap());
+        (format!("{} {}", head.method, head.uri), body)
+    }
+
+    #[tokio::test]
+    async fn a_status_is_applied_whole_under_its_own_field_manager() {
+        let mut scene = Scene::new(&["p"]);
+        *scene.compacted.lock().unwrap() = 3;
+        let (_, asked) = scene.step(0, 200).await;
+        let (request, body) = asked.unwrap();
+        assert_eq!(
+            request,
+            "PATCH /apis/squelch.dev/v1alpha1/namespaces/ci/eventpolicies/p/status?&force=true&fieldManager=squelch"
+        );
+        assert_eq!(body["apiVersion"], "squelch.dev/v1alpha1");
+        assert_eq!(body["kind"], "EventPolicy");
+        assert_eq!(body["metadata"], json!({"name": "p"}));
+        assert!(body.get("spec").is_none());
+        assert_eq!(body["status"]["counters"]["received"], 3);
+        assert_eq!(body["status"]["conditions"][1]["reason"], "Effective");
+        assert_eq!(body["status"]["lastUpdated"], "2027-01-15T08:00:00Z");
+    }
+
+    #[tokio::test]
+    async fn counters_are_written_once_an_interval_and_only_if_they_changed() {
+        let mut scene = Scene::new(&["p"]);
+        assert!(scene.asked(0).await.is_some());
+        assert!(scene.asked(20_000).await.is_none(), "nothing has changed");
+        *scene.compacted.lock().unwrap() = 1;
+        assert!(scene.asked(21_000).await.is_some());
+        for millisecond in (22_000..31_000).step_by(100) {
+            *scene.compacted.lock().unwrap() += 1;
+            assert!(scene.asked(millisecond).await.is_none(), "at {millisecond} ms");
+        }
+        assert!(scene.asked(31_000).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn writes_keep_their_distance() {
+        let names = ["a", "b", "c", "d"];
+        let mut scene = Scene::new(&names);
+        let mut written = Vec::new();
+        let mut millisecond = 0;
+        while written.len() < names.len() {
+            let (pause, asked) = scene.step(millisecond, 200).await;
+            written.extend(asked.map(|_| millisecond));
+            millisecond += u64::try_from(pause.as_millis()).unwrap();
+        }
+        assert_eq!(written, [0, 200, 400, 600]);
+        assert!(scene.step(650, 200).await.0 <= Duration::from_millis(150));
+    }
+
+    #[tokio::test]
+    async fn a_refused_write_is_tried_again_and_holds_up_no_other() {
+        let mut scene = Scene::new(&["a", "b"]);
+        let (_, refused) = scene.step(0, 500).await;
+        assert!(refused.unwrap().0.contains("/a/"));
+        assert!(scene.asked(200).await.unwrap().contains("/b/"));
+        assert!(scene.asked(9_000).await.is_none());
+        assert!(scene.asked(10_000).await.unwrap().contains("/a/"));
+    }
+
+    #[tokio::test]
+    async fn a_webhook_that_is_not_armed_is_told_after_a_second() {
+        let mut scene = Scene::new(&["p"]);
+        assert!(scene.asked(0).await.is_some());
+        scene.armed.send_replace(false);
+        let (_, asked) = scene.step(1_000, 200).await;
+        assert_eq!(asked.unwrap().1["status"]["conditions"][1]["reason"], "WebhookNotArmed");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_before_the_policies_are_listed() {
+        let mut scene = Scene::new(&[]);
+        scene.writer.store = Arc::new(Store::default());
+        assert!(scene.asked(0).await.is_none());
+        assert_eq!(scene.writer.write_all_now().await, 0);
+    }
+
+    #[tokio::test]
+    async fn at_the_end_everything_is_written_heeding_no_interval() {
+        let mut scene = Scene::new(&["p", "q"]);
+        assert!(scene.asked(0).await.is_some());
+        *scene.compacted.lock().unwrap() = 9;
+        let Scene { mut writer, mut server, .. } = scene;
+        let serve = async {
+            let (p, q) = (answer(&mut server, 200).await, answer(&mut server, 500).await);
+            (p.1["status"]["counters"]["received"].clone(), q.0.contains("/q/"))
+        };
+        let (failed, (received, q)) = tokio::join!(writer.write_all_now(), serve);
+        assert_eq!((failed, received, q), (1, json!(9), true));
+    }
+}

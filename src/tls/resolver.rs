@@ -1,0 +1,77 @@
+//! The certificate that is served: swapped as a whole, without a restart.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{Leaf, TlsError};
+
+/// What the next handshake is answered with.
+#[derive(Debug)]
+pub struct ServedCertificate {
+    current: ArcSwap<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    key: Arc<CertifiedKey>,
+    not_after: Timestamp,
+}
+
+impl ServedCertificate {
+    /// Serves `leaf`.
+    pub fn new(leaf: Leaf) -> Result<Self, TlsError> {
+        Ok(Self { current: ArcSwap::from_pointee(Current::of(leaf)?) })
+    }
+
+    /// Serves `leaf` from the next handshake on; connections that stand keep what they have seen. On an error the
+    /// former one stays.
+    pub fn replace(&self, leaf: Leaf) -> Result<(), TlsError> {
+        self.current.store(Arc::new(Current::of(leaf)?));
+        Ok(())
+    }
+
+    /// When the served certificate ends.
+    pub fn not_after(&self) -> Timestamp {
+        self.current.load().not_after
+    }
+}
+
+impl ResolvesServerCert for ServedCertificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.current.load().key))
+    }
+}
+
+impl Current {
+    fn of(leaf: Leaf) -> Result<Self, TlsError> {
+        let first = leaf.chain.first().ok_or(TlsError::Parse)?;
+        let (_, parsed) = X509Certificate::from_der(first).map_err(|_| TlsError::Parse)?;
+        let not_after = Timestamp::from_second(parsed.validity().not_after.timestamp())
+            .map_err(|_| TlsError::Lifetime)?;
+        Ok(Self { key: Arc::new(leaf.certified()?), not_after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::Authority;
+    use std::time::Duration;
+
+    #[test]
+    fn a_replaced_certificate_is_the_one_served() {
+        let wall: Timestamp = "2026-11-21T08:00:00Z".parse().unwrap();
+        let authority = Authority::generate(Duration::from_secs(1_000), wall).unwrap();
+        let issue =
+            |seconds| authority.issue(&["localhost".to_owned()], Duration::from_secs(seconds), wall).unwrap();
+        let served = ServedCertificate::new(issue(100)).unwrap();
+        assert_eq!(served.not_after().as_second(), wall.as_second() + 100);
+        served.replace(issue(200)).unwrap();
+        assert_eq!(served.not_after().as_second(), wall.as_second() + 200);
+    }
+}

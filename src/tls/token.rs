@@ -1,0 +1,112 @@
+//! The secret in the webhook's path: how the API server proves itself.
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::TlsError;
+
+const BYTES: usize = 32;
+const DIGITS: usize = 2 * BYTES;
+
+/// 256 random bits, as 64 lowercase hex digits. Neither `Debug` nor anything else prints it by accident.
+#[derive(Clone)]
+pub struct PathToken([u8; DIGITS]);
+
+impl PathToken {
+    /// A new one from the cryptographic provider's randomness.
+    pub fn generate() -> Result<Self, TlsError> {
+        let mut bytes = [0; BYTES];
+        super::provider().secure_random.fill(&mut bytes).map_err(|_| TlsError::Random)?;
+        let mut digits = [0; DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+            pair.copy_from_slice(&[hex(byte >> 4), hex(byte & 0xf)]);
+        }
+        Ok(Self(digits))
+    }
+
+    /// Reads one back from where it is kept; `None` unless it is 64 lowercase hex digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: [u8; DIGITS] = text.as_bytes().try_into().ok()?;
+        digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
+    }
+
+    /// The digits, for the one place where they belong: the path in `clientConfig`, and the Secret.
+    pub fn reveal(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("hex digits are ASCII")
+    }
+
+    /// Whether `offered` is this token, in a time that does not depend on where they differ.
+    fn matches(&self, offered: &[u8; DIGITS]) -> bool {
+        let difference =
+            self.0.iter().zip(offered).fold(0, |sum, (mine, theirs)| sum | black_box(mine ^ theirs));
+        black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for PathToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PathToken(…)")
+    }
+}
+
+fn hex(nibble: u8) -> u8 {
+    if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }
+}
+
+/// The tokens that are accepted now: one, or during a rotation the old and the new.
+#[derive(Debug)]
+pub struct AcceptedTokens {
+    current: ArcSwap<Vec<PathToken>>,
+}
+
+impl AcceptedTokens {
+    /// Accepts these.
+    pub fn new(tokens: Vec<PathToken>) -> Self {
+        Self { current: ArcSwap::from_pointee(tokens) }
+    }
+
+    /// Accepts these from the next review on, and no other.
+    pub fn replace(&self, tokens: Vec<PathToken>) {
+        self.current.store(Arc::new(tokens));
+    }
+
+    /// Whether `offered` is one of them; every one is compared, in constant time.
+    pub fn accept(&self, offered: &str) -> bool {
+        let Ok(offered) = <&[u8; DIGITS]>::try_from(offered.as_bytes()) else { return false };
+        self.current.load().iter().fold(false, |accepted, token| accepted | token.matches(offered))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ_and_read_back() {
+        let (one, other) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
+        assert_ne!(one.reveal(), other.reveal());
+        assert_eq!(PathToken::parse(one.reveal()).unwrap().reveal(), one.reveal());
+        assert!(PathToken::parse("abc").is_none());
+        assert!(PathToken::parse(&"G".repeat(64)).is_none());
+    }
+
+    #[test]
+    fn debug_does_not_print_it() {
+        let token = PathToken::generate().unwrap();
+        let printed = format!("{token:?} {:?}", AcceptedTokens::new(vec![token.clone()]));
+        assert!(!printed.contains(token.reveal()));
+    }
+
+    #[test]
+    fn old_and_new_are_accepted_and_nothing_else() {
+        let (old, new) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
+        let accepted = AcceptedTokens::new(vec![old.clone(), new.clone()]);
+        assert!(accepted.accept(old.reveal()) && accepted.accept(new.reveal()));
+        assert!(!accepted.accept("") && !accepted.accept(&new.reveal()[..63]));
+        accepted.replace(vec![new.clone()]);
+        assert!(!accepted.accept(old.reveal()) && accepted.accept(new.reveal()));
+    }
+}

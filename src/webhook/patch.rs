@@ -1,0 +1,148 @@
+//! The JSON patches of answers: `add` and `remove` of single fields, never path `""` (the API server answers the
+//! client with 500), never `test`.
+
+use std::io::{Result, Write};
+
+use super::review::{Raw, Review};
+
+/// One field put back; an absent value removes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Operation<'a> {
+    path: &'static str,
+    value: Raw<'a>,
+}
+
+/// What makes the written Event equal to `oldObject` in every field that a repeat changes; with `managedFields`
+/// among them the API server sees no change at all and does not write to etcd. `None` without an `oldObject`.
+pub(super) fn restoring<'a>(review: &Review<'a>) -> Option<Vec<Operation<'a>>> {
+    let (written, old) = review.written_and_old()?;
+    let fields = [
+        ("/series", written.series, old.series),
+        ("/count", written.count, old.count),
+        ("/lastTimestamp", written.last_timestamp, old.last_timestamp),
+        ("/message", written.message, old.message),
+        ("/metadata/managedFields", written.managed_fields()?, old.managed_fields()?),
+    ];
+    let differing = fields.into_iter().filter(|(_, new, old)| new != old);
+    Some(differing.map(|(path, _, value)| Operation { path, value }).collect())
+}
+
+/// Writes the patch.
+pub(super) fn write(out: &mut dyn Write, operations: &[Operation<'_>]) -> Result<()> {
+    for (at, operation) in operations.iter().enumerate() {
+        out.write_all(if at == 0 { b"[" } else { b"," })?;
+        let (verb, path) = (if operation.value.is_absent() { "remove" } else { "add" }, operation.path);
+        write!(out, r#"{{"op":"{verb}","path":"{path}""#)?;
+        if !operation.value.is_absent() {
+            out.write_all(br#","value":"#)?;
+            out.write_all(operation.value.json().as_bytes())?;
+        }
+        out.write_all(b"}")?;
+    }
+    out.write_all(b"]")
+}
+
+/// Writes the patch that gives a `generateName` Event its name.
+pub(super) fn write_name(out: &mut dyn Write, name: &str) -> Result<()> {
+    out.write_all(br#"[{"op":"add","path":"/metadata/name","value":"#)?;
+    serde_json::to_writer(&mut *out, name)?;
+    out.write_all(b"}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::review::decode;
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
+    const RESTORED: [&str; 4] = ["series", "count", "lastTimestamp", "message"];
+
+    fn apply(review: &Value) -> Value {
+        let bytes = serde_json::to_vec(review).unwrap();
+        let decoded = decode(&bytes).unwrap();
+        let operations = restoring(&decoded).unwrap();
+        let mut object = review["request"]["object"].clone();
+        if !operations.is_empty() {
+            let mut text = Vec::new();
+            write(&mut text, &operations).unwrap();
+            let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
+            json_patch::patch(&mut object, &patch).unwrap();
+        }
+        object
+    }
+
+    /// Any JSON that the API server could hold in a field, and more: escapes, empties, wrong types.
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+            Just(json!("a\"b\\c\u{2028}<&>\u{0}")),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map(any::<String>(), inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect::<Map<_, _>>())),
+            ]
+        })
+    }
+
+    fn any_event() -> impl Strategy<Value = Value> {
+        let field = || prop::option::of(any_value());
+        (prop::array::uniform5(field()), any::<String>()).prop_map(|(fields, name)| {
+            let mut event = json!({"metadata": {"name": name}, "reason": "BackOff"});
+            let [managed, restored @ ..] = fields;
+            for (key, value) in RESTORED.iter().zip(restored) {
+                if let Some(value) = value {
+                    event[key] = value;
+                }
+            }
+            if let Some(managed) = managed {
+                event["metadata"]["managedFields"] = managed;
+            }
+            event
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_restoring_patch_always_applies_and_gives_back_what_was(new in any_event(), old in any_event()) {
+            let review = json!({"request": {"uid": "u", "object": new, "oldObject": old}});
+            let restored = apply(&review);
+            for key in RESTORED {
+                prop_assert_eq!(restored.get(key), old.get(key));
+            }
+            prop_assert_eq!(restored["metadata"].get("managedFields"), old["metadata"].get("managedFields"));
+            prop_assert_eq!(&restored["metadata"]["name"], &new["metadata"]["name"]);
+            prop_assert_eq!(&restored["reason"], &new["reason"]);
+        }
+
+        #[test]
+        fn a_name_is_set_whatever_it_holds(name in any::<String>()) {
+            let mut text = Vec::new();
+            write_name(&mut text, &name).unwrap();
+            let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
+            let mut object = json!({"metadata": {"generateName": "x"}});
+            json_patch::patch(&mut object, &patch).unwrap();
+            prop_assert_eq!(object["metadata"]["name"].as_str(), Some(name.as_str()));
+        }
+    }
+
+    #[test]
+    fn what_is_as_it_was_is_not_touched() {
+        let event = json!({"metadata": {"managedFields": [{"a": 1}]}, "count": 3, "message": "m"});
+        let review = json!({"request": {"uid": "u", "object": event, "oldObject": event}});
+        let bytes = serde_json::to_vec(&review).unwrap();
+        assert_eq!(restoring(&decode(&bytes).unwrap()), Some(Vec::new()));
+    }
+
+    #[test]
+    fn without_an_old_event_there_is_nothing_to_restore() {
+        let bytes =
+            serde_json::to_vec(&json!({"request": {"uid": "u", "object": {"metadata": {}}}})).unwrap();
+        assert_eq!(restoring(&decode(&bytes).unwrap()), None);
+    }
+}

@@ -1,0 +1,281 @@
+//! Bytes of an AdmissionReview -> [`Review`] -> [`Observation`].
+//!
+//! Nothing that a tenant can send through the API server fails here; what does is no review of an Event.
+
+mod json;
+mod scan;
+mod wire;
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
+use self::json::Emptiness;
+use self::wire::{Event, Metadata, Reference, Request, Series, Source};
+use crate::engine::{Api, EventView, ObjectReference, Observation, Operation};
+
+pub(super) use self::json::Raw;
+pub(super) use self::scan::{Asked, scan};
+
+/// The version of the AdmissionReview, which its answer must repeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// `admission.k8s.io/v1`, and whatever else asks: it is the only one that squelch's rules name.
+    #[default]
+    V1,
+    /// `admission.k8s.io/v1beta1`: allowed, unread.
+    V1Beta1,
+}
+
+impl Version {
+    fn of(api_version: &str) -> Self {
+        if api_version == "admission.k8s.io/v1beta1" { Self::V1Beta1 } else { Self::V1 }
+    }
+
+    /// As `apiVersion` says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "admission.k8s.io/v1",
+            Self::V1Beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// Why bytes are no review.
+#[derive(Debug, thiserror::Error)]
+pub enum Undecodable {
+    /// Not UTF-8.
+    #[error("not UTF-8")]
+    Utf8(#[from] std::str::Utf8Error),
+    /// Not JSON, or not of the shape of an AdmissionReview. The position only: serde's own words repeat the text.
+    #[error("no AdmissionReview: {:?} error at line {} column {}", .0.classify(), .0.line(), .0.column())]
+    Json(#[from] serde_json::Error),
+    /// There is no `request` in it.
+    #[error("an AdmissionReview without a request")]
+    NoRequest,
+}
+
+/// Why a review holds no write of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unobserved {
+    /// Not a CREATE or UPDATE of a core/v1 Event asked in `admission.k8s.io/v1`: nothing that squelch's rules ask
+    /// for.
+    NotConcerned,
+    /// The Event that it should hold is missing.
+    NoEvent,
+}
+
+/// A decoded review; borrows from its bytes.
+#[derive(Debug)]
+pub struct Review<'a> {
+    version: Version,
+    request: Request<'a>,
+}
+
+/// Reads a review. About 2 µs for one of 2.5 KB; copies only strings that hold escapes.
+pub fn decode(bytes: &[u8]) -> Result<Review<'_>, Undecodable> {
+    let envelope: wire::Envelope<'_> = serde_json::from_str(str::from_utf8(bytes)?)?;
+    let request = envelope.request.ok_or(Undecodable::NoRequest)?;
+    Ok(Review { version: Version::of(envelope.api_version.as_str()), request })
+}
+
+impl<'a> Review<'a> {
+    /// The version to answer in.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// `request.uid`, which the answer must repeat.
+    pub fn uid(&self) -> &str {
+        self.request.uid.as_str()
+    }
+
+    /// CREATE or UPDATE; `None` for any other.
+    pub fn operation(&self) -> Option<Operation> {
+        match self.request.operation.as_str() {
+            "CREATE" => Some(Operation::Create),
+            "UPDATE" => Some(Operation::Update),
+            _ => None,
+        }
+    }
+
+    /// The API that the client used; `None` for a group that has no Events.
+    pub fn api(&self) -> Option<Api> {
+        match self.request.request_kind.group.as_str() {
+            "" => Some(Api::Core),
+            "events.k8s.io" => Some(Api::Events),
+            _ => None,
+        }
+    }
+
+    /// The written Event and the one before it, for a patch that restores; `None` unless both are there.
+    pub(super) fn written_and_old(&self) -> Option<(&Event<'a>, &Event<'a>)> {
+        Some((self.request.object.as_ref()?, self.request.old_object.as_ref()?))
+    }
+
+    /// What the engine is told. `own_user` is the user of squelch's own writes; `wall` the time of receipt.
+    pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'_>, Unobserved> {
+        let request = &self.request;
+        let (Some(operation), Some(api)) = (self.operation(), self.api()) else {
+            return Err(Unobserved::NotConcerned);
+        };
+        let is_event = request.kind.group.as_str().is_empty() && request.kind.kind.as_str() == "Event";
+        if self.version != Version::V1 || !is_event || !request.subresource.as_str().is_empty() {
+            return Err(Unobserved::NotConcerned);
+        }
+        let written = request.object.as_ref().ok_or(Unobserved::NoEvent)?;
+        let metadata = written.metadata.as_ref().ok_or(Unobserved::NoEvent)?;
+        let change = match operation {
+            Operation::Create => Change::new(written, metadata),
+            Operation::Update => {
+                let old = request.old_object.as_ref().ok_or(Unobserved::NoEvent)?;
+                Change::between(written, metadata, old, old.metadata.as_ref().ok_or(Unobserved::NoEvent)?)
+            }
+        };
+        let series: Series<'_> = written.series.read();
+        let user = request.user.name.as_str();
+        Ok(Observation {
+            operation,
+            api,
+            user,
+            own: user == own_user,
+            dry_run: request.dry_run.unwrap_or(false),
+            namespace: request.namespace.as_str(),
+            name: name(request, metadata),
+            generate_name: Cow::Borrowed(metadata.generate_name.as_str()),
+            event: view(change.told, change.told_metadata),
+            value: value(&series, written),
+            old_value: change.old_value,
+            has_series: !written.series.is_blank(),
+            edited: change.edited,
+            unchanged: change.unchanged,
+            first_seen: time(written.first_timestamp).or_else(|| time(written.event_time)),
+            occurred_at: [series.last_observed_time, written.last_timestamp, written.event_time]
+                .into_iter()
+                .find_map(time)
+                .map_or(wall, |told| told.min(wall)),
+        })
+    }
+}
+
+/// How a write differs from what is stored.
+struct Change<'r, 'a> {
+    /// The Event that says what it tells: a later note does not change what a series is about.
+    told: &'r Event<'a>,
+    told_metadata: &'r Metadata<'a>,
+    old_value: i64,
+    edited: bool,
+    unchanged: bool,
+}
+
+impl<'r, 'a> Change<'r, 'a> {
+    fn new(written: &'r Event<'a>, metadata: &'r Metadata<'a>) -> Self {
+        Self { told: written, told_metadata: metadata, old_value: 0, edited: false, unchanged: false }
+    }
+
+    fn between(
+        written: &'r Event<'a>,
+        metadata: &'r Metadata<'a>,
+        old: &'r Event<'a>,
+        old_metadata: &'r Metadata<'a>,
+    ) -> Self {
+        let counted = [
+            (written.count, old.count),
+            (written.series, old.series),
+            (written.last_timestamp, old.last_timestamp),
+        ];
+        Self {
+            told: old,
+            told_metadata: old_metadata,
+            old_value: value(&old.series.read(), old),
+            edited: differ(written, old) || metadata_differs(metadata, old_metadata),
+            unchanged: counted.iter().all(|(new, old)| new.same(*old, Emptiness::Fields)),
+        }
+    }
+}
+
+/// A field of the Event other than `count`, `lastTimestamp`, `message`, `series` differs.
+fn differ(written: &Event<'_>, old: &Event<'_>) -> bool {
+    let known = [
+        (written.involved_object, old.involved_object),
+        (written.related, old.related),
+        (written.event_type, old.event_type),
+        (written.reason, old.reason),
+        (written.action, old.action),
+        (written.source, old.source),
+        (written.reporting_component, old.reporting_component),
+        (written.reporting_instance, old.reporting_instance),
+        (written.first_timestamp, old.first_timestamp),
+        (written.event_time, old.event_time),
+    ];
+    known.iter().any(|(new, old)| !new.same(*old, Emptiness::Fields))
+        || unknown_differ(written, old)
+        || unknown_differ(old, written)
+}
+
+fn unknown_differ(written: &Event<'_>, old: &Event<'_>) -> bool {
+    written.unknown.iter().any(|(key, value)| {
+        let other = old.unknown.iter().rfind(|(other, _)| other == key).map(|(_, value)| *value);
+        !value.same(other.unwrap_or_default(), Emptiness::Fields)
+    })
+}
+
+fn metadata_differs(written: &Metadata<'_>, old: &Metadata<'_>) -> bool {
+    !(written.labels.same(old.labels, Emptiness::Keys)
+        && written.annotations.same(old.annotations, Emptiness::Keys)
+        && written.owner_references.same(old.owner_references, Emptiness::Fields)
+        && written.finalizers.same(old.finalizers, Emptiness::Fields))
+}
+
+fn name<'r>(request: &'r Request<'_>, metadata: &'r Metadata<'_>) -> Option<Cow<'r, str>> {
+    let names = [request.name.as_str(), metadata.name.as_str()];
+    names.into_iter().find(|name| !name.is_empty()).map(Cow::Borrowed)
+}
+
+/// `series.count`, else `count`, else 1; at least 1, at most `i32::MAX`.
+fn value(series: &Series<'_>, event: &Event<'_>) -> i64 {
+    let told = series.count.integer().or_else(|| event.count.integer()).unwrap_or(1);
+    told.clamp(1, i64::from(i32::MAX))
+}
+
+fn time(raw: Raw<'_>) -> Option<Timestamp> {
+    if raw.is_blank() { None } else { raw.text().parse().ok() }
+}
+
+fn view<'a>(event: &Event<'a>, metadata: &Metadata<'a>) -> EventView<'a> {
+    let source: Source<'a> = event.source.read();
+    EventView {
+        regarding: reference(event.involved_object.read()),
+        related: (!event.related.is_blank()).then(|| reference(event.related.read())),
+        event_type: event.event_type.text(),
+        reason: event.reason.text(),
+        action: event.action.text(),
+        message: event.message.text(),
+        reporting_component: event.reporting_component.text(),
+        reporting_instance: event.reporting_instance.text(),
+        source_component: source.component.0,
+        source_host: source.host.0,
+        first_timestamp: event.first_timestamp.text(),
+        event_time: event.event_time.text(),
+        labels: map(metadata.labels),
+        annotations: map(metadata.annotations),
+    }
+}
+
+fn map(raw: Raw<'_>) -> &str {
+    if raw.is_blank() { "" } else { raw.json() }
+}
+
+fn reference(wire: Reference<'_>) -> ObjectReference<'_> {
+    ObjectReference {
+        api_version: wire.api_version.0,
+        kind: wire.kind.0,
+        namespace: wire.namespace.0,
+        name: wire.name.0,
+        uid: wire.uid.0,
+        field_path: wire.field_path.0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const OWN: &str = "system:serviceaccount:squelch-system:squelch";
+
+fn wall() -> Timestamp {
+    "2026-11-21T09:00:00Z".parse().unwrap()
+}
+
+fn core_create() -> Value {
+    serde_json::from_str(include_str!("../testdata/core_create.json")).unwrap()
+}
+
+fn core_update() -> Value {
+    serde_json::from_str(include_str!("../testdata/core_update.json")).unwrap()
+}
+
+/// Decodes `review` and shows its observation to `check`.
+fn observed<T>(review: &Value, check: impl FnOnce(&Observation<'_>) -> T) -> T {
+    let bytes = serde_json::to_vec(review).unwrap();
+    let decoded = decode(&bytes).unwrap();
+    check(&decoded.observe(OWN, wall()).unwrap())
+}
+
+fn unobserved(review: &Value) -> Unobserved {
+    let bytes = serde_json::to_vec(review).unwrap();
+    decode(&bytes).unwrap().observe(OWN, wall()).unwrap_err()
+}
+
+#[test]
+fn a_create_through_core_is_read_whole() {
+    let bytes = include_bytes!("../testdata/core_create.json");
+    let review = decode(bytes).unwrap();
+    assert_eq!(review.uid(), "705ab4f5-6393-11e8-b7cc-42010a800002");
+    let seen = review.observe(OWN, wall()).unwrap();
+    assert_eq!((seen.operation, seen.api), (Operation::Create, Api::Core));
+    assert_eq!((seen.user, seen.own, seen.dry_run), ("system:node:node-1", false, false));
+    assert_eq!(seen.namespace, "shop");
+    assert_eq!(seen.name.as_deref(), Some("web-7d4b9c6f5-x2x9k.187a2b3c4d5e6f70"));
+    assert_eq!((seen.value, seen.old_value, seen.has_series), (1, 0, false));
+    assert!(!seen.edited && !seen.unchanged);
+    assert_eq!(seen.event.reporter(), ("kubelet", "node-1"));
+    assert_eq!(seen.event.regarding.field_path, "spec.containers{app}");
+    assert_eq!(seen.event.first_timestamp, "2026-11-21T08:54:00Z");
+    assert_eq!(seen.event.event_time, "");
+    assert!(seen.event.related.is_none());
+    assert!(matches!(seen.event.message, Cow::Borrowed(_)));
+    assert_eq!(seen.first_seen, Some("2026-11-21T08:54:00Z".parse().unwrap()));
+    assert_eq!(seen.occurred_at, "2026-11-21T08:54:00Z".parse().unwrap());
+}
+
+#[test]
+fn an_update_through_core_is_an_occurrence_not_an_edit() {
+    observed(&core_update(), |seen| {
+        assert_eq!((seen.operation, seen.value, seen.old_value), (Operation::Update, 2, 1));
+        assert!(!seen.edited && !seen.unchanged);
+        assert_eq!(seen.occurred_at, "2026-11-21T08:54:10Z".parse().unwrap());
+    });
+}
+
+#[test]
+fn a_create_through_the_new_api_is_read_whole() {
+    let bytes = include_bytes!("../testdata/events_create.json");
+    let review = decode(bytes).unwrap();
+    let seen = review.observe("system:serviceaccount:shop:controller", wall()).unwrap();
+    assert_eq!((seen.operation, seen.api, seen.own), (Operation::Create, Api::Events, true));
+    assert_eq!(seen.event.message, "cannot reach <db> & \"cache\"");
+    assert_eq!(seen.event.event_time, "2026-11-21T08:54:00.123456Z");
+    assert_eq!(seen.first_seen, Some("2026-11-21T08:54:00.123456Z".parse().unwrap()));
+    assert_eq!(seen.event.source_component, "");
+}
+
+#[test]
+fn an_update_through_the_new_api_counts_by_its_series() {
+    let bytes = include_bytes!("../testdata/events_update.json");
+    let review = decode(bytes).unwrap();
+    let seen = review.observe(OWN, wall()).unwrap();
+    assert_eq!((seen.value, seen.old_value, seen.has_series), (2, 1, true));
+    assert!(!seen.edited && !seen.unchanged);
+    assert_eq!(seen.occurred_at, "2026-11-21T08:54:05.654321Z".parse().unwrap());
+}
+
+#[test]
+fn a_generate_name_create_has_no_name_yet() {
+    let bytes = include_bytes!("../testdata/generate_name.json");
+    let review = decode(bytes).unwrap();
+    let seen = review.observe(OWN, wall()).unwrap();
+    assert_eq!((seen.name.as_deref(), &*seen.generate_name, seen.dry_run), (None, "web-", true));
+}
+
+#[test]
+fn each_field_that_a_repeat_leaves_alone_makes_an_edit() {
+    let fields = [
+        ("/metadata/labels", json!({"a": ""})),
+        ("/metadata/annotations", json!({"a": "b"})),
+        ("/metadata/ownerReferences", json!([{"uid": "x"}])),
+        ("/metadata/finalizers", json!(["x"])),
+        ("/involvedObject/resourceVersion", json!("7")),
+        ("/related", json!({"kind": "Node"})),
+        ("/type", json!("Normal")),
+        ("/reason", json!("Other")),
+        ("/action", json!("Other")),
+        ("/source/host", json!("other")),
+        ("/reportingComponent", json!("other")),
+        ("/reportingInstance", json!("other")),
+        ("/firstTimestamp", json!("2026-11-21T08:53:00Z")),
+        ("/eventTime", json!("2026-11-21T08:53:00.000000Z")),
+        ("/fieldOfTomorrow", json!({"x": 1})),
+    ];
+    for (path, value) in fields {
+        for side in ["object", "oldObject"] {
+            let mut review = core_update();
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            review["request"][side].pointer_mut(parent).unwrap()[key] = value.clone();
+            assert!(observed(&review, |seen| seen.edited), "{side} {path}");
+        }
+    }
+}
+
+#[test]
+fn what_the_server_owns_and_what_is_empty_make_no_edit() {
+    let mut review = core_update();
+    let object = &mut review["request"]["object"];
+    for key in
+        ["uid", "resourceVersion", "managedFields", "creationTimestamp", "selfLink", "deletionTimestamp"]
+    {
+        object["metadata"][key] = json!("other");
+    }
+    object["metadata"]["generation"] = json!(7);
+    object["metadata"]["labels"] = json!({});
+    object["metadata"]["finalizers"] = json!([]);
+    object["action"] = json!("");
+    object["related"] = Value::Null;
+    object["fieldOfTomorrow"] = json!(0);
+    object.as_object_mut().unwrap().remove("eventTime");
+    assert!(observed(&review, |seen| !seen.edited));
+}
+
+#[test]
+fn unchanged_means_that_nothing_counted_moved() {
+    let mut review = core_update();
+    review["request"]["object"] = review["request"]["oldObject"].clone();
+    review["request"]["object"]["message"] = json!("put right by hand");
+    assert!(observed(&review, |seen| seen.unchanged && !seen.edited));
+    for (key, value) in [
+        ("count", json!(7)),
+        ("series", json!({"count": 2})),
+        ("lastTimestamp", json!("2026-11-21T08:55:00Z")),
+    ] {
+        let mut moved = review.clone();
+        moved["request"]["object"][key] = value;
+        assert!(observed(&moved, |seen| !seen.unchanged), "{key}");
+    }
+}
+
+#[test]
+fn the_value_is_read_from_whatever_stands_there() {
+    let huge: Value = serde_json::from_str("1e300").unwrap();
+    for (series, count, value) in [
+        (Value::Null, json!(5), 5),
+        (Value::Null, Value::Null, 1),
+        (Value::Null, json!(0), 1),
+        (Value::Null, json!(-3), 1),
+        (Value::Null, json!(2.5), 2),
+        (Value::Null, huge.clone(), i64::from(i32::MAX)),
+        (Value::Null, json!(u64::MAX), i64::from(i32::MAX)),
+        (Value::Null, json!("7"), 1),
+        (json!({"count": 9}), json!(5), 9),
+        (json!({"count": 0}), json!(5), 5),
+        (json!({"count": -1}), json!(5), 1),
+        (json!("none"), json!(5), 5),
+    ] {
+        let mut review = core_create();
+        review["request"]["object"]["series"] = series.clone();
+        review["request"]["object"]["count"] = count.clone();
+        assert_eq!(observed(&review, |seen| seen.value), value, "{series} {count}");
+    }
+    let text = include_str!("../testdata/core_create.json").replace("\"count\":1", "\"count\":1e999");
+    let review = decode(text.as_bytes()).unwrap();
+    assert_eq!(review.observe(OWN, wall()).unwrap().value, i64::from(i32::MAX));
+}
+
+#[test]
+fn nothing_occurs_later_than_it_is_told() {
+    let mut review = core_create();
+    review["request"]["object"]["lastTimestamp"] = json!("2099-01-01T00:00:00Z");
+    assert_eq!(observed(&review, |seen| seen.occurred_at), wall());
+    review["request"]["object"]["lastTimestamp"] = json!("yesterday");
+    assert_eq!(observed(&review, |seen| seen.occurred_at), wall());
+}
+
+#[test]
+fn what_is_no_write_of_an_event_is_not_concerned() {
+    for (path, value) in [
+        ("/request/operation", json!("DELETE")),
+        ("/request/operation", json!("CONNECT")),
+        ("/request/operation", Value::Null),
+        ("/request/subResource", json!("status")),
+        ("/request/kind/kind", json!("Pod")),
+        ("/request/kind/group", json!("events.k8s.io")),
+        ("/request/requestKind/group", json!("apps")),
+        ("/apiVersion", json!("admission.k8s.io/v1beta1")),
+    ] {
+        let mut review = core_create();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        review.pointer_mut(parent).unwrap()[key] = value;
+        assert_eq!(unobserved(&review), Unobserved::NotConcerned, "{path}");
+    }
+}
+
+#[test]
+fn a_review_without_its_event_says_so() {
+    for (review, path) in [(core_create(), "object"), (core_update(), "object"), (core_update(), "oldObject")]
+    {
+        let mut review = review;
+        review["request"][path] = Value::Null;
+        assert_eq!(unobserved(&review), Unobserved::NoEvent, "{path}");
+    }
+}
+
+#[test]
+fn of_a_key_that_comes_twice_the_last_holds() {
+    let text = include_str!("../testdata/core_create.json")
+        .replace("\"reason\":\"BackOff\"", "\"reason\":\"One\",\"reason\":\"Two\"")
+        .replace("\"username\":", "\"username\":\"x\",\"username\":");
+    let review = decode(text.as_bytes()).unwrap();
+    let seen = review.observe(OWN, wall()).unwrap();
+    assert_eq!((&*seen.event.reason, seen.user), ("Two", "system:node:node-1"));
+}
+
+#[test]
+fn depth_and_breadth_end_in_an_error_or_an_answer_never_in_a_crash() {
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    let text = include_str!("../testdata/core_update.json").replacen(
+        "\"reason\":\"BackOff\"",
+        &format!("\"reason\":\"BackOff\",\"tomorrow\":{deep}"),
+        1,
+    );
+    let review = decode(text.as_bytes()).unwrap();
+    assert!(review.observe(OWN, wall()).unwrap().edited);
+
+    let wide: String = (0..1_000).map(|at| format!("\"k{at}\":1,")).collect();
+    let text = include_str!("../testdata/core_create.json").replacen(
+        "\"reason\":",
+        &format!("{wide}\"reason\":"),
+        1,
+    );
+    assert!(matches!(decode(text.as_bytes()), Err(Undecodable::Json(_))));
+    assert!(matches!(decode(&[0xff]), Err(Undecodable::Utf8(_))));
+    assert!(matches!(decode(b"{}"), Err(Undecodable::NoRequest)));
+}
+
+proptest! {
+    #[test]
+    fn no_text_of_a_tenant_fails_or_changes(message in any::<String>(), reason in any::<String>(), name in any::<String>()) {
+        let mut review = core_create();
+        review["request"]["object"]["message"] = json!(message);
+        review["request"]["object"]["reason"] = json!(reason);
+        review["request"]["object"]["involvedObject"]["name"] = json!(name);
+        observed(&review, |seen| {
+            assert_eq!(seen.event.message, message);
+            assert_eq!(seen.event.reason, reason);
+            assert_eq!(seen.event.regarding.name, name);
+        });
+    }
+
+    #[test]
+    fn no_bytes_crash_the_reader(bytes in any::<Vec<u8>>(), at in 0_usize..2_000, with in any::<u8>()) {
+        let _ = decode(&bytes);
+        let mut review = include_bytes!("../testdata/core_update.json").to_vec();
+        let at = at % review.len();
+        review[at] = with;
+        if let Ok(decoded) = decode(&review) {
+            let _ = decoded.observe(OWN, wall());
+        }
+    }
+}

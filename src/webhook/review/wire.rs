@@ -1,0 +1,173 @@
+//! The parts of an AdmissionReview that squelch reads, as they stand in the JSON.
+
+use std::borrow::Cow;
+
+use serde::de::Error;
+
+use super::json::{Raw, Text, object};
+
+/// More fields than these that no version of the Event knows are not an Event any more. (The API server drops
+/// unknown fields, so that only one that is newer than squelch sends any.)
+const UNKNOWN_FIELDS: usize = 64;
+
+/// `AdmissionReview`.
+#[derive(Debug, Default)]
+pub(super) struct Envelope<'a> {
+    pub(super) api_version: Text<'a>,
+    pub(super) request: Option<Request<'a>>,
+}
+object!(Envelope { "apiVersion" => api_version, "request" => request });
+
+/// `AdmissionReview.request`.
+#[derive(Debug, Default)]
+pub(super) struct Request<'a> {
+    pub(super) uid: Text<'a>,
+    pub(super) kind: GroupKind<'a>,
+    pub(super) request_kind: GroupKind<'a>,
+    pub(super) subresource: Text<'a>,
+    pub(super) name: Text<'a>,
+    pub(super) namespace: Text<'a>,
+    pub(super) operation: Text<'a>,
+    pub(super) user: User<'a>,
+    pub(super) dry_run: Option<bool>,
+    pub(super) object: Option<Event<'a>>,
+    pub(super) old_object: Option<Event<'a>>,
+}
+object!(Request {
+    "uid" => uid,
+    "kind" => kind,
+    "requestKind" => request_kind,
+    "subResource" => subresource,
+    "name" => name,
+    "namespace" => namespace,
+    "operation" => operation,
+    "userInfo" => user,
+    "dryRun" => dry_run,
+    "object" => object,
+    "oldObject" => old_object,
+});
+
+/// `metav1.GroupVersionKind`, the version left aside.
+#[derive(Debug, Default)]
+pub(super) struct GroupKind<'a> {
+    pub(super) group: Text<'a>,
+    pub(super) kind: Text<'a>,
+}
+object!(GroupKind { "group" => group, "kind" => kind });
+
+/// `userInfo`.
+#[derive(Debug, Default)]
+pub(super) struct User<'a> {
+    pub(super) name: Text<'a>,
+}
+object!(User { "username" => name });
+
+/// A core/v1 Event: what every review of squelch's rule holds, whatever the client used.
+#[derive(Debug, Default)]
+pub(in crate::webhook) struct Event<'a> {
+    pub(super) metadata: Option<Metadata<'a>>,
+    pub(super) involved_object: Raw<'a>,
+    pub(super) related: Raw<'a>,
+    pub(super) event_type: Raw<'a>,
+    pub(super) reason: Raw<'a>,
+    pub(super) action: Raw<'a>,
+    pub(in crate::webhook) message: Raw<'a>,
+    pub(super) source: Raw<'a>,
+    pub(super) reporting_component: Raw<'a>,
+    pub(super) reporting_instance: Raw<'a>,
+    pub(super) first_timestamp: Raw<'a>,
+    pub(in crate::webhook) last_timestamp: Raw<'a>,
+    pub(super) event_time: Raw<'a>,
+    pub(in crate::webhook) count: Raw<'a>,
+    pub(in crate::webhook) series: Raw<'a>,
+    /// Top-level fields that this version of squelch does not know.
+    pub(super) unknown: Vec<(Cow<'a, str>, Raw<'a>)>,
+}
+object!(Event {
+    "metadata" => metadata,
+    "involvedObject" => involved_object,
+    "related" => related,
+    "type" => event_type,
+    "reason" => reason,
+    "action" => action,
+    "message" => message,
+    "source" => source,
+    "reportingComponent" => reporting_component,
+    "reportingInstance" => reporting_instance,
+    "firstTimestamp" => first_timestamp,
+    "lastTimestamp" => last_timestamp,
+    "eventTime" => event_time,
+    "count" => count,
+    "series" => series,
+} else |read, key, map| {
+    let value: Raw<'de> = map.next_value()?;
+    if !matches!(key.as_str(), "kind" | "apiVersion") {
+        if read.unknown.len() == UNKNOWN_FIELDS {
+            return Err(A::Error::custom("an Event with too many unknown fields"));
+        }
+        read.unknown.push((key.0, value));
+    }
+});
+
+impl<'a> Event<'a> {
+    /// `metadata.managedFields`; `None` where there is no metadata to hold them.
+    pub(in crate::webhook) fn managed_fields(&self) -> Option<Raw<'a>> {
+        self.metadata.as_ref().map(|metadata| metadata.managed_fields)
+    }
+}
+
+/// The Event's `metadata`, what the server alone owns left aside.
+#[derive(Debug, Default)]
+pub(super) struct Metadata<'a> {
+    pub(super) name: Text<'a>,
+    pub(super) generate_name: Text<'a>,
+    pub(super) labels: Raw<'a>,
+    pub(super) annotations: Raw<'a>,
+    pub(super) owner_references: Raw<'a>,
+    pub(super) finalizers: Raw<'a>,
+    pub(super) managed_fields: Raw<'a>,
+}
+object!(Metadata {
+    "name" => name,
+    "generateName" => generate_name,
+    "labels" => labels,
+    "annotations" => annotations,
+    "ownerReferences" => owner_references,
+    "finalizers" => finalizers,
+    "managedFields" => managed_fields,
+});
+
+/// `series`.
+#[derive(Debug, Default)]
+pub(super) struct Series<'a> {
+    pub(super) count: Raw<'a>,
+    pub(super) last_observed_time: Raw<'a>,
+}
+object!(Series { "count" => count, "lastObservedTime" => last_observed_time });
+
+/// `source`.
+#[derive(Debug, Default)]
+pub(super) struct Source<'a> {
+    pub(super) component: Text<'a>,
+    pub(super) host: Text<'a>,
+}
+object!(Source { "component" => component, "host" => host });
+
+/// `involvedObject`, `related`.
+#[derive(Debug, Default)]
+pub(super) struct Reference<'a> {
+    pub(super) api_version: Text<'a>,
+    pub(super) kind: Text<'a>,
+    pub(super) namespace: Text<'a>,
+    pub(super) name: Text<'a>,
+    pub(super) uid: Text<'a>,
+    pub(super) field_path: Text<'a>,
+}
+object!(Reference {
+    "apiVersion" => api_version,
+    "kind" => kind,
+    "namespace" => namespace,
+    "name" => name,
+    "uid" => uid,
+    "fieldPath" => field_path,
+});

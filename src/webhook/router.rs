@@ -1,0 +1,151 @@
+//! HTTP: who may ask, what is read of the question, and in which bounds.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Body;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::time::timeout;
+
+use super::body::{BODY_TIMEOUT, MAX_BODIES, Received, receive, receive_beginning};
+use super::handler::{Webhook, unread};
+use super::room::Room;
+use crate::clock;
+
+/// The path's part before the token.
+const PREFIX: &str = "/events/";
+
+/// Reviews in flight: as many as writes wait when the webhook has stalled. Beyond that they are let through.
+const MAX_REVIEWS: usize = 4_000;
+
+/// Requests in flight from callers that have not proved themselves. Beyond that they are turned away unread.
+const MAX_STRAYS: usize = 64;
+
+/// So much is drained of a stranger's body: an Event as large as the API server takes without escapes.
+const STRAY_BODY: usize = 4 << 20;
+
+/// The path that a webhook with `token` is asked on, for `clientConfig`. A secret: not to be logged.
+pub fn path(token: &crate::tls::PathToken) -> String {
+    format!("{PREFIX}{}", token.reveal())
+}
+
+/// Answers HTTP requests in the process; cheap to clone, all clones share their bounds.
+#[derive(Clone)]
+pub struct Router {
+    webhook: Arc<Webhook>,
+    bounds: Arc<Bounds>,
+}
+
+struct Bounds {
+    reviews: Room,
+    bodies: Room,
+    strays: Room,
+}
+
+/// A router that asks `webhook`.
+pub fn router(webhook: Arc<Webhook>) -> Router {
+    let bounds = Bounds {
+        reviews: Room::new(MAX_REVIEWS),
+        bodies: Room::new(MAX_BODIES),
+        strays: Room::new(MAX_STRAYS),
+    };
+    Router { webhook, bounds: Arc::new(bounds) }
+}
+
+impl Router {
+    /// Whether the request's path carries an accepted token: the caller is the API server. Constant time.
+    pub fn accepts<B>(&self, request: &Request<B>) -> bool {
+        request.uri().path().strip_prefix(PREFIX).is_some_and(|offered| self.webhook.tokens.accept(offered))
+    }
+
+    /// Answers one request. A well-formed review is answered with 200, whatever is decided.
+    pub async fn route<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<Full<Bytes>> {
+        // Before a byte of the body is read.
+        let proved = self.accepts(&request);
+        if !proved {
+            self.webhook.metrics.stray_request();
+        }
+        if let Some(refused) = refusal(&request, proved) {
+            return refused;
+        }
+        let body = request.into_body();
+        let answered = if proved {
+            let began = clock::now();
+            let answered = timeout(BODY_TIMEOUT, self.answer(body)).await;
+            self.webhook.metrics.admission(clock::now().since(began));
+            answered
+        } else {
+            timeout(BODY_TIMEOUT, self.answer_stranger(body)).await
+        };
+        answered.unwrap_or_else(|_late| text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n"))
+    }
+
+    async fn answer<B: Body<Data = Bytes>>(&self, body: B) -> Response<Full<Bytes>> {
+        let received = match self.bounds.reviews.take(1) {
+            Some(_in_flight) => receive(body, &self.bounds.bodies).await,
+            None => receive_beginning(body, super::body::MAX_BODY).await,
+        };
+        let answer = match received {
+            Received::Whole(bytes, _taken) => self.webhook.answer(&bytes),
+            Received::Beginning(bytes) => self.webhook.fail_open(&bytes),
+            Received::Broken => None,
+        };
+        reviewed(answer)
+    }
+
+    /// Allowed without state: a pod that reaches the Service changes nothing.
+    async fn answer_stranger<B: Body<Data = Bytes>>(&self, body: B) -> Response<Full<Bytes>> {
+        let Some(_in_flight) = self.bounds.strays.take(1) else {
+            return text(StatusCode::NOT_FOUND, "not found\n");
+        };
+        match receive_beginning(body, STRAY_BODY).await {
+            Received::Beginning(bytes) => reviewed(unread(&bytes)),
+            Received::Whole(..) | Received::Broken => reviewed(None),
+        }
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router").finish_non_exhaustive()
+    }
+}
+
+/// What cannot be a review, by its head alone.
+fn refusal<B>(request: &Request<B>, proved: bool) -> Option<Response<Full<Bytes>>> {
+    if request.method() != Method::POST {
+        if !proved {
+            return Some(text(StatusCode::NOT_FOUND, "not found\n"));
+        }
+        let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "a review is sent by POST\n");
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        return Some(refused);
+    }
+    let json = request.headers().get(CONTENT_TYPE).is_some_and(|value| {
+        let media_type = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        media_type.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    });
+    (!json).then(|| text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json\n"))
+}
+
+fn reviewed(answer: Option<Bytes>) -> Response<Full<Bytes>> {
+    let Some(answer) = answer else {
+        return text(StatusCode::BAD_REQUEST, "not an AdmissionReview\n");
+    };
+    let mut response = Response::new(Full::new(answer));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

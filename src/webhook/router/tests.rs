@@ -1,0 +1,190 @@
+use super::*;
+use crate::metrics::Metrics;
+use crate::policy;
+use crate::tls::{AcceptedTokens, PathToken};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+const CREATE: &str = include_str!("../testdata/core_create.json");
+
+fn served() -> (Router, PathToken) {
+    let token = PathToken::generate().unwrap();
+    let webhook = Webhook {
+        engine: Arc::new(crate::engine::testing::engine()),
+        policies: Arc::new(policy::Store::default()),
+        metrics: Arc::new(Metrics::new()),
+        own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
+        tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
+    };
+    (router(Arc::new(webhook)), token)
+}
+
+fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post(path).header(CONTENT_TYPE, "application/json").body(Full::new(body.into())).unwrap()
+}
+
+/// The API server adds its timeout as a query.
+fn asked(token: &PathToken) -> String {
+    format!("{}?timeout=1s", path(token))
+}
+
+async fn answered(router: &Router, request: Request<Full<Bytes>>) -> (StatusCode, Value) {
+    let response = router.route(request).await;
+    let status = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+}
+
+fn allowed(uid: &str, version: &str) -> Value {
+    json!({"kind": "AdmissionReview", "apiVersion": version, "response": {"uid": uid, "allowed": true}})
+}
+
+fn writes(router: &Router, operation: &str, api: &str, outcome: &str) -> String {
+    let text = router.webhook.metrics.text();
+    let start =
+        format!("squelch_writes_total{{api=\"{api}\",operation=\"{operation}\",outcome=\"{outcome}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&start)).unwrap().to_owned()
+}
+
+fn strays(router: &Router) -> String {
+    let text = router.webhook.metrics.text();
+    text.lines().find_map(|line| line.strip_prefix("squelch_stray_requests_total ")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_review_without_a_policy_is_allowed_and_counted() {
+    let (router, token) = served();
+    let uids = [
+        (CREATE, "705ab4f5-6393-11e8-b7cc-42010a800002"),
+        (include_str!("../testdata/core_update.json"), "9d0cf6a1-1b7c-4c41-8f0a-4b1f0e6d2c3a"),
+        (include_str!("../testdata/events_create.json"), "1c9e6a4d-0a0f-4f4c-8f2e-7a5d3b1c0e9f"),
+        (include_str!("../testdata/events_update.json"), "a3f1d2c4-b5e6-4788-99aa-bbccddeeff00"),
+    ];
+    for (review, uid) in uids {
+        let (status, answer) = answered(&router, post(&asked(&token), review)).await;
+        assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1")));
+    }
+    for (operation, api) in
+        [("create", "core"), ("update", "core"), ("create", "events"), ("update", "events")]
+    {
+        assert_eq!(writes(&router, operation, api, "allowed"), "1");
+    }
+    assert_eq!(strays(&router), "0");
+}
+
+#[tokio::test]
+async fn a_review_on_another_path_is_allowed_and_changes_nothing() {
+    let (router, _) = served();
+    let wrong = path(&PathToken::generate().unwrap());
+    for path in ["/", "/events", "/events/", wrong.as_str(), "/events/short"] {
+        let (status, answer) = answered(&router, post(path, CREATE)).await;
+        let expected = allowed("705ab4f5-6393-11e8-b7cc-42010a800002", "admission.k8s.io/v1");
+        assert_eq!((status, answer), (StatusCode::OK, expected), "{path}");
+    }
+    assert_eq!(strays(&router), "5");
+    assert_eq!(writes(&router, "create", "core", "allowed"), "0");
+    assert!(router.webhook.metrics.text().contains("squelch_admission_duration_seconds_count 0"));
+}
+
+#[tokio::test]
+async fn both_tokens_of_a_rotation_are_accepted() {
+    let (router, old) = served();
+    let new = PathToken::generate().unwrap();
+    router.webhook.tokens.replace(vec![old.clone(), new.clone()]);
+    for token in [&old, &new] {
+        assert!(router.accepts(&post(&asked(token), "")));
+    }
+    router.webhook.tokens.replace(vec![new.clone()]);
+    assert!(!router.accepts(&post(&asked(&old), "")) && router.accepts(&post(&asked(&new), "")));
+}
+
+#[tokio::test]
+async fn what_squelch_did_not_ask_for_is_allowed() {
+    let (router, token) = served();
+    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
+    for (from, to) in [
+        ("\"operation\":\"CREATE\"", "\"operation\":\"DELETE\""),
+        ("\"operation\":\"CREATE\"", "\"operation\":\"CONNECT\""),
+        ("\"requestResource\":", "\"subResource\":\"status\",\"requestResource\":"),
+    ] {
+        let review = CREATE.replace(from, to);
+        assert_ne!(review, CREATE);
+        let (status, answer) = answered(&router, post(&asked(&token), review)).await;
+        assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1")), "{to}");
+    }
+    let old = CREATE.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
+    let (status, answer) = answered(&router, post(&asked(&token), old)).await;
+    assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1beta1")));
+    assert_eq!(writes(&router, "unknown", "unknown", "not_concerned"), "2");
+    assert_eq!(writes(&router, "create", "core", "not_concerned"), "2");
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_read_is_let_through() {
+    let (router, token) = served();
+    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
+    let at = CREATE.find("\"object\":").unwrap();
+    let cut = &CREATE[..at];
+    let bodies = [
+        cut.to_owned() + "\"object\":[]}}",
+        cut.to_owned() + "\"object\":{\"count\":NaN}}}",
+        cut.to_owned(),
+        cut.to_owned() + "\"object\":{\"metadata\":" + &"[".repeat(10_000),
+    ];
+    for body in bodies {
+        let (status, answer) = answered(&router, post(&asked(&token), body.clone())).await;
+        assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1")), "{body:.900}");
+    }
+    assert_eq!(writes(&router, "unknown", "unknown", "failed_open"), "4");
+    let without = CREATE.replace("\"object\":", "\"elsewhere\":");
+    let (status, _) = answered(&router, post(&asked(&token), without)).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(writes(&router, "create", "core", "failed_open"), "1");
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_a_bad_request() {
+    let (router, token) = served();
+    for body in ["", "{}", "null", "[1", "{\"request\":null}"] {
+        let (status, _) = answered(&router, post(&asked(&token), body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        let (status, _) = answered(&router, post("/elsewhere", body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn other_methods_and_types_are_turned_away() {
+    let (router, token) = served();
+    let get = |path: &str| Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    assert_eq!(answered(&router, get("/")).await.0, StatusCode::NOT_FOUND);
+    let response = router.route(get(&asked(&token))).await;
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(response.headers()[ALLOW], "POST");
+    let typed = |value: &str| {
+        Request::post(asked(&token)).header(CONTENT_TYPE, value).body(Full::new(Bytes::from(CREATE))).unwrap()
+    };
+    assert_eq!(answered(&router, typed("text/plain")).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert_eq!(answered(&router, typed("application/json; charset=utf-8")).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn beyond_the_bounds_writes_are_let_through() {
+    let (router, token) = served();
+    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
+    let ok = (StatusCode::OK, allowed(uid, "admission.k8s.io/v1"));
+    let full = router.bounds.reviews.take(MAX_REVIEWS).unwrap();
+    assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
+    drop(full);
+    let full = router.bounds.bodies.take(MAX_BODIES).unwrap();
+    assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
+    drop(full);
+    assert_eq!(writes(&router, "unknown", "unknown", "failed_open"), "2");
+    assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
+    assert_eq!(writes(&router, "create", "core", "allowed"), "1");
+
+    let full = router.bounds.strays.take(MAX_STRAYS).unwrap();
+    assert_eq!(answered(&router, post("/elsewhere", CREATE)).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
+    drop(full);
+}

@@ -1,0 +1,253 @@
+//! The HTTPS server around the router: sockets, TLS, the life of a connection.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::guests::{Guest, Guests};
+use super::router::Router;
+
+/// Dials that wait to be accepted: when the webhook stalls, the API server opens a connection for each write that
+/// waits. (The kernel cuts it to `net.core.somaxconn`, 4096 by default.)
+const BACKLOG: u32 = 4_000;
+
+/// What keeps a connection from being accepted (descriptors, memory) may be over by then.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Binds `address`, with room for as many waiting dials as the API server may make.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restart must not wait for the connections of the process before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// The two stages of an end. The second implies the first.
+#[derive(Clone, Debug, Default)]
+pub struct Stages {
+    /// Connections are still accepted and reviews answered, but every answer closes its connection, and idle
+    /// connections are closed: the API server dials anew, and reaches whoever the Service names by then.
+    pub closing: CancellationToken,
+    /// Nothing is accepted any more; reviews in flight are answered.
+    pub stop: CancellationToken,
+}
+
+/// Bounds of connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Open connections; beyond that the oldest that has not proved itself makes room, else dials wait.
+    pub connections: usize,
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// From the accept until the first whole request head with an accepted token. A connection that brings none is
+    /// cut, whatever else it does.
+    pub proof: Duration,
+    /// A connection without a request is closed after this: longer than the API server's 90 s, so that it is the
+    /// API server who closes.
+    pub idle: Duration,
+    /// A connection ends after this, so that dials and certificates are exercised.
+    pub age: Duration,
+    /// For the answers in flight when a connection or the server ends.
+    pub last_words: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4_000,
+            handshake: Duration::from_secs(10),
+            proof: Duration::from_secs(10),
+            idle: Duration::from_secs(120),
+            age: Duration::from_secs(240),
+            last_words: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Serves `router` on `listener` until [`Stages::stop`], then until the answers in flight are given (at most
+/// [`Limits::last_words`]). Errors of single connections are logged, never returned.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    router: Router,
+    stages: Stages,
+    limits: Limits,
+) {
+    let guests = Arc::new(Guests::default());
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let server = Arc::new(Server { tls: TlsAcceptor::from(tls), router, stages, limits });
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = server.stages.stop.cancelled() => break,
+            accepted = accept(&listener, &places, &guests) => accepted,
+        };
+        match accepted {
+            Ok((stream, place)) => {
+                let (server, guest) = (Arc::clone(&server), guests.welcome());
+                connections.spawn(async move {
+                    server.attend(stream, guest).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(ACCEPT_AGAIN).await;
+            }
+        }
+        // Those that ended are let go here: at most as many wait for it as may be open.
+        while connections.try_join_next().is_some() {}
+    }
+    drop(listener);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(limits.last_words, all_ended).await.is_err() {
+        tracing::warn!("connections that did not end in time are cut");
+    }
+}
+
+/// The next connection, and its place among those that may be open.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+    guests: &Guests,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let (stream, _peer) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    if places.available_permits() == 0 {
+        // Someone sits there who never proved to be the API server, or everyone did and this one waits.
+        guests.dismiss_oldest_stranger();
+    }
+    let place = Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore");
+    Ok((stream, place))
+}
+
+struct Server {
+    tls: TlsAcceptor,
+    router: Router,
+    stages: Stages,
+    limits: Limits,
+}
+
+/// How a connection ends that does not end by itself.
+enum End {
+    /// Answers in flight are given, and the caller is told.
+    Gracefully,
+    /// At once: it never was the API server's.
+    Cut,
+}
+
+impl Server {
+    /// One connection from handshake to end.
+    async fn attend(self: Arc<Self>, stream: TcpStream, guest: Guest) {
+        let guest = Arc::new(guest);
+        let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
+        let stream = tokio::select! {
+            done = handshake => match done {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_late) => return tracing::debug!("a TLS handshake did not end in time"),
+            },
+            () = guest.dismissed() => return,
+            () = self.stages.stop.cancelled() => return,
+        };
+        let builder = builder(&self.limits);
+        let service = service_fn({
+            let (server, guest) = (Arc::clone(&self), Arc::clone(&guest));
+            move |request| Arc::clone(&server).answer(request, Arc::clone(&guest))
+        });
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let end = tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(error, "a connection broke off");
+                }
+                return;
+            }
+            end = self.end(&guest) => end,
+        };
+        if let End::Gracefully = end {
+            connection.as_mut().graceful_shutdown();
+            let _ = timeout(self.limits.last_words, connection).await;
+        }
+    }
+
+    /// When and how the connection has to end.
+    async fn end(&self, guest: &Guest) -> End {
+        let closing = async {
+            self.stages.closing.cancelled().await;
+            // One that has just been dialled gets its answer first: a client repeats a request only if it was
+            // not the first of its connection.
+            guest.answered().await;
+        };
+        let stranger = async {
+            sleep(self.limits.proof).await;
+            if guest.has_proved() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = closing => End::Gracefully,
+            () = self.stages.stop.cancelled() => End::Gracefully,
+            () = sleep(self.limits.age) => End::Gracefully,
+            () = stranger => End::Cut,
+            () = guest.dismissed() => End::Cut,
+        }
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        guest: Arc<Guest>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let proved = self.router.accepts(&request);
+        if proved {
+            guest.prove();
+        }
+        // HTTP/2 has no such header: it is told by GOAWAY, see `end`.
+        let tells_by_header = request.version() <= Version::HTTP_11;
+        let mut response = self.router.route(request).await;
+        // A stranger gets one answer a connection.
+        if tells_by_header && (self.stages.closing.is_cancelled() || !proved) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        guest.answer();
+        Ok(response)
+    }
+}
+
+/// HTTP/1.1 and HTTP/2, with buffers small enough for thousands of strangers.
+fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    // hyper's header timeout also runs while a connection is idle; slow heads of strangers end by `Limits::proof`.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(64 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(256)
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20)
+        .max_header_list_size(16 << 10);
+    builder
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use super::*;
+use crate::metrics::Metrics;
+use crate::policy;
+use crate::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
+use crate::webhook::{Webhook, path, router};
+use jiff::Timestamp;
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+const CREATE: &str = include_str!("../testdata/core_create.json");
+const HOUR: Duration = Duration::from_secs(3_600);
+
+struct Served {
+    address: SocketAddr,
+    authority: Authority,
+    certificate: Arc<ServedCertificate>,
+    token: PathToken,
+    stages: Stages,
+    task: JoinHandle<()>,
+}
+
+fn authority() -> Authority {
+    Authority::generate(HOUR, crate::clock::wall()).unwrap()
+}
+
+fn leaf(authority: &Authority, wall: Timestamp) -> tls::Leaf {
+    authority.issue(&["127.0.0.1".to_owned()], HOUR, wall).unwrap()
+}
+
+fn start(limits: Limits) -> Served {
+    let authority = authority();
+    let certificate = Arc::new(ServedCertificate::new(leaf(&authority, crate::clock::wall())).unwrap());
+    let token = PathToken::generate().unwrap();
+    let webhook = Webhook {
+        engine: Arc::new(crate::engine::testing::engine()),
+        policies: Arc::new(policy::Store::default()),
+        metrics: Arc::new(Metrics::new()),
+        own_user: "squelch".to_owned(),
+        tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
+    };
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = Arc::new(tls::server_config(Arc::clone(&certificate)).unwrap());
+    let stages = Stages::default();
+    let task = tokio::spawn(serve(listener, config, router(Arc::new(webhook)), stages.clone(), limits));
+    Served { address, authority, certificate, token, stages, task }
+}
+
+impl Served {
+    async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
+        self.connect_trusting(&self.authority, &rustls::version::TLS13).await
+    }
+
+    async fn connect_trusting(
+        &self,
+        authority: &Authority,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let mut roots = rustls::RootCertStore::empty();
+        let ca = rustls::pki_types::CertificateDer::from_pem_slice(authority.ca_pem().as_bytes()).unwrap();
+        roots.add(ca).unwrap();
+        let config = rustls::ClientConfig::builder_with_provider(tls::provider())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let stream = TcpStream::connect(self.address).await?;
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    }
+
+    async fn review(&self, stream: &mut TlsStream<TcpStream>, path: &str) -> String {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: squelch\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            CREATE.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(CREATE.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // Every answer here ends with the review's last two braces.
+        while !answer.ends_with(b"}}") {
+            let read = stream.read_buf(&mut answer).await.unwrap();
+            assert_ne!(read, 0, "cut short: {}", String::from_utf8_lossy(&answer));
+        }
+        String::from_utf8(answer).unwrap()
+    }
+
+    async fn ask(&self, stream: &mut TlsStream<TcpStream>) -> String {
+        self.review(stream, &path(&self.token)).await
+    }
+}
+
+/// Waits for the server to end the connection.
+async fn ends(stream: &mut (impl AsyncReadExt + Unpin)) {
+    let mut rest = Vec::new();
+    let ended = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
+    // Cut without a TLS goodbye is an end too.
+    let _ = ended.expect("the server ends the connection");
+}
+
+fn is_allowed(answer: &str) -> bool {
+    answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with(r#""allowed":true}}"#)
+}
+
+#[tokio::test]
+async fn a_connection_serves_many_reviews_in_both_versions_of_tls() {
+    let served = start(Limits::default());
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let mut stream = served.connect_trusting(&served.authority, version).await.unwrap();
+        for _ in 0..3 {
+            let answer = served.ask(&mut stream).await;
+            assert!(is_allowed(&answer) && !answer.contains("connection: close"), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_gets_one_answer() {
+    let served = start(Limits::default());
+    let mut stream = served.connect().await.unwrap();
+    let answer = served.review(&mut stream, "/events/guessed").await;
+    assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
+    ends(&mut stream).await;
+}
+
+#[tokio::test]
+async fn closing_ends_idle_connections_and_answers_new_ones_once() {
+    let served = start(Limits::default());
+    let mut idle = served.connect().await.unwrap();
+    served.ask(&mut idle).await;
+    served.stages.closing.cancel();
+    ends(&mut idle).await;
+
+    let mut late = served.connect().await.unwrap();
+    let answer = served.ask(&mut late).await;
+    assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
+    ends(&mut late).await;
+    assert!(!served.task.is_finished());
+}
+
+#[tokio::test]
+async fn stop_ends_the_server() {
+    let served = start(Limits::default());
+    let mut stream = served.connect().await.unwrap();
+    served.ask(&mut stream).await;
+    served.stages.stop.cancel();
+    ends(&mut stream).await;
+    timeout(Duration::from_secs(20), served.task).await.expect("it ends").unwrap();
+    assert!(TcpStream::connect(served.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_served_to_the_next_dial() {
+    let served = start(Limits::default());
+    let next = authority();
+    served.certificate.replace(leaf(&next, crate::clock::wall())).unwrap();
+    assert!(served.connect().await.is_err());
+    let mut stream = served.connect_trusting(&next, &rustls::version::TLS13).await.unwrap();
+    assert!(is_allowed(&served.ask(&mut stream).await));
+}
+
+#[tokio::test]
+async fn who_proves_nothing_is_cut_and_who_did_stays() {
+    let served = start(Limits { proof: Duration::from_millis(300), ..Limits::default() });
+    let mut proved = served.connect().await.unwrap();
+    served.ask(&mut proved).await;
+    let mut silent = served.connect().await.unwrap();
+    let mut slow = served.connect().await.unwrap();
+    slow.write_all(b"POST /events/").await.unwrap();
+    ends(&mut silent).await;
+    ends(&mut slow).await;
+    assert!(is_allowed(&served.ask(&mut proved).await));
+}
+
+#[tokio::test]
+async fn a_full_house_makes_room_by_the_oldest_stranger() {
+    let served = start(Limits { connections: 2, ..Limits::default() });
+    let mut proved = served.connect().await.unwrap();
+    served.ask(&mut proved).await;
+    let mut stranger = TcpStream::connect(served.address).await.unwrap();
+    let mut next = served.connect().await.unwrap();
+    ends(&mut stranger).await;
+    assert!(is_allowed(&served.ask(&mut next).await));
+    assert!(is_allowed(&served.ask(&mut proved).await));
+}
+
+#[tokio::test]
+async fn an_old_connection_ends() {
+    let served = start(Limits { age: Duration::from_millis(300), ..Limits::default() });
+    let mut stream = served.connect().await.unwrap();
+    served.ask(&mut stream).await;
+    ends(&mut stream).await;
+}
+
+#[tokio::test]
+async fn plain_http_on_the_tls_port_harms_nobody() {
+    let served = start(Limits::default());
+    let mut plain = TcpStream::connect(served.address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    ends(&mut plain).await;
+    let mut stream = served.connect().await.unwrap();
+    assert!(is_allowed(&served.ask(&mut stream).await));
+}
