@@ -25,6 +25,7 @@ ci: && fmt-check lint check-generated deny gates
 [group('tiers')]
 test-unit *ARGS:
     cargo test --locked --quiet --profile quick --package squelch {{ ARGS }}
+    cd e2e/emitters && GOWORK=off go test ./...
 
 # End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (5 min)
 [group('tiers')]

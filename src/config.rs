@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use hyper::Uri;
 
 use crate::api::parse_duration;
+use crate::telemetry::LogFormat;
 
 /// Event policy operator for Kubernetes: folds, merges and limits Events, and counts what it held back.
 #[derive(Debug, Parser)]
@@ -171,15 +172,6 @@ pub struct RunOptions {
     pub max_series: u32,
 }
 
-/// `--log-format`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people
-    Text,
-    /// One JSON object a line
-    Json,
-}
-
 /// `--webhook-url`: https, a host, perhaps a port, no path; without a slash at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl(String);
@@ -188,6 +180,16 @@ impl WebhookUrl {
     /// The URL, such as `https://127.0.0.1:9443`.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Its host, a name or an IP address, without the brackets of IPv6: what the certificate is for.
+    pub fn host(&self) -> &str {
+        let authority = self.0.trim_start_matches("https://");
+        let host = authority
+            .rsplit_once(':')
+            .filter(|(_, port)| !port.ends_with(']'))
+            .map_or(authority, |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
     }
 }
 
@@ -257,6 +259,19 @@ mod tests {
             Command::Run(options) => Ok(*options),
             Command::Crds(_) => unreachable!("run was asked for"),
         }
+    }
+
+    #[test]
+    fn the_certificate_is_for_the_host_alone() {
+        let hosts = [
+            "https://h.example",
+            "https://h.example:9443",
+            "https://127.0.0.1:1",
+            "https://[::1]:1",
+            "https://[::1]",
+        ];
+        let hosts = hosts.map(|url| webhook_url(url).unwrap().host().to_owned());
+        assert_eq!(hosts, ["h.example", "h.example", "127.0.0.1", "::1", "::1"]);
     }
 
     #[test]

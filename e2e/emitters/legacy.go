@@ -15,8 +15,8 @@ import (
 // underway at most, neither ever overflows.
 const maxUnderway = 500
 
-// Wider than any test is: client-go reads 0 as "default", so that open means large numbers, and its rate limiter
-// computes in float32.
+// Wider than any test is. Large numbers, because client-go reads 0 as "default"; but not the largest: an interval
+// of more than 292 years would never be seen as over, not even for a first Event, and client-go would panic there.
 const (
 	openBurst    = 1 << 30
 	openQPS      = 1e6

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"crypto/sha256"
 	"fmt"
+	"hash/fnv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,10 +26,12 @@ func References(o Options) []*corev1.ObjectReference {
 	return refs
 }
 
-// stableUID makes two processes that use the same names speak of the same objects.
+// stableUID makes processes that use the same names speak of the same objects; emitter-kube computes the same.
 func stableUID(parts ...string) types.UID {
-	h := sha256.Sum256([]byte(strings.Join(parts, "/")))
-	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16]))
+	h := fnv.New128a()
+	_, _ = h.Write([]byte(strings.Join(parts, "/")))
+	sum := h.Sum(nil)
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
 // MessageOf is the message of an object's n-th occurrence (from 0): the same in every process with these options.

@@ -20,6 +20,15 @@ pub const IDLE_TIMEOUT: DurationField =
 pub const HEARTBEAT_INTERVAL: DurationField =
     DurationField { name: "heartbeatInterval", least: "1s", most: "8760h", default: "30m" };
 
+/// The most entries of `types`, `regarding` and `exempt`.
+pub const MOST_SHORT_LIST: usize = 16;
+
+/// The most entries of the other lists of globs.
+pub const MOST_LONG_LIST: usize = 32;
+
+/// How far `priority` may be from 0.
+pub const MOST_PRIORITY: i32 = 100_000;
+
 /// What squelch is to do with the Events of one namespace. Every field has a default; `spec: {}` folds repeats.
 /// Of several policies in a namespace the one with the highest `priority` whose `match` holds governs a write.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,7 +74,7 @@ pub struct EventPolicySpec {
     /// Which policy governs a write that several match: the highest priority wins, among equals the oldest, then
     /// the first by name. From -100000 to 100000. Default: 0.
     #[serde(default)]
-    #[schemars(range(min = -100_000, max = 100_000))]
+    #[schemars(range(min = -MOST_PRIORITY, max = MOST_PRIORITY))]
     pub priority: i32,
 
     /// Which Events the policy governs: all clauses that are given must hold, and a list holds if one of its
@@ -76,7 +85,7 @@ pub struct EventPolicySpec {
     /// Events that are governed and counted, but always go through: those that one entry of this list describes.
     /// At most 16 entries; an entry has the fields of `match`, at least one of them. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = MOST_SHORT_LIST))]
     #[x_kube(validation = exempt_rule())]
     pub exempt: Vec<Clauses>,
 
@@ -118,33 +127,33 @@ pub struct Clauses {
     /// The `type` of the Event, such as Normal or Warning. Globs: `*` stands for any text, `?` for any one
     /// character. At most 16 entries. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = MOST_SHORT_LIST), inner(length(min = 1, max = 253)))]
     pub types: Vec<String>,
 
     /// The `reason` of the Event, such as BackOff or "Failed*". Globs: `*` stands for any text, `?` for any one
     /// character. At most 32 entries. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = MOST_LONG_LIST), inner(length(min = 1, max = 253)))]
     pub reasons: Vec<String>,
 
     /// Who reports: the `reportingComponent` of the Event, else its `source.component`, such as kubelet. Any
     /// client can write any name there; `users` cannot be forged. Globs: `*` stands for any text, `?` for any one
     /// character. At most 32 entries. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = MOST_LONG_LIST), inner(length(min = 1, max = 253)))]
     pub reporting_components: Vec<String>,
 
     /// What the Event is about (`involvedObject`). At most 16 entries; one of them must describe the object.
     /// Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = MOST_SHORT_LIST))]
     pub regarding: Vec<Regarding>,
 
     /// The user that writes the Event, as the API server authenticated it, such as
     /// system:serviceaccount:ci:builder. Globs: `*` stands for any text, `?` for any one character. At most 32
     /// entries. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(length(min = 1, max = 511)))]
+    #[schemars(length(max = MOST_LONG_LIST), inner(length(min = 1, max = 511)))]
     pub users: Vec<String>,
 }
 

@@ -8,7 +8,7 @@ mod status;
 pub use duration::{BadDuration, DurationField, parse_duration};
 pub use event_policy::{
     Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, EventPolicy, EventPolicySpec, HEARTBEAT_INTERVAL, IDLE_TIMEOUT,
-    Mode, Regarding, Rejection, Series,
+    MOST_LONG_LIST, MOST_PRIORITY, MOST_SHORT_LIST, Mode, Regarding, Rejection, Series,
 };
 pub use generate::{GenerateError, crds, render, run};
 pub use status::{ConditionType, EventPolicyStatus, PolicyCounters, Reason};

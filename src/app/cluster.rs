@@ -40,7 +40,9 @@ pub(super) async fn check_version(client: &Client) -> Result<String> {
     let version = asked
         .await
         .with_context(|| format!("the API server did not answer within {} s", DEADLINE.as_secs()))?
-        .context("the API server cannot be reached; check its address in the kubeconfig, and that it is up")?;
+        .context(
+            "the API server cannot be reached; check its address in the kubeconfig, and that it is up",
+        )?;
     let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().ok();
     if let (Some(major), Some(minor)) = (number(&version.major), number(&version.minor))
         && (major, minor) < OLDEST
@@ -53,7 +55,8 @@ pub(super) async fn check_version(client: &Client) -> Result<String> {
 /// Under which user name this process writes.
 pub(super) async fn who_am_i(client: &Client) -> Result<String> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
-    let asked = reviews.create(&PostParams::default(), &SelfSubjectReview::default());
+    let (parameters, review) = (PostParams::default(), SelfSubjectReview::default());
+    let asked = reviews.create(&parameters, &review);
     let answer = tokio::time::timeout(DEADLINE, asked)
         .await
         .context("the API server did not say who squelch is; give --own-user")?

@@ -12,12 +12,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use crate::admin::Need;
-use crate::arming::{Desired, Reach};
+use crate::arming::Reach;
 use crate::clock;
 use crate::config::RunOptions;
 use crate::engine::{Engine, Standing};
 use crate::metrics::{Metrics, PolicyCondition, PolicyKind};
-use crate::policy::{Set, Store};
+use crate::policy::Set;
 
 use parts::Parts;
 
@@ -85,7 +85,8 @@ fn revise(engine: &Engine, set: &Set) {
 
 fn count(metrics: &Metrics, set: &Set) {
     let accepted = set.policies().iter().filter(|policy| policy.outcome.is_ok()).count();
-    let effective = set.policies().iter().filter(|p| p.outcome.is_ok() && set.overriding(p).is_none()).count();
+    let effective =
+        set.policies().iter().filter(|p| p.outcome.is_ok() && set.overriding(p).is_none()).count();
     metrics.policies(PolicyKind::EventPolicy, PolicyCondition::Accepted, accepted);
     metrics.policies(PolicyKind::EventPolicy, PolicyCondition::Effective, effective);
 }

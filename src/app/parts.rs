@@ -143,7 +143,8 @@ pub(super) fn qps(number: u32) -> NonZeroU32 {
 }
 
 fn bind<T>(address: SocketAddr, flag: &str, bound: std::io::Result<T>) -> Result<T> {
-    let listener = bound.with_context(|| format!("cannot listen on {address}; choose another with {flag}"))?;
+    let listener =
+        bound.with_context(|| format!("cannot listen on {address}; choose another with {flag}"))?;
     info!(%address, "listening for {}", flag.trim_start_matches("--").trim_end_matches("-bind"));
     Ok(listener)
 }
@@ -164,7 +165,8 @@ impl Secrets {
     fn generate(host: &str) -> Result<Self> {
         let wall = clock::wall();
         let authority = Authority::generate(LIFETIME, wall).context("cannot make a certificate authority")?;
-        let leaf = authority.issue(&[host.to_owned()], LIFETIME, wall).context("cannot make a certificate")?;
+        let leaf =
+            authority.issue(&[host.to_owned()], LIFETIME, wall).context("cannot make a certificate")?;
         let served = Arc::new(ServedCertificate::new(leaf)?);
         Ok(Self { authority, served, token: PathToken::generate()? })
     }

@@ -25,7 +25,8 @@ pub struct Arming {
 impl Arming {
     /// Writes through `client`.
     pub fn new(client: Client) -> Self {
-        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");
+        let kind =
+            GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");
         let resource = ApiResource::from_gvk_with_plural(&kind, "mutatingwebhookconfigurations");
         Self { api: Api::all_with(client, &resource) }
     }

@@ -63,7 +63,8 @@ impl Engine {
             let namespace = entry.value_mut();
             let series_before = namespace.series();
             for scope in &mut namespace.scopes {
-                let mut ticking = Ticking { namespace: &namespace.name, scope, now, orders: &mut orders, budget };
+                let mut ticking =
+                    Ticking { namespace: &namespace.name, scope, now, orders: &mut orders, budget };
                 if everything {
                     ticking.all_that_needs_payment();
                 } else {
@@ -140,7 +141,8 @@ impl Engine {
             let mut count = 0;
             let mut cursor = scope.series.oldest();
             while let Some(handle) = cursor {
-                count += usize::from(scope.series.get(handle).is_some_and(|s| s.ordered || s.needs_payment()));
+                count +=
+                    usize::from(scope.series.get(handle).is_some_and(|s| s.ordered || s.needs_payment()));
                 cursor = scope.series.next_newer(handle);
             }
             count

@@ -131,7 +131,13 @@ impl Deciding<'_> {
     }
 
     /// A CREATE without a series that passed every step: it is admitted, and opens one.
-    fn open_by_create(&mut self, rules: &Rules, key: u128, write: &Observation<'_>, carried: &Carried) -> Verdict {
+    fn open_by_create(
+        &mut self,
+        rules: &Rules,
+        key: u128,
+        write: &Observation<'_>,
+        carried: &Carried,
+    ) -> Verdict {
         let mut admitted = self.pass_outside(write, carried, Stage::Admit);
         if !self.may_open() {
             return admitted;
@@ -239,9 +245,9 @@ impl Deciding<'_> {
         let (now, occurrences) = (self.now, carried.occurrences);
         let of_name = carried.name.and_then(|name| self.names.series_of(name));
         let handle = of_name.filter(|(scope, _)| *scope == self.scope.id).map(|(_, handle)| handle);
-        let Some((handle, rules)) = handle.zip(self.scope.rules.series).filter(|(handle, _)| {
-            self.is_stored_name(*handle, write)
-        }) else {
+        let Some((handle, rules)) =
+            handle.zip(self.scope.rules.series).filter(|(handle, _)| self.is_stored_name(*handle, write))
+        else {
             return self.pass_outside(write, carried, Stage::Standby);
         };
         self.scope.change(handle, &rules, now, |series| {

@@ -48,7 +48,11 @@ impl Hasher {
                 reference(&mut fields, related);
             }
         }
-        fields.text(if event.message.starts_with(AGGREGATE_PREFIX) { AGGREGATE_PREFIX } else { &event.message });
+        fields.text(if event.message.starts_with(AGGREGATE_PREFIX) {
+            AGGREGATE_PREFIX
+        } else {
+            &event.message
+        });
         fields.finish()
     }
 

@@ -11,13 +11,13 @@ mod key;
 mod names;
 mod observation;
 mod rules;
-mod scope;
-mod series;
-mod table;
 #[cfg(test)]
 mod scenarios;
+mod scope;
+mod series;
 #[cfg(test)]
 mod simulation;
+mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 mod verdict;
@@ -116,7 +116,8 @@ impl Engine {
         if write.edited {
             return Verdict::passed(Stage::Edit);
         }
-        let mut verdict = self.with_deciding(governing, write, now, |deciding| deciding.decide(governing, write));
+        let mut verdict =
+            self.with_deciding(governing, write, now, |deciding| deciding.decide(governing, write));
         if governing.rules.mode == Mode::Observe {
             verdict.answer = Answer::Allow;
         }

@@ -65,7 +65,13 @@ impl Names {
 
     /// Counts what a write carries (DESIGN 2.1) and remembers its value. `began_before` says that the Event
     /// happened first before this engine began to decide.
-    pub(super) fn carry(&mut self, hasher: &Hasher, write: &Observation<'_>, began_before: bool, now: Moment) -> Carried {
+    pub(super) fn carry(
+        &mut self,
+        hasher: &Hasher,
+        write: &Observation<'_>,
+        began_before: bool,
+        now: Moment,
+    ) -> Carried {
         let Some(name) = write.name.as_deref() else {
             return Carried { name: None, occurrences: write.value, seen_before: None };
         };

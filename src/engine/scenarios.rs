@@ -106,14 +106,21 @@ fn the_same_write_seen_twice_counts_once() {
 #[test]
 fn a_second_name_of_the_same_story_is_refused_and_counted() {
     let (engine, rules) = (engine(), rules());
-    let told = answers(&engine, &rules, &[write(), named("cart.2", write()), named("cart.2", Observation { value: 2, ..write() })]);
+    let told = answers(
+        &engine,
+        &rules,
+        &[write(), named("cart.2", write()), named("cart.2", Observation { value: 2, ..write() })],
+    );
     assert_eq!(told[1], compacted(1, CONFLICT));
     assert_eq!(told[2], compacted(1, CONFLICT));
     let forbidding = Rules { rejection: Rejection::Forbidden, ..rules.clone() };
     let loud = engine.decide(by(&forbidding), &named("cart.3", write()), at(9000));
     assert_eq!(loud, compacted(1, Answer::Deny(Denial::Forbidden)));
     let series = Observation { api: Api::Events, has_series: true, value: 2, ..write() };
-    assert_eq!(engine.decide(by(&rules), &named("cart.4", series), at(9001)).answer, Answer::Deny(Denial::Forbidden));
+    assert_eq!(
+        engine.decide(by(&rules), &named("cart.4", series), at(9001)).answer,
+        Answer::Deny(Denial::Forbidden)
+    );
 }
 
 #[test]
@@ -123,7 +130,10 @@ fn an_update_through_events_k8s_io_is_patched_back() {
     assert_eq!(engine.decide(by(&rules), &through_events(update(2, 1)), at(2)), admitted(Stage::Series, 1));
     // 3 may be a client's first refresh: let through. From 4 on only what is due.
     assert_eq!(engine.decide(by(&rules), &through_events(update(3, 2)), at(3)), admitted(Stage::Series, 1));
-    assert_eq!(engine.decide(by(&rules), &through_events(update(4, 3)), at(4)), compacted(1, Answer::Restore));
+    assert_eq!(
+        engine.decide(by(&rules), &through_events(update(4, 3)), at(4)),
+        compacted(1, Answer::Restore)
+    );
 }
 
 #[test]
@@ -132,8 +142,14 @@ fn a_client_that_holds_back_is_let_through_when_it_is_right_and_refused_with_403
     engine.decide(by(&rules), &through_events(write()), at(1));
     engine.decide(by(&rules), &through_events(update(2, 1)), at(2));
     // 1,000 occurrences in one refresh, and right: due or not, it goes through.
-    assert_eq!(engine.decide(by(&rules), &through_events(update(1002, 2)), at(3)), admitted(Stage::Series, 1000));
-    assert_eq!(engine.decide(by(&rules), &through_events(update(1100, 1002)), at(4)), admitted(Stage::Series, 98));
+    assert_eq!(
+        engine.decide(by(&rules), &through_events(update(1002, 2)), at(3)),
+        admitted(Stage::Series, 1000)
+    );
+    assert_eq!(
+        engine.decide(by(&rules), &through_events(update(1100, 1002)), at(4)),
+        admitted(Stage::Series, 98)
+    );
     // Another emitter with the same identity has told more meanwhile: this refresh is short of the total.
     engine.decide(by(&rules), &named("cart.2", through_events(write())), at(5));
     let refresh = through_events(update(1200, 1100));
@@ -171,7 +187,8 @@ fn a_former_life_has_counted_what_happened_before_this_one() {
     let began: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
     let engine = Engine::new(Settings { seed: [3, 4], max_series: 10, began });
     let rules = rules();
-    let older = Observation { value: 40, first_seen: Some("2026-01-01T00:00:09Z".parse().unwrap()), ..write() };
+    let older =
+        Observation { value: 40, first_seen: Some("2026-01-01T00:00:09Z".parse().unwrap()), ..write() };
     assert_eq!(engine.decide(by(&rules), &older, at(1)).occurrences, 1);
     let newer = Observation { first_seen: Some(began), ..named("cart.2", older) };
     assert_eq!(engine.decide(by(&rules), &newer, at(2)).occurrences, 40);
@@ -208,10 +225,15 @@ fn observe_counts_the_same_and_lets_everything_through() {
     let mut stored = 1;
     for value in 1..=50 {
         let now = at(value as u64);
-        let (held, seen) = if value == 1 { (write(), write()) } else { (update(value, stored), update(value, value - 1)) };
+        let (held, seen) =
+            if value == 1 { (write(), write()) } else { (update(value, stored), update(value, value - 1)) };
         let enforced = one.decide(by(&enforcing), &held, now);
         let observed = other.decide(by(&observing), &seen, now);
-        assert_eq!((observed.disposition, observed.occurrences), (enforced.disposition, enforced.occurrences), "{value}");
+        assert_eq!(
+            (observed.disposition, observed.occurrences),
+            (enforced.disposition, enforced.occurrences),
+            "{value}"
+        );
         assert_eq!(observed.answer, Answer::Allow);
         if enforced.answer == Answer::Allow {
             stored = value;

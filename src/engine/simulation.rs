@@ -203,7 +203,9 @@ impl World {
                 self.held.remove(at);
                 return;
             }
-            Plan::Write { value, .. } | Plan::Create { value, .. } => Some((value, found.map(|event| event.version))),
+            Plan::Write { value, .. } | Plan::Create { value, .. } => {
+                Some((value, found.map(|event| event.version)))
+            }
         };
     }
 

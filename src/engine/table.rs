@@ -90,7 +90,9 @@ impl<T> Table<T> {
     pub(super) fn remove(&mut self, handle: Handle) -> Option<T> {
         self.get(handle)?;
         let slots = &self.slots;
-        if let Ok(entry) = self.index.find_entry(bucket(slots[handle.slot as usize].key), |s| *s == handle.slot) {
+        if let Ok(entry) =
+            self.index.find_entry(bucket(slots[handle.slot as usize].key), |s| *s == handle.slot)
+        {
             entry.remove();
         }
         self.unlink(handle.slot);

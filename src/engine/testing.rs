@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Api, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation, PolicyId, Rejection,
-    Rules, SeriesRules, Settings,
+    Api, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation, PolicyId,
+    Rejection, Rules, SeriesRules, Settings,
 };
 
 /// A CREATE of the first Event of a crash-looping Pod.

@@ -16,7 +16,8 @@ pub(super) fn count(event: &Event) -> i64 {
 /// never gets a `series`: kubectl would show it before the count.
 pub(super) fn change(event: &Event, value: i64, occurred_at: Timestamp) -> Value {
     let mut patch = if is_new_shape(event) {
-        let last = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
+        let last =
+            event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
         new_shape(value, last.map_or(occurred_at, |last| last.max(occurred_at)))
     } else {
         let last = event.last_timestamp.as_ref().map(|time| time.0);
@@ -42,7 +43,11 @@ pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i6
         "reportingComponent": event.reporting_component,
         "reportingInstance": event.reporting_instance,
     });
-    for (field, text) in [("action", &event.action), ("firstTimestamp", &event.first_timestamp), ("eventTime", &event.event_time)] {
+    for (field, text) in [
+        ("action", &event.action),
+        ("firstTimestamp", &event.first_timestamp),
+        ("eventTime", &event.event_time),
+    ] {
         if !text.is_empty() {
             body[field] = json!(text);
         }

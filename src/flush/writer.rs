@@ -79,8 +79,10 @@ impl Writer {
             let (written, value, result) = match (planned, found) {
                 (Plan::Write { value, occurred_at }, Some(found)) => {
                     let change = Patch::Merge(event::change(&found, value, occurred_at));
-                    let as_squelch = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-                    let written = within(order, "write", events.patch(&order.name, &as_squelch, &change)).await;
+                    let as_squelch =
+                        PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+                    let written =
+                        within(order, "write", events.patch(&order.name, &as_squelch, &change)).await;
                     (written.map(drop), value, FlushResult::Written)
                 }
                 (Plan::Create { value, occurred_at, content }, None) => {
@@ -102,7 +104,12 @@ impl Writer {
         Err(Failure::Conflict)
     }
 
-    async fn create(&self, order: &Order, events: &Api<Event>, body: serde_json::Value) -> Result<(), Failure> {
+    async fn create(
+        &self,
+        order: &Order,
+        events: &Api<Event>,
+        body: serde_json::Value,
+    ) -> Result<(), Failure> {
         let Ok(body) = serde_json::from_value::<Event>(body) else { return Err(Failure::Never) };
         let as_squelch = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         within(order, "create", events.create(&as_squelch, &body)).await.map(drop)

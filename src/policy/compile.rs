@@ -3,16 +3,10 @@
 //! Everything is checked again although the CRD checks it: an object may have reached etcd under an older CRD.
 //! Nothing after this sees the raw spec.
 
-use std::fmt;
-
 use crate::api::{self, DurationField, EventPolicySpec};
 use crate::engine::{Mode, Observation, PolicyId, Rejection, Rules, SeriesRules};
 
 use super::glob::{Glob, MOST_CHARACTERS};
-
-/// The most entries of any list: a bound on what one decision may cost, wider than the CRD's so that only a
-/// policy that no CRD of ours let through meets it.
-const MOST_ENTRIES: usize = 64;
 
 /// The most bytes of a message about an invalid policy: it quotes what the tenant wrote.
 const MOST_MESSAGE_BYTES: usize = 512;
@@ -67,7 +61,7 @@ impl Invalid {
 /// Compiles a spec, or says what is wrong with it.
 pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Invalid> {
     let matching = Clauses::compile(&spec.matching, "spec.match")?;
-    bounded(&spec.exempt, "spec.exempt")?;
+    bounded(&spec.exempt, api::MOST_SHORT_LIST, "spec.exempt")?;
     let exempt = spec.exempt.iter().enumerate().map(|(index, clauses)| {
         if clauses.is_empty() {
             return Err(Invalid::new("spec.exempt", api::EMPTY_EXEMPT));
@@ -77,7 +71,7 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
     Ok(Compiled {
         matching,
         exempt: exempt.collect::<Result<_, _>>()?,
-        priority: spec.priority,
+        priority: priority(spec.priority)?,
         rules: Rules {
             policy,
             mode: match spec.mode {
@@ -93,6 +87,14 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
     })
 }
 
+fn priority(priority: i32) -> Result<i32, Invalid> {
+    let most = api::MOST_PRIORITY;
+    if (-most..=most).contains(&priority) {
+        return Ok(priority);
+    }
+    Err(Invalid::new("spec.priority", &format!("priority must be between -{most} and {most}")))
+}
+
 fn series(series: &api::Series) -> Result<Option<SeriesRules>, Invalid> {
     let duration = |field: DurationField, text: &str| {
         let path = format!("spec.series.{}", field.name);
@@ -103,9 +105,10 @@ fn series(series: &api::Series) -> Result<Option<SeriesRules>, Invalid> {
     Ok((!series.disabled).then_some(SeriesRules { idle_timeout, heartbeat_interval }))
 }
 
-fn bounded<T>(list: &[T], path: impl fmt::Display) -> Result<(), Invalid> {
-    if list.len() > MOST_ENTRIES {
-        return Err(Invalid::new(path.to_string(), &format!("must have at most {MOST_ENTRIES} entries")));
+/// Lists are bounded because each entry costs time in every decision.
+fn bounded<T>(list: &[T], most: usize, path: &str) -> Result<(), Invalid> {
+    if list.len() > most {
+        return Err(Invalid::new(path, &format!("must have at most {most} items")));
     }
     Ok(())
 }
@@ -130,20 +133,14 @@ struct Regarding {
 
 impl Clauses {
     fn compile(clauses: &api::Clauses, path: &str) -> Result<Self, Invalid> {
-        let list = |name: &str, texts: &[String]| globs(texts, &format!("{path}.{name}"));
-        let path = format!("{path}.regarding");
-        bounded(&clauses.regarding, &path)?;
-        let regarding = clauses
-            .regarding
-            .iter()
-            .enumerate()
-            .map(|(index, regarding)| Regarding::compile(regarding, &format!("{path}[{index}]")));
+        let short = |name: &str, list| globs(list, api::MOST_SHORT_LIST, &format!("{path}.{name}"));
+        let long = |name: &str, list| globs(list, api::MOST_LONG_LIST, &format!("{path}.{name}"));
         Ok(Self {
-            types: list("types", &clauses.types)?,
-            reasons: list("reasons", &clauses.reasons)?,
-            reporting_components: list("reportingComponents", &clauses.reporting_components)?,
-            regarding: regarding.collect::<Result<_, _>>()?,
-            users: list("users", &clauses.users)?,
+            types: short("types", &clauses.types)?,
+            reasons: long("reasons", &clauses.reasons)?,
+            reporting_components: long("reportingComponents", &clauses.reporting_components)?,
+            regarding: regarding(&clauses.regarding, &format!("{path}.regarding"))?,
+            users: long("users", &clauses.users)?,
         })
     }
 
@@ -195,9 +192,22 @@ fn one_holds<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
     list.is_empty() || list.iter().any(holds)
 }
 
-fn globs(texts: &[String], path: &str) -> Result<Box<[Glob]>, Invalid> {
-    bounded(texts, path)?;
-    texts.iter().enumerate().map(|(index, text)| glob(text, &format!("{path}[{index}]"))).collect()
+fn regarding(list: &[api::Regarding], path: &str) -> Result<Box<[Regarding]>, Invalid> {
+    bounded(list, api::MOST_SHORT_LIST, path)?;
+    let entries = list.iter().enumerate();
+    entries.map(|(index, entry)| Regarding::compile(entry, &format!("{path}[{index}]"))).collect()
+}
+
+fn globs(texts: &[String], most: usize, path: &str) -> Result<Box<[Glob]>, Invalid> {
+    bounded(texts, most, path)?;
+    let globs = texts.iter().enumerate().map(|(index, text)| {
+        let path = format!("{path}[{index}]");
+        if text.is_empty() {
+            return Err(Invalid::new(path, "must not be empty; * stands for any text"));
+        }
+        glob(text, &path)
+    });
+    globs.collect()
 }
 
 fn glob(text: &str, path: &str) -> Result<Glob, Invalid> {
@@ -256,13 +266,20 @@ mod tests {
             "spec.series.heartbeatInterval: heartbeatInterval must be whole numbers of h, m, s or ms (each of \
              at most 5 digits), such as 6m or 1h30m"
         );
+        assert_eq!(
+            invalid(json!({"priority": 100_001})),
+            "spec.priority: priority must be between -100000 and 100000"
+        );
+        assert!(
+            invalid(json!({"match": {"types": [""]}})).starts_with("spec.match.types[0]: must not be empty")
+        );
         assert!(invalid(json!({"exempt": [{"types": ["Normal"]}, {}]})).starts_with("spec.exempt: an entry"));
         assert!(
             invalid(json!({"exempt": [{"regarding": [{"kind": "Pod"}, {}]}]}))
                 .starts_with("spec.exempt[0].regarding[1]: an entry of regarding")
         );
         assert!(
-            invalid(json!({"match": {"reasons": vec!["x"; 65]}}))
+            invalid(json!({"match": {"reasons": vec!["x"; 33]}}))
                 .starts_with("spec.match.reasons: must have")
         );
         assert!(

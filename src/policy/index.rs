@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use crate::api::EventPolicySpec;
+use crate::api::{EventPolicySpec, EventPolicyStatus};
 use crate::engine::PolicyId;
 
 use super::compile::{Compiled, Invalid, compile};
@@ -111,22 +112,29 @@ fn read((namespace, name): &Key, object: &DynamicObject, known: Option<&Policy>)
             || Arc::new(understood(id.clone(), object.data.get("spec"))),
             |known| known.outcome.clone(),
         ),
-        reported: object.data.get("status").and_then(|status| serde::Deserialize::deserialize(status).ok()),
+        reported: object.data.get("status").and_then(|status| EventPolicyStatus::deserialize(status).ok()),
         id,
     }
 }
 
 fn understood(id: PolicyId, spec: Option<&Value>) -> Result<Compiled, Invalid> {
     let spec = spec.ok_or_else(|| Invalid::new("spec", "is missing; write `spec: {}` for every default"))?;
-    let spec: EventPolicySpec = serde::Deserialize::deserialize(spec)
-        .map_err(|error| Invalid::new("spec", &format!("cannot be read: {error}")))?;
-    compile(id, &spec)
+    let parsed = EventPolicySpec::deserialize(spec);
+    compile(id, &parsed.map_err(|error| illegible(spec, &error))?)
+}
+
+/// Which field cannot be read: all have defaults, so that each can be tried alone.
+fn illegible(spec: &Value, error: &serde_json::Error) -> Invalid {
+    let alone = |(name, value): (&String, &Value)| {
+        let error = EventPolicySpec::deserialize(&json!({name: value})).err()?;
+        Some(Invalid::new(format!("spec.{name}"), &format!("cannot be read: {error}")))
+    };
+    let fields = spec.as_object().into_iter().flatten();
+    { fields }.find_map(alone).unwrap_or_else(|| Invalid::new("spec", &format!("cannot be read: {error}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::policy::fixtures::{event, object};
 
@@ -149,9 +157,12 @@ mod tests {
     #[test]
     fn an_object_that_does_not_parse_replaces_what_it_was() {
         let mut index = Index::default();
-        for spec in
-            [json!({"mode": "Enforced"}), json!("text"), json!({"series": {"idleTimeout": 6}}), json!(null)]
-        {
+        for (spec, field) in [
+            (json!({"priority": 1, "mode": "Enforced"}), "spec.mode"),
+            (json!({"series": {"idleTimeout": 6}}), "spec.series"),
+            (json!("text"), "spec"),
+            (json!(null), "spec"),
+        ] {
             let mut policy = object("ci", "p", json!({"spec": {}}));
             index.apply(&policy);
             assert!(index.set().governing(&event()).is_some());
@@ -161,7 +172,7 @@ mod tests {
             assert!(index.set().governing(&event()).is_none(), "{spec}");
             let set = index.set();
             let invalid = set.policies()[0].outcome.as_ref().as_ref().unwrap_err();
-            assert!(invalid.to_string().starts_with("spec: cannot be read: "), "{invalid}");
+            assert!(invalid.to_string().starts_with(&format!("{field}: cannot be read: ")), "{invalid}");
         }
         let mut bare = object("ci", "p", json!({}));
         bare.metadata.generation = Some(9);
@@ -227,5 +238,56 @@ mod tests {
         listed.apply(&broken);
         listed.end_list();
         assert_eq!(watched.set().policies(), listed.set().policies());
+    }
+
+    fn example(path: &std::path::Path) -> (String, DynamicObject) {
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut object: DynamicObject = serde_saphyr::from_str(&text).unwrap();
+        object.metadata.generation = Some(1);
+        (text.lines().next().unwrap().to_owned(), object)
+    }
+
+    fn outcome(object: &DynamicObject) -> Result<Compiled, Invalid> {
+        let mut index = Index::default();
+        index.apply(object);
+        index.set().policies()[0].outcome.as_ref().clone()
+    }
+
+    #[test]
+    fn what_the_api_server_refuses_is_refused_here_too() {
+        let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+        assert!(outcome(&example(&examples.join("quickstart.yaml")).1).is_ok());
+        let mut sentences = BTreeSet::new();
+        for file in std::fs::read_dir(examples.join("invalid")).unwrap() {
+            let path = file.unwrap().path();
+            let (first_line, object) = example(&path);
+            let expected = first_line.strip_prefix("# expect: ").unwrap();
+            let invalid = outcome(&object).unwrap_err();
+            sentences.insert(invalid.sentence.clone());
+            // Where the API server answers in its own words (of limits and types), ours differ.
+            let ours = expected.starts_with("an entry") || expected.contains("such as");
+            assert!(!ours || invalid.sentence == expected, "{}: {invalid}", path.display());
+        }
+        for (_, crd) in crate::api::crds() {
+            for rule in rules(&serde_json::to_value(crd.spec.versions).unwrap()) {
+                assert!(sentences.contains(&rule), "no example in examples/invalid is refused with: {rule}");
+            }
+        }
+    }
+
+    /// The messages of all CEL rules in a schema.
+    fn rules(schema: &Value) -> Vec<String> {
+        let rule = |rule: &Value| rule["message"].as_str().unwrap().to_owned();
+        match schema {
+            Value::Object(fields) => fields
+                .iter()
+                .flat_map(|(name, value)| match name.as_str() {
+                    "x-kubernetes-validations" => value.as_array().unwrap().iter().map(rule).collect(),
+                    _ => rules(value),
+                })
+                .collect(),
+            Value::Array(items) => items.iter().flat_map(rules).collect(),
+            _ => Vec::new(),
+        }
     }
 }

@@ -28,7 +28,7 @@ async fn follow(events: impl Stream<Item = watcher::Result<Event<DynamicObject>>
         match event {
             Ok(event) => take(event, &mut index, store),
             Err(error) => warn!(
-                error = &error as &dyn std::error::Error,
+                %error,
                 "watching EventPolicies failed; trying again (are the CRDs installed, and may squelch list and \
                  watch eventpolicies.squelch.dev?)"
             ),

@@ -171,8 +171,7 @@ async fn write(client: &Client, due: &Due) -> bool {
         // Deleted a moment ago: the watch will tell.
         Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => {}
         Ok(Err(error)) => {
-            let error = &error as &dyn std::error::Error;
-            warn!(policy = %policy.id.display, error, "writing the status failed; trying again later");
+            warn!(policy = %policy.id.display, %error, "writing the status failed; trying again later");
         }
         Err(_) => warn!(policy = %policy.id.display, "writing the status took too long; trying again later"),
     }

@@ -31,3 +31,14 @@ pub fn server_config(served: Arc<ServedCertificate>) -> Result<rustls::ServerCon
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
+
+/// Random bits for hashes that nobody outside may predict.
+///
+/// # Errors
+/// The operating system gives no randomness.
+pub fn random_seed() -> Result<[u64; 2], TlsError> {
+    let mut bytes = [0; 16];
+    provider().secure_random.fill(&mut bytes).map_err(|_| TlsError::Random)?;
+    let bits = u128::from_ne_bytes(bytes);
+    Ok([bits as u64, (bits >> 64) as u64])
+}

@@ -76,6 +76,9 @@ impl Router {
             let began = clock::now();
             let answered = timeout(BODY_TIMEOUT, self.answer(body)).await;
             self.webhook.metrics.admission(clock::now().since(began));
+            if answered.is_err() {
+                self.webhook.fail_open(&[]);
+            }
             answered
         } else {
             timeout(BODY_TIMEOUT, self.answer_stranger(body)).await
@@ -91,7 +94,7 @@ impl Router {
         let answer = match received {
             Received::Whole(bytes, _taken) => self.webhook.answer(&bytes),
             Received::Beginning(bytes) => self.webhook.fail_open(&bytes),
-            Received::Broken => None,
+            Received::Broken => self.webhook.fail_open(&[]),
         };
         reviewed(answer)
     }

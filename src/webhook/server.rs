@@ -109,6 +109,8 @@ pub async fn serve(
                     drop(place);
                 });
             }
+            // The caller's doing: nothing to wait for.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 sleep(ACCEPT_AGAIN).await;
@@ -131,7 +133,6 @@ async fn accept(
     guests: &Guests,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let (stream, _peer) = listener.accept().await?;
-    stream.set_nodelay(true)?;
     if places.available_permits() == 0 {
         // Someone sits there who never proved to be the API server, or everyone did and this one waits.
         guests.dismiss_oldest_stranger();
@@ -159,6 +160,10 @@ impl Server {
     /// One connection from handshake to end.
     async fn attend(self: Arc<Self>, stream: TcpStream, guest: Guest) {
         let guest = Arc::new(guest);
+        // An answer is one small write that somebody waits for.
+        if let Err(error) = stream.set_nodelay(true) {
+            return tracing::debug!(%error, "a connection was gone before it began");
+        }
         let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
         let stream = tokio::select! {
             done = handshake => match done {

@@ -151,6 +151,7 @@ async fn what_is_no_review_is_a_bad_request() {
         let (status, _) = answered(&router, post("/elsewhere", body)).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
     }
+    assert_eq!(writes(&router, "unknown", "unknown", "failed_open"), "5");
 }
 
 #[tokio::test]

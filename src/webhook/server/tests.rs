@@ -3,6 +3,7 @@ use crate::metrics::Metrics;
 use crate::policy;
 use crate::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
 use crate::webhook::{Webhook, path, router};
+use http_body_util::BodyExt;
 use jiff::Timestamp;
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -50,24 +51,29 @@ fn start(limits: Limits) -> Served {
     Served { address, authority, certificate, token, stages, task }
 }
 
+fn client(authority: &Authority, version: &'static rustls::SupportedProtocolVersion) -> rustls::ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = rustls::pki_types::CertificateDer::from_pem_slice(authority.ca_pem().as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    rustls::ClientConfig::builder_with_provider(tls::provider())
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
 impl Served {
     async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
-        self.connect_trusting(&self.authority, &rustls::version::TLS13).await
+        self.dial(client(&self.authority, &rustls::version::TLS13)).await
     }
 
-    async fn connect_trusting(
-        &self,
-        authority: &Authority,
-        version: &'static rustls::SupportedProtocolVersion,
-    ) -> io::Result<TlsStream<TcpStream>> {
-        let mut roots = rustls::RootCertStore::empty();
-        let ca = rustls::pki_types::CertificateDer::from_pem_slice(authority.ca_pem().as_bytes()).unwrap();
-        roots.add(ca).unwrap();
-        let config = rustls::ClientConfig::builder_with_provider(tls::provider())
-            .with_protocol_versions(&[version])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+    async fn connect_offering(&self, protocol: &[u8]) -> io::Result<TlsStream<TcpStream>> {
+        let mut config = client(&self.authority, &rustls::version::TLS13);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        self.dial(config).await
+    }
+
+    async fn dial(&self, config: rustls::ClientConfig) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let stream = TcpStream::connect(self.address).await?;
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
@@ -110,7 +116,7 @@ fn is_allowed(answer: &str) -> bool {
 async fn a_connection_serves_many_reviews_in_both_versions_of_tls() {
     let served = start(Limits::default());
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let mut stream = served.connect_trusting(&served.authority, version).await.unwrap();
+        let mut stream = served.dial(client(&served.authority, version)).await.unwrap();
         for _ in 0..3 {
             let answer = served.ask(&mut stream).await;
             assert!(is_allowed(&answer) && !answer.contains("connection: close"), "{answer}");
@@ -159,7 +165,7 @@ async fn a_new_certificate_is_served_to_the_next_dial() {
     let next = authority();
     served.certificate.replace(leaf(&next, crate::clock::wall())).unwrap();
     assert!(served.connect().await.is_err());
-    let mut stream = served.connect_trusting(&next, &rustls::version::TLS13).await.unwrap();
+    let mut stream = served.dial(client(&next, &rustls::version::TLS13)).await.unwrap();
     assert!(is_allowed(&served.ask(&mut stream).await));
 }
 
@@ -204,4 +210,54 @@ async fn plain_http_on_the_tls_port_harms_nobody() {
     ends(&mut plain).await;
     let mut stream = served.connect().await.unwrap();
     assert!(is_allowed(&served.ask(&mut stream).await));
+}
+
+/// The API server asks a `url:` on loopback through HTTP/2.
+#[tokio::test]
+async fn http2_is_served_and_told_to_go_away_by_its_own_means() {
+    let served = start(Limits::default());
+    let stream = served.connect_offering(b"h2").await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    for _ in 0..2 {
+        let request = Request::post(format!("https://squelch{}", path(&served.token)))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(CREATE)))
+            .unwrap();
+        let response = client.send_request(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let answer = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(answer.ends_with(br#""allowed":true}}"#));
+    }
+    served.stages.closing.cancel();
+    timeout(Duration::from_secs(20), connection).await.expect("it ends").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_cap_is_answered_before_it_ends() {
+    let served = start(Limits::default());
+    let stream = served.connect().await.unwrap();
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let head = format!(
+        "POST {} HTTP/1.1\r\nHost: squelch\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        path(&served.token)
+    );
+    let writing = tokio::spawn(async move {
+        let chunk = format!("{:x}\r\n{}\r\n", 1 << 20, " ".repeat(1 << 20));
+        writer.write_all(head.as_bytes()).await?;
+        writer.write_all(format!("{:x}\r\n{}\r\n", CREATE.len() - 1, CREATE.trim_end()).as_bytes()).await?;
+        for _ in 0..64 {
+            writer.write_all(chunk.as_bytes()).await?;
+        }
+        writer.write_all(b"0\r\n\r\n").await
+    });
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"}}") {
+        assert_ne!(reader.read_buf(&mut answer).await.unwrap(), 0, "no answer");
+    }
+    assert!(is_allowed(&String::from_utf8(answer).unwrap()));
+    ends(&mut reader).await;
+    assert!(writing.await.unwrap().is_err(), "the rest was not taken");
 }
