@@ -20,7 +20,7 @@ async fn status_and_metrics_tell_what_the_emitters_sent() -> Result<()> {
     let emissions = [
         Emission::legacy().about("legacy", 3).count(100).rate(150),
         Emission::kube().about("kube", 2).count(100).rate(100),
-        Emission::new_style().about("new", 2).count(50).rate(100),
+        Emission::new_style().about("new", 2).count(20).rate(10),
         Emission::creates_core().about("core", 1).count(100).rate(50),
         Emission::creates_new_style().about("generated", 1).count(100).rate(50).generate_name(),
     ];

@@ -96,7 +96,7 @@ async fn the_new_recorder_has_both_its_calls_taken() -> Result<()> {
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;
 
-    let storm = Emission::new_style().about("pod", 3).count(50).rate(100);
+    let storm = Emission::new_style().about("pod", 3).count(20).rate(15);
     let told = test.emit(&storm).await?.finish(STORM).await?;
     every_call_succeeded(&told)?;
     assert_eq!(told.calls.len(), 2 * 3, "{:?}", told.calls);
