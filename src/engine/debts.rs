@@ -191,8 +191,8 @@ impl Engine {
 /// DESIGN 3.2, for one series.
 fn plan(series: &mut Series, rules: &SeriesRules, found: Option<i64>, draining: bool, now: Moment) -> Plan {
     let occurred_at = series.occurred_at;
-    if let Some(found) = found.filter(|_| series.base_unknown) {
-        series.rebase(found);
+    if series.base_unknown {
+        series.rebase(found.unwrap_or(0));
     }
     match found {
         Some(found) if found >= series.total => series.settle(found),

@@ -385,3 +385,157 @@ fn a_full_table_gives_up_its_oldest_and_never_one_that_owes() {
     }
     assert!(engine.gauges().names <= 4, "{:?}", engine.gauges());
 }
+
+/// Rules with every stage of a policy's defaults.
+fn all_stages() -> Rules {
+    Rules {
+        aggregation: Some(AggregationRules {
+            max_events: 3,
+            interval: Duration::from_secs(600),
+            group_by: GroupBy::Object,
+        }),
+        spam_filter: Some(SpamFilterRules {
+            bucket: bucket(4, 300),
+            per: Per { emitter: true, regarding: true, event_type: true, reason: false },
+        }),
+        ..rules()
+    }
+}
+
+fn bucket(burst: u32, seconds: u64) -> BucketRules {
+    BucketRules { burst: burst.try_into().unwrap(), refill_interval: Duration::from_secs(seconds) }
+}
+
+fn saying(message: &'static str, name: &'static str) -> Observation<'static> {
+    let mut write = named(name, write());
+    write.event.message = message.into();
+    write
+}
+
+fn held(disposition: Disposition, stage: Stage) -> Verdict {
+    Verdict { disposition: Some(disposition), stage, occurrences: 1, answer: CONFLICT }
+}
+
+#[test]
+fn one_message_too_many_is_told_by_the_summary() {
+    let (engine, rules) = (engine(), all_stages());
+    let told =
+        answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
+    assert_eq!(told[1], admitted(Stage::Admit, 1));
+    assert_eq!(told[2], held(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(told[3], held(Disposition::Aggregated, Stage::Aggregation));
+    let order = engine.tick(at(4000), 10).remove(0);
+    assert!(order.name.starts_with("cart.") && order.name.len() == "cart.".len() + 16, "{}", order.name);
+    let Plan::Create { value: 2, content, .. } = engine.plan(&order, None, at(4001)) else {
+        panic!("no summary")
+    };
+    let says = content.view();
+    assert_eq!(says.message, "(combined from similar events): d");
+    assert_eq!(says.annotations, r#"{"squelch.dev/policy":"shop/quiet","squelch.dev/summary":"true"}"#);
+    engine.settle(&order, 2, at(4002));
+    engine.decide(by(&rules), &saying("e", "5"), at(5000));
+    engine.decide(by(&rules), &saying("f", "6"), at(5001));
+    let order = engine.tick(at(6000), 10).remove(0);
+    let plan = engine.plan(&order, Some(2), at(6001));
+    let Plan::Write { value: 4, content: Some(content), .. } = plan else { panic!("{plan:?}") };
+    assert_eq!(content.view().message, "(combined from similar events): f");
+}
+
+#[test]
+fn what_stands_under_a_summarys_name_is_what_it_counts_from() {
+    let (engine, rules) = (engine(), all_stages());
+    answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
+    let order = engine.tick(at(4000), 10).remove(0);
+    assert_eq!(engine.plan(&order, Some(7), at(4001)), Plan::Nothing, "one more than seven is not due");
+    engine.drain();
+    let order = engine.tick(at(4002), 10).into_iter().find(|order| order.name.len() > 10).unwrap();
+    assert!(matches!(engine.plan(&order, Some(7), at(4003)), Plan::Write { value: 8, .. }));
+}
+
+#[test]
+fn across_objects_the_summary_says_on_how_many() {
+    let mut rules = all_stages();
+    rules.aggregation.as_mut().unwrap().group_by = GroupBy::Kind;
+    let engine = engine();
+    for (at_second, (pod, user)) in
+        [("a", "n1"), ("b", "n2"), ("c", "n3"), ("d", "n4")].into_iter().enumerate()
+    {
+        let mut write = Observation { user, ..named(pod, write()) };
+        write.event.regarding.name = pod.into();
+        write.event.reporting_instance = user.into();
+        engine.decide(by(&rules), &write, at(at_second as u64));
+    }
+    let order = engine.tick(at(4000), 10).remove(0);
+    let Plan::Create { value: 2, content, .. } = engine.plan(&order, None, at(4001)) else {
+        panic!("no summary")
+    };
+    let says = content.view();
+    assert!(
+        says.message.starts_with("(combined from similar events): on 4 objects, the last: "),
+        "{}",
+        says.message
+    );
+    assert_eq!(says.regarding.name, "d");
+}
+
+#[test]
+fn what_a_client_aggregated_itself_is_not_aggregated_again() {
+    let (engine, rules) = (engine(), all_stages());
+    answers(&engine, &rules, &[saying("a", "1"), saying("b", "2")]);
+    let by_client = saying("(combined from similar events): z", "3");
+    assert_eq!(engine.decide(by(&rules), &by_client, at(9000)), admitted(Stage::Admit, 1));
+}
+
+#[test]
+fn an_empty_bucket_filters_and_the_budget_throttles_and_neither_costs_the_other() {
+    let (engine, engine_of_budget) = (engine(), engine());
+    let spam = Rules { aggregation: None, ..all_stages() };
+    let messages = ["a", "b", "c", "d", "e", "f"];
+    let told: Vec<Verdict> =
+        messages.iter().map(|message| engine.decide(by(&spam), &saying(message, message), at(0))).collect();
+    assert_eq!(told[3], admitted(Stage::Admit, 1));
+    assert_eq!(told[4], held(Disposition::Filtered, Stage::SpamFilter));
+    let both = Rules { budget: Some(bucket(2, 10)), ..spam };
+    for message in &messages[..4] {
+        engine_of_budget.decide(by(&both), &saying(message, message), at(0));
+    }
+    // Two were throttled: they cost the spam filter nothing, so two tokens of four are left.
+    assert_eq!(counters(&engine_of_budget).of(Disposition::Throttled), 2);
+    let later: Vec<_> = ["g", "h", "i"]
+        .map(|message| engine_of_budget.decide(by(&both), &saying(message, message), at(20_000)))
+        .into_iter()
+        .map(|verdict| verdict.stage)
+        .collect();
+    assert_eq!(later, [Stage::Admit, Stage::Admit, Stage::SpamFilter]);
+}
+
+#[test]
+fn folds_are_free() {
+    let (engine, rules) = (engine(), all_stages());
+    engine.decide(by(&rules), &write(), at(0));
+    for value in 2..100 {
+        engine.decide(by(&rules), &update(value, 1), at(value as u64));
+    }
+    let left = ["b"].map(|message| engine.decide(by(&rules), &saying(message, message), at(200)).stage);
+    assert_eq!(left, [Stage::Admit]);
+    assert_eq!(counters(&engine).of(Disposition::Filtered), 0);
+}
+
+#[test]
+fn an_update_without_series_meets_the_buckets_and_no_aggregation() {
+    let rules = Rules { series: None, ..all_stages() };
+    let engine = engine();
+    assert_eq!(engine.decide(by(&rules), &write(), at(0)), admitted(Stage::Admit, 1));
+    for value in 2..=4 {
+        assert_eq!(engine.decide(by(&rules), &update(value, value - 1), at(0)), admitted(Stage::Admit, 1));
+    }
+    assert_eq!(
+        engine.decide(by(&rules), &update(5, 4), at(0)),
+        held(Disposition::Filtered, Stage::SpamFilter)
+    );
+    let refused = through_events(update(6, 4));
+    assert_eq!(engine.decide(by(&rules), &refused, at(0)).answer, Answer::Restore);
+    // Let through later, the client's absolute value tells again what was filtered.
+    assert_eq!(engine.decide(by(&rules), &update(7, 4), at(300_000)), admitted(Stage::Admit, 1));
+    assert_eq!(counters(&engine).recovered, 2);
+}

@@ -16,8 +16,8 @@ enum Step {
     Legacy(usize),
     /// kube's Recorder: PATCHes every repeat through events.k8s.io, and counts only what succeeded.
     Kube(usize),
-    /// A client that CREATEs an Event per occurrence.
-    CreateOnly,
+    /// A client that CREATEs an Event per occurrence, with one of several messages.
+    CreateOnly(usize),
     /// The same by `generateName`.
     Generate,
     /// Somebody annotates the first Event.
@@ -32,11 +32,36 @@ enum Step {
     Write(usize, bool),
 }
 
+const MESSAGES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Policies with every choice of stages.
+fn policy() -> impl Strategy<Value = Rules> {
+    let bucket = (1u32..6, prop_oneof![Just(30u64), Just(900)]).prop_map(|(burst, seconds)| BucketRules {
+        burst: burst.try_into().unwrap(),
+        refill_interval: Duration::from_secs(seconds),
+    });
+    let group_by = prop_oneof![Just(GroupBy::Object), Just(GroupBy::Kind)];
+    let aggregation = (1u32..4, group_by).prop_map(|(max_events, group_by)| AggregationRules {
+        max_events,
+        interval: Duration::from_secs(600),
+        group_by,
+    });
+    let per = Per { emitter: true, regarding: true, event_type: true, reason: false };
+    let spam_filter = bucket.clone().prop_map(move |bucket| SpamFilterRules { bucket, per });
+    let on = prop::option::of;
+    (on(aggregation), on(spam_filter), on(bucket), prop::bool::weighted(0.8)).prop_map(
+        |(aggregation, spam_filter, budget, series)| {
+            let rules = rules();
+            Rules { aggregation, spam_filter, budget, series: rules.series.filter(|_| series), ..rules }
+        },
+    )
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0usize..2).prop_map(Step::Legacy),
         3 => (0usize..2).prop_map(Step::Kube),
-        2 => Just(Step::CreateOnly),
+        4 => (0usize..MESSAGES.len()).prop_map(Step::CreateOnly),
         1 => Just(Step::Generate),
         1 => Just(Step::Annotate),
         3 => prop_oneof![1u64..50, 50u64..5_000, 300_000u64..400_000, 1_700_000u64..1_900_000].prop_map(Step::Pass),
@@ -75,10 +100,10 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(rules: Rules) -> Self {
         Self {
             engine: engine(),
-            rules: rules(),
+            rules,
             now: Moment::from_epoch(Duration::from_secs(1)),
             etcd: BTreeMap::new(),
             version: 0,
@@ -95,12 +120,12 @@ impl World {
         match step {
             Step::Legacy(client) => self.legacy(*client),
             Step::Kube(client) => self.kube(*client),
-            Step::CreateOnly => {
+            Step::CreateOnly(message) => {
                 self.made += 1;
-                self.create(Some(&format!("c.{}", self.made)), Api::Core, 1, 1, "creating");
+                self.create(Some(&format!("c.{}", self.made)), Api::Core, 1, "creating", MESSAGES[*message]);
             }
             Step::Generate => {
-                self.create(None, Api::Core, 1, 1, "creating");
+                self.create(None, Api::Core, 1, "creating", MESSAGES[0]);
             }
             Step::Annotate => {
                 if let Some(event) = self.etcd.values_mut().next() {
@@ -124,7 +149,7 @@ impl World {
                 self.legacy[client] = event.count; // it adopts what it reads back
             }
         } else {
-            self.create(Some(&name), Api::Core, count, 1, "legacy");
+            self.create(Some(&name), Api::Core, count, "legacy", MESSAGES[0]);
         }
     }
 
@@ -134,21 +159,26 @@ impl World {
         let name = format!("k.{client}.{number}");
         let done = if count == 1 {
             self.made = number;
-            self.create(Some(&name), Api::Events, 1, 1, "kube")
+            self.create(Some(&name), Api::Events, 1, "kube", MESSAGES[0])
         } else {
             self.update(&name, Api::Events, count, "kube")
         };
         self.kube[client] = if done { Some((number, count, self.now)) } else { known };
     }
 
-    fn create(&mut self, name: Option<&str>, api: Api, value: i64, tells: i64, user: &str) -> bool {
+    fn create(&mut self, name: Option<&str>, api: Api, value: i64, user: &str, message: &str) -> bool {
         let mut asked = Observation { api, value, user, name: name.map(Into::into), ..write() };
         (asked.has_series, asked.generate_name) = (api == Api::Events && value > 1, "g.".into());
-        self.truth += tells;
+        asked.event.message = message.to_owned().into();
+        self.truth += 1;
         let verdict = self.engine.decide(by(&self.rules), &asked, self.now);
         let name = match (verdict.answer, name) {
             (Answer::Allow, Some(name)) => name.to_owned(),
             (Answer::AllowNamed(name), None) => name,
+            (Answer::Allow, None) => {
+                self.made += 1;
+                format!("g.{}", self.made) // the API server's own choice
+            }
             (Answer::Deny(_), _) => return false,
             (answer, name) => panic!("{answer:?} for {name:?}"),
         };
@@ -250,15 +280,16 @@ proptest! {
         std::env::var("SQUELCH_PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2000)) })]
 
     #[test]
-    fn every_occurrence_is_received_once_and_stored_once(steps in prop::collection::vec(step(), 1..120)) {
-        let mut world = World::new();
+    fn every_occurrence_is_received_once_and_stored_once(rules in policy(), steps in prop::collection::vec(step(), 1..120)) {
+        let mut world = World::new(rules);
         for step in &steps {
             world.run(step);
             prop_assert_eq!(world.counters().received() as i64, world.truth, "after {:?}", step);
         }
         world.come_to_rest();
         let counters = world.counters();
-        let law = counters.of(Disposition::Admitted) + counters.of(Disposition::Compacted) + counters.recovered;
+        let stored = [Disposition::Admitted, Disposition::Compacted, Disposition::Aggregated];
+        let law = stored.iter().map(|it| counters.of(*it)).sum::<u64>() + counters.recovered;
         prop_assert_eq!(world.increments, law as i64, "{:?}", counters);
         prop_assert_eq!(world.engine.unpaid(), 0);
         prop_assert_eq!(world.engine.gauges().series, 0);

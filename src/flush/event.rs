@@ -26,7 +26,7 @@ pub(super) fn change(event: &Event, value: i64, occurred_at: Timestamp, content:
     };
     if let Some(summary) = content.map(Content::view) {
         patch.insert("message".to_owned(), json!(summary.message));
-        patch.insert("involvedObject".to_owned(), reference(&summary.regarding));
+        patch.insert("involvedObject".to_owned(), replaced(&summary.regarding));
     }
     // The precondition: the API server refuses the change with 409 if anyone wrote since the read.
     patch.insert("metadata".to_owned(), json!({ "resourceVersion": event.metadata.resource_version }));
@@ -95,16 +95,29 @@ fn new_shape(value: i64, last: Timestamp) -> Map<String, Value> {
 }
 
 fn reference(object: &ObjectReference<'_>) -> Value {
-    let fields = [
+    let present = fields(object).into_iter().filter(|(_, text)| !text.is_empty());
+    present.map(|(field, text)| (field.to_owned(), json!(text))).collect::<Map<_, _>>().into()
+}
+
+/// The same for a merge patch: what the object has no longer is taken away.
+fn replaced(object: &ObjectReference<'_>) -> Value {
+    let told = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+    fields(object)
+        .into_iter()
+        .map(|(field, text)| (field.to_owned(), told(text)))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn fields<'a>(object: &'a ObjectReference<'_>) -> [(&'static str, &'a str); 6] {
+    [
         ("apiVersion", &object.api_version),
         ("kind", &object.kind),
         ("namespace", &object.namespace),
         ("name", &object.name),
         ("uid", &object.uid),
         ("fieldPath", &object.field_path),
-    ];
-    let present = fields.into_iter().filter(|(_, text)| !text.is_empty());
-    present.map(|(field, text)| (field.to_owned(), json!(text))).collect::<Map<_, _>>().into()
+    ]
 }
 
 #[cfg(test)]
@@ -141,6 +154,22 @@ mod tests {
         assert_eq!(
             change(&event, 8, at("2026-01-01T00:00:05Z"), None)["series"],
             json!({"count": 8, "lastObservedTime": "2026-01-01T00:00:05.000000Z"})
+        );
+    }
+
+    #[test]
+    fn a_summary_follows_its_newest_look_alike() {
+        let event = stored(json!({"metadata": {"resourceVersion": "7"}, "count": 3,
+            "involvedObject": {"kind": "Pod", "name": "old", "fieldPath": "spec.containers{app}"}}));
+        let regarding =
+            ObjectReference { kind: "Pod".into(), name: "new".into(), ..ObjectReference::default() };
+        let content =
+            Content::of(&EventView { message: "(combined) m".into(), regarding, ..EventView::default() });
+        let change = change(&event, 8, at("2026-01-01T00:00:05Z"), Some(&content));
+        assert_eq!(change["message"], "(combined) m");
+        assert_eq!(
+            change["involvedObject"],
+            json!({"apiVersion": null, "kind": "Pod", "namespace": null, "name": "new", "uid": null, "fieldPath": null})
         );
     }
 
