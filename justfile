@@ -68,6 +68,10 @@ gates:
 generate:
     @hack/generate
 
+# Time decisions and whole reviews, and write the figures into BENCHMARKS.md; arguments go to divan (1 min)
+bench *ARGS:
+    @hack/bench {{ ARGS }}
+
 # Start a control plane on loopback; DIR and options as in `e2e/cluster/cluster --help`
 [group('cluster')]
 cluster-up *ARGS:
