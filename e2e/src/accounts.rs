@@ -1,0 +1,88 @@
+//! Who is who: squelch, the emitters and people are different users.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+
+use crate::Cluster;
+
+/// A ServiceAccount.
+#[derive(Clone, Copy)]
+pub struct Account {
+    /// Its namespace.
+    pub namespace: &'static str,
+    /// Its name.
+    pub name: &'static str,
+}
+
+/// The account that squelch is installed with (deploy/rbac.yaml).
+pub const SQUELCH: Account = Account { namespace: "squelch", name: "squelch" };
+
+/// The account of every emitter.
+pub const EMITTER: Account = Account { namespace: "emitters", name: "emitter" };
+
+impl Account {
+    /// The user name that the API server knows it by.
+    pub fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+
+    /// Writes a kubeconfig with a fresh token of this account, and nothing else of the administrator's, into
+    /// `folder`.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn kubeconfig(&self, cluster: &Cluster, folder: &Path) -> Result<PathBuf> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), self.namespace);
+        let request = TokenRequest {
+            spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
+            ..TokenRequest::default()
+        };
+        let answer = accounts.create_token_request(self.name, &PostParams::default(), &request).await?;
+        let token = answer.status.context("a token request without an answer")?.token;
+        let admin = Kubeconfig::read_from(&cluster.kubeconfig)?;
+        let server = admin.clusters.first().context("the administrator's kubeconfig has no cluster")?;
+        let text = serde_json::to_string(&json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [server],
+            "users": [{ "name": self.name, "user": { "token": token } }],
+            "contexts": [{ "name": "c", "context": { "cluster": server.name, "user": self.name } }],
+            "current-context": "c",
+        }))?;
+        let path = folder.join(format!("{}.kubeconfig", self.name));
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+}
+
+/// Makes the emitters' account, with rights on Events of both APIs everywhere.
+///
+/// # Errors
+/// What kubectl says.
+pub async fn install_emitter(cluster: &Cluster) -> Result<()> {
+    let Account { namespace, name } = EMITTER;
+    let subject = json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });
+    let role =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-emitter" });
+    let items: [Value; 4] = [
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": { "namespace": namespace, "name": name } }),
+        json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": { "name": "e2e-emitter" },
+            "rules": [{ "apiGroups": ["", "events.k8s.io"], "resources": ["events"],
+                "verbs": ["get", "create", "update", "patch"] }] }),
+        json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": "e2e-emitter" }, "roleRef": role, "subjects": [subject] }),
+    ];
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+    cluster.kubectl.run_with(&["apply", "--server-side", "-f", "-"], list.to_string()).await?;
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The running cluster that the environment names.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::kubectl::Kubectl;
+
+/// A real API server with its administrator's credentials, and the programs that are tested on it.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The folder that `e2e/cluster/cluster` keeps it in.
+    pub folder: PathBuf,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// Talks as the administrator.
+    pub client: Client,
+    /// Talks as the administrator.
+    pub kubectl: Kubectl,
+}
+
+/// A path that the recipe hands over.
+///
+/// # Errors
+/// That it is missing, and what sets it.
+pub fn given(variable: &str) -> Result<PathBuf> {
+    let value = env::var_os(variable).filter(|value| !value.is_empty());
+    let path = value.map(PathBuf::from);
+    path.with_context(|| format!("{variable} is not set: run these tests with `just test-e2e`"))
+}
+
+/// A file of the checkout, by its path from the root.
+pub fn checkout(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+impl Cluster {
+    /// Connects to the cluster that `KUBECONFIG` and `SQUELCH_CLUSTER_DIR` name.
+    ///
+    /// # Errors
+    /// That there is none.
+    pub async fn connect() -> Result<Self> {
+        let folder = given("SQUELCH_CLUSTER_DIR")?;
+        let kubeconfig = given("KUBECONFIG")?;
+        let client = client(&kubeconfig).await?;
+        client.apiserver_version().await.with_context(|| {
+            format!("no cluster answers at {}: run these tests with `just test-e2e`", kubeconfig.display())
+        })?;
+        let kubectl = Kubectl::new(&kubeconfig);
+        Ok(Self { folder, kubeconfig, client, kubectl })
+    }
+
+    /// Applies the CRDs and the rights that squelch is installed with, and waits until they are served.
+    ///
+    /// # Errors
+    /// What kubectl says.
+    pub async fn install(&self) -> Result<()> {
+        for files in ["crds", "deploy/rbac.yaml"] {
+            let files = checkout(files).display().to_string();
+            self.kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &files]).await?;
+        }
+        let crd = "crd/eventpolicies.squelch.dev";
+        self.kubectl.run(&["wait", "--for=condition=Established", crd, "--timeout=60s"]).await?;
+        Ok(())
+    }
+}
+
+/// A client with the credentials of a kubeconfig.
+///
+/// # Errors
+/// That the file cannot be read or used.
+pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    // The second call of a process finds it installed already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let read = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// A client without credentials, for a server that is not the API server; it trusts any certificate.
+///
+/// # Errors
+/// That `url` is none.
+pub fn anonymous(url: &str) -> Result<Client> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut config = Config::new(url.parse()?);
+    config.accept_invalid_certs = true;
+    Ok(Client::try_from(config)?)
+}

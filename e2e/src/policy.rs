@@ -1,0 +1,135 @@
+//! An `EventPolicy` of a test.
+
+use anyhow::Result;
+use kube::api::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::kubectl::Kubectl;
+use crate::wait::{GENEROUS, told, wait_for};
+
+/// A policy in the API server.
+pub struct Policy {
+    api: Api<DynamicObject>,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// `status.counters`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Counters {
+    /// The sum of admitted to `failed_open`.
+    pub received: i64,
+    /// Stored as the client wrote it.
+    pub admitted: i64,
+    /// Folded into the stored Event of the series.
+    pub compacted: i64,
+    /// Folded into a summary.
+    pub aggregated: i64,
+    /// Dropped by the spam filter.
+    pub filtered: i64,
+    /// Dropped by the budget.
+    pub throttled: i64,
+    /// Let through undecided.
+    pub failed_open: i64,
+    /// Told again by a client's absolute count.
+    pub recovered: i64,
+}
+
+/// A policy that folds repeats, and closes a series after this long.
+pub fn idle_after(idle_timeout: &str) -> Value {
+    json!({ "series": { "idleTimeout": idle_timeout } })
+}
+
+impl Counters {
+    /// received = admitted + compacted + ...
+    pub fn are_conserved(&self) -> bool {
+        let parts = [self.admitted, self.compacted, self.aggregated, self.filtered, self.throttled];
+        self.received == parts.iter().sum::<i64>() + self.failed_open
+    }
+}
+
+impl Policy {
+    /// The policy of this name, applied by whomever.
+    pub fn named(client: Client, namespace: &str, name: &str) -> Self {
+        let kind = GroupVersionKind::gvk("squelch.dev", "v1alpha1", "EventPolicy");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "eventpolicies");
+        let api = Api::namespaced_with(client, namespace, &resource);
+        Self { api, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Applies a policy with this `spec`, and waits until it is in force.
+    ///
+    /// # Errors
+    /// What kubectl says, or what the policy's status says instead.
+    pub async fn apply(
+        client: Client,
+        kubectl: &Kubectl,
+        namespace: &str,
+        name: &str,
+        spec: &Value,
+    ) -> Result<Self> {
+        let policy = Self::named(client, namespace, name);
+        policy.change(kubectl, spec).await?;
+        Ok(policy)
+    }
+
+    /// Applies another `spec`, and waits until it is in force.
+    ///
+    /// # Errors
+    /// What kubectl says, or what the policy's status says instead.
+    pub async fn change(&self, kubectl: &Kubectl, spec: &Value) -> Result<()> {
+        let metadata = json!({ "name": self.name, "namespace": self.namespace });
+        let object = json!({
+            "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "metadata": metadata, "spec": spec,
+        });
+        kubectl.apply(&object).await?;
+        self.effective().await
+    }
+
+    /// Waits until it is in force as it stands now.
+    ///
+    /// # Errors
+    /// What its status says instead.
+    pub async fn effective(&self) -> Result<()> {
+        wait_for("a policy to be effective", GENEROUS, async || {
+            let policy = self.api.get(&self.name).await.map_err(told)?;
+            let status = &policy.data["status"];
+            let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let effective = conditions.iter().any(|c| c["type"] == "Effective" && c["status"] == "True");
+            let current = status["observedGeneration"].as_i64() == policy.metadata.generation;
+            if effective && current { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await
+    }
+
+    /// What its status tells now.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn counters(&self) -> Result<Counters> {
+        let policy = self.api.get(&self.name).await?;
+        let counters = &policy.data["status"]["counters"];
+        Ok(if counters.is_null() { Counters::default() } else { Counters::deserialize(counters)? })
+    }
+
+    /// Waits until its status tells that so many occurrences were received, and takes the counters.
+    ///
+    /// # Errors
+    /// What it tells instead; or that the counters do not add up.
+    pub async fn received(&self, occurrences: i64) -> Result<Counters> {
+        let what = format!("status.counters.received = {occurrences}");
+        let counters = wait_for(&what, GENEROUS, async || {
+            let counters = self.counters().await.map_err(told)?;
+            if counters.received == occurrences { Ok(counters) } else { Err(format!("{counters:?}")) }
+        })
+        .await?;
+        anyhow::ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
+        Ok(counters)
+    }
+}

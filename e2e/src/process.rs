@@ -1,0 +1,116 @@
+//! A process that writes into files and does not outlive its value.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::wait::{told, wait_for};
+
+/// A running program.
+pub struct Process {
+    name: String,
+    child: Child,
+    /// Its standard error.
+    pub log: PathBuf,
+    /// Its standard output.
+    pub output: PathBuf,
+}
+
+impl Process {
+    /// Starts it; its output goes to `folder`, into files that its name begins.
+    ///
+    /// # Errors
+    /// That it cannot be started.
+    pub fn start(name: &str, command: &mut Command, folder: &Path) -> Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let output = folder.join(format!("{name}.out"));
+        command.stdin(Stdio::null()).stdout(File::create(&output)?).stderr(File::create(&log)?);
+        let child =
+            command.spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
+        Ok(Self { name: name.to_owned(), child, log, output })
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Asks it to end (SIGTERM).
+    ///
+    /// # Errors
+    /// That there is nothing to ask.
+    pub fn terminate(&mut self) -> Result<()> {
+        ensure!(self.ended()?.is_none(), "{} has ended by itself", self.name);
+        // The child was not waited for yet, so the number is still its own.
+        let pid = self.child.id().to_string();
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &pid]).status()?;
+        ensure!(sent.success(), "cannot signal {}", self.name);
+        Ok(())
+    }
+
+    /// Ends it at once (SIGKILL).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits until it has ended by itself, and well.
+    ///
+    /// # Errors
+    /// Its exit code and the end of its log, or that it still runs.
+    pub async fn success(&mut self, deadline: Duration) -> Result<()> {
+        let what = format!("{} to end", self.name);
+        let status = wait_for(&what, deadline, async || {
+            self.ended().map_err(told)?.ok_or_else(|| "it still runs".to_owned())
+        })
+        .await?;
+        if status.success() {
+            return Ok(());
+        }
+        let how = status.signal().map_or_else(|| status.to_string(), |signal| format!("signal {signal}"));
+        bail!("{} ended with {how}:\n{}", self.name, tail(&self.log, 20))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// The last lines of a file.
+pub fn tail(path: &Path, lines: usize) -> String {
+    let text = std::fs::read(path).map_or_else(
+        |error| format!("{}: {error}", path.display()),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    );
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// Runs a short command to its end with this standard input.
+///
+/// # Errors
+/// That it cannot be started.
+pub fn run_with_input(command: &mut Command, input: &str) -> Result<Output> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = command.get_program().display().to_string();
+    let mut child = command.spawn().with_context(|| format!("{program} is missing: run `just test-e2e`"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // What it does not want to read it says itself.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    Ok(child.wait_with_output()?)
+}

@@ -1,0 +1,123 @@
+//! The real binary, with the rights that it is installed with.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::Client;
+
+use crate::cluster::{anonymous, given};
+use crate::metrics::Samples;
+use crate::process::Process;
+use crate::wait::{GENEROUS, told, wait_for};
+
+/// A running squelch.
+pub struct Squelch {
+    process: Process,
+    http: Client,
+    /// Where its webhook answers, without the path.
+    pub webhook: String,
+}
+
+impl Squelch {
+    /// Starts it with this identity, and waits until it is ready. Its log goes to `folder`.
+    ///
+    /// # Errors
+    /// The end of its log, if it ends before; or that it is not ready in time.
+    pub async fn start(name: &str, kubeconfig: &Path, folder: &Path) -> Result<Self> {
+        let (webhook_port, http_port) = (free_port()?, free_port()?);
+        let webhook = format!("https://127.0.0.1:{webhook_port}");
+        let mut command = Command::new(given("SQUELCH_BIN")?);
+        command
+            .args(["run", "--kubeconfig"])
+            .arg(kubeconfig)
+            .args(["--webhook-url", &webhook])
+            .args(["--webhook-bind", &format!("127.0.0.1:{webhook_port}")])
+            .args(["--http-bind", &format!("127.0.0.1:{http_port}")])
+            .args(["--status-interval", "1s", "--log-level", "debug"])
+            // Nothing of the administrator's reaches it.
+            .env_remove("KUBECONFIG");
+        let process = Process::start(name, &mut command, folder)?;
+        let http = anonymous(&format!("http://127.0.0.1:{http_port}"))?;
+        let mut squelch = Self { process, http, webhook };
+        squelch.until_ready().await?;
+        Ok(squelch)
+    }
+
+    async fn until_ready(&mut self) -> Result<()> {
+        let ended = wait_for("squelch to be ready", GENEROUS, async || {
+            if let Some(status) = self.process.ended().map_err(told)? {
+                return Ok(Some(status));
+            }
+            self.get("/readyz").await.map(|_| None).map_err(told)
+        })
+        .await?;
+        if let Some(status) = ended {
+            anyhow::bail!("squelch ended with {status} before it was ready");
+        }
+        Ok(())
+    }
+
+    /// A page of its plain HTTP port.
+    ///
+    /// # Errors
+    /// That it does not answer, or not with success.
+    pub async fn get(&self, path: &str) -> Result<String> {
+        Ok(self.http.request_text(http::Request::get(path).body(Vec::new())?).await?)
+    }
+
+    /// Posts JSON to its webhook, whose certificate is not looked at.
+    ///
+    /// # Errors
+    /// That it does not answer, or not with success.
+    pub async fn post(&self, path: &str, body: String) -> Result<String> {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        Ok(anonymous(&self.webhook)?.request_text(request.body(body.into_bytes())?).await?)
+    }
+
+    /// A scrape of its metrics.
+    ///
+    /// # Errors
+    /// That it does not answer.
+    pub async fn metrics(&self) -> Result<Samples> {
+        Ok(Samples::parse(&self.get("/metrics").await?))
+    }
+
+    /// Waits until every debt is paid and every series is closed.
+    ///
+    /// # Errors
+    /// What is still there after `deadline`.
+    pub async fn is_quiet(&self, deadline: Duration) -> Result<()> {
+        wait_for("every series to be closed", deadline, async || {
+            let metrics = self.metrics().await.map_err(told)?;
+            let (owed, series) =
+                (metrics.sum("squelch_owed_occurrences", &[]), metrics.sum("squelch_series", &[]));
+            if owed == 0.0 && series == 0.0 { Ok(()) } else { Err(format!("{series} series owe {owed}")) }
+        })
+        .await
+    }
+
+    /// Ends it as an operator is ended (SIGTERM), and waits for exit code 0.
+    ///
+    /// # Errors
+    /// How it ended instead, or that it still runs.
+    pub async fn stop(mut self) -> Result<()> {
+        self.process.terminate()?;
+        self.process.success(GENEROUS).await
+    }
+
+    /// Ends it without a chance to pay what is owed (SIGKILL).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn crash(mut self) -> Result<()> {
+        self.process.kill()
+    }
+}
+
+/// A port of the loopback that nobody listens on.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

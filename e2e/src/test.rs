@@ -1,0 +1,192 @@
+//! One test: a namespace of its own, a folder for what its processes say, and a report if it fails.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Event, Namespace};
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::emitters::Emitting;
+use crate::events;
+use crate::kubectl::Kubectl;
+use crate::process::tail;
+use crate::wait::{GENEROUS, told, wait_for};
+use crate::{Cluster, Emission, Policy, Squelch, Writes, accounts};
+
+/// Lines of each log that a failed test shows.
+const SHOWN: usize = 40;
+
+/// What a test has to itself.
+pub struct Test {
+    /// The cluster that it runs on.
+    pub cluster: Cluster,
+    /// Its namespace.
+    pub namespace: String,
+    folder: PathBuf,
+    started: Cell<usize>,
+    passed: Rc<Cell<bool>>,
+    /// One at a time: there is one webhook configuration.
+    turn: Rc<File>,
+}
+
+impl Test {
+    /// Makes ready for a test whose namespace `label` begins.
+    ///
+    /// # Errors
+    /// That there is no cluster, or what it answers.
+    pub async fn begin(label: &str) -> Result<Self> {
+        let cluster = Cluster::connect().await?;
+        let turn = File::create(cluster.folder.join("e2e.lock"))?;
+        let turn = tokio::task::spawn_blocking(move || turn.lock().map(|()| turn)).await??;
+        cluster.install().await?;
+        accounts::install_emitter(&cluster).await?;
+        Self::within(cluster, label, Rc::default(), Rc::new(turn)).await
+    }
+
+    /// The same test in a second namespace, for as long as the first.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn neighbour(&self) -> Result<Self> {
+        Self::within(self.cluster.clone(), "neighbour", self.passed.clone(), self.turn.clone()).await
+    }
+
+    async fn within(cluster: Cluster, label: &str, passed: Rc<Cell<bool>>, turn: Rc<File>) -> Result<Self> {
+        let namespace = make_namespace(&cluster.client, label).await?;
+        let folder = std::env::temp_dir().join(format!("squelch-e2e-{namespace}"));
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { cluster, namespace, folder, started: Cell::new(0), passed, turn })
+    }
+
+    /// The administrator in this namespace.
+    pub fn client(&self) -> Client {
+        self.cluster.client.clone()
+    }
+
+    /// kubectl in this namespace, as the administrator.
+    pub fn kubectl(&self) -> Kubectl {
+        self.cluster.kubectl.namespace(&self.namespace)
+    }
+
+    /// A client with the emitters' identity.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn emitter_client(&self) -> Result<Client> {
+        let kubeconfig = accounts::EMITTER.kubeconfig(&self.cluster, &self.folder).await?;
+        crate::cluster::client(&kubeconfig).await
+    }
+
+    /// Starts squelch with its own account.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn squelch(&self) -> Result<Squelch> {
+        let kubeconfig = accounts::SQUELCH.kubeconfig(&self.cluster, &self.folder).await?;
+        Squelch::start(&self.numbered("squelch"), &kubeconfig, &self.folder).await
+    }
+
+    /// Applies a policy to this namespace, and waits until it is in force.
+    ///
+    /// # Errors
+    /// What its status says instead.
+    pub async fn policy(&self, spec: &Value) -> Result<Policy> {
+        Policy::apply(self.client(), &self.kubectl(), &self.namespace, "policy", spec).await
+    }
+
+    /// Counts the writes of this namespace's Events from now on.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn writes(&self) -> Result<Writes> {
+        Writes::watch(self.client(), &self.namespace).await
+    }
+
+    /// Starts an emitter in this namespace.
+    ///
+    /// # Errors
+    /// That it cannot be started.
+    pub async fn emit(&self, emission: &Emission) -> Result<Emitting> {
+        let kubeconfig = accounts::EMITTER.kubeconfig(&self.cluster, &self.folder).await?;
+        emission.start(&self.numbered("emitter"), &kubeconfig, &self.namespace, &self.folder)
+    }
+
+    /// The stored Events about an object, or about all.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn events(&self, object: Option<&str>) -> Result<Vec<Event>> {
+        let api: Api<Event> = Api::namespaced(self.client(), &self.namespace);
+        let mut stored = api.list(&ListParams::default()).await?.items;
+        stored.retain(|event| object.is_none_or(|object| events::object(event) == object));
+        Ok(stored)
+    }
+
+    /// Waits until exactly one Event about an object is stored and shows `value`.
+    ///
+    /// # Errors
+    /// What is stored instead.
+    pub async fn one_event(&self, object: &str, value: i64) -> Result<Event> {
+        wait_for(&format!("one Event about {object} with the count {value}"), GENEROUS, async || {
+            let mut stored = self.events(Some(object)).await.map_err(told)?;
+            match stored.pop() {
+                Some(event) if stored.is_empty() && events::value(&event) == value => Ok(event),
+                Some(event) => Err(events::list(&[stored, vec![event]].concat())),
+                None => Err("none".to_owned()),
+            }
+        })
+        .await
+    }
+
+    /// The test has shown what it is for.
+    ///
+    /// # Errors
+    /// None; it is the last word of a test.
+    pub fn passed(self) -> Result<()> {
+        self.passed.set(true);
+        Ok(())
+    }
+
+    /// A name that no other process of this test has.
+    fn numbered(&self, what: &str) -> String {
+        let number = self.started.get() + 1;
+        self.started.set(number);
+        format!("{number}-{what}")
+    }
+
+    /// All that there is to see of a test that failed.
+    fn report(&self) {
+        eprintln!("--- {}: what is there", self.namespace);
+        eprintln!("{}", self.kubectl().say(&["get", "eventpolicies,events", "--output=wide"]));
+        let mut files: Vec<_> = std::fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
+        files.sort_by_key(std::fs::DirEntry::path);
+        for path in files.iter().map(std::fs::DirEntry::path) {
+            if path.extension().is_none_or(|extension| extension != "kubeconfig") {
+                eprintln!("--- the end of {}:\n{}", path.display(), tail(&path, SHOWN));
+            }
+        }
+    }
+}
+
+impl Drop for Test {
+    fn drop(&mut self) {
+        if self.passed.get() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        } else {
+            self.report();
+        }
+        self.cluster.kubectl.say(&["delete", "namespace", &self.namespace, "--wait=false"]);
+    }
+}
+
+async fn make_namespace(client: &Client, label: &str) -> Result<String> {
+    let metadata = ObjectMeta { generate_name: Some(format!("{label}-")), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    let made = Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    made.metadata.name.context("a namespace without a name")
+}

@@ -1,0 +1,176 @@
+//! Every write of an Event that reached etcd. A watch of Events is not served from a cache: it tells each write
+//! exactly once, in the order of their `resourceVersion`s.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use tokio::task::JoinHandle;
+
+use crate::events;
+use crate::wait::{GENEROUS, told, wait_for};
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A new Event.
+    Added,
+    /// Another state of one.
+    Modified,
+    /// Its end.
+    Deleted,
+}
+
+/// One write, and the Event as it left it.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// What it did.
+    pub kind: Kind,
+    /// etcd's revision.
+    pub resource_version: String,
+    /// The Event; as it was, where it was deleted.
+    pub event: Event,
+}
+
+impl Write {
+    fn value(&self) -> i64 {
+        events::value(&self.event)
+    }
+}
+
+/// The writes of one namespace from a moment on.
+pub struct Writes {
+    events: Api<Event>,
+    seen: Arc<Mutex<Seen>>,
+    watching: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Seen {
+    writes: Vec<Write>,
+    failure: Option<String>,
+}
+
+impl Writes {
+    /// From now on.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn watch(client: Client, namespace: &str) -> Result<Self> {
+        let events: Api<Event> = Api::namespaced(client, namespace);
+        let from = events.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+        let seen = Arc::<Mutex<Seen>>::default();
+        let watching = tokio::spawn(follow(events.clone(), from, seen.clone()));
+        Ok(Self { events, seen, watching })
+    }
+
+    /// The writes so far, all of those that precede this call among them.
+    ///
+    /// # Errors
+    /// That the watch broke off.
+    pub async fn so_far(&self) -> Result<Vec<Write>> {
+        let stored = self.events.list(&ListParams::default()).await?;
+        let newest =
+            stored.items.iter().filter_map(|event| revision(event.metadata.resource_version.as_ref())).max();
+        wait_for("the watch of Events to catch up", GENEROUS, async || {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(failure) = &seen.failure {
+                return Ok(Err(failure.clone()));
+            }
+            let last = seen.writes.last().and_then(|write| revision(Some(&write.resource_version)));
+            if last >= newest { Ok(Ok(seen.writes.clone())) } else { Err(format!("{last:?} of {newest:?}")) }
+        })
+        .await?
+        .map_err(|failure| anyhow::anyhow!("the watch of Events broke off: {failure}"))
+    }
+
+    /// The writes so far of the Events about an object.
+    ///
+    /// # Errors
+    /// As [`Self::so_far`].
+    pub async fn about(&self, object: &str) -> Result<Vec<Write>> {
+        let mut writes = self.so_far().await?;
+        writes.retain(|write| events::object(&write.event) == object);
+        Ok(writes)
+    }
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+fn revision(resource_version: Option<&String>) -> Option<u64> {
+    resource_version?.parse().ok()
+}
+
+/// Watches until the API server has had enough, and goes on from there.
+async fn follow(events: Api<Event>, mut from: String, seen: Arc<Mutex<Seen>>) {
+    loop {
+        if let Err(error) = follow_once(&events, &mut from, &seen).await {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).failure = Some(told(error));
+            return;
+        }
+    }
+}
+
+async fn follow_once(events: &Api<Event>, from: &mut String, seen: &Mutex<Seen>) -> Result<()> {
+    let mut stream = Box::pin(events.watch(&WatchParams::default(), from).await?);
+    while let Some(change) = stream.try_next().await? {
+        let (kind, event) = match change {
+            WatchEvent::Added(event) => (Kind::Added, event),
+            WatchEvent::Modified(event) => (Kind::Modified, event),
+            WatchEvent::Deleted(event) => (Kind::Deleted, event),
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Error(status) => anyhow::bail!("{status:?}"),
+        };
+        let resource_version = event.metadata.resource_version.clone().unwrap_or_default();
+        from.clone_from(&resource_version);
+        let write = Write { kind, resource_version, event };
+        seen.lock().unwrap_or_else(PoisonError::into_inner).writes.push(write);
+    }
+    Ok(())
+}
+
+/// For messages: name, kind and value of each write.
+pub fn history(writes: &[Write]) -> String {
+    let told = |write: &Write| format!("{:?} {} ×{}", write.kind, events::name(&write.event), write.value());
+    writes.iter().map(told).collect::<Vec<_>>().join("\n")
+}
+
+/// No write told of less than the one before it of the same Event.
+///
+/// # Errors
+/// The write that did, and the history.
+pub fn never_lowered(writes: &[Write]) -> Result<()> {
+    pairs(writes).try_for_each(|(before, after)| {
+        ensure!(after.value() >= before.value(), "a count was lowered:\n{}", history(writes));
+        Ok(())
+    })
+}
+
+/// Every change of an Event raised its count: none was written in vain.
+///
+/// # Errors
+/// The history.
+pub fn every_change_raised(writes: &[Write]) -> Result<()> {
+    pairs(writes).try_for_each(|(before, after)| {
+        let name = events::name(&after.event);
+        ensure!(after.value() > before.value(), "{name} was written and not raised:\n{}", history(writes));
+        Ok(())
+    })
+}
+
+/// Each change of an Event, and the state before it.
+fn pairs(writes: &[Write]) -> impl Iterator<Item = (&Write, &Write)> {
+    let changes = writes.iter().enumerate().filter(|(_, write)| write.kind == Kind::Modified);
+    changes.filter_map(|(at, after)| {
+        let uid = &after.event.metadata.uid;
+        let before = writes[..at].iter().rev().find(|write| &write.event.metadata.uid == uid)?;
+        Some((before, after))
+    })
+}

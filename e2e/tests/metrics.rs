@@ -1,0 +1,98 @@
+//! What squelch tells of itself.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::policy::idle_after;
+use e2e::process::run_with_input;
+use e2e::wait::told;
+use e2e::{Emission, GENEROUS, Test, wait_for};
+
+const STORM: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn status_and_metrics_tell_what_the_emitters_sent() -> Result<()> {
+    let test = Test::begin("conserved").await?;
+    let squelch = test.squelch().await?;
+    let policy = test.policy(&idle_after("3s")).await?;
+
+    let emissions = [
+        Emission::legacy().about("legacy", 3).count(100).rate(150),
+        Emission::kube().about("kube", 2).count(100).rate(100),
+        Emission::new_style().about("new", 2).count(20).rate(10),
+        Emission::creates_core().about("core", 1).count(100).rate(50),
+        Emission::creates_new_style().about("generated", 1).count(100).rate(50).generate_name(),
+    ];
+    let mut storms = Vec::new();
+    for emission in &emissions {
+        storms.push(test.emit(emission).await?);
+    }
+    let mut sent = 0;
+    for storm in storms {
+        sent += storm.finish(STORM).await?.sent();
+    }
+    assert_eq!(sent, 300 + 200 + 2 * 2 + 100 + 100);
+    squelch.is_quiet(GENEROUS).await?;
+    let counters = policy.received(sent).await?;
+
+    let metrics = squelch.metrics().await?;
+    let namespace = ("event_namespace", test.namespace.as_str());
+    let of =
+        |disposition| metrics.sum("squelch_events_total", &[namespace, ("disposition", disposition)]) as i64;
+    let in_metrics = [of("admitted"), of("compacted"), of("aggregated"), of("filtered"), of("throttled")];
+    let in_status =
+        [counters.admitted, counters.compacted, counters.aggregated, counters.filtered, counters.throttled];
+    assert_eq!(in_metrics, in_status);
+    assert_eq!(
+        in_metrics.iter().sum::<i64>() + of("failed_open"),
+        sent,
+        "{}",
+        metrics.show("squelch_events_total")
+    );
+    // The law of conservation, as stored.
+    let stored: i64 = test.events(None).await?.iter().map(e2e::events::value).sum();
+    assert_eq!(stored, counters.admitted + counters.compacted + counters.aggregated + counters.recovered);
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn known_children_exist_before_anything_is_counted() -> Result<()> {
+    let test = Test::begin("children").await?;
+    let squelch = test.squelch().await?;
+    test.policy(&idle_after("3s")).await?;
+    let namespace = test.namespace.as_str();
+    wait_for("the policy's children of squelch_events_total", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(told)?;
+        let labels = [("event_namespace", namespace), ("mode", "Enforce")];
+        match metrics.count("squelch_events_total", &labels) {
+            6 => Ok(()),
+            _ => Err(metrics.show("squelch_events_total")),
+        }
+    })
+    .await?;
+    let metrics = squelch.metrics().await?;
+    assert_eq!(metrics.sum("squelch_armed", &[]) as i64, 1);
+    assert_eq!(metrics.count("squelch_build_info", &[]), 1);
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn promtool_has_no_complaint() -> Result<()> {
+    let test = Test::begin("promtool").await?;
+    let squelch = test.squelch().await?;
+    let policy = test.policy(&idle_after("3s")).await?;
+    test.emit(&Emission::legacy().about("pod", 1).count(20).rate(50)).await?.finish(STORM).await?;
+    policy.received(20).await?;
+
+    let page = squelch.get("/metrics").await?;
+    let checked = run_with_input(Command::new("promtool").args(["check", "metrics"]), &page)?;
+    ensure!(
+        checked.status.success() && checked.stderr.is_empty() && checked.stdout.is_empty(),
+        "{checked:?}"
+    );
+    squelch.stop().await?;
+    test.passed()
+}

@@ -1,0 +1,100 @@
+//! squelch goes and comes back in the middle of a storm.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::emitters::{Call, Emitting};
+use e2e::policy::idle_after;
+use e2e::writes::never_lowered;
+use e2e::{Emission, GENEROUS, Test};
+use serde_json::Value;
+
+const STORM: Duration = Duration::from_secs(120);
+const OCCURRENCES: i64 = 600;
+const RATE: u32 = 50;
+
+/// Lets an emitter make some more calls.
+async fn goes_on(storm: &Emitting, calls: usize) -> Result<usize> {
+    let seen = storm.so_far()?.calls.len();
+    Ok(storm.has_called(seen + calls, STORM).await?.calls.len())
+}
+
+/// Each call was taken, or found no Event and was followed by a CREATE: none was refused.
+fn none_was_refused(calls: &[Call]) -> Result<()> {
+    let refused: Vec<_> = calls.iter().filter(|call| !call.succeeded() && call.status != 404).collect();
+    ensure!(refused.is_empty(), "refused while squelch was down: {refused:?}");
+    ensure!(!calls.is_empty(), "no call fell into the time in which squelch was down");
+    Ok(())
+}
+
+async fn rules(test: &Test) -> Result<Value> {
+    let configuration = "mutatingwebhookconfiguration/squelch";
+    let text = test.kubectl().run(&["get", configuration, "--output=json"]).await?;
+    let configuration: Value = serde_json::from_str(&text)?;
+    Ok(configuration["webhooks"][0]["rules"].clone())
+}
+
+async fn nothing_is_lost(label: &str, emission: Emission) -> Result<()> {
+    let test = Test::begin(label).await?;
+    let squelch = test.squelch().await?;
+    let policy = test.policy(&idle_after("3s")).await?;
+    let writes = test.writes().await?;
+
+    let storm = test.emit(&emission.about("pod", 2).count(OCCURRENCES / 2).rate(RATE)).await?;
+    storm.has_called(100, STORM).await?;
+    squelch.stop().await?;
+    ensure!(rules(&test).await?.as_array().is_none_or(Vec::is_empty), "rules are left behind");
+
+    let gone = storm.so_far()?.calls.len();
+    // Two may have been under way when squelch ended.
+    let back = goes_on(&storm, 100).await?;
+    none_was_refused(&storm.so_far()?.calls[gone + 2..back])?;
+
+    let squelch = test.squelch().await?;
+    policy.effective().await?;
+    storm.finish(STORM).await?;
+    for object in ["pod-0", "pod-1"] {
+        test.one_event(object, OCCURRENCES / 2).await?;
+    }
+    squelch.is_quiet(GENEROUS).await?;
+    let counters = policy.counters().await?;
+    // Most of the storm was seen; what was written while squelch was down was not.
+    ensure!(counters.are_conserved(), "{counters:?}");
+    ensure!(counters.compacted > 100 && counters.received < OCCURRENCES, "{counters:?}");
+    never_lowered(&writes.so_far().await?)?;
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn a_restart_in_a_storm_of_the_legacy_recorder_loses_nothing() -> Result<()> {
+    nothing_is_lost("restart-legacy", Emission::legacy()).await
+}
+
+#[tokio::test]
+async fn a_restart_in_a_storm_of_kubes_recorder_loses_nothing() -> Result<()> {
+    nothing_is_lost("restart-kube", Emission::kube()).await
+}
+
+#[tokio::test]
+async fn after_a_crash_every_write_is_taken_and_the_next_life_goes_on() -> Result<()> {
+    let test = Test::begin("crash").await?;
+    let squelch = test.squelch().await?;
+    let policy = test.policy(&idle_after("3s")).await?;
+
+    let storm = test.emit(&Emission::legacy().about("pod", 1).count(OCCURRENCES / 2).rate(RATE)).await?;
+    storm.has_called(80, STORM).await?;
+    squelch.crash()?;
+    let gone = storm.so_far()?.calls.len();
+    let back = goes_on(&storm, 50).await?;
+    // The configuration still asks for the webhook; nobody answers, and failurePolicy lets it pass.
+    none_was_refused(&storm.so_far()?.calls[gone + 2..back])?;
+
+    let squelch = test.squelch().await?;
+    policy.effective().await?;
+    storm.finish(STORM).await?;
+    // A client's own count tells what the crash forgot.
+    test.one_event("pod-0", OCCURRENCES / 2).await?;
+    squelch.stop().await?;
+    test.passed()
+}

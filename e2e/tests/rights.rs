@@ -1,0 +1,40 @@
+//! deploy/rbac.yaml gives what is needed (every other test shows that) and no more.
+
+use anyhow::{Result, ensure};
+use e2e::Test;
+use e2e::accounts::SQUELCH;
+
+#[tokio::test]
+async fn squelch_may_do_nothing_but_its_work() -> Result<()> {
+    let test = Test::begin("rights").await?;
+    let kubectl = test.kubectl();
+    let squelch = format!("--as={}", SQUELCH.user());
+    let may = async |arguments: &[&str]| {
+        let asked = [&["auth", "can-i", &squelch], arguments].concat();
+        // kubectl says no on its standard output and with its exit code.
+        kubectl.run(&asked).await.is_ok_and(|answer| answer.trim() == "yes")
+    };
+    ensure!(may(&["patch", "events"]).await, "the question is asked wrongly");
+    ensure!(may(&["patch", "mutatingwebhookconfigurations/squelch"]).await, "the question is asked wrongly");
+    for forbidden in [
+        ["list", "events"],
+        ["watch", "events"],
+        ["delete", "events"],
+        ["get", "secrets"],
+        ["get", "pods"],
+        ["list", "namespaces"],
+        ["patch", "eventpolicies"],
+        ["update", "eventpolicies"],
+        ["delete", "eventpolicies"],
+        ["create", "mutatingwebhookconfigurations"],
+        ["create", "mutatingwebhookconfigurations/other"],
+        ["patch", "mutatingwebhookconfigurations/other"],
+        ["list", "mutatingwebhookconfigurations"],
+        ["patch", "validatingwebhookconfigurations/squelch"],
+        ["create", "clusterrolebindings"],
+        ["impersonate", "users"],
+    ] {
+        ensure!(!may(&forbidden).await, "squelch may {} {}", forbidden[0], forbidden[1]);
+    }
+    test.passed()
+}
