@@ -21,11 +21,10 @@ test:
 ci: && fmt-check lint check-generated deny gates
     @hack/tools
 
-# Unit, property and router tests: no cluster (1 min)
+# Unit, property and router tests: no cluster; arguments go to the tests, e.g. a name (10 s)
 [group('tiers')]
 test-unit *ARGS:
-    cargo test --locked --quiet --profile quick --package squelch {{ ARGS }}
-    cd e2e/emitters && GOWORK=off go test ./...
+    @hack/unit {{ ARGS }}
 
 # End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (5 min)
 [group('tiers')]

@@ -59,6 +59,7 @@ impl Engine {
     pub fn tick(&self, now: Moment, budget: usize) -> Vec<Order> {
         let everything = self.is_draining();
         let mut orders = Vec::new();
+        let mut empty = Vec::new();
         for mut entry in self.namespaces.iter_mut() {
             let namespace = entry.value_mut();
             let series_before = namespace.series();
@@ -73,9 +74,16 @@ impl Engine {
             }
             namespace.scopes.retain(|scope| !(scope.deleted && scope.series.is_empty()));
             self.recount(series_before, namespace.series());
+            self.forget_names(namespace, budget, now);
+            if namespace.scopes.is_empty() && namespace.names.len() == 0 {
+                empty.push(namespace.name.clone());
+            }
             if orders.len() >= budget {
                 break;
             }
+        }
+        for namespace in empty {
+            self.namespaces.remove_if(&*namespace, |_, it| it.scopes.is_empty() && it.names.len() == 0);
         }
         orders
     }
@@ -254,7 +262,9 @@ impl Ticking<'_> {
     fn all_that_needs_payment(&mut self) {
         let Some(rules) = self.scope.rules.series else { return };
         let mut cursor = self.scope.series.oldest();
-        while let Some(handle) = cursor {
+        while self.orders.len() < self.budget
+            && let Some(handle) = cursor
+        {
             cursor = self.scope.series.next_newer(handle);
             if self.scope.series.get(handle).is_some_and(|series| series.needs_payment() && !series.ordered) {
                 self.order(handle, &rules);

@@ -211,18 +211,18 @@ impl Engine {
         });
         self.recount(series_before, namespace.series());
         shift(&self.names, names_before, namespace.names.len());
-        self.forget_names(namespace, now);
+        // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
+        self.forget_names(namespace, 2, now);
         answer
     }
 
     /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
-    fn forget_names(&self, namespace: &mut Namespace, now: Moment) {
+    fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) {
         let bound = self.settings.max_series.saturating_mul(2);
         let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
         let room = namespace.names.len().saturating_sub(beyond);
-        // Two for each that came: the surplus shrinks, and no single decision pays for it all.
         let before = namespace.names.len();
-        let evicted = namespace.names.forget(room, 2, now);
+        let evicted = namespace.names.forget(room, at_most, now);
         shift(&self.names, before, namespace.names.len());
         self.names_evicted.fetch_add(evicted, Ordering::Relaxed);
     }

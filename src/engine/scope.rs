@@ -120,8 +120,19 @@ impl Scope {
         {
             series.wake = Some(wake);
             self.agenda.push(Reverse((wake, handle)));
+            self.tidy_agenda();
         }
         Some(answer)
+    }
+
+    /// Drops entries that nothing waits for once they are most of the agenda: each costs a constant in the long
+    /// run, and the agenda stays within a constant of the table.
+    fn tidy_agenda(&mut self) {
+        if self.agenda.len() > 64 + 4 * self.series.len() {
+            let series = &self.series;
+            self.agenda
+                .retain(|Reverse((wake, handle))| series.get(*handle).is_some_and(|s| s.wake == Some(*wake)));
+        }
     }
 
     /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.

@@ -34,7 +34,7 @@ const WAITING: usize = 512;
 
 /// Pays until `stop`, at most `qps` orders a second.
 pub async fn run(engine: Arc<Engine>, writer: Arc<Writer>, qps: NonZeroU32, stop: CancellationToken) {
-    let mut paying = Paying::new(writer, qps, IN_FLIGHT);
+    let mut paying = Paying::new(writer, qps, IN_FLIGHT, stop.clone());
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -44,7 +44,7 @@ pub async fn run(engine: Arc<Engine>, writer: Arc<Writer>, qps: NonZeroU32, stop
             Some(_) = paying.tasks.join_next() => {}
         }
     }
-    // Orders that are out are finished: their writes may be under way, and each must be answered.
+    // Those that wait are given back, those that are under way are finished: each order must be answered.
     while paying.tasks.join_next().await.is_some() {}
 }
 
@@ -59,7 +59,7 @@ pub struct Drained {
 
 /// Pays everything that is owed, at most `qps` orders a second, for at most `timeout`.
 pub async fn drain(engine: Arc<Engine>, writer: Arc<Writer>, qps: NonZeroU32, timeout: Duration) -> Drained {
-    let mut paying = Paying::new(writer, qps, IN_FLIGHT_AT_SHUTDOWN);
+    let mut paying = Paying::new(writer, qps, IN_FLIGHT_AT_SHUTDOWN, CancellationToken::new());
     let all_paid = async {
         let mut ticks = tokio::time::interval(TICK);
         while engine.unpaid() > 0 {
@@ -80,15 +80,17 @@ struct Paying {
     writer: Arc<Writer>,
     limit: Arc<DefaultDirectRateLimiter>,
     in_flight: Arc<Semaphore>,
+    stop: CancellationToken,
     tasks: JoinSet<()>,
 }
 
 impl Paying {
-    fn new(writer: Arc<Writer>, qps: NonZeroU32, in_flight: usize) -> Self {
+    fn new(writer: Arc<Writer>, qps: NonZeroU32, in_flight: usize, stop: CancellationToken) -> Self {
         Self {
             writer,
             limit: Arc::new(RateLimiter::direct(Quota::per_second(qps))),
             in_flight: Arc::new(Semaphore::new(in_flight)),
+            stop,
             tasks: JoinSet::new(),
         }
     }
@@ -106,10 +108,17 @@ impl Paying {
 
     fn pay(&self, order: Order) -> impl Future<Output = ()> + use<> {
         let (writer, limit, in_flight) = (self.writer.clone(), self.limit.clone(), self.in_flight.clone());
+        let stop = self.stop.clone();
         async move {
-            let _permit = in_flight.acquire().await;
-            limit.until_ready().await;
-            writer.pay(&order).await;
+            let turn = async {
+                let permit = in_flight.acquire().await;
+                limit.until_ready().await;
+                permit
+            };
+            match stop.run_until_cancelled(turn).await {
+                Some(_permit) => writer.pay(&order).await,
+                None => writer.give_back(&order),
+            }
         }
     }
 }

@@ -49,6 +49,11 @@ impl Writer {
         Self { client, engine, metrics }
     }
 
+    /// Gives an order back that was not begun: it is due again at once.
+    pub(super) fn give_back(&self, order: &Order) {
+        self.engine.postpone(order, Duration::ZERO, clock::now());
+    }
+
     /// Carries one order out. The engine is told how it ended, whatever happens.
     pub(super) async fn pay(&self, order: &Order) {
         let result = self.read_and_write(order).await;
