@@ -35,6 +35,11 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log, output })
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How it ended, if it has.
     ///
     /// # Errors
