@@ -185,6 +185,9 @@ fn rules() -> Rules {
             idle_timeout: Duration::from_secs(360),
             heartbeat_interval: Duration::from_secs(1800),
         }),
+        aggregation: None,
+        spam_filter: None,
+        budget: None,
         rejection: Rejection::AlreadyExists,
     }
 }

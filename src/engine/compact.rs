@@ -79,13 +79,16 @@ impl Deciding<'_> {
         let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
         let holds_back = write.api == Api::Events && (occurrences > 1 || silent);
         let passes = self.scope.change(handle, now, |series_state| {
-            match rules.mode {
-                Mode::Enforce if own => series_state.resync(write.old_value, occurrences),
-                // Under Observe what is stored is what clients wrote: it says nothing of what Enforce would do.
-                _ => series_state.add(occurrences),
+            // Under Observe clients' writes are stored as they come: what Enforce would find there is what it
+            // would have stored.
+            let old = if rules.mode == Mode::Observe { series_state.stored } else { write.old_value };
+            if own {
+                series_state.resync(old, occurrences);
+            } else {
+                series_state.add(occurrences);
             }
-            let complete = own && write.value == series_state.total && !lowers(write);
-            let raises = write.value > write.old_value;
+            let complete = own && write.value == series_state.total && write.value >= old;
+            let raises = write.value > old;
             let refreshes = write.api == Api::Events && (holds_back || write.value == FIRST_REFRESH);
             let passes = complete && (refreshes || raises && series_state.due(series, now));
             if passes {

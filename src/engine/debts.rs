@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use super::content::Content;
 use super::scope::{Scope, ScopeId};
 use super::series::Series;
 use super::table::Handle;
-use super::{Engine, Mode, Moment, PolicyId, SeriesRules};
+use super::{Engine, Mode, Moment, Namespace, PolicyId, SeriesRules};
 
 /// An order to look at a stored Event, and to pay what it lacks.
 #[derive(Clone, Debug)]
@@ -55,47 +56,73 @@ pub enum Plan {
     },
 }
 
+/// The engine folds and pays.
+pub(super) const DECIDING: u8 = 0;
+/// It folds nothing more, and pays each debt once.
+const DRAINING: u8 = 1;
+/// The webhook's rules are away: it pays what is left.
+const CLOSING: u8 = 2;
+
+/// So many orders of one scope before it is the next one's turn.
+const SHARE: usize = 8;
+
 impl Engine {
     /// The orders that are due, at most about `budget` of them, each series' at most once until it is answered.
-    /// Series that are over are closed here. The lock of one namespace is held at a time.
+    /// Series that are over are closed here. Namespaces take turns, from one call to the next too, so that a busy
+    /// one leaves room for all; the lock of one is held at a time.
     pub fn tick(&self, now: Moment, budget: usize) -> Vec<Order> {
-        let everything = self.is_draining();
+        let names: Vec<Arc<str>> = self.namespaces.iter().map(|entry| entry.name.clone()).collect();
+        let first = self.turn.load(Ordering::Relaxed);
         let mut orders = Vec::new();
-        let mut empty = Vec::new();
-        for mut entry in self.namespaces.iter_mut() {
-            let namespace = entry.value_mut();
-            let before = namespace.sizes();
-            for scope in &mut namespace.scopes {
-                let mut ticking =
-                    Ticking { namespace: &namespace.name, scope, now, orders: &mut orders, budget };
-                if everything {
-                    ticking.all_that_needs_payment();
-                } else {
-                    ticking.run();
+        loop {
+            let before = orders.len();
+            for at in 0..names.len() {
+                let at = (first + at) % names.len();
+                if orders.len() >= budget {
+                    self.turn.store(at, Ordering::Relaxed);
+                    return orders;
                 }
+                self.tick_namespace(&names[at], now, budget, &mut orders);
             }
-            namespace.scopes.retain(|scope| !(scope.deleted && scope.series.is_empty()));
-            self.held.change(before, namespace.sizes());
-            self.forget_names(namespace, budget, now);
-            if namespace.scopes.is_empty() && namespace.names.len() == 0 {
-                empty.push(namespace.name.clone());
-            }
-            if orders.len() >= budget {
-                break;
+            if orders.len() == before {
+                return orders;
             }
         }
-        for namespace in empty {
-            self.namespaces.remove_if(&*namespace, |_, it| it.scopes.is_empty() && it.names.len() == 0);
+    }
+
+    fn tick_namespace(&self, name: &Arc<str>, now: Moment, budget: usize, orders: &mut Vec<Order>) {
+        let phase = self.phase();
+        let Some(mut entry) = self.namespaces.get_mut(&**name) else { return };
+        let namespace = entry.value_mut();
+        let before = namespace.sizes();
+        for scope in &mut namespace.scopes {
+            let share = budget.min(orders.len() + SHARE);
+            let mut ticking = Ticking { namespace: &namespace.name, scope, now, orders, share };
+            if phase == DECIDING {
+                ticking.run(budget);
+            } else {
+                ticking.all_that_needs_payment(phase);
+            }
         }
-        orders
+        namespace.scopes.retain(|scope| !(scope.deleted && scope.series.is_empty()));
+        self.held.change(before, namespace.sizes());
+        self.forget_names(namespace, budget, now);
+        drop(entry);
+        let empty = |_: &Box<str>, it: &Namespace| it.scopes.is_empty() && it.names.len() == 0;
+        if self.namespaces.remove_if(&**name, empty).is_some() {
+            self.held.namespace_closed();
+        }
     }
 
     /// What to write, given the count that was `found` in etcd (`None`: no such Event).
     pub fn plan(&self, order: &Order, found: Option<i64>, now: Moment) -> Plan {
-        let draining = self.is_draining();
+        let deciding = self.phase() == DECIDING;
         let planned = self.with_series(order, now, |series, rules| {
-            let plan = plan(series, rules, found, draining, now);
+            // A client's write was admitted since the order was given: it is due again when that has settled.
+            let unsettled = deciding && now < series.not_before;
+            let plan = if unsettled { Plan::Nothing } else { plan(series, rules, found, !deciding, now) };
             series.ordered = plan != Plan::Nothing;
+            series.drained = !deciding && !series.ordered;
             plan
         });
         let plan = planned.unwrap_or(Plan::Nothing);
@@ -107,8 +134,10 @@ impl Engine {
 
     /// The stored Event shows `value` now: the API server has acknowledged it.
     pub fn settle(&self, order: &Order, value: i64, now: Moment) {
+        let deciding = self.phase() == DECIDING;
         self.with_series(order, now, |series, _| {
             series.ordered = false;
+            series.drained = !deciding;
             series.settle(value);
             series.paid_at = now;
         });
@@ -119,7 +148,7 @@ impl Engine {
     pub fn postpone(&self, order: &Order, pause: Duration, now: Moment) {
         self.with_series(order, now, |series, _| {
             series.ordered = false;
-            series.not_before = series.not_before.max(now.plus(pause));
+            series.retry_at = now.plus(pause);
         });
     }
 
@@ -140,24 +169,45 @@ impl Engine {
         lost
     }
 
-    /// From now on nothing new is folded, and [`Self::tick`] orders every payment at once.
+    /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not.
     pub fn drain(&self) {
-        self.draining.store(true, std::sync::atomic::Ordering::Release);
+        self.phase.store(DRAINING, Ordering::Release);
     }
 
-    /// How many series have something to be paid, or are being paid.
+    /// No write is reviewed any more: [`Self::tick`] orders whatever is left to be paid.
+    pub fn drain_the_rest(&self) {
+        self.phase.store(CLOSING, Ordering::Release);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.phase() != DECIDING
+    }
+
+    fn phase(&self) -> u8 {
+        self.phase.load(Ordering::Acquire)
+    }
+
+    /// How many series have something to be paid in this phase, or are being paid.
     pub fn unpaid(&self) -> usize {
-        let in_scope = |scope: &Scope| {
-            let mut count = 0;
-            let mut cursor = scope.series.oldest();
-            while let Some(handle) = cursor {
-                count +=
-                    usize::from(scope.series.get(handle).is_some_and(|s| s.ordered || s.needs_payment()));
-                cursor = scope.series.next_newer(handle);
+        let phase = self.phase();
+        let unpaid = |series: &Series| series.ordered || to_be_drained(series, phase);
+        let of_scope = |scope: &Scope| scope.series.values().filter(|series| unpaid(series)).count();
+        self.namespaces.iter().map(|entry| entry.scopes.iter().map(of_scope).sum::<usize>()).sum()
+    }
+
+    /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences.
+    pub fn write_off(&self) -> u64 {
+        let mut lost = 0;
+        for mut namespace in self.namespaces.iter_mut() {
+            for scope in &mut namespace.scopes {
+                scope.counters.lost += scope.owed;
+                lost += std::mem::take(&mut scope.owed);
+                for series in scope.series.values_mut() {
+                    series.settle(series.total);
+                }
             }
-            count
-        };
-        self.namespaces.iter().map(|entry| entry.scopes.iter().map(in_scope).sum::<usize>()).sum()
+        }
+        lost
     }
 
     fn with_series<T>(
@@ -186,6 +236,11 @@ impl Engine {
         }
         self.held.change(before, namespace.sizes());
     }
+}
+
+/// Whether a series is to be paid in this phase of draining.
+fn to_be_drained(series: &Series, phase: u8) -> bool {
+    series.needs_payment() && !(series.drained && phase == DRAINING)
 }
 
 /// DESIGN 3.2, for one series.
@@ -225,18 +280,23 @@ struct Ticking<'a> {
     scope: &'a mut Scope,
     now: Moment,
     orders: &'a mut Vec<Order>,
-    budget: usize,
+    /// So many orders there may be before it is another scope's turn.
+    share: usize,
 }
 
 impl Ticking<'_> {
-    fn run(&mut self) {
-        self.scope.forget_the_old(self.budget, self.now);
-        self.close_the_idle();
-        while self.orders.len() < self.budget
+    /// `budget` entries of each table are looked at.
+    fn run(&mut self, budget: usize) {
+        self.scope.forget_the_old(budget, self.now);
+        self.close_the_idle(budget);
+        let mut looked_at = 0;
+        while self.orders.len() < self.share
+            && looked_at < budget
             && let Some(&Reverse((wake, handle))) = self.scope.agenda.peek()
             && wake <= self.now
         {
             self.scope.agenda.pop();
+            looked_at += 1;
             let Some(series) = self.scope.series.get_mut(handle) else { continue };
             if series.wake != Some(wake) {
                 continue;
@@ -253,16 +313,16 @@ impl Ticking<'_> {
 
     /// Series not seen for the idle timeout, or of a scope that is retired: forgotten if they owe nothing, else
     /// on the agenda from here on. Looks at the oldest first; one that is only waiting goes to the end.
-    fn close_the_idle(&mut self) {
+    fn close_the_idle(&mut self, budget: usize) {
         let ordinary = self.scope.rules.pace(false).idle_timeout;
-        for _ in 0..self.budget.min(self.scope.series.len()) {
+        for _ in 0..budget.min(self.scope.series.len()) {
             let Some(handle) = self.scope.series.oldest() else { break };
             let Some(series) = self.scope.series.get(handle) else { break };
             let idle = self.now.since(series.seen);
             if !self.scope.retired && idle <= ordinary {
                 break;
             }
-            let over = self.scope.retired || idle > self.scope.rules.pace(series.summary).idle_timeout;
+            let over = self.scope.retired || series.over(&self.scope.rules.pace(series.summary), self.now);
             if over && !series.ordered && !series.needs_payment() {
                 self.scope.close(handle);
             } else if over && !series.closing {
@@ -273,13 +333,16 @@ impl Ticking<'_> {
         }
     }
 
-    fn all_that_needs_payment(&mut self) {
+    fn all_that_needs_payment(&mut self, phase: u8) {
         let mut cursor = self.scope.series.oldest();
-        while self.orders.len() < self.budget
+        while self.orders.len() < self.share
             && let Some(handle) = cursor
         {
             cursor = self.scope.series.next_newer(handle);
-            if self.scope.series.get(handle).is_some_and(|series| series.needs_payment() && !series.ordered) {
+            let due = |series: &Series| {
+                to_be_drained(series, phase) && !series.ordered && series.retry_at <= self.now
+            };
+            if self.scope.series.get(handle).is_some_and(due) {
                 self.order(handle);
             }
         }
@@ -289,9 +352,14 @@ impl Ticking<'_> {
     fn order(&mut self, handle: Handle) {
         let now = self.now;
         if self.scope.rules.mode == Mode::Observe {
+            let pace = self.scope.series.get(handle).map(|series| self.scope.rules.pace(series.summary));
             self.scope.change(handle, now, |series| {
-                series.settle(series.total);
-                series.paid_at = now;
+                let paid = pace
+                    .is_none_or(|pace| plan(series, &pace, Some(series.stored), false, now) != Plan::Nothing);
+                if paid {
+                    series.settle(series.total);
+                    series.paid_at = now;
+                }
             });
             if self.scope.series.get(handle).is_some_and(|series| series.closing) {
                 self.scope.close(handle);

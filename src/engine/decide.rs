@@ -62,9 +62,9 @@ impl Deciding<'_> {
         let rules = governing.rules;
         let carried = self.names.carry(self.hasher, write, self.began_before, self.now);
         let verdict = if governing.exempt {
-            self.pass_outside(write, &carried, Stage::Exempt)
-        } else if self.draining && !(rules.series.is_some() && rules.mode == Mode::Enforce && lowers(write)) {
-            self.pass_draining(write, &carried)
+            self.pass_beside(write, &carried, Stage::Exempt)
+        } else if self.draining && !held_back_while_draining(rules, write, carried.occurrences) {
+            self.pass_beside(write, &carried, Stage::Standby)
         } else {
             self.steps(rules, write, &carried)
         };
@@ -85,6 +85,9 @@ impl Deciding<'_> {
 
     /// Steps 5 to 9: the first that answers ends it.
     fn steps(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
+        if rules.series.is_none() && write.operation == Operation::Update && self.of_living_series(carried) {
+            return self.pass_beside(write, carried, Stage::Admit);
+        }
         if let Some(compacted) = self.compact(rules, write, carried) {
             return compacted;
         }
@@ -95,6 +98,13 @@ impl Deciding<'_> {
             return limited;
         }
         self.admit(rules, write, carried)
+    }
+
+    /// Series are off, but this name's still lives, because it is to be paid.
+    fn of_living_series(&self, carried: &Carried) -> bool {
+        let series = carried.name.and_then(|name| self.names.series_of(name));
+        series
+            .is_some_and(|(scope, series)| scope == self.scope.id && self.scope.series.get(series).is_some())
     }
 
     /// Nothing held it back. A CREATE opens its series.
@@ -134,28 +144,36 @@ impl Deciding<'_> {
         verdict(Disposition::Admitted, stage, carried.occurrences, Answer::Allow)
     }
 
-    /// While draining everything is admitted. What is written to a series' stored Event still counts for it:
-    /// the last payment must not fall short.
-    fn pass_draining(&mut self, write: &Observation<'_>, carried: &Carried) -> Verdict {
+    /// Lets a write through whatever series there is: it is exempt, series are off, or the engine drains. What
+    /// is written to the stored Event of a series that lives still counts for it: its last payment must neither
+    /// fall short nor tell anything twice.
+    fn pass_beside(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
         let of_name = carried.name.and_then(|name| self.names.series_of(name));
         let handle = of_name.filter(|(scope, _)| *scope == self.scope.id).map(|(_, handle)| handle);
         let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write)) else {
-            return self.pass_outside(write, carried, Stage::Standby);
+            return self.pass_outside(write, carried, stage);
         };
-        self.scope.change(handle, now, |series| {
+        let told_again = self.scope.change(handle, now, |series| {
             match write.operation {
                 Operation::Update => series.resync(write.old_value, occurrences),
                 Operation::Create => series.add(occurrences),
             }
-            // The API server has just seen all that was folded in etcd: whether this write gets there is its
-            // client's own affair. (Were it verified too, a storm that goes on would put off the end.)
-            let all_folded_is_stored = write.operation == Operation::Update && series.owed() <= occurrences;
+            let beyond = write.value - series.total;
             series.client_pays(write.value, now);
-            series.unverified &= !all_folded_is_stored;
+            beyond
         });
-        verdict(Disposition::Admitted, Stage::Standby, occurrences, Answer::Allow)
+        self.scope.counters.recovered += told_again.unwrap_or(0).max(0).unsigned_abs();
+        verdict(Disposition::Admitted, stage, occurrences, Answer::Allow)
     }
+}
+
+/// While draining nothing is folded but what would be lost or would lose something: an UPDATE that lowers what is
+/// stored, and one that tells of an occurrence and would leave the stored count as it is.
+fn held_back_while_draining(rules: &Rules, write: &Observation<'_>, occurrences: i64) -> bool {
+    let adds_nothing =
+        write.operation == Operation::Update && write.value == write.old_value && occurrences > 0;
+    rules.series.is_some() && rules.mode == Mode::Enforce && (lowers(write) || adds_nothing)
 }
 
 pub(super) fn verdict(disposition: Disposition, stage: Stage, occurrences: i64, answer: Answer) -> Verdict {

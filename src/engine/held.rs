@@ -21,9 +21,20 @@ pub(super) struct Held {
     names: AtomicUsize,
     groups: AtomicUsize,
     buckets: AtomicUsize,
+    namespaces: AtomicUsize,
 }
 
 impl Held {
+    /// A namespace came.
+    pub(super) fn namespace_opened(&self) {
+        self.namespaces.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A namespace went.
+    pub(super) fn namespace_closed(&self) {
+        self.namespaces.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// A namespace went from `before` to `after`.
     pub(super) fn change(&self, before: Sizes, after: Sizes) {
         shift(&self.series, before.series, after.series);
@@ -42,21 +53,30 @@ impl Held {
         }
     }
 
-    /// What has no room for one more, where `max_series` series may live. Groups and buckets are opened by
+    /// What has no room for one more in a namespace of these sizes, where `max_series` series may live in all.
+    /// A namespace below its fair share always has room: those above it make it. Groups and buckets are opened by
     /// admitted writes just as series are, but are forgotten much earlier: half as many of each are plenty.
-    pub(super) fn full(&self, max_series: usize) -> Full {
-        let sizes = self.sizes();
+    pub(super) fn full(&self, of: Sizes, max_series: usize) -> Full {
+        let all = self.sizes();
+        let full = |all: usize, of: usize, bound: usize| all >= bound && of >= self.fair(bound);
         let half = max_series.div_ceil(2);
         Full {
-            series: sizes.series >= max_series,
-            groups: sizes.groups >= half,
-            buckets: sizes.buckets >= half,
+            series: full(all.series, of.series, max_series),
+            groups: full(all.groups, of.groups, half),
+            buckets: full(all.buckets, of.buckets, half),
         }
     }
 
-    /// How many names there are beyond the bound: one for each series that may live, and as many more.
-    pub(super) fn names_beyond(&self, max_series: usize) -> usize {
-        self.sizes().names.saturating_sub(max_series.saturating_mul(2))
+    /// How many names a namespace that has `names` may keep: all, unless there are too many in all; then as many
+    /// less, but never less than its fair share. One for each series that may live, and as many more.
+    pub(super) fn room_for_names(&self, names: usize, max_series: usize) -> usize {
+        let bound = max_series.saturating_mul(2);
+        let beyond = self.sizes().names.saturating_sub(bound);
+        names.saturating_sub(beyond).max(self.fair(bound))
+    }
+
+    fn fair(&self, bound: usize) -> usize {
+        bound / self.namespaces.load(Ordering::Relaxed).max(1)
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) mod testing;
 mod verdict;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
@@ -72,7 +72,9 @@ pub struct Engine {
     held: Held,
     numbers: AtomicU64,
     names_evicted: AtomicU64,
-    draining: AtomicBool,
+    /// Whose turn it is in [`Engine::tick`].
+    turn: AtomicUsize,
+    phase: AtomicU8,
 }
 
 /// What is known in one namespace: its names, and a scope for each policy.
@@ -116,7 +118,8 @@ impl Engine {
             held: Held::default(),
             numbers: AtomicU64::new(0),
             names_evicted: AtomicU64::new(0),
-            draining: AtomicBool::new(false),
+            turn: AtomicUsize::new(0),
+            phase: AtomicU8::new(debts::DECIDING),
         }
     }
 
@@ -198,16 +201,15 @@ impl Engine {
         gauges
     }
 
-    fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
-    }
-
     /// The state of a namespace, locked, and made if there is none yet.
     fn namespace(&self, name: &str) -> RefMut<'_, Box<str>, Namespace> {
         if let Some(entry) = self.namespaces.get_mut(name) {
             return entry;
         }
-        self.namespaces.entry(name.into()).or_insert_with(|| Namespace::new(name))
+        self.namespaces.entry(name.into()).or_insert_with(|| {
+            self.held.namespace_opened();
+            Namespace::new(name)
+        })
     }
 
     /// Runs `act` on the state of the write's namespace and scope, under the namespace's lock.
@@ -226,7 +228,7 @@ impl Engine {
             hasher: &self.hasher,
             names: &mut namespace.names,
             scope: &mut namespace.scopes[scope],
-            full: self.held.full(self.settings.max_series),
+            full: self.held.full(before, self.settings.max_series),
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
@@ -240,10 +242,12 @@ impl Engine {
 
     /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
     fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) {
-        let beyond = self.held.names_beyond(self.settings.max_series);
-        let room = namespace.names.len().saturating_sub(beyond);
         let before = namespace.sizes();
-        let evicted = namespace.names.forget(room, at_most, now);
+        let room = self.held.room_for_names(before.names, self.settings.max_series);
+        let Namespace { names, scopes, .. } = namespace;
+        let lives =
+            |scope, series| scopes.iter().any(|it: &Scope| it.id == scope && it.series.get(series).is_some());
+        let evicted = names.forget(room, at_most, now, lives);
         self.held.change(before, namespace.sizes());
         self.names_evicted.fetch_add(evicted, Ordering::Relaxed);
     }

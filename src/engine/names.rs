@@ -99,14 +99,25 @@ impl Names {
     }
 
     /// Forgets the oldest names: those beyond `room`, and those not seen for a day. Returns how many went for
-    /// want of room. At most `budget` are looked at.
-    pub(super) fn forget(&mut self, room: usize, budget: usize, now: Moment) -> u64 {
+    /// want of room. A name whose series `lives` goes for want of room only. At most `budget` are looked at.
+    pub(super) fn forget(
+        &mut self,
+        room: usize,
+        budget: usize,
+        now: Moment,
+        lives: impl Fn(ScopeId, Handle) -> bool,
+    ) -> u64 {
         let mut evicted = 0;
         for _ in 0..budget {
             let Some(oldest) = self.table.oldest() else { break };
             let aged = self.table.get(oldest).is_none_or(|name| now.since(name.seen) > REMEMBERED);
-            if !aged && self.table.len() <= room {
+            let room_left = self.table.len() <= room;
+            if !aged && room_left {
                 break;
+            }
+            if room_left && self.series_of(oldest).is_some_and(|(scope, series)| lives(scope, series)) {
+                self.table.touch(oldest);
+                continue;
             }
             self.table.remove(oldest);
             evicted += u64::from(!aged);

@@ -168,9 +168,8 @@ impl Scope {
     /// decision.
     pub(super) fn living(&mut self, handle: Handle, now: Moment) -> Option<Handle> {
         let series = self.series.get(handle)?;
-        let over = now.since(series.seen) > self.rules.pace(series.summary).idle_timeout
-            && !series.closing
-            && !series.needs_payment();
+        let over =
+            series.over(&self.rules.pace(series.summary), now) && !series.closing && !series.needs_payment();
         if over {
             self.close(handle);
             return None;

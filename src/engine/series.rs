@@ -27,8 +27,13 @@ pub(super) struct Series {
     pub(super) seen: Moment,
     /// When the stored Event was written last, as far as is known.
     pub(super) paid_at: Moment,
-    /// squelch does not write before: a client's write was admitted just now, or the last attempt failed.
+    /// squelch does not write before: a client's write was admitted just now, and may be under way.
     pub(super) not_before: Moment,
+    /// The last attempt to pay failed: not again before.
+    pub(super) retry_at: Moment,
+    /// While draining: its order was answered since the draining began. What comes after that is paid at the
+    /// very end, or a storm that goes on would put the end off.
+    pub(super) drained: bool,
     /// When the last folded occurrence happened, as its writer says.
     pub(super) occurred_at: Timestamp,
     /// What is needed to create the Event again; there once something was folded.
@@ -58,6 +63,8 @@ impl Series {
             seen: now,
             paid_at: now,
             not_before: now.plus(SETTLE),
+            retry_at: now,
+            drained: false,
             occurred_at,
             content: None,
             summary: false,
@@ -95,6 +102,11 @@ impl Series {
         self.owed() > 0 || (self.unverified && self.content.is_some())
     }
 
+    /// It was not seen for the idle timeout. While a client's write may be under way it is not over.
+    pub(super) fn over(&self, pace: &SeriesRules, now: Moment) -> bool {
+        now.since(self.seen) > pace.idle_timeout && now >= self.not_before
+    }
+
     /// Its next payment may be a client's own write: the total has doubled, or the heartbeat has come.
     pub(super) fn due(&self, rules: &SeriesRules, now: Moment) -> bool {
         self.owed() >= self.stored || now.since(self.paid_at) >= rules.heartbeat_interval
@@ -107,14 +119,16 @@ impl Series {
 
     /// When squelch should look at its stored Event; `None`: not before it closes.
     pub(super) fn next_payment(&self, rules: &SeriesRules, now: Moment) -> Option<Moment> {
-        let earliest = self.not_before.max(now);
+        let earliest = self.not_before.max(self.retry_at).max(now);
         if self.ordered {
             return None;
         }
         if self.closing {
             return self.needs_payment().then_some(earliest);
         }
-        if self.owed() <= 0 {
+        // Nothing owed, but half of it a client's write that nobody has seen stored: to be read.
+        let unseen = self.unverified && self.content.is_some() && self.doubtful();
+        if self.owed() <= 0 && !unseen {
             return None;
         }
         if self.owed() >= self.stored || self.doubtful() {

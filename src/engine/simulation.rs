@@ -48,8 +48,8 @@ fn policy() -> impl Strategy<Value = Rules> {
     });
     let per = Per { emitter: true, regarding: true, event_type: true, reason: false };
     let spam_filter = bucket.clone().prop_map(move |bucket| SpamFilterRules { bucket, per });
-    let on = prop::option::of;
-    (on(aggregation), on(spam_filter), on(bucket), prop::bool::weighted(0.8)).prop_map(
+    use prop::option::of;
+    (of(aggregation), of(spam_filter), of(bucket), prop::bool::weighted(0.8)).prop_map(
         |(aggregation, spam_filter, budget, series)| {
             let rules = rules();
             Rules { aggregation, spam_filter, budget, series: rules.series.filter(|_| series), ..rules }

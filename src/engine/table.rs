@@ -102,6 +102,16 @@ impl<T> Table<T> {
         slot.value.take()
     }
 
+    /// Every entry, in no order.
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
+    /// The same, to be changed.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     /// The least recently used entry.
     pub(super) fn oldest(&self) -> Option<Handle> {
         self.at(self.oldest)
