@@ -118,7 +118,7 @@ impl Parts {
         let armed = Arc::new(watch::Sender::new(false));
         let payer = Arc::new(flush::Writer::new(client.clone(), engine.clone(), metrics.clone()));
         Ok(Self {
-            keeping_armed: keep_armed(&arming, wanted, &policies, &armed, &metrics),
+            keeping_armed: keep_armed(&arming, wanted, &armed, &metrics),
             flushing: pay(&engine, &payer, qps(options.flush_qps)),
             telling: tell(options, client, &policies, &engine, &armed),
             engine,
@@ -174,17 +174,14 @@ impl Secrets {
 
 fn keep_armed(
     arming: &Arc<Arming>,
-    wanted: watch::Receiver<Desired>,
-    policies: &Arc<Store>,
+    mut wanted: watch::Receiver<Desired>,
     armed: &Arc<watch::Sender<bool>>,
     metrics: &Arc<Metrics>,
 ) -> Task<()> {
     let (arming, armed, metrics) = (arming.clone(), armed.clone(), metrics.clone());
-    let mut listed = policies.subscribe();
     Task::start(move |stop| async move {
         // Until the policies are known nothing is written: rules that a process before this one left stay.
-        let ready = listed.wait_for(|revision| revision.listed);
-        if !matches!(stop.run_until_cancelled(ready).await, Some(Ok(_))) {
+        if !matches!(stop.run_until_cancelled(wanted.changed()).await, Some(Ok(()))) {
             return;
         }
         let tell = |is| {

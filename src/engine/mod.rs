@@ -8,9 +8,13 @@ mod compact;
 mod content;
 mod debts;
 mod decide;
+#[cfg(test)]
+mod edges;
 mod group;
 mod held;
 mod hold;
+#[cfg(test)]
+mod interleavings;
 mod key;
 mod limit;
 mod names;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::testing::{at, by, engine, rules, update, write};
+use super::testing::{at, by, counters, engine, named, pay, rules, update, write};
 use super::*;
 
 /// The engine's answers to writes one second apart, beginning at one second.
@@ -12,20 +12,8 @@ fn answers(engine: &Engine, rules: &Rules, writes: &[Observation<'_>]) -> Vec<Ve
     writes.iter().zip(seconds).map(|(write, now)| engine.decide(by(rules), write, now)).collect()
 }
 
-fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
-    Observation { name: Some(name.into()), ..write }
-}
-
 fn through_events(write: Observation<'static>) -> Observation<'static> {
     Observation { api: Api::Events, has_series: write.value > 1, ..write }
-}
-
-fn counters(engine: &Engine) -> Counters {
-    let mut all = Counters::default();
-    for account in engine.accounts() {
-        all.add(&account.counters);
-    }
-    all
 }
 
 fn compacted(occurrences: i64, answer: Answer) -> Verdict {
@@ -241,16 +229,6 @@ fn observe_counts_the_same_and_lets_everything_through() {
     }
     assert_eq!(counters(&one), counters(&other));
     assert!(other.tick(at(10_000_000), 100).is_empty(), "orders under Observe are never handed out");
-}
-
-/// Drives one order as the writer would, with `found` in etcd; returns what it wrote.
-fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
-    let value = match engine.plan(order, found, now) {
-        Plan::Nothing => return None,
-        Plan::Write { value, .. } | Plan::Create { value, .. } => value,
-    };
-    engine.settle(order, value, now);
-    Some(value)
 }
 
 #[test]

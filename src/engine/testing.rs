@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Api, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation, PolicyId,
-    Rejection, Rules, SeriesRules, Settings,
+    Api, Counters, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation,
+    Order, Plan, PolicyId, Rejection, Rules, SeriesRules, Settings,
 };
 
 /// A CREATE of the first Event of a crash-looping Pod.
@@ -79,4 +79,28 @@ pub(super) fn by(rules: &Rules) -> Option<Governing<'_>> {
 
 pub(super) fn at(milliseconds: u64) -> Moment {
     Moment::from_epoch(Duration::from_millis(milliseconds))
+}
+
+/// The same write under another name.
+pub(super) fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
+    Observation { name: Some(name.into()), ..write }
+}
+
+/// All counters together.
+pub(super) fn counters(engine: &Engine) -> Counters {
+    let mut all = Counters::default();
+    for account in engine.accounts() {
+        all.add(&account.counters);
+    }
+    all
+}
+
+/// Drives one order as the writer would, with `found` in etcd; returns what it wrote.
+pub(super) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
+    let value = match engine.plan(order, found, now) {
+        Plan::Nothing => return None,
+        Plan::Write { value, .. } | Plan::Create { value, .. } => value,
+    };
+    engine.settle(order, value, now);
+    Some(value)
 }

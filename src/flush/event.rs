@@ -1,28 +1,40 @@
 //! The bodies of squelch's own writes, in the shape that the stored Event has. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Event;
+use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{Content, ObjectReference};
 
+/// Events as they are read: untyped, because a time that Kubernetes takes (of the year 10000, say) is none to
+/// every library, and such an Event is to be paid like any other.
+pub(super) fn resource() -> ApiResource {
+    ApiResource::erase::<k8s_openapi::api::core::v1::Event>(&())
+}
+
 /// The count that an Event shows: `series.count`, else `count`, else 1, as kubectl reads it.
-pub(super) fn count(event: &Event) -> i64 {
-    let series = event.series.as_ref().and_then(|series| series.count);
-    i64::from(series.or(event.count).unwrap_or(1).max(1))
+pub(super) fn count(event: &DynamicObject) -> i64 {
+    let told = |value: &Value| value.as_i64().filter(|count| *count > 0);
+    told(&event.data["series"]["count"]).or_else(|| told(&event.data["count"])).unwrap_or(1)
 }
 
 /// The change that makes `event` show `value`: `series` for an Event of the new API, else `count`. A legacy Event
 /// never gets a `series`: kubectl would show it before the count. `content` is there for a summary, which tells the
 /// newest of its look-alikes. (Through core/v1 an Event of either shape may change what it says.)
-pub(super) fn change(event: &Event, value: i64, occurred_at: Timestamp, content: Option<&Content>) -> Value {
+pub(super) fn change(
+    event: &DynamicObject,
+    value: i64,
+    occurred_at: Timestamp,
+    content: Option<&Content>,
+) -> Value {
+    // The time shown never goes back; one that cannot be read is replaced.
+    let last = |shown: &Value| {
+        shown.as_str().and_then(|text| text.parse().ok()).unwrap_or(occurred_at).max(occurred_at)
+    };
     let mut patch = if is_new_shape(event) {
-        let last =
-            event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
-        new_shape(value, last.map_or(occurred_at, |last| last.max(occurred_at)))
+        new_shape(value, last(&event.data["series"]["lastObservedTime"]))
     } else {
-        let last = event.last_timestamp.as_ref().map(|time| time.0);
-        legacy_shape(value, last.map_or(occurred_at, |last| last.max(occurred_at)))
+        legacy_shape(value, last(&event.data["lastTimestamp"]))
     };
     if let Some(summary) = content.map(Content::view) {
         patch.insert("message".to_owned(), json!(summary.message));
@@ -73,8 +85,9 @@ pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i6
     body
 }
 
-fn is_new_shape(event: &Event) -> bool {
-    event.series.is_some() || (event.event_time.is_some() && event.first_timestamp.is_none())
+fn is_new_shape(event: &DynamicObject) -> bool {
+    let has = |field: &str| !event.data[field].is_null();
+    has("series") || (has("eventTime") && !has("firstTimestamp"))
 }
 
 fn legacy_shape(value: i64, last: Timestamp) -> Map<String, Value> {
@@ -125,7 +138,7 @@ mod tests {
     use super::*;
     use crate::engine::EventView;
 
-    fn stored(body: Value) -> Event {
+    fn stored(body: Value) -> DynamicObject {
         serde_json::from_value(body).unwrap()
     }
 
@@ -155,6 +168,16 @@ mod tests {
             change(&event, 8, at("2026-01-01T00:00:05Z"), None)["series"],
             json!({"count": 8, "lastObservedTime": "2026-01-01T00:00:05.000000Z"})
         );
+    }
+
+    #[test]
+    fn a_time_that_no_library_knows_is_no_obstacle() {
+        for time in ["9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "-001-01-01T00:00:00Z"] {
+            let event =
+                stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
+                "firstTimestamp": time, "lastTimestamp": time}));
+            assert_eq!(change(&event, 8, at("2026-01-01T00:00:05Z"), None)["count"], 8, "{time}");
+        }
     }
 
     #[test]
@@ -188,6 +211,6 @@ mod tests {
         let legacy = EventView { first_timestamp: "2026-01-01T00:00:00Z".into(), ..EventView::default() };
         let body = recreate("shop", "e", &Content::of(&legacy), 5, at("2026-01-01T00:01:00Z"));
         assert_eq!((&body["count"], body.get("series")), (&json!(5), None));
-        stored(body);
+        assert!(serde_json::from_value::<k8s_openapi::api::core::v1::Event>(body).is_ok());
     }
 }

@@ -48,31 +48,22 @@ pub async fn run(engine: Arc<Engine>, writer: Arc<Writer>, qps: NonZeroU32, stop
     while paying.tasks.join_next().await.is_some() {}
 }
 
-/// What a last payment came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drained {
-    /// Series whose last payment did not get through in time.
-    pub unpaid_series: usize,
-    /// What they owe, in occurrences: lost.
-    pub lost_occurrences: u64,
-}
-
-/// Pays everything that is owed, at most `qps` orders a second, for at most `timeout`.
-pub async fn drain(engine: Arc<Engine>, writer: Arc<Writer>, qps: NonZeroU32, timeout: Duration) -> Drained {
+/// Pays what this phase of draining asks for, at most `qps` orders a second, for at most `timeout`. True if all of
+/// it was paid.
+pub async fn drain(engine: &Engine, writer: Arc<Writer>, qps: NonZeroU32, timeout: Duration) -> bool {
     let mut paying = Paying::new(writer, qps, IN_FLIGHT_AT_SHUTDOWN, CancellationToken::new());
     let all_paid = async {
         let mut ticks = tokio::time::interval(TICK);
         while engine.unpaid() > 0 {
             ticks.tick().await;
-            paying.hand_out(&engine);
+            paying.hand_out(engine);
             while paying.tasks.try_join_next().is_some() {}
         }
     };
-    if tokio::time::timeout(timeout, all_paid).await.is_ok() {
-        return Drained { unpaid_series: 0, lost_occurrences: 0 };
-    }
-    paying.tasks.abort_all();
-    Drained { unpaid_series: engine.unpaid(), lost_occurrences: engine.gauges().owed }
+    let paid = tokio::time::timeout(timeout, all_paid).await.is_ok();
+    // Those that are still under way are given back by being dropped.
+    paying.tasks.shutdown().await;
+    paid
 }
 
 /// Orders on their way to the API server.

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Event;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::{Api, Client};
 use tracing::{debug, warn};
@@ -56,7 +55,9 @@ impl Writer {
 
     /// Carries one order out. The engine is told how it ended, whatever happens.
     pub(super) async fn pay(&self, order: &Order) {
+        let unanswered = if_dropped(|| self.give_back(order));
         let result = self.read_and_write(order).await;
+        unanswered.answered();
         let result = match result {
             Ok(result) => result,
             Err(Failure::Never) => {
@@ -77,7 +78,8 @@ impl Writer {
     }
 
     async fn read_and_write(&self, order: &Order) -> Result<FlushResult, Failure> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &order.namespace);
+        let events: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &order.namespace, &event::resource());
         for _ in 0..CONFLICTS {
             let found = within(order, "read", events.get_opt(&order.name)).await?;
             let planned = self.engine.plan(order, found.as_ref().map(event::count), clock::now());
@@ -113,12 +115,34 @@ impl Writer {
     async fn create(
         &self,
         order: &Order,
-        events: &Api<Event>,
+        events: &Api<DynamicObject>,
         body: serde_json::Value,
     ) -> Result<(), Failure> {
-        let Ok(body) = serde_json::from_value::<Event>(body) else { return Err(Failure::Never) };
+        let Ok(body) = serde_json::from_value::<DynamicObject>(body) else { return Err(Failure::Never) };
         let as_squelch = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         within(order, "create", events.create(&as_squelch, &body)).await.map(drop)
+    }
+}
+
+/// Gives an order back if it is dropped unanswered, be it by a panic or because its task is ended: it would never
+/// be given again otherwise.
+struct Unanswered<F: FnMut()>(Option<F>);
+
+fn if_dropped<F: FnMut()>(give_back: F) -> Unanswered<F> {
+    Unanswered(Some(give_back))
+}
+
+impl<F: FnMut()> Unanswered<F> {
+    fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<F: FnMut()> Drop for Unanswered<F> {
+    fn drop(&mut self) {
+        if let Some(give_back) = &mut self.0 {
+            give_back();
+        }
     }
 }
 
