@@ -67,6 +67,14 @@ gates:
 generate:
     @hack/generate
 
+# Time decisions and whole reviews, and write the figures into BENCHMARKS.md; arguments go to divan (1 min)
+bench *ARGS:
+    @hack/bench {{ ARGS }}
+
+# Build the container image, an OCI archive of one static binary, into target/image (10 min the first time)
+image *ARGS:
+    @hack/image {{ ARGS }}
+
 # Start a control plane on loopback; DIR and options as in `e2e/cluster/cluster --help`
 [group('cluster')]
 cluster-up *ARGS:

@@ -38,7 +38,7 @@ impl Squelch {
             .args(["--webhook-url", &webhook])
             .args(["--webhook-bind", &format!("127.0.0.1:{webhook_port}")])
             .args(["--http-bind", &format!("127.0.0.1:{http_port}")])
-            .args(["--status-interval", "1s", "--log-level", "debug"])
+            .args(["--status-interval", "1s", "--log-level", "info,squelch=debug"])
             // Nothing of the administrator's reaches it.
             .env_remove("KUBECONFIG");
         let process = Process::start(name, &mut command, folder)?;

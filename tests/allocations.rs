@@ -1,0 +1,92 @@
+//! What a decision allocates: for a write of a series that has folded something, nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use squelch::engine::{Disposition, Observation};
+
+#[path = "../benches/load/mod.rs"]
+#[allow(dead_code, reason = "a benchmark needs more of it than this test")]
+mod load;
+
+use load::Load;
+
+thread_local! {
+    /// What this thread has asked of the allocator. The test runner's own threads do not disturb it.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[expect(unsafe_code, reason = "there is no other way to see allocations")]
+// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as for `dealloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+fn count() {
+    ALLOCATIONS.with(|count| count.set(count.get() + 1));
+}
+
+/// How often the engine asks for memory to decide `write`.
+fn allocations(load: &Load, write: &Observation<'_>, disposition: Option<Disposition>) -> u64 {
+    let before = ALLOCATIONS.get();
+    let verdict = load.decide(write);
+    let after = ALLOCATIONS.get();
+    assert_eq!(verdict.disposition, disposition);
+    after - before
+}
+
+#[test]
+fn the_allocator_counts() {
+    let before = ALLOCATIONS.get();
+    drop(std::hint::black_box(Box::new(7)));
+    assert_eq!(ALLOCATIONS.get(), before + 1);
+}
+
+#[test]
+fn a_repeat_that_is_folded_allocates_nothing() {
+    let load = Load::folded(1_000);
+    for _ in 0..10_000 {
+        assert_eq!(allocations(&load, &load.repeat(), Some(Disposition::Compacted)), 0);
+    }
+}
+
+#[test]
+fn a_repeat_under_a_name_of_its_own_allocates_only_when_the_names_need_room() {
+    let load = Load::folded(1_000);
+    for _ in 0..1_000 {
+        load.expect(&load.repeat_by_create(), Some(Disposition::Compacted));
+    }
+    let decided = 10_000;
+    let sum: u64 = (0..decided)
+        .map(|_| allocations(&load, &load.repeat_by_create(), Some(Disposition::Compacted)))
+        .sum();
+    assert!(sum <= decided / 100, "{sum} allocations in {decided} decisions");
+}
+
+#[test]
+fn an_edit_allocates_nothing() {
+    let load = Load::folded(1_000);
+    for _ in 0..1_000 {
+        assert_eq!(allocations(&load, &load.edit(), None), 0);
+    }
+}
