@@ -86,6 +86,18 @@ impl Test {
         crate::cluster::client(&self.emitter).await
     }
 
+    /// A kubeconfig for squelch that names another server.
+    ///
+    /// # Errors
+    /// That it cannot be written.
+    pub fn kubeconfig_of(&self, server: &str) -> Result<String> {
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&self.squelch)?)?;
+        config["clusters"][0]["cluster"]["server"] = server.into();
+        let path = self.folder.join("other.kubeconfig").display().to_string();
+        std::fs::write(&path, config.to_string())?;
+        Ok(path)
+    }
+
     /// Starts squelch with its own account.
     ///
     /// # Errors

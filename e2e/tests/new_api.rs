@@ -110,52 +110,54 @@ async fn the_new_recorder_has_both_its_calls_taken() -> Result<()> {
     test.passed()
 }
 
-/// `idle`: a refresh finds the series alive or closed.
-async fn refreshes_leave_the_right_count(label: &str, idle: &str) -> Result<()> {
-    let test = Test::begin(label).await?;
+#[tokio::test]
+async fn refreshes_of_a_live_series_leave_the_right_count() -> Result<()> {
+    let test = Test::begin("new-live").await?;
     let squelch = test.squelch().await?;
-    let policy = test.policy(&idle_after(idle)).await?;
+    let policy = test.policy(&idle_after("20s")).await?;
+    let writes = test.writes().await?;
+
+    let storm = Emission::new_style_fast().rate(30).linger(LAST_PATCH);
+    let alone = test.emit(&storm.clone().about("alone", 1).count(450))?;
+    let one = test.emit(&storm.clone().about("shared", 1).count(420).instance("one"))?;
+    let two = test.emit(&storm.about("shared", 1).count(390).instance("two"))?;
+    for emitter in [alone, one, two] {
+        let told = emitter.finish(STORM).await?;
+        every_call_succeeded(&told)?;
+        refreshed(&told)?;
+    }
+    test.one_event("alone-0", 450).await?;
+    // Each identity has a series of its own.
+    let mut stored = test.events(Some("shared-0")).await?;
+    stored.sort_by_key(|event| event.reporting_instance.clone());
+    let values: Vec<i64> = stored.iter().map(events::value).collect();
+    assert_eq!(values, [420, 390], "{}", events::list(&stored));
+    never_lowered(&writes.so_far().await?)?;
+    policy.received(450 + 420 + 390).await?;
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn refreshes_of_a_closed_series_leave_the_right_count() -> Result<()> {
+    let test = Test::begin("new-closed").await?;
+    let squelch = test.squelch().await?;
+    let policy = test.policy(&idle_after("2s")).await?;
     let writes = test.writes().await?;
 
     let storm = Emission::new_style_fast().about("pod", 1).count(450).rate(30).linger(LAST_PATCH);
     let told = test.emit(&storm)?.finish(STORM).await?;
     test.one_event("pod-0", 450).await?;
     every_call_succeeded(&told)?;
-    // The first, the second, two refreshes, the last.
-    ensure!(told.calls.len() >= 5, "the recorder did not refresh: {:?}", told.calls);
+    refreshed(&told)?;
     never_lowered(&writes.so_far().await?)?;
     policy.received(450).await?;
     squelch.stop().await?;
     test.passed()
 }
 
-#[tokio::test]
-async fn refreshes_of_a_live_series_leave_the_right_count() -> Result<()> {
-    refreshes_leave_the_right_count("new-live", "20s").await
-}
-
-#[tokio::test]
-async fn refreshes_of_a_closed_series_leave_the_right_count() -> Result<()> {
-    refreshes_leave_the_right_count("new-closed", "2s").await
-}
-
-#[tokio::test]
-async fn two_new_recorders_with_identities_of_their_own_have_an_event_each() -> Result<()> {
-    let test = Test::begin("new-two").await?;
-    let squelch = test.squelch().await?;
-    let policy = test.policy(&idle_after("20s")).await?;
-
-    let storm = Emission::new_style_fast().about("pod", 1).rate(30).linger(LAST_PATCH);
-    let one = test.emit(&storm.clone().count(300).instance("one"))?;
-    let two = test.emit(&storm.count(240).instance("two"))?;
-    every_call_succeeded(&one.finish(STORM).await?)?;
-    every_call_succeeded(&two.finish(STORM).await?)?;
-
-    let mut stored = test.events(Some("pod-0")).await?;
-    stored.sort_by_key(|event| event.reporting_instance.clone());
-    let values: Vec<i64> = stored.iter().map(events::value).collect();
-    assert_eq!(values, [300, 240], "{}", events::list(&stored));
-    policy.received(540).await?;
-    squelch.stop().await?;
-    test.passed()
+/// The first, the second, two refreshes, and the last.
+fn refreshed(told: &Told) -> Result<()> {
+    ensure!(told.calls.len() >= 5, "the recorder did not refresh: {:?}", told.calls);
+    Ok(())
 }

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(60);
 
-/// A storm that lasts for as long as a person needs: 10 s.
+/// A storm that lasts for as long as a person needs: 6 s.
 async fn storm(test: &Test) -> Result<Emitting> {
-    let storm = test.emit(&Emission::legacy().about("pod", 1).count(200).rate(20))?;
+    let storm = test.emit(&Emission::legacy().about("pod", 1).count(120).rate(20))?;
     storm.has_called(10, STORM).await?;
     Ok(storm)
 }
@@ -62,15 +62,15 @@ async fn annotations_and_dry_runs_are_neither_refused_nor_counted() -> Result<()
     jane.run_with(&["create", "--dry-run=server", "-f", "-"], copy.to_string()).await?;
 
     let sent = storm.finish(STORM).await?.sent();
-    assert_eq!(sent, 200);
-    let event = test.one_event("pod-0", 200).await?;
+    assert_eq!(sent, 120);
+    let event = test.one_event("pod-0", 120).await?;
     squelch.is_quiet(GENEROUS).await?;
     // squelch's own writes are not counted either: there were some.
     ensure!(
         squelch.metrics().await?.sum("squelch_flushes_total", &[("result", "written")]) > 0.0,
         "no flush"
     );
-    policy.received(200).await?;
+    policy.received(120).await?;
     let annotations = event.metadata.annotations.context("the annotation is gone")?;
     assert_eq!(annotations.get("example.com/seen").map(String::as_str), Some("yes"));
     assert_eq!(annotations.get("example.com/tried"), None);
@@ -87,10 +87,10 @@ async fn a_deleted_event_comes_back_with_the_full_count() -> Result<()> {
     let event = shows(&test, "pod-0", 2).await?;
     test.kubectl().person("jane").run(&["delete", "event", events::name(&event)]).await?;
 
-    assert_eq!(storm.finish(STORM).await?.sent(), 200);
-    let again = test.one_event("pod-0", 200).await?;
+    assert_eq!(storm.finish(STORM).await?.sent(), 120);
+    let again = test.one_event("pod-0", 120).await?;
     assert_ne!(again.metadata.uid, event.metadata.uid);
-    policy.received(200).await?;
+    policy.received(120).await?;
     squelch.stop().await?;
     test.passed()
 }
@@ -122,26 +122,26 @@ async fn a_person_changes_the_message_of_an_event_whose_count_is_above_its_names
     // The first process gives the Event its name and ends with a count of 10; the second's go on top.
     let first = Emission::legacy().about("pod", 1).count(10).rate(20);
     test.emit(&first)?.finish(STORM).await?;
-    let second = test.emit(&Emission::legacy().about("pod", 1).count(200).rate(20))?;
+    let second = test.emit(&Emission::legacy().about("pod", 1).count(120).rate(20))?;
     let event = shows(&test, "pod-0", 16).await?;
 
     let change =
         ["patch", "event", events::name(&event), "--type=merge", "--patch", r#"{"message": "known: #7"}"#];
     test.kubectl().person("jane").run(&change).await?;
-    assert_eq!(second.finish(STORM).await?.sent(), 200);
-    let event = test.one_event("pod-0", 210).await?;
+    assert_eq!(second.finish(STORM).await?.sent(), 120);
+    let event = test.one_event("pod-0", 130).await?;
     assert_eq!(event.message.as_deref(), Some("known: #7"));
     squelch.is_quiet(GENEROUS).await?;
-    policy.received(210).await?;
+    policy.received(130).await?;
 
     // And where nothing lives any more.
     let change =
         ["patch", "event", events::name(&event), "--type=merge", "--patch", r#"{"message": "mended"}"#];
     test.kubectl().person("jane").run(&change).await?;
-    let event = test.one_event("pod-0", 210).await?;
+    let event = test.one_event("pod-0", 130).await?;
     assert_eq!(event.message.as_deref(), Some("mended"));
     squelch.stop().await?;
-    assert_eq!(policy.counters().await?.received, 210);
+    assert_eq!(policy.counters().await?.received, 130);
     test.passed()
 }
 

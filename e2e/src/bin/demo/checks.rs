@@ -23,8 +23,8 @@ pub(crate) fn all(without: &Tally, with: &Tally, accounts: &Accounts) -> Vec<Che
     vec![
         recorders_told_all([without, with]),
         equal(
-            "without a policy every request of an emitter is a write",
-            ("requests", without.requests() as i64),
+            "without a policy every request that succeeds is a write",
+            ("requests", without.taken() as i64),
             ("writes", without.etcd_writes() as i64),
         ),
         equal(
