@@ -16,7 +16,7 @@ use super::content::Content;
 use super::scope::{Scope, ScopeId};
 use super::series::Series;
 use super::table::Handle;
-use super::{Engine, Mode, Moment, Namespace, PolicyId, SeriesRules};
+use super::{Engine, Mode, Moment, PolicyId, SeriesRules};
 
 /// An order to look at a stored Event, and to pay what it lacks.
 #[derive(Clone, Debug)]
@@ -108,8 +108,7 @@ impl Engine {
         self.held.change(before, namespace.sizes());
         self.forget_names(namespace, budget, now);
         drop(entry);
-        let empty = |_: &Box<str>, it: &Namespace| it.scopes.is_empty() && it.names.len() == 0;
-        if self.namespaces.remove_if(&**name, empty).is_some() {
+        if self.namespaces.remove_if(&**name, |_, namespace| namespace.is_empty()).is_some() {
             self.held.namespace_closed();
         }
     }

@@ -13,8 +13,6 @@ mod edges;
 mod group;
 mod held;
 mod hold;
-#[cfg(test)]
-mod interleavings;
 mod key;
 mod limit;
 mod names;
@@ -260,6 +258,11 @@ impl Engine {
 impl Namespace {
     fn new(name: &str) -> Self {
         Self { name: name.into(), names: Names::default(), scopes: Vec::new(), next_scope: 0 }
+    }
+
+    /// Nothing is known here any more that would matter.
+    fn is_empty(&self) -> bool {
+        self.scopes.is_empty() && self.names.len() == 0
     }
 
     fn sizes(&self) -> Sizes {
