@@ -1,19 +1,21 @@
 //! The bodies of squelch's own writes, in the shape that the stored Event has. Pure.
 
 use jiff::Timestamp;
-use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{Content, ObjectReference};
 
-/// Events as they are read: untyped, because a time that Kubernetes takes (of the year 10000, say) is none to
-/// every library, and such an Event is to be paid like any other.
-pub(super) fn resource() -> ApiResource {
-    ApiResource::erase::<k8s_openapi::api::core::v1::Event>(&())
+/// An Event as it was read. Untyped: a time that Kubernetes takes (of the year 10000, say) is none to every
+/// library, and such an Event is to be paid like any other.
+pub(super) struct Stored {
+    /// `metadata.resourceVersion`.
+    pub(super) version: Option<String>,
+    /// Every field but the metadata.
+    pub(super) data: Value,
 }
 
 /// The count that an Event shows: `series.count`, else `count`, else 1, as kubectl reads it.
-pub(super) fn count(event: &DynamicObject) -> i64 {
+pub(super) fn count(event: &Stored) -> i64 {
     let told = |value: &Value| value.as_i64().filter(|count| *count > 0);
     told(&event.data["series"]["count"]).or_else(|| told(&event.data["count"])).unwrap_or(1)
 }
@@ -21,12 +23,7 @@ pub(super) fn count(event: &DynamicObject) -> i64 {
 /// The change that makes `event` show `value`: `series` for an Event of the new API, else `count`. A legacy Event
 /// never gets a `series`: kubectl would show it before the count. `content` is there for a summary, which tells the
 /// newest of its look-alikes. (Through core/v1 an Event of either shape may change what it says.)
-pub(super) fn change(
-    event: &DynamicObject,
-    value: i64,
-    occurred_at: Timestamp,
-    content: Option<&Content>,
-) -> Value {
+pub(super) fn change(event: &Stored, value: i64, occurred_at: Timestamp, content: Option<&Content>) -> Value {
     // The time shown never goes back; one that cannot be read is replaced.
     let last = |shown: &Value| {
         shown.as_str().and_then(|text| text.parse().ok()).unwrap_or(occurred_at).max(occurred_at)
@@ -41,7 +38,7 @@ pub(super) fn change(
         patch.insert("involvedObject".to_owned(), replaced(&summary.regarding));
     }
     // The precondition: the API server refuses the change with 409 if anyone wrote since the read.
-    patch.insert("metadata".to_owned(), json!({ "resourceVersion": event.metadata.resource_version }));
+    patch.insert("metadata".to_owned(), json!({ "resourceVersion": event.version }));
     Value::Object(patch)
 }
 
@@ -85,7 +82,7 @@ pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i6
     body
 }
 
-fn is_new_shape(event: &DynamicObject) -> bool {
+fn is_new_shape(event: &Stored) -> bool {
     let has = |field: &str| !event.data[field].is_null();
     has("series") || (has("eventTime") && !has("firstTimestamp"))
 }
@@ -138,8 +135,8 @@ mod tests {
     use super::*;
     use crate::engine::EventView;
 
-    fn stored(body: Value) -> DynamicObject {
-        serde_json::from_value(body).unwrap()
+    fn stored(body: Value) -> Stored {
+        Stored { version: body["metadata"]["resourceVersion"].as_str().map(str::to_owned), data: body }
     }
 
     fn at(text: &str) -> Timestamp {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Event;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::Status;
+use kube::core::{ApiResource, Status};
 use kube::{Api, Client};
 use tracing::{debug, warn};
 
-use super::event;
+use super::event::{self, Stored};
 use crate::FIELD_MANAGER;
 use crate::clock;
 use crate::engine::{Engine, Order, Plan};
@@ -79,9 +80,11 @@ impl Writer {
 
     async fn read_and_write(&self, order: &Order) -> Result<FlushResult, Failure> {
         let events: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &order.namespace, &event::resource());
+            Api::namespaced_with(self.client.clone(), &order.namespace, &ApiResource::erase::<Event>(&()));
         for _ in 0..CONFLICTS {
             let found = within(order, "read", events.get_opt(&order.name)).await?;
+            let found =
+                found.map(|event| Stored { version: event.metadata.resource_version, data: event.data });
             let planned = self.engine.plan(order, found.as_ref().map(event::count), clock::now());
             let (written, value, result) = match (planned, found) {
                 (Plan::Write { value, occurred_at, content }, Some(found)) => {
