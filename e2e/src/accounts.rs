@@ -27,6 +27,9 @@ pub const SQUELCH: Account = Account { namespace: "squelch", name: "squelch" };
 /// The account of every emitter.
 pub const EMITTER: Account = Account { namespace: "emitters", name: "emitter" };
 
+/// How long a token is good for: a day, since a cluster may be kept to play with.
+const TOKEN_SECONDS: i64 = 24 * 3600;
+
 impl Account {
     /// The user name that the API server knows it by.
     pub fn user(&self) -> String {
@@ -41,7 +44,7 @@ impl Account {
     pub async fn kubeconfig(&self, cluster: &Cluster, folder: &Path) -> Result<PathBuf> {
         let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), self.namespace);
         let request = TokenRequest {
-            spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
+            spec: TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() },
             ..TokenRequest::default()
         };
         let answer = accounts.create_token_request(self.name, &PostParams::default(), &request).await?;

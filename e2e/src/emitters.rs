@@ -104,7 +104,9 @@ impl Emission {
         self
     }
 
-    fn with(mut self, flag: &str, value: &str) -> Self {
+    /// Any other flag of the emitters (e2e/emitters/README.md tells them).
+    #[must_use]
+    pub fn with(mut self, flag: &str, value: &str) -> Self {
         self.arguments.extend([flag.to_owned(), value.to_owned()]);
         self
     }

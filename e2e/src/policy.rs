@@ -4,7 +4,7 @@ use anyhow::Result;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::kubectl::Kubectl;
@@ -20,7 +20,7 @@ pub struct Policy {
 }
 
 /// `status.counters`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counters {
     /// The sum of admitted to `failed_open`.

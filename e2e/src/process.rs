@@ -35,6 +35,11 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log, output })
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How it ended, if it has.
     ///
     /// # Errors
@@ -90,13 +95,13 @@ impl Drop for Process {
     }
 }
 
-/// The last lines of a file.
+/// The last lines of a file, each cut where it would fill a screen.
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = std::fs::read(path).map_or_else(
         |error| format!("{}: {error}", path.display()),
         |bytes| String::from_utf8_lossy(&bytes).into_owned(),
     );
-    let all: Vec<&str> = text.lines().collect();
+    let all: Vec<String> = text.lines().map(|line| line.chars().take(400).collect()).collect();
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 

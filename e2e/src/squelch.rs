@@ -19,6 +19,8 @@ pub struct Squelch {
     http: Client,
     /// Where its webhook answers, without the path.
     pub webhook: String,
+    /// Where its metrics and probes are.
+    pub admin: String,
 }
 
 impl Squelch {
@@ -36,12 +38,13 @@ impl Squelch {
             .args(["--webhook-url", &webhook])
             .args(["--webhook-bind", &format!("127.0.0.1:{webhook_port}")])
             .args(["--http-bind", &format!("127.0.0.1:{http_port}")])
-            .args(["--status-interval", "1s", "--log-level", "debug"])
+            .args(["--status-interval", "1s", "--log-level", "info,squelch=debug"])
             // Nothing of the administrator's reaches it.
             .env_remove("KUBECONFIG");
         let process = Process::start(name, &mut command, folder)?;
-        let http = anonymous(&format!("http://127.0.0.1:{http_port}"))?;
-        let mut squelch = Self { process, http, webhook };
+        let admin = format!("http://127.0.0.1:{http_port}");
+        let http = anonymous(&admin)?;
+        let mut squelch = Self { process, http, webhook, admin };
         squelch.until_ready().await?;
         Ok(squelch)
     }
@@ -106,6 +109,14 @@ impl Squelch {
     pub async fn stop(mut self) -> Result<()> {
         self.process.terminate()?;
         self.process.success(GENEROUS).await
+    }
+
+    /// Lets it run on when this process ends; its process number.
+    pub fn leave(self) -> u32 {
+        let pid = self.process.id();
+        // Otherwise it would be killed here.
+        std::mem::forget(self.process);
+        pid
     }
 
     /// Ends it without a chance to pay what is owed (SIGKILL).

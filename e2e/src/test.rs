@@ -18,8 +18,8 @@ use crate::process::tail;
 use crate::wait::{GENEROUS, told, wait_for};
 use crate::{Cluster, Emission, Policy, Squelch, Writes, accounts};
 
-/// Lines of each log that a failed test shows.
-const SHOWN: usize = 40;
+/// Lines that a failed test shows of each log, and of what each emitter told.
+const SHOWN: [(&str, usize); 2] = [("log", 40), ("out", 5)];
 
 /// What a test has to itself.
 pub struct Test {
@@ -28,6 +28,9 @@ pub struct Test {
     /// Its namespace.
     pub namespace: String,
     folder: PathBuf,
+    /// The kubeconfigs of squelch's and of the emitters' account.
+    squelch: PathBuf,
+    emitter: PathBuf,
     started: Cell<usize>,
     passed: Rc<Cell<bool>>,
     /// One at a time: there is one webhook configuration.
@@ -60,7 +63,9 @@ impl Test {
         let namespace = make_namespace(&cluster.client, label).await?;
         let folder = std::env::temp_dir().join(format!("squelch-e2e-{namespace}"));
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { cluster, namespace, folder, started: Cell::new(0), passed, turn })
+        let squelch = accounts::SQUELCH.kubeconfig(&cluster, &folder).await?;
+        let emitter = accounts::EMITTER.kubeconfig(&cluster, &folder).await?;
+        Ok(Self { cluster, namespace, folder, squelch, emitter, started: Cell::new(0), passed, turn })
     }
 
     /// The administrator in this namespace.
@@ -76,10 +81,9 @@ impl Test {
     /// A client with the emitters' identity.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// That its kubeconfig cannot be used.
     pub async fn emitter_client(&self) -> Result<Client> {
-        let kubeconfig = accounts::EMITTER.kubeconfig(&self.cluster, &self.folder).await?;
-        crate::cluster::client(&kubeconfig).await
+        crate::cluster::client(&self.emitter).await
     }
 
     /// Starts squelch with its own account.
@@ -87,8 +91,7 @@ impl Test {
     /// # Errors
     /// That it does not become ready.
     pub async fn squelch(&self) -> Result<Squelch> {
-        let kubeconfig = accounts::SQUELCH.kubeconfig(&self.cluster, &self.folder).await?;
-        Squelch::start(&self.numbered("squelch"), &kubeconfig, &self.folder).await
+        Squelch::start(&self.numbered("squelch"), &self.squelch, &self.folder).await
     }
 
     /// Applies a policy to this namespace, and waits until it is in force.
@@ -111,9 +114,8 @@ impl Test {
     ///
     /// # Errors
     /// That it cannot be started.
-    pub async fn emit(&self, emission: &Emission) -> Result<Emitting> {
-        let kubeconfig = accounts::EMITTER.kubeconfig(&self.cluster, &self.folder).await?;
-        emission.start(&self.numbered("emitter"), &kubeconfig, &self.namespace, &self.folder)
+    pub fn emit(&self, emission: &Emission) -> Result<Emitting> {
+        emission.start(&self.numbered("emitter"), &self.emitter, &self.namespace, &self.folder)
     }
 
     /// The stored Events about an object, or about all.
@@ -166,8 +168,9 @@ impl Test {
         let mut files: Vec<_> = std::fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
         files.sort_by_key(std::fs::DirEntry::path);
         for path in files.iter().map(std::fs::DirEntry::path) {
-            if path.extension().is_none_or(|extension| extension != "kubeconfig") {
-                eprintln!("--- the end of {}:\n{}", path.display(), tail(&path, SHOWN));
+            let lines = SHOWN.iter().find(|(extension, _)| path.extension().is_some_and(|e| e == *extension));
+            if let Some((_, lines)) = lines {
+                eprintln!("--- the end of {}:\n{}", path.display(), tail(&path, *lines));
             }
         }
     }

@@ -9,7 +9,7 @@ async fn without_squelch_each_occurrence_is_a_write() -> Result<()> {
     let test = Test::begin("baseline").await?;
     let writes = test.writes().await?;
     for (prefix, emission) in [("legacy", Emission::legacy()), ("kube", Emission::kube())] {
-        let told = test.emit(&emission.about(prefix, 2).count(50).rate(200)).await?.finish(GENEROUS).await?;
+        let told = test.emit(&emission.about(prefix, 2).count(50).rate(200))?.finish(GENEROUS).await?;
         assert_eq!(told.sent(), 100);
         assert!(told.refused().is_empty() && told.error_lines().is_empty(), "{:?}", told.refused());
         for object in [format!("{prefix}-0"), format!("{prefix}-1")] {

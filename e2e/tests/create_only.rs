@@ -17,7 +17,7 @@ async fn one_is_stored(label: &str, emission: Emission) -> Result<()> {
     let writes = test.writes().await?;
 
     let storm = emission.about("pod", 1).count(OCCURRENCES).rate(100);
-    let told = test.emit(&storm).await?.finish(STORM).await?;
+    let told = test.emit(&storm)?.finish(STORM).await?;
     test.one_event("pod-0", OCCURRENCES).await?;
     squelch.is_quiet(GENEROUS).await?;
 

@@ -34,7 +34,7 @@ async fn a_thousand_repeats_are_one_event_and_at_most_thirteen_writes() -> Resul
     let writes = test.writes().await?;
 
     let storm = Emission::legacy().about("pod", 1).count(1000).rate(50);
-    let told = test.emit(&storm).await?.finish(STORM).await?;
+    let told = test.emit(&storm)?.finish(STORM).await?;
     test.one_event("pod-0", 1000).await?;
     squelch.is_quiet(GENEROUS).await?;
 
@@ -57,7 +57,7 @@ async fn twenty_objects_at_once_are_twenty_events_and_each_at_most_thirteen_writ
     let prefixes = ["a", "b", "c", "d"];
     let mut storms = Vec::new();
     for prefix in prefixes {
-        storms.push(test.emit(&Emission::legacy().about(prefix, 5).count(1000).rate(5 * 50)).await?);
+        storms.push(test.emit(&Emission::legacy().about(prefix, 5).count(1000).rate(5 * 50))?);
     }
     for storm in storms {
         was_quiet(&storm.finish(STORM).await?)?;
@@ -87,8 +87,8 @@ async fn two_processes_with_one_identity_share_one_event_that_neither_lowers() -
     let writes = test.writes().await?;
 
     let storm = Emission::legacy().about("pod", 1).rate(40);
-    let longer = test.emit(&storm.clone().count(300)).await?;
-    let shorter = test.emit(&storm.count(200)).await?;
+    let longer = test.emit(&storm.clone().count(300))?;
+    let shorter = test.emit(&storm.count(200))?;
     for twin in [longer, shorter] {
         was_quiet(&twin.finish(STORM).await?)?;
     }

@@ -26,7 +26,7 @@ async fn status_and_metrics_tell_what_the_emitters_sent() -> Result<()> {
     ];
     let mut storms = Vec::new();
     for emission in &emissions {
-        storms.push(test.emit(emission).await?);
+        storms.push(test.emit(emission)?);
     }
     let mut sent = 0;
     for storm in storms {
@@ -84,7 +84,7 @@ async fn promtool_has_no_complaint() -> Result<()> {
     let test = Test::begin("promtool").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;
-    test.emit(&Emission::legacy().about("pod", 1).count(20).rate(50)).await?.finish(STORM).await?;
+    test.emit(&Emission::legacy().about("pod", 1).count(20).rate(50))?.finish(STORM).await?;
     policy.received(20).await?;
 
     let page = squelch.get("/metrics").await?;

@@ -47,7 +47,7 @@ async fn a_thousand_repeats_of_kubes_recorder_all_succeed_and_are_one_event() ->
     let writes = test.writes().await?;
 
     let storm = Emission::kube().about("pod", 1).count(1000).rate(50);
-    let told = test.emit(&storm).await?.finish(STORM).await?;
+    let told = test.emit(&storm)?.finish(STORM).await?;
     let event = test.one_event("pod-0", 1000).await?;
     squelch.is_quiet(GENEROUS).await?;
 
@@ -72,8 +72,8 @@ async fn two_kube_recorders_with_one_identity_share_one_event_that_neither_lower
     let writes = test.writes().await?;
 
     let storm = Emission::kube().about("pod", 1).rate(40);
-    let longer = test.emit(&storm.clone().count(300)).await?;
-    let shorter = test.emit(&storm.count(200)).await?;
+    let longer = test.emit(&storm.clone().count(300))?;
+    let shorter = test.emit(&storm.count(200))?;
     let mut sent = 0;
     for twin in [longer, shorter] {
         sent += twin.finish(STORM).await?.sent();
@@ -97,7 +97,7 @@ async fn the_new_recorder_has_both_its_calls_taken() -> Result<()> {
     let policy = test.policy(&idle_after("3s")).await?;
 
     let storm = Emission::new_style().about("pod", 3).count(20).rate(15);
-    let told = test.emit(&storm).await?.finish(STORM).await?;
+    let told = test.emit(&storm)?.finish(STORM).await?;
     every_call_succeeded(&told)?;
     assert_eq!(told.calls.len(), 2 * 3, "{:?}", told.calls);
     for object in ["pod-0", "pod-1", "pod-2"] {
@@ -118,7 +118,7 @@ async fn refreshes_leave_the_right_count(label: &str, idle: &str) -> Result<()> 
     let writes = test.writes().await?;
 
     let storm = Emission::new_style_fast().about("pod", 1).count(450).rate(30).linger(LAST_PATCH);
-    let told = test.emit(&storm).await?.finish(STORM).await?;
+    let told = test.emit(&storm)?.finish(STORM).await?;
     test.one_event("pod-0", 450).await?;
     every_call_succeeded(&told)?;
     // The first, the second, two refreshes, the last.
@@ -146,8 +146,8 @@ async fn two_new_recorders_with_identities_of_their_own_have_an_event_each() -> 
     let policy = test.policy(&idle_after("20s")).await?;
 
     let storm = Emission::new_style_fast().about("pod", 1).rate(30).linger(LAST_PATCH);
-    let one = test.emit(&storm.clone().count(300).instance("one")).await?;
-    let two = test.emit(&storm.count(240).instance("two")).await?;
+    let one = test.emit(&storm.clone().count(300).instance("one"))?;
+    let two = test.emit(&storm.count(240).instance("two"))?;
     every_call_succeeded(&one.finish(STORM).await?)?;
     every_call_succeeded(&two.finish(STORM).await?)?;
 

@@ -14,7 +14,7 @@ const STORM: Duration = Duration::from_secs(60);
 
 /// A storm that lasts for as long as a person needs: 10 s.
 async fn storm(test: &Test) -> Result<Emitting> {
-    let storm = test.emit(&Emission::legacy().about("pod", 1).count(200).rate(20)).await?;
+    let storm = test.emit(&Emission::legacy().about("pod", 1).count(200).rate(20))?;
     storm.has_called(10, STORM).await?;
     Ok(storm)
 }
@@ -100,7 +100,7 @@ async fn an_event_that_is_deleted_when_all_is_paid_stays_deleted() -> Result<()>
     let test = Test::begin("deleted").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("2s")).await?;
-    test.emit(&Emission::legacy().about("pod", 1).count(50).rate(50)).await?.finish(STORM).await?;
+    test.emit(&Emission::legacy().about("pod", 1).count(50).rate(50))?.finish(STORM).await?;
     test.one_event("pod-0", 50).await?;
     squelch.is_quiet(GENEROUS).await?;
     let counted = policy.received(50).await?;
@@ -121,8 +121,8 @@ async fn a_person_changes_the_message_of_an_event_whose_count_is_above_its_names
     let policy = test.policy(&idle_after("3s")).await?;
     // The first process gives the Event its name and ends with a count of 10; the second's go on top.
     let first = Emission::legacy().about("pod", 1).count(10).rate(20);
-    test.emit(&first).await?.finish(STORM).await?;
-    let second = test.emit(&Emission::legacy().about("pod", 1).count(200).rate(20)).await?;
+    test.emit(&first)?.finish(STORM).await?;
+    let second = test.emit(&Emission::legacy().about("pod", 1).count(200).rate(20))?;
     let event = shows(&test, "pod-0", 16).await?;
 
     let change =
@@ -182,7 +182,7 @@ async fn a_review_without_the_token_changes_nothing() -> Result<()> {
     let test = Test::begin("token").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("10m")).await?;
-    test.emit(&Emission::legacy().about("pod", 1).count(20).rate(50)).await?.finish(STORM).await?;
+    test.emit(&Emission::legacy().about("pod", 1).count(20).rate(50))?.finish(STORM).await?;
     policy.received(20).await?;
     let event = test.events(Some("pod-0")).await?.pop().context("no Event")?;
 

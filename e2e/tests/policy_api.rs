@@ -8,6 +8,8 @@ use e2e::policy::{Policy, idle_after};
 use e2e::{Emission, Test};
 use serde_json::json;
 
+const STORM: Duration = Duration::from_secs(60);
+
 #[tokio::test]
 async fn the_quickstart_applies_and_becomes_effective() -> Result<()> {
     let test = Test::begin("quickstart").await?;
@@ -17,10 +19,7 @@ async fn the_quickstart_applies_and_becomes_effective() -> Result<()> {
     let policy = Policy::named(test.client(), &test.namespace, "quickstart");
     policy.effective().await?;
 
-    test.emit(&Emission::legacy().about("pod", 1).count(20).rate(50))
-        .await?
-        .finish(Duration::from_secs(60))
-        .await?;
+    test.emit(&Emission::legacy().about("pod", 1).count(20).rate(50))?.finish(STORM).await?;
     let counters = policy.received(20).await?;
     ensure!(counters.compacted > 10, "{counters:?}");
     let shown = test.kubectl().run(&["get", "eventpolicies"]).await?;
@@ -71,11 +70,11 @@ async fn observe_counts_the_same_and_holds_nothing_back() -> Result<()> {
     let policy = test.policy(&json!({ "mode": "Observe", "series": { "idleTimeout": "3s" } })).await?;
     let writes = test.writes().await?;
 
-    let core = test.emit(&Emission::legacy().about("core", 1).count(100).rate(50)).await?;
-    let new = test.emit(&Emission::kube().about("new", 1).count(100).rate(50)).await?;
-    let creates = test.emit(&Emission::creates_core().about("creates", 1).count(50).rate(50)).await?;
+    let core = test.emit(&Emission::legacy().about("core", 1).count(100).rate(50))?;
+    let new = test.emit(&Emission::kube().about("new", 1).count(100).rate(50))?;
+    let creates = test.emit(&Emission::creates_core().about("creates", 1).count(50).rate(50))?;
     for storm in [core, new, creates] {
-        let told = storm.finish(Duration::from_secs(60)).await?;
+        let told = storm.finish(STORM).await?;
         ensure!(told.refused().is_empty(), "refused under Observe: {:?}", told.refused());
     }
     let counters = policy.received(250).await?;
@@ -100,7 +99,7 @@ async fn a_policy_that_is_changed_or_deleted_pays_what_it_owes() -> Result<()> {
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("10m")).await?;
     let storm = Emission::legacy().about("pod", 1).count(100).rate(100);
-    test.emit(&storm).await?.finish(Duration::from_secs(60)).await?;
+    test.emit(&storm)?.finish(STORM).await?;
     policy.received(100).await?;
     // Another mode: what was folded under Enforce is paid at once.
     policy.change(&test.kubectl(), &json!({ "mode": "Observe" })).await?;
@@ -108,7 +107,7 @@ async fn a_policy_that_is_changed_or_deleted_pays_what_it_owes() -> Result<()> {
 
     policy.change(&test.kubectl(), &idle_after("10m")).await?;
     let storm = Emission::creates_core().about("other", 1).count(100).rate(100);
-    test.emit(&storm).await?.finish(Duration::from_secs(60)).await?;
+    test.emit(&storm)?.finish(STORM).await?;
     policy.received(200).await?;
     test.kubectl().run(&["delete", "eventpolicy", "policy"]).await?;
     test.one_event("other-0", 100).await?;

@@ -40,7 +40,7 @@ async fn nothing_is_lost(label: &str, emission: Emission) -> Result<()> {
     let policy = test.policy(&idle_after("3s")).await?;
     let writes = test.writes().await?;
 
-    let storm = test.emit(&emission.about("pod", 2).count(OCCURRENCES / 2).rate(RATE)).await?;
+    let storm = test.emit(&emission.about("pod", 2).count(OCCURRENCES / 2).rate(RATE))?;
     storm.has_called(100, STORM).await?;
     squelch.stop().await?;
     ensure!(rules(&test).await?.as_array().is_none_or(Vec::is_empty), "rules are left behind");
@@ -82,7 +82,7 @@ async fn after_a_crash_every_write_is_taken_and_the_next_life_goes_on() -> Resul
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;
 
-    let storm = test.emit(&Emission::legacy().about("pod", 1).count(OCCURRENCES / 2).rate(RATE)).await?;
+    let storm = test.emit(&Emission::legacy().about("pod", 1).count(OCCURRENCES / 2).rate(RATE))?;
     storm.has_called(80, STORM).await?;
     squelch.crash()?;
     let gone = storm.so_far()?.calls.len();

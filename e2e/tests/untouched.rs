@@ -108,7 +108,7 @@ async fn an_event_without_a_policy_is_untouched_byte_for_byte() -> Result<()> {
 
     // It was there all the time, and at work.
     let storm = Emission::legacy().about("pod", 1).count(20).rate(50);
-    neighbour.emit(&storm).await?.finish(GENEROUS).await?;
+    neighbour.emit(&storm)?.finish(GENEROUS).await?;
     policy.received(20).await?;
     squelch.stop().await?;
     test.passed()

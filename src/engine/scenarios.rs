@@ -271,6 +271,22 @@ fn what_is_owed_is_paid_when_the_series_closes_and_then_forgotten() {
 }
 
 #[test]
+fn a_storm_that_goes_on_does_not_put_off_the_end() {
+    let (engine, rules) = (engine(), rules());
+    let told = answers(&engine, &rules, &[write(), update(2, 1), update(3, 2)]);
+    assert_eq!(told[2], compacted(1, CONFLICT));
+    engine.drain();
+    assert_eq!(engine.decide(by(&rules), &update(4, 2), at(4000)).answer, Answer::Allow);
+    assert_eq!(engine.unpaid(), 1, "what was folded is in that write, which may not be committed");
+    let order = engine.tick(at(4100), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(4), at(4200)), None);
+    for value in 5..50 {
+        assert_eq!(engine.decide(by(&rules), &update(value, value - 1), at(4300)).answer, Answer::Allow);
+        assert_eq!(engine.unpaid(), 0, "all that was folded is seen to be stored");
+    }
+}
+
+#[test]
 fn a_write_revives_a_closing_series() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));

@@ -1,0 +1,190 @@
+//! What the demo prints.
+
+use std::fmt::{Display, Write as _};
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::checks::Check;
+use crate::stage::{Accounts, IDLE_TIMEOUT, NO_POLICY, POLICY_FILE, WITH_POLICY};
+use crate::storm::{SOURCES, Source};
+use crate::tally::Tally;
+
+/// Columns of the table's first column and of each of the other two.
+const LABEL: usize = 62;
+const NUMBER: usize = 16;
+
+/// All that came out.
+pub(crate) struct Report {
+    pub(crate) without: Tally,
+    pub(crate) with: Tally,
+    pub(crate) accounts: Accounts,
+    pub(crate) checks: Vec<Check>,
+    pub(crate) seconds: u64,
+}
+
+/// A step, on standard error.
+pub(crate) fn say(step: &str) {
+    eprintln!("==> {step}");
+}
+
+/// What is going to happen.
+pub(crate) fn introduce() {
+    eprintln!(
+        "
+A storm of Events, twice, by real recorders against a real API server: first in a namespace without a
+policy, then in one with {POLICY_FILE}. Four processes at once, for 20 s:
+"
+    );
+    for source in &SOURCES {
+        let occurrences = number(source.occurrences());
+        eprintln!("  {:44}{occurrences:>6} occurrences   {}", source.title, source.recorder);
+    }
+    eprintln!(
+        "
+Changed so that it fits into a minute or two:
+  - the policy's idleTimeout is {IDLE_TIMEOUT}, not 6m, so that you see the last counts being written;
+  - squelch writes the policy's status each second (--status-interval 1s), not each 10 s;
+  - the spam filter in client-go's legacy recorder (25 per object, then 1 per 5 minutes; it drops the rest and
+    tells nobody) and its aggregation are opened by its options, so that everything reaches the API server.
+"
+    );
+}
+
+impl Report {
+    /// Every check holds.
+    pub(crate) fn adds_up(&self) -> bool {
+        self.checks.iter().all(|check| check.ok)
+    }
+
+    /// Both storms side by side.
+    pub(crate) fn table(&self) -> String {
+        let mut table = Table { storms: [&self.without, &self.with], text: String::new() };
+        table.row("", ["without policy", "with policy"]);
+        table.row("", [NO_POLICY, WITH_POLICY].map(|namespace| format!("ns {namespace}")));
+        table.line();
+        table.numbers("occurrences emitted", Tally::emitted);
+        table.numbers("  told to the API server [1]", Tally::told);
+        table.numbers("requests of the emitters", Tally::requests);
+        table.numbers("  answered with success [2]", Tally::taken);
+        table.numbers("  answered with 409, which client-go takes quietly", |storm| storm.answered(409));
+        table.numbers("requests of squelch, to read and to write counts [3]", |storm| storm.squelch_requests);
+        table.line();
+        table.numbers("Event writes that reached etcd [4]", Tally::etcd_writes);
+        for (at, Source { title, recorder, .. }) in SOURCES.iter().enumerate() {
+            table.numbers(&format!("  {title} ({recorder})"), |storm| storm.sources[at].etcd_writes);
+        }
+        table.line();
+        table.numbers("Events stored", Tally::stored);
+        table.numbers("sum of their counts", Tally::sum_of_counts);
+        table.numbers("error lines in the emitters' logs", Tally::error_lines);
+        table.text + NOTES
+    }
+
+    /// Whether the counts add up.
+    pub(crate) fn verdict(&self) -> String {
+        let mut text = "\nDo the counts add up?\n\n".to_owned();
+        for Check { ok, what, seen } in &self.checks {
+            let word = if *ok { "yes" } else { "NO " };
+            let _ = writeln!(text, "  {word}  {what}: {seen}");
+        }
+        let (without, with) = (self.without.etcd_writes(), self.with.etcd_writes());
+        let verdict = if self.adds_up() {
+            let fewer = without as f64 / with.max(1) as f64;
+            format!(
+                "{} writes became {}, {fewer:.0} times fewer, and no count was lost.",
+                number(without),
+                number(with)
+            )
+        } else {
+            "The counts do NOT add up: --keep leaves everything there to look at.".to_owned()
+        };
+        let _ = writeln!(text, "\n{verdict} ({} s)", self.seconds);
+        text
+    }
+
+    /// Everything for machines.
+    pub(crate) fn json(&self) -> Result<String> {
+        let object = json!({
+            "addsUp": self.adds_up(),
+            "seconds": self.seconds,
+            "changed": { "idleTimeout": IDLE_TIMEOUT, "statusInterval": "1s", "legacySpamFilter": "open" },
+            "storms": [self.without, self.with],
+            "etcdWrites": [self.without.etcd_writes(), self.with.etcd_writes()],
+            "sumOfCounts": [self.without.sum_of_counts(), self.with.sum_of_counts()],
+            "squelch": self.accounts,
+            "checks": self.checks,
+        });
+        Ok(serde_json::to_string_pretty(&object)? + "\n")
+    }
+}
+
+const NOTES: &str = "
+[1] client-go's new recorder tells of the first and the second occurrence and keeps the rest to itself for 30
+    minutes, with and without squelch; what nobody tells nobody can store.
+[2] A PATCH through events.k8s.io that is held back is answered with the Event as it is stored: kube-rs would
+    forget the occurrence if it were refused.
+[3] By the API server's own count of requests for Events, less those of the emitters.
+[4] Counted by a watch of the Events, not by squelch; squelch's own writes are among them.
+";
+
+struct Table<'a> {
+    storms: [&'a Tally; 2],
+    text: String,
+}
+
+impl Table<'_> {
+    fn row(&mut self, label: &str, cells: [impl Display; 2]) {
+        let [left, right] = cells;
+        let _ = writeln!(self.text, "{label:LABEL$}{left:>NUMBER$}{right:>NUMBER$}");
+    }
+
+    fn numbers<N: Into<Number>>(&mut self, label: &str, of: impl Fn(&Tally) -> N) {
+        self.row(label, self.storms.map(|storm| number(of(storm))));
+    }
+
+    fn line(&mut self) {
+        let _ = writeln!(self.text, "{}", "-".repeat(LABEL + 2 * NUMBER));
+    }
+}
+
+/// A whole number of either kind.
+#[derive(Clone, Copy)]
+pub(crate) struct Number(i64);
+
+impl From<i64> for Number {
+    fn from(number: i64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<usize> for Number {
+    fn from(number: usize) -> Self {
+        Self(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+/// With commas between the thousands.
+pub(crate) fn number(number: impl Into<Number>) -> String {
+    let number = number.into().0;
+    let digits = number.unsigned_abs().to_string();
+    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let texts = [0, 7, 999, 1000, 12_345, 1_234_567, -1000].map(|plain: i64| number(plain));
+        assert_eq!(texts, ["0", "7", "999", "1,000", "12,345", "1,234,567", "-1,000"]);
+    }
+}

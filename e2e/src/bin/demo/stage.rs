@@ -1,0 +1,189 @@
+//! What the demo plays on: a cluster, squelch, two namespaces, and a policy for one of them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use e2e::accounts::{EMITTER, SQUELCH, install_emitter};
+use e2e::cluster::{checkout, given};
+use e2e::kubectl::Kubectl;
+use e2e::metrics::Samples;
+use e2e::policy::Counters;
+use e2e::process::tail;
+use e2e::wait::told;
+use e2e::{Cluster, GENEROUS, Policy, Squelch, Writes, wait_for};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use serde::Serialize;
+
+use crate::report::say;
+use crate::storm::SOURCES;
+use crate::tally::{Seen, Tally};
+
+/// The namespace of the first storm.
+pub(crate) const NO_POLICY: &str = "no-policy";
+/// The namespace of the second storm.
+pub(crate) const WITH_POLICY: &str = "with-policy";
+
+/// The policy of `examples/quickstart.yaml`.
+pub(crate) const POLICY: &str = "quickstart";
+/// Where it stands.
+pub(crate) const POLICY_FILE: &str = "examples/quickstart.yaml";
+
+/// In place of 6 minutes: a series is over, and its count written out, this long after its last occurrence.
+pub(crate) const IDLE_TIMEOUT: &str = "5s";
+
+/// In the cluster's folder, for logs and kubeconfigs.
+const FOLDER: &str = "demo";
+
+/// A storm takes 20 s on an idle machine.
+const STORM: Duration = Duration::from_secs(180);
+
+/// Everything that is up.
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) squelch: Squelch,
+    /// For logs and kubeconfigs; it goes with the cluster.
+    pub(crate) folder: PathBuf,
+    /// How the emitters reach the cluster.
+    pub(crate) emitter: PathBuf,
+}
+
+/// What squelch says that it did.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Accounts {
+    /// The policy's `status.counters`.
+    pub(crate) status: Counters,
+    /// `squelch_events_total` by disposition, summed.
+    pub(crate) received_in_metrics: i64,
+    /// `squelch_owed_occurrences` and `squelch_lost_occurrences_total` together.
+    pub(crate) unpaid: i64,
+}
+
+/// The end of each log, for whoever has to find out why the demo failed: the files go with the cluster.
+pub(crate) fn last_words() {
+    let logs = given("SQUELCH_CLUSTER_DIR").and_then(|folder| Ok(std::fs::read_dir(folder.join(FOLDER))?));
+    for path in logs.into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let words = if path.extension().is_some_and(|extension| extension == "log") {
+            tail(&path, 20)
+        } else {
+            continue;
+        };
+        if !words.is_empty() {
+            eprintln!("--- the end of {}:\n{words}", path.display());
+        }
+    }
+}
+
+impl Stage {
+    /// Installs squelch into the cluster that the environment names, and starts it.
+    pub(crate) async fn set() -> Result<Self> {
+        say("install the CRDs and squelch's rights, start squelch, make two namespaces (usually 3 s)");
+        let cluster = Cluster::connect().await?;
+        let folder = cluster.folder.join(FOLDER);
+        std::fs::create_dir_all(&folder)?;
+        cluster.install().await?;
+        install_emitter(&cluster).await?;
+        for namespace in [NO_POLICY, WITH_POLICY] {
+            cluster.kubectl.run(&["create", "namespace", namespace]).await?;
+        }
+        let emitter = EMITTER.kubeconfig(&cluster, &folder).await?;
+        let identity = SQUELCH.kubeconfig(&cluster, &folder).await?;
+        let squelch = Squelch::start("squelch", &identity, &folder).await?;
+        Ok(Self { cluster, squelch, folder, emitter })
+    }
+
+    /// kubectl in a namespace, as the administrator.
+    pub(crate) fn kubectl(&self, namespace: &str) -> Kubectl {
+        self.cluster.kubectl.namespace(namespace)
+    }
+
+    /// Applies the quickstart policy, and waits until it is in force.
+    pub(crate) async fn apply_policy(&self) -> Result<Policy> {
+        say(&format!(
+            "kubectl apply --namespace {WITH_POLICY} -f {POLICY_FILE}   (idleTimeout: {IDLE_TIMEOUT})"
+        ));
+        let kubectl = self.kubectl(WITH_POLICY);
+        let file = checkout(POLICY_FILE).display().to_string();
+        kubectl.run(&["apply", "-f", &file]).await?;
+        let shorter = format!(r#"{{"spec":{{"series":{{"idleTimeout":"{IDLE_TIMEOUT}"}}}}}}"#);
+        kubectl.run(&["patch", "eventpolicy", POLICY, "--type=merge", "--patch", &shorter]).await?;
+        let policy = Policy::named(self.cluster.client.clone(), WITH_POLICY, POLICY);
+        policy.effective().await?;
+        Ok(policy)
+    }
+
+    /// Runs every emitter at once in this namespace to its end, and counts.
+    pub(crate) async fn blow(&self, namespace: &'static str) -> Result<Tally> {
+        let usually = match namespace {
+            NO_POLICY => "22 s",
+            _ => "30 s: the last counts are written after idleTimeout",
+        };
+        say(&format!("the storm in namespace {namespace} (usually {usually})"));
+        let writes = Writes::watch(self.cluster.client.clone(), namespace).await?;
+        let requests_before = self.event_requests().await?;
+        let mut emitting = Vec::new();
+        for source in &SOURCES {
+            let name = format!("{namespace}-{}", source.reason);
+            emitting.push(source.emission().start(&name, &self.emitter, namespace, &self.folder)?);
+        }
+        let emissions = try_join_all(emitting.into_iter().map(|emitter| emitter.finish(STORM))).await?;
+        self.squelch.is_quiet(GENEROUS).await?;
+        let clients: usize = emissions.iter().map(|told| told.calls.len()).sum();
+        // The API server counts a request a moment after it has answered it.
+        let requests =
+            wait_for("the API server to have counted the emitters' requests", GENEROUS, async || {
+                let counted = self.event_requests().await.map_err(told)? - requests_before;
+                if counted >= clients { Ok(counted) } else { Err(format!("{counted} of {clients}")) }
+            })
+            .await?;
+        let stored = self.stored(namespace).await?;
+        let writes = writes.so_far().await?;
+        Ok(Tally::of(namespace, &Seen { told: emissions, stored, writes, requests }))
+    }
+
+    /// What the status of the policy and the metrics tell, once the status tells all of the storm.
+    pub(crate) async fn accounts(&self, policy: &Policy, storm: &Tally) -> Result<Accounts> {
+        say("wait for the policy's status (usually 1 s)");
+        let received = storm.told();
+        let wait =
+            wait_for("status.counters.received to be what was told", Duration::from_secs(10), async || {
+                let counters = policy.counters().await.map_err(told)?;
+                if counters.received == received { Ok(counters) } else { Err(format!("{counters:?}")) }
+            });
+        let status = match wait.await {
+            Ok(counters) => counters,
+            // The checks tell what is wrong with it.
+            Err(_) => policy.counters().await?,
+        };
+        let metrics = self.squelch.metrics().await?;
+        let of = |name| metrics.sum(name, &[]) as i64;
+        Ok(Accounts {
+            status,
+            received_in_metrics: of("squelch_events_total"),
+            unpaid: of("squelch_owed_occurrences") + of("squelch_lost_occurrences_total"),
+        })
+    }
+
+    /// Ends squelch; the cluster is not the demo's.
+    pub(crate) async fn clear(self) -> Result<()> {
+        say("end squelch and the cluster (usually 3 s)");
+        self.squelch.stop().await
+    }
+
+    async fn stored(&self, namespace: &str) -> Result<Vec<Event>> {
+        let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
+        Ok(events.list(&ListParams::default()).await?.items)
+    }
+
+    /// How many requests for single Events the API server has answered so far, through both APIs.
+    async fn event_requests(&self) -> Result<usize> {
+        let request = http::Request::get("/metrics").body(Vec::new())?;
+        let metrics = Samples::parse(&self.cluster.client.request_text(request).await?);
+        let of = |verb| metrics.sum("apiserver_request_total", &[("resource", "events"), ("verb", verb)]);
+        Ok(["GET", "POST", "PUT", "PATCH"].into_iter().map(of).sum::<f64>() as usize)
+    }
+}

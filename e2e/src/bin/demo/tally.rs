@@ -1,0 +1,147 @@
+//! What a storm came to, counted outside of squelch.
+
+use std::collections::BTreeMap;
+
+use e2e::emitters::Told;
+use e2e::events;
+use e2e::writes::Write;
+use k8s_openapi::api::core::v1::Event;
+use serde::Serialize;
+
+use crate::storm::{SOURCES, Source};
+
+/// Writes that an Event may need beyond log2 of its count and the first: one when its series is closed, and one for
+/// the value 3 of events.k8s.io, which goes through at once (it may be a recorder's refresh).
+const SPARE_WRITES: u32 = 2;
+
+/// What was seen of a storm.
+pub(crate) struct Seen {
+    /// What the emitters say, in the order of [`SOURCES`].
+    pub(crate) told: Vec<Told>,
+    /// The Events as they stand at the end.
+    pub(crate) stored: Vec<Event>,
+    /// Every write that reached etcd.
+    pub(crate) writes: Vec<Write>,
+    /// The requests for Events that the API server counted.
+    pub(crate) requests: usize,
+}
+
+/// The numbers of one storm.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Tally {
+    pub(crate) namespace: &'static str,
+    pub(crate) sources: Vec<Share>,
+    /// Requests by the API server's count, less those of the emitters.
+    pub(crate) squelch_requests: usize,
+    /// How the emitters' requests were answered: HTTP status to number.
+    pub(crate) answers: BTreeMap<u16, usize>,
+    /// Events that were written more often than the promise allows, with both numbers.
+    #[serde(skip)]
+    pub(crate) written_too_often: Vec<String>,
+}
+
+/// What one source had in it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Share {
+    pub(crate) title: &'static str,
+    pub(crate) recorder: &'static str,
+    pub(crate) tells_all: bool,
+    /// Occurrences handed to the recorder.
+    pub(crate) emitted: i64,
+    /// Occurrences that the recorder told the API server of.
+    pub(crate) told: i64,
+    pub(crate) requests: usize,
+    pub(crate) error_lines: usize,
+    pub(crate) etcd_writes: usize,
+    pub(crate) stored: usize,
+    pub(crate) sum_of_counts: i64,
+}
+
+impl Share {
+    fn of(source: &Source, told: &Told, seen: &Seen) -> Self {
+        let its = |event: &Event| event.reason.as_deref() == Some(source.reason);
+        let stored: Vec<&Event> = seen.stored.iter().filter(|event| its(event)).collect();
+        Self {
+            title: source.title,
+            recorder: source.recorder,
+            tells_all: source.tells_all,
+            emitted: told.summary.as_ref().map_or(0, |summary| summary.occurrences),
+            told: told.sent(),
+            requests: told.calls.len(),
+            error_lines: told.error_lines().len(),
+            etcd_writes: seen.writes.iter().filter(|write| its(&write.event)).count(),
+            stored: stored.len(),
+            sum_of_counts: stored.into_iter().map(events::value).sum(),
+        }
+    }
+}
+
+impl Tally {
+    pub(crate) fn of(namespace: &'static str, seen: &Seen) -> Self {
+        let shares = SOURCES.iter().zip(&seen.told).map(|(source, told)| Share::of(source, told, seen));
+        let mut answers = BTreeMap::new();
+        for call in seen.told.iter().flat_map(|told| &told.calls) {
+            *answers.entry(call.status).or_default() += 1;
+        }
+        let clients: usize = answers.values().sum();
+        Self {
+            namespace,
+            sources: shares.collect(),
+            squelch_requests: seen.requests.saturating_sub(clients),
+            answers,
+            written_too_often: seen
+                .stored
+                .iter()
+                .filter_map(|event| too_often(event, &seen.writes))
+                .collect(),
+        }
+    }
+
+    pub(crate) fn emitted(&self) -> i64 {
+        self.sources.iter().map(|share| share.emitted).sum()
+    }
+
+    pub(crate) fn told(&self) -> i64 {
+        self.sources.iter().map(|share| share.told).sum()
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.sources.iter().map(|share| share.requests).sum()
+    }
+
+    /// Requests that were answered with success.
+    pub(crate) fn taken(&self) -> usize {
+        self.answers.iter().filter(|(status, _)| (200..300).contains(*status)).map(|(_, number)| number).sum()
+    }
+
+    /// Requests that were answered with this status.
+    pub(crate) fn answered(&self, status: u16) -> usize {
+        self.answers.get(&status).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn error_lines(&self) -> usize {
+        self.sources.iter().map(|share| share.error_lines).sum()
+    }
+
+    pub(crate) fn etcd_writes(&self) -> usize {
+        self.sources.iter().map(|share| share.etcd_writes).sum()
+    }
+
+    pub(crate) fn stored(&self) -> usize {
+        self.sources.iter().map(|share| share.stored).sum()
+    }
+
+    pub(crate) fn sum_of_counts(&self) -> i64 {
+        self.sources.iter().map(|share| share.sum_of_counts).sum()
+    }
+}
+
+fn too_often(event: &Event, writes: &[Write]) -> Option<String> {
+    let written = writes.iter().filter(|write| write.event.metadata.uid == event.metadata.uid).count();
+    let count = events::value(event);
+    let allowed = count.ilog2() + 1 + SPARE_WRITES;
+    (written > allowed as usize)
+        .then(|| format!("{} has the count {count} and was written {written} times", events::name(event)))
+}

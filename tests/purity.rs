@@ -1,0 +1,452 @@
+//! Dependencies point one way, and the rules live in modules that do no I/O, read no clock and log nothing:
+//! [`ROWS`] says who may know whom, and every file of `src/` has a row.
+
+#![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
+
+#[path = "purity/names.rs"]
+mod names;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use names::{Named, names};
+
+/// What the files of one row may know.
+struct Row {
+    /// Folders, which end with a slash, and files. The first row that has a file is its row.
+    files: &'static [&'static str],
+    knows: Knows,
+    /// Modules of squelch, by the beginning of their path.
+    modules: &'static [&'static str],
+    crates: Crates,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Knows {
+    /// Its arguments alone: of std only [`PURE_STD`], no clock, no printing.
+    Arguments,
+    /// All of std.
+    TheWorld,
+}
+
+enum Crates {
+    Only(&'static [&'static str]),
+    AllBut(&'static [&'static str]),
+}
+
+/// Errors are told apart by their types; `anyhow` is for `main` and `app`.
+const NO_ANYHOW: Crates = Crates::AllBut(&["anyhow"]);
+/// The same, for what has no business with the API server.
+const NO_KUBERNETES: Crates = Crates::AllBut(&["anyhow", "k8s_openapi", "kube"]);
+
+/// In the order in which they depend on each other.
+const ROWS: &[Row] = &[
+    // What users write and read.
+    Row { files: &["src/api/"], knows: Knows::TheWorld, modules: &["api"], crates: NO_ANYHOW },
+    // Decides by its arguments: the same writes at the same moments, the same verdicts.
+    Row {
+        files: &["src/engine/"],
+        knows: Knows::Arguments,
+        modules: &["engine"],
+        crates: Crates::Only(&["dashmap", "governor", "hashbrown", "jiff", "siphasher"]),
+    },
+    // From a spec to what the engine needs, and which policy governs.
+    Row {
+        files: &["src/policy/glob.rs", "src/policy/compile.rs", "src/policy/set.rs"],
+        knows: Knows::Arguments,
+        modules: &["api", "engine", "policy::compile", "policy::glob", "policy::set"],
+        crates: Crates::Only(&["jiff", "thiserror"]),
+    },
+    Row {
+        files: &["src/policy/"],
+        knows: Knows::TheWorld,
+        modules: &["api", "engine", "policy"],
+        crates: NO_ANYHOW,
+    },
+    // The one place that reads clocks.
+    Row { files: &["src/clock.rs"], knows: Knows::TheWorld, modules: &["engine"], crates: NO_KUBERNETES },
+    Row {
+        files: &["src/metrics/"],
+        knows: Knows::TheWorld,
+        modules: &["engine", "metrics"],
+        crates: NO_KUBERNETES,
+    },
+    Row { files: &["src/tls/"], knows: Knows::TheWorld, modules: &["tls"], crates: NO_KUBERNETES },
+    // From bytes to an observation, from a verdict to bytes. (std::io is for the Write of a Vec.)
+    Row {
+        files: &["src/webhook/review/", "src/webhook/answer.rs", "src/webhook/patch.rs"],
+        knows: Knows::Arguments,
+        modules: &["engine", "webhook::answer", "webhook::patch", "webhook::review"],
+        crates: Crates::Only(&["base64", "bytes", "jiff", "serde", "serde_json", "thiserror"]),
+    },
+    Row {
+        files: &["src/webhook/"],
+        knows: Knows::TheWorld,
+        modules: &["clock", "engine", "metrics", "policy", "tls", "webhook"],
+        crates: NO_KUBERNETES,
+    },
+    // What a flush writes.
+    Row {
+        files: &["src/flush/event.rs"],
+        knows: Knows::Arguments,
+        modules: &["engine"],
+        crates: Crates::Only(&["jiff", "k8s_openapi", "serde_json"]),
+    },
+    Row {
+        files: &["src/flush/"],
+        knows: Knows::TheWorld,
+        modules: &["FIELD_MANAGER", "clock", "engine", "flush", "metrics"],
+        crates: NO_ANYHOW,
+    },
+    // What a status says, and when.
+    Row {
+        files: &["src/status/desired.rs", "src/status/plan.rs"],
+        knows: Knows::Arguments,
+        modules: &[
+            "api",
+            "engine",
+            "policy::Compiled",
+            "policy::Invalid",
+            "policy::Policy",
+            "policy::Set",
+            "status::desired",
+            "status::plan",
+        ],
+        crates: Crates::Only(&["jiff", "k8s_openapi"]),
+    },
+    Row {
+        files: &["src/status/"],
+        knows: Knows::TheWorld,
+        modules: &["FIELD_MANAGER", "api", "clock", "engine", "policy", "status"],
+        crates: NO_ANYHOW,
+    },
+    // What the webhook configuration should be.
+    Row {
+        files: &["src/arming/configuration.rs"],
+        knows: Knows::Arguments,
+        modules: &["FIELD_MANAGER"],
+        crates: Crates::Only(&["base64", "serde_json"]),
+    },
+    Row {
+        files: &["src/arming/"],
+        knows: Knows::TheWorld,
+        modules: &["FIELD_MANAGER", "arming", "clock"],
+        crates: NO_ANYHOW,
+    },
+    Row { files: &["src/telemetry.rs"], knows: Knows::TheWorld, modules: &[], crates: NO_KUBERNETES },
+    Row { files: &["src/admin.rs"], knows: Knows::TheWorld, modules: &["metrics"], crates: NO_KUBERNETES },
+    Row {
+        files: &["src/config.rs"],
+        knows: Knows::TheWorld,
+        modules: &["api", "telemetry"],
+        crates: NO_KUBERNETES,
+    },
+    // Ties everything together; nobody knows it but main.
+    Row {
+        files: &["src/app/", "src/lib.rs", "src/main.rs"],
+        knows: Knows::TheWorld,
+        modules: &[""],
+        crates: Crates::AllBut(&[]),
+    },
+];
+
+/// Of std what computes and allocates. Of `io` the traits that a Vec has.
+const PURE_STD: &[&str] = &[
+    "any",
+    "array",
+    "ascii",
+    "borrow",
+    "cell",
+    "char",
+    "cmp",
+    "collections",
+    "convert",
+    "error",
+    "fmt",
+    "hash",
+    "io::Result",
+    "io::Write",
+    "iter",
+    "marker",
+    "mem",
+    "num",
+    "ops",
+    "option",
+    "result",
+    "slice",
+    "str",
+    "string",
+    "sync",
+    "time::Duration",
+    "vec",
+];
+
+impl Row {
+    fn of(file: &str) -> Option<&'static Self> {
+        ROWS.iter().find(|row| {
+            row.files.iter().any(|its| file == *its || (its.ends_with('/') && file.starts_with(its)))
+        })
+    }
+
+    /// What is wrong with naming this.
+    fn objection(&self, target: &Target) -> Option<String> {
+        let pure = self.knows == Knows::Arguments;
+        match target {
+            Target::Clock if pure => Some("a pure module reads no clock: time is an argument".to_owned()),
+            Target::Printing if pure => Some("a pure module prints nothing".to_owned()),
+            Target::Std(path) if pure && !begins_with_one_of(path, PURE_STD) => {
+                Some(format!("a pure module does no I/O and reads no clock; of std it may know {PURE_STD:?}"))
+            }
+            Target::Module(path) if !begins_with_one_of(path, self.modules) => {
+                Some(format!("it may know the modules {:?}", self.modules))
+            }
+            Target::Crate(name) => match self.crates {
+                Crates::Only(may) if !may.contains(&name.as_str()) => {
+                    Some(format!("a pure module; it may know the crates {may:?}"))
+                }
+                Crates::AllBut(may_not) if may_not.contains(&name.as_str()) => {
+                    Some(format!("it must not know the crates {may_not:?}"))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// What a path leads to.
+enum Target {
+    /// Of squelch, from its root.
+    Module(String),
+    /// Of std, core or alloc.
+    Std(String),
+    /// A dependency.
+    Crate(String),
+    /// `...::now`.
+    Clock,
+    /// `println!` and its kin.
+    Printing,
+    /// Something that the file itself declares or imports.
+    Local,
+}
+
+impl Target {
+    fn of(named: &Named, file: &str, dependencies: &[String]) -> Self {
+        let path: Vec<&str> = named.path.iter().map(String::as_str).collect();
+        let here = || [module_of(file), named.inside.clone()].concat();
+        match path[..] {
+            ["crate", ref rest @ ..] => Self::Module(rest.join("::")),
+            ["self" | "super", ..] => {
+                let mut module = here();
+                let ups = path.iter().filter(|segment| **segment == "super").count();
+                module.truncate(module.len().saturating_sub(ups));
+                let rest = path.iter().filter(|segment| !["self", "super"].contains(*segment));
+                module.extend(rest.map(|segment| (*segment).to_owned()));
+                Self::Module(module.join("::"))
+            }
+            ["std" | "core" | "alloc", ref rest @ ..] => Self::Std(rest.join("::")),
+            [_, .., "now"] => Self::Clock,
+            [first, ..] if dependencies.iter().any(|name| name == first) => Self::Crate(first.to_owned()),
+            [only] if only.ends_with('!') => Self::Printing,
+            _ => Self::Local,
+        }
+    }
+}
+
+/// One name that may not be there.
+struct Broken {
+    file: String,
+    line: usize,
+    name: String,
+    rule: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} names {}: {}", self.file, self.line, self.name, self.rule)
+    }
+}
+
+/// What is wrong with a file by its row, or that it has none.
+fn broken(file: &str, source: &str, dependencies: &[String]) -> Vec<Broken> {
+    let Some(row) = Row::of(file) else {
+        let rule = "no row of tests/purity.rs says whom it may know".to_owned();
+        return vec![Broken { file: file.to_owned(), line: 1, name: "something".to_owned(), rule }];
+    };
+    let objections = names(source).paths.into_iter().filter_map(|named| {
+        let rule = row.objection(&Target::of(&named, file, dependencies))?;
+        Some(Broken { file: file.to_owned(), line: named.line, name: named.path.join("::"), rule })
+    });
+    objections.collect()
+}
+
+fn begins_with_one_of(path: &str, beginnings: &[&str]) -> bool {
+    beginnings.iter().any(|beginning| {
+        let rest = path.strip_prefix(beginning);
+        rest.is_some_and(|rest| beginning.is_empty() || rest.is_empty() || rest.starts_with("::"))
+    })
+}
+
+/// `src/policy/set.rs` is `policy::set`, `src/policy/mod.rs` is `policy`.
+fn module_of(file: &str) -> Vec<String> {
+    let path = file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("mod");
+    let segments = path.split('/').filter(|segment| !["", "lib", "main"].contains(segment));
+    segments.map(ToOwned::to_owned).collect()
+}
+
+/// The sources by path, without those that are tests.
+fn sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    let mut folders = vec![root.join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                files.push((name, fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+    let tests = files.iter().flat_map(|(file, source)| {
+        names(source).test_modules.into_iter().map(|name| [module_of(file), vec![name]].concat())
+    });
+    let tests: Vec<Vec<String>> = tests.collect();
+    files.retain(|(file, _)| !tests.iter().any(|test| module_of(file).starts_with(test)));
+    files.sort();
+    files
+}
+
+/// The crates that `Cargo.toml` names for squelch itself, as sources write them.
+fn dependencies() -> Vec<String> {
+    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    let section =
+        manifest.split("\n[dependencies]\n").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+    let names = section.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+    names.filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
+}
+
+#[test]
+fn nobody_knows_what_it_must_not_know() {
+    let dependencies = dependencies();
+    let broken: Vec<String> = sources()
+        .iter()
+        .flat_map(|(file, source)| broken(file, source, &dependencies))
+        .map(|broken| broken.to_string())
+        .collect();
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_row_is_about_something() {
+    let sources = sources();
+    for row in ROWS {
+        for its in row.files {
+            let is_it = |file: &str| file == *its || (its.ends_with('/') && file.starts_with(its));
+            assert!(
+                sources.iter().any(|(file, _)| is_it(file)),
+                "{its} is no source: take it out of its row"
+            );
+        }
+    }
+    assert!(dependencies().iter().any(|name| name == "tokio_util"), "Cargo.toml is read");
+}
+
+/// The lines and names that a made-up source of this file breaks a rule with.
+fn found(file: &str, source: &str) -> Vec<String> {
+    let dependencies = ["kube", "tokio", "tracing", "dashmap", "anyhow"].map(ToOwned::to_owned);
+    broken(file, source, &dependencies)
+        .iter()
+        .map(|broken| format!("{}:{}", broken.line, broken.name))
+        .collect()
+}
+
+#[test]
+fn a_forbidden_name_is_found_wherever_it_stands() {
+    let source = r#"
+        use std::{sync::Arc, time::{Duration, Instant}};
+        use super::super::{clock, engine::Moment};
+        use kube::Api as Whatever;
+        use std::time;
+        fn pure(now: Moment) -> impl Sized + use<> {
+            tokio::spawn(async { tracing::warn!("{}", crate::clock::now()) });
+            let _ = (Timestamp::now(), std::fs::read("x"), Duration::from_secs(1));
+            vec![println!("x"), ::std::net::TcpStream::connect("x")]
+        }
+        #[derive(kube::CustomResource)]
+        struct S;
+        mod inline { use super::super::super::webhook; use super::super::table; }
+    "#;
+    assert_eq!(
+        found("src/engine/made_up.rs", source),
+        [
+            "2:std::time::Instant",
+            "3:super::super::clock",
+            "4:kube::Api",
+            "5:std::time",
+            "7:tokio::spawn",
+            "7:tracing::warn",
+            "7:crate::clock::now",
+            "8:Timestamp::now",
+            "8:std::fs::read",
+            "9:println!",
+            "9:std::net::TcpStream::connect",
+            "11:kube::CustomResource",
+            "13:super::super::super::webhook",
+        ]
+    );
+}
+
+#[test]
+fn comments_strings_and_tests_name_nothing() {
+    let source = r##"
+        //! tokio::spawn, [`kube::Api`]
+        /* use tokio::spawn; */
+        use super::{Moment, table::Table};
+        pub use dashmap::DashMap;
+        pub(in crate::webhook) struct S;
+        const TEXT: &str = r#"use kube::Api;"#;
+        #[cfg(test)]
+        use {kube::Api, tokio::spawn};
+        #[cfg(test)]
+        #[path = "x.rs"]
+        mod testing;
+        #[cfg(test)]
+        mod tests {
+            use std::time::Instant;
+        }
+        fn pure<'a>(at: &'a Moment) -> char { '"' }
+    "##;
+    assert_eq!(found("src/engine/made_up.rs", source), Vec::<String>::new());
+    assert_eq!(names(source).test_modules, ["testing"]);
+}
+
+#[test]
+fn a_neighbour_is_none_of_its_business() {
+    let source = "use crate::engine::Engine;\nuse crate::flush::Writer;\nuse super::configuration;\nuse anyhow::Result;";
+    assert_eq!(
+        found("src/webhook/handler.rs", source),
+        ["2:crate::flush::Writer", "4:anyhow::Result"],
+        "its own folder is"
+    );
+    assert_eq!(found("src/app/parts.rs", source), Vec::<String>::new());
+    // What a module re-exports is named one by one where the module itself is not pure.
+    let source = "use crate::policy::{Set, Store};";
+    assert_eq!(found("src/status/plan.rs", source), ["1:crate::policy::Store"]);
+}
+
+#[test]
+fn a_file_without_a_row_and_the_rule_are_named() {
+    let broken_by = |file, source| broken(file, source, &[])[0].to_string();
+    assert_eq!(
+        broken_by("src/leader.rs", ""),
+        "src/leader.rs:1 names something: no row of tests/purity.rs says whom it may know"
+    );
+    assert_eq!(
+        broken_by("src/admin.rs", "\nuse crate::engine::Engine;"),
+        r#"src/admin.rs:2 names crate::engine::Engine: it may know the modules ["metrics"]"#
+    );
+}
