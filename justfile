@@ -63,7 +63,7 @@ deny:
 gates:
     @hack/gates
 
-# Write the generated files: crds/
+# Write the generated files: crds/, docs/metrics.md
 generate:
     @hack/generate
 

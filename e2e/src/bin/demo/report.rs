@@ -110,6 +110,8 @@ impl Report {
             "seconds": self.seconds,
             "changed": { "idleTimeout": IDLE_TIMEOUT, "statusInterval": "1s", "legacySpamFilter": "open" },
             "storms": [self.without, self.with],
+            "etcdWrites": [self.without.etcd_writes(), self.with.etcd_writes()],
+            "sumOfCounts": [self.without.sum_of_counts(), self.with.sum_of_counts()],
             "squelch": self.accounts,
             "checks": self.checks,
         });

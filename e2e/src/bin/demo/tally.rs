@@ -36,7 +36,8 @@ pub(crate) struct Tally {
     pub(crate) squelch_requests: usize,
     /// How the emitters' requests were answered: HTTP status to number.
     pub(crate) answers: BTreeMap<u16, usize>,
-    /// Events about which there were more writes than the promise allows, with both numbers.
+    /// Events that were written more often than the promise allows, with both numbers.
+    #[serde(skip)]
     pub(crate) written_too_often: Vec<String>,
 }
 
