@@ -6,7 +6,7 @@ use tracing::{error, info};
 
 use crate::arming::Reach;
 use crate::config::RunOptions;
-use crate::flush;
+use crate::flush::{self, Until};
 
 use super::parts::{Parts, qps};
 
@@ -24,7 +24,8 @@ impl Parts {
         self.flushing.end().await;
         let limit = qps(options.shutdown_flush_qps);
         let timeout = options.shutdown_timeout;
-        let first = flush::drain(self.engine.clone(), self.payer.clone(), limit, timeout).await;
+        let first =
+            flush::drain(self.engine.clone(), self.payer.clone(), limit, Until::EachPaidOnce, timeout).await;
 
         // Only now: while anything is owed, the webhook keeps clients from lowering what is stored.
         self.keeping_armed.end().await;
@@ -40,8 +41,9 @@ impl Parts {
         }
         self.armed.send_replace(false);
         self.metrics.armed(false);
-        let timeout = if first.unpaid_series == 0 { LAST_PAYMENTS } else { Duration::ZERO };
-        let rest = flush::drain(self.engine.clone(), self.payer.clone(), limit, timeout).await;
+        let timeout = if first.timed_out { Duration::ZERO } else { LAST_PAYMENTS };
+        let rest =
+            flush::drain(self.engine.clone(), self.payer.clone(), limit, Until::AllPaid, timeout).await;
         if rest.unpaid_series > 0 {
             error!(
                 series = rest.unpaid_series,

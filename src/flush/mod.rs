@@ -5,6 +5,7 @@
 mod event;
 mod writer;
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub async fn run(engine: Arc<Engine>, writer: Arc<Writer>, qps: NonZeroU32, stop
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = ticks.tick() => paying.hand_out(&engine),
+            _ = ticks.tick() => drop(paying.hand_out(&engine)),
             Some(_) = paying.tasks.join_next() => {}
         }
     }
@@ -48,31 +49,88 @@ pub async fn run(engine: Arc<Engine>, writer: Arc<Writer>, qps: NonZeroU32, stop
     while paying.tasks.join_next().await.is_some() {}
 }
 
-/// What a last payment came to.
+/// What a drain came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Series whose last payment did not get through in time.
+    /// Its time was over first.
+    pub timed_out: bool,
+    /// Series that still need payment.
     pub unpaid_series: usize,
-    /// What they owe, in occurrences: lost.
+    /// What they owe, in occurrences: lost, if this was the last drain.
     pub lost_occurrences: u64,
 }
 
-/// Pays everything that is owed, at most `qps` orders a second, for at most `timeout`.
-pub async fn drain(engine: Arc<Engine>, writer: Arc<Writer>, qps: NonZeroU32, timeout: Duration) -> Drained {
+/// How much a drain pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Every series that needs payment is paid once. The webhook still folds what would lower a stored count:
+    /// while a storm of that goes on there is always something owed.
+    EachPaidOnce,
+    /// Nothing is owed.
+    AllPaid,
+}
+
+/// Pays what is owed, at most `qps` orders a second, for at most `timeout`.
+pub async fn drain(
+    engine: Arc<Engine>,
+    writer: Arc<Writer>,
+    qps: NonZeroU32,
+    until: Until,
+    timeout: Duration,
+) -> Drained {
     let mut paying = Paying::new(writer, qps, IN_FLIGHT_AT_SHUTDOWN, CancellationToken::new());
-    let all_paid = async {
+    let enough_paid = async {
         let mut ticks = tokio::time::interval(TICK);
+        let mut once = Once::default();
         while engine.unpaid() > 0 {
             ticks.tick().await;
-            paying.hand_out(&engine);
-            while paying.tasks.try_join_next().is_some() {}
+            let room = paying.room();
+            let orders = paying.hand_out(&engine);
+            while let Some(answered) = paying.tasks.try_join_next() {
+                once.answered(answered.ok());
+            }
+            if once.is_over(&orders, room) && until == Until::EachPaidOnce {
+                break;
+            }
         }
+        while paying.tasks.join_next().await.is_some() {}
     };
-    if tokio::time::timeout(timeout, all_paid).await.is_ok() {
-        return Drained { unpaid_series: 0, lost_occurrences: 0 };
-    }
+    let timed_out = tokio::time::timeout(timeout, enough_paid).await.is_err();
     paying.tasks.abort_all();
-    Drained { unpaid_series: engine.unpaid(), lost_occurrences: engine.gauges().owed }
+    Drained { timed_out, unpaid_series: engine.unpaid(), lost_occurrences: engine.gauges().owed }
+}
+
+/// The Event that an order is about.
+type Target = (Arc<str>, Box<str>);
+
+/// Which series were paid once since a drain began, and which are still to be.
+#[derive(Default)]
+struct Once {
+    paid: HashSet<Target>,
+    pending: HashSet<Target>,
+}
+
+impl Once {
+    fn answered(&mut self, paid: Option<Answered>) {
+        if let Some(Answered { target, paid: true }) = paid {
+            self.pending.remove(&target);
+            self.paid.insert(target);
+        }
+    }
+
+    /// Takes note of the orders of one tick, which had room for so many. True if there is nobody left who was not
+    /// paid once.
+    fn is_over(&mut self, orders: &[Target], room: usize) -> bool {
+        self.pending.extend(orders.iter().filter(|target| !self.paid.contains(*target)).cloned());
+        orders.len() < room && self.pending.is_empty()
+    }
+}
+
+/// What became of an order.
+struct Answered {
+    target: Target,
+    /// It is done with; otherwise it was postponed.
+    paid: bool,
 }
 
 /// Orders on their way to the API server.
@@ -81,7 +139,7 @@ struct Paying {
     limit: Arc<DefaultDirectRateLimiter>,
     in_flight: Arc<Semaphore>,
     stop: CancellationToken,
-    tasks: JoinSet<()>,
+    tasks: JoinSet<Answered>,
 }
 
 impl Paying {
@@ -95,18 +153,27 @@ impl Paying {
         }
     }
 
-    /// Takes as many due orders as may wait.
-    fn hand_out(&mut self, engine: &Engine) {
-        let room = WAITING.saturating_sub(self.tasks.len());
-        if room == 0 {
-            return;
-        }
-        for order in engine.tick(clock::now(), room) {
-            self.tasks.spawn(self.pay(order));
-        }
+    /// How many more orders may wait.
+    fn room(&self) -> usize {
+        WAITING.saturating_sub(self.tasks.len())
     }
 
-    fn pay(&self, order: Order) -> impl Future<Output = ()> + use<> {
+    /// Takes as many due orders as may wait, and tells which.
+    fn hand_out(&mut self, engine: &Engine) -> Vec<Target> {
+        let room = self.room();
+        if room == 0 {
+            return Vec::new();
+        }
+        let orders = engine.tick(clock::now(), room);
+        let target = |order: &Order| (order.namespace.clone(), order.name.clone());
+        let targets = orders.iter().map(target).collect();
+        for order in orders {
+            self.tasks.spawn(self.pay(target(&order), order));
+        }
+        targets
+    }
+
+    fn pay(&self, target: Target, order: Order) -> impl Future<Output = Answered> + use<> {
         let (writer, limit, in_flight) = (self.writer.clone(), self.limit.clone(), self.in_flight.clone());
         let stop = self.stop.clone();
         async move {
@@ -115,10 +182,14 @@ impl Paying {
                 limit.until_ready().await;
                 permit
             };
-            match stop.run_until_cancelled(turn).await {
+            let paid = match stop.run_until_cancelled(turn).await {
                 Some(_permit) => writer.pay(&order).await,
-                None => writer.give_back(&order),
-            }
+                None => {
+                    writer.give_back(&order);
+                    false
+                }
+            };
+            Answered { target, paid }
         }
     }
 }

@@ -54,8 +54,8 @@ impl Writer {
         self.engine.postpone(order, Duration::ZERO, clock::now());
     }
 
-    /// Carries one order out. The engine is told how it ended, whatever happens.
-    pub(super) async fn pay(&self, order: &Order) {
+    /// Carries one order out. The engine is told how it ended, whatever happens. False if it was postponed.
+    pub(super) async fn pay(&self, order: &Order) -> bool {
         let result = self.read_and_write(order).await;
         let result = match result {
             Ok(result) => result,
@@ -74,6 +74,7 @@ impl Writer {
             }
         };
         self.metrics.flushes(result);
+        !matches!(result, FlushResult::Conflict | FlushResult::Failed)
     }
 
     async fn read_and_write(&self, order: &Order) -> Result<FlushResult, Failure> {
