@@ -23,6 +23,8 @@ async fn squelch_may_do_nothing_but_its_work() -> Result<()> {
         ["get", "secrets"],
         ["get", "pods"],
         ["list", "namespaces"],
+        ["get", "mutatingwebhookconfigurations/squelch"],
+        ["delete", "mutatingwebhookconfigurations/squelch"],
         ["patch", "eventpolicies"],
         ["update", "eventpolicies"],
         ["delete", "eventpolicies"],
