@@ -43,6 +43,7 @@ policy, then in one with {POLICY_FILE}. Four processes at once, for 20 s:
     eprintln!(
         "
 Changed so that it fits into a minute or two:
+  - each pod's 200 repeats come within 20 s; a kubelet spreads them over the better part of an hour;
   - the policy's idleTimeout is {IDLE_TIMEOUT}, not 6m, so that you see the last counts being written;
   - squelch writes the policy's status each second (--status-interval 1s), not each 10 s;
   - the spam filter in client-go's legacy recorder (25 per object, then 1 per 5 minutes; it drops the rest and
