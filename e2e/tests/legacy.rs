@@ -8,7 +8,7 @@ use e2e::policy::idle_after;
 use e2e::writes::{every_change_raised, history};
 use e2e::{Emission, GENEROUS, Test, Writes};
 
-/// log2(1,000) + 1, and one for the closing and one to spare: DESIGN 3.2.
+/// log2(1,000) + 1, and one for the closing and one to spare.
 const MOST_WRITES: usize = 13;
 /// 1,000 occurrences at 50 a second take 20 s on an idle machine.
 const STORM: Duration = Duration::from_secs(120);

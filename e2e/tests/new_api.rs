@@ -13,7 +13,7 @@ const STORM: Duration = Duration::from_secs(120);
 /// A series of client-go's new recorder with shortened timers is over 3 s after its last occurrence, which is
 /// looked at every 3 s.
 const LAST_PATCH: Duration = Duration::from_secs(8);
-/// log2(1,000) + 1, one for the closing, and one for the value 3, which always passes (DESIGN 2.2).
+/// log2(1,000) + 1, one for the closing, and one for the value 3, which always passes.
 const MOST_WRITES: usize = 14;
 
 fn every_call_succeeded(told: &Told) -> Result<()> {

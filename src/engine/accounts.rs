@@ -9,7 +9,7 @@ use super::{Disposition, Mode, PolicyId};
 pub struct Counters {
     /// By [`Disposition`], in the order of [`Disposition::ALL`].
     pub by_disposition: [u64; 6],
-    /// Occurrences that a client's absolute count told again (DESIGN: `recovered`).
+    /// Occurrences that a client's absolute count told again, so that they are stored without having been received anew.
     pub recovered: u64,
     /// Owed occurrences that could never be paid.
     pub lost: u64,

@@ -242,7 +242,7 @@ fn to_be_drained(series: &Series, phase: u8) -> bool {
     series.needs_payment() && !(series.drained && phase == DRAINING)
 }
 
-/// DESIGN 3.2, for one series.
+/// What one series' stored Event lacks, given what was found there.
 fn plan(series: &mut Series, rules: &SeriesRules, found: Option<i64>, draining: bool, now: Moment) -> Plan {
     let occurred_at = series.occurred_at;
     if series.base_unknown {

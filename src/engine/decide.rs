@@ -1,4 +1,4 @@
-//! The steps of a decision, in the order of DESIGN 2.
+//! The steps of a decision, in order: the first that answers ends it.
 
 use super::key::Hasher;
 use super::names::{Carried, Names};
@@ -33,13 +33,13 @@ pub(super) struct Deciding<'a> {
     pub(super) now: Moment,
 }
 
-/// An UPDATE that would lower what is stored. It never goes through where series are on (DESIGN 2.2, last
-/// point): what others folded into the Event would be lost.
+/// An UPDATE that would lower what is stored. It never goes through where series are on: what others folded into
+/// the Event would be lost.
 pub(super) fn lowers(write: &Observation<'_>) -> bool {
     write.operation == Operation::Update && write.value < write.old_value
 }
 
-/// How a write is answered that is held back (DESIGN 3.1).
+/// How a write is answered that is held back, so that its client takes it well.
 pub(super) fn refusal(rules: &Rules, write: &Observation<'_>) -> Answer {
     match (write.operation, write.api) {
         (Operation::Create, _) if write.has_series => Answer::Deny(Denial::Forbidden),

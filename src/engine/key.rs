@@ -37,7 +37,7 @@ impl Hasher {
         Self { seed }
     }
 
-    /// The key of a series (DESIGN 2, step 5): emitter, regarding, type, reason, action, related, message.
+    /// The key of a series: emitter, regarding, type, reason, action, related, message.
     pub(super) fn series(&self, write: &Observation<'_>) -> Key {
         let event = &write.event;
         let mut fields = self.begin(Kind::Series);
@@ -61,7 +61,7 @@ impl Hasher {
         fields.finish()
     }
 
-    /// The key of a group of look-alikes (DESIGN 2, step 6).
+    /// The key of a group of look-alikes.
     pub(super) fn group(&self, write: &Observation<'_>, group_by: GroupBy) -> Key {
         let event = &write.event;
         let mut fields = self.begin(Kind::Group);
@@ -105,7 +105,7 @@ impl Hasher {
         fields.finish()
     }
 
-    /// The key of a bucket of the spam filter (DESIGN 2, step 7).
+    /// The key of a bucket of the spam filter.
     pub(super) fn spam_filter(&self, write: &Observation<'_>, per: Per) -> Key {
         let mut fields = self.begin(Kind::SpamFilter);
         if per.emitter {

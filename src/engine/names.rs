@@ -12,7 +12,7 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// What is known of one Event name.
 pub(super) struct Name {
-    /// The highest absolute value seen, refused or not (`a` of DESIGN 2.1).
+    /// The highest absolute value seen, refused or not.
     highest: i64,
     /// A hash of the user whose value that is.
     user: u64,
@@ -63,7 +63,7 @@ impl Names {
         entry.is_some_and(|entry| write.value > entry.highest && entry.user == hasher.user(write.user))
     }
 
-    /// Counts what a write carries (DESIGN 2.1) and remembers its value. `began_before` says that the Event
+    /// Counts what a write carries and remembers its value. `began_before` says that the Event
     /// happened first before this engine began to decide.
     pub(super) fn carry(
         &mut self,

@@ -64,7 +64,7 @@ pub enum Stage {
     Budget,
     /// Nothing held it back.
     Admit,
-    /// The engine is draining, or not the active one: only the guard of the last point of DESIGN 2.2 acts.
+    /// The engine is draining, or not the active one: only what would lower a stored count is held back.
     Standby,
 }
 

@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Orders carried out at the same time: enough to keep `--flush-qps` busy at 100 ms a call.
 const IN_FLIGHT: usize = 8;
-/// The same while shutting down, when `--shutdown-flush-qps` is the limit (DESIGN 3.2).
+/// The same while shutting down, when `--shutdown-flush-qps` is the limit.
 const IN_FLIGHT_AT_SHUTDOWN: usize = 32;
 
 /// Orders that wait at most. The engine keeps what it has not handed out, so this bounds memory and loses
