@@ -27,6 +27,8 @@ mod simulation;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod vectors;
 mod verdict;
 
 use std::sync::Arc;
