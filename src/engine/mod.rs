@@ -27,6 +27,7 @@ mod simulation;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tick;
 #[cfg(test)]
 mod vectors;
 mod verdict;
@@ -123,7 +124,7 @@ impl Engine {
             numbers: AtomicU64::new(0),
             names_evicted: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
-            phase: AtomicU8::new(debts::DECIDING),
+            phase: AtomicU8::new(tick::DECIDING),
         }
     }
 
