@@ -232,6 +232,20 @@ fn observe_counts_the_same_and_lets_everything_through() {
 }
 
 #[test]
+fn what_observe_owes_does_not_put_off_the_end() {
+    let engine = engine();
+    let observing = Rules { mode: Mode::Observe, ..rules() };
+    for value in 1..=50 {
+        let seen = if value == 1 { write() } else { update(value, value - 1) };
+        engine.decide(by(&observing), &seen, at(value as u64));
+    }
+    assert_eq!(engine.gauges().owed, 18, "told to nobody, and not due for long");
+    engine.drain();
+    assert!(engine.tick(at(100), 10).is_empty());
+    assert_eq!((engine.unpaid(), engine.write_off()), (0, 0));
+}
+
+#[test]
 fn what_is_owed_is_paid_when_the_series_closes_and_then_forgotten() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));

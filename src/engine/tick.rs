@@ -103,7 +103,7 @@ impl Ticking<'_> {
             series.wake = None;
             let pace = self.scope.rules.pace(series.summary);
             if series.next_payment(&pace, self.now).is_some_and(|payment| payment <= self.now) {
-                self.order(handle);
+                self.order(handle, false);
             } else {
                 self.scope.change(handle, self.now, |_| ());
             }
@@ -142,19 +142,21 @@ impl Ticking<'_> {
                 to_be_drained(series, phase) && !series.ordered && series.retry_at <= self.now
             };
             if self.scope.series.get(handle).is_some_and(due) {
-                self.order(handle);
+                self.order(handle, true);
             }
         }
     }
 
-    /// Under Observe an order is acknowledged at once and never written.
-    fn order(&mut self, handle: Handle) {
+    /// Under Observe an order is acknowledged at once and never written. While draining it is paid whether it is
+    /// due or not.
+    fn order(&mut self, handle: Handle, draining: bool) {
         let now = self.now;
         if self.scope.rules.mode == Mode::Observe {
             let pace = self.scope.series.get(handle).map(|series| self.scope.rules.pace(series.summary));
             self.scope.change(handle, now, |series| {
-                let paid = pace
-                    .is_none_or(|pace| plan(series, &pace, Some(series.stored), false, now) != Plan::Nothing);
+                let plan = pace.map(|pace| plan(series, &pace, Some(series.stored), draining, now));
+                let paid = plan != Some(Plan::Nothing);
+                series.drained = draining;
                 if paid {
                     series.settle(series.total);
                     series.paid_at = now;
