@@ -5,13 +5,16 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use kube::Client;
 
 use crate::cluster::{anonymous, given};
 use crate::metrics::Samples;
 use crate::process::Process;
 use crate::wait::{GENEROUS, told, wait_for};
+
+/// What is owed is paid in a second or two. Far below `--shutdown-timeout`, which would cut an end that hangs.
+const END: Duration = Duration::from_secs(20);
 
 /// A running squelch.
 pub struct Squelch {
@@ -102,13 +105,18 @@ impl Squelch {
         .await
     }
 
-    /// Ends it as an operator is ended (SIGTERM), and waits for exit code 0.
+    /// Ends it as an operator is ended (SIGTERM), and waits for exit code 0. It has complained of nothing all its
+    /// life.
     ///
     /// # Errors
-    /// How it ended instead, or that it still runs.
+    /// How it ended instead, or that it still runs, or its complaints.
     pub async fn stop(mut self) -> Result<()> {
         self.process.terminate()?;
-        self.process.success(GENEROUS).await
+        self.process.success(END).await?;
+        let log = std::fs::read_to_string(&self.process.log)?;
+        let complaints: Vec<&str> = log.lines().filter(|line| line.contains(" ERROR ")).collect();
+        ensure!(complaints.is_empty(), "squelch complained:\n{}", complaints.join("\n"));
+        Ok(())
     }
 
     /// Lets it run on when this process ends; its process number.
