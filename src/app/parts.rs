@@ -44,6 +44,7 @@ pub(super) struct Parts {
     pub(super) keeping_armed: Task<()>,
     pub(super) telling: Task<status::Writer>,
     pub(super) serving: JoinHandle<()>,
+    pub(super) watching: JoinHandle<()>,
     pub(super) stages: Stages,
     /// Ends with the process: the admin port and the watch.
     pub(super) background: CancellationToken,
@@ -111,7 +112,9 @@ impl Parts {
 
         let watching = policy_watch::run(client.clone(), policies.clone());
         let ending = background.clone();
-        tokio::spawn(async move { ending.run_until_cancelled(watching).await });
+        let watching = tokio::spawn(async move {
+            ending.run_until_cancelled(watching).await;
+        });
 
         let (desired, wanted) = watch::channel(desired);
         let arming = Arc::new(Arming::new(client.clone()));
@@ -131,6 +134,7 @@ impl Parts {
             armed,
             payer,
             serving,
+            watching,
             stages,
             background,
         })
