@@ -44,6 +44,7 @@ pub(super) struct Parts {
     pub(super) keeping_armed: Task<()>,
     pub(super) telling: Task<status::Writer>,
     pub(super) serving: JoinHandle<()>,
+    pub(super) watching: JoinHandle<()>,
     pub(super) stages: Stages,
     /// Ends with the process: the admin port and the watch.
     pub(super) background: CancellationToken,
@@ -109,9 +110,6 @@ impl Parts {
         // This process is the only one: it decides as long as it lives.
         metrics.active(true);
 
-        let watching = policy_watch::run(client.clone(), policies.clone());
-        let ending = background.clone();
-        tokio::spawn(async move { ending.run_until_cancelled(watching).await });
 
         let (desired, wanted) = watch::channel(desired);
         let arming = Arc::new(Arming::new(client.clone()));
@@ -121,6 +119,7 @@ impl Parts {
             keeping_armed: keep_armed(&arming, wanted, &armed, &metrics),
             flushing: pay(&engine, &payer, qps(options.flush_qps)),
             telling: tell(options, client, &policies, &engine, &armed),
+            watching: watch_policies(client, &policies, &background),
             engine,
             policies,
             metrics,
@@ -170,6 +169,13 @@ impl Secrets {
         let served = Arc::new(ServedCertificate::new(leaf)?);
         Ok(Self { authority, served, token: PathToken::generate()? })
     }
+}
+
+fn watch_policies(client: &Client, policies: &Arc<Store>, background: &CancellationToken) -> JoinHandle<()> {
+    let (watching, ending) = (policy_watch::run(client.clone(), policies.clone()), background.clone());
+    tokio::spawn(async move {
+        ending.run_until_cancelled(watching).await;
+    })
 }
 
 fn keep_armed(

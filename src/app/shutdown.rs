@@ -62,6 +62,10 @@ impl Parts {
             error!("the webhook's server had panicked");
         }
         self.background.cancel();
+        // Let go of in order: the watch would complain of a runtime that ends under it.
+        if self.watching.await.is_err() {
+            error!("the watch of policies had panicked");
+        }
         info!("squelch ends");
     }
 }
