@@ -110,7 +110,6 @@ impl Parts {
         // This process is the only one: it decides as long as it lives.
         metrics.active(true);
 
-
         let (desired, wanted) = watch::channel(desired);
         let arming = Arc::new(Arming::new(client.clone()));
         let armed = Arc::new(watch::Sender::new(false));

@@ -13,6 +13,8 @@ mod edges;
 mod group;
 mod held;
 mod hold;
+#[cfg(test)]
+mod interleavings;
 mod key;
 mod limit;
 mod names;
