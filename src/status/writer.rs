@@ -13,15 +13,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::FIELD_MANAGER;
 use crate::api::EventPolicy;
 use crate::clock;
 use crate::engine::{Account, Moment};
 use crate::policy::Store;
 
 use super::plan::{Due, Limits, Plan};
-
-/// Under this name squelch's fields stand in `managedFields`.
-const FIELD_MANAGER: &str = "squelch";
 
 /// How long one write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
