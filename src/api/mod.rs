@@ -11,4 +11,4 @@ pub use event_policy::{
     MOST_LONG_LIST, MOST_PRIORITY, MOST_SHORT_LIST, Mode, Regarding, Rejection, Series,
 };
 pub use generate::{GenerateError, crds, render, run};
-pub use status::{ConditionType, EventPolicyStatus, PolicyCounters, Reason};
+pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
