@@ -104,7 +104,12 @@ struct Served {
 impl Served {
     fn new() -> Self {
         let token = PathToken::generate().expect("random numbers");
-        let engine = Engine::new(Settings { seed: [3, 4], max_series: 1000, began: Timestamp::UNIX_EPOCH });
+        let engine = Engine::new(Settings {
+            seed: [3, 4],
+            max_series: 1000,
+            max_owing: 100_000,
+            began: Timestamp::UNIX_EPOCH,
+        });
         let webhook = Webhook {
             engine: Arc::new(engine),
             policies: Arc::new(policies()),

@@ -1,9 +1,9 @@
-//! The one place that reads clocks.
+//! The one place that reads clocks. The monotonic one is tokio's, so that a test which moves its time moves this too.
 
 use std::sync::LazyLock;
-use std::time::Instant;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use crate::engine::Moment;
 

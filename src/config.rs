@@ -47,7 +47,7 @@ pub struct RunOptions {
     #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE", help_heading = "Cluster")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The username under which squelch's own writes arrive [default: asked of the API server]
+    /// The username under which squelch's own writes arrive [default: asked of the API server, which must agree]
     #[arg(long, env = "SQUELCH_OWN_USER", value_name = "USER", help_heading = "Cluster")]
     pub own_user: Option<String>,
 
@@ -126,7 +126,7 @@ pub struct RunOptions {
     )]
     pub status_qps: u32,
 
-    /// Most writes of Events a second that pay what is owed, from 1 to 10000
+    /// Most looks at stored Events a second that pay what is owed, each a read and at most one write, from 1 to 10000
     #[arg(
         long,
         env = "SQUELCH_FLUSH_QPS",
@@ -158,6 +158,18 @@ pub struct RunOptions {
         help_heading = "Limits"
     )]
     pub shutdown_timeout: Duration,
+
+    /// Most series that owe something to their stored Events, from 1 to 100000000. While so many do, a write that would
+    /// make one more owe goes through in place of being folded
+    #[arg(
+        long,
+        env = "SQUELCH_MAX_OWING",
+        value_name = "NUMBER",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000),
+        help_heading = "Limits"
+    )]
+    pub max_owing: u32,
 
     /// Most live series in all, from 1000 to 100000000; as many names are remembered beyond them. A million of
     /// both take up to 320 MiB of memory
@@ -289,7 +301,7 @@ mod tests {
         assert_eq!(options.status_interval, Duration::from_secs(10));
         assert_eq!((options.status_qps, options.flush_qps, options.shutdown_flush_qps), (5, 20, 500));
         assert_eq!(options.shutdown_timeout, Duration::from_secs(30));
-        assert_eq!(options.max_series, 1_000_000);
+        assert_eq!((options.max_series, options.max_owing), (1_000_000, 100_000));
         assert_eq!((options.log_format, options.log_level.as_str()), (LogFormat::Text, "info"));
     }
 

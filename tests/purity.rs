@@ -88,10 +88,17 @@ const ROWS: &[Row] = &[
     },
     // What a flush writes.
     Row {
-        files: &["src/flush/event.rs"],
+        files: &["src/flush/event.rs", "src/flush/valid.rs"],
         knows: Knows::Arguments,
-        modules: &["engine"],
-        crates: Crates::Only(&["jiff", "k8s_openapi", "serde_json"]),
+        modules: &["engine", "flush::valid"],
+        crates: Crates::Only(&["jiff", "serde_json"]),
+    },
+    // What its answers mean, and when to leave the API server alone.
+    Row {
+        files: &["src/flush/pause.rs", "src/flush/refusal.rs"],
+        knows: Knows::Arguments,
+        modules: &["engine", "metrics::FlushResult"],
+        crates: Crates::Only(&["serde_json"]),
     },
     Row {
         files: &["src/flush/"],

@@ -38,7 +38,12 @@ fn a_busy_namespace_leaves_orders_for_all() {
     let (engine, rules) = (engine(), rules());
     let engine = {
         drop(engine);
-        Engine::new(Settings { seed: [3, 4], max_series: 1_000_000, began: Timestamp::UNIX_EPOCH })
+        Engine::new(Settings {
+            seed: [3, 4],
+            max_series: 1_000_000,
+            max_owing: 100_000,
+            began: Timestamp::UNIX_EPOCH,
+        })
     };
     let spaces: Vec<String> = (0..6).map(|n| format!("ns{n}")).collect();
     let mut handed: std::collections::BTreeMap<String, usize> = Default::default();
@@ -67,7 +72,12 @@ fn a_busy_namespace_leaves_orders_for_all() {
 
 #[test]
 fn a_namespace_that_invents_names_makes_no_other_forget_its_own() {
-    let engine = Engine::new(Settings { seed: [3, 4], max_series: 50, began: Timestamp::UNIX_EPOCH });
+    let engine = Engine::new(Settings {
+        seed: [3, 4],
+        max_series: 50,
+        max_owing: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    });
     let rules = rules();
     for n in 0..200 {
         let name = format!("h.{n}");
@@ -87,7 +97,12 @@ fn a_namespace_that_invents_names_makes_no_other_forget_its_own() {
 
 #[test]
 fn a_new_namespace_opens_series_where_another_has_filled_the_tables() {
-    let engine = Engine::new(Settings { seed: [3, 4], max_series: 50, began: Timestamp::UNIX_EPOCH });
+    let engine = Engine::new(Settings {
+        seed: [3, 4],
+        max_series: 50,
+        max_owing: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    });
     let rules = rules();
     for n in 0..60 {
         let name = format!("h.{n}");

@@ -11,6 +11,8 @@ pub(super) struct Sizes {
     pub(super) names: usize,
     pub(super) groups: usize,
     pub(super) buckets: usize,
+    /// Of the series those that owe.
+    pub(super) owing: usize,
 }
 
 /// The sizes of all tables. Each namespace tells its changes under its own lock, so that the sums are exact
@@ -21,6 +23,7 @@ pub(super) struct Held {
     names: AtomicUsize,
     groups: AtomicUsize,
     buckets: AtomicUsize,
+    owing: AtomicUsize,
     namespaces: AtomicUsize,
 }
 
@@ -41,6 +44,7 @@ impl Held {
         shift(&self.names, before.names, after.names);
         shift(&self.groups, before.groups, after.groups);
         shift(&self.buckets, before.buckets, after.buckets);
+        shift(&self.owing, before.owing, after.owing);
     }
 
     /// The sums.
@@ -50,13 +54,15 @@ impl Held {
             names: self.names.load(Ordering::Relaxed),
             groups: self.groups.load(Ordering::Relaxed),
             buckets: self.buckets.load(Ordering::Relaxed),
+            owing: self.owing.load(Ordering::Relaxed),
         }
     }
 
-    /// What has no room for one more in a namespace of these sizes, where `max_series` series may live in all.
-    /// A namespace below its fair share always has room: those above it make it. Groups and buckets are opened by
+    /// What has no room for one more in a namespace of these sizes, where `max_series` series may live in all and
+    /// `max_owing` of them owe. A namespace below its fair share always has room: those above it make it, or at least
+    /// cannot take it all (debts that the API server does not let squelch pay would). Groups and buckets are opened by
     /// admitted writes just as series are, but are forgotten much earlier: half as many of each are plenty.
-    pub(super) fn full(&self, of: Sizes, max_series: usize) -> Full {
+    pub(super) fn full(&self, of: Sizes, max_series: usize, max_owing: usize) -> Full {
         let all = self.sizes();
         let full = |all: usize, of: usize, bound: usize| all >= bound && of >= self.fair(bound);
         let half = max_series.div_ceil(2);
@@ -64,6 +70,7 @@ impl Held {
             series: full(all.series, of.series, max_series),
             groups: full(all.groups, of.groups, half),
             buckets: full(all.buckets, of.buckets, half),
+            owing: full(all.owing, of.owing, max_owing),
         }
     }
 

@@ -30,6 +30,7 @@ enum Kind {
     SpamFilter = 7,
     Summary = 8,
     Object = 9,
+    Jitter = 10,
 }
 
 impl Hasher {
@@ -142,6 +143,14 @@ impl Hasher {
         let mut fields = self.begin(Kind::Minted);
         fields.hasher.write_u64(number);
         fields.finish()
+    }
+
+    /// Bits that spread what failed together over time: another number for each attempt.
+    pub(super) fn jitter(&self, name: &str, attempt: u8) -> u16 {
+        let mut fields = self.begin(Kind::Jitter);
+        fields.byte(attempt);
+        fields.text(name);
+        fields.finish() as u16
     }
 
     fn begin(&self, kind: Kind) -> Fields {

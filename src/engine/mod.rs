@@ -19,6 +19,9 @@ mod key;
 mod limit;
 mod names;
 mod observation;
+mod owing;
+#[cfg(test)]
+mod policy_changes;
 mod rules;
 #[cfg(test)]
 mod scenarios;
@@ -66,6 +69,8 @@ pub struct Settings {
     pub seed: [u64; 2],
     /// How many series may live in all; as many names are remembered beyond them.
     pub max_series: usize,
+    /// How many series may owe in all: a write that would make one more owe is admitted.
+    pub max_owing: usize,
     /// When this engine began to decide. A CREATE of something that happened first before carries one
     /// occurrence: a former life has seen the rest.
     pub began: Timestamp,
@@ -79,6 +84,7 @@ pub struct Engine {
     held: Held,
     numbers: AtomicU64,
     names_evicted: AtomicU64,
+    debts_refused: AtomicU64,
     /// Whose turn it is in [`Engine::tick`].
     turn: AtomicUsize,
     phase: AtomicU8,
@@ -105,6 +111,10 @@ pub struct Gauges {
     pub buckets: usize,
     /// Occurrences folded and not yet written to stored Events.
     pub owed: u64,
+    /// Series that owe.
+    pub owing: usize,
+    /// Writes that were admitted because too many series owe, since the process began.
+    pub debts_refused: u64,
     /// Series given up for want of room, since the process began.
     pub series_evicted: u64,
     /// Names forgotten for want of room, since the process began.
@@ -125,6 +135,7 @@ impl Engine {
             held: Held::default(),
             numbers: AtomicU64::new(0),
             names_evicted: AtomicU64::new(0),
+            debts_refused: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             phase: AtomicU8::new(tick::DECIDING),
         }
@@ -194,6 +205,8 @@ impl Engine {
             names: sizes.names,
             groups: sizes.groups,
             buckets: sizes.buckets,
+            owing: sizes.owing,
+            debts_refused: self.debts_refused.load(Ordering::Relaxed),
             names_evicted: self.names_evicted.load(Ordering::Relaxed),
             ..Gauges::default()
         };
@@ -230,17 +243,23 @@ impl Engine {
         let mut entry = self.namespace(write.namespace);
         let namespace = entry.value_mut();
         let before = namespace.sizes();
-        let scope = namespace.scope_of(governing.rules);
-        let answer = act(&mut Deciding {
+        let at = namespace.scope_of(governing.rules);
+        let (earlier, rest) = namespace.scopes.split_at_mut(at);
+        let (scope, later) = rest.split_first_mut().expect("the scope was just found or made");
+        let mut deciding = Deciding {
             hasher: &self.hasher,
             names: &mut namespace.names,
-            scope: &mut namespace.scopes[scope],
-            full: self.held.full(before, self.settings.max_series),
+            scope,
+            others: [earlier, later],
+            full: self.held.full(before, self.settings.max_series, self.settings.max_owing),
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            debts_refused: 0,
             now,
-        });
+        };
+        let answer = act(&mut deciding);
+        self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
         self.held.change(before, namespace.sizes());
         // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
         self.forget_names(namespace, 2, now);
@@ -276,6 +295,7 @@ impl Namespace {
             sizes.series += scope.series.len();
             sizes.groups += scope.groups.len();
             sizes.buckets += scope.spam_filter.len();
+            sizes.owing += scope.owing;
         }
         sizes
     }

@@ -173,7 +173,7 @@ fn a_create_under_the_stored_name_goes_through_because_the_stored_one_is_gone() 
 #[test]
 fn a_former_life_has_counted_what_happened_before_this_one() {
     let began: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
-    let engine = Engine::new(Settings { seed: [3, 4], max_series: 10, began });
+    let engine = Engine::new(Settings { seed: [3, 4], max_series: 10, max_owing: 100_000, began });
     let rules = rules();
     let older =
         Observation { value: 40, first_seen: Some("2026-01-01T00:00:09Z".parse().unwrap()), ..write() };
@@ -242,7 +242,7 @@ fn what_observe_owes_does_not_put_off_the_end() {
     assert_eq!(engine.gauges().owed, 18, "told to nobody, and not due for long");
     engine.drain();
     assert!(engine.tick(at(100), 10).is_empty());
-    assert_eq!((engine.unpaid(), engine.write_off()), (0, 0));
+    assert_eq!((engine.unpaid(), engine.write_off()), (0, Vec::new()));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn what_is_owed_is_paid_when_the_series_closes_and_then_forgotten() {
     for value in 2..=7 {
         engine.decide(by(&rules), &update(value, if value > 4 { 4 } else { value - 1 }), at(value as u64));
     }
-    assert_eq!(engine.gauges(), Gauges { series: 1, names: 1, owed: 3, ..Gauges::default() });
+    assert_eq!(engine.gauges(), Gauges { series: 1, names: 1, owed: 3, owing: 1, ..Gauges::default() });
     assert!(engine.tick(at(360_007), 10).is_empty(), "not idle yet");
     let orders = engine.tick(at(360_008), 10);
     assert_eq!(orders.len(), 1);
@@ -339,7 +339,7 @@ fn what_can_never_be_paid_is_counted_as_lost() {
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     let order = engine.tick(at(2000), 10).remove(0);
     assert!(matches!(engine.plan(&order, None, at(2000)), Plan::Create { value: 2, .. }));
-    assert_eq!(engine.abandon(&order, at(2001)), 1);
+    assert_eq!(engine.abandon(&order), 1);
     assert_eq!((counters(&engine).lost, engine.gauges().owed, engine.unpaid()), (1, 0, 0));
 }
 
@@ -376,7 +376,12 @@ fn a_policy_that_turns_to_observe_pays_what_enforce_has_folded() {
 #[test]
 fn a_full_table_gives_up_its_oldest_and_never_one_that_owes() {
     let rules = rules();
-    let engine = Engine::new(Settings { seed: [3, 4], max_series: 2, began: Timestamp::UNIX_EPOCH });
+    let engine = Engine::new(Settings {
+        seed: [3, 4],
+        max_series: 2,
+        max_owing: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    });
     let of = |user: &'static str, name: &'static str| Observation { user, ..named(name, write()) };
     engine.decide(by(&rules), &of("a", "a.1"), at(1));
     engine.decide(by(&rules), &of("a", "a.2"), at(2));

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// A CREATE of the first Event of a crash-looping Pod.
-pub(super) fn write() -> Observation<'static> {
+pub(crate) fn write() -> Observation<'static> {
     Observation {
         operation: Operation::Create,
         api: Api::Core,
@@ -49,12 +49,12 @@ pub(super) fn write() -> Observation<'static> {
 }
 
 /// The same as an UPDATE from `old_value` to `value`.
-pub(super) fn update(value: i64, old_value: i64) -> Observation<'static> {
+pub(crate) fn update(value: i64, old_value: i64) -> Observation<'static> {
     Observation { operation: Operation::Update, value, old_value, ..write() }
 }
 
 /// The default rules, in Enforce.
-pub(super) fn rules() -> Rules {
+pub(crate) fn rules() -> Rules {
     Rules {
         policy: PolicyId { display: "shop/quiet".into(), uid: "p1".into() },
         mode: Mode::Enforce,
@@ -70,24 +70,24 @@ pub(super) fn rules() -> Rules {
 }
 
 pub(crate) fn engine() -> Engine {
-    Engine::new(Settings { seed: [3, 4], max_series: 1000, began: Timestamp::UNIX_EPOCH })
+    Engine::new(Settings { seed: [3, 4], max_series: 1000, max_owing: 100_000, began: Timestamp::UNIX_EPOCH })
 }
 
-pub(super) fn by(rules: &Rules) -> Option<Governing<'_>> {
+pub(crate) fn by(rules: &Rules) -> Option<Governing<'_>> {
     Some(Governing { rules, exempt: false })
 }
 
-pub(super) fn at(milliseconds: u64) -> Moment {
+pub(crate) fn at(milliseconds: u64) -> Moment {
     Moment::from_epoch(Duration::from_millis(milliseconds))
 }
 
 /// The same write under another name.
-pub(super) fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
+pub(crate) fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
     Observation { name: Some(name.into()), ..write }
 }
 
 /// All counters together.
-pub(super) fn counters(engine: &Engine) -> Counters {
+pub(crate) fn counters(engine: &Engine) -> Counters {
     let mut all = Counters::default();
     for account in engine.accounts() {
         all.add(&account.counters);
@@ -96,7 +96,7 @@ pub(super) fn counters(engine: &Engine) -> Counters {
 }
 
 /// Drives one order as the writer would, with `found` in etcd; returns what it wrote.
-pub(super) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
+pub(crate) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
     let value = match engine.plan(order, found, now) {
         Plan::Nothing => return None,
         Plan::Write { value, .. } | Plan::Create { value, .. } => value,

@@ -132,15 +132,19 @@ impl Ticking<'_> {
         }
     }
 
+    /// What a walk over the table found is ordered before the next walk: where a million series live, one for each
+    /// few orders would take longer than there is time.
     fn all_that_needs_payment(&mut self, phase: u8) {
-        let mut cursor = self.scope.series.oldest();
+        let now = self.now;
+        let due = |series: &Series| to_be_drained(series, phase) && !series.ordered && series.retry_at <= now;
+        if self.scope.to_drain.is_empty() {
+            let handles = self.scope.series.handles();
+            let found = handles.filter(|handle| self.scope.series.get(*handle).is_some_and(due));
+            self.scope.to_drain = found.collect();
+        }
         while self.orders.len() < self.share
-            && let Some(handle) = cursor
+            && let Some(handle) = self.scope.to_drain.pop()
         {
-            cursor = self.scope.series.next_newer(handle);
-            let due = |series: &Series| {
-                to_be_drained(series, phase) && !series.ordered && series.retry_at <= self.now
-            };
             if self.scope.series.get(handle).is_some_and(due) {
                 self.order(handle, true);
             }

@@ -19,8 +19,15 @@ pub(super) struct EngineCollector {
 
 impl EngineCollector {
     pub(super) fn new(engine: Arc<Engine>) -> Self {
-        let described =
-            [table::EVENTS, table::RECOVERED, table::LOST, table::OWED, table::SERIES, table::EVICTIONS];
+        let described = [
+            table::EVENTS,
+            table::RECOVERED,
+            table::LOST,
+            table::OWED,
+            table::DEBT_REFUSALS,
+            table::SERIES,
+            table::EVICTIONS,
+        ];
         Self { engine, described: described.iter().map(describe).collect(), named: Mutex::default() }
     }
 }
@@ -37,6 +44,7 @@ impl Collector for EngineCollector {
         let gauges = self.engine.gauges();
         families.extend(gauge(&table::SERIES, i64::try_from(gauges.series).unwrap_or(i64::MAX)));
         families.extend(gauge(&table::OWED, i64::try_from(gauges.owed).unwrap_or(i64::MAX)));
+        families.extend(debt_refusals(&gauges));
         families.extend(evictions(&gauges));
         families
     }
@@ -107,6 +115,12 @@ fn gauge(row: &Row, value: i64) -> Vec<MetricFamily> {
     let gauge = IntGauge::new(row.name, row.help).expect("the table holds valid names");
     gauge.set(value);
     gauge.collect()
+}
+
+fn debt_refusals(gauges: &Gauges) -> Vec<MetricFamily> {
+    let refusals = counter(&table::DEBT_REFUSALS);
+    refusals.with_label_values::<&str>(&[]).inc_by(gauges.debts_refused);
+    refusals.collect()
 }
 
 fn evictions(gauges: &Gauges) -> Vec<MetricFamily> {

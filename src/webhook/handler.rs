@@ -64,6 +64,9 @@ impl Webhook {
     }
 
     fn decide(&self, review: &Review<'_>, write: &Observation<'_>) -> (WriteOutcome, Bytes) {
+        if write.own && !write.dry_run {
+            self.metrics.own_review();
+        }
         let policies = self.policies.load();
         let governing = policies.governing(write);
         let now = clock::now();

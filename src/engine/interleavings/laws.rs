@@ -50,7 +50,12 @@ fn live(mut world: World, steps: &[Step]) -> Result<(), TestCaseError> {
 
 /// The same with room for two series: occurrences are counted once as long as no name had to be forgotten.
 fn live_in_a_full_table(steps: &[Step]) -> Result<(), TestCaseError> {
-    let engine = Engine::new(Settings { seed: [3, 4], max_series: 2, began: Timestamp::UNIX_EPOCH });
+    let engine = Engine::new(Settings {
+        seed: [3, 4],
+        max_series: 2,
+        max_owing: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    });
     let mut world = World { still: true, ..World::new(engine, rules()) };
     for step in steps {
         world.run(step);
