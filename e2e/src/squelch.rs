@@ -27,11 +27,11 @@ pub struct Squelch {
 }
 
 impl Squelch {
-    /// Starts it with this identity, and waits until it is ready. Its log goes to `folder`.
+    /// Starts it with this identity and these further flags, and waits until it is ready. Its log goes to `folder`.
     ///
     /// # Errors
     /// The end of its log, if it ends before; or that it is not ready in time.
-    pub async fn start(name: &str, kubeconfig: &Path, folder: &Path) -> Result<Self> {
+    pub async fn start(name: &str, kubeconfig: &Path, flags: &[&str], folder: &Path) -> Result<Self> {
         let (webhook_port, http_port) = (free_port()?, free_port()?);
         let webhook = format!("https://127.0.0.1:{webhook_port}");
         let mut command = Command::new(given("SQUELCH_BIN")?);
@@ -42,6 +42,7 @@ impl Squelch {
             .args(["--webhook-bind", &format!("127.0.0.1:{webhook_port}")])
             .args(["--http-bind", &format!("127.0.0.1:{http_port}")])
             .args(["--status-interval", "1s", "--log-level", "info,squelch=debug"])
+            .args(flags)
             // Nothing of the administrator's reaches it.
             .env_remove("KUBECONFIG");
         let process = Process::start(name, &mut command, folder)?;
@@ -110,9 +111,17 @@ impl Squelch {
     ///
     /// # Errors
     /// How it ended instead, or that it still runs, or its complaints.
-    pub async fn stop(mut self) -> Result<()> {
+    pub async fn stop(self) -> Result<()> {
+        self.stop_within(END).await
+    }
+
+    /// The same where there is much to pay first.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub async fn stop_within(mut self, deadline: Duration) -> Result<()> {
         self.process.terminate()?;
-        self.process.success(END).await?;
+        self.process.success(deadline).await?;
         let log = std::fs::read_to_string(&self.process.log)?;
         let complaints: Vec<&str> = log.lines().filter(|line| line.contains(" ERROR ")).collect();
         ensure!(complaints.is_empty(), "squelch complained:\n{}", complaints.join("\n"));

@@ -103,7 +103,20 @@ impl Test {
     /// # Errors
     /// That it does not become ready.
     pub async fn squelch(&self) -> Result<Squelch> {
-        Squelch::start(&self.numbered("squelch"), &self.squelch, &self.folder).await
+        self.squelch_with(&[]).await
+    }
+
+    /// The same with these flags.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn squelch_with(&self, flags: &[&str]) -> Result<Squelch> {
+        Squelch::start(&self.numbered("squelch"), &self.squelch, flags, &self.folder).await
+    }
+
+    /// The kubeconfig of squelch's own account.
+    pub fn squelch_kubeconfig(&self) -> String {
+        self.squelch.display().to_string()
     }
 
     /// Applies a policy to this namespace, and waits until it is in force.

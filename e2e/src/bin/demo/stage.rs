@@ -92,7 +92,7 @@ impl Stage {
         }
         let emitter = EMITTER.kubeconfig(&cluster, &folder).await?;
         let identity = SQUELCH.kubeconfig(&cluster, &folder).await?;
-        let squelch = Squelch::start("squelch", &identity, &folder).await?;
+        let squelch = Squelch::start("squelch", &identity, &[], &folder).await?;
         Ok(Self { cluster, squelch, folder, emitter })
     }
 
