@@ -155,6 +155,67 @@ async fn what_squelch_makes_again_is_taken_by_the_api_server_whatever_was_folded
     test.passed()
 }
 
+/// Has each Event summed up: squelch makes the summary, makes it again when it is gone, and changes it.
+async fn each_is_summed_up(test: &Test, namespace: &str) -> Result<()> {
+    let emitter = test.emitter_client().await?;
+    let stored: Api<Event> = Api::namespaced(test.client(), namespace);
+    let label = &test.namespace;
+    for (case, api, event) in cases(namespace) {
+        // A group of its own, also across objects.
+        let about = if api == "v1" { "/involvedObject/kind" } else { "/regarding/kind" };
+        let kind = format!("{label}-{case}");
+        let event = with(event, about, json!(kind));
+        let summary = async |value| {
+            wait_for(&format!("the summary of {namespace}/{kind} to show {value}"), GENEROUS, async || {
+                let mut events = stored.list(&ListParams::default()).await.map_err(told)?.items;
+                events.retain(|event| event.involved_object.kind.as_ref() == Some(&kind));
+                match &events[..] {
+                    [summary] if events::value(summary) == value => Ok(summary.clone()),
+                    others => Err(events::list(others)),
+                }
+            })
+            .await
+        };
+        let tell = async |twig: &str| {
+            let answer = post(&emitter, api, namespace, &named(&event, &format!("{kind}.{twig}"))).await?;
+            ensure!(answer == 409, "{case}: it is not summed up but answered {answer}");
+            Ok(())
+        };
+        tell("a").await?;
+        let first = summary(1).await?;
+        ensure!(first.metadata.annotations.is_some_and(|all| all.contains_key("squelch.dev/summary")));
+        stored.delete(&first.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
+        tell("b").await?;
+        summary(2).await?;
+        tell("c").await?;
+        tell("d").await?;
+        let last = summary(4).await?;
+        stored.delete(&last.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+fn summing_up(group_by: &str) -> Value {
+    json!({
+        "match": { "users": [e2e::accounts::EMITTER.user()] },
+        "aggregation": { "maxEvents": 1, "groupBy": group_by },
+    })
+}
+
+#[tokio::test]
+async fn a_summary_is_taken_by_the_api_server_whatever_it_sums_up() -> Result<()> {
+    for group_by in ["Object", "Kind"] {
+        let test = Test::begin("summed-up").await?;
+        let squelch = test.squelch().await?;
+        test.policy(&summing_up(group_by)).await?;
+        each_is_summed_up(&test, &test.namespace).await?;
+        nothing_is_lost(&squelch).await?;
+        squelch.stop().await?;
+        test.passed()?;
+    }
+    Ok(())
+}
+
 /// Objects of the cluster have their Events here.
 #[tokio::test]
 async fn so_it_is_in_the_namespaces_of_the_clusters_own_events() -> Result<()> {
@@ -164,10 +225,12 @@ async fn so_it_is_in_the_namespaces_of_the_clusters_own_events() -> Result<()> {
         let kubectl = test.cluster.kubectl.namespace(namespace);
         // Nobody else's Events here are ours to fold.
         let ours = json!({ "match": { "users": [e2e::accounts::EMITTER.user()] } });
-        Policy::apply(test.client(), &kubectl, namespace, &test.namespace, &ours).await?;
-        let result = each_is_made_again(&test, namespace).await;
+        let policy = Policy::apply(test.client(), &kubectl, namespace, &test.namespace, &ours).await?;
+        let made_again = each_is_made_again(&test, namespace).await;
+        let changed = policy.change(&kubectl, &summing_up("Object")).await;
+        let summed_up = each_is_summed_up(&test, namespace).await;
         kubectl.run(&["delete", "eventpolicy", &test.namespace]).await?;
-        result?;
+        made_again.and(changed).and(summed_up)?;
     }
     nothing_is_lost(&squelch).await?;
     squelch.stop().await?;
@@ -292,7 +355,8 @@ async fn five_thousand_debts_are_paid_when_squelch_ends() -> Result<()> {
     let test = Test::begin("five-thousand").await?;
     // It pays nothing to speak of before the end.
     let squelch = test.squelch_with(&["--flush-qps", "1"]).await?;
-    test.policy(&idle_after("1h")).await?;
+    let off = json!({"disabled": true});
+    test.policy(&json!({"series": {"idleTimeout": "1h"}, "aggregation": off, "spamFilter": off})).await?;
     let emitter = test.emitter_client().await?;
     let makes = (0..DEBTS).map(|number| {
         let (emitter, namespace) = (emitter.clone(), test.namespace.clone());

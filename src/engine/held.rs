@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::decide::Full;
+use super::{Settings, dropped};
 
 /// The sizes of the tables of one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,7 @@ pub(super) struct Sizes {
     pub(super) buckets: usize,
     /// Of the series those that owe.
     pub(super) owing: usize,
+    pub(super) dropped: usize,
 }
 
 /// The sizes of all tables. Each namespace tells its changes under its own lock, so that the sums are exact
@@ -24,6 +26,7 @@ pub(super) struct Held {
     groups: AtomicUsize,
     buckets: AtomicUsize,
     owing: AtomicUsize,
+    dropped: AtomicUsize,
     namespaces: AtomicUsize,
 }
 
@@ -45,6 +48,7 @@ impl Held {
         shift(&self.groups, before.groups, after.groups);
         shift(&self.buckets, before.buckets, after.buckets);
         shift(&self.owing, before.owing, after.owing);
+        shift(&self.dropped, before.dropped, after.dropped);
     }
 
     /// The sums.
@@ -55,14 +59,16 @@ impl Held {
             groups: self.groups.load(Ordering::Relaxed),
             buckets: self.buckets.load(Ordering::Relaxed),
             owing: self.owing.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
         }
     }
 
-    /// What has no room for one more in a namespace of these sizes, where `max_series` series may live in all and
-    /// `max_owing` of them owe. A namespace below its fair share always has room: those above it make it, or at least
-    /// cannot take it all (debts that the API server does not let squelch pay would). Groups and buckets are opened by
-    /// admitted writes just as series are, but are forgotten much earlier: half as many of each are plenty.
-    pub(super) fn full(&self, of: Sizes, max_series: usize, max_owing: usize) -> Full {
+    /// What has no room for one more in a namespace of these sizes. A namespace below its fair share always has room:
+    /// those above it make it, or at least cannot take it all (as debts would that the API server does not let
+    /// squelch pay). Groups and buckets are opened by admitted writes just as series are, but are forgotten much
+    /// earlier: half as many of each are plenty.
+    pub(super) fn full(&self, of: Sizes, settings: &Settings) -> Full {
+        let Settings { max_series, max_owing, .. } = *settings;
         let all = self.sizes();
         let full = |all: usize, of: usize, bound: usize| all >= bound && of >= self.fair(bound);
         let half = max_series.div_ceil(2);
@@ -71,6 +77,7 @@ impl Held {
             groups: full(all.groups, of.groups, half),
             buckets: full(all.buckets, of.buckets, half),
             owing: full(all.owing, of.owing, max_owing),
+            dropped: full(all.dropped, of.dropped, dropped::MAX_IN_ALL),
         }
     }
 

@@ -8,6 +8,7 @@ mod compact;
 mod content;
 mod debts;
 mod decide;
+mod dropped;
 #[cfg(test)]
 mod edges;
 mod group;
@@ -47,6 +48,7 @@ use jiff::Timestamp;
 pub use accounts::{Account, Counters};
 pub use content::Content;
 pub use debts::{Order, Plan};
+pub use dropped::{Dropped, TopDropped};
 pub use key::AGGREGATE_PREFIX;
 pub use limit::BucketRules;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};
@@ -109,6 +111,8 @@ pub struct Gauges {
     pub groups: usize,
     /// Buckets of spam filters.
     pub buckets: usize,
+    /// Entries of the top dropped.
+    pub dropped: usize,
     /// Occurrences folded and not yet written to stored Events.
     pub owed: u64,
     /// Series that owe.
@@ -123,6 +127,8 @@ pub struct Gauges {
     pub groups_evicted: u64,
     /// Buckets given up for want of room, since the process began. They were full: no decision changed.
     pub buckets_evicted: u64,
+    /// Entries of the top dropped given up for want of room, since the process began.
+    pub dropped_evicted: u64,
 }
 
 impl Engine {
@@ -207,6 +213,7 @@ impl Engine {
             buckets: sizes.buckets,
             owing: sizes.owing,
             debts_refused: self.debts_refused.load(Ordering::Relaxed),
+            dropped: sizes.dropped,
             names_evicted: self.names_evicted.load(Ordering::Relaxed),
             ..Gauges::default()
         };
@@ -216,6 +223,7 @@ impl Engine {
                 gauges.series_evicted += scope.evicted;
                 gauges.groups_evicted += scope.groups.evicted();
                 gauges.buckets_evicted += scope.spam_filter.evicted();
+                gauges.dropped_evicted += scope.dropped.evicted();
             }
         }
         gauges
@@ -251,7 +259,7 @@ impl Engine {
             names: &mut namespace.names,
             scope,
             others: [earlier, later],
-            full: self.held.full(before, self.settings.max_series, self.settings.max_owing),
+            full: self.held.full(before, &self.settings),
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
@@ -296,6 +304,7 @@ impl Namespace {
             sizes.groups += scope.groups.len();
             sizes.buckets += scope.spam_filter.len();
             sizes.owing += scope.owing;
+            sizes.dropped += scope.dropped.len();
         }
         sizes
     }
