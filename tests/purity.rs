@@ -147,6 +147,7 @@ const ROWS: &[Row] = &[
     Row {
         files: &[
             "src/replay/etcd.rs",
+            "src/replay/notes.rs",
             "src/replay/payer.rs",
             "src/replay/report.rs",
             "src/replay/table.rs",
@@ -166,6 +167,7 @@ const ROWS: &[Row] = &[
             "replay::input::LeftOut",
             "replay::input::Told",
             "replay::name",
+            "replay::notes",
             "replay::options",
             "replay::payer",
             "replay::report",

@@ -1,6 +1,6 @@
 //! `squelch replay` as a command: inputs, outputs, and what it says of those that it cannot read.
 
-#![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -435,4 +435,30 @@ fn observe_lets_everything_through_and_as_enforced_does_not() {
     assert_eq!(observe["occurrences"], enforce["occurrences"]);
     assert_eq!(observe["writes"]["etcdWith"], 50);
     assert_eq!(enforce["writes"]["allowed"], 1);
+}
+
+#[test]
+fn what_is_dropped_and_what_would_be_summed_up_is_listed_and_harmless() {
+    let folder = Folder::new();
+    let spec = "spec: {aggregation: {maxEvents: 2}, spamFilter: {burst: 3, per: [Reason]}}";
+    folder.write("policy.yaml", &POLICY.replace("spec: {}", spec));
+    let told = |n: u32, message: String, reason: &str, object: &str| {
+        let mut event = event(&format!("e.{n}"), 1);
+        (event["message"], event["reason"]) = (json!(message), json!(reason));
+        event["involvedObject"]["name"] = json!(object);
+        line(f64::from(n), "CREATE", &event, None)
+    };
+    let alike = (0..10).map(|n| told(n, format!("at \u{1b}[31m{n}\u{202e}"), "BackOff", "cart"));
+    let many = (10..30).map(|n| told(n, "m".to_owned(), "Un\u{7}healthy", &format!("pod-{n}")));
+    let (report, decisions) = folder.report(&[], &alike.chain(many).collect::<String>());
+    let of = |disposition: &str| decisions.iter().filter(|it| it["disposition"] == disposition).count();
+    assert_eq!((of("admitted"), of("aggregated"), of("filtered")), (4, 9, 17));
+
+    let summary = &report["summaries"][0];
+    assert_eq!((report["summaries"].as_array().unwrap().len(), &summary["count"]), (1, &json!(9)));
+    assert_eq!(summary["message"], "(combined from similar events): at  [31m9 ");
+    assert!(summary["name"].as_str().unwrap().starts_with("cart."), "{summary}");
+    let expected = json!([{"namespace": "shop", "policy": "shop/fold", "reason": "Un healthy", "kind": "Pod",
+                           "component": "kubelet", "disposition": "filtered", "count": 17}]);
+    assert_eq!((&report["dropped"], &report["droppedNotListed"]), (&expected, &json!(0)));
 }

@@ -1,7 +1,7 @@
 //! A replay decides as the webhook does: the same storm as reviews through the router in the process, with a clock
 //! that the test moves and the same payments, and as a trace through `squelch replay`.
 
-#![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
 
 #[path = "replay/storm.rs"]
 mod storm;

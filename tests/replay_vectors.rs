@@ -1,6 +1,6 @@
 //! What the real client-go decided, event by event (`tests/vectors`), as traces through `squelch replay`.
 
-#![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -56,7 +56,7 @@ impl Vectors {
 
     fn refill_interval(&self) -> String {
         let milliseconds = (self.options["refillSeconds"].as_f64().unwrap() * 1000.0).round() as u64;
-        if milliseconds % 1000 == 0 {
+        if milliseconds.is_multiple_of(1000) {
             format!("{}s", milliseconds / 1000)
         } else {
             format!("{milliseconds}ms")

@@ -8,6 +8,7 @@ mod course;
 mod decisions;
 mod etcd;
 mod input;
+mod notes;
 mod options;
 mod payer;
 mod policies;

@@ -6,12 +6,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::course::Finished;
-use super::input::{LeftOut, Told};
-use super::name;
-use super::options::{Clients, Format, Options};
-use super::tally::{Summary, Writes};
-use super::text::{clean, plural};
-use crate::engine::{Counters, Disposition, Mode, Moment};
+use super::input::Told;
+use super::options::{Format, Options};
+use super::tally::{MESSAGE, Summary, Writes};
+use super::text::clean;
+use super::{name, notes};
+use crate::engine::{Account, Counters, Disposition, Dropped, Mode, Moment};
+
+/// So much of what was dropped is listed by what it was; the rest is counted.
+const MOST_DROPPED: usize = 100;
 
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,6 +28,10 @@ pub struct Report {
     pub total: Total,
     /// Writes that passed uncounted, by the reason: own, no-policy, edit, dry-run.
     pub passed: BTreeMap<&'static str, u64>,
+    /// What was dropped (filtered or throttled), by what it was, the most first.
+    pub dropped: Vec<DroppedRow>,
+    /// Dropped occurrences that are in no entry of the list.
+    pub dropped_not_listed: u64,
     /// The summaries that would be written, those that count most first.
     pub summaries: Vec<Summary>,
     /// How many more there would be.
@@ -110,6 +117,26 @@ pub struct Row {
     pub bytes_saved: i64,
 }
 
+/// Dropped occurrences that have all of this in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DroppedRow {
+    /// The namespace.
+    pub namespace: String,
+    /// The policy that dropped them.
+    pub policy: String,
+    /// The reason of the Events.
+    pub reason: String,
+    /// The kind of what they are about.
+    pub kind: String,
+    /// Who reported.
+    pub component: String,
+    /// filtered or throttled.
+    pub disposition: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
 /// All rows together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -126,27 +153,36 @@ pub struct Total {
 
 impl Report {
     pub(super) fn new(finished: &Finished, told: &Told, options: &Options) -> Self {
-        let rows = rows(finished);
+        let accounts = finished.engine.accounts();
+        let rows = rows(&accounts, finished);
         let mut total = Total { ungoverned: finished.tally.ungoverned, ..Total::default() };
         let mut counters = Counters::default();
-        finished.engine.accounts().iter().for_each(|account| counters.add(&account.counters));
+        accounts.iter().for_each(|account| counters.add(&account.counters));
         total.occurrences = Occurrences::from(&counters);
         rows.iter().for_each(|row| total.writes.add(&row.writes));
         total.bytes_saved = saved(&total.writes);
+        let dropped = dropped(&accounts);
+        let listed: u64 = dropped.iter().map(|row| row.count).sum();
         Self {
-            notes: notes(finished, told, options, &rows),
+            notes: notes::notes(finished, told, options, &rows),
             input: input(finished, told, options, &total),
             policies: rows,
             passed: finished.tally.passed.clone(),
+            dropped_not_listed: total.occurrences.filtered + total.occurrences.throttled - listed,
+            dropped,
             summaries: finished.tally.summaries(),
             summaries_not_listed: finished.tally.more_summaries,
             total,
         }
     }
+
+    /// How long the replayed writes took.
+    pub(super) fn span(&self) -> Duration {
+        Duration::try_from_secs_f64(self.input.to - self.input.from).unwrap_or_default()
+    }
 }
 
-fn rows(finished: &Finished) -> Vec<Row> {
-    let accounts = finished.engine.accounts();
+fn rows(accounts: &[Account], finished: &Finished) -> Vec<Row> {
     let mut rows: Vec<Row> = accounts
         .iter()
         .map(|account| {
@@ -168,6 +204,29 @@ fn rows(finished: &Finished) -> Vec<Row> {
     rows
 }
 
+/// What the engine holds of the dropped, the most first.
+fn dropped(accounts: &[Account]) -> Vec<DroppedRow> {
+    let of = |account: &Account| {
+        let row = |dropped: &Dropped| DroppedRow {
+            namespace: clean(&account.namespace, 63),
+            policy: account.policy.display.to_string(),
+            reason: clean(dropped.reason(), MESSAGE),
+            kind: clean(dropped.kind(), MESSAGE),
+            component: clean(dropped.component(), MESSAGE),
+            disposition: dropped.disposition.as_str(),
+            count: dropped.count,
+        };
+        account.dropped.entries.iter().map(row).collect::<Vec<_>>()
+    };
+    let mut dropped: Vec<DroppedRow> = accounts.iter().flat_map(of).collect();
+    let texts = |row: &DroppedRow| {
+        [&row.namespace, &row.policy, &row.reason, &row.kind, &row.component].map(String::clone)
+    };
+    dropped.sort_by_cached_key(|row| (std::cmp::Reverse(row.count), texts(row), row.disposition));
+    dropped.truncate(MOST_DROPPED);
+    dropped
+}
+
 fn saved(writes: &Writes) -> i64 {
     i64::try_from(i128::from(writes.bytes_without) - i128::from(writes.bytes_with)).unwrap_or(i64::MAX)
 }
@@ -184,88 +243,4 @@ fn input(finished: &Finished, told: &Told, options: &Options, total: &Total) -> 
         from: seconds(finished.tally.first),
         to: seconds(finished.tally.last),
     }
-}
-
-impl Report {
-    /// How long the replayed writes took.
-    pub(super) fn span(&self) -> Duration {
-        Duration::try_from_secs_f64(self.input.to - self.input.from).unwrap_or_default()
-    }
-}
-
-fn notes(finished: &Finished, told: &Told, options: &Options, rows: &[Row]) -> Vec<String> {
-    let mut notes = Vec::new();
-    if told.format == Some(Format::List) {
-        notes.extend(of_a_list(finished, told));
-    }
-    if told.bad > 0 {
-        let entries =
-            plural(told.bad, "entry that could not be read was", "entries that could not be read were");
-        notes.push(format!("{entries} left out"));
-    }
-    let left_out =
-        |writes: bool| told.left_out.iter().filter(move |(reason, _)| reason.is_a_write() == writes);
-    for (reason, count) in left_out(true).chain(left_out(false)) {
-        notes.push(format!(
-            "left out: {}, {}",
-            plural(*count, "entry", "entries"),
-            LeftOut::sentence(*reason)
-        ));
-    }
-    notes.extend(of_clients(told, options, rows));
-    notes.extend(of_policies(finished, options, rows));
-    notes
-}
-
-fn of_a_list(finished: &Finished, told: &Told) -> Vec<String> {
-    let mut notes = vec![
-        "each Event of the List was unfolded into its occurrences, spread evenly from its first to its last time, \
-         each a write of its own: a List does not tell when they really came, nor what was dropped before"
-            .to_owned(),
-    ];
-    if told.bundled > 0 {
-        let many = plural(told.bundled, "occurrence has", "occurrences have");
-        notes.push(format!(
-            "{many} no write of their own: an Event is unfolded into a million writes at most"
-        ));
-    }
-    let naming = finished.policies.that_name_users();
-    if !naming.is_empty() {
-        notes.push(format!(
-            "a List does not tell who wrote: the users that {} name match nobody",
-            naming.join(", ")
-        ));
-    }
-    notes
-}
-
-fn of_clients(told: &Told, options: &Options, rows: &[Row]) -> Option<String> {
-    let recorded = told.format != Some(Format::List) && options.clients == Clients::Recorded;
-    let folded = rows.iter().any(|row| row.mode == "Enforce" && row.occurrences.compacted > 0);
-    (recorded && folded).then(|| {
-        "the clients wrote without these policies, and every oldObject shows what they had stored: squelch's own \
-         writes come out too few. --clients adapted lets them write as they would have"
-            .to_owned()
-    })
-}
-
-fn of_policies(finished: &Finished, options: &Options, rows: &[Row]) -> Vec<String> {
-    let mut notes = Vec::new();
-    let idle: Vec<&str> =
-        rows.iter().filter(|row| row.writes.received == 0).map(|row| row.policy.as_str()).collect();
-    let without = finished.tally.passed.get("no-policy").copied().unwrap_or_default();
-    if !idle.is_empty() && without > 0 && !options.all_namespaces {
-        let govern = if idle.len() == 1 { "governs" } else { "govern" };
-        notes.push(format!(
-            "{} {govern} no write of this input; --all-namespaces tries each policy in every namespace",
-            idle.join(", ")
-        ));
-    }
-    if rows.iter().any(|row| row.mode == "Observe") {
-        notes.push(
-            "mode Observe lets everything through; --as-enforced shows what the same policy does in mode Enforce"
-                .to_owned(),
-        );
-    }
-    notes
 }

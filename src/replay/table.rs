@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Report, Row};
+use super::report::{DroppedRow, Report, Row};
 use super::tally::{Summary, Writes};
 use super::text::{bytes, clean, grouped, plural, span};
 
@@ -10,8 +10,8 @@ use super::text::{bytes, clean, grouped, plural, span};
 const MOST_ROWS: usize = 100;
 /// A note is wrapped at this many characters.
 const WIDTH: usize = 110;
-/// So many summaries are shown.
-const MOST_SUMMARIES: usize = 10;
+/// So many summaries are shown, and so much of what was dropped.
+const MOST_LISTED: usize = 10;
 /// The message of a summary is shown up to this many characters.
 const MESSAGE: usize = 60;
 
@@ -29,6 +29,10 @@ pub(super) fn render(report: &Report) -> String {
     out.push_str(&occurrences(report));
     out.push('\n');
     out.push_str(&etcd(report));
+    if !report.dropped.is_empty() {
+        out.push('\n');
+        out.push_str(&dropped(report));
+    }
     if !report.summaries.is_empty() {
         out.push('\n');
         out.push_str(&summaries(report));
@@ -103,6 +107,24 @@ fn etcd(report: &Report) -> String {
     columns(&head, &rows, 2)
 }
 
+fn dropped(report: &Report) -> String {
+    let cells = |row: &DroppedRow| {
+        let texts = [&row.namespace, &row.reason, &row.kind, &row.component].map(|text| clean(text, MESSAGE));
+        texts.into_iter().chain([row.disposition.to_owned(), grouped(row.count)]).collect()
+    };
+    let rows: Vec<_> = report.dropped.iter().take(MOST_LISTED).map(cells).collect();
+    let mut out = columns(&["TOP DROPPED", "REASON", "KIND", "COMPONENT", "BY", "COUNT"], &rows, 5);
+    let unlisted = report.dropped.iter().skip(MOST_LISTED).map(|row| row.count).sum::<u64>();
+    if unlisted + report.dropped_not_listed > 0 {
+        let _ = writeln!(
+            out,
+            "({} more)",
+            plural(unlisted + report.dropped_not_listed, "occurrence", "occurrences")
+        );
+    }
+    out
+}
+
 fn summaries(report: &Report) -> String {
     let cells = |summary: &Summary| {
         vec![
@@ -112,9 +134,9 @@ fn summaries(report: &Report) -> String {
             clean(&summary.message, MESSAGE),
         ]
     };
-    let rows: Vec<_> = report.summaries.iter().take(MOST_SUMMARIES).map(cells).collect();
+    let rows: Vec<_> = report.summaries.iter().take(MOST_LISTED).map(cells).collect();
     let mut out = columns(&["SUMMARIES", "NAME", "COUNT", "MESSAGE"], &rows, 2);
-    let more = report.summaries.len().saturating_sub(MOST_SUMMARIES) as u64 + report.summaries_not_listed;
+    let more = report.summaries.len().saturating_sub(MOST_LISTED) as u64 + report.summaries_not_listed;
     if more > 0 {
         let _ = writeln!(out, "({} more)", plural(more, "summary", "summaries"));
     }
