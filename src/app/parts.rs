@@ -102,6 +102,7 @@ impl Parts {
             metrics: metrics.clone(),
             own_user,
             tokens: Arc::new(AcceptedTokens::new(vec![secrets.token])),
+            clock: clock::Clock::default(),
         });
         let stages = Stages::default();
         let tls = Arc::new(tls::server_config(secrets.served)?);

@@ -31,6 +31,7 @@ mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tick;
+mod upcoming;
 #[cfg(test)]
 mod vectors;
 mod verdict;

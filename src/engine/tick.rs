@@ -44,7 +44,14 @@ impl Engine {
         }
     }
 
-    fn tick_namespace(&self, name: &Arc<str>, now: Moment, budget: usize, orders: &mut Vec<Order>) {
+    /// Adds to `orders` what is due in one namespace, at most [`SHARE`] of each of its scopes.
+    pub(super) fn tick_namespace(
+        &self,
+        name: &Arc<str>,
+        now: Moment,
+        budget: usize,
+        orders: &mut Vec<Order>,
+    ) {
         let phase = self.phase();
         let Some(mut entry) = self.namespaces.get_mut(&**name) else { return };
         let namespace = entry.value_mut();
