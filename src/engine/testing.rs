@@ -103,7 +103,7 @@ pub(super) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> 
 
 /// How many cases a property is tried on: as many as it says, or as `SQUELCH_PROPTEST_CASES`. Properties of the
 /// engine find their case anew each time; what they once found is kept as a test of its own.
-pub(super) fn cases(by_default: u32) -> ProptestConfig {
+pub(crate) fn cases(by_default: u32) -> ProptestConfig {
     let cases = match std::env::var("SQUELCH_PROPTEST_CASES") {
         Ok(cases) => cases.parse().expect("SQUELCH_PROPTEST_CASES is a number"),
         Err(_) => by_default,

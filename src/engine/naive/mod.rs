@@ -2,15 +2,18 @@
 //! that are lists of strings, nothing hashed, nothing bounded, nothing put off. What the engine decides is held
 //! against it, write by write.
 
+mod keys;
 mod limits;
 mod paying;
+mod story;
 
 use std::time::Duration;
 
-use super::series::MAX_COUNT;
 use super::*;
+use keys::{emitter, group_of, key_of, object, refused};
 use limits::Bucket;
 pub(super) use paying::Due;
+use story::{Fate, Story};
 
 /// How long squelch keeps away from an Event whose client's write it has admitted.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -46,34 +49,6 @@ struct Group {
     key: Key,
     messages: Vec<Key>,
     seen: Moment,
-}
-
-/// A series.
-pub(super) struct Story {
-    number: usize,
-    key: Key,
-    /// The name of the stored Event; a summary's: what it begins with.
-    pub(super) name: String,
-    pub(super) summary: bool,
-    pub(super) total: i64,
-    stored: i64,
-    confirmed: i64,
-    folded: bool,
-    unverified: bool,
-    base_unknown: bool,
-    closing: bool,
-    ordered: bool,
-    drained: bool,
-    seen: Moment,
-    paid_at: Moment,
-    not_before: Moment,
-    retry_at: Moment,
-}
-
-/// What a decision does to the story of a write.
-enum Fate {
-    Through,
-    Folded,
 }
 
 impl Naive {
@@ -323,128 +298,11 @@ impl Naive {
 
     fn open(&mut self, key: Key, name: String, stored: i64, now: Moment) -> usize {
         self.made += 1;
-        self.series.push(Story {
-            number: self.made,
-            key,
-            name,
-            summary: false,
-            total: stored,
-            stored,
-            confirmed: stored,
-            folded: false,
-            unverified: false,
-            base_unknown: false,
-            closing: false,
-            ordered: false,
-            drained: false,
-            seen: now,
-            paid_at: now,
-            not_before: now,
-            retry_at: now,
-        });
+        self.series.push(Story::new(self.made, key, name, stored, now));
         self.made
-    }
-}
-
-impl Story {
-    /// A CREATE: its own goes through, because the stored Event is gone; or it is there, and to be read.
-    fn created(&mut self, write: &Observation<'_>, own: bool, carried: i64, now: Moment) -> Fate {
-        self.total += carried;
-        if !own {
-            self.folded = true;
-            return Fate::Folded;
-        }
-        if carried > 0 {
-            self.paid_by_client(write.value, now);
-        }
-        (self.confirmed, self.unverified, self.not_before) = (0, true, now.plus(SETTLE));
-        Fate::Through
-    }
-
-    fn updated(
-        &mut self,
-        write: &Observation<'_>,
-        own: bool,
-        carried: i64,
-        holds_back: bool,
-        pace: &SeriesRules,
-        now: Moment,
-    ) -> Fate {
-        if own {
-            self.read(write.old_value, carried);
-        } else {
-            self.total += carried;
-        }
-        let right = own && write.value == self.total && write.value >= write.old_value;
-        let raises = write.value > write.old_value;
-        let refreshes = write.api == Api::Events && (holds_back || write.value == 3);
-        if right && (refreshes || raises && self.is_due(pace, now)) {
-            self.paid_by_client(write.value, now);
-            return Fate::Through;
-        }
-        self.folded = true;
-        Fate::Folded
-    }
-
-    /// The API server has read `old`.
-    fn read(&mut self, old: i64, carried: i64) {
-        self.total = (self.total + carried).max(old + carried.min(1)).min(MAX_COUNT);
-        (self.stored, self.confirmed) = (old, old);
-    }
-
-    fn paid_by_client(&mut self, value: i64, now: Moment) {
-        self.total = self.total.max(value);
-        (self.stored, self.unverified) = (value, true);
-        (self.paid_at, self.not_before) = (now, now.plus(SETTLE));
     }
 }
 
 fn verdict(disposition: Disposition, stage: Stage, occurrences: i64, answer: Answer) -> Verdict {
     Verdict { disposition: Some(disposition), stage, occurrences, answer }
-}
-
-/// How a write is refused.
-pub(super) fn refused(rules: &Rules, write: &Observation<'_>) -> Answer {
-    let forbidden = rules.rejection == Rejection::Forbidden || write.has_series;
-    match (write.operation, write.api) {
-        (Operation::Update, Api::Events) => Answer::Restore,
-        (Operation::Create, _) if forbidden => Answer::Deny(Denial::Forbidden),
-        _ => Answer::Deny(Denial::AlreadyExists),
-    }
-}
-
-fn emitter(write: &Observation<'_>) -> Key {
-    let (component, instance) = write.event.reporter();
-    [write.user, component, instance].map(ToOwned::to_owned).to_vec()
-}
-
-fn object(of: &ObjectReference<'_>) -> Key {
-    [&of.api_version, &of.kind, &of.namespace, &of.name, &of.uid].map(ToString::to_string).to_vec()
-}
-
-fn key_of(write: &Observation<'_>) -> Key {
-    let event = &write.event;
-    let message = if event.message.starts_with(AGGREGATE_PREFIX) { AGGREGATE_PREFIX } else { &event.message };
-    let related = event
-        .related
-        .as_ref()
-        .map_or(Vec::new(), |related| [object(related), vec![related.field_path.to_string()]].concat());
-    let own = [&event.regarding.field_path, &event.event_type, &event.reason, &event.action];
-    let own = own.map(ToString::to_string).to_vec();
-    [emitter(write), object(&event.regarding), own, vec![message.to_owned()], related].concat()
-}
-
-/// The key of its group, and what tells it apart there.
-fn group_of(write: &Observation<'_>, group_by: GroupBy) -> (Key, Key) {
-    let event = &write.event;
-    let regarding = object(&event.regarding);
-    let message = event.message.to_string();
-    let (who, told) = match group_by {
-        GroupBy::Object => ([emitter(write), regarding].concat(), vec![message]),
-        GroupBy::Kind => {
-            let kind = [&*event.reporting_component, &*event.regarding.kind, &*event.regarding.api_version];
-            (kind.map(ToOwned::to_owned).to_vec(), [regarding, vec![message]].concat())
-        }
-    };
-    ([who, vec![event.event_type.to_string(), event.reason.to_string()]].concat(), told)
 }

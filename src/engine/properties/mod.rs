@@ -1,6 +1,7 @@
 //! What holds of the engine for any writes at any times, client or no client. Lives in which clients, etcd and
 //! writer play by their rules are in `world`.
 
+mod found;
 mod hostile;
 mod naively;
 mod observe;
