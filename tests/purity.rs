@@ -53,7 +53,7 @@ const ROWS: &[Row] = &[
     },
     // From a spec to what the engine needs, and which policy governs.
     Row {
-        files: &["src/policy/glob.rs", "src/policy/compile.rs", "src/policy/set.rs"],
+        files: &["src/policy/glob.rs", "src/policy/compile/", "src/policy/set.rs"],
         knows: Knows::Arguments,
         modules: &["api", "engine", "policy::compile", "policy::glob", "policy::set"],
         crates: Crates::Only(&["jiff", "thiserror"]),
@@ -101,7 +101,7 @@ const ROWS: &[Row] = &[
     },
     // What a status says, and when.
     Row {
-        files: &["src/status/desired.rs", "src/status/plan.rs"],
+        files: &["src/status/desired.rs", "src/status/dropped.rs", "src/status/plan.rs"],
         knows: Knows::Arguments,
         modules: &[
             "api",
@@ -111,6 +111,7 @@ const ROWS: &[Row] = &[
             "policy::Policy",
             "policy::Set",
             "status::desired",
+            "status::dropped",
             "status::plan",
         ],
         crates: Crates::Only(&["jiff", "k8s_openapi"]),

@@ -126,6 +126,10 @@ proptest! {
             prop_assert!(gauges.groups < 2 * max_series.div_ceil(2).max(1), "{:?}", gauges);
             prop_assert!(gauges.buckets < 2 * max_series.div_ceil(2).max(1), "{:?}", gauges);
             prop_assert!(gauges.names <= 4 * max_series + 2, "{:?}", gauges);
+            for Account { counters, dropped, .. } in engine.accounts() {
+                let held_back = counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled);
+                prop_assert_eq!(dropped.sum(), held_back);
+            }
             if *tick {
                 for order in engine.tick(at(now), 1000) {
                     let plan = engine.plan(&order, None, at(now));
