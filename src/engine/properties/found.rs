@@ -78,3 +78,26 @@ fn namespaces_take_turns_in_the_same_order_in_every_engine() {
         assert_eq!(orders(), first);
     }
 }
+
+#[test]
+fn a_summary_is_closed_on_time_whatever_came_since() {
+    let aggregation =
+        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
+    let rules = Rules { aggregation: Some(aggregation), ..rules() };
+    let engine = engine();
+    let mut stored = None;
+    for (number, name) in ["a.1", "a.2", "a.3"].into_iter().enumerate() {
+        engine.decide(by(&rules), &named(name, write()), at(number as u64));
+        for order in engine.tick(at(number as u64), 10) {
+            stored = pay(&engine, &order, stored, at(number as u64)).or(stored);
+        }
+    }
+    assert_eq!((stored, engine.gauges().owed), (Some(2), 1));
+    // It waits for its group, and is looked at; then another summary comes.
+    engine.tick(at(400_000), 10);
+    engine.decide(by(&rules), &Observation { user: "another", ..named("b.1", write()) }, at(500_000));
+    let order = engine.tick(at(500_000), 10).remove(0);
+    assert_eq!(pay(&engine, &order, None, at(500_000)), Some(1));
+    let order = engine.tick(at(600_003), 10).remove(0);
+    assert_eq!(pay(&engine, &order, stored, at(600_003)), Some(3));
+}

@@ -52,8 +52,9 @@ impl World {
 
     /// The writer has just done what is due: no Event shows less than half of what it should.
     pub(super) fn check_what_is_shown(&mut self) {
-        if self.balance.unseen > 0 {
-            return; // what nobody reviews may lower a count
+        // What nobody reviews may lower a count; and while it drains, squelch pays each Event once before the end.
+        if self.balance.unseen > 0 || self.webhook != Webhook::Active {
+            return;
         }
         let Some(Life { naive: Some(naive), over: false, .. }) = self.lives.last() else { return };
         let shown = naive.series.iter().filter(|story| story.is_to_be_shown(self.now) && !story.summary);

@@ -93,7 +93,8 @@ impl World {
             self.lives[life].naive = None; // its rules say nothing of what is let through undecided
             self.balance.disturbed = true;
             let occurrences = (self.counters().received() - self.counted.received()) as i64;
-            Verdict { occurrences, ..Verdict::passed(Stage::Admit) }
+            let stage = if asked.unchanged && occurrences == 0 { Stage::Edit } else { Stage::Admit };
+            Verdict { occurrences, ..Verdict::passed(stage) }
         } else {
             self.lives[life].engine.decide(by(&rules), &asked, self.now)
         };
