@@ -17,6 +17,7 @@ use kube::core::{ApiResource, DynamicObject};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use squelch::api::EventPolicy;
+use squelch::clock::Clock;
 use squelch::engine::{Engine, Settings};
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
@@ -116,6 +117,7 @@ impl Served {
             metrics: Arc::new(Metrics::new()),
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
+            clock: Clock::default(),
         };
         // The API server adds its timeout as a query.
         Self { path: format!("{}?timeout=1s", path(&token)), router: router(Arc::new(webhook)) }

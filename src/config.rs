@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use hyper::Uri;
 
 use crate::api::parse_duration;
+use crate::replay;
 use crate::telemetry::LogFormat;
 
 /// Event policy operator for Kubernetes: folds, merges and limits Events, and counts what it held back.
@@ -27,6 +28,8 @@ pub enum Command {
     Run(Box<RunOptions>),
     /// Print the CustomResourceDefinitions as YAML, or write them into a directory
     Crds(CrdsOptions),
+    /// Try policies on recorded Events, without a cluster: what would be held back, and what would reach etcd
+    Replay(Box<replay::Options>),
 }
 
 /// Flags of `squelch crds`.
@@ -269,7 +272,7 @@ mod tests {
         let words = ["squelch", "run"].iter().chain(flags);
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
             Command::Run(options) => Ok(*options),
-            Command::Crds(_) => unreachable!("run was asked for"),
+            Command::Crds(_) | Command::Replay(_) => unreachable!("run was asked for"),
         }
     }
 

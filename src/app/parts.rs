@@ -105,6 +105,7 @@ impl Parts {
             metrics: metrics.clone(),
             own_user: cluster.own_user.clone(),
             tokens: Arc::new(AcceptedTokens::new(vec![secrets.token])),
+            clock: clock::Clock::default(),
         });
         let stages = Stages::default();
         let tls = Arc::new(tls::server_config(secrets.served)?);
@@ -118,10 +119,9 @@ impl Parts {
         let armed = Arc::new(watch::Sender::new(false));
         // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
         let payer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
-        let limits = flush::Limits::usual(qps(options.flush_qps));
         Ok(Self {
             keeping_armed: keep_armed(&arming, wanted, &armed, &metrics),
-            flushing: pay(&payer, limits),
+            flushing: pay(&payer, qps(options.flush_qps)),
             telling: tell(options, &client, &policies, &engine, &armed),
             watching: watch_policies(&client, &policies, &background),
             engine,
@@ -207,9 +207,9 @@ fn keep_armed(
     })
 }
 
-fn pay(payer: &Arc<flush::Writer>, limits: flush::Limits) -> Task<()> {
+fn pay(payer: &Arc<flush::Writer>, qps: NonZeroU32) -> Task<()> {
     let payer = payer.clone();
-    Task::start(move |stop| flush::run(payer, limits, stop))
+    Task::start(move |stop| flush::run(payer, flush::Limits::usual(qps), stop))
 }
 
 fn tell(

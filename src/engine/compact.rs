@@ -78,10 +78,21 @@ impl Deciding<'_> {
         carried: &Carried,
     ) -> Option<Verdict> {
         let (now, occurrences) = (self.now, carried.occurrences);
-        let handle = self.series_of_update(rules, write, carried)?;
-        let own = self.is_stored_name(handle, write);
         let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
         let holds_back = write.api == Api::Events && (occurrences > 1 || silent);
+        let refusal = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
+        let folded = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
+        let Some(handle) = self.series_of_update(rules, write, carried) else {
+            // There is no room to owe what it carries, and it must not pass where it would lower what is stored.
+            if !lowers(write) {
+                return None;
+            }
+            if rules.mode == Mode::Enforce {
+                self.scope.counters.lost += occurrences.unsigned_abs();
+            }
+            return Some(folded);
+        };
+        let own = self.is_stored_name(handle, write);
         // Where no more may owe, what tells all that it carries goes through. What would lower the count or leave
         // something out is folded even then.
         let crowded = self.owes_one_too_many(Some(handle), carried);
@@ -119,8 +130,7 @@ impl Deciding<'_> {
         if let Some((true, _)) = passes {
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
         }
-        let answer = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
-        Some(verdict(Disposition::Compacted, Stage::Series, occurrences, answer))
+        Some(folded)
     }
 
     /// The series that an UPDATE belongs to: that of its name, else that of its key, else a new one.
@@ -139,7 +149,7 @@ impl Deciding<'_> {
         });
         let handle = match living.or_else(|| self.take_over(rules, write, carried)) {
             Some(handle) => handle,
-            None if !self.may_open() && !lowers(write) => return None,
+            None if !self.may_open() => return None,
             None => {
                 let name = write.name.as_deref().unwrap_or_default();
                 let series = Series::opened_by_update(name, write.old_value, write.occurred_at, self.now);

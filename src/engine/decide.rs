@@ -173,7 +173,8 @@ impl Deciding<'_> {
     fn pass_beside(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
         let of_name = carried.name.and_then(|name| self.names.series_of(name));
-        let handle = of_name.filter(|(scope, _)| *scope == self.scope.id).map(|(_, handle)| handle);
+        let of_name = of_name.filter(|(scope, _)| *scope == self.scope.id);
+        let handle = of_name.and_then(|(_, handle)| self.scope.living(handle, now));
         let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write)) else {
             return self.pass_outside(write, carried, stage);
         };

@@ -1,7 +1,7 @@
 //! Structural keys: what makes two writes say the same thing.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
-use std::hash::Hasher as _;
+use std::hash::{BuildHasher, Hasher as _};
 
 use super::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per, dropped};
 
@@ -16,6 +16,15 @@ pub(super) type Key = u128;
 #[derive(Clone)]
 pub(super) struct Hasher {
     seed: [u64; 2],
+}
+
+/// Tables that are walked in the order of their hashes are walked in the same order each time.
+impl BuildHasher for Hasher {
+    type Hasher = siphasher::sip::SipHasher13;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        siphasher::sip::SipHasher13::new_with_keys(self.seed[0], self.seed[1])
+    }
 }
 
 /// Each kind of key starts with a byte of its own, so that kinds never meet.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use proptest::prelude::ProptestConfig;
 
 use super::{
     Api, Counters, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation,
@@ -88,11 +89,26 @@ pub(crate) fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a
 
 /// All counters together.
 pub(crate) fn counters(engine: &Engine) -> Counters {
+    counters_of([engine])
+}
+
+/// The same of several engines.
+pub(super) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> Counters {
     let mut all = Counters::default();
-    for account in engine.accounts() {
+    for account in engines.into_iter().flat_map(Engine::accounts) {
         all.add(&account.counters);
     }
     all
+}
+
+/// How many cases a property is tried on: as many as it says, or as `SQUELCH_PROPTEST_CASES`. Properties of the
+/// engine find their case anew each time; what they once found is kept as a test of its own.
+pub(crate) fn cases(by_default: u32) -> ProptestConfig {
+    let cases = match std::env::var("SQUELCH_PROPTEST_CASES") {
+        Ok(cases) => cases.parse().expect("SQUELCH_PROPTEST_CASES is a number"),
+        Err(_) => by_default,
+    };
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
 }
 
 /// Drives one order as the writer would, with `found` in etcd; returns what it wrote.

@@ -44,7 +44,14 @@ impl Engine {
         }
     }
 
-    fn tick_namespace(&self, name: &Arc<str>, now: Moment, budget: usize, orders: &mut Vec<Order>) {
+    /// Adds to `orders` what is due in one namespace, at most [`SHARE`] of each of its scopes.
+    pub(super) fn tick_namespace(
+        &self,
+        name: &Arc<str>,
+        now: Moment,
+        budget: usize,
+        orders: &mut Vec<Order>,
+    ) {
         let phase = self.phase();
         let Some(mut entry) = self.namespaces.get_mut(&**name) else { return };
         let namespace = entry.value_mut();
@@ -114,15 +121,19 @@ impl Ticking<'_> {
     }
 
     /// Series not seen for the idle timeout, or of a scope that is retired: forgotten if they owe nothing, else
-    /// on the agenda from here on. Looks at the oldest first; one that is only waiting goes to the end.
+    /// on the agenda from here on. Looks at the oldest first; those that are only waiting keep their place, or a
+    /// summary would be looked at again only after all that came since, but leave it to others if they are many.
     fn close_the_idle(&mut self, budget: usize) {
         let ordinary = self.scope.rules.pace(false).idle_timeout;
-        for _ in 0..budget.min(self.scope.series.len()) {
-            let Some(handle) = self.scope.series.oldest() else { break };
-            let Some(series) = self.scope.series.get(handle) else { break };
+        let mut waiting = Vec::new();
+        let mut cursor = self.scope.series.oldest();
+        for _ in 0..budget {
+            let Some(handle) = cursor else { return };
+            cursor = self.scope.series.next_newer(handle);
+            let Some(series) = self.scope.series.get(handle) else { return };
             let idle = self.now.since(series.seen);
             if !self.scope.retired && idle <= ordinary {
-                break;
+                return;
             }
             let over = self.scope.retired || series.over(&self.scope.rules.pace(series.summary), self.now);
             if over && !series.ordered && !series.needs_payment() {
@@ -130,8 +141,11 @@ impl Ticking<'_> {
             } else if over && !series.closing {
                 self.scope.begin_closing(handle, self.now);
             } else {
-                self.scope.series.touch(handle);
+                waiting.push(handle);
             }
+        }
+        for handle in waiting {
+            self.scope.series.touch(handle);
         }
     }
 
