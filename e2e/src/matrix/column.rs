@@ -35,9 +35,9 @@ pub async fn run(column: Column, cells: &[Cell], time: Duration) -> Result<()> {
     let told = all_end(storms).await?;
     squelch.is_quiet(QUIET).await?;
     let evidence = stage.evidence(&squelch, &told, &before).await?;
-    stage.end_of_faults();
-    squelch.stop().await?;
-    judge(&evidence)?;
+    let verdict = judge(&evidence);
+    stage.end(squelch).await?;
+    verdict?;
     stage.passed()
 }
 
@@ -142,9 +142,7 @@ impl Stage {
         before: &[Counters],
     ) -> Result<Vec<Evidence>> {
         let scrape = squelch.metrics().await?;
-        let cut: u64 =
-            self.cells.iter().map(|place| self.reviews(place)).map(|it| it.cut_before + it.cut_after).sum();
-        let late = given_up(&self.test).await? - self.given_up - cut as i64;
+        let late = self.late().await?;
         let mut all = Vec::new();
         for (place, (told, before)) in self.cells.iter().zip(told.iter().zip(before)) {
             let metrics = counted(&scrape, &place.test.namespace);
@@ -164,15 +162,28 @@ impl Stage {
         Ok(all)
     }
 
+    /// Reviews that the API server gave up although the proxy did nothing.
+    async fn late(&self) -> Result<i64> {
+        let reviews = self.cells.iter().map(|place| self.reviews(place));
+        let cut: u64 = reviews.map(|it| it.cut_before + it.cut_after).sum();
+        // A new API server counts anew.
+        let before = if self.column == Column::ApiServer { 0 } else { self.given_up };
+        Ok(given_up(&self.test).await? - before - cut as i64)
+    }
+
     fn reviews(&self, place: &Place) -> crate::proxy::Tally {
         self.detour.as_ref().map(|detour| detour.reviews(&place.test.namespace)).unwrap_or_default()
     }
 
-    /// squelch's end is not what these columns are about.
-    fn end_of_faults(&self) {
+    /// squelch's end is not what the columns with faults are about.
+    async fn end(&self, squelch: Squelch) -> Result<()> {
         if let Some(detour) = &self.detour {
             detour.end_all_faults();
             eprintln!("{}", table::faults(detour));
+        }
+        match self.column {
+            Column::Quiet | Column::Restarts => squelch.stop().await,
+            Column::Faults | Column::ApiServer => squelch.stop_after_trouble().await,
         }
     }
 

@@ -41,16 +41,17 @@ pub(super) struct Sent {
     /// What happened.
     pub(super) occurrences: i64,
     /// What the API server was told of, by the clients' own reckoning.
-    pub(super) total: i64,
+    pub(super) reckoned: i64,
     /// The highest count under each name that came as far as admission.
     pub(super) names: BTreeMap<String, i64>,
     /// Occurrences that came with a refusal, and are stored under no name or another: by the name they came under.
     pub(super) withheld: BTreeMap<String, i64>,
     /// Those of them that are stored nowhere, by object.
     pub(super) dropped: BTreeMap<String, i64>,
-    /// Calls without an answer, or with one that tells of no decision, that may have been carried out.
+    /// Occurrences of calls without an answer, or with one that tells of no decision: they may have come as far
+    /// as admission.
     pub(super) doubtful: i64,
-    /// Calls that certainly never came as far as admission.
+    /// Calls that certainly did not, and that should have.
     pub(super) failed: i64,
     /// Refused CREATEs with a `series`: client-go's new recorder logs an error for each.
     pub(super) refused_with_series: usize,
@@ -75,7 +76,7 @@ impl Sent {
     pub(super) fn of(all: &[Told]) -> Self {
         let mut sent = Self::default();
         for told in all {
-            sent.total += told.sent();
+            sent.reckoned += told.sent();
             sent.occurrences += told.summary.as_ref().map_or(0, |summary| summary.occurrences);
             sent.error_lines.extend(told.error_lines().iter().map(|line| line.message.clone()));
             for call in &told.calls {
@@ -86,19 +87,22 @@ impl Sent {
     }
 
     fn add(&mut self, call: &Call) {
-        match call.status {
-            // Before anything was sent.
-            0 if call.error.contains("connection refused") => return self.failed += 1,
-            0 => return self.doubtful += 1,
-            404 | 429 => return,
-            500.. => self.doubtful += 1,
-            _ => {}
-        }
         let value = call.sent_series_count.or(call.sent_count).unwrap_or(1).max(1);
         let before = self.names.get(&call.name).copied().unwrap_or_default();
         let carried = (value - before).max(0);
+        let by_squelch = call.error.contains("squelch: ");
+        match call.status {
+            200..300 | 409 | 422 => {}
+            403 if by_squelch => {}
+            // An Event that is not there: the client comes again with a CREATE.
+            404 => return,
+            // Nobody listens; or an API server that has just begun knows no rights yet.
+            0 if call.error.contains("connection refused") => return self.failed += 1,
+            400..500 => return self.failed += 1,
+            _ => return self.doubtful += carried.max(1),
+        }
         self.names.insert(call.name.clone(), value.max(before));
-        if call.succeeded() || !call.error.contains("squelch: ") {
+        if !by_squelch {
             return;
         }
         self.refused += 1;
@@ -110,6 +114,11 @@ impl Sent {
         if !says(" compacted") {
             *self.withheld.entry(call.name.clone()).or_default() += carried;
         }
+    }
+
+    /// What came as far as admission.
+    pub(super) fn total(&self) -> i64 {
+        self.names.values().sum()
     }
 
     /// What was held back under names that are stored after all: a client's absolute count has told it again, or

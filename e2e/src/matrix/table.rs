@@ -20,7 +20,7 @@ pub(super) fn line(it: &Evidence, holds: bool) -> String {
         it.column,
         it.cell.client,
         it.cell.row,
-        it.sent.total,
+        it.sent.total(),
         status.received,
         status.admitted,
         status.compacted,

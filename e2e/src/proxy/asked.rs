@@ -19,6 +19,7 @@ pub struct Asked {
 
 /// The write that a review is about.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Reviewed {
     /// The review's own number.
     pub uid: String,
@@ -26,6 +27,15 @@ pub struct Reviewed {
     pub namespace: String,
     /// CREATE or UPDATE.
     pub operation: String,
+    /// Who writes.
+    pub user_info: User,
+}
+
+/// A user as the API server knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct User {
+    /// Its name.
+    pub username: String,
 }
 
 #[derive(Deserialize)]
@@ -90,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_review_is_known_by_its_body() {
-        let body = r#"{"kind":"AdmissionReview","request":{"uid":"u","namespace":"a","operation":"CREATE","dryRun":false}}"#;
+        let body = r#"{"kind":"AdmissionReview","request":{"uid":"u","namespace":"a","operation":"CREATE",
+            "userInfo":{"username":"jane","uid":"1"},"dryRun":false}}"#;
         let review = asked(Method::POST, "/token?timeout=1s", body);
         assert!(review.is_within("a") && !review.is_within("b"));
         assert_eq!(review.review.unwrap().uid, "u");

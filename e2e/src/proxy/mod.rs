@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-pub use asked::{Asked, Reviewed};
+pub use asked::{Asked, Reviewed, User};
 pub use fault::{Fault, Faults, Rule};
 pub use reviews::Tally;
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::asked::Asked;
 use super::relay::Look;
+use crate::accounts::SQUELCH;
 
 /// The reviews of one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Tally {
     pub cut_after: u64,
     /// Those of `cut_after` that squelch held back: the API server let them pass all the same.
     pub held_back_in_vain: u64,
+    /// Those that squelch was asked about its own writes.
+    pub own: u64,
 }
 
 /// Every review by its uid: one that the API server asks for twice is one.
@@ -30,6 +33,7 @@ pub(super) struct Reviews(Mutex<HashMap<String, Fate>>);
 
 struct Fate {
     namespace: String,
+    own: bool,
     /// Whether squelch held it back; `None` until it has answered.
     held_back: Option<bool>,
     told: bool,
@@ -58,6 +62,7 @@ impl Reviews {
         let mut tally = Tally::default();
         for fate in fates.values().filter(|fate| fate.namespace == namespace) {
             tally.asked += 1;
+            tally.own += u64::from(fate.own);
             match fate.held_back {
                 None => tally.cut_before += 1,
                 Some(held_back) if !fate.told => {
@@ -75,6 +80,7 @@ impl Reviews {
         let mut fates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(fates.entry(review.uid.clone()).or_insert_with(|| Fate {
             namespace: review.namespace.clone(),
+            own: review.user_info.username == SQUELCH.user(),
             held_back: None,
             told: false,
         }));
@@ -96,14 +102,20 @@ mod tests {
     use http::Method;
     use serde_json::json;
 
-    use super::super::asked::Reviewed;
+    use super::super::asked::{Reviewed, User};
     use super::*;
 
     const DENIED: &[u8] = br#"{"response":{"uid":"u","allowed":false}}"#;
     const ALLOWED: &[u8] = br#"{"response":{"uid":"u","allowed":true}}"#;
 
     fn review(uid: &str) -> Asked {
-        let review = Reviewed { uid: uid.into(), namespace: "a".into(), operation: "CREATE".into() };
+        let username = if uid == "told" { SQUELCH.user() } else { "emitter".to_owned() };
+        let review = Reviewed {
+            uid: uid.into(),
+            namespace: "a".into(),
+            operation: "CREATE".into(),
+            user_info: User { username },
+        };
         Asked { method: Method::POST, path: "/token".into(), watch: false, review: Some(review) }
     }
 
@@ -117,7 +129,7 @@ mod tests {
         reviews.told(&review("told"));
         reviews.decided(&review("held back in vain"), DENIED);
         reviews.decided(&review("allowed in vain"), ALLOWED);
-        let expected = Tally { asked: 4, cut_before: 1, cut_after: 2, held_back_in_vain: 1 };
+        let expected = Tally { asked: 4, cut_before: 1, cut_after: 2, held_back_in_vain: 1, own: 1 };
         assert_eq!(reviews.tally("a"), expected);
         assert_eq!(reviews.tally("b"), Tally::default());
 

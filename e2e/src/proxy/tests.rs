@@ -145,7 +145,9 @@ async fn the_api_server_is_told_to_trust_the_proxy_and_nothing_else_changes() {
 async fn reviews_are_counted_by_how_they_ended() {
     let (detour, _, squelch) = configured().await;
     let review = async |uid: &str| {
-        let request = json!({ "request": { "uid": uid, "namespace": "a", "operation": "CREATE" } });
+        let user = json!({ "username": "jane" });
+        let request = json!({ "uid": uid, "namespace": "a", "operation": "CREATE", "userInfo": user });
+        let request = json!({ "request": request });
         let request = Request::post("/token").body(Full::from(request.to_string())).unwrap();
         call(&detour, &detour.webhook_url, request).await
     };
@@ -156,7 +158,7 @@ async fn reviews_are_counted_by_how_they_ended() {
     assert_eq!(review("3").await.unwrap().0, 500);
     detour.to_squelch.follow(everything(Fault::CutAfter));
     review("4").await.unwrap_err();
-    let expected = Tally { asked: 4, cut_before: 2, cut_after: 1, held_back_in_vain: 1 };
+    let expected = Tally { asked: 4, cut_before: 2, cut_after: 1, held_back_in_vain: 1, own: 0 };
     assert_eq!(detour.reviews("a"), expected);
     assert_eq!(squelch.asked().len(), 2);
 }

@@ -12,7 +12,7 @@ fn series(client: Client, column: Column) -> Evidence {
     Evidence {
         cell: Cell { client, row: Row::Series },
         column,
-        sent: Sent { occurrences: 10, total: 10, names: [(name.clone(), 10)].into(), ..Sent::default() },
+        sent: Sent { occurrences: 10, reckoned: 10, names: [(name.clone(), 10)].into(), ..Sent::default() },
         stored: Stored {
             names: [(name, 10)].into(),
             summaries: 0,
@@ -80,7 +80,7 @@ fn cut_reviews_are_what_a_fault_may_cost_and_no_more() {
     // A create that squelch never saw is stored as it came; one that it folded in vain is stored twice.
     let mut it = series(Client::Creates, Column::Faults);
     receive(&mut it, 8);
-    it.reviews = Tally { asked: 10, cut_before: 2, cut_after: 1, held_back_in_vain: 1 };
+    it.reviews = Tally { asked: 10, cut_before: 2, cut_after: 1, held_back_in_vain: 1, own: 0 };
     store(&mut it, 11);
     assert_eq!(complaint(&it), "");
     store(&mut it, 12);
@@ -93,7 +93,7 @@ fn cut_reviews_are_what_a_fault_may_cost_and_no_more() {
 fn an_absolute_count_heals_itself_exactly() {
     let mut it = series(Client::Legacy, Column::Faults);
     receive(&mut it, 8);
-    it.reviews = Tally { asked: 10, cut_before: 3, cut_after: 0, held_back_in_vain: 0 };
+    it.reviews = Tally { asked: 10, cut_before: 3, cut_after: 0, held_back_in_vain: 0, own: 0 };
     assert_eq!(complaint(&it), "");
     store(&mut it, 11);
     assert!(complaint(&it).contains("stored, sent under these names"));
