@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod emitters;
 pub mod events;
 pub mod kubectl;
+pub mod law;
 pub mod matrix;
 pub mod metrics;
 pub mod policy;

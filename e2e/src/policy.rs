@@ -108,6 +108,27 @@ impl Policy {
         .await
     }
 
+    /// Waits until it has this condition with this status, this reason, and `words` in its message.
+    ///
+    /// # Errors
+    /// What its status says instead.
+    pub async fn says(&self, condition: &str, status: &str, reason: &str, words: &str) -> Result<()> {
+        wait_for(&format!("{condition}={status}, {reason}"), GENEROUS, async || {
+            let policy = self.api.get(&self.name).await.map_err(told)?;
+            let conditions = &policy.data["status"]["conditions"];
+            let says = |said: &Value| {
+                let message = said["message"].as_str().unwrap_or_default();
+                said["type"] == condition
+                    && said["status"] == status
+                    && said["reason"] == reason
+                    && message.contains(words)
+            };
+            let said = conditions.as_array().is_some_and(|conditions| conditions.iter().any(says));
+            if said { Ok(()) } else { Err(conditions.to_string()) }
+        })
+        .await
+    }
+
     /// What its status tells now.
     ///
     /// # Errors

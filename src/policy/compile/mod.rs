@@ -3,10 +3,13 @@
 //! Everything is checked again although the CRD checks it: an object may have reached etcd under an older CRD.
 //! Nothing after this sees the raw spec.
 
-use crate::api::{self, DurationField, EventPolicySpec};
-use crate::engine::{Mode, Observation, PolicyId, Rejection, Rules, SeriesRules};
+mod clauses;
+mod stages;
 
-use super::glob::{Glob, MOST_CHARACTERS};
+use crate::api::{self, EventPolicySpec};
+use crate::engine::{Mode, Observation, PolicyId, Rejection, Rules};
+
+use clauses::{Clauses, bounded};
 
 /// The most bytes of a message about an invalid policy: it quotes what the tenant wrote.
 const MOST_MESSAGE_BYTES: usize = 512;
@@ -78,10 +81,10 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
                 api::Mode::Enforce => Mode::Enforce,
                 api::Mode::Observe => Mode::Observe,
             },
-            series: series(&spec.series)?,
-            aggregation: None,
-            spam_filter: None,
-            budget: None,
+            series: stages::series(&spec.series)?,
+            aggregation: stages::aggregation(&spec.aggregation)?,
+            spam_filter: stages::spam_filter(&spec.spam_filter)?,
+            budget: stages::budget(spec.budget.as_ref())?,
             rejection: match spec.rejection {
                 api::Rejection::AlreadyExists => Rejection::AlreadyExists,
                 api::Rejection::Forbidden => Rejection::Forbidden,
@@ -98,131 +101,8 @@ fn priority(priority: i32) -> Result<i32, Invalid> {
     Err(Invalid::new("spec.priority", &format!("priority must be between -{most} and {most}")))
 }
 
-fn series(series: &api::Series) -> Result<Option<SeriesRules>, Invalid> {
-    let duration = |field: DurationField, text: &str| {
-        let path = format!("spec.series.{}", field.name);
-        field.parse(text).map_err(|sentence| Invalid::new(path, &sentence))
-    };
-    let idle_timeout = duration(api::IDLE_TIMEOUT, &series.idle_timeout)?;
-    let heartbeat_interval = duration(api::HEARTBEAT_INTERVAL, &series.heartbeat_interval)?;
-    Ok((!series.disabled).then_some(SeriesRules { idle_timeout, heartbeat_interval }))
-}
-
-/// Lists are bounded because each entry costs time in every decision.
-fn bounded<T>(list: &[T], most: usize, path: &str) -> Result<(), Invalid> {
-    if list.len() > most {
-        return Err(Invalid::new(path, &format!("must have at most {most} items")));
-    }
-    Ok(())
-}
-
-/// Which Events are meant: all lists that are not empty must hold, and a list holds if one entry does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Clauses {
-    types: Box<[Glob]>,
-    reasons: Box<[Glob]>,
-    reporting_components: Box<[Glob]>,
-    regarding: Box<[Regarding]>,
-    users: Box<[Glob]>,
-}
-
-/// An object that an Event is about: all fields that are given must hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Regarding {
-    kind: Option<Glob>,
-    api_group: Option<Glob>,
-    name: Option<Glob>,
-}
-
-impl Clauses {
-    fn compile(clauses: &api::Clauses, path: &str) -> Result<Self, Invalid> {
-        let short = |name: &str, list| globs(list, api::MOST_SHORT_LIST, &format!("{path}.{name}"));
-        let long = |name: &str, list| globs(list, api::MOST_LONG_LIST, &format!("{path}.{name}"));
-        Ok(Self {
-            types: short("types", &clauses.types)?,
-            reasons: long("reasons", &clauses.reasons)?,
-            reporting_components: long("reportingComponents", &clauses.reporting_components)?,
-            regarding: regarding(&clauses.regarding, &format!("{path}.regarding"))?,
-            users: long("users", &clauses.users)?,
-        })
-    }
-
-    fn hold(&self, write: &Observation<'_>) -> bool {
-        let event = &write.event;
-        one_holds(&self.types, |glob| glob.matches(&event.event_type))
-            && one_holds(&self.reasons, |glob| glob.matches(&event.reason))
-            && one_holds(&self.reporting_components, |glob| glob.matches(event.reporter().0))
-            && one_holds(&self.regarding, |regarding| regarding.holds(write))
-            && one_holds(&self.users, |glob| glob.matches(write.user))
-    }
-
-    fn always_hold(&self) -> bool {
-        let all = |globs: &[Glob]| globs.is_empty() || globs.contains(&Glob::Any);
-        all(&self.types)
-            && all(&self.reasons)
-            && all(&self.reporting_components)
-            && self.regarding.is_empty()
-            && all(&self.users)
-    }
-}
-
-impl Regarding {
-    fn compile(regarding: &api::Regarding, path: &str) -> Result<Self, Invalid> {
-        let api::Regarding { kind, api_group, name } = regarding;
-        if kind.is_none() && api_group.is_none() && name.is_none() {
-            return Err(Invalid::new(path, api::EMPTY_REGARDING));
-        }
-        let field = |field: &str, text: &Option<String>| {
-            text.as_deref().map(|text| glob(text, &format!("{path}.{field}"))).transpose()
-        };
-        Ok(Self {
-            kind: field("kind", kind)?,
-            api_group: field("apiGroup", api_group)?,
-            name: field("name", name)?,
-        })
-    }
-
-    fn holds(&self, write: &Observation<'_>) -> bool {
-        let object = &write.event.regarding;
-        let holds = |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
-        holds(&self.kind, &object.kind)
-            && holds(&self.api_group, object.api_group())
-            && holds(&self.name, &object.name)
-    }
-}
-
-fn one_holds<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
-    list.is_empty() || list.iter().any(holds)
-}
-
-fn regarding(list: &[api::Regarding], path: &str) -> Result<Box<[Regarding]>, Invalid> {
-    bounded(list, api::MOST_SHORT_LIST, path)?;
-    let entries = list.iter().enumerate();
-    entries.map(|(index, entry)| Regarding::compile(entry, &format!("{path}[{index}]"))).collect()
-}
-
-fn globs(texts: &[String], most: usize, path: &str) -> Result<Box<[Glob]>, Invalid> {
-    bounded(texts, most, path)?;
-    let globs = texts.iter().enumerate().map(|(index, text)| {
-        let path = format!("{path}[{index}]");
-        if text.is_empty() {
-            return Err(Invalid::new(path, "must not be empty; * stands for any text"));
-        }
-        glob(text, &path)
-    });
-    globs.collect()
-}
-
-fn glob(text: &str, path: &str) -> Result<Glob, Invalid> {
-    Glob::compile(text).ok_or_else(|| {
-        Invalid::new(path, &format!("a glob with * or ? must have at most {MOST_CHARACTERS} characters"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::{Value, json};
 
     use super::*;
@@ -241,34 +121,22 @@ mod tests {
         let policy = compiled(json!({})).unwrap();
         assert_eq!(policy.rules.mode, Mode::Enforce);
         assert_eq!(policy.rules.rejection, Rejection::AlreadyExists);
-        assert_eq!(
-            policy.rules.series,
-            Some(SeriesRules {
-                idle_timeout: Duration::from_secs(6 * 60),
-                heartbeat_interval: Duration::from_secs(30 * 60)
-            })
-        );
         assert_eq!(policy.priority, 0);
         assert!(policy.governs(&event()) && policy.governs_all());
         assert!(!policy.exempts(&event()));
     }
 
     #[test]
-    fn series_are_off_when_disabled() {
-        assert_eq!(compiled(json!({"series": {"disabled": true}})).unwrap().rules.series, None);
+    fn a_policy_whose_stages_are_all_off_is_one() {
+        let off = json!({"disabled": true});
+        let policy = compiled(json!({"series": off, "aggregation": off, "spamFilter": off})).unwrap();
+        let Rules { series, aggregation, spam_filter, budget, .. } = &policy.rules;
+        assert!(series.is_none() && aggregation.is_none() && spam_filter.is_none() && budget.is_none());
+        assert!(policy.governs(&event()));
     }
 
     #[test]
     fn what_an_older_crd_let_through_is_refused_with_the_field_and_a_sentence() {
-        assert_eq!(
-            invalid(json!({"series": {"idleTimeout": "500ms"}})),
-            "spec.series.idleTimeout: idleTimeout must be between 1s and 8760h, such as 6m"
-        );
-        assert_eq!(
-            invalid(json!({"series": {"heartbeatInterval": "soon", "disabled": true}})),
-            "spec.series.heartbeatInterval: heartbeatInterval must be whole numbers of h, m, s or ms (each of \
-             at most 5 digits), such as 6m or 1h30m"
-        );
         assert_eq!(
             invalid(json!({"priority": 100_001})),
             "spec.priority: priority must be between -100000 and 100000"
