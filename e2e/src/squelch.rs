@@ -134,7 +134,15 @@ impl Squelch {
     /// # Errors
     /// How it ended instead, or that it still runs, or its complaints.
     pub async fn stop(self) -> Result<()> {
-        self.end(END, " ERROR ").await
+        self.stop_within(END).await
+    }
+
+    /// The same where there is much to pay first.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub async fn stop_within(self, deadline: Duration) -> Result<()> {
+        self.end(deadline, " ERROR ").await
     }
 
     /// The same after calls of its failed: the client library calls each of them an error, squelch does not.
@@ -145,17 +153,9 @@ impl Squelch {
         self.end(END, " ERROR squelch").await
     }
 
-    /// The same within a time that a test is about.
-    ///
-    /// # Errors
-    /// As [`Self::stop`].
-    pub async fn stop_within(self, time: Duration) -> Result<()> {
-        self.end(time, " ERROR ").await
-    }
-
-    async fn end(mut self, time: Duration, complaint: &str) -> Result<()> {
+    async fn end(mut self, deadline: Duration, complaint: &str) -> Result<()> {
         self.process.terminate()?;
-        self.process.success(time).await?;
+        self.process.success(deadline).await?;
         let log = std::fs::read_to_string(&self.process.log)?;
         let complaints: Vec<&str> = log.lines().filter(|line| line.contains(complaint)).collect();
         ensure!(complaints.is_empty(), "squelch complained:\n{}", complaints.join("\n"));

@@ -107,6 +107,14 @@ impl Test {
         self.squelch_by(Way::default()).await
     }
 
+    /// The same with these flags.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn squelch_with(&self, flags: &[&str]) -> Result<Squelch> {
+        self.squelch_by(Way { flags, ..Way::default() }).await
+    }
+
     /// The same another way.
     ///
     /// # Errors

@@ -67,10 +67,11 @@ impl Row {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Series, Self::ByObject, Self::ByKind, Self::Filtered, Self::Throttled];
 
-    /// A series is closed when its clients are between two turns of their messages at the latest: some are closed
-    /// and opened again, most live through.
+    /// Most series live through; those of the slowest clients are closed and opened again. A group outlives every
+    /// pause of its clients, and its summary is closed when it ends.
     pub fn policy(self) -> Value {
         let off = || json!({ "disabled": true });
+        let group = |by: &str| json!({ "maxEvents": 4, "interval": "12s", "groupBy": by });
         let mut spec = json!({
             "series": { "idleTimeout": "4s" },
             "aggregation": off(),
@@ -78,8 +79,8 @@ impl Row {
         });
         match self {
             Self::Series => {}
-            Self::ByObject => spec["aggregation"] = json!({ "maxEvents": 4, "groupBy": "Object" }),
-            Self::ByKind => spec["aggregation"] = json!({ "maxEvents": 4, "groupBy": "Kind" }),
+            Self::ByObject => spec["aggregation"] = group("Object"),
+            Self::ByKind => spec["aggregation"] = group("Kind"),
             Self::Filtered => spec["spamFilter"] = json!({ "burst": 3, "refillInterval": "4s" }),
             Self::Throttled => spec["budget"] = json!({ "burst": 4, "refillInterval": "3s" }),
         }
