@@ -101,7 +101,7 @@ const ROWS: &[Row] = &[
     },
     // What a status says, and when.
     Row {
-        files: &["src/status/desired.rs", "src/status/plan.rs"],
+        files: &["src/status/desired.rs", "src/status/dropped.rs", "src/status/plan.rs"],
         knows: Knows::Arguments,
         modules: &[
             "api",
@@ -111,6 +111,7 @@ const ROWS: &[Row] = &[
             "policy::Policy",
             "policy::Set",
             "status::desired",
+            "status::dropped",
             "status::plan",
         ],
         crates: Crates::Only(&["jiff", "k8s_openapi"]),

@@ -17,4 +17,4 @@ pub use stages::{
     Aggregation, BUDGET, Budget, DUPLICATE_PER, EMPTY_PER, GroupBy, HEARTBEAT_INTERVAL, IDLE_TIMEOUT,
     INTERVAL, MAX_EVENTS, Per, SPAM_FILTER, Series, SpamFilter,
 };
-pub use status::{ConditionType, EventPolicyStatus, PolicyCounters, Reason};
+pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};

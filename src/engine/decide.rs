@@ -15,6 +15,7 @@ pub(super) struct Full {
     pub(super) series: bool,
     pub(super) groups: bool,
     pub(super) buckets: bool,
+    pub(super) dropped: bool,
 }
 
 /// What a decision may use: the engine's constants and the namespace's state, under its lock.
@@ -69,9 +70,20 @@ impl Deciding<'_> {
             self.steps(rules, write, &carried)
         };
         if let Some(disposition) = verdict.disposition {
-            self.scope.counters.count(disposition, verdict.occurrences.unsigned_abs());
+            self.count(disposition, write, verdict.occurrences.unsigned_abs());
         }
         verdict
+    }
+
+    /// Enters what became of a write into the accounts.
+    fn count(&mut self, disposition: Disposition, write: &Observation<'_>, occurrences: u64) {
+        let event = &write.event;
+        self.scope.counters.count(disposition, occurrences);
+        if disposition.is_dropped() && occurrences > 0 {
+            self.scope.counters.count_dropped_warning(event, occurrences);
+            let key = self.hasher.dropped(event, disposition);
+            self.scope.dropped.count(key, event, disposition, occurrences, self.full.dropped);
+        }
     }
 
     /// Counts a write that goes through undecided.

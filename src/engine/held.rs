@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::decide::Full;
+use super::dropped;
 
 /// The sizes of the tables of one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +12,7 @@ pub(super) struct Sizes {
     pub(super) names: usize,
     pub(super) groups: usize,
     pub(super) buckets: usize,
+    pub(super) dropped: usize,
 }
 
 /// The sizes of all tables. Each namespace tells its changes under its own lock, so that the sums are exact
@@ -21,6 +23,7 @@ pub(super) struct Held {
     names: AtomicUsize,
     groups: AtomicUsize,
     buckets: AtomicUsize,
+    dropped: AtomicUsize,
     namespaces: AtomicUsize,
 }
 
@@ -41,6 +44,7 @@ impl Held {
         shift(&self.names, before.names, after.names);
         shift(&self.groups, before.groups, after.groups);
         shift(&self.buckets, before.buckets, after.buckets);
+        shift(&self.dropped, before.dropped, after.dropped);
     }
 
     /// The sums.
@@ -50,6 +54,7 @@ impl Held {
             names: self.names.load(Ordering::Relaxed),
             groups: self.groups.load(Ordering::Relaxed),
             buckets: self.buckets.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
         }
     }
 
@@ -64,6 +69,7 @@ impl Held {
             series: full(all.series, of.series, max_series),
             groups: full(all.groups, of.groups, half),
             buckets: full(all.buckets, of.buckets, half),
+            dropped: full(all.dropped, of.dropped, dropped::MAX_IN_ALL),
         }
     }
 

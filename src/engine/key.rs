@@ -3,7 +3,7 @@
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher as _;
 
-use super::{EventView, GroupBy, ObjectReference, Observation, Per};
+use super::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per, dropped};
 
 /// client-go puts this before the message of an Event that it aggregated (tools/record, events_cache.go).
 pub const AGGREGATE_PREFIX: &str = "(combined from similar events): ";
@@ -30,6 +30,7 @@ enum Kind {
     SpamFilter = 7,
     Summary = 8,
     Object = 9,
+    Dropped = 10,
 }
 
 impl Hasher {
@@ -119,6 +120,17 @@ impl Hasher {
         }
         if per.reason {
             fields.text(&write.event.reason);
+        }
+        fields.finish()
+    }
+
+    /// The key of what is counted together when it is dropped.
+    pub(super) fn dropped(&self, event: &EventView<'_>, disposition: Disposition) -> Key {
+        let mut fields = self.begin(Kind::Dropped);
+        fields.byte(disposition as u8);
+        // Cut before they are hashed: the text of a storm may be as long as it likes.
+        for text in dropped::identity(event) {
+            fields.text(text);
         }
         fields.finish()
     }

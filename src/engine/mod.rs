@@ -8,6 +8,7 @@ mod compact;
 mod content;
 mod debts;
 mod decide;
+mod dropped;
 #[cfg(test)]
 mod edges;
 mod group;
@@ -44,6 +45,7 @@ use jiff::Timestamp;
 pub use accounts::{Account, Counters};
 pub use content::Content;
 pub use debts::{Order, Plan};
+pub use dropped::{Dropped, TopDropped};
 pub use key::AGGREGATE_PREFIX;
 pub use limit::BucketRules;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};
@@ -103,6 +105,8 @@ pub struct Gauges {
     pub groups: usize,
     /// Buckets of spam filters.
     pub buckets: usize,
+    /// Entries of the top dropped.
+    pub dropped: usize,
     /// Occurrences folded and not yet written to stored Events.
     pub owed: u64,
     /// Series given up for want of room, since the process began.
@@ -113,6 +117,8 @@ pub struct Gauges {
     pub groups_evicted: u64,
     /// Buckets given up for want of room, since the process began. They were full: no decision changed.
     pub buckets_evicted: u64,
+    /// Entries of the top dropped given up for want of room, since the process began.
+    pub dropped_evicted: u64,
 }
 
 impl Engine {
@@ -194,6 +200,7 @@ impl Engine {
             names: sizes.names,
             groups: sizes.groups,
             buckets: sizes.buckets,
+            dropped: sizes.dropped,
             names_evicted: self.names_evicted.load(Ordering::Relaxed),
             ..Gauges::default()
         };
@@ -203,6 +210,7 @@ impl Engine {
                 gauges.series_evicted += scope.evicted;
                 gauges.groups_evicted += scope.groups.evicted();
                 gauges.buckets_evicted += scope.spam_filter.evicted();
+                gauges.dropped_evicted += scope.dropped.evicted();
             }
         }
         gauges
@@ -276,6 +284,7 @@ impl Namespace {
             sizes.series += scope.series.len();
             sizes.groups += scope.groups.len();
             sizes.buckets += scope.spam_filter.len();
+            sizes.dropped += scope.dropped.len();
         }
         sizes
     }

@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use super::content::Content;
+use super::dropped::Sketch;
 use super::group::Groups;
 use super::key::Key;
 use super::limit::{Buckets, Budget};
@@ -33,6 +34,7 @@ pub(super) struct Scope {
     /// then is skipped.
     pub(super) agenda: BinaryHeap<Reverse<(Moment, Handle)>>,
     pub(super) counters: Counters,
+    pub(super) dropped: Sketch,
     /// The sum of what its series owe, kept in step by [`Scope::change`].
     pub(super) owed: u64,
     /// Series given up for want of room.
@@ -52,6 +54,7 @@ impl Scope {
             budget: Budget::default(),
             agenda: BinaryHeap::new(),
             counters: Counters::default(),
+            dropped: Sketch::default(),
             owed: 0,
             evicted: 0,
         }
@@ -107,6 +110,7 @@ impl Scope {
             policy: self.rules.policy.clone(),
             mode: self.rules.mode,
             counters: self.counters,
+            dropped: self.dropped.top(),
         }
     }
 

@@ -58,6 +58,9 @@ impl Engine {
                 ticking.all_that_needs_payment(phase);
             }
         }
+        if self.held.full(before, self.settings.max_series).dropped {
+            namespace.scopes.iter_mut().for_each(|scope| scope.dropped.come_down());
+        }
         namespace.scopes.retain(|scope| !(scope.deleted && scope.series.is_empty()));
         self.held.change(before, namespace.sizes());
         self.forget_names(namespace, budget, now);

@@ -105,6 +105,17 @@ labels! {
 }
 
 labels! {
+    /// What gives entries up for want of room: the label `table` of evictions.
+    EvictionTable {
+        Series = "series": "Series that owed nothing. The next such Event is stored as a new one.",
+        Names = "names": "Remembered Event names. The next write under such a name is counted by what is stored.",
+        Groups = "groups": "Groups of look-alikes. They start anew.",
+        Buckets = "buckets": "Buckets of spam filters. They were full: no decision changes.",
+        Dropped = "dropped": "Combinations in the top dropped. Their counts stay in all counters.",
+    }
+}
+
+labels! {
     /// The label `kind` of policies.
     PolicyKind {
         EventPolicy = "EventPolicy": "Namespaced policies.",

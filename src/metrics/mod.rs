@@ -15,7 +15,7 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-pub use labels::{FlushResult, PolicyCondition, PolicyKind, WriteKind, WriteOutcome};
+pub use labels::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, WriteKind, WriteOutcome};
 use table::Row;
 
 use crate::engine::Engine;

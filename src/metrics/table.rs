@@ -55,6 +55,8 @@ rows! {
         "Occurrences that a client's absolute count told again and that are therefore stored, though not received anew.";
     LOST = Counter "squelch_lost_occurrences_total" ["event_namespace", "policy"]
         "Occurrences that were held back and could never be added to a stored Event.";
+    DROPPED_WARNINGS = Counter "squelch_dropped_warnings_total" ["event_namespace", "policy"]
+        "Occurrences of type Warning that were filtered or throttled. What mode Observe only counts is not in it.";
     WRITES = Counter "squelch_writes_total" ["operation", "api", "outcome"]
         "Reviews of Event writes by how they were answered. A write can carry several occurrences.";
     ADMISSION_DURATION = Histogram "squelch_admission_duration_seconds" []
