@@ -65,14 +65,15 @@ async fn debts_are_paid_after(time: Duration) -> Result<()> {
     let policy = test.policy(&Row::Series.policy()).await?;
 
     let each = f64::from(RATE) * (time.as_secs_f64() + 10.0) / OBJECTS as f64;
-    let storm = Emission::legacy().about("pod", OBJECTS).count(each as i64).rate(RATE);
+    // Clients with a count of their own would pay most of it themselves.
+    let storm = Emission::creates_core().about("pod", OBJECTS).count(each as i64).rate(RATE);
     let storm = test.emit(&storm)?;
     storm.has_called(OBJECTS * 5, STORM).await?;
     let ways = [Fault::Refuse(500), Fault::Refuse(503), Fault::RefuseFor(429, 1), Fault::Refuse(409)];
     detour.to_api_server.follow([Rule::new(writes_of_events, 100, ways)]);
     let owed = outlasts(&squelch, time).await?;
-    // Clients pay by themselves when the total has doubled; the rest is owed.
-    let least = f64::from(RATE) * time.as_secs_f64() / 4.0;
+    // All that came meanwhile, on a machine that keeps the pace.
+    let least = 0.8 * f64::from(RATE) * time.as_secs_f64();
     ensure!(owed > least, "squelch_owed_occurrences tells {owed}, expected more than {least}");
     let dealt = detour.to_api_server.dealt();
     ensure!(dealt.len() == ways.len(), "not every refusal came up: {dealt:?}");
