@@ -37,7 +37,7 @@ pub struct Way<'a> {
 }
 
 impl Squelch {
-    /// Starts it with this identity, and waits until it is ready. Its log goes to `folder`.
+    /// Starts it with this identity, this way, and waits until it is ready. Its log goes to `folder`.
     ///
     /// # Errors
     /// The end of its log, if it ends before; or that it is not ready in time.

@@ -123,6 +123,11 @@ impl Test {
         Squelch::start(&self.numbered("squelch"), &self.squelch, &self.folder, way).await
     }
 
+    /// The kubeconfig of squelch's own account.
+    pub fn squelch_kubeconfig(&self) -> String {
+        self.squelch.display().to_string()
+    }
+
     /// Applies a policy to this namespace, and waits until it is in force.
     ///
     /// # Errors
