@@ -49,7 +49,12 @@ impl Load {
     fn by(rules: Rules, series: usize) -> Self {
         let namespaces = (0..series.div_ceil(PER_NAMESPACE)).map(|number| format!("team-{number:05}"));
         Self {
-            engine: Engine::new(Settings { seed: [3, 4], max_series: series, began: Timestamp::UNIX_EPOCH }),
+            engine: Engine::new(Settings {
+                seed: [3, 4],
+                max_series: series,
+                max_owing: 100_000,
+                began: Timestamp::UNIX_EPOCH,
+            }),
             rules,
             namespaces: namespaces.collect(),
             series,

@@ -163,6 +163,15 @@ impl Policy {
         Ok(if counters.is_null() { Counters::default() } else { Counters::deserialize(counters)? })
     }
 
+    /// `status.topDropped` now.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn top_dropped(&self) -> Result<Vec<Value>> {
+        let policy = self.api.get(&self.name).await?;
+        Ok(policy.data["status"]["topDropped"].as_array().cloned().unwrap_or_default())
+    }
+
     /// Waits until its status tells that so many occurrences were received, and takes the counters.
     ///
     /// # Errors

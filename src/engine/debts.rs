@@ -3,7 +3,7 @@
 //! An order names a series whose stored Event is to be looked at. The writer reads it and asks [`Engine::plan`];
 //! if there is something to write it writes that under the `resourceVersion` it has read, and tells
 //! [`Engine::settle`]. Whatever happens, each order is answered by exactly one of `plan` (nothing to write),
-//! [`Engine::settle`], [`Engine::postpone`] and [`Engine::abandon`].
+//! [`Engine::settle`], [`Engine::postpone`], [`Engine::give_back`] and [`Engine::abandon`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,14 @@ use super::scope::{Scope, ScopeId};
 use super::series::Series;
 use super::table::Handle;
 use super::tick::{CLOSING, DECIDING, DRAINING, to_be_drained};
-use super::{Engine, Moment, PolicyId, SeriesRules};
+use super::{Engine, Mode, Moment, PolicyId, SeriesRules};
+
+/// The first attempt after one that failed comes within this time; each next one may take twice as long.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// But never longer: what kept a debt from being paid may be gone any time.
+const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
+/// While draining there is no time to wait for long.
+const RETRY_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// An order to look at a stored Event, and to pay what it lacks.
 #[derive(Clone, Debug)]
@@ -65,6 +72,9 @@ impl Engine {
             let unsettled = deciding && now < series.not_before;
             let plan = if unsettled { Plan::Nothing } else { plan(series, rules, found, !deciding, now) };
             series.ordered = plan != Plan::Nothing;
+            if plan == Plan::Nothing {
+                series.failures = 0;
+            }
             series.drained = !deciding && !series.ordered;
             plan
         });
@@ -80,6 +90,7 @@ impl Engine {
         let deciding = self.phase() == DECIDING;
         self.with_series(order, now, |series, _| {
             series.ordered = false;
+            series.failures = 0;
             series.drained = !deciding;
             series.settle(value);
             series.paid_at = now;
@@ -87,34 +98,46 @@ impl Engine {
         self.finish(order, now);
     }
 
-    /// It could not be written now: it stays owed, and is ordered again after `pause`.
-    pub fn postpone(&self, order: &Order, pause: Duration, now: Moment) {
+    /// It was tried and could not be written now: it stays owed, and is ordered again after a pause, the longer the
+    /// more often it failed in a row, and no shorter than `at_least`. While draining the pause is a second.
+    pub fn postpone(&self, order: &Order, at_least: Duration, now: Moment) {
+        let draining = self.is_draining();
         self.with_series(order, now, |series, _| {
             series.ordered = false;
+            series.failures = series.failures.saturating_add(1);
+            let jitter = self.hasher.jitter(&order.name, series.failures);
+            let pause =
+                if draining { RETRY_AT_THE_END } else { retry(series.failures, jitter).max(at_least) };
             series.retry_at = now.plus(pause);
         });
     }
 
-    /// It can never be written: what is owed is lost, and counted as that. Returns how many occurrences.
-    pub fn abandon(&self, order: &Order, now: Moment) -> u64 {
-        let mut lost = 0;
-        self.with_series(order, now, |series, _| {
-            series.ordered = false;
-            lost = series.owed().unsigned_abs();
-            series.settle(series.total);
-        });
-        if let Some(mut namespace) = self.namespaces.get_mut(&*order.namespace)
-            && let Some(scope) = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope)
-        {
-            scope.counters.lost += lost;
-        }
-        self.finish(order, now);
+    /// It was not tried: it is due again at once.
+    pub fn give_back(&self, order: &Order, now: Moment) {
+        self.with_series(order, now, |series, _| series.ordered = false);
+    }
+
+    /// It can never be written: what is owed is lost, and counted as that. The series is forgotten, so that its
+    /// client hears from the API server itself what is wrong with the next such Event. Returns how many occurrences.
+    pub fn abandon(&self, order: &Order) -> u64 {
+        let Some(mut namespace) = self.namespaces.get_mut(&*order.namespace) else { return 0 };
+        let before = namespace.sizes();
+        let Some(scope) = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope) else { return 0 };
+        let lost = scope.close(order.series).map_or(0, |series| series.owed().unsigned_abs());
+        scope.counters.lost += lost;
+        self.held.change(before, namespace.sizes());
         lost
     }
 
     /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not.
     pub fn drain(&self) {
         self.phase.store(DRAINING, Ordering::Release);
+        // What failed before is tried once more now.
+        for mut namespace in self.namespaces.iter_mut() {
+            for series in namespace.scopes.iter_mut().flat_map(|scope| scope.series.values_mut()) {
+                series.retry_at = Moment::default();
+            }
+        }
     }
 
     /// No write is reviewed any more: [`Self::tick`] orders whatever is left to be paid.
@@ -138,18 +161,28 @@ impl Engine {
         self.namespaces.iter().map(|entry| entry.scopes.iter().map(of_scope).sum::<usize>()).sum()
     }
 
-    /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences.
-    pub fn write_off(&self) -> u64 {
-        let mut lost = 0;
+    /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences, by
+    /// namespace and in the order of their names.
+    pub fn write_off(&self) -> Vec<(Arc<str>, u64)> {
+        let mut lost = Vec::new();
         for mut namespace in self.namespaces.iter_mut() {
-            for scope in &mut namespace.scopes {
+            let before = namespace.sizes();
+            let mut of_namespace = 0;
+            // Under Observe nothing is owed to anybody.
+            for scope in namespace.scopes.iter_mut().filter(|scope| scope.rules.mode == Mode::Enforce) {
                 scope.counters.lost += scope.owed;
-                lost += std::mem::take(&mut scope.owed);
+                of_namespace += std::mem::take(&mut scope.owed);
+                scope.owing = 0;
                 for series in scope.series.values_mut() {
                     series.settle(series.total);
                 }
             }
+            if of_namespace > 0 {
+                lost.push((namespace.name.clone(), of_namespace));
+            }
+            self.held.change(before, namespace.sizes());
         }
+        lost.sort();
         lost
     }
 
@@ -160,10 +193,13 @@ impl Engine {
         act: impl FnOnce(&mut Series, &SeriesRules) -> T,
     ) -> Option<T> {
         let mut namespace = self.namespaces.get_mut(&*order.namespace)?;
+        let before = namespace.sizes();
         let scope = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope)?;
         let summary = scope.series.get(order.series)?.summary;
         let pace = scope.rules.pace(summary);
-        scope.change(order.series, now, |series| act(series, &pace))
+        let answer = scope.change(order.series, now, |series| act(series, &pace));
+        self.held.change(before, namespace.sizes());
+        answer
     }
 
     /// Forgets the series if it was closing and owes nothing any more.
@@ -179,6 +215,14 @@ impl Engine {
         }
         self.held.change(before, namespace.sizes());
     }
+}
+
+/// How long a debt waits that could not be paid so many times in a row: twice as long each time, and up to half less
+/// by chance, so that those that failed together do not come back together.
+fn retry(failures: u8, jitter: u16) -> Duration {
+    let doublings = u32::from(failures.saturating_sub(1));
+    let longest = FIRST_RETRY.saturating_mul(2u32.saturating_pow(doublings)).min(LONGEST_RETRY);
+    longest / 2 + longest / 2 * u32::from(jitter) / u32::from(u16::MAX)
 }
 
 /// What one series' stored Event lacks, given what was found there.

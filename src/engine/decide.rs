@@ -15,6 +15,8 @@ pub(super) struct Full {
     pub(super) series: bool,
     pub(super) groups: bool,
     pub(super) buckets: bool,
+    /// As many series owe as may.
+    pub(super) owing: bool,
     pub(super) dropped: bool,
 }
 
@@ -23,6 +25,8 @@ pub(super) struct Deciding<'a> {
     pub(super) hasher: &'a Hasher,
     pub(super) names: &'a mut Names,
     pub(super) scope: &'a mut Scope,
+    /// The namespace's other scopes.
+    pub(super) others: [&'a mut [Scope]; 2],
     /// What there is no room for one more of.
     pub(super) full: Full,
     /// SIGTERM came: fold nothing more, but see [`lowers`].
@@ -31,6 +35,8 @@ pub(super) struct Deciding<'a> {
     pub(super) began_before: bool,
     /// A number that no other decision gets: names are minted from it.
     pub(super) number: u64,
+    /// Writes that were let through because as many series owe as may.
+    pub(super) debts_refused: u64,
     pub(super) now: Moment,
 }
 
@@ -147,7 +153,12 @@ impl Deciding<'_> {
 
     /// Lets a write through outside any series. What a client's absolute value tells beyond what it carries is
     /// stored a second time: it is recovered.
-    fn pass_outside(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
+    pub(super) fn pass_outside(
+        &mut self,
+        write: &Observation<'_>,
+        carried: &Carried,
+        stage: Stage,
+    ) -> Verdict {
         let told_again = match write.operation {
             Operation::Create => write.value - carried.occurrences,
             Operation::Update => write.value - write.old_value - carried.occurrences,
@@ -162,7 +173,8 @@ impl Deciding<'_> {
     fn pass_beside(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
         let of_name = carried.name.and_then(|name| self.names.series_of(name));
-        let handle = of_name.filter(|(scope, _)| *scope == self.scope.id).map(|(_, handle)| handle);
+        let of_name = of_name.filter(|(scope, _)| *scope == self.scope.id);
+        let handle = of_name.and_then(|(_, handle)| self.scope.living(handle, now));
         let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write)) else {
             return self.pass_outside(write, carried, stage);
         };

@@ -82,7 +82,7 @@ mod tests {
     /// Gives up what is owed, and lets the tick after that see it.
     fn give_up(engine: &Engine, now: Moment) {
         let order = engine.tick(now, 10).remove(0);
-        assert_eq!(engine.abandon(&order, now), 1);
+        assert_eq!(engine.abandon(&order), 1);
         engine.tick(now, 10);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::decide::Full;
-use super::dropped;
+use super::{Settings, dropped};
 
 /// The sizes of the tables of one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub(super) struct Sizes {
     pub(super) names: usize,
     pub(super) groups: usize,
     pub(super) buckets: usize,
+    /// Of the series those that owe.
+    pub(super) owing: usize,
     pub(super) dropped: usize,
 }
 
@@ -23,6 +25,7 @@ pub(super) struct Held {
     names: AtomicUsize,
     groups: AtomicUsize,
     buckets: AtomicUsize,
+    owing: AtomicUsize,
     dropped: AtomicUsize,
     namespaces: AtomicUsize,
 }
@@ -44,6 +47,7 @@ impl Held {
         shift(&self.names, before.names, after.names);
         shift(&self.groups, before.groups, after.groups);
         shift(&self.buckets, before.buckets, after.buckets);
+        shift(&self.owing, before.owing, after.owing);
         shift(&self.dropped, before.dropped, after.dropped);
     }
 
@@ -54,14 +58,17 @@ impl Held {
             names: self.names.load(Ordering::Relaxed),
             groups: self.groups.load(Ordering::Relaxed),
             buckets: self.buckets.load(Ordering::Relaxed),
+            owing: self.owing.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
         }
     }
 
-    /// What has no room for one more in a namespace of these sizes, where `max_series` series may live in all.
-    /// A namespace below its fair share always has room: those above it make it. Groups and buckets are opened by
-    /// admitted writes just as series are, but are forgotten much earlier: half as many of each are plenty.
-    pub(super) fn full(&self, of: Sizes, max_series: usize) -> Full {
+    /// What has no room for one more in a namespace of these sizes. A namespace below its fair share always has room:
+    /// those above it make it, or at least cannot take it all (as debts would that the API server does not let
+    /// squelch pay). Groups and buckets are opened by admitted writes just as series are, but are forgotten much
+    /// earlier: half as many of each are plenty.
+    pub(super) fn full(&self, of: Sizes, settings: &Settings) -> Full {
+        let Settings { max_series, max_owing, .. } = *settings;
         let all = self.sizes();
         let full = |all: usize, of: usize, bound: usize| all >= bound && of >= self.fair(bound);
         let half = max_series.div_ceil(2);
@@ -69,6 +76,7 @@ impl Held {
             series: full(all.series, of.series, max_series),
             groups: full(all.groups, of.groups, half),
             buckets: full(all.buckets, of.buckets, half),
+            owing: full(all.owing, of.owing, max_owing),
             dropped: full(all.dropped, of.dropped, dropped::MAX_IN_ALL),
         }
     }

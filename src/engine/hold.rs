@@ -26,7 +26,11 @@ impl Deciding<'_> {
         let full = self.full.groups;
         let objects = self.scope.groups.too_many(group, message, object, &aggregation, full, self.now)?;
         let key = self.hasher.summary(group);
-        let summary = match self.scope.series.find(key) {
+        let found = self.scope.series.find(key).and_then(|summary| self.scope.living(summary, self.now));
+        if self.refuses_debt(found, carried) {
+            return None;
+        }
+        let summary = match found {
             Some(summary) => summary,
             None if !self.may_open() => return None,
             None => {

@@ -1,7 +1,7 @@
 //! Structural keys: what makes two writes say the same thing.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
-use std::hash::Hasher as _;
+use std::hash::{BuildHasher, Hasher as _};
 
 use super::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per, dropped};
 
@@ -18,6 +18,15 @@ pub(super) struct Hasher {
     seed: [u64; 2],
 }
 
+/// Tables that are walked in the order of their hashes are walked in the same order each time.
+impl BuildHasher for Hasher {
+    type Hasher = siphasher::sip::SipHasher13;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        siphasher::sip::SipHasher13::new_with_keys(self.seed[0], self.seed[1])
+    }
+}
+
 /// Each kind of key starts with a byte of its own, so that kinds never meet.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -31,6 +40,7 @@ enum Kind {
     Summary = 8,
     Object = 9,
     Dropped = 10,
+    Jitter = 11,
 }
 
 impl Hasher {
@@ -154,6 +164,14 @@ impl Hasher {
         let mut fields = self.begin(Kind::Minted);
         fields.hasher.write_u64(number);
         fields.finish()
+    }
+
+    /// Bits that spread what failed together over time: another number for each attempt.
+    pub(super) fn jitter(&self, name: &str, attempt: u8) -> u16 {
+        let mut fields = self.begin(Kind::Jitter);
+        fields.byte(attempt);
+        fields.text(name);
+        fields.finish() as u16
     }
 
     fn begin(&self, kind: Kind) -> Fields {

@@ -15,26 +15,32 @@ mod edges;
 mod group;
 mod held;
 mod hold;
-#[cfg(test)]
-mod interleavings;
 mod key;
 mod limit;
+#[cfg(test)]
+mod naive;
 mod names;
 mod observation;
+mod owing;
+#[cfg(test)]
+mod policy_changes;
+#[cfg(test)]
+mod properties;
 mod rules;
 #[cfg(test)]
 mod scenarios;
 mod scope;
 mod series;
-#[cfg(test)]
-mod simulation;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tick;
+mod upcoming;
 #[cfg(test)]
 mod vectors;
 mod verdict;
+#[cfg(test)]
+mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -70,20 +76,28 @@ pub struct Settings {
     pub seed: [u64; 2],
     /// How many series may live in all; as many names are remembered beyond them.
     pub max_series: usize,
+    /// How many series may owe in all: a write that would make one more owe is admitted.
+    pub max_owing: usize,
     /// When this engine began to decide. A CREATE of something that happened first before carries one
     /// occurrence: a former life has seen the rest.
     pub began: Timestamp,
 }
 
+/// Namespaces fall into so many parts, each with a lock of its own: more than threads that decide at one moment.
+const SHARDS: usize = 16;
+
 /// Decides every write, and knows what is owed.
 pub struct Engine {
     hasher: Hasher,
     settings: Settings,
-    namespaces: DashMap<Box<str>, Namespace>,
+    /// Under a hash of our own, in a fixed number of shards: whoever is given the same writes gives the same orders,
+    /// in the same order, on every machine.
+    namespaces: DashMap<Box<str>, Namespace, Hasher>,
     held: Held,
     departed: Departed,
     numbers: AtomicU64,
     names_evicted: AtomicU64,
+    debts_refused: AtomicU64,
     /// Whose turn it is in [`Engine::tick`].
     turn: AtomicUsize,
     phase: AtomicU8,
@@ -112,6 +126,10 @@ pub struct Gauges {
     pub dropped: usize,
     /// Occurrences folded and not yet written to stored Events.
     pub owed: u64,
+    /// Series that owe.
+    pub owing: usize,
+    /// Writes that were admitted because too many series owe, since the process began.
+    pub debts_refused: u64,
     /// Series given up for want of room, since the process began.
     pub series_evicted: u64,
     /// Names forgotten for want of room, since the process began.
@@ -127,14 +145,16 @@ pub struct Gauges {
 impl Engine {
     /// An engine that knows nothing yet.
     pub fn new(settings: Settings) -> Self {
+        let hasher = Hasher::new(settings.seed);
         Self {
-            hasher: Hasher::new(settings.seed),
+            namespaces: DashMap::with_hasher_and_shard_amount(hasher.clone(), SHARDS),
+            hasher,
             settings,
-            namespaces: DashMap::new(),
             held: Held::default(),
             departed: Departed::default(),
             numbers: AtomicU64::new(0),
             names_evicted: AtomicU64::new(0),
+            debts_refused: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             phase: AtomicU8::new(tick::DECIDING),
         }
@@ -224,6 +244,8 @@ impl Engine {
             names: sizes.names,
             groups: sizes.groups,
             buckets: sizes.buckets,
+            owing: sizes.owing,
+            debts_refused: self.debts_refused.load(Ordering::Relaxed),
             dropped: sizes.dropped,
             names_evicted: self.names_evicted.load(Ordering::Relaxed),
             ..Gauges::default()
@@ -262,17 +284,23 @@ impl Engine {
         let mut entry = self.namespace(write.namespace);
         let namespace = entry.value_mut();
         let before = namespace.sizes();
-        let scope = namespace.scope_of(governing.rules);
-        let answer = act(&mut Deciding {
+        let at = namespace.scope_of(governing.rules);
+        let (earlier, rest) = namespace.scopes.split_at_mut(at);
+        let (scope, later) = rest.split_first_mut().expect("the scope was just found or made");
+        let mut deciding = Deciding {
             hasher: &self.hasher,
             names: &mut namespace.names,
-            scope: &mut namespace.scopes[scope],
-            full: self.held.full(before, self.settings.max_series),
+            scope,
+            others: [earlier, later],
+            full: self.held.full(before, &self.settings),
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            debts_refused: 0,
             now,
-        });
+        };
+        let answer = act(&mut deciding);
+        self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
         self.held.change(before, namespace.sizes());
         // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
         self.forget_names(namespace, 2, now);
@@ -308,6 +336,7 @@ impl Namespace {
             sizes.series += scope.series.len();
             sizes.groups += scope.groups.len();
             sizes.buckets += scope.spam_filter.len();
+            sizes.owing += scope.owing;
             sizes.dropped += scope.dropped.len();
         }
         sizes

@@ -40,6 +40,10 @@ pub(super) struct Scope {
     pub(super) dropped: Sketch,
     /// The sum of what its series owe, kept in step by [`Scope::change`].
     pub(super) owed: u64,
+    /// How many of its series owe, kept in step likewise.
+    pub(super) owing: usize,
+    /// While draining: the series that a walk found to be paid, and that were not ordered since.
+    pub(super) to_drain: Vec<Handle>,
     /// Series given up for want of room.
     pub(super) evicted: u64,
 }
@@ -60,6 +64,8 @@ impl Scope {
             counters: Counters::default(),
             dropped: Sketch::default(),
             owed: 0,
+            owing: 0,
+            to_drain: Vec::new(),
             evicted: 0,
         }
     }
@@ -129,6 +135,7 @@ impl Scope {
     /// Opens a series under a key that has none.
     pub(super) fn open(&mut self, key: Key, series: Series) -> Handle {
         self.owed += series.owed().unsigned_abs();
+        self.owing += usize::from(series.owed() > 0);
         self.series.insert(key, series)
     }
 
@@ -136,6 +143,7 @@ impl Scope {
     pub(super) fn close(&mut self, handle: Handle) -> Option<Series> {
         let series = self.series.remove(handle)?;
         self.owed -= series.owed().unsigned_abs();
+        self.owing -= usize::from(series.owed() > 0);
         Some(series)
     }
 
@@ -148,9 +156,10 @@ impl Scope {
     ) -> Option<T> {
         let series = self.series.get_mut(handle)?;
         let pace = self.rules.pace(series.summary);
-        let before = series.owed().unsigned_abs();
+        let before = series.owed();
         let answer = change(series);
-        self.owed = self.owed - before + series.owed().unsigned_abs();
+        self.owed = self.owed - before.unsigned_abs() + series.owed().unsigned_abs();
+        self.owing = self.owing - usize::from(before > 0) + usize::from(series.owed() > 0);
         if let Some(wake) = series.next_payment(&pace, now)
             && series.wake.is_none_or(|set| wake < set)
         {

@@ -31,6 +31,8 @@ pub(super) struct Series {
     pub(super) not_before: Moment,
     /// The last attempt to pay failed: not again before.
     pub(super) retry_at: Moment,
+    /// So many attempts in a row failed.
+    pub(super) failures: u8,
     /// While draining: its order was answered since the draining began. What comes after that is paid at the
     /// very end, or a storm that goes on would put the end off.
     pub(super) drained: bool,
@@ -64,6 +66,7 @@ impl Series {
             paid_at: now,
             not_before: now.plus(SETTLE),
             retry_at: now,
+            failures: 0,
             drained: false,
             occurred_at,
             content: None,

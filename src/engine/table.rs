@@ -102,6 +102,12 @@ impl<T> Table<T> {
         slot.value.take()
     }
 
+    /// Where every entry stands, in no order.
+    pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
+        let there = self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some());
+        there.map(|(at, slot)| Handle { slot: at as u32, generation: slot.generation })
+    }
+
     /// Every entry, in no order.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())

@@ -44,7 +44,14 @@ impl Engine {
         }
     }
 
-    fn tick_namespace(&self, name: &Arc<str>, now: Moment, budget: usize, orders: &mut Vec<Order>) {
+    /// Adds to `orders` what is due in one namespace, at most [`SHARE`] of each of its scopes.
+    pub(super) fn tick_namespace(
+        &self,
+        name: &Arc<str>,
+        now: Moment,
+        budget: usize,
+        orders: &mut Vec<Order>,
+    ) {
         let phase = self.phase();
         let Some(mut entry) = self.namespaces.get_mut(&**name) else { return };
         let namespace = entry.value_mut();
@@ -59,7 +66,7 @@ impl Engine {
                 ticking.all_that_needs_payment(phase);
             }
         }
-        if self.held.full(before, self.settings.max_series).dropped {
+        if self.held.full(before, &self.settings).dropped {
             namespace.scopes.iter_mut().for_each(|scope| scope.dropped.come_down());
         }
         namespace.scopes.retain(|scope| {
@@ -121,15 +128,19 @@ impl Ticking<'_> {
     }
 
     /// Series not seen for the idle timeout, or of a scope that is retired: forgotten if they owe nothing, else
-    /// on the agenda from here on. Looks at the oldest first; one that is only waiting goes to the end.
+    /// on the agenda from here on. Looks at the oldest first; those that are only waiting keep their place, or a
+    /// summary would be looked at again only after all that came since, but leave it to others if they are many.
     fn close_the_idle(&mut self, budget: usize) {
         let ordinary = self.scope.rules.pace(false).idle_timeout;
-        for _ in 0..budget.min(self.scope.series.len()) {
-            let Some(handle) = self.scope.series.oldest() else { break };
-            let Some(series) = self.scope.series.get(handle) else { break };
+        let mut waiting = Vec::new();
+        let mut cursor = self.scope.series.oldest();
+        for _ in 0..budget {
+            let Some(handle) = cursor else { return };
+            cursor = self.scope.series.next_newer(handle);
+            let Some(series) = self.scope.series.get(handle) else { return };
             let idle = self.now.since(series.seen);
             if !self.scope.retired && idle <= ordinary {
-                break;
+                return;
             }
             let over = self.scope.retired || series.over(&self.scope.rules.pace(series.summary), self.now);
             if over && !series.ordered && !series.needs_payment() {
@@ -137,20 +148,27 @@ impl Ticking<'_> {
             } else if over && !series.closing {
                 self.scope.begin_closing(handle, self.now);
             } else {
-                self.scope.series.touch(handle);
+                waiting.push(handle);
             }
+        }
+        for handle in waiting {
+            self.scope.series.touch(handle);
         }
     }
 
+    /// What a walk over the table found is ordered before the next walk: where a million series live, one for each
+    /// few orders would take longer than there is time.
     fn all_that_needs_payment(&mut self, phase: u8) {
-        let mut cursor = self.scope.series.oldest();
+        let now = self.now;
+        let due = |series: &Series| to_be_drained(series, phase) && !series.ordered && series.retry_at <= now;
+        if self.scope.to_drain.is_empty() {
+            let handles = self.scope.series.handles();
+            let found = handles.filter(|handle| self.scope.series.get(*handle).is_some_and(due));
+            self.scope.to_drain = found.collect();
+        }
         while self.orders.len() < self.share
-            && let Some(handle) = cursor
+            && let Some(handle) = self.scope.to_drain.pop()
         {
-            cursor = self.scope.series.next_newer(handle);
-            let due = |series: &Series| {
-                to_be_drained(series, phase) && !series.ordered && series.retry_at <= self.now
-            };
             if self.scope.series.get(handle).is_some_and(due) {
                 self.order(handle, true);
             }

@@ -20,7 +20,7 @@ pub(super) struct EngineCollector {
 
 impl EngineCollector {
     pub(super) fn new(engine: Arc<Engine>) -> Self {
-        let described = BY_SCOPE.iter().chain(&[&table::OWED, &table::SERIES, &table::EVICTIONS]);
+        let described = BY_SCOPE.iter().chain(&OF_ALL);
         Self { engine, described: described.map(|row| describe(row)).collect(), named: Mutex::default() }
     }
 }
@@ -37,6 +37,7 @@ impl Collector for EngineCollector {
         let gauges = self.engine.gauges();
         families.extend(gauge(&table::SERIES, i64::try_from(gauges.series).unwrap_or(i64::MAX)));
         families.extend(gauge(&table::OWED, i64::try_from(gauges.owed).unwrap_or(i64::MAX)));
+        families.extend(debt_refusals(&gauges));
         families.extend(evictions(&gauges));
         families
     }
@@ -44,6 +45,9 @@ impl Collector for EngineCollector {
 
 /// What is counted per scope.
 const BY_SCOPE: [&Row; 4] = [&table::EVENTS, &table::RECOVERED, &table::LOST, &table::DROPPED_WARNINGS];
+
+/// What is told of the engine as a whole.
+const OF_ALL: [&Row; 4] = [&table::OWED, &table::DEBT_REFUSALS, &table::SERIES, &table::EVICTIONS];
 
 type Sums = BTreeMap<(String, String, &'static str), Counters>;
 
@@ -117,6 +121,12 @@ fn gauge(row: &Row, value: i64) -> Vec<MetricFamily> {
     let gauge = IntGauge::new(row.name, row.help).expect("the table holds valid names");
     gauge.set(value);
     gauge.collect()
+}
+
+fn debt_refusals(gauges: &Gauges) -> Vec<MetricFamily> {
+    let refusals = counter(&table::DEBT_REFUSALS);
+    refusals.with_label_values::<&str>(&[]).inc_by(gauges.debts_refused);
+    refusals.collect()
 }
 
 fn evictions(gauges: &Gauges) -> Vec<MetricFamily> {

@@ -64,9 +64,13 @@ rows! {
     STRAY_REQUESTS = Counter "squelch_stray_requests_total" []
         "Requests to the webhook on a path without an accepted token. They change nothing.";
     FLUSHES = Counter "squelch_flushes_total" ["result"]
-        "Attempts of the operator to add to a stored Event what was held back, by how they ended.";
+        "Looks of the operator at stored Events, to add what was held back, by how they ended. A look is a read and at most one write.";
+    OWN_REVIEWS = Counter "squelch_own_writes_reviewed_total" []
+        "Reviews of the operator's own writes, which pass uncounted. The webhook's rules leave them out: more than 0 says that somebody changed the rules.";
     OWED = Gauge "squelch_owed_occurrences" []
         "Occurrences held back and not yet added to a stored Event.";
+    DEBT_REFUSALS = Counter "squelch_debt_refusals_total" []
+        "Writes that were let through because as many series owe as may (--max-owing).";
     SERIES = Gauge "squelch_series" []
         "Live series.";
     EVICTIONS = Counter "squelch_evictions_total" ["table"]

@@ -19,3 +19,5 @@ pub use store::{Revision, Store};
 
 #[cfg(test)]
 pub(crate) mod fixtures;
+#[cfg(test)]
+mod precedence;
