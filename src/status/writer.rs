@@ -91,7 +91,7 @@ impl Writer {
     }
 
     /// Writes everything that changed, heeding no interval: the last thing before exit. Answers how many writes
-    /// failed. The caller sets the deadline.
+    /// failed; of a policy that was deleted meanwhile there is nothing to write. The caller sets the deadline.
     pub async fn write_all_now(&mut self) -> usize {
         let (now, wall) = (clock::now(), clock::wall());
         if !self.store.listed() {
@@ -102,9 +102,9 @@ impl Writer {
         let writes = all.into_iter().map(|due| async move { (write(client, &due).await, due) });
         let mut written = futures::stream::iter(writes).buffer_unordered(LAST_WRITES_IN_FLIGHT);
         let mut failed = 0;
-        while let Some((succeeded, due)) = written.next().await {
-            failed += usize::from(!succeeded);
-            self.plan.attempted(due, succeeded, now);
+        while let Some((outcome, due)) = written.next().await {
+            failed += usize::from(outcome == Outcome::Failed);
+            self.plan.attempted(due, outcome == Outcome::Written, now);
         }
         failed
     }
@@ -120,8 +120,8 @@ impl Writer {
         if let Some(due) = self.queue.pop() {
             // Before the write: the pause holds for one that is interrupted too.
             self.next = now.plus(self.pause);
-            let succeeded = write(&self.client, &due).await;
-            self.plan.attempted(due, succeeded, now);
+            let outcome = write(&self.client, &due).await;
+            self.plan.attempted(due, outcome == Outcome::Written, now);
         }
         if self.queue.is_empty() { LOOK_INTERVAL } else { self.pause }
     }
@@ -144,8 +144,19 @@ async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     }
 }
 
-/// Server-side apply of the whole status. Force: nobody else has a say in it. Answers whether it succeeded.
-async fn write(client: &Client, due: &Due) -> bool {
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The status is there.
+    Written,
+    /// The policy was deleted a moment ago: the watch will tell.
+    Gone,
+    /// To be tried again.
+    Failed,
+}
+
+/// Server-side apply of the whole status. Force: nobody else has a say in it.
+async fn write(client: &Client, due: &Due) -> Outcome {
     let policy = &due.policy;
     // Untyped, so that the answer can be read even where the spec cannot.
     let client = client.clone();
@@ -175,16 +186,18 @@ async fn write(client: &Client, due: &Due) -> bool {
     match tokio::time::timeout(WRITE_TIMEOUT, write).await {
         Ok(Ok(_)) => {
             debug!(policy = %policy.id.display, "status written");
-            return true;
+            Outcome::Written
         }
-        // Deleted a moment ago: the watch will tell.
-        Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => {}
+        Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => Outcome::Gone,
         Ok(Err(error)) => {
             warn!(policy = %policy.id.display, %error, "writing the status failed; trying again later");
+            Outcome::Failed
         }
-        Err(_) => warn!(policy = %policy.id.display, "writing the status took too long; trying again later"),
+        Err(_) => {
+            warn!(policy = %policy.id.display, "writing the status took too long; trying again later");
+            Outcome::Failed
+        }
     }
-    false
 }
 
 #[cfg(test)]
@@ -367,5 +380,12 @@ mod tests {
         };
         let (failed, (received, q)) = tokio::join!(writer.write_all_now(), serve);
         assert_eq!((failed, received, q), (1, json!(9), true));
+    }
+
+    #[tokio::test]
+    async fn at_the_end_nothing_is_missed_of_a_policy_that_is_gone() {
+        let Scene { mut writer, mut server, .. } = Scene::new(&["p"]);
+        let (failed, _) = tokio::join!(writer.write_all_now(), answer(&mut server, 404));
+        assert_eq!(failed, 0);
     }
 }
