@@ -160,7 +160,7 @@ mod tests {
             rules: Some(Arc::new(rules.clone())),
         };
         for minute in [0, 20] {
-            engine.revise_within(&[standing.clone()], |_, _| Footing::Unknown, minutes(minute));
+            engine.revise_within(std::slice::from_ref(&standing), |_, _| Footing::Unknown, minutes(minute));
             engine.tick(minutes(minute), 10);
             assert_eq!((engine.accounts().len(), departed(&engine)), (1, (0, 0)));
         }

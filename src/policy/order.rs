@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::compile::{Labels, Tier};
+use super::compile::{Compiled, Labels, Tier};
 use super::set::Policy;
 
 /// The namespaces of the cluster, with their labels.
@@ -49,7 +49,7 @@ impl Ordered {
         let mut in_force = Vec::new();
         for policy in overriding.chain(own).chain(defaults) {
             in_force.push(policy);
-            if policy.compiled().is_some_and(|compiled| compiled.governs_all()) {
+            if policy.compiled().is_some_and(Compiled::governs_all) {
                 break;
             }
         }

@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(in_force("team-10")[..2], ["team-10/own", "cluster-0010"]);
         assert_eq!(in_force("team-7")[9], "cluster-0907");
         assert_eq!(set.namespaces().len(), 10_000);
-        let lists: HashSet<_> = set.resolved.by_namespace.values().map(|list| Arc::as_ptr(list)).collect();
+        let lists: HashSet<_> = set.resolved.by_namespace.values().map(Arc::as_ptr).collect();
         assert_eq!(lists.len(), 1000 + 90, "one for each that has its own, else one for each shard");
     }
 }

@@ -128,7 +128,7 @@ mod tests {
         Selector::compile(&serde_json::from_value(selector).unwrap()).map_err(|invalid| invalid.to_string())
     }
 
-    fn selects(requirement: Value, labels: &Labels) -> bool {
+    fn selects(requirement: &Value, labels: &Labels) -> bool {
         selector(json!({"matchExpressions": [requirement]})).unwrap().selects(labels)
     }
 
@@ -156,7 +156,7 @@ mod tests {
         ] {
             let requirement = json!({"key": "team", "operator": operator, "values": values});
             for (labels, expected) in [(&without, on_without), (&shop, on_shop), (&other, on_other)] {
-                assert_eq!(selects(requirement.clone(), labels), expected, "{requirement} on {labels:?}");
+                assert_eq!(selects(&requirement, labels), expected, "{requirement} on {labels:?}");
             }
         }
     }
