@@ -8,11 +8,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use squelch::engine::{
     Api, Disposition, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation,
-    PolicyId, Rejection, Rules, SeriesRules, Settings, Verdict,
+    PolicyId, Rejection, Rules, SeriesRules, Settings, Standing, Verdict,
 };
 
-/// Live series in each namespace.
+/// Live series in each namespace, if nothing else is said.
 const PER_NAMESPACE: usize = 100;
+
+/// Where not all series are told of again, one of so many is.
+pub(crate) const REPEATED: usize = 10;
 
 /// What is stored of a series that is repeated. So much that no repeat doubles it: every one is folded.
 const STORED: i64 = 1_000_000_000;
@@ -26,6 +29,7 @@ pub(crate) struct Load {
     engine: Engine,
     rules: Rules,
     namespaces: Vec<String>,
+    per_namespace: usize,
     series: usize,
     turn: Cell<usize>,
     round: Cell<u32>,
@@ -34,22 +38,41 @@ pub(crate) struct Load {
 impl Load {
     /// An engine with no series yet, for `series` of them; no more than that can live.
     pub(crate) fn new(series: usize) -> Self {
-        let namespaces = (0..series.div_ceil(PER_NAMESPACE)).map(|number| format!("team-{number:05}"));
+        Self::in_namespaces(series, PER_NAMESPACE, series)
+    }
+
+    /// An engine with room for `max_series`, for so many series in each namespace.
+    pub(crate) fn in_namespaces(series: usize, per_namespace: usize, max_series: usize) -> Self {
+        let namespaces = (0..series.div_ceil(per_namespace)).map(|number| format!("team-{number:05}"));
         Self {
-            engine: Engine::new(Settings { seed: [3, 4], max_series: series, began: Timestamp::UNIX_EPOCH }),
+            engine: Engine::new(Settings { seed: [3, 4], max_series, began: Timestamp::UNIX_EPOCH }),
             rules: rules(),
             namespaces: namespaces.collect(),
+            per_namespace,
             series,
             turn: Cell::new(0),
             round: Cell::new(0),
         }
     }
 
-    /// An engine with `series` that all live and have folded something.
+    /// An engine with `series` that all live and have folded something. There is room for more of them: it has to
+    /// keep what is needed to create each again, and there is room for that of one in four.
     pub(crate) fn folded(series: usize) -> Self {
-        let load = Self::new(series);
+        let load = Self::in_namespaces(series, PER_NAMESPACE, 4 * series);
         for _ in 0..series {
             load.expect(&load.repeat(), Some(Disposition::Compacted));
+        }
+        load
+    }
+
+    /// An engine as full as it may be, of series and of names, where one series in [`REPEATED`] has folded something.
+    pub(crate) fn repeated(series: usize) -> Self {
+        let load = Self::new(series);
+        for turn in 0..series {
+            load.expect(&load.create(turn, 0), Some(Disposition::Admitted));
+        }
+        for _ in 0..series + series / 10 {
+            load.expect(&load.repeat_by_create(), Some(Disposition::Compacted));
         }
         load
     }
@@ -74,9 +97,10 @@ impl Load {
         }
     }
 
-    /// A CREATE of the same under a name of its own: folded.
+    /// A CREATE of one series in [`REPEATED`] under a name of its own: folded.
     pub(crate) fn repeat_by_create(&self) -> Observation<'_> {
         let (turn, round) = self.next();
+        let turn = turn - turn % REPEATED;
         self.write(turn, format!("{}.{round:x}", pod(turn)), message(turn))
     }
 
@@ -98,11 +122,57 @@ impl Load {
         }
     }
 
-    /// Decides.
+    /// A CREATE by which a series is told under one of its names; it is stored under name 0, if that came first.
+    pub(crate) fn create(&self, turn: usize, name: usize) -> Observation<'_> {
+        let name = format!("{}.{:016x}", pod(turn), 0x187a_2b3c_4d5e_6f70 + name);
+        self.write(turn, name, message(turn))
+    }
+
+    /// A CREATE of what nobody has told yet, in the namespace of this number.
+    pub(crate) fn invented(&self, namespace: usize, number: usize) -> Observation<'_> {
+        let turn = namespace * self.per_namespace + number % self.per_namespace;
+        let name = format!("{}.{:016x}", pod(turn), 0x2000_0000_0000_0000 + number);
+        self.write(turn, name, format!("{}, try {number}", message(turn)))
+    }
+
+    /// The number of the namespace that a series is in.
+    pub(crate) fn namespace_of(&self, turn: usize) -> usize {
+        turn / self.per_namespace
+    }
+
+    /// How many namespaces there are.
+    pub(crate) fn namespaces(&self) -> usize {
+        self.namespaces.len()
+    }
+
+    /// What decides.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The policy as it stands in the cluster.
+    pub(crate) fn standing(&self) -> Standing {
+        let rules = Some(self.rules.clone().into());
+        Standing { policy: self.rules.policy.clone(), namespace: None, rules }
+    }
+
+    /// The policy with a shorter heartbeat.
+    pub(crate) fn hasty(&self) -> Rules {
+        let series = self
+            .rules
+            .series
+            .map(|series| SeriesRules { heartbeat_interval: Duration::from_secs(1), ..series });
+        Rules { series, ..self.rules.clone() }
+    }
+
+    /// Decides. Time stands still: a heartbeat that comes due would let a repeat through.
     pub(crate) fn decide(&self, write: &Observation<'_>) -> Verdict {
-        let governing = Governing { rules: &self.rules, exempt: false };
-        // Time stands still: a heartbeat that comes due would let a repeat through.
-        self.engine.decide(Some(governing), write, Moment::from_epoch(Duration::from_secs(60)))
+        self.decide_at(write, Moment::from_epoch(Duration::from_secs(60)))
+    }
+
+    /// Decides at this moment.
+    pub(crate) fn decide_at(&self, write: &Observation<'_>, now: Moment) -> Verdict {
+        self.engine.decide(Some(Governing { rules: &self.rules, exempt: false }), write, now)
     }
 
     /// Decides, and makes sure of what becomes of the write.
@@ -124,7 +194,7 @@ impl Load {
             user: "system:node:node-17",
             own: false,
             dry_run: false,
-            namespace: &self.namespaces[turn / PER_NAMESPACE],
+            namespace: &self.namespaces[self.namespace_of(turn)],
             name: Some(name.into()),
             generate_name: "".into(),
             event: event(turn, message),

@@ -1,10 +1,11 @@
 //! Step 5 of a decision, series compaction: what of a series goes through, and what is folded.
 
+use super::content::Content;
 use super::decide::{Deciding, lowers, refusal, verdict};
+use super::key::Key;
+use super::live::Handle;
 use super::names::Carried;
-use super::scope::{ScopeId, remember};
-use super::series::{SETTLE, Series};
-use super::table::Handle;
+use super::series::Series;
 use super::{
     Answer, Api, Denial, Disposition, Mode, Observation, Operation, Rules, SeriesRules, Stage, Verdict,
 };
@@ -40,25 +41,32 @@ impl Deciding<'_> {
         carried: &Carried,
     ) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
-        self.scope.touch(handle, now);
-        self.names.join(carried.name, self.scope.id, handle);
-        let own = self.is_stored_name(handle, write);
-        self.scope.change(handle, now, |series| {
-            if own {
-                // The stored Event is gone, and its client makes it again; or it tries again, and it is there.
-                if occurrences > 0 {
-                    series.add(occurrences);
-                    series.client_pays(write.value, now);
-                } else {
-                    series.unverified = true;
-                    series.not_before = now.plus(SETTLE);
-                }
-                series.confirmed = 0;
-            } else {
+        self.scope.series.see(handle, now);
+        let own = self.is_stored_name(handle, write, carried);
+        if !own && !self.may_fold(handle) {
+            return self.pass_outside(write, carried, Stage::Series);
+        }
+        self.names.join(carried.name, handle, own);
+        let folded_before = self.scope.change(handle, now, |series| {
+            let folded_before = series.folded;
+            if !own {
                 series.add(occurrences);
-                remember(series, write);
+                series.fold(write.occurred_at);
+                return folded_before;
             }
+            // The stored Event is gone, and its client makes it again; or it tries again, and it is there.
+            if occurrences > 0 {
+                series.add(occurrences);
+                series.client_pays(write.value, now);
+            } else {
+                series.unsettled(now);
+            }
+            series.confirmed = 0;
+            folded_before
         });
+        if !own && folded_before == Some(false) {
+            self.scope.remember(handle, Content::of(&write.event));
+        }
         if own {
             return verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow);
         }
@@ -75,31 +83,40 @@ impl Deciding<'_> {
     ) -> Option<Verdict> {
         let (now, occurrences) = (self.now, carried.occurrences);
         let handle = self.series_of_update(write, carried)?;
-        let own = self.is_stored_name(handle, write);
+        let own = self.is_stored_name(handle, write, carried);
+        let may_fold = self.may_fold(handle);
+        if !may_fold && !own && write.value > write.old_value {
+            return Some(self.pass_outside(write, carried, Stage::Series));
+        }
+        self.names.join(carried.name, handle, own);
         let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
         let holds_back = write.api == Api::Events && (occurrences > 1 || silent);
-        let passes = self.scope.change(handle, now, |series_state| {
+        let (passes, folded_before) = self.scope.change(handle, now, |state| {
             // Under Observe clients' writes are stored as they come: what Enforce would find there is what it
             // would have stored.
-            let old = if rules.mode == Mode::Observe { series_state.stored } else { write.old_value };
+            let old = if rules.mode == Mode::Observe { state.stored } else { write.old_value };
             if own {
-                series_state.resync(old, occurrences);
+                state.resync(old, occurrences);
             } else {
-                series_state.add(occurrences);
+                state.add(occurrences);
             }
-            let complete = own && write.value == series_state.total && write.value >= old;
+            let complete = own && write.value == state.total && write.value >= old;
             let raises = write.value > old;
             let refreshes = write.api == Api::Events && (holds_back || write.value == FIRST_REFRESH);
-            let passes = complete && (refreshes || raises && series_state.due(series, now));
+            let due = state.due(series, now) || !may_fold;
+            let (passes, folded_before) = (complete && (refreshes || raises && due), state.folded);
             if passes {
-                series_state.client_pays(write.value, now);
+                state.client_pays(write.value, now);
             } else {
-                remember(series_state, write);
+                state.fold(write.occurred_at);
             }
-            passes
-        });
-        if passes == Some(true) {
+            (passes, folded_before)
+        })?;
+        if passes {
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
+        }
+        if !folded_before {
+            self.scope.remember(handle, Content::of(&write.event));
         }
         let answer = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
         Some(verdict(Disposition::Compacted, Stage::Series, occurrences, answer))
@@ -107,9 +124,7 @@ impl Deciding<'_> {
 
     /// The series that an UPDATE belongs to: that of its name, else that of its key, else a new one.
     fn series_of_update(&mut self, write: &Observation<'_>, carried: &Carried) -> Option<Handle> {
-        let scope: ScopeId = self.scope.id;
         let by_name = carried.name.and_then(|name| self.names.series_of(name));
-        let by_name = by_name.filter(|(of, _)| *of == scope).map(|(_, handle)| handle);
         let living = by_name.and_then(|handle| self.scope.living(handle, self.now)).or_else(|| {
             let handle = self.scope.series.find(self.hasher.series(write))?;
             self.scope.living(handle, self.now)
@@ -119,13 +134,18 @@ impl Deciding<'_> {
             None if !self.may_open() && !lowers(write) => return None,
             None => {
                 let name = write.name.as_deref().unwrap_or_default();
-                let series = Series::opened_by_update(name, write.old_value, write.occurred_at, self.now);
-                self.scope.open(self.hasher.series(write), series)
+                let series = Series::opened_by_update(write.old_value, write.occurred_at, self.now);
+                self.open(self.hasher.series(write), name, &series)
             }
         };
-        self.scope.touch(handle, self.now);
-        self.names.join(carried.name, scope, handle);
+        self.scope.series.see(handle, self.now);
         Some(handle)
+    }
+
+    /// Opens a series.
+    pub(super) fn open(&mut self, key: Key, name: &str, series: &Series) -> Handle {
+        // The number comes round after 2^32 decisions; see `Handle`.
+        self.scope.open(key, name, series, self.number as u32)
     }
 
     /// Whether a series may be opened. Where as many live as may, the oldest of this scope goes if it owes
@@ -134,11 +154,37 @@ impl Deciding<'_> {
         if self.scope.retired {
             return false;
         }
-        !self.full.series || self.scope.evict_oldest(self.now)
+        if self.full.series {
+            return self.scope.evict_oldest(self.now);
+        }
+        if !self.full.text || self.scope.spare_a_content(self.now) {
+            return true;
+        }
+        let made_room = self.scope.evict_oldest(self.now);
+        // One more: what comes may be longer than what goes, and in the end there would be too much of it.
+        self.scope.evict_oldest(self.now);
+        made_room
     }
 
-    pub(super) fn is_stored_name(&self, handle: Handle, write: &Observation<'_>) -> bool {
-        let stored = self.scope.series.get(handle).map(|series| &*series.name);
-        write.name.is_some() && stored == write.name.as_deref()
+    /// Whether there is room for what has to be kept of a series from the first fold on. Where there is none, and
+    /// none of the oldest of this scope can spare theirs, a write goes through and is not folded: nothing is lost.
+    /// Only what would lower a stored count, or would tell it less than the total, is folded all the same.
+    fn may_fold(&mut self, handle: Handle) -> bool {
+        if !self.full.text
+            || self.scope.series.get(handle).is_some_and(|series| series.folded)
+            || self.scope.spare_a_content(self.now)
+        {
+            return true;
+        }
+        self.scope.count_refused_fold();
+        false
+    }
+
+    /// Whether the write is of the series' own stored Event.
+    pub(super) fn is_stored_name(&self, handle: Handle, write: &Observation<'_>, carried: &Carried) -> bool {
+        let known = carried.name.and_then(|name| self.names.is_stored_name_of(name, handle));
+        known.unwrap_or_else(|| {
+            write.name.is_some() && self.scope.series.name(handle) == write.name.as_deref()
+        })
     }
 }

@@ -12,10 +12,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::content::Content;
+use super::live::Handle;
 use super::scope::{Scope, ScopeId};
 use super::series::Series;
-use super::table::Handle;
-use super::tick::{CLOSING, DECIDING, DRAINING, to_be_drained};
+use super::tick::{CLOSING, DECIDING, DRAINING};
 use super::{Engine, Moment, PolicyId, SeriesRules};
 
 /// An order to look at a stored Event, and to pay what it lacks.
@@ -60,56 +60,64 @@ impl Engine {
     /// What to write, given the count that was `found` in etcd (`None`: no such Event).
     pub fn plan(&self, order: &Order, found: Option<i64>, now: Moment) -> Plan {
         let deciding = self.phase() == DECIDING;
-        let planned = self.with_series(order, now, |series, rules| {
-            // A client's write was admitted since the order was given: it is due again when that has settled.
-            let unsettled = deciding && now < series.not_before;
-            let plan = if unsettled { Plan::Nothing } else { plan(series, rules, found, !deciding, now) };
-            series.ordered = plan != Plan::Nothing;
-            series.drained = !deciding && !series.ordered;
+        let planned = self.with_series(order, |scope, handle| {
+            let rules = scope.rules.pace(scope.series.get(handle)?.summary);
+            let content = scope.series.content(handle).cloned();
+            let plan = scope.change(handle, now, |series| {
+                // A client's write was admitted since the order was given: it is due again when that has settled.
+                let unsettled = deciding && now < series.not_before;
+                let plan = if unsettled {
+                    Plan::Nothing
+                } else {
+                    plan(series, content.as_ref(), &rules, found, !deciding, now)
+                };
+                series.ordered = plan != Plan::Nothing;
+                series.drained = !deciding && !series.ordered;
+                plan
+            });
+            if plan == Some(Plan::Nothing) {
+                scope.finish(handle);
+            }
             plan
         });
-        let plan = planned.unwrap_or(Plan::Nothing);
-        if plan == Plan::Nothing {
-            self.finish(order, now);
-        }
-        plan
+        planned.unwrap_or(Plan::Nothing)
     }
 
     /// The stored Event shows `value` now: the API server has acknowledged it.
     pub fn settle(&self, order: &Order, value: i64, now: Moment) {
         let deciding = self.phase() == DECIDING;
-        self.with_series(order, now, |series, _| {
-            series.ordered = false;
-            series.drained = !deciding;
-            series.settle(value);
-            series.paid_at = now;
+        self.with_series(order, |scope, handle| {
+            scope.change(handle, now, |series| {
+                series.ordered = false;
+                series.drained = !deciding;
+                series.settle(value);
+                series.paid_at = now;
+            })?;
+            scope.finish(handle)
         });
-        self.finish(order, now);
     }
 
     /// It could not be written now: it stays owed, and is ordered again after `pause`.
     pub fn postpone(&self, order: &Order, pause: Duration, now: Moment) {
-        self.with_series(order, now, |series, _| {
-            series.ordered = false;
-            series.retry_at = now.plus(pause);
+        self.with_series(order, |scope, handle| {
+            scope.change(handle, now, |series| series.retry(now.plus(pause)))
         });
     }
 
     /// It can never be written: what is owed is lost, and counted as that. Returns how many occurrences.
     pub fn abandon(&self, order: &Order, now: Moment) -> u64 {
-        let mut lost = 0;
-        self.with_series(order, now, |series, _| {
-            series.ordered = false;
-            lost = series.owed().unsigned_abs();
-            series.settle(series.total);
-        });
-        if let Some(mut namespace) = self.namespaces.get_mut(&*order.namespace)
-            && let Some(scope) = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope)
-        {
+        let lost = self.with_series(order, |scope, handle| {
+            let lost = scope.change(handle, now, |series| {
+                series.ordered = false;
+                let owed = series.owed().unsigned_abs();
+                series.settle(series.total);
+                owed
+            })?;
             scope.counters.lost += lost;
-        }
-        self.finish(order, now);
-        lost
+            scope.finish(handle)?;
+            Some(lost)
+        });
+        lost.unwrap_or(0)
     }
 
     /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not.
@@ -132,58 +140,62 @@ impl Engine {
 
     /// How many series have something to be paid in this phase, or are being paid.
     pub fn unpaid(&self) -> usize {
-        let phase = self.phase();
-        let unpaid = |series: &Series| series.ordered || to_be_drained(series, phase);
-        let of_scope = |scope: &Scope| scope.series.values().filter(|series| unpaid(series)).count();
-        self.namespaces.iter().map(|entry| entry.scopes.iter().map(of_scope).sum::<usize>()).sum()
+        let sizes = self.held.sizes();
+        if self.phase() == DRAINING { sizes.undrained } else { sizes.unpaid }
     }
 
     /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences.
+    /// Walks through everything: no write is reviewed any more.
     pub fn write_off(&self) -> u64 {
         let mut lost = 0;
-        for mut namespace in self.namespaces.iter_mut() {
+        for name in self.roster.all() {
+            let Some(mut namespace) = self.namespaces.get_mut(&name) else { continue };
             for scope in &mut namespace.scopes {
-                scope.counters.lost += scope.owed;
-                lost += std::mem::take(&mut scope.owed);
-                for series in scope.series.values_mut() {
-                    series.settle(series.total);
-                }
+                let before = scope.sizes();
+                lost += scope.write_off();
+                self.held.change(&before, &scope.sizes());
             }
         }
         lost
     }
 
-    fn with_series<T>(
-        &self,
-        order: &Order,
-        now: Moment,
-        act: impl FnOnce(&mut Series, &SeriesRules) -> T,
-    ) -> Option<T> {
-        let mut namespace = self.namespaces.get_mut(&*order.namespace)?;
+    /// Does something to the series of an order, if it lives, under the lock of its namespace.
+    fn with_series<T>(&self, order: &Order, act: impl FnOnce(&mut Scope, Handle) -> Option<T>) -> Option<T> {
+        let mut namespace = self.namespaces.get_mut(&order.namespace)?;
         let scope = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope)?;
-        let summary = scope.series.get(order.series)?.summary;
-        let pace = scope.rules.pace(summary);
-        scope.change(order.series, now, |series| act(series, &pace))
+        let before = scope.sizes();
+        let done = act(scope, order.series);
+        self.held.change(&before, &scope.sizes());
+        done
+    }
+}
+
+impl Scope {
+    /// Forgets the series of an order that was answered, if it was closing and owes nothing any more.
+    fn finish(&mut self, handle: Handle) -> Option<()> {
+        let series = self.series.get(handle)?;
+        if series.closing && !series.ordered && !series.needs_payment() {
+            self.close(handle);
+        }
+        Some(())
     }
 
-    /// Forgets the series if it was closing and owes nothing any more.
-    fn finish(&self, order: &Order, now: Moment) {
-        let Some(mut namespace) = self.namespaces.get_mut(&*order.namespace) else { return };
-        let before = namespace.sizes();
-        let Some(scope) = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope) else { return };
-        let Some(series) = scope.series.get(order.series) else { return };
-        if series.closing && !series.ordered && !series.needs_payment() {
-            scope.close(order.series);
-        } else {
-            scope.change(order.series, now, |_| ());
+    fn write_off(&mut self) -> u64 {
+        let mut lost = 0;
+        for position in 0..u32::try_from(self.series.len()).unwrap_or(u32::MAX) {
+            let Some((handle, series)) = self.series.nth(position) else { break };
+            lost += series.owed().unsigned_abs();
+            self.change(handle, series.seen, |series| series.settle(series.total));
         }
-        self.held.change(before, namespace.sizes());
+        self.counters.lost += lost;
+        lost
     }
 }
 
 /// What one series' stored Event lacks, given what was found there.
 pub(super) fn plan(
     series: &mut Series,
+    content: Option<&Content>,
     rules: &SeriesRules,
     found: Option<i64>,
     draining: bool,
@@ -202,14 +214,14 @@ pub(super) fn plan(
             series.unverified = false;
         }
         Some(_) => {
-            let content = series.content.clone().filter(|_| series.summary);
+            let content = content.filter(|_| series.summary).map(|content| Box::new(content.clone()));
             return Plan::Write { value: series.total, occurred_at, content };
         }
-        None => match &series.content {
+        None => match content {
             // Someone deleted what had been seen, and nothing is owed: it stays deleted.
             Some(_) if series.owed() == 0 && series.confirmed > 0 => series.settle(series.total),
             Some(content) => {
-                return Plan::Create { value: series.total, occurred_at, content: content.clone() };
+                return Plan::Create { value: series.total, occurred_at, content: Box::new(content.clone()) };
             }
             // Nothing was folded: whether its client's write was committed is the client's affair.
             None => series.settle(series.total),

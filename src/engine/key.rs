@@ -1,7 +1,8 @@
 //! Structural keys: what makes two writes say the same thing.
 
+use std::hash::{BuildHasher, Hasher as _};
+
 use siphasher::sip128::{Hasher128, SipHasher13};
-use std::hash::Hasher as _;
 
 use super::{EventView, GroupBy, ObjectReference, Observation, Per};
 
@@ -148,6 +149,15 @@ impl Hasher {
         let mut fields = Fields { hasher: SipHasher13::new_with_keys(self.seed[0], self.seed[1]) };
         fields.byte(kind as u8);
         fields
+    }
+}
+
+/// Maps by text hash as the keys do: keyed, and in the same order for the same seed.
+impl BuildHasher for Hasher {
+    type Hasher = siphasher::sip::SipHasher13;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        siphasher::sip::SipHasher13::new_with_keys(self.seed[0], self.seed[1])
     }
 }
 

@@ -4,6 +4,9 @@
 //! time appears only as data ([`Observation::occurred_at`]).
 
 mod accounts;
+mod agenda;
+#[cfg(test)]
+mod bounds;
 mod compact;
 mod content;
 mod debts;
@@ -17,15 +20,21 @@ mod hold;
 mod interleavings;
 mod key;
 mod limit;
+mod live;
 mod names;
 mod observation;
+mod packed;
+mod roster;
 mod rules;
 #[cfg(test)]
 mod scenarios;
 mod scope;
+mod segments;
 mod series;
 #[cfg(test)]
 mod simulation;
+mod stamp;
+mod strings;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -35,7 +44,7 @@ mod vectors;
 mod verdict;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
@@ -57,6 +66,7 @@ use decide::Deciding;
 use held::{Held, Sizes};
 use key::Hasher;
 use names::Names;
+use roster::Roster;
 use scope::{Scope, ScopeId};
 
 /// What an engine is made with.
@@ -75,12 +85,11 @@ pub struct Settings {
 pub struct Engine {
     hasher: Hasher,
     settings: Settings,
-    namespaces: DashMap<Box<str>, Namespace>,
+    /// In boxes: a map keeps room for up to twice as many as there are.
+    namespaces: DashMap<Arc<str>, Box<Namespace>, Hasher>,
+    roster: Roster,
     held: Held,
     numbers: AtomicU64,
-    names_evicted: AtomicU64,
-    /// Whose turn it is in [`Engine::tick`].
-    turn: AtomicUsize,
     phase: AtomicU8,
 }
 
@@ -105,8 +114,18 @@ pub struct Gauges {
     pub buckets: usize,
     /// Occurrences folded and not yet written to stored Events.
     pub owed: u64,
+    /// Bytes of text kept of series: the names of their Events, and what is needed to create those again.
+    pub text: usize,
+    /// Fingerprints by which groups tell messages and objects apart.
+    pub fingerprints: usize,
     /// Series given up for want of room, since the process began.
     pub series_evicted: u64,
+    /// Series of which what is needed to create their Event again was given up for want of room, since the process
+    /// began. They owed nothing.
+    pub contents_evicted: u64,
+    /// Writes let through and not folded because there was no room to keep what their Event says, since the
+    /// process began.
+    pub folds_refused: u64,
     /// Names forgotten for want of room, since the process began.
     pub names_evicted: u64,
     /// Groups given up for want of room, since the process began.
@@ -121,11 +140,10 @@ impl Engine {
         Self {
             hasher: Hasher::new(settings.seed),
             settings,
-            namespaces: DashMap::new(),
+            namespaces: DashMap::with_hasher(Hasher::new(settings.seed)),
+            roster: Roster::default(),
             held: Held::default(),
             numbers: AtomicU64::new(0),
-            names_evicted: AtomicU64::new(0),
-            turn: AtomicUsize::new(0),
             phase: AtomicU8::new(tick::DECIDING),
         }
     }
@@ -164,12 +182,15 @@ impl Engine {
     /// from here on, so that its counts are there before the first write.
     pub fn revise(&self, policies: &[Standing], now: Moment) {
         let by_uid = policies.iter().map(|standing| (&standing.policy.uid, standing)).collect();
-        for mut namespace in self.namespaces.iter_mut() {
-            let before = namespace.sizes();
+        for name in self.roster.all() {
+            let Some(mut namespace) = self.namespaces.get_mut(&name) else { continue };
             for scope in &mut namespace.scopes {
-                scope.revise(&by_uid, now);
+                let before = scope.sizes();
+                scope.revise(&by_uid);
+                // A few at once; the others in [`Self::tick`], or a million would be seen to while writes wait.
+                scope.revise_series(tick::SLICE, now);
+                self.held.change(&before, &scope.sizes());
             }
-            self.held.change(before, namespace.sizes());
         }
         for standing in policies {
             if let (Some(namespace), Some(rules)) = (&standing.namespace, &standing.rules) {
@@ -178,44 +199,46 @@ impl Engine {
         }
     }
 
-    /// Every line of the accounts, in no order.
+    /// Every line of the accounts, in no order. Namespaces are locked one at a time.
     pub fn accounts(&self) -> Vec<Account> {
-        let of = |namespace: &Namespace| {
-            namespace.scopes.iter().map(|scope| scope.account(&namespace.name)).collect::<Vec<_>>()
-        };
-        self.namespaces.iter().flat_map(|namespace| of(&namespace)).collect()
+        let mut accounts = Vec::new();
+        for name in self.roster.all() {
+            let Some(namespace) = self.namespaces.get(&name) else { continue };
+            accounts.extend(namespace.scopes.iter().map(|scope| scope.account(&namespace.name)));
+        }
+        accounts
     }
 
-    /// How much it holds.
+    /// How much it holds. Locks nothing.
     pub fn gauges(&self) -> Gauges {
         let sizes = self.held.sizes();
-        let mut gauges = Gauges {
+        Gauges {
             series: sizes.series,
             names: sizes.names,
             groups: sizes.groups,
             buckets: sizes.buckets,
-            names_evicted: self.names_evicted.load(Ordering::Relaxed),
-            ..Gauges::default()
-        };
-        for namespace in &self.namespaces {
-            for scope in &namespace.scopes {
-                gauges.owed += scope.owed;
-                gauges.series_evicted += scope.evicted;
-                gauges.groups_evicted += scope.groups.evicted();
-                gauges.buckets_evicted += scope.spam_filter.evicted();
-            }
+            text: sizes.text,
+            fingerprints: sizes.fingerprints,
+            owed: sizes.owed as u64,
+            series_evicted: sizes.series_evicted as u64,
+            contents_evicted: sizes.contents_evicted as u64,
+            folds_refused: sizes.folds_refused as u64,
+            names_evicted: sizes.names_evicted as u64,
+            groups_evicted: sizes.groups_evicted as u64,
+            buckets_evicted: sizes.buckets_evicted as u64,
         }
-        gauges
     }
 
     /// The state of a namespace, locked, and made if there is none yet.
-    fn namespace(&self, name: &str) -> RefMut<'_, Box<str>, Namespace> {
+    fn namespace(&self, name: &str) -> RefMut<'_, Arc<str>, Box<Namespace>> {
         if let Some(entry) = self.namespaces.get_mut(name) {
             return entry;
         }
-        self.namespaces.entry(name.into()).or_insert_with(|| {
+        let name: Arc<str> = name.into();
+        self.namespaces.entry(name.clone()).or_insert_with(|| {
             self.held.namespace_opened();
-            Namespace::new(name)
+            self.roster.enter(name.clone());
+            Box::new(Namespace::new(name))
         })
     }
 
@@ -228,41 +251,46 @@ impl Engine {
         act: impl FnOnce(&mut Deciding<'_>) -> T,
     ) -> T {
         let mut entry = self.namespace(write.namespace);
-        let namespace = entry.value_mut();
-        let before = namespace.sizes();
-        let scope = namespace.scope_of(governing.rules);
+        let namespace = &mut **entry;
+        let at = namespace.scope_of(governing.rules);
+        let full = self.held.full(|| namespace.sizes(), self.settings.max_series);
+        let Namespace { names, scopes, .. } = namespace;
+        let scope = &mut scopes[at];
+        let before = names.sizes().and(&scope.sizes());
         let answer = act(&mut Deciding {
             hasher: &self.hasher,
-            names: &mut namespace.names,
-            scope: &mut namespace.scopes[scope],
-            full: self.held.full(before, self.settings.max_series),
+            names,
+            scope,
+            full,
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             now,
         });
-        self.held.change(before, namespace.sizes());
-        // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
-        self.forget_names(namespace, 2, now);
+        self.held.change(&before, &names.sizes().and(&scope.sizes()));
+        if self.held.has_too_many_names(self.settings.max_series) {
+            // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
+            self.forget_names(namespace, 2, now);
+        }
         answer
     }
 
     /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
-    fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) {
-        let before = namespace.sizes();
-        let room = self.held.room_for_names(before.names, self.settings.max_series);
+    /// Returns how many it has forgotten, of at most so many.
+    fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) -> usize {
         let Namespace { names, scopes, .. } = namespace;
-        let lives =
-            |scope, series| scopes.iter().any(|it: &Scope| it.id == scope && it.series.get(series).is_some());
-        let evicted = names.forget(room, at_most, now, lives);
-        self.held.change(before, namespace.sizes());
-        self.names_evicted.fetch_add(evicted, Ordering::Relaxed);
+        let before = names.sizes();
+        let room = self.held.room_for_names(before.names, self.settings.max_series);
+        let lives = |series| scopes.iter().any(|scope| scope.series.get(series).is_some());
+        names.forget(room, at_most, now, lives);
+        self.held.change(&before, &names.sizes());
+        before.names - names.len()
     }
 }
 
 impl Namespace {
-    fn new(name: &str) -> Self {
-        Self { name: name.into(), names: Names::default(), scopes: Vec::new(), next_scope: 0 }
+    fn new(name: Arc<str>) -> Self {
+        Self { name, names: Names::default(), scopes: Vec::new(), next_scope: 0 }
     }
 
     /// Nothing is known here any more that would matter.
@@ -271,13 +299,7 @@ impl Namespace {
     }
 
     fn sizes(&self) -> Sizes {
-        let mut sizes = Sizes { names: self.names.len(), ..Sizes::default() };
-        for scope in &self.scopes {
-            sizes.series += scope.series.len();
-            sizes.groups += scope.groups.len();
-            sizes.buckets += scope.spam_filter.len();
-        }
-        sizes
+        self.scopes.iter().fold(self.names.sizes(), |sizes, scope| sizes.and(&scope.sizes()))
     }
 
     /// The place of the scope of these rules, which is made if there is none yet.
@@ -285,6 +307,8 @@ impl Namespace {
         if let Some(at) = self.scopes.iter().position(|scope| scope.belongs_to(rules)) {
             return at;
         }
+        // Nearly all have one: a Vec would make room for four at once.
+        self.scopes.reserve_exact(1);
         self.scopes.push(Scope::new(self.next_scope, rules.clone()));
         self.next_scope += 1;
         self.scopes.len() - 1
