@@ -31,6 +31,11 @@ test-unit *ARGS:
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
 
+# Every kind of client under every kind of policy while everything fails: a line for each cell (15 min)
+[group('tiers')]
+test-nothing-lost:
+    @hack/e2e nothing-lost
+
 # Format the Rust and Go sources
 fmt:
     cargo fmt --all

@@ -17,6 +17,7 @@ use kube::core::{ApiResource, DynamicObject};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use squelch::api::EventPolicy;
+use squelch::clock::Clock;
 use squelch::engine::{Engine, Settings};
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
@@ -104,13 +105,19 @@ struct Served {
 impl Served {
     fn new() -> Self {
         let token = PathToken::generate().expect("random numbers");
-        let engine = Engine::new(Settings { seed: [3, 4], max_series: 1000, began: Timestamp::UNIX_EPOCH });
+        let engine = Engine::new(Settings {
+            seed: [3, 4],
+            max_series: 1000,
+            max_owing: 100_000,
+            began: Timestamp::UNIX_EPOCH,
+        });
         let webhook = Webhook {
             engine: Arc::new(engine),
             policies: Arc::new(policies()),
             metrics: Arc::new(Metrics::new()),
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
+            clock: Clock::default(),
         };
         // The API server adds its timeout as a query.
         Self { path: format!("{}?timeout=1s", path(&token)), router: router(Arc::new(webhook)) }

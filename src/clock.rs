@@ -1,9 +1,11 @@
-//! The one place that reads clocks.
+//! The one place that reads clocks. The monotonic one is tokio's, so that a test which moves its time moves this too.
 
-use std::sync::LazyLock;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use crate::engine::Moment;
 
@@ -22,4 +24,52 @@ pub fn now() -> Moment {
 pub fn wall() -> Timestamp {
     #[expect(clippy::disallowed_methods, reason = "this is where time is read")]
     Timestamp::now()
+}
+
+/// The time of whoever decides: the process's clocks, or one that is moved by hand.
+#[derive(Clone, Debug, Default)]
+pub struct Clock(Option<Arc<AtomicU64>>);
+
+impl Clock {
+    /// A clock that stands at its epoch until it is moved. All clones stand where it stands.
+    pub fn by_hand() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// Moves it to the moment `elapsed` after its epoch; the process's own clocks stay as they are.
+    pub fn set(&self, elapsed: Duration) {
+        if let Some(hand) = &self.0 {
+            hand.store(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+        }
+    }
+
+    /// The monotonic time.
+    pub fn now(&self) -> Moment {
+        self.elapsed().map_or_else(now, Moment::from_epoch)
+    }
+
+    /// The wall clock; one that is moved by hand has the Unix epoch for its own.
+    pub fn wall(&self) -> Timestamp {
+        let by_hand = |elapsed| Timestamp::UNIX_EPOCH.saturating_add(elapsed).unwrap_or(Timestamp::MAX);
+        self.elapsed().map_or_else(wall, by_hand)
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        self.0.as_ref().map(|hand| Duration::from_nanos(hand.load(Ordering::Acquire)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_moved_by_hand_stands_until_it_is_moved() {
+        let clock = Clock::by_hand();
+        let clone = clock.clone();
+        assert_eq!((clock.now(), clock.wall()), (Moment::default(), Timestamp::UNIX_EPOCH));
+        clock.set(Duration::from_millis(1_500));
+        assert_eq!(clone.now(), Moment::from_epoch(Duration::from_millis(1_500)));
+        assert_eq!(clone.wall().as_millisecond(), 1_500);
+    }
 }

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use hyper::Uri;
 
 use crate::api::parse_duration;
+use crate::replay;
 use crate::telemetry::LogFormat;
 
 /// Event policy operator for Kubernetes: folds, merges and limits Events, and counts what it held back.
@@ -27,6 +28,8 @@ pub enum Command {
     Run(Box<RunOptions>),
     /// Print the CustomResourceDefinitions as YAML, or write them into a directory
     Crds(CrdsOptions),
+    /// Try policies on recorded Events, without a cluster: what would be held back, and what would reach etcd
+    Replay(Box<replay::Options>),
 }
 
 /// Flags of `squelch crds`.
@@ -47,7 +50,7 @@ pub struct RunOptions {
     #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE", help_heading = "Cluster")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The username under which squelch's own writes arrive [default: asked of the API server]
+    /// The username under which squelch's own writes arrive [default: asked of the API server, which must agree]
     #[arg(long, env = "SQUELCH_OWN_USER", value_name = "USER", help_heading = "Cluster")]
     pub own_user: Option<String>,
 
@@ -126,7 +129,7 @@ pub struct RunOptions {
     )]
     pub status_qps: u32,
 
-    /// Most writes of Events a second that pay what is owed, from 1 to 10000
+    /// Most looks at stored Events a second that pay what is owed, each a read and at most one write, from 1 to 10000
     #[arg(
         long,
         env = "SQUELCH_FLUSH_QPS",
@@ -158,6 +161,18 @@ pub struct RunOptions {
         help_heading = "Limits"
     )]
     pub shutdown_timeout: Duration,
+
+    /// Most series that owe something to their stored Events, from 1 to 100000000. While so many do, a write that would
+    /// make one more owe goes through in place of being folded
+    #[arg(
+        long,
+        env = "SQUELCH_MAX_OWING",
+        value_name = "NUMBER",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000),
+        help_heading = "Limits"
+    )]
+    pub max_owing: u32,
 
     /// Most live series in all, from 1000 to 100000000; as many names are remembered beyond them. A million of
     /// both take up to 320 MiB of memory
@@ -257,7 +272,7 @@ mod tests {
         let words = ["squelch", "run"].iter().chain(flags);
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
             Command::Run(options) => Ok(*options),
-            Command::Crds(_) => unreachable!("run was asked for"),
+            Command::Crds(_) | Command::Replay(_) => unreachable!("run was asked for"),
         }
     }
 
@@ -289,7 +304,7 @@ mod tests {
         assert_eq!(options.status_interval, Duration::from_secs(10));
         assert_eq!((options.status_qps, options.flush_qps, options.shutdown_flush_qps), (5, 20, 500));
         assert_eq!(options.shutdown_timeout, Duration::from_secs(30));
-        assert_eq!(options.max_series, 1_000_000);
+        assert_eq!((options.max_series, options.max_owing), (1_000_000, 100_000));
         assert_eq!((options.log_format, options.log_level.as_str()), (LogFormat::Text, "info"));
     }
 

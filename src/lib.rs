@@ -14,6 +14,7 @@ pub mod engine;
 pub mod flush;
 pub mod metrics;
 pub mod policy;
+pub mod replay;
 pub mod status;
 pub mod telemetry;
 pub mod tls;

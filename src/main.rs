@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use squelch::config::{Cli, Command, RunOptions};
-use squelch::{api, app, telemetry};
+use squelch::{api, app, replay, telemetry};
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
@@ -21,6 +21,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Crds(options) => Ok(api::run(options.out_dir.as_deref())?),
         Command::Run(options) => operate(*options),
+        Command::Replay(options) => Ok(replay::run(&options)?),
     }
 }
 

@@ -81,6 +81,17 @@ fn a_repeat_under_a_name_of_its_own_allocates_only_when_the_names_need_room() {
 }
 
 #[test]
+fn a_write_that_a_limit_drops_allocates_only_when_the_names_need_room() {
+    for (load, disposition) in
+        [(Load::filtered(1_000), Disposition::Filtered), (Load::throttled(1_000), Disposition::Throttled)]
+    {
+        let decided = 10_000;
+        let sum: u64 = (0..decided).map(|_| allocations(&load, &load.look_alike(), Some(disposition))).sum();
+        assert!(sum <= decided / 100, "{disposition:?}: {sum} allocations in {decided} decisions");
+    }
+}
+
+#[test]
 fn an_edit_allocates_nothing() {
     let load = Load::folded(1_000);
     for _ in 0..1_000 {

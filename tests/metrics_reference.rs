@@ -6,7 +6,7 @@ use std::path::Path;
 
 use squelch::engine::Disposition;
 use squelch::metrics::table::{ALL, MAX_SCOPES, OTHER, Row, Type};
-use squelch::metrics::{FlushResult, PolicyCondition, PolicyKind, WriteOutcome};
+use squelch::metrics::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, WriteOutcome};
 
 const HEAD: &str = "# Metrics
 
@@ -55,6 +55,7 @@ fn values(text: &mut String, row: &Row, label: &str) {
         "disposition" => Disposition::ALL.map(|of| (of.as_str(), meaning(of))).to_vec(),
         "outcome" => WriteOutcome::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "result" => FlushResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "table" => EvictionTable::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "condition" => PolicyCondition::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "kind" if row.name == "squelch_policies" => {
             PolicyKind::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()

@@ -53,7 +53,7 @@ const ROWS: &[Row] = &[
     },
     // From a spec to what the engine needs, and which policy governs.
     Row {
-        files: &["src/policy/glob.rs", "src/policy/compile.rs", "src/policy/set.rs"],
+        files: &["src/policy/glob.rs", "src/policy/compile/", "src/policy/set.rs"],
         knows: Knows::Arguments,
         modules: &["api", "engine", "policy::compile", "policy::glob", "policy::set"],
         crates: Crates::Only(&["jiff", "thiserror"]),
@@ -88,10 +88,17 @@ const ROWS: &[Row] = &[
     },
     // What a flush writes.
     Row {
-        files: &["src/flush/event.rs"],
+        files: &["src/flush/event.rs", "src/flush/valid.rs"],
         knows: Knows::Arguments,
-        modules: &["engine"],
-        crates: Crates::Only(&["jiff", "k8s_openapi", "serde_json"]),
+        modules: &["engine", "flush::valid"],
+        crates: Crates::Only(&["jiff", "serde_json"]),
+    },
+    // What its answers mean, and when to leave the API server alone.
+    Row {
+        files: &["src/flush/pause.rs", "src/flush/refusal.rs"],
+        knows: Knows::Arguments,
+        modules: &["engine", "metrics::FlushResult"],
+        crates: Crates::Only(&["serde_json"]),
     },
     Row {
         files: &["src/flush/"],
@@ -101,7 +108,7 @@ const ROWS: &[Row] = &[
     },
     // What a status says, and when.
     Row {
-        files: &["src/status/desired.rs", "src/status/plan.rs"],
+        files: &["src/status/desired.rs", "src/status/dropped.rs", "src/status/plan.rs"],
         knows: Knows::Arguments,
         modules: &[
             "api",
@@ -111,6 +118,7 @@ const ROWS: &[Row] = &[
             "policy::Policy",
             "policy::Set",
             "status::desired",
+            "status::dropped",
             "status::plan",
         ],
         crates: Crates::Only(&["jiff", "k8s_openapi"]),
@@ -139,8 +147,47 @@ const ROWS: &[Row] = &[
     Row {
         files: &["src/config.rs"],
         knows: Knows::TheWorld,
-        modules: &["api", "telemetry"],
+        modules: &["api", "replay", "telemetry"],
         crates: NO_KUBERNETES,
+    },
+    // What a replay counts and says, and the course of its time.
+    Row {
+        files: &[
+            "src/replay/etcd.rs",
+            "src/replay/notes.rs",
+            "src/replay/payer.rs",
+            "src/replay/report.rs",
+            "src/replay/table.rs",
+            "src/replay/tally.rs",
+            "src/replay/text.rs",
+            "src/replay/input/last_seen.rs",
+            "src/replay/input/recognise.rs",
+            "src/replay/input/time.rs",
+            "src/replay/input/unfold.rs",
+        ],
+        knows: Knows::Arguments,
+        modules: &[
+            "engine",
+            "replay::course::Finished",
+            "replay::etcd",
+            "replay::input::Format",
+            "replay::input::LeftOut",
+            "replay::input::Told",
+            "replay::name",
+            "replay::notes",
+            "replay::options",
+            "replay::payer",
+            "replay::report",
+            "replay::tally",
+            "replay::text",
+        ],
+        crates: Crates::Only(&["hashbrown", "jiff", "serde", "serde_json", "siphasher"]),
+    },
+    Row {
+        files: &["src/replay/"],
+        knows: Knows::TheWorld,
+        modules: &["api", "engine", "policy", "replay", "webhook::review"],
+        crates: NO_ANYHOW,
     },
     // Ties everything together; nobody knows it but main.
     Row {

@@ -2,6 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
 use serde_json::Value;
 use squelch::api::EventPolicySpec;
 use squelch::engine::PolicyId;
@@ -38,4 +43,43 @@ fn every_policy_in_the_readme_is_understood_whole() {
         let understood = serde_json::to_value(&spec).unwrap();
         assert!(says_all_of(&understood, &policy["spec"]), "{policy} was understood as {understood}");
     }
+}
+
+const REPLAY: &str = "## Try a policy on your own cluster's Events, without installing anything";
+
+/// The code blocks of this language behind a heading.
+fn blocks<'a>(heading: &str, language: &str) -> Vec<&'a str> {
+    let section = include_str!("../README.md").split(heading).nth(1).unwrap().split("\n## ").next().unwrap();
+    let fences: Vec<&str> = section.split("```").skip(1).step_by(2).collect();
+    fences.iter().filter_map(|block| block.strip_prefix(&format!("{language}\n"))).collect()
+}
+
+/// Runs the commands where squelch is on the path and kubectl prints what a cluster has; what they print.
+fn run(commands: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = std::env::temp_dir().join(format!("squelch-readme-{}", std::process::id()));
+    let programs = folder.join("bin");
+    std::fs::create_dir_all(&programs).unwrap();
+    symlink(root.join("examples"), folder.join("examples")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_squelch"), programs.join("squelch")).unwrap();
+    let kubectl =
+        "#!/bin/sh\n[ \"$*\" = 'get events --all-namespaces -o json' ] && exec cat \"$DUMP\"\nexit 1\n";
+    std::fs::write(programs.join("kubectl"), kubectl).unwrap();
+    std::fs::set_permissions(programs.join("kubectl"), Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", commands]).current_dir(&folder);
+    shell.env("PATH", path).env("DUMP", root.join("tests/replay/events.json"));
+    let output = shell.output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn trying_a_policy_prints_what_the_readme_shows() {
+    let commands = blocks(REPLAY, "sh");
+    assert_eq!(commands.len(), 1);
+    let printed = run(commands[0]);
+    assert_eq!(blocks(REPLAY, ""), [printed.as_str()], "the README shows something else:\n{printed}");
 }

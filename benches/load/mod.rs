@@ -3,19 +3,29 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use squelch::engine::{
-    Api, Disposition, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation,
-    PolicyId, Rejection, Rules, SeriesRules, Settings, Standing, Verdict,
+    AggregationRules, Api, BucketRules, Disposition, Engine, EventView, Governing, GroupBy, Moment,
+    ObjectReference, Observation, Operation, Order, Per, PolicyId, Rules, Settings, SpamFilterRules,
+    Standing, Verdict,
 };
+use squelch::policy;
 
 /// Live series in each namespace, if nothing else is said.
 const PER_NAMESPACE: usize = 100;
 
 /// Where not all series are told of again, one of so many is.
 pub(crate) const REPEATED: usize = 10;
+
+/// So many different things are said about one object, where that matters: client-go's number, from which on what
+/// comes is one too many.
+const PER_OBJECT: usize = 10;
+
+/// So many series are in a storm.
+const STORMY: usize = 1000;
 
 /// What is stored of a series that is repeated. So much that no repeat doubles it: every one is folded.
 const STORED: i64 = 1_000_000_000;
@@ -36,17 +46,31 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// An engine with no series yet, for `series` of them; no more than that can live.
+    /// An engine with no series yet, for `series` of them; no more than that can live. Only repeats are folded.
     pub(crate) fn new(series: usize) -> Self {
-        Self::in_namespaces(series, PER_NAMESPACE, series)
+        Self::by(repeats_folded(), series)
     }
 
-    /// An engine with room for `max_series`, for so many series in each namespace.
+    /// The same with room for `max_series`, and so many series in each namespace.
     pub(crate) fn in_namespaces(series: usize, per_namespace: usize, max_series: usize) -> Self {
+        Self::by_in(repeats_folded(), series, per_namespace, max_series)
+    }
+
+    fn by(rules: Rules, series: usize) -> Self {
+        Self::by_in(rules, series, PER_NAMESPACE, series)
+    }
+
+    fn by_in(rules: Rules, series: usize, per_namespace: usize, max_series: usize) -> Self {
         let namespaces = (0..series.div_ceil(per_namespace)).map(|number| format!("team-{number:05}"));
         Self {
-            engine: Engine::new(Settings { seed: [3, 4], max_series, began: Timestamp::UNIX_EPOCH }),
-            rules: rules(),
+            engine: Engine::new(Settings {
+                seed: [3, 4],
+                max_series,
+                // What is owed has a bound of its own, which is not what is measured.
+                max_owing: max_series,
+                began: Timestamp::UNIX_EPOCH,
+            }),
+            rules,
             namespaces: namespaces.collect(),
             per_namespace,
             series,
@@ -77,18 +101,61 @@ impl Load {
         load
     }
 
-    /// An engine as full as it may be, of series and of names: each new series takes the place of another.
+    /// An engine as full as it may be, of series, names, groups and buckets, with every step in use: each newcomer
+    /// takes the place of another.
     pub(crate) fn full(series: usize) -> Self {
-        let load = Self::new(series);
+        // Tokens come back at once, so that old buckets are full again and make room, as they do in hours.
+        let spam_filter = Some(spam_filter(25, Duration::from_micros(1)));
+        let budget = Some(bucket(500, Duration::from_micros(1)));
+        let aggregation = Some(aggregation());
+        let load = Self::by(Rules { aggregation, spam_filter, budget, ..repeats_folded() }, series);
         for _ in 0..2 * series {
-            load.expect(&load.fresh(), Some(Disposition::Admitted));
+            load.expect(&load.newcomer(), Some(Disposition::Admitted));
         }
+        load
+    }
+
+    /// An engine full of groups that take no more messages: what comes goes into a summary.
+    pub(crate) fn aggregated(series: usize) -> Self {
+        Self::of_look_alikes(Rules { aggregation: Some(aggregation()), ..repeats_folded() }, series)
+    }
+
+    /// An engine in which the bucket of every object is empty.
+    pub(crate) fn filtered(series: usize) -> Self {
+        let spam_filter = Some(spam_filter(PER_OBJECT, Duration::from_secs(300)));
+        Self::of_look_alikes(Rules { spam_filter, ..repeats_folded() }, series)
+    }
+
+    /// An engine in which the budget of every namespace is spent; the buckets of its objects are not.
+    pub(crate) fn throttled(series: usize) -> Self {
+        let spam_filter = Some(spam_filter(25, Duration::from_secs(300)));
+        let budget = Some(bucket(PER_NAMESPACE, Duration::from_secs(3600)));
+        Self::of_look_alikes(Rules { spam_filter, budget, ..repeats_folded() }, series)
+    }
+
+    /// As many series as may live, ten about each object; and as many names as are remembered.
+    fn of_look_alikes(rules: Rules, series: usize) -> Self {
+        let load = Self::by(rules, series);
+        for _ in 0..2 * series {
+            load.decide(&load.look_alike());
+        }
+        assert_eq!(load.engine.gauges().series, series);
         load
     }
 
     /// An UPDATE of the next series that tells of one more occurrence: folded.
     pub(crate) fn repeat(&self) -> Observation<'_> {
         let (turn, round) = self.next();
+        self.repeat_of(turn, round)
+    }
+
+    /// The same in a storm of a thousand series, however many live.
+    pub(crate) fn repeat_in_storm(&self) -> Observation<'_> {
+        let (turn, round) = self.next();
+        self.repeat_of(turn % STORMY * (self.series / STORMY), round)
+    }
+
+    fn repeat_of(&self, turn: usize, round: u32) -> Observation<'_> {
         Observation {
             operation: Operation::Update,
             value: STORED + i64::from(round),
@@ -104,10 +171,22 @@ impl Load {
         self.write(turn, format!("{}.{round:x}", pod(turn)), message(turn))
     }
 
-    /// A CREATE of what nobody has told yet: admitted, and opens a series.
-    pub(crate) fn fresh(&self) -> Observation<'_> {
+    /// A CREATE about an object that nobody has told of yet: admitted, and opens a series.
+    pub(crate) fn newcomer(&self) -> Observation<'_> {
         let (turn, round) = self.next();
-        self.write(turn, format!("{}.{round:x}", pod(turn)), format!("{}, try {round}", message(turn)))
+        let object = self.series + round as usize;
+        Observation {
+            event: event(object, message(object)),
+            ..self.write(turn, format!("{}.{round:x}", pod(object)), String::new())
+        }
+    }
+
+    /// A CREATE of what nobody has told yet about the next object: one too many, after the first ten.
+    pub(crate) fn look_alike(&self) -> Observation<'_> {
+        let (turn, round) = self.next();
+        let object = turn / PER_OBJECT * PER_OBJECT;
+        let message = format!("{}, try {round}", message(object));
+        self.write(object, format!("{}.{round:x}", pod(object)), message)
     }
 
     /// An UPDATE that tells of no occurrence and changes the message alone: none of squelch's business.
@@ -150,29 +229,33 @@ impl Load {
         &self.engine
     }
 
-    /// The policy as it stands in the cluster.
-    pub(crate) fn standing(&self) -> Standing {
-        let rules = Some(self.rules.clone().into());
-        Standing { policy: self.rules.policy.clone(), namespace: None, rules }
+    /// The policy with a shorter heartbeat, as it stands in the cluster.
+    pub(crate) fn hasty(&self) -> Standing {
+        let mut rules = self.rules.clone();
+        if let Some(series) = &mut rules.series {
+            series.heartbeat_interval = Duration::from_secs(1);
+        }
+        Standing { policy: rules.policy.clone(), namespace: None, rules: Some(rules.into()) }
     }
 
-    /// The policy with a shorter heartbeat.
-    pub(crate) fn hasty(&self) -> Rules {
-        let series = self
-            .rules
-            .series
-            .map(|series| SeriesRules { heartbeat_interval: Duration::from_secs(1), ..series });
-        Rules { series, ..self.rules.clone() }
-    }
-
-    /// Decides. Time stands still: a heartbeat that comes due would let a repeat through.
+    /// Decides.
     pub(crate) fn decide(&self, write: &Observation<'_>) -> Verdict {
-        self.decide_at(write, Moment::from_epoch(Duration::from_secs(60)))
+        self.decide_at(write, self.now())
     }
 
     /// Decides at this moment.
     pub(crate) fn decide_at(&self, write: &Observation<'_>, now: Moment) -> Verdict {
         self.engine.decide(Some(Governing { rules: &self.rules, exempt: false }), write, now)
+    }
+
+    /// What is due now.
+    pub(crate) fn tick(&self, budget: usize) -> Vec<Order> {
+        self.engine.tick(self.now(), budget)
+    }
+
+    /// A microsecond for each write: no heartbeat comes due, which would let a repeat through.
+    fn now(&self) -> Moment {
+        Moment::from_epoch(Duration::from_secs(60) + Duration::from_micros(self.round.get().into()))
     }
 
     /// Decides, and makes sure of what becomes of the write.
@@ -247,17 +330,25 @@ fn event(number: usize, message: String) -> EventView<'static> {
     }
 }
 
-fn rules() -> Rules {
-    Rules {
-        policy: PolicyId { display: "shop/quiet".into(), uid: "p1".into() },
-        mode: Mode::Enforce,
-        series: Some(SeriesRules {
-            idle_timeout: Duration::from_secs(360),
-            heartbeat_interval: Duration::from_secs(1800),
-        }),
-        aggregation: None,
-        spam_filter: None,
-        budget: None,
-        rejection: Rejection::AlreadyExists,
-    }
+/// The defaults of the policy API, but that nothing is aggregated or limited.
+fn repeats_folded() -> Rules {
+    let spec = serde_json::from_str("{}").expect("every field has a default");
+    let policy = PolicyId { display: "shop/quiet".into(), uid: "p1".into() };
+    let rules = policy::compile(policy, &spec).expect("the defaults are valid").rules;
+    Rules { aggregation: None, spam_filter: None, budget: None, ..rules }
+}
+
+fn aggregation() -> AggregationRules {
+    let max_events = u32::try_from(PER_OBJECT).expect("a small number");
+    AggregationRules { max_events, interval: Duration::from_secs(600), group_by: GroupBy::Object }
+}
+
+fn spam_filter(burst: usize, refill_interval: Duration) -> SpamFilterRules {
+    let per = Per { emitter: true, regarding: true, event_type: true, reason: false };
+    SpamFilterRules { bucket: bucket(burst, refill_interval), per }
+}
+
+fn bucket(burst: usize, refill_interval: Duration) -> BucketRules {
+    let burst = u32::try_from(burst).ok().and_then(NonZeroU32::new).expect("a small number, and not 0");
+    BucketRules { burst, refill_interval }
 }

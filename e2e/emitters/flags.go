@@ -31,6 +31,7 @@ type Options struct {
 	Recorder     string
 	Objects      int
 	NamePrefix   string
+	UID          string
 	Kind         string
 	APIVersion   string
 	FieldPath    string
@@ -66,6 +67,7 @@ func ParseOptions(args []string, output io.Writer) (Options, error) {
 		"legacy (tools/record), events (tools/events), create-core or create-events (one CREATE per occurrence)")
 	f.IntVar(&o.Objects, "objects", 1, "how many objects the Events are about")
 	f.StringVar(&o.NamePrefix, "name-prefix", "storm", "objects are named PREFIX-0, PREFIX-1, ...; uids follow from the names")
+	f.StringVar(&o.UID, "uid", "", "uid of the object, where it exists; with --objects 1")
 	f.StringVar(&o.Kind, "kind", "Pod", "kind of the objects")
 	f.StringVar(&o.APIVersion, "api-version", "v1", "apiVersion of the objects")
 	f.StringVar(&o.FieldPath, "field-path", "", "fieldPath of the references to the objects")
@@ -111,6 +113,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("--type is %q: say Warning or Normal", o.Type)
 	case o.Objects < 1:
 		return errors.New("--objects is below 1")
+	case o.UID != "" && o.Objects != 1:
+		return errors.New("--uid is of one object: --objects is to be 1")
 	case o.Rate < 0 || o.Count < 0 || o.Duration < 0 || o.Settle < 0:
 		return errors.New("--rate, --count, --duration and --settle are not negative")
 	case !isLimit(o.SpamFilter) || !isLimit(o.Aggregation):

@@ -14,6 +14,7 @@ func TestWrongFlagsAreRefusedWithWhatToSay(t *testing.T) {
 		{"--kubeconfig=f --recorder=old", "say legacy, events, create-core or create-events"},
 		{"--kubeconfig=f --type=Error", "say Warning or Normal"},
 		{"--kubeconfig=f --objects=0", "--objects is below 1"},
+		{"--kubeconfig=f --objects=2 --uid=u", "--objects is to be 1"},
 		{"--kubeconfig=f --rate=-1", "not negative"},
 		{"--kubeconfig=f --messages=0", "a number above 0"},
 		{"--kubeconfig=f --spam-filter=off", "default or open"},

@@ -22,6 +22,9 @@ func References(o Options) []*corev1.ObjectReference {
 			UID:        stableUID(o.Namespace, o.Kind, name),
 			FieldPath:  o.FieldPath,
 		}
+		if o.UID != "" {
+			refs[i].UID = types.UID(o.UID)
+		}
 	}
 	return refs
 }

@@ -27,3 +27,13 @@ func TestMessagesRepeatAsTheFlagSays(t *testing.T) {
 		}
 	}
 }
+
+func TestAnObjectThatExistsHasItsOwnUid(t *testing.T) {
+	o, err := ParseOptions([]string{"--kubeconfig=f", "--uid=u-1"}, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refs := References(o); len(refs) != 1 || refs[0].UID != "u-1" {
+		t.Errorf("References = %v", refs)
+	}
+}

@@ -53,6 +53,19 @@ impl Cluster {
         Ok(Self { folder, kubeconfig, client, kubectl })
     }
 
+    /// Where its API server is, and the authority that has signed its certificate (PEM).
+    ///
+    /// # Errors
+    /// That the cluster's files do not say.
+    pub fn server(&self) -> Result<(String, String)> {
+        let admin = Kubeconfig::read_from(&self.kubeconfig)?;
+        let cluster = admin.clusters.into_iter().next().and_then(|named| named.cluster);
+        let url = cluster.and_then(|cluster| cluster.server).context("a kubeconfig without a server")?;
+        let authority = self.folder.join("pki/ca.crt");
+        let pem = std::fs::read_to_string(&authority).with_context(|| authority.display().to_string())?;
+        Ok((url, pem))
+    }
+
     /// Applies the CRDs and the rights that squelch is installed with, and waits until they are served.
     ///
     /// # Errors

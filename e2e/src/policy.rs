@@ -108,6 +108,27 @@ impl Policy {
         .await
     }
 
+    /// Waits until it has this condition with this status, this reason, and `words` in its message.
+    ///
+    /// # Errors
+    /// What its status says instead.
+    pub async fn says(&self, condition: &str, status: &str, reason: &str, words: &str) -> Result<()> {
+        wait_for(&format!("{condition}={status}, {reason}"), GENEROUS, async || {
+            let policy = self.api.get(&self.name).await.map_err(told)?;
+            let conditions = &policy.data["status"]["conditions"];
+            let says = |said: &Value| {
+                let message = said["message"].as_str().unwrap_or_default();
+                said["type"] == condition
+                    && said["status"] == status
+                    && said["reason"] == reason
+                    && message.contains(words)
+            };
+            let said = conditions.as_array().is_some_and(|conditions| conditions.iter().any(says));
+            if said { Ok(()) } else { Err(conditions.to_string()) }
+        })
+        .await
+    }
+
     /// What its status tells now.
     ///
     /// # Errors
@@ -116,6 +137,15 @@ impl Policy {
         let policy = self.api.get(&self.name).await?;
         let counters = &policy.data["status"]["counters"];
         Ok(if counters.is_null() { Counters::default() } else { Counters::deserialize(counters)? })
+    }
+
+    /// `status.topDropped` now.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn top_dropped(&self) -> Result<Vec<Value>> {
+        let policy = self.api.get(&self.name).await?;
+        Ok(policy.data["status"]["topDropped"].as_array().cloned().unwrap_or_default())
     }
 
     /// Waits until its status tells that so many occurrences were received, and takes the counters.

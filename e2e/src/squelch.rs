@@ -11,6 +11,7 @@ use kube::Client;
 use crate::cluster::{anonymous, given};
 use crate::metrics::Samples;
 use crate::process::Process;
+use crate::proxy::Detour;
 use crate::wait::{GENEROUS, told, wait_for};
 
 /// What is owed is paid in a second or two. Far below `--shutdown-timeout`, which would cut an end that hangs.
@@ -26,22 +27,39 @@ pub struct Squelch {
     pub admin: String,
 }
 
+/// How it is started other than usually.
+#[derive(Clone, Copy, Default)]
+pub struct Way<'a> {
+    /// What it says to the API server and is asked by it goes through these proxies.
+    pub by: Option<&'a Detour>,
+    /// More flags of `squelch run`.
+    pub flags: &'a [&'a str],
+}
+
 impl Squelch {
-    /// Starts it with this identity, and waits until it is ready. Its log goes to `folder`.
+    /// Starts it with this identity, this way, and waits until it is ready. Its log goes to `folder`.
     ///
     /// # Errors
     /// The end of its log, if it ends before; or that it is not ready in time.
-    pub async fn start(name: &str, kubeconfig: &Path, folder: &Path) -> Result<Self> {
+    pub async fn start(name: &str, kubeconfig: &Path, folder: &Path, way: Way<'_>) -> Result<Self> {
         let (webhook_port, http_port) = (free_port()?, free_port()?);
         let webhook = format!("https://127.0.0.1:{webhook_port}");
+        let mut kubeconfig = kubeconfig.to_owned();
+        let mut found_at = webhook.clone();
+        if let Some(detour) = way.by {
+            kubeconfig = detour.kubeconfig(&kubeconfig, folder)?;
+            found_at.clone_from(&detour.webhook_url);
+            detour.leads_to(&webhook);
+        }
         let mut command = Command::new(given("SQUELCH_BIN")?);
         command
             .args(["run", "--kubeconfig"])
             .arg(kubeconfig)
-            .args(["--webhook-url", &webhook])
+            .args(["--webhook-url", &found_at])
             .args(["--webhook-bind", &format!("127.0.0.1:{webhook_port}")])
             .args(["--http-bind", &format!("127.0.0.1:{http_port}")])
             .args(["--status-interval", "1s", "--log-level", "info,squelch=debug"])
+            .args(way.flags)
             // Nothing of the administrator's reaches it.
             .env_remove("KUBECONFIG");
         let process = Process::start(name, &mut command, folder)?;
@@ -105,16 +123,41 @@ impl Squelch {
         .await
     }
 
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Ends it as an operator is ended (SIGTERM), and waits for exit code 0. It has complained of nothing all its
     /// life.
     ///
     /// # Errors
     /// How it ended instead, or that it still runs, or its complaints.
-    pub async fn stop(mut self) -> Result<()> {
+    pub async fn stop(self) -> Result<()> {
+        self.stop_within(END).await
+    }
+
+    /// The same where there is much to pay first.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub async fn stop_within(self, deadline: Duration) -> Result<()> {
+        self.end(deadline, " ERROR ").await
+    }
+
+    /// The same after calls of its failed: the client library calls each of them an error, squelch does not.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub async fn stop_after_trouble(self) -> Result<()> {
+        self.end(END, " ERROR squelch").await
+    }
+
+    async fn end(mut self, deadline: Duration, complaint: &str) -> Result<()> {
         self.process.terminate()?;
-        self.process.success(END).await?;
+        self.process.success(deadline).await?;
         let log = std::fs::read_to_string(&self.process.log)?;
-        let complaints: Vec<&str> = log.lines().filter(|line| line.contains(" ERROR ")).collect();
+        let complaints: Vec<&str> = log.lines().filter(|line| line.contains(complaint)).collect();
         ensure!(complaints.is_empty(), "squelch complained:\n{}", complaints.join("\n"));
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::emitters::Emitting;
 use crate::events;
 use crate::kubectl::Kubectl;
 use crate::process::tail;
+use crate::squelch::Way;
 use crate::wait::{GENEROUS, told, wait_for};
 use crate::{Cluster, Emission, Policy, Squelch, Writes, accounts};
 
@@ -103,7 +104,28 @@ impl Test {
     /// # Errors
     /// That it does not become ready.
     pub async fn squelch(&self) -> Result<Squelch> {
-        Squelch::start(&self.numbered("squelch"), &self.squelch, &self.folder).await
+        self.squelch_by(Way::default()).await
+    }
+
+    /// The same with these flags.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn squelch_with(&self, flags: &[&str]) -> Result<Squelch> {
+        self.squelch_by(Way { flags, ..Way::default() }).await
+    }
+
+    /// The same another way.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn squelch_by(&self, way: Way<'_>) -> Result<Squelch> {
+        Squelch::start(&self.numbered("squelch"), &self.squelch, &self.folder, way).await
+    }
+
+    /// The kubeconfig of squelch's own account.
+    pub fn squelch_kubeconfig(&self) -> String {
+        self.squelch.display().to_string()
     }
 
     /// Applies a policy to this namespace, and waits until it is in force.

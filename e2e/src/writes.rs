@@ -44,6 +44,8 @@ impl Write {
 /// The writes of one namespace from a moment on.
 pub struct Writes {
     events: Api<Event>,
+    /// etcd's revision at that moment.
+    since: Option<u64>,
     seen: Arc<Mutex<Seen>>,
     watching: JoinHandle<()>,
 }
@@ -62,9 +64,10 @@ impl Writes {
     pub async fn watch(client: Client, namespace: &str) -> Result<Self> {
         let events: Api<Event> = Api::namespaced(client, namespace);
         let from = events.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+        let since = revision(Some(&from));
         let seen = Arc::<Mutex<Seen>>::default();
         let watching = tokio::spawn(follow(events.clone(), from, seen.clone()));
-        Ok(Self { events, seen, watching })
+        Ok(Self { events, since, seen, watching })
     }
 
     /// The writes so far, all of those that precede this call among them.
@@ -75,6 +78,8 @@ impl Writes {
         let stored = self.events.list(&ListParams::default()).await?;
         let newest =
             stored.items.iter().filter_map(|event| revision(event.metadata.resource_version.as_ref())).max();
+        // Nothing was written since: there is nothing to catch up with.
+        let newest = newest.filter(|newest| Some(*newest) > self.since);
         wait_for("the watch of Events to catch up", GENEROUS, async || {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(failure) = &seen.failure {

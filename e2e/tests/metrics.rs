@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use e2e::policy::idle_after;
 use e2e::process::run_with_input;
 use e2e::wait::told;
-use e2e::{Emission, GENEROUS, Test, wait_for};
+use e2e::{Emission, GENEROUS, Test, law, wait_for};
 
 const STORM: Duration = Duration::from_secs(60);
 
@@ -33,27 +33,7 @@ async fn status_and_metrics_tell_what_the_emitters_sent() -> Result<()> {
         sent += storm.finish(STORM).await?.sent();
     }
     assert_eq!(sent, 300 + 200 + 2 * 2 + 100 + 100);
-    squelch.is_quiet(GENEROUS).await?;
-    let counters = policy.received(sent).await?;
-
-    let metrics = squelch.metrics().await?;
-    let namespace = ("event_namespace", test.namespace.as_str());
-    let of =
-        |disposition| metrics.sum("squelch_events_total", &[namespace, ("disposition", disposition)]) as i64;
-    let in_metrics = [of("admitted"), of("compacted"), of("aggregated"), of("filtered"), of("throttled")];
-    let in_status =
-        [counters.admitted, counters.compacted, counters.aggregated, counters.filtered, counters.throttled];
-    assert_eq!(in_metrics, in_status);
-    assert_eq!(
-        in_metrics.iter().sum::<i64>() + of("failed_open"),
-        sent,
-        "{}",
-        metrics.show("squelch_events_total")
-    );
-    // The law of conservation, as stored.
-    let stored: i64 = test.events(None).await?.iter().map(e2e::events::value).sum();
-    assert_eq!(stored, counters.admitted + counters.compacted + counters.aggregated + counters.recovered);
-    squelch.stop().await?;
+    law::holds(&test, squelch, &policy, sent).await?;
     test.passed()
 }
 

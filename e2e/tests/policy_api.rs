@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::checkout;
 use e2e::policy::{Policy, idle_after};
-use e2e::{Emission, Test};
-use serde_json::json;
+use e2e::wait::told;
+use e2e::{Emission, GENEROUS, Test, wait_for};
+use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(60);
 
@@ -47,19 +48,145 @@ async fn every_invalid_example_is_refused_with_its_sentence() -> Result<()> {
         ensure!(answer.to_string().contains(expected), "{file}: expected {expected}\nbut was told {answer}");
         tried += 1;
     }
-    ensure!(tried > 10, "only {tried} invalid examples");
+    ensure!(tried > 35, "only {tried} invalid examples");
+    test.passed()
+}
+
+/// A policy that is not to be kept.
+async fn tried(test: &Test, spec: &Value) -> Result<Value> {
+    let object = json!({
+        "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",
+        "metadata": { "name": "tried" }, "spec": spec,
+    });
+    let arguments = ["create", "--dry-run=server", "--output=json", "-f", "-"];
+    let answer = test.kubectl().run_with(&arguments, object.to_string()).await?;
+    Ok(serde_json::from_str::<Value>(&answer)?["spec"].take())
+}
+
+#[tokio::test]
+async fn every_default_stands_in_the_object_and_every_limit_can_be_reached() -> Result<()> {
+    let test = Test::begin("limits").await?;
+    let defaults = tried(&test, &json!({ "budget": {} })).await?;
+    let expected = json!({
+        "mode": "Enforce", "priority": 0, "rejection": "AlreadyExists",
+        "series": { "idleTimeout": "6m", "heartbeatInterval": "30m" },
+        "aggregation": { "maxEvents": 10, "interval": "10m", "groupBy": "Object" },
+        "spamFilter": { "burst": 25, "refillInterval": "5m", "per": ["Emitter", "Regarding", "Type"] },
+        "budget": { "burst": 500, "refillInterval": "100ms" },
+    });
+    assert_eq!(defaults, expected);
+    assert_eq!(tried(&test, &json!({})).await?.get("budget"), None, "no budget unless it is given");
+    for reached in [
+        json!({ "aggregation": { "maxEvents": 1, "interval": "1s" } }),
+        json!({ "aggregation": { "maxEvents": 10_000, "interval": "720h" } }),
+        json!({ "spamFilter": { "burst": 1, "refillInterval": "720h", "per": ["Reason"] } }),
+        json!({ "spamFilter": { "burst": 1_000_000, "refillInterval": "1ms" } }),
+        // Exactly 100 years.
+        json!({ "budget": { "burst": 87_600, "refillInterval": "10h" } }),
+    ] {
+        tried(&test, &reached).await?;
+    }
     test.passed()
 }
 
 #[tokio::test]
-async fn explain_tells_units_defaults_and_limits_of_series() -> Result<()> {
+async fn explain_tells_units_defaults_and_limits_of_every_stage() -> Result<()> {
     let test = Test::begin("explain").await?;
-    let explained = test.kubectl().run(&["explain", "eventpolicy.spec.series"]).await?;
-    // kubectl breaks lines where it likes.
-    let words = explained.split_whitespace().collect::<Vec<_>>().join(" ");
-    for told in ["units h, m, s, ms", "from 1s to 8760h", "Default: 6m", "Default: 30m", "Default: false"] {
-        ensure!(words.contains(told), "{told:?} is not explained:\n{explained}");
+    let stages: [(&str, &[&str]); 4] = [
+        (
+            "series",
+            &["units h, m, s, ms", "from 1s to 8760h", "Default: 6m", "Default: 30m", "Default: false"],
+        ),
+        (
+            "aggregation",
+            &["from 1 to 10000", "Default: 10.", "from 1s to 720h", "Default: 10m", "Default: Object"],
+        ),
+        (
+            "spamFilter",
+            &[
+                "from 1 to 1000000",
+                "Default: 25",
+                "from 1ms to 720h",
+                "Default: 5m",
+                "100 years",
+                "[Emitter, Regarding, Type]",
+            ],
+        ),
+        (
+            "budget",
+            &[
+                "from 1 to 1000000",
+                "Default: 500",
+                "from 1ms to 720h",
+                "Default: 100ms",
+                "100 years",
+                "no budget",
+            ],
+        ),
+    ];
+    for (stage, facts) in stages {
+        let explained = test.kubectl().run(&["explain", &format!("eventpolicy.spec.{stage}")]).await?;
+        // kubectl breaks lines where it likes.
+        let words = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+        for fact in facts {
+            ensure!(words.contains(fact), "{fact:?} is not explained:\n{explained}");
+        }
     }
+    test.passed()
+}
+
+/// Takes every rule and limit out of a schema, as if it were of a time before them.
+fn loosen(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            for rule in ["x-kubernetes-validations", "minimum", "maximum", "maxItems", "maxLength"] {
+                fields.remove(rule);
+            }
+            fields.values_mut().for_each(loosen);
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(loosen),
+        _ => (),
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_policy_from_before_the_rules_enforces_nothing_and_says_so() -> Result<()> {
+    let test = Test::begin("older-crd").await?;
+    let kubectl = test.kubectl();
+    let crd = kubectl.run(&["get", "crd", "eventpolicies.squelch.dev", "--output=json"]).await?;
+    let mut crd: Value = serde_json::from_str(&crd)?;
+    loosen(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]);
+    kubectl.run_with(&["replace", "-f", "-"], crd.to_string()).await?;
+    let wrong = json!({
+        "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "metadata": { "name": "wrong" },
+        "spec": { "spamFilter": { "burst": 1_000_000, "refillInterval": "720h" } },
+    });
+    wait_for("the API server to forget the rules", GENEROUS, async || {
+        kubectl.apply(&wrong).await.map_err(told)
+    })
+    .await?;
+    test.cluster.install().await?;
+    wait_for("the API server to know the rules again", GENEROUS, async || {
+        let refused = tried(&test, &wrong["spec"]).await.is_err();
+        if refused { Ok(()) } else { Err("it takes what is wrong".to_owned()) }
+    })
+    .await?;
+
+    let squelch = test.squelch().await?;
+    let policy = Policy::named(test.client(), &test.namespace, "wrong");
+    let sentence = "spec.spamFilter: burst times refillInterval";
+    policy.says("Accepted", "False", "Invalid", sentence).await?;
+    policy.says("Effective", "False", "Invalid", "Nothing is enforced").await?;
+    let writes = test.writes().await?;
+    let storm = Emission::legacy().about("pod", 1).count(20).rate(50);
+    ensure!(test.emit(&storm)?.finish(STORM).await?.refused().is_empty(), "something was held back");
+    assert_eq!(writes.so_far().await?.len(), 20);
+
+    // Once it is mended it enforces.
+    policy.change(&kubectl, &json!({ "spamFilter": { "burst": 5 } })).await?;
+    test.emit(&storm.about("other", 1))?.finish(STORM).await?;
+    ensure!(policy.received(20).await?.compacted > 10, "nothing was held back");
+    squelch.stop().await?;
     test.passed()
 }
 

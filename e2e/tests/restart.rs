@@ -7,7 +7,7 @@ use e2e::emitters::{Call, Emitting};
 use e2e::policy::idle_after;
 use e2e::writes::never_lowered;
 use e2e::{Emission, GENEROUS, Test};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(120);
 const OCCURRENCES: i64 = 500;
@@ -114,5 +114,26 @@ async fn after_a_crash_every_write_is_taken_and_the_next_life_goes_on() -> Resul
     // A client's own count tells what the crash forgot.
     test.one_event("pod-0", OCCURRENCES / 2).await?;
     squelch.stop().await?;
+    test.passed()
+}
+
+/// Clients that create an Event for each occurrence tell nothing again.
+#[tokio::test]
+async fn a_crash_costs_what_was_owed_and_no_more() -> Result<()> {
+    let test = Test::begin("crash-cost").await?;
+    let squelch = test.squelch().await?;
+    let pace = |heartbeat: &str| json!({"series": {"idleTimeout": "10m", "heartbeatInterval": heartbeat}});
+    let policy = test.policy(&pace("1s")).await?;
+    let storm = Emission::creates_core().about("pod", 1).count(100).rate(RATE);
+    assert_eq!(test.emit(&storm)?.finish(STORM).await?.sent(), 100);
+    test.one_event("pod-0", 100).await?;
+
+    policy.change(&test.kubectl(), &pace("30m")).await?;
+    assert_eq!(test.emit(&storm.count(10))?.finish(STORM).await?.sent(), 10);
+    policy.received(110).await?;
+    let owed = squelch.metrics().await?.sum("squelch_owed_occurrences", &[]);
+    assert_eq!(owed, 10.0, "less than what is stored: no payment is due");
+    squelch.crash()?;
+    test.one_event("pod-0", 100).await?;
     test.passed()
 }

@@ -37,3 +37,22 @@ async fn a_cluster_that_cannot_be_reached_is_told() -> Result<()> {
     assert!(told.contains("cannot read the kubeconfig /nonexistent/file"), "{told}");
     test.passed()
 }
+
+#[tokio::test]
+async fn another_user_than_squelchs_own_is_told() -> Result<()> {
+    let test = Test::begin("own-user").await?;
+    let kubeconfig = test.squelch_kubeconfig();
+    let somebody = ["--own-user", "system:serviceaccount:squelch:somebody"];
+    let reaching = ["run", "--kubeconfig", &kubeconfig, "--webhook-url", "https://127.0.0.1:2"];
+    let (code, told) = fails(&[&reaching[..], &somebody].concat()).await?;
+    assert_eq!(code, Some(1));
+    let own = e2e::accounts::SQUELCH.user();
+    assert!(
+        told.contains(&own) && told.contains(somebody[1]) && told.contains("leave --own-user out"),
+        "{told}"
+    );
+
+    let squelch = test.squelch_with(&["--own-user", &own]).await?;
+    squelch.stop().await?;
+    test.passed()
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::core::Rule;
 
 /// The grammar as a regular expression, for CEL.
-const PATTERN: &str = "^([0-9]{1,5}(h|m|s|ms)){1,4}$";
+pub(super) const PATTERN: &str = "^([0-9]{1,5}(h|m|s|ms)){1,4}$";
 
 /// The units, longest spelling first, with their milliseconds.
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];

@@ -135,10 +135,23 @@ mod tests {
 
     #[test]
     fn defaults_are_within_the_limits_that_they_go_with() {
-        for field in [crate::api::IDLE_TIMEOUT, crate::api::HEARTBEAT_INTERVAL] {
+        use crate::api::{
+            BUDGET, Bucket, HEARTBEAT_INTERVAL, IDLE_TIMEOUT, INTERVAL, MAX_EVENTS, SPAM_FILTER,
+        };
+        let refills = [SPAM_FILTER.refill_interval, BUDGET.refill_interval];
+        for field in [IDLE_TIMEOUT, HEARTBEAT_INTERVAL, INTERVAL].into_iter().chain(refills) {
             for text in [field.default, field.least, field.most] {
                 assert!(field.parse(text).is_ok(), "{} {text}", field.name);
             }
+        }
+        for field in [MAX_EVENTS, SPAM_FILTER.burst, BUDGET.burst] {
+            for number in [field.default, field.least, field.most] {
+                assert!(field.check(number).is_ok(), "{} {number}", field.name);
+            }
+        }
+        for Bucket { burst, refill_interval } in [SPAM_FILTER, BUDGET] {
+            let burst = burst.check(burst.default).unwrap();
+            assert!(Bucket::fills_up(burst, refill_interval.parse(refill_interval.default).unwrap()));
         }
     }
 

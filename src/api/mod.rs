@@ -1,14 +1,20 @@
 //! What users write and read: the resources of `squelch.dev/v1alpha1`, from which the CRDs are generated.
 
+mod clauses;
 mod duration;
 mod event_policy;
 mod generate;
+mod limits;
+mod stages;
 mod status;
 
+pub use clauses::{Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, MOST_LONG_LIST, MOST_SHORT_LIST, Regarding};
 pub use duration::{BadDuration, DurationField, parse_duration};
-pub use event_policy::{
-    Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, EventPolicy, EventPolicySpec, HEARTBEAT_INTERVAL, IDLE_TIMEOUT,
-    MOST_LONG_LIST, MOST_PRIORITY, MOST_SHORT_LIST, Mode, Regarding, Rejection, Series,
-};
+pub use event_policy::{EventPolicy, EventPolicySpec, MOST_PRIORITY, Mode, Rejection};
 pub use generate::{GenerateError, crds, render, run};
-pub use status::{ConditionType, EventPolicyStatus, PolicyCounters, Reason};
+pub use limits::{Bucket, NumberField, TOO_SLOW};
+pub use stages::{
+    Aggregation, BUDGET, Budget, DUPLICATE_PER, EMPTY_PER, GroupBy, HEARTBEAT_INTERVAL, IDLE_TIMEOUT,
+    INTERVAL, MAX_EVENTS, Per, SPAM_FILTER, Series, SpamFilter,
+};
+pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};

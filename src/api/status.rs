@@ -28,6 +28,17 @@ pub struct EventPolicyStatus {
     #[schemars(with = "PolicyCounters")]
     pub counters: Option<PolicyCounters>,
 
+    /// What was filtered or throttled most, the most first; at most 10 entries. (What was compacted or aggregated is
+    /// told by the stored Events.) In mode Observe: what would have been. Nothing in it is estimated: each count is
+    /// that of occurrences seen. In each namespace up to 32 combinations of reason, kind, component and disposition
+    /// are counted apart; while there are no more, the counts are exact since `since`. Beyond that the rarest go, and
+    /// one that comes back begins anew: its count then misses at most a 32nd of what was dropped in that namespace.
+    /// Over restarts of squelch the entries listed count on, others begin anew. Everything that was dropped, listed
+    /// or not, is in `counters`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub top_dropped: Vec<DroppedOccurrences>,
+
     /// Since when the counters count: when squelch first saw this policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]
@@ -69,6 +80,36 @@ pub struct PolicyCounters {
     /// Occurrences that a client's absolute count told a second time; not part of received.
     #[schemars(range(min = 0))]
     pub recovered: i64,
+}
+
+/// Occurrences dropped in one namespace that have reason, kind, component and disposition in common. Texts are cut to
+/// 64 bytes and have blanks for control characters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DroppedOccurrences {
+    /// The namespace of the Events that were dropped.
+    pub namespace: String,
+    /// Their reason, such as BackOff.
+    pub reason: String,
+    /// The kind of the objects that they are about.
+    pub kind: String,
+    /// The component that reported them.
+    pub component: String,
+    /// filtered: by the spam filter; throttled: by the budget.
+    pub disposition: DroppedBy,
+    /// How many occurrences of them were dropped.
+    #[schemars(range(min = 0))]
+    pub count: i64,
+}
+
+/// What dropped an occurrence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum DroppedBy {
+    /// The spam filter.
+    Filtered,
+    /// The budget.
+    Throttled,
 }
 
 /// The types of the conditions.

@@ -8,6 +8,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use tracing::warn;
 
 /// matchConditions of webhooks, on which squelch relies to leave its own writes out, are pruned below.
 const OLDEST: (u32, u32) = (1, 30);
@@ -15,9 +16,35 @@ const OLDEST: (u32, u32) = (1, 30);
 /// How long the API server may take to answer the first questions.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A client for the cluster that `kubeconfig` names, else for the one that this process is found in. It does not
-/// retry by itself: every caller has rules of its own for that.
-pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
+/// The cluster that squelch runs for.
+pub(super) struct Cluster {
+    config: Config,
+    /// What the API server calls its version.
+    pub(super) version: String,
+    /// The user under which squelch's own writes arrive at the API server.
+    pub(super) own_user: String,
+}
+
+impl Cluster {
+    /// The cluster that `kubeconfig` names, else the one that this process is found in.
+    ///
+    /// # Errors
+    /// That it cannot be reached, is too old, or knows squelch by another name than `own_user`.
+    pub(super) async fn reach(kubeconfig: Option<&Path>, own_user: Option<&str>) -> Result<Self> {
+        let config = configuration(kubeconfig).await?;
+        let client = client(&config)?;
+        let version = check_version(&client).await?;
+        let own_user = who(own_user, who_am_i(&client).await)?;
+        Ok(Self { config, version, own_user })
+    }
+
+    /// A client with connections of its own. It does not retry by itself: every caller has rules of its own for that.
+    pub(super) fn client(&self) -> Result<Client> {
+        client(&self.config)
+    }
+}
+
+async fn configuration(kubeconfig: Option<&Path>) -> Result<Config> {
     let mut config = match kubeconfig {
         None => Config::infer().await.context(
             "cannot tell which cluster to use: outside a pod give --kubeconfig FILE or set KUBECONFIG",
@@ -31,11 +58,15 @@ pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
         }
     };
     config.default_retry = false;
-    Client::try_from(config).context("cannot set up a client for the API server")
+    Ok(config)
+}
+
+fn client(config: &Config) -> Result<Client> {
+    Client::try_from(config.clone()).context("cannot set up a client for the API server")
 }
 
 /// Refuses a cluster that is too old.
-pub(super) async fn check_version(client: &Client) -> Result<String> {
+async fn check_version(client: &Client) -> Result<String> {
     let asked = tokio::time::timeout(DEADLINE, client.apiserver_version());
     let version = asked
         .await
@@ -52,8 +83,8 @@ pub(super) async fn check_version(client: &Client) -> Result<String> {
     Ok(version.git_version)
 }
 
-/// Under which user name this process writes.
-pub(super) async fn who_am_i(client: &Client) -> Result<String> {
+/// The user under which this process writes, as the API server sees it.
+async fn who_am_i(client: &Client) -> Result<String> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let (parameters, review) = (PostParams::default(), SelfSubjectReview::default());
     let asked = reviews.create(&parameters, &review);
@@ -63,4 +94,44 @@ pub(super) async fn who_am_i(client: &Client) -> Result<String> {
         .context("the API server does not say who squelch is; check its credentials, or give --own-user")?;
     let user = answer.status.and_then(|status| status.user_info).and_then(|user| user.username);
     user.filter(|user| !user.is_empty()).context("the API server knows no name for squelch; give --own-user")
+}
+
+/// The user to leave out of the webhook's rules: what the API server says. Under another name squelch would review
+/// its own writes, count each as news, and answer it by one more. What was `given` is believed only where the API
+/// server does not say.
+fn who(given: Option<&str>, asked: Result<String>) -> Result<String> {
+    match (given, asked) {
+        (None, asked) => asked,
+        (Some(given), Ok(user)) if user == given => Ok(user),
+        (Some(given), Ok(user)) => bail!(
+            "--own-user is {given}, but the API server knows squelch as {user}, and would have it review its own \
+             writes: leave --own-user out, or give squelch the credentials of {given}"
+        ),
+        (Some(given), Err(error)) => {
+            warn!(error = format!("{error:#}"), "--own-user cannot be checked; it is taken for right");
+            Ok(given.to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn the_api_servers_word_on_who_squelch_is_goes_before_the_flags() {
+        let me = || Ok("system:serviceaccount:squelch:squelch".to_owned());
+        assert_eq!(who(None, me()).unwrap(), me().unwrap());
+        assert_eq!(who(Some("system:serviceaccount:squelch:squelch"), me()).unwrap(), me().unwrap());
+        let error = who(Some("someone"), me()).unwrap_err().to_string();
+        assert!(
+            error.contains("someone")
+                && error.contains(&me().unwrap())
+                && error.contains("leave --own-user out")
+        );
+        assert_eq!(who(Some("someone"), Err(anyhow!("403"))).unwrap(), "someone");
+        assert!(who(None, Err(anyhow!("403"))).is_err());
+    }
 }

@@ -19,6 +19,7 @@ use crate::engine::{Engine, Standing};
 use crate::metrics::{Metrics, PolicyCondition, PolicyKind};
 use crate::policy::Set;
 
+use cluster::Cluster;
 use parts::Parts;
 
 /// Runs the operator until SIGTERM or SIGINT, then pays what is owed and takes the webhook's rules away.
@@ -29,15 +30,11 @@ use parts::Parts;
 pub async fn run(options: RunOptions) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let client = cluster::connect(options.kubeconfig.as_deref()).await?;
-    let version = cluster::check_version(&client).await?;
-    let own_user = match &options.own_user {
-        Some(user) => user.clone(),
-        None => cluster::who_am_i(&client).await?,
-    };
-    info!(kubernetes = version, user = own_user, version = env!("CARGO_PKG_VERSION"), "squelch starts");
+    let cluster = Cluster::reach(options.kubeconfig.as_deref(), options.own_user.as_deref()).await?;
+    let (kubernetes, user) = (&cluster.version, &cluster.own_user);
+    info!(kubernetes, user, version = env!("CARGO_PKG_VERSION"), "squelch starts");
 
-    let parts = Parts::start(&options, &client, own_user).await?;
+    let parts = Parts::start(&options, &cluster).await?;
     tokio::select! {
         () = parts.follow_policies() => {}
         _ = terminate.recv() => info!("SIGTERM: shutting down"),

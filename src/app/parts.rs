@@ -24,6 +24,8 @@ use crate::webhook::server::{self, Limits, Stages};
 use crate::webhook::{Webhook, path, router};
 use crate::{clock, flush, status};
 
+use super::cluster::Cluster;
+
 /// The authority and its certificate live as long as the process: nothing renews them yet.
 const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -71,10 +73,11 @@ impl<T: Send + 'static> Task<T> {
 
 impl Parts {
     /// Binds the ports first, so that an address in use is told at once; then everything that watches and writes.
-    pub(super) async fn start(options: &RunOptions, client: &Client, own_user: String) -> Result<Self> {
+    pub(super) async fn start(options: &RunOptions, cluster: &Cluster) -> Result<Self> {
         let url = options.webhook_url.as_ref().context(
             "--webhook-url is missing: say where the API server reaches this process, such as https://127.0.0.1:9443",
         )?;
+        let client = cluster.client()?;
         let metrics = Arc::new(Metrics::new());
         let readiness = Arc::new(Readiness::default());
         let background = CancellationToken::new();
@@ -93,15 +96,16 @@ impl Parts {
         let desired = Desired {
             url: format!("{url}{}", path(&secrets.token)),
             ca_bundle: secrets.authority.ca_pem().to_owned(),
-            own_user: own_user.clone(),
+            own_user: cluster.own_user.clone(),
             reach: Reach::Nothing,
         };
         let webhook = Arc::new(Webhook {
             engine: engine.clone(),
             policies: policies.clone(),
             metrics: metrics.clone(),
-            own_user,
+            own_user: cluster.own_user.clone(),
             tokens: Arc::new(AcceptedTokens::new(vec![secrets.token])),
+            clock: clock::Clock::default(),
         });
         let stages = Stages::default();
         let tls = Arc::new(tls::server_config(secrets.served)?);
@@ -113,12 +117,13 @@ impl Parts {
         let (desired, wanted) = watch::channel(desired);
         let arming = Arc::new(Arming::new(client.clone()));
         let armed = Arc::new(watch::Sender::new(false));
-        let payer = Arc::new(flush::Writer::new(client.clone(), engine.clone(), metrics.clone()));
+        // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
+        let payer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
         Ok(Self {
             keeping_armed: keep_armed(&arming, wanted, &armed, &metrics),
-            flushing: pay(&engine, &payer, qps(options.flush_qps)),
-            telling: tell(options, client, &policies, &engine, &armed),
-            watching: watch_policies(client, &policies, &background),
+            flushing: pay(&payer, qps(options.flush_qps)),
+            telling: tell(options, &client, &policies, &engine, &armed),
+            watching: watch_policies(&client, &policies, &background),
             engine,
             policies,
             metrics,
@@ -149,7 +154,12 @@ fn bind<T>(address: SocketAddr, flag: &str, bound: std::io::Result<T>) -> Result
 
 fn settings(options: &RunOptions) -> Result<Settings> {
     let bits = tls::random_seed().context("no random numbers")?;
-    Ok(Settings { seed: bits, max_series: options.max_series as usize, began: clock::wall() })
+    Ok(Settings {
+        seed: bits,
+        max_series: options.max_series as usize,
+        max_owing: options.max_owing as usize,
+        began: clock::wall(),
+    })
 }
 
 /// What proves squelch to the API server, and the API server to squelch.
@@ -197,9 +207,9 @@ fn keep_armed(
     })
 }
 
-fn pay(engine: &Arc<Engine>, payer: &Arc<flush::Writer>, qps: NonZeroU32) -> Task<()> {
-    let (engine, payer) = (engine.clone(), payer.clone());
-    Task::start(move |stop| flush::run(engine, payer, qps, stop))
+fn pay(payer: &Arc<flush::Writer>, qps: NonZeroU32) -> Task<()> {
+    let payer = payer.clone();
+    Task::start(move |stop| flush::run(payer, flush::Limits::usual(qps), stop))
 }
 
 fn tell(

@@ -1,10 +1,13 @@
 //! The end, in the order that loses nothing.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{error, info, warn};
 
 use crate::arming::{Arming, Desired, Reach};
+use crate::clock;
 use crate::config::RunOptions;
 use crate::flush;
 
@@ -19,18 +22,23 @@ const DISARM_ATTEMPTS: usize = 3;
 /// How long the payment of what came in while the rules were taken away may take.
 const LAST_PAYMENTS: Duration = Duration::from_secs(5);
 
+/// So many namespaces are named that lost something; `squelch_lost_occurrences_total` has them all.
+const NAMESPACES_TOLD: usize = 20;
+
 impl Parts {
     /// Folds nothing more, pays what is owed, takes the webhook's rules away, writes the last statuses, and ends.
     /// Until the rules are away writes are still answered: none ever fails because squelch ends.
     pub(super) async fn shut_down(self, options: &RunOptions) {
-        let limit = qps(options.shutdown_flush_qps);
+        let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
+        let began = clock::now();
         self.engine.drain();
-        let paying = async {
-            self.flushing.end().await;
-            flush::drain(&self.engine, self.payer.clone(), limit, options.shutdown_timeout).await
-        };
-        if tokio::time::timeout(options.shutdown_timeout, paying).await != Ok(true) {
-            error!("not everything that is owed could be paid within --shutdown-timeout");
+        self.flushing.end().await;
+        let left = options.shutdown_timeout.saturating_sub(clock::now().since(began));
+        if !flush::drain(self.payer.clone(), limits, left).await {
+            error!(
+                unpaid = self.engine.unpaid(),
+                "not all that is owed could be paid within --shutdown-timeout"
+            );
         }
 
         // Only now: while anything is owed, the webhook keeps clients from lowering what is stored.
@@ -41,14 +49,8 @@ impl Parts {
         self.metrics.armed(false);
         // What was folded and admitted since: no write is reviewed any more, so this comes to an end.
         self.engine.drain_the_rest();
-        flush::drain(&self.engine, self.payer.clone(), limit, LAST_PAYMENTS).await;
-        let lost_occurrences = self.engine.write_off();
-        if lost_occurrences > 0 {
-            error!(
-                lost_occurrences,
-                "what is still owed is lost: give more time with --shutdown-timeout, or more --shutdown-flush-qps"
-            );
-        }
+        flush::drain(self.payer.clone(), limits, LAST_PAYMENTS).await;
+        tell_of_loss(&self.engine.write_off());
 
         if let Some(mut telling) = self.telling.end().await {
             let written = tokio::time::timeout(LAST_STATUSES, telling.write_all_now()).await;
@@ -67,6 +69,23 @@ impl Parts {
             error!("the watch of policies had panicked");
         }
         info!("squelch ends");
+    }
+}
+
+/// What could not be paid, by namespace, the largest losses each on a line of its own.
+fn tell_of_loss(lost: &[(Arc<str>, u64)]) {
+    let mut largest: Vec<_> = lost.iter().collect();
+    largest.sort_by_key(|(_, occurrences)| Reverse(*occurrences));
+    for (namespace, occurrences) in largest.iter().take(NAMESPACES_TOLD) {
+        error!(%namespace, occurrences, "what was folded into Events of this namespace is lost");
+    }
+    if !lost.is_empty() {
+        let occurrences = lost.iter().map(|(_, occurrences)| occurrences).sum::<u64>();
+        error!(
+            occurrences,
+            namespaces = lost.len(),
+            "what is still owed is lost: give more time with --shutdown-timeout, or more --shutdown-flush-qps"
+        );
     }
 }
 

@@ -24,8 +24,9 @@ impl Deciding<'_> {
         let series = rules.series?;
         match write.operation {
             Operation::Create => {
-                let found = self.scope.series.find(self.hasher.series(write))?;
-                let handle = self.scope.living(found, self.now)?;
+                let found = self.scope.series.find(self.hasher.series(write));
+                let living = found.and_then(|found| self.scope.living(found, self.now));
+                let handle = living.or_else(|| self.take_over(rules, write, carried))?;
                 Some(self.create_in_series(rules, handle, write, carried))
             }
             Operation::Update => self.update_in_series(rules, &series, write, carried),
@@ -43,17 +44,20 @@ impl Deciding<'_> {
         let (now, occurrences) = (self.now, carried.occurrences);
         self.scope.series.see(handle, now);
         let own = self.is_stored_name(handle, write, carried);
-        if !own && !self.may_fold(handle) {
+        self.names.join(carried.name, handle, own);
+        if !own && self.refuses_debt(Some(handle), carried) {
             return self.pass_outside(write, carried, Stage::Series);
         }
-        self.names.join(carried.name, handle, own);
-        let folded_before = self.scope.change(handle, now, |series| {
-            let folded_before = series.folded;
-            if !own {
+        if !own {
+            let kept = self.is_kept(carried);
+            let first = self.scope.change(handle, now, |series| {
                 series.add(occurrences);
-                series.fold(write.occurred_at);
-                return folded_before;
-            }
+                series.fold(write.occurred_at, kept)
+            });
+            self.remember(handle, write, first);
+            return verdict(Disposition::Compacted, Stage::Series, occurrences, refusal(rules, write));
+        }
+        self.scope.change(handle, now, |series| {
             // The stored Event is gone, and its client makes it again; or it tries again, and it is there.
             if occurrences > 0 {
                 series.add(occurrences);
@@ -62,15 +66,8 @@ impl Deciding<'_> {
                 series.unsettled(now);
             }
             series.confirmed = 0;
-            folded_before
         });
-        if !own && folded_before == Some(false) {
-            self.scope.remember(handle, Content::of(&write.event));
-        }
-        if own {
-            return verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow);
-        }
-        verdict(Disposition::Compacted, Stage::Series, occurrences, refusal(rules, write))
+        verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow)
     }
 
     /// An UPDATE where series are on: folded, but for the payments that a client makes itself.
@@ -82,16 +79,31 @@ impl Deciding<'_> {
         carried: &Carried,
     ) -> Option<Verdict> {
         let (now, occurrences) = (self.now, carried.occurrences);
-        let handle = self.series_of_update(write, carried)?;
-        let own = self.is_stored_name(handle, write, carried);
-        let may_fold = self.may_fold(handle);
-        if !may_fold && !own && write.value > write.old_value {
-            return Some(self.pass_outside(write, carried, Stage::Series));
-        }
-        self.names.join(carried.name, handle, own);
         let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
         let holds_back = write.api == Api::Events && (occurrences > 1 || silent);
-        let (passes, folded_before) = self.scope.change(handle, now, |state| {
+        let refusal = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
+        let folded = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
+        let Some(handle) = self.series_of_update(rules, write, carried) else {
+            // There is no room to owe what it carries, and it must not pass where it would lower what is stored.
+            if !lowers(write) {
+                return None;
+            }
+            if rules.mode == Mode::Enforce {
+                self.scope.counters.lost += occurrences.unsigned_abs();
+            }
+            return Some(folded);
+        };
+        let own = self.is_stored_name(handle, write, carried);
+        self.names.join(carried.name, handle, own);
+        // Where no more may owe, what tells all that it carries goes through. What would lower the count or leave
+        // something out is folded even then.
+        let crowded = self.owes_one_too_many(Some(handle), carried);
+        if crowded && !own && write.value - write.old_value >= occurrences {
+            self.debts_refused += 1;
+            return Some(self.pass_outside(write, carried, Stage::Series));
+        }
+        let kept = self.is_kept(carried);
+        let (passes, instead, first) = self.scope.change(handle, now, |state| {
             // Under Observe clients' writes are stored as they come: what Enforce would find there is what it
             // would have stored.
             let old = if rules.mode == Mode::Observe { state.stored } else { write.old_value };
@@ -103,35 +115,43 @@ impl Deciding<'_> {
             let complete = own && write.value == state.total && write.value >= old;
             let raises = write.value > old;
             let refreshes = write.api == Api::Events && (holds_back || write.value == FIRST_REFRESH);
-            let due = state.due(series, now) || !may_fold;
-            let (passes, folded_before) = (complete && (refreshes || raises && due), state.folded);
-            if passes {
+            let passes = complete && (refreshes || raises && state.due(series, now));
+            let told_again = write.value - state.total;
+            let instead = !passes && crowded && own && raises && told_again >= 0;
+            let mut first = false;
+            if passes || instead {
                 state.client_pays(write.value, now);
             } else {
-                state.fold(write.occurred_at);
+                first = state.fold(write.occurred_at, kept);
             }
-            (passes, folded_before)
+            (passes, instead.then_some(told_again), first)
         })?;
-        if passes {
+        if let Some(told_again) = instead {
+            self.debts_refused += 1;
+            self.scope.counters.recovered += told_again.unsigned_abs();
+        }
+        if passes || instead.is_some() {
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
         }
-        if !folded_before {
-            self.scope.remember(handle, Content::of(&write.event));
-        }
-        let answer = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
-        Some(verdict(Disposition::Compacted, Stage::Series, occurrences, answer))
+        self.remember(handle, write, Some(first));
+        Some(folded)
     }
 
     /// The series that an UPDATE belongs to: that of its name, else that of its key, else a new one.
-    fn series_of_update(&mut self, write: &Observation<'_>, carried: &Carried) -> Option<Handle> {
+    fn series_of_update(
+        &mut self,
+        rules: &Rules,
+        write: &Observation<'_>,
+        carried: &Carried,
+    ) -> Option<Handle> {
         let by_name = carried.name.and_then(|name| self.names.series_of(name));
         let living = by_name.and_then(|handle| self.scope.living(handle, self.now)).or_else(|| {
             let handle = self.scope.series.find(self.hasher.series(write))?;
             self.scope.living(handle, self.now)
         });
-        let handle = match living {
+        let handle = match living.or_else(|| self.take_over(rules, write, carried)) {
             Some(handle) => handle,
-            None if !self.may_open() && !lowers(write) => return None,
+            None if !self.may_open() => return None,
             None => {
                 let name = write.name.as_deref().unwrap_or_default();
                 let series = Series::opened_by_update(write.old_value, write.occurred_at, self.now);
@@ -142,10 +162,45 @@ impl Deciding<'_> {
         Some(handle)
     }
 
+    /// The series of the Event that this write is of, where another policy has governed it so far: it goes over to
+    /// the scope that decides now, debt and all. Two that kept books of one stored Event would each take the other's
+    /// payments for its own.
+    fn take_over(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Option<Handle> {
+        if rules.mode == Mode::Observe || self.scope.retired {
+            return None;
+        }
+        let handle = self.names.series_of(carried.name?)?;
+        let mut others = self.others.iter_mut().flat_map(|some| some.iter_mut());
+        let other = others.find(|scope| scope.series.get(handle).is_some())?;
+        if other.rules.mode == Mode::Observe || other.series.name(handle) != write.name.as_deref() {
+            return None;
+        }
+        let key = self.hasher.series(write);
+        if self.scope.series.find(key).is_some() {
+            return None;
+        }
+        let handle = self.scope.adopt(key, other, handle, self.number as u32)?;
+        self.scope.wake(handle, self.now);
+        Some(handle)
+    }
+
     /// Opens a series.
     pub(super) fn open(&mut self, key: Key, name: &str, series: &Series) -> Handle {
         // The number comes round after 2^32 decisions; see `Handle`.
         self.scope.open(key, name, series, self.number as u32)
+    }
+
+    /// Whether what a write says is to be kept, if it is the first that is folded into its series. One that carries
+    /// nothing is not worth the room where there is none.
+    fn is_kept(&self, carried: &Carried) -> bool {
+        !self.full.text || carried.occurrences > 0
+    }
+
+    /// Keeps what is needed to create the Event of a series again, if this write is the `first` that was folded.
+    fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: Option<bool>) {
+        if first == Some(true) {
+            self.scope.remember(handle, Content::of(&write.event));
+        }
     }
 
     /// Whether a series may be opened. Where as many live as may, the oldest of this scope goes if it owes
@@ -164,20 +219,6 @@ impl Deciding<'_> {
         // One more: what comes may be longer than what goes, and in the end there would be too much of it.
         self.scope.evict_oldest(self.now);
         made_room
-    }
-
-    /// Whether there is room for what has to be kept of a series from the first fold on. Where there is none, and
-    /// none of the oldest of this scope can spare theirs, a write goes through and is not folded: nothing is lost.
-    /// Only what would lower a stored count, or would tell it less than the total, is folded all the same.
-    fn may_fold(&mut self, handle: Handle) -> bool {
-        if !self.full.text
-            || self.scope.series.get(handle).is_some_and(|series| series.folded)
-            || self.scope.spare_a_content(self.now)
-        {
-            return true;
-        }
-        self.scope.count_refused_fold();
-        false
     }
 
     /// Whether the write is of the series' own stored Event.

@@ -3,7 +3,7 @@
 //! An order names a series whose stored Event is to be looked at. The writer reads it and asks [`Engine::plan`];
 //! if there is something to write it writes that under the `resourceVersion` it has read, and tells
 //! [`Engine::settle`]. Whatever happens, each order is answered by exactly one of `plan` (nothing to write),
-//! [`Engine::settle`], [`Engine::postpone`] and [`Engine::abandon`].
+//! [`Engine::settle`], [`Engine::postpone`], [`Engine::give_back`] and [`Engine::abandon`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,14 @@ use super::live::Handle;
 use super::scope::{Scope, ScopeId};
 use super::series::Series;
 use super::tick::{CLOSING, DECIDING, DRAINING};
-use super::{Engine, Moment, PolicyId, SeriesRules};
+use super::{Engine, Mode, Moment, PolicyId, SeriesRules};
+
+/// The first attempt after one that failed comes within this time; each next one may take twice as long.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// But never longer: what kept a debt from being paid may be gone any time.
+const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
+/// While draining there is no time to wait for long.
+pub(super) const RETRY_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// An order to look at a stored Event, and to pay what it lacks.
 #[derive(Clone, Debug)]
@@ -72,6 +79,9 @@ impl Engine {
                     plan(series, content.as_ref(), &rules, found, !deciding, now)
                 };
                 series.ordered = plan != Plan::Nothing;
+                if plan == Plan::Nothing {
+                    series.failures = 0;
+                }
                 series.drained = !deciding && !series.ordered;
                 plan
             });
@@ -89,6 +99,7 @@ impl Engine {
         self.with_series(order, |scope, handle| {
             scope.change(handle, now, |series| {
                 series.ordered = false;
+                series.failures = 0;
                 series.drained = !deciding;
                 series.settle(value);
                 series.paid_at = now;
@@ -97,30 +108,39 @@ impl Engine {
         });
     }
 
-    /// It could not be written now: it stays owed, and is ordered again after `pause`.
-    pub fn postpone(&self, order: &Order, pause: Duration, now: Moment) {
+    /// It was tried and could not be written now: it stays owed, and is ordered again after a pause, the longer the
+    /// more often it failed in a row, and no shorter than `at_least`. While draining the pause is a second.
+    pub fn postpone(&self, order: &Order, at_least: Duration, now: Moment) {
+        let draining = self.is_draining();
         self.with_series(order, |scope, handle| {
-            scope.change(handle, now, |series| series.retry(now.plus(pause)))
+            scope.change(handle, now, |series| {
+                series.failures = series.failures.saturating_add(1);
+                let jitter = self.hasher.jitter(&order.name, series.failures);
+                let pause =
+                    if draining { RETRY_AT_THE_END } else { retry(series.failures, jitter).max(at_least) };
+                series.retry(now.plus(pause), draining);
+            })
         });
     }
 
-    /// It can never be written: what is owed is lost, and counted as that. Returns how many occurrences.
-    pub fn abandon(&self, order: &Order, now: Moment) -> u64 {
+    /// It was not tried: it is due again at once.
+    pub fn give_back(&self, order: &Order, now: Moment) {
+        self.with_series(order, |scope, handle| scope.change(handle, now, |series| series.ordered = false));
+    }
+
+    /// It can never be written: what is owed is lost, and counted as that. The series is forgotten, so that its
+    /// client hears from the API server itself what is wrong with the next such Event. Returns how many occurrences.
+    pub fn abandon(&self, order: &Order) -> u64 {
         let lost = self.with_series(order, |scope, handle| {
-            let lost = scope.change(handle, now, |series| {
-                series.ordered = false;
-                let owed = series.owed().unsigned_abs();
-                series.settle(series.total);
-                owed
-            })?;
+            let lost = scope.close(handle)?.owed().unsigned_abs();
             scope.counters.lost += lost;
-            scope.finish(handle)?;
             Some(lost)
         });
         lost.unwrap_or(0)
     }
 
-    /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not.
+    /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not, and
+    /// whatever failed before.
     pub fn drain(&self) {
         self.phase.store(DRAINING, Ordering::Release);
     }
@@ -144,18 +164,22 @@ impl Engine {
         if self.phase() == DRAINING { sizes.undrained } else { sizes.unpaid }
     }
 
-    /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences.
-    /// Walks through everything: no write is reviewed any more.
-    pub fn write_off(&self) -> u64 {
-        let mut lost = 0;
+    /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences, by
+    /// namespace and in the order of their names. Walks through everything: no write is reviewed any more.
+    pub fn write_off(&self) -> Vec<(Arc<str>, u64)> {
+        let mut lost = Vec::new();
         for name in self.roster.all() {
             let Some(mut namespace) = self.namespaces.get_mut(&name) else { continue };
-            for scope in &mut namespace.scopes {
-                let before = scope.sizes();
-                lost += scope.write_off();
-                self.held.change(&before, &scope.sizes());
+            let before = namespace.sizes();
+            // Under Observe nothing is owed to anybody.
+            let scopes = namespace.scopes.iter_mut().filter(|scope| scope.rules.mode == Mode::Enforce);
+            let of_namespace: u64 = scopes.map(Scope::write_off).sum();
+            if of_namespace > 0 {
+                lost.push((name, of_namespace));
             }
+            self.held.change(&before, &namespace.sizes());
         }
+        lost.sort();
         lost
     }
 
@@ -190,6 +214,14 @@ impl Scope {
         self.counters.lost += lost;
         lost
     }
+}
+
+/// How long a debt waits that could not be paid so many times in a row: twice as long each time, and up to half less
+/// by chance, so that those that failed together do not come back together.
+fn retry(failures: u8, jitter: u16) -> Duration {
+    let doublings = u32::from(failures.saturating_sub(1));
+    let longest = FIRST_RETRY.saturating_mul(2u32.saturating_pow(doublings)).min(LONGEST_RETRY);
+    longest / 2 + longest / 2 * u32::from(jitter) / u32::from(u16::MAX)
 }
 
 /// What one series' stored Event lacks, given what was found there.

@@ -1,7 +1,6 @@
 //! The steps of a decision, in order: the first that answers ends it.
 
 use super::key::Hasher;
-use super::live::Handle;
 use super::names::{Carried, Names};
 use super::scope::Scope;
 use super::series::Series;
@@ -19,6 +18,9 @@ pub(super) struct Full {
     pub(super) groups: bool,
     pub(super) fingerprints: bool,
     pub(super) buckets: bool,
+    /// As many series owe as may.
+    pub(super) owing: bool,
+    pub(super) dropped: bool,
 }
 
 /// What a decision may use: the engine's constants and the namespace's state, under its lock.
@@ -26,6 +28,8 @@ pub(super) struct Deciding<'a> {
     pub(super) hasher: &'a Hasher,
     pub(super) names: &'a mut Names,
     pub(super) scope: &'a mut Scope,
+    /// The namespace's other scopes.
+    pub(super) others: [&'a mut [Scope]; 2],
     /// What there is no room for one more of.
     pub(super) full: Full,
     /// SIGTERM came: fold nothing more, but see [`lowers`].
@@ -34,6 +38,8 @@ pub(super) struct Deciding<'a> {
     pub(super) began_before: bool,
     /// A number that no other decision gets: names are minted from it.
     pub(super) number: u64,
+    /// Writes that were let through because as many series owe as may.
+    pub(super) debts_refused: u64,
     pub(super) now: Moment,
 }
 
@@ -73,9 +79,20 @@ impl Deciding<'_> {
             self.steps(rules, write, &carried)
         };
         if let Some(disposition) = verdict.disposition {
-            self.scope.counters.count(disposition, verdict.occurrences.unsigned_abs());
+            self.count(disposition, write, verdict.occurrences.unsigned_abs());
         }
         verdict
+    }
+
+    /// Enters what became of a write into the accounts.
+    fn count(&mut self, disposition: Disposition, write: &Observation<'_>, occurrences: u64) {
+        let event = &write.event;
+        self.scope.counters.count(disposition, occurrences);
+        if disposition.is_dropped() && occurrences > 0 {
+            self.scope.counters.count_dropped_warning(event, occurrences);
+            let key = self.hasher.dropped(event, disposition);
+            self.scope.dropped.count(key, event, disposition, occurrences, self.full.dropped);
+        }
     }
 
     /// Counts a write that goes through undecided.
@@ -157,8 +174,7 @@ impl Deciding<'_> {
     fn pass_beside(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
         let handle = carried.name.and_then(|name| self.names.series_of(name));
-        let of_this_scope = |handle: &Handle| self.scope.series.get(*handle).is_some();
-        let handle = handle.filter(of_this_scope);
+        let handle = handle.and_then(|handle| self.scope.living(handle, now));
         let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write, carried)) else {
             return self.pass_outside(write, carried, stage);
         };

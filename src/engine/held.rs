@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::decide::Full;
+use super::{Settings, dropped};
 
 /// So many bytes of text there may be for each series that may live: names of stored Events, and what is needed to
 /// create an Event again. A name takes 40 as a rule, and one series in ten has folded something and keeps 400 bytes:
@@ -63,6 +64,10 @@ counted! {
     buckets,
     /// Occurrences that are owed.
     owed,
+    /// Of the series those that owe.
+    owing,
+    /// Entries of the top dropped.
+    dropped,
     /// Series that have something to be paid, or are being paid.
     unpaid,
     /// Of those, the ones that were not paid since draining began.
@@ -71,14 +76,14 @@ counted! {
     series_evicted,
     /// What was kept to create an Event again, and was given up for want of room.
     contents_evicted,
-    /// Writes let through because there was no room to keep what their Event says.
-    folds_refused,
     /// Names forgotten for want of room.
     names_evicted,
     /// Groups given up for want of room.
     groups_evicted,
     /// Buckets given up for want of room.
     buckets_evicted,
+    /// Entries of the top dropped given up for want of room.
+    dropped_evicted,
 }
 
 impl Held {
@@ -92,23 +97,25 @@ impl Held {
         self.namespaces.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What has no room for one more in a namespace of the sizes `of`, where `max_series` series may live in all.
-    /// A namespace below its fair share always has room: those above it make it. Groups and buckets are opened by
-    /// admitted writes just as series are, but are forgotten much earlier: half as many of each are plenty, and
-    /// two fingerprints for each group.
-    pub(super) fn full(&self, of: impl Fn() -> Sizes, max_series: usize) -> Full {
-        // What a namespace has is asked for only where that matters: it is the sum over its scopes.
-        let full = |all: &AtomicUsize, share: fn(&Sizes) -> usize, bound: usize| {
-            all.load(Ordering::Relaxed) >= bound && share(&of()) >= self.fair(bound)
+    /// What has no room for one more in a namespace of these sizes. A namespace below its fair share always has room:
+    /// those above it make it, or at least cannot take it all (as debts would that the API server does not let
+    /// squelch pay). Groups and buckets are opened by admitted writes just as series are, but are forgotten much
+    /// earlier: half as many of each are plenty, and two fingerprints for each group.
+    pub(super) fn full(&self, of: &Sizes, settings: &Settings) -> Full {
+        let Settings { max_series, max_owing, .. } = *settings;
+        let full = |all: &AtomicUsize, of: usize, bound: usize| {
+            all.load(Ordering::Relaxed) >= bound && of >= self.fair(bound)
         };
         let half = max_series.div_ceil(2);
         Full {
-            names: full(&self.names, |of| of.names, max_series.saturating_mul(2)),
-            series: full(&self.series, |of| of.series, max_series),
-            text: full(&self.text, |of| of.text, max_series.saturating_mul(TEXT)),
-            groups: full(&self.groups, |of| of.groups, half),
-            fingerprints: full(&self.fingerprints, |of| of.fingerprints, max_series),
-            buckets: full(&self.buckets, |of| of.buckets, half),
+            names: full(&self.names, of.names, max_series.saturating_mul(2)),
+            series: full(&self.series, of.series, max_series),
+            text: full(&self.text, of.text, max_series.saturating_mul(TEXT)),
+            groups: full(&self.groups, of.groups, half),
+            fingerprints: full(&self.fingerprints, of.fingerprints, max_series),
+            buckets: full(&self.buckets, of.buckets, half),
+            owing: full(&self.owing, of.owing, max_owing),
+            dropped: full(&self.dropped, of.dropped, dropped::MAX_IN_ALL),
         }
     }
 

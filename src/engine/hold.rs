@@ -26,7 +26,11 @@ impl Deciding<'_> {
         let objects =
             self.scope.groups.too_many(group, message, object, &aggregation, self.full, self.now)?;
         let key = self.hasher.summary(group);
-        let summary = match self.scope.series.find(key) {
+        let found = self.scope.series.find(key).and_then(|summary| self.scope.living(summary, self.now));
+        if self.refuses_debt(found, carried) {
+            return None;
+        }
+        let summary = match found {
             Some(summary) => summary,
             None if !self.may_open() => return None,
             None => {
@@ -41,7 +45,7 @@ impl Deciding<'_> {
         self.scope.remember(summary, content);
         self.scope.change(summary, self.now, |series| {
             series.add(carried.occurrences);
-            series.fold(write.occurred_at);
+            series.fold(write.occurred_at, true);
         });
         let occurrences = carried.occurrences;
         Some(verdict(Disposition::Aggregated, Stage::Aggregation, occurrences, refusal(rules, write)))

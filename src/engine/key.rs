@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher as _};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::{EventView, GroupBy, ObjectReference, Observation, Per};
+use super::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per, dropped};
 
 /// client-go puts this before the message of an Event that it aggregated (tools/record, events_cache.go).
 pub const AGGREGATE_PREFIX: &str = "(combined from similar events): ";
@@ -19,6 +19,15 @@ pub(super) struct Hasher {
     seed: [u64; 2],
 }
 
+/// Tables that are walked in the order of their hashes are walked in the same order each time.
+impl BuildHasher for Hasher {
+    type Hasher = siphasher::sip::SipHasher13;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        siphasher::sip::SipHasher13::new_with_keys(self.seed[0], self.seed[1])
+    }
+}
+
 /// Each kind of key starts with a byte of its own, so that kinds never meet.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -31,6 +40,8 @@ enum Kind {
     SpamFilter = 7,
     Summary = 8,
     Object = 9,
+    Dropped = 10,
+    Jitter = 11,
 }
 
 impl Hasher {
@@ -124,6 +135,17 @@ impl Hasher {
         fields.finish()
     }
 
+    /// The key of what is counted together when it is dropped.
+    pub(super) fn dropped(&self, event: &EventView<'_>, disposition: Disposition) -> Key {
+        let mut fields = self.begin(Kind::Dropped);
+        fields.byte(disposition as u8);
+        // Cut before they are hashed: the text of a storm may be as long as it likes.
+        for text in dropped::identity(event) {
+            fields.text(text);
+        }
+        fields.finish()
+    }
+
     /// The key of an Event's name within its namespace.
     pub(super) fn name(&self, name: &str) -> Key {
         let mut fields = self.begin(Kind::Name);
@@ -145,19 +167,18 @@ impl Hasher {
         fields.finish()
     }
 
+    /// Bits that spread what failed together over time: another number for each attempt.
+    pub(super) fn jitter(&self, name: &str, attempt: u8) -> u16 {
+        let mut fields = self.begin(Kind::Jitter);
+        fields.byte(attempt);
+        fields.text(name);
+        fields.finish() as u16
+    }
+
     fn begin(&self, kind: Kind) -> Fields {
         let mut fields = Fields { hasher: SipHasher13::new_with_keys(self.seed[0], self.seed[1]) };
         fields.byte(kind as u8);
         fields
-    }
-}
-
-/// Maps by text hash as the keys do: keyed, and in the same order for the same seed.
-impl BuildHasher for Hasher {
-    type Hasher = siphasher::sip::SipHasher13;
-
-    fn build_hasher(&self) -> Self::Hasher {
-        siphasher::sip::SipHasher13::new_with_keys(self.seed[0], self.seed[1])
     }
 }
 

@@ -218,7 +218,7 @@ impl Clone for At {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::at;
+    use super::super::testing::{at, cases};
     use super::*;
     use proptest::prelude::*;
 
@@ -278,6 +278,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(1000))]
+
         #[test]
         fn gives_as_many_tokens_as_a_naive_bucket(
             burst in 1u32..8, refill in 1u64..2000, gaps in prop::collection::vec(0u64..3000, 1..80)

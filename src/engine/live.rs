@@ -186,6 +186,15 @@ impl LiveSeries {
         self.contents.get(self.place(handle)?)?.as_deref()
     }
 
+    /// Takes what is kept of it away.
+    pub(super) fn take_content(&mut self, handle: Handle) -> Option<Box<Content>> {
+        let at = self.place(handle)?;
+        self.bytes -= self.bytes_at(at);
+        let content = self.contents[at].take();
+        self.bytes += self.bytes_at(at);
+        content
+    }
+
     pub(super) fn set_content(&mut self, handle: Handle, content: Option<Box<Content>>) {
         if let Some(at) = self.place(handle) {
             self.bytes -= self.bytes_at(at);

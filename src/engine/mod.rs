@@ -11,19 +11,25 @@ mod compact;
 mod content;
 mod debts;
 mod decide;
+mod dropped;
 #[cfg(test)]
 mod edges;
 mod group;
 mod held;
 mod hold;
-#[cfg(test)]
-mod interleavings;
 mod key;
 mod limit;
 mod live;
+#[cfg(test)]
+mod naive;
 mod names;
 mod observation;
+mod owing;
 mod packed;
+#[cfg(test)]
+mod policy_changes;
+#[cfg(test)]
+mod properties;
 mod roster;
 mod rules;
 #[cfg(test)]
@@ -31,17 +37,18 @@ mod scenarios;
 mod scope;
 mod segments;
 mod series;
-#[cfg(test)]
-mod simulation;
 mod stamp;
 mod strings;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tick;
+mod upcoming;
 #[cfg(test)]
 mod vectors;
 mod verdict;
+#[cfg(test)]
+mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -53,6 +60,7 @@ use jiff::Timestamp;
 pub use accounts::{Account, Counters};
 pub use content::Content;
 pub use debts::{Order, Plan};
+pub use dropped::{Dropped, TopDropped};
 pub use key::AGGREGATE_PREFIX;
 pub use limit::BucketRules;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};
@@ -76,20 +84,30 @@ pub struct Settings {
     pub seed: [u64; 2],
     /// How many series may live in all; as many names are remembered beyond them.
     pub max_series: usize,
+    /// How many series may owe in all: a write that would make one more owe is admitted.
+    pub max_owing: usize,
     /// When this engine began to decide. A CREATE of something that happened first before carries one
     /// occurrence: a former life has seen the rest.
     pub began: Timestamp,
 }
 
+/// Namespaces fall into so many parts, each with a lock of its own: more than threads that decide at one moment.
+const SHARDS: usize = 16;
+
+/// So many series of a scope are seen to as soon as their policy changes.
+const REVISED_AT_ONCE: usize = 8;
+
 /// Decides every write, and knows what is owed.
 pub struct Engine {
     hasher: Hasher,
     settings: Settings,
-    /// In boxes: a map keeps room for up to twice as many as there are.
+    /// Under a hash of our own, in a fixed number of shards: whoever is given the same writes gives the same orders,
+    /// in the same order, on every machine. In boxes: a map keeps room for up to twice as many as there are.
     namespaces: DashMap<Arc<str>, Box<Namespace>, Hasher>,
     roster: Roster,
     held: Held,
     numbers: AtomicU64,
+    debts_refused: AtomicU64,
     phase: AtomicU8,
 }
 
@@ -112,8 +130,15 @@ pub struct Gauges {
     pub groups: usize,
     /// Buckets of spam filters.
     pub buckets: usize,
+    /// Entries of the top dropped.
+    pub dropped: usize,
     /// Occurrences folded and not yet written to stored Events.
     pub owed: u64,
+    /// Series that owe.
+    pub owing: usize,
+    /// Writes that were admitted because too many series owe, or there was no room to keep what their Event says,
+    /// since the process began.
+    pub debts_refused: u64,
     /// Bytes of text kept of series: the names of their Events, and what is needed to create those again.
     pub text: usize,
     /// Fingerprints by which groups tell messages and objects apart.
@@ -123,27 +148,28 @@ pub struct Gauges {
     /// Series of which what is needed to create their Event again was given up for want of room, since the process
     /// began. They owed nothing.
     pub contents_evicted: u64,
-    /// Writes let through and not folded because there was no room to keep what their Event says, since the
-    /// process began.
-    pub folds_refused: u64,
     /// Names forgotten for want of room, since the process began.
     pub names_evicted: u64,
     /// Groups given up for want of room, since the process began.
     pub groups_evicted: u64,
     /// Buckets given up for want of room, since the process began. They were full: no decision changed.
     pub buckets_evicted: u64,
+    /// Entries of the top dropped given up for want of room, since the process began.
+    pub dropped_evicted: u64,
 }
 
 impl Engine {
     /// An engine that knows nothing yet.
     pub fn new(settings: Settings) -> Self {
+        let hasher = Hasher::new(settings.seed);
         Self {
-            hasher: Hasher::new(settings.seed),
+            namespaces: DashMap::with_hasher_and_shard_amount(hasher.clone(), SHARDS),
+            hasher,
             settings,
-            namespaces: DashMap::with_hasher(Hasher::new(settings.seed)),
             roster: Roster::default(),
             held: Held::default(),
             numbers: AtomicU64::new(0),
+            debts_refused: AtomicU64::new(0),
             phase: AtomicU8::new(tick::DECIDING),
         }
     }
@@ -188,7 +214,7 @@ impl Engine {
                 let before = scope.sizes();
                 scope.revise(&by_uid);
                 // A few at once; the others in [`Self::tick`], or a million would be seen to while writes wait.
-                scope.revise_series(tick::SLICE, now);
+                scope.revise_series(REVISED_AT_ONCE, now);
                 self.held.change(&before, &scope.sizes());
             }
         }
@@ -217,15 +243,18 @@ impl Engine {
             names: sizes.names,
             groups: sizes.groups,
             buckets: sizes.buckets,
+            dropped: sizes.dropped,
             text: sizes.text,
             fingerprints: sizes.fingerprints,
             owed: sizes.owed as u64,
+            owing: sizes.owing,
+            debts_refused: self.debts_refused.load(Ordering::Relaxed),
             series_evicted: sizes.series_evicted as u64,
             contents_evicted: sizes.contents_evicted as u64,
-            folds_refused: sizes.folds_refused as u64,
             names_evicted: sizes.names_evicted as u64,
             groups_evicted: sizes.groups_evicted as u64,
             buckets_evicted: sizes.buckets_evicted as u64,
+            dropped_evicted: sizes.dropped_evicted as u64,
         }
     }
 
@@ -253,21 +282,25 @@ impl Engine {
         let mut entry = self.namespace(write.namespace);
         let namespace = &mut **entry;
         let at = namespace.scope_of(governing.rules);
-        let full = self.held.full(|| namespace.sizes(), self.settings.max_series);
-        let Namespace { names, scopes, .. } = namespace;
-        let scope = &mut scopes[at];
-        let before = names.sizes().and(&scope.sizes());
-        let answer = act(&mut Deciding {
+        let before = namespace.sizes();
+        let full = self.held.full(&before, &self.settings);
+        let (earlier, rest) = namespace.scopes.split_at_mut(at);
+        let (scope, later) = rest.split_first_mut().expect("the scope was just found or made");
+        let mut deciding = Deciding {
             hasher: &self.hasher,
-            names,
+            names: &mut namespace.names,
             scope,
+            others: [earlier, later],
             full,
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            debts_refused: 0,
             now,
-        });
-        self.held.change(&before, &names.sizes().and(&scope.sizes()));
+        };
+        let answer = act(&mut deciding);
+        self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
+        self.held.change(&before, &namespace.sizes());
         if self.held.has_too_many_names(self.settings.max_series) {
             // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
             self.forget_names(namespace, 2, now);

@@ -19,13 +19,17 @@ pub(super) struct Packed {
     pub(super) birth: u32,
     /// Its position in the agenda; [`NONE`]: it is not there.
     pub(super) agenda: u32,
-    /// Microseconds: Kubernetes keeps no more.
-    occurred_at: [u8; 8],
+    /// Microseconds: Kubernetes keeps no more. In seven bytes these are the years 829 to 3111, which will do.
+    occurred_at: [u8; 7],
+    failures: u8,
     seen: Stamp,
     paid_at: Stamp,
     not_before: Stamp,
     flags: u8,
 }
+
+/// So many microseconds from 1970 fit into seven bytes with their sign.
+const FAR: i64 = 1 << 55;
 
 /// The bit of [`Series::closing`].
 const CLOSING: u8 = 1;
@@ -43,7 +47,9 @@ impl Packed {
         self.total = count(series.total);
         self.stored = count(series.stored);
         self.confirmed = count(series.confirmed);
-        self.occurred_at = series.occurred_at.as_microsecond().to_ne_bytes();
+        let [bytes @ .., _] = series.occurred_at.as_microsecond().clamp(-FAR, FAR - 1).to_le_bytes();
+        self.occurred_at = bytes;
+        self.failures = series.failures;
         self.seen = Stamp::at(series.seen);
         self.paid_at = Stamp::at(series.paid_at);
         self.not_before = Stamp::not_before(series.not_before);
@@ -53,8 +59,7 @@ impl Packed {
             | u8::from(series.unverified) << 3
             | u8::from(series.summary) << 4
             | u8::from(series.base_unknown) << 5
-            | u8::from(series.retrying) << 6
-            | u8::from(series.drained) << 7;
+            | u8::from(series.drained) << 6;
     }
 
     /// The series as it was put.
@@ -64,8 +69,8 @@ impl Packed {
             total: i64::from(self.total),
             stored: i64::from(self.stored),
             confirmed: i64::from(self.confirmed),
-            occurred_at: Timestamp::from_microsecond(i64::from_ne_bytes(self.occurred_at))
-                .expect("it was a timestamp when it was put"),
+            occurred_at: self.occurred_at(),
+            failures: self.failures,
             seen: self.seen.moment(),
             paid_at: self.paid_at.moment(),
             not_before: self.not_before.moment(),
@@ -75,9 +80,15 @@ impl Packed {
             unverified: flag(3),
             summary: flag(4),
             base_unknown: flag(5),
-            retrying: flag(6),
-            drained: flag(7),
+            drained: flag(6),
         }
+    }
+
+    fn occurred_at(&self) -> Timestamp {
+        let [a, b, c, d, e, f, g] = self.occurred_at;
+        // Shifted up and down again: the sign is the highest bit of the seventh byte.
+        let microseconds = i64::from_le_bytes([0, a, b, c, d, e, f, g]) >> 8;
+        Timestamp::from_microsecond(microseconds).expect("it was between two timestamps when it was put")
     }
 
     /// A write of it was seen: it lives on. True if its place in the order by use has to follow: it was closing, or
@@ -105,13 +116,23 @@ mod tests {
         assert_eq!(size_of::<Packed>(), 44);
     }
 
+    #[test]
+    fn a_time_that_is_too_far_is_as_far_as_can_be() {
+        for (far, year) in [(Timestamp::MIN, "0828"), (Timestamp::MAX, "3111")] {
+            let series = Series::opened_by_create(1, far, Moment::default());
+            let kept = Packed::new(&series, 0).series().occurred_at.to_string();
+            assert!(kept.starts_with(year), "{kept}");
+        }
+    }
+
     proptest! {
         #[test]
         fn comes_out_as_it_was_put(
             counts in prop::array::uniform3(0..=MAX_COUNT),
             moments in prop::array::uniform3(0u64..1 << 40),
-            occurred_at in Timestamp::MIN.as_microsecond()..=Timestamp::MAX.as_microsecond(),
-            flags in prop::array::uniform8(any::<bool>()),
+            occurred_at in -FAR..FAR,
+            flags in prop::array::uniform7(any::<bool>()),
+            failures in any::<u8>(),
             birth in any::<u32>(),
         ) {
             let moment = |at: usize| Moment::from_milliseconds(moments[at]);
@@ -129,8 +150,8 @@ mod tests {
                 unverified: flags[3],
                 summary: flags[4],
                 base_unknown: flags[5],
-                retrying: flags[6],
-                drained: flags[7],
+                drained: flags[6],
+                failures,
             };
             let mut packed = Packed::new(&series, birth);
             prop_assert_eq!((packed.series(), packed.birth, packed.agenda), (series, birth, NONE));

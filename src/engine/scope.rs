@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::content::Content;
+use super::dropped::Sketch;
 use super::group::Groups;
 use super::held::Sizes;
 use super::key::Key;
@@ -33,6 +34,7 @@ pub(super) struct Scope {
     pub(super) spam_filter: Buckets,
     pub(super) budget: Budget,
     pub(super) counters: Counters,
+    pub(super) dropped: Sketch,
     /// Series at positions below this have not been seen to since the rules changed.
     unrevised: u32,
     /// Where draining goes on looking for what needs payment.
@@ -54,6 +56,7 @@ impl Scope {
             spam_filter: Buckets::default(),
             budget: Budget::default(),
             counters: Counters::default(),
+            dropped: Sketch::default(),
             unrevised: 0,
             undrained_below: 0,
             sums: Sizes::default(),
@@ -78,6 +81,8 @@ impl Scope {
             groups_evicted: self.groups.evicted(),
             buckets: self.spam_filter.len(),
             buckets_evicted: self.spam_filter.evicted(),
+            dropped: self.dropped.len(),
+            dropped_evicted: usize::try_from(self.dropped.evicted()).unwrap_or(usize::MAX),
             ..self.sums
         }
     }
@@ -88,6 +93,7 @@ impl Scope {
             policy: self.rules.policy.clone(),
             mode: self.rules.mode,
             counters: self.counters,
+            dropped: self.dropped.top(),
         }
     }
 
@@ -125,6 +131,17 @@ impl Scope {
             self.series.wake_by(handle, due);
         }
         Some(answer)
+    }
+
+    /// Takes over a series of another scope's, under a key that has none here. It is on nobody's agenda yet, and no
+    /// order of it is under way as far as this scope knows.
+    pub(super) fn adopt(&mut self, key: Key, other: &mut Self, handle: Handle, birth: u32) -> Option<Handle> {
+        let name = other.series.name(handle)?.to_owned();
+        let content = other.series.take_content(handle);
+        let series = other.close(handle)?;
+        let handle = self.open(key, &name, &Series { closing: false, ordered: false, ..series }, birth);
+        self.series.set_content(handle, content);
+        Some(handle)
     }
 
     /// Puts the series on the agenda where it belongs there, whether it is there or not.
@@ -191,11 +208,6 @@ impl Scope {
             cursor = self.series.next_newer(handle);
         }
         false
-    }
-
-    /// A write went through because there was no room to keep what its Event says.
-    pub(super) fn count_refused_fold(&mut self) {
-        self.sums.folds_refused += 1;
     }
 }
 
@@ -273,6 +285,7 @@ fn reckoned(sums: Sizes, before: Option<&Series>, after: Option<&Series>) -> Siz
         |series: Option<&Series>| series.is_some_and(|it| it.ordered || it.needs_payment() && !it.drained);
     Sizes {
         owed: sums.owed + owed(after) - owed(before),
+        owing: sums.owing + usize::from(owed(after) > 0) - usize::from(owed(before) > 0),
         unpaid: sums.unpaid + usize::from(unpaid(after)) - usize::from(unpaid(before)),
         undrained: sums.undrained + usize::from(undrained(after)) - usize::from(undrained(before)),
         ..sums

@@ -10,9 +10,12 @@ use std::ops::{Index, IndexMut};
 /// look at an entry of a small list is one step less, and what a step costs is a line that is in no cache.
 pub(super) struct Segments<T, const PIECE: usize, const NEAR: usize = 0> {
     near: [Option<Box<[T; PIECE]>>; NEAR],
-    far: Vec<Box<[T; PIECE]>>,
+    /// Where the others are, [`FAR`] of them together: the list of a million pieces would be a megabyte to copy.
+    far: Vec<Vec<Box<[T; PIECE]>>>,
     len: usize,
 }
+
+const FAR: usize = 256;
 
 impl<T, const PIECE: usize, const NEAR: usize> Default for Segments<T, PIECE, NEAR> {
     fn default() -> Self {
@@ -38,10 +41,17 @@ impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR>
     pub(super) fn push(&mut self, value: T) -> u32 {
         let at = self.len();
         let piece = self.len / PIECE;
+        let new = || Box::new(std::array::from_fn(|_| T::default()));
         if piece < NEAR {
-            self.near[piece].get_or_insert_with(|| Box::new(std::array::from_fn(|_| T::default())));
-        } else if piece - NEAR == self.far.len() {
-            self.far.push(Box::new(std::array::from_fn(|_| T::default())));
+            self.near[piece].get_or_insert_with(new);
+        } else {
+            let (list, piece) = ((piece - NEAR) / FAR, (piece - NEAR) % FAR);
+            if list == self.far.len() {
+                self.far.push(Vec::new());
+            }
+            if piece == self.far[list].len() {
+                self.far[list].push(new());
+            }
         }
         self.len += 1;
         self[at] = value;
@@ -59,14 +69,14 @@ impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR>
         Some(value)
     }
 
-    /// Gives a piece back, if there is one.
+    /// Gives the last piece back, if it is this one.
     fn free(&mut self, piece: usize) {
         if piece < NEAR {
             self.near[piece] = None;
-        } else if piece - NEAR < self.far.len() {
-            self.far.pop();
-            if self.far.capacity() > 4 * self.far.len() {
-                self.far.shrink_to(2 * self.far.len());
+        } else if let Some(list) = self.far.get_mut((piece - NEAR) / FAR) {
+            list.truncate((piece - NEAR) % FAR);
+            if list.is_empty() {
+                self.far.pop();
             }
         }
     }
@@ -85,7 +95,7 @@ impl<T, const PIECE: usize, const NEAR: usize> Index<u32> for Segments<T, PIECE,
         let (piece, at) = (at as usize / PIECE, at as usize % PIECE);
         match self.near.get(piece) {
             Some(near) => &near.as_ref().expect(THERE)[at],
-            None => &self.far[piece - NEAR][at],
+            None => &self.far[(piece - NEAR) / FAR][(piece - NEAR) % FAR][at],
         }
     }
 }
@@ -95,7 +105,7 @@ impl<T, const PIECE: usize, const NEAR: usize> IndexMut<u32> for Segments<T, PIE
         let (piece, at) = (at as usize / PIECE, at as usize % PIECE);
         match self.near.get_mut(piece) {
             Some(near) => &mut near.as_mut().expect(THERE)[at],
-            None => &mut self.far[piece - NEAR][at],
+            None => &mut self.far[(piece - NEAR) / FAR][(piece - NEAR) % FAR][at],
         }
     }
 }
@@ -106,6 +116,17 @@ const THERE: &str = "the piece of an entry is there as long as the entry";
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_long_list_comes_and_goes() {
+        let mut list = Segments::<u32, 2, 1>::default();
+        let long = 2 * 2 * FAR as u32 + 9;
+        assert!((0..long).all(|value| list.push(value) == value));
+        assert!((0..long).all(|at| list[at] == at));
+        assert_eq!(list.far.len(), 3);
+        assert!((0..long).rev().all(|value| list.pop() == Some(value)));
+        assert_eq!((list.pop(), list.far.len()), (None, 0));
+    }
 
     proptest! {
         #[test]
@@ -122,7 +143,7 @@ mod tests {
                 }
                 let all: Vec<u64> = (0..list.len()).map(|at| list[at]).collect();
                 prop_assert_eq!(&all, &model);
-                let pieces = list.near.iter().flatten().count() + list.far.len();
+                let pieces = list.near.iter().flatten().count() + list.far.iter().map(Vec::len).sum::<usize>();
                 prop_assert!(pieces * 4 < model.len() + 2 * 4, "{} pieces for {}", pieces, model.len());
             }
         }

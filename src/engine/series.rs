@@ -29,8 +29,8 @@ pub(super) struct Series {
     /// squelch does not write before: a client's write was admitted just now, and may be under way; or the last
     /// attempt to pay failed.
     pub(super) not_before: Moment,
-    /// Of the two, it is the attempt to pay that failed: that is waited for while draining, too.
-    pub(super) retrying: bool,
+    /// So many attempts to pay in a row failed: then that is waited for while draining, too.
+    pub(super) failures: u8,
     /// While draining: its order was answered since the draining began. What comes after that is paid at the
     /// very end, or a storm that goes on would put the end off.
     pub(super) drained: bool,
@@ -60,7 +60,7 @@ impl Series {
             seen: now,
             paid_at: now,
             not_before: now.plus(SETTLE),
-            retrying: false,
+            failures: 0,
             drained: false,
             occurred_at,
             folded: false,
@@ -138,25 +138,28 @@ impl Series {
         !self.needs_payment() && !self.ordered && !self.summary
     }
 
-    /// A write that says the same, and happened then, was folded into it.
-    pub(super) fn fold(&mut self, occurred_at: Timestamp) {
-        self.occurred_at = self.occurred_at.max(occurred_at);
-        self.folded = true;
+    /// A write that says the same, and happened then, was folded into it. `kept`: what its Event says may be kept.
+    /// True if it is to be kept now, because this is the first.
+    pub(super) fn fold(&mut self, occurred_at: Timestamp, kept: bool) -> bool {
+        let first = kept && !self.folded;
+        if kept || self.folded {
+            self.occurred_at = self.occurred_at.max(occurred_at);
+            self.folded = true;
+        }
+        first
     }
 
-    /// The attempt to pay failed: not again before `not_before`.
-    pub(super) fn retry(&mut self, not_before: Moment) {
+    /// The attempt to pay failed: not again before `not_before`. While draining it was given in spite of whatever
+    /// put it off before.
+    pub(super) fn retry(&mut self, not_before: Moment, draining: bool) {
         self.ordered = false;
-        if not_before > self.not_before {
-            self.not_before = not_before;
-            self.retrying = true;
-        }
+        self.not_before = if draining { not_before } else { self.not_before.max(not_before) };
     }
 
     /// A client's write of the stored Event was admitted, and may be under way for a while.
     pub(super) fn unsettled(&mut self, now: Moment) {
-        self.not_before = now.plus(SETTLE);
-        self.retrying = false;
+        let settled = now.plus(SETTLE);
+        self.not_before = if self.failures > 0 { self.not_before.max(settled) } else { settled };
         self.unverified = true;
     }
 

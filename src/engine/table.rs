@@ -23,7 +23,7 @@ const LINKS: usize = 32;
 pub(super) struct Table<T> {
     /// The first entry of each bucket's chain. As many buckets as entries.
     heads: Segments<u32, 64, 4>,
-    slots: Segments<Slot<T>, PIECE, 16>,
+    slots: Segments<Slot<T>, PIECE, 26>,
     /// Apart from the entries: who moves one in the order has to change its neighbours, and in 8 bytes each those
     /// are near one another.
     links: Segments<Links, LINKS>,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use proptest::prelude::ProptestConfig;
 
 use super::{
     Api, Counters, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation,
@@ -10,7 +11,7 @@ use super::{
 };
 
 /// A CREATE of the first Event of a crash-looping Pod.
-pub(super) fn write() -> Observation<'static> {
+pub(crate) fn write() -> Observation<'static> {
     Observation {
         operation: Operation::Create,
         api: Api::Core,
@@ -49,12 +50,12 @@ pub(super) fn write() -> Observation<'static> {
 }
 
 /// The same as an UPDATE from `old_value` to `value`.
-pub(super) fn update(value: i64, old_value: i64) -> Observation<'static> {
+pub(crate) fn update(value: i64, old_value: i64) -> Observation<'static> {
     Observation { operation: Operation::Update, value, old_value, ..write() }
 }
 
 /// The default rules, in Enforce.
-pub(super) fn rules() -> Rules {
+pub(crate) fn rules() -> Rules {
     Rules {
         policy: PolicyId { display: "shop/quiet".into(), uid: "p1".into() },
         mode: Mode::Enforce,
@@ -70,33 +71,48 @@ pub(super) fn rules() -> Rules {
 }
 
 pub(crate) fn engine() -> Engine {
-    Engine::new(Settings { seed: [3, 4], max_series: 1000, began: Timestamp::UNIX_EPOCH })
+    Engine::new(Settings { seed: [3, 4], max_series: 1000, max_owing: 100_000, began: Timestamp::UNIX_EPOCH })
 }
 
-pub(super) fn by(rules: &Rules) -> Option<Governing<'_>> {
+pub(crate) fn by(rules: &Rules) -> Option<Governing<'_>> {
     Some(Governing { rules, exempt: false })
 }
 
-pub(super) fn at(milliseconds: u64) -> Moment {
+pub(crate) fn at(milliseconds: u64) -> Moment {
     Moment::from_epoch(Duration::from_millis(milliseconds))
 }
 
 /// The same write under another name.
-pub(super) fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
+pub(crate) fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
     Observation { name: Some(name.into()), ..write }
 }
 
 /// All counters together.
-pub(super) fn counters(engine: &Engine) -> Counters {
+pub(crate) fn counters(engine: &Engine) -> Counters {
+    counters_of([engine])
+}
+
+/// The same of several engines.
+pub(super) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> Counters {
     let mut all = Counters::default();
-    for account in engine.accounts() {
+    for account in engines.into_iter().flat_map(Engine::accounts) {
         all.add(&account.counters);
     }
     all
 }
 
+/// How many cases a property is tried on: as many as it says, or as `SQUELCH_PROPTEST_CASES`. Properties of the
+/// engine find their case anew each time; what they once found is kept as a test of its own.
+pub(crate) fn cases(by_default: u32) -> ProptestConfig {
+    let cases = match std::env::var("SQUELCH_PROPTEST_CASES") {
+        Ok(cases) => cases.parse().expect("SQUELCH_PROPTEST_CASES is a number"),
+        Err(_) => by_default,
+    };
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
+}
+
 /// Drives one order as the writer would, with `found` in etcd; returns what it wrote.
-pub(super) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
+pub(crate) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
     let value = match engine.plan(order, found, now) {
         Plan::Nothing => return None,
         Plan::Write { value, .. } | Plan::Create { value, .. } => value,

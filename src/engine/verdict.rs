@@ -28,6 +28,12 @@ impl Disposition {
         Self::FailedOpen,
     ];
 
+    /// Whether the occurrence is told nowhere: a limit dropped it. What is compacted or aggregated is in the count
+    /// of a stored Event.
+    pub fn is_dropped(self) -> bool {
+        matches!(self, Self::Filtered | Self::Throttled)
+    }
+
     /// The word used in metrics, answers and reports.
     pub fn as_str(self) -> &'static str {
         match self {

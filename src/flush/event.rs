@@ -3,48 +3,64 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::valid::{self, Form};
 use crate::engine::{Content, ObjectReference};
 
 /// An Event as it was read. Untyped: a time that Kubernetes takes (of the year 10000, say) is none to every
 /// library, and such an Event is to be paid like any other.
-pub(super) struct Stored {
-    /// `metadata.resourceVersion`.
-    pub(super) version: Option<String>,
-    /// Every field but the metadata.
-    pub(super) data: Value,
+pub(super) struct Stored(Value);
+
+impl Stored {
+    /// The Event that an answer of the API server's holds; `None`: it holds none.
+    pub(super) fn new(event: Value) -> Option<Self> {
+        event["metadata"]["resourceVersion"].is_string().then_some(Self(event))
+    }
+
+    fn has(&self, field: &str) -> bool {
+        !self.0[field].is_null()
+    }
 }
 
 /// The count that an Event shows: `series.count`, else `count`, else 1, as kubectl reads it.
 pub(super) fn count(event: &Stored) -> i64 {
     let told = |value: &Value| value.as_i64().filter(|count| *count > 0);
-    told(&event.data["series"]["count"]).or_else(|| told(&event.data["count"])).unwrap_or(1)
+    told(&event.0["series"]["count"]).or_else(|| told(&event.0["count"])).unwrap_or(1)
 }
 
 /// The change that makes `event` show `value`: `series` for an Event of the new API, else `count`. A legacy Event
 /// never gets a `series`: kubectl would show it before the count. `content` is there for a summary, which tells the
 /// newest of its look-alikes. (Through core/v1 an Event of either shape may change what it says.)
-pub(super) fn change(event: &Stored, value: i64, occurred_at: Timestamp, content: Option<&Content>) -> Value {
+pub(super) fn change(
+    event: &Stored,
+    value: i64,
+    occurred_at: Timestamp,
+    content: Option<&Content>,
+    namespace: &str,
+) -> Value {
     // The time shown never goes back; one that cannot be read is replaced.
     let last = |shown: &Value| {
         shown.as_str().and_then(|text| text.parse().ok()).unwrap_or(occurred_at).max(occurred_at)
     };
-    let mut patch = if is_new_shape(event) {
-        new_shape(value, last(&event.data["series"]["lastObservedTime"]))
+    let is_new = event.has("series") || event.has("eventTime") && !event.has("firstTimestamp");
+    let mut patch = if is_new {
+        series(value, last(&event.0["series"]["lastObservedTime"]))
     } else {
-        legacy_shape(value, last(&event.data["lastTimestamp"]))
+        counted(value, last(&event.0["lastTimestamp"]))
     };
     if let Some(summary) = content.map(Content::view) {
+        let form = if event.has("eventTime") { Form::New } else { Form::Legacy };
         patch.insert("message".to_owned(), json!(summary.message));
-        patch.insert("involvedObject".to_owned(), replaced(&summary.regarding));
+        let regarding = valid::about(summary.regarding, form, namespace);
+        patch.insert("involvedObject".to_owned(), replaced(&regarding));
     }
     // The precondition: the API server refuses the change with 409 if anyone wrote since the read.
-    patch.insert("metadata".to_owned(), json!({ "resourceVersion": event.version }));
+    patch.insert("metadata".to_owned(), json!({ "resourceVersion": event.0["metadata"]["resourceVersion"] }));
     Value::Object(patch)
 }
 
-/// The Event as it is created again, with `value`.
+/// The Event as it is created again, with `value`, in a form that the API server takes.
 pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i64, at: Timestamp) -> Value {
-    let event = content.view();
+    let event = valid::fit(content.view(), namespace, at);
     let mut body = json!({
         "apiVersion": "v1",
         "kind": "Event",
@@ -69,38 +85,34 @@ pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i6
     if let Some(related) = &event.related {
         body["related"] = reference(related);
     }
-    for (field, text) in [("labels", event.labels), ("annotations", event.annotations)] {
-        if let Ok(map) = serde_json::from_str::<Map<String, Value>>(text) {
+    for (field, map) in
+        [("labels", valid::labels(event.labels)), ("annotations", valid::annotations(event.annotations))]
+    {
+        if !map.is_empty() {
             body["metadata"][field] = Value::Object(map);
         }
     }
-    let new_shaped = !event.event_time.is_empty() && event.first_timestamp.is_empty();
-    let shape = if new_shaped { new_shape(value, at) } else { legacy_shape(value, at) };
+    let is_new = !event.event_time.is_empty() && event.first_timestamp.is_empty();
+    let shape = if is_new { series(value, at) } else { counted(value, at) };
     for (field, told) in shape {
         body[field] = told;
     }
     body
 }
 
-fn is_new_shape(event: &Stored) -> bool {
-    let has = |field: &str| !event.data[field].is_null();
-    has("series") || (has("eventTime") && !has("firstTimestamp"))
-}
-
-fn legacy_shape(value: i64, last: Timestamp) -> Map<String, Value> {
+fn counted(value: i64, last: Timestamp) -> Map<String, Value> {
     Map::from_iter([
         ("count".to_owned(), json!(value)),
-        ("lastTimestamp".to_owned(), json!(last.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())),
+        ("lastTimestamp".to_owned(), json!(valid::time(last))),
     ])
 }
 
 /// One occurrence is told without a series: events.k8s.io wants at least two in it.
-fn new_shape(value: i64, last: Timestamp) -> Map<String, Value> {
+fn series(value: i64, last: Timestamp) -> Map<String, Value> {
     if value < 2 {
         return Map::new();
     }
-    // MicroTime: exactly six fraction digits, or the API server cannot decode it.
-    let last = last.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    let last = valid::micro_time(last);
     Map::from_iter([("series".to_owned(), json!({ "count": value, "lastObservedTime": last }))])
 }
 
@@ -136,7 +148,7 @@ mod tests {
     use crate::engine::EventView;
 
     fn stored(body: Value) -> Stored {
-        Stored { version: body["metadata"]["resourceVersion"].as_str().map(str::to_owned), data: body }
+        Stored::new(body).unwrap()
     }
 
     fn at(text: &str) -> Timestamp {
@@ -148,7 +160,7 @@ mod tests {
         let event = stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:09Z"}));
         assert_eq!(count(&event), 3);
-        let change = change(&event, 8, at("2026-01-01T00:00:05.9Z"), None);
+        let change = change(&event, 8, at("2026-01-01T00:00:05.9Z"), None, "shop");
         assert_eq!(
             change,
             json!({"metadata": {"resourceVersion": "7"}, "count": 8, "lastTimestamp": "2026-01-01T00:00:09Z"}),
@@ -162,7 +174,7 @@ mod tests {
             "eventTime": "2026-01-01T00:00:00.000000Z"}));
         assert_eq!(count(&event), 1);
         assert_eq!(
-            change(&event, 8, at("2026-01-01T00:00:05Z"), None)["series"],
+            change(&event, 8, at("2026-01-01T00:00:05Z"), None, "shop")["series"],
             json!({"count": 8, "lastObservedTime": "2026-01-01T00:00:05.000000Z"})
         );
     }
@@ -173,7 +185,7 @@ mod tests {
             let event =
                 stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
                 "firstTimestamp": time, "lastTimestamp": time}));
-            assert_eq!(change(&event, 8, at("2026-01-01T00:00:05Z"), None)["count"], 8, "{time}");
+            assert_eq!(change(&event, 8, at("2026-01-01T00:00:05Z"), None, "shop")["count"], 8, "{time}");
         }
     }
 
@@ -181,15 +193,19 @@ mod tests {
     fn a_summary_follows_its_newest_look_alike() {
         let event = stored(json!({"metadata": {"resourceVersion": "7"}, "count": 3,
             "involvedObject": {"kind": "Pod", "name": "old", "fieldPath": "spec.containers{app}"}}));
-        let regarding =
-            ObjectReference { kind: "Pod".into(), name: "new".into(), ..ObjectReference::default() };
+        let regarding = ObjectReference {
+            kind: "Pod".into(),
+            name: "new".into(),
+            namespace: "shop".into(),
+            ..ObjectReference::default()
+        };
         let content =
             Content::of(&EventView { message: "(combined) m".into(), regarding, ..EventView::default() });
-        let change = change(&event, 8, at("2026-01-01T00:00:05Z"), Some(&content));
+        let change = change(&event, 8, at("2026-01-01T00:00:05Z"), Some(&content), "shop");
         assert_eq!(change["message"], "(combined) m");
         assert_eq!(
             change["involvedObject"],
-            json!({"apiVersion": null, "kind": "Pod", "namespace": null, "name": "new", "uid": null, "fieldPath": null})
+            json!({"apiVersion": null, "kind": "Pod", "namespace": "shop", "name": "new", "uid": null, "fieldPath": null})
         );
     }
 
@@ -197,7 +213,11 @@ mod tests {
     fn a_lost_event_comes_back_as_it_was() {
         let view = EventView {
             event_time: "2026-01-01T00:00:00.000000Z".into(),
+            reporting_component: "c".into(),
+            reporting_instance: "i".into(),
+            action: "A".into(),
             reason: "R".into(),
+            regarding: ObjectReference { namespace: "shop".into(), ..ObjectReference::default() },
             labels: r#"{"a":"b"}"#,
             ..EventView::default()
         };

@@ -3,191 +3,127 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Event;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, Status};
-use kube::{Api, Client};
-use tracing::{debug, warn};
+use kube::Client;
+use scopeguard::ScopeGuard;
+use tracing::warn;
 
-use super::event::{self, Stored};
-use crate::FIELD_MANAGER;
+use super::call::Calls;
+use super::event;
+use super::refusal::{Refusal, Then};
 use crate::clock;
 use crate::engine::{Engine, Order, Plan};
 use crate::metrics::{FlushResult, Metrics};
 
-/// A call without an answer after this long is taken for lost; the next order reads what became of it.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Reads and writes again after a conflict at most this often in one order.
-const CONFLICTS: usize = 8;
-/// An order that failed is tried again after this long.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The same where the API server refuses for lack of rights: only a person mends that.
-const PAUSE_FORBIDDEN: Duration = Duration::from_secs(30);
-/// What a 429 may ask for at most.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// An order finds its Event changed since it was read at most this often in a row; then it waits as after any other
+/// failure.
+const LOOKS: u32 = 8;
 
 /// Carries orders out.
 pub struct Writer {
     client: Client,
-    engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
     metrics: Arc<Metrics>,
 }
 
-/// Why an order ended without its write.
-enum Failure {
-    /// The Event is not as it was read: read again.
-    Conflict,
-    /// It will never be taken: the namespace ends, or the Event is refused as invalid.
-    Never,
-    /// Not now; again after this long.
-    Later(Duration),
+/// An order on its way. Dropped unanswered, be it by a panic or because its task is ended, it is given back: it
+/// would never be given again otherwise.
+pub(super) type Unanswered = ScopeGuard<Pending, fn(Pending)>;
+
+/// An order, and how often its Event was looked at.
+pub(super) struct Pending {
+    engine: Arc<Engine>,
+    order: Order,
+    looks: u32,
+}
+
+/// How one look at an order's Event ended.
+pub(super) struct Looked {
+    /// The Event was not as it was read: it is the order's turn again.
+    pub(super) again: Option<Unanswered>,
+    /// What did not work.
+    pub(super) refusal: Option<Refusal>,
 }
 
 impl Writer {
-    /// `client` must not retry by itself: each call of the writer is one call to the API server.
+    /// `client` is for the writer alone, and must not retry by itself: each call of the writer is one call to the
+    /// API server.
     pub fn new(client: Client, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
         Self { client, engine, metrics }
     }
 
-    /// Gives an order back that was not begun: it is due again at once.
-    pub(super) fn give_back(&self, order: &Order) {
-        self.engine.postpone(order, Duration::ZERO, clock::now());
+    /// Takes an order over from the engine.
+    pub(super) fn take(&self, order: Order) -> Unanswered {
+        let pending = Pending { engine: self.engine.clone(), order, looks: 0 };
+        scopeguard::guard(pending, give_back)
     }
 
-    /// Carries one order out. The engine is told how it ended, whatever happens.
-    pub(super) async fn pay(&self, order: &Order) {
-        let unanswered = if_dropped(|| self.give_back(order));
-        let result = self.read_and_write(order).await;
-        unanswered.answered();
-        let result = match result {
-            Ok(result) => result,
-            Err(Failure::Never) => {
-                let lost = self.engine.abandon(order, clock::now());
-                warn!(namespace = %order.namespace, event = %order.name, lost, "an Event cannot be written any more");
-                FlushResult::Lost
+    /// Looks at the order's Event once. The engine is told how that ended, but where it is to be done again.
+    pub(super) async fn look(&self, mut unanswered: Unanswered) -> Looked {
+        unanswered.looks += 1;
+        let looked = self.read_and_write(&unanswered.order).await;
+        let refusal = looked.err();
+        self.metrics.flushes(looked.unwrap_or_else(Refusal::result));
+        match refusal.map(Refusal::then) {
+            Some(Then::LookAgain) if unanswered.looks < LOOKS => {
+                return Looked { again: Some(unanswered), refusal };
             }
-            Err(Failure::Conflict) => {
-                self.engine.postpone(order, PAUSE, clock::now());
-                FlushResult::Conflict
+            Some(Then::LookAgain) => postpone(unanswered, Duration::ZERO),
+            Some(Then::Later(at_least)) => postpone(unanswered, at_least),
+            Some(Then::Never) => abandon(unanswered),
+            None => drop(ScopeGuard::into_inner(unanswered)),
+        }
+        Looked { again: None, refusal }
+    }
+
+    async fn read_and_write(&self, order: &Order) -> Result<FlushResult, Refusal> {
+        let calls = Calls::about(order, &self.client)?;
+        let found = calls.read().await?;
+        let planned = self.engine.plan(order, found.as_ref().map(event::count), clock::now());
+        let (stored, value, result) = match (planned, found) {
+            (Plan::Write { value, occurred_at, content }, Some(found)) => {
+                let change = event::change(&found, value, occurred_at, content.as_deref(), &order.namespace);
+                (calls.change(change).await?, value, FlushResult::Written)
             }
-            Err(Failure::Later(pause)) => {
-                self.engine.postpone(order, pause, clock::now());
-                FlushResult::Failed
+            (Plan::Create { value, occurred_at, content }, None) => {
+                let body = event::recreate(&order.namespace, &order.name, &content, value, occurred_at);
+                (calls.create(&body).await?, value, FlushResult::Created)
             }
+            // Nothing to write: the engine has taken the order as answered.
+            _ => return Ok(FlushResult::Confirmed),
         };
-        self.metrics.flushes(result);
-    }
-
-    async fn read_and_write(&self, order: &Order) -> Result<FlushResult, Failure> {
-        let events: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &order.namespace, &ApiResource::erase::<Event>(&()));
-        for _ in 0..CONFLICTS {
-            let found = within(order, "read", events.get_opt(&order.name)).await?;
-            let found =
-                found.map(|event| Stored { version: event.metadata.resource_version, data: event.data });
-            let planned = self.engine.plan(order, found.as_ref().map(event::count), clock::now());
-            let (written, value, result) = match (planned, found) {
-                (Plan::Write { value, occurred_at, content }, Some(found)) => {
-                    let change = event::change(&found, value, occurred_at, content.as_deref());
-                    let change = Patch::Merge(change);
-                    let as_squelch =
-                        PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-                    let written =
-                        within(order, "write", events.patch(&order.name, &as_squelch, &change)).await;
-                    (written.map(drop), value, FlushResult::Written)
-                }
-                (Plan::Create { value, occurred_at, content }, None) => {
-                    let body = event::recreate(&order.namespace, &order.name, &content, value, occurred_at);
-                    (self.create(order, &events, body).await, value, FlushResult::Created)
-                }
-                // Nothing to write: the engine has taken the order as answered.
-                _ => return Ok(FlushResult::Confirmed),
-            };
-            match written {
-                Ok(()) => {
-                    self.engine.settle(order, value, clock::now());
-                    return Ok(result);
-                }
-                Err(Failure::Conflict) => {}
-                Err(failure) => return Err(failure),
-            }
+        if event::count(&stored) < value {
+            // Somebody's webhook has changed what squelch wrote.
+            return Err(Refusal::Unexpected);
         }
-        Err(Failure::Conflict)
-    }
-
-    async fn create(
-        &self,
-        order: &Order,
-        events: &Api<DynamicObject>,
-        body: serde_json::Value,
-    ) -> Result<(), Failure> {
-        let Ok(body) = serde_json::from_value::<DynamicObject>(body) else { return Err(Failure::Never) };
-        let as_squelch = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-        within(order, "create", events.create(&as_squelch, &body)).await.map(drop)
+        self.engine.settle(order, value, clock::now());
+        Ok(result)
     }
 }
 
-/// Gives an order back if it is dropped unanswered, be it by a panic or because its task is ended: it would never
-/// be given again otherwise.
-struct Unanswered<F: FnMut()>(Option<F>);
-
-fn if_dropped<F: FnMut()>(give_back: F) -> Unanswered<F> {
-    Unanswered(Some(give_back))
-}
-
-impl<F: FnMut()> Unanswered<F> {
-    fn answered(mut self) {
-        self.0 = None;
+/// It is due again at once, but for one that has brought a writer down: that waits like one that failed.
+fn give_back(Pending { engine, order, .. }: Pending) {
+    if std::thread::panicking() {
+        engine.postpone(&order, Duration::ZERO, clock::now());
+    } else {
+        engine.give_back(&order, clock::now());
     }
 }
 
-impl<F: FnMut()> Drop for Unanswered<F> {
-    fn drop(&mut self) {
-        if let Some(give_back) = &mut self.0 {
-            give_back();
-        }
+fn postpone(unanswered: Unanswered, at_least: Duration) {
+    let Pending { engine, order, .. } = ScopeGuard::into_inner(unanswered);
+    engine.postpone(&order, at_least, clock::now());
+}
+
+fn abandon(unanswered: Unanswered) {
+    let Pending { engine, order, .. } = ScopeGuard::into_inner(unanswered);
+    let lost = engine.abandon(&order);
+    if lost > 0 {
+        // Its name, not its text; and the name, which is a tenant's too, without anything that a terminal obeys.
+        let event: String = order.name.escape_debug().take(MAX_SHOWN).collect();
+        warn!(namespace = %order.namespace, event, policy = %order.policy.display, lost,
+            "what was folded into this Event is lost: the API server will not take it");
     }
 }
 
-/// One call with a deadline, its failure told apart.
-async fn within<T>(
-    order: &Order,
-    call: &'static str,
-    answer: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, Failure> {
-    let Ok(answer) = tokio::time::timeout(DEADLINE, answer).await else {
-        debug!(namespace = %order.namespace, event = %order.name, call, "no answer in time");
-        return Err(Failure::Later(PAUSE));
-    };
-    answer.map_err(|error| {
-        debug!(namespace = %order.namespace, event = %order.name, call, %error, "a flush failed");
-        match error {
-            kube::Error::Api(status) => of_status(&status),
-            _ => Failure::Later(PAUSE),
-        }
-    })
-}
-
-fn of_status(status: &Status) -> Failure {
-    let details = status.details.as_ref();
-    match status.code {
-        // A CREATE finds no namespace any more.
-        404 if details.is_some_and(|details| details.kind == "namespaces") => Failure::Never,
-        // Someone wrote, made or deleted the Event in between: read again.
-        404 | 409 => Failure::Conflict,
-        403 if ends_with_its_namespace(status) => Failure::Never,
-        403 => Failure::Later(PAUSE_FORBIDDEN),
-        400 | 413 | 422 => Failure::Never,
-        429 => {
-            let asked = details.map_or(0, |details| details.retry_after_seconds);
-            Failure::Later(Duration::from_secs(u64::from(asked)).clamp(PAUSE, MAX_RETRY_AFTER))
-        }
-        _ => Failure::Later(PAUSE),
-    }
-}
-
-/// The API server refuses new objects in a namespace that is being deleted, and says so as a cause.
-fn ends_with_its_namespace(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
-}
+/// So many characters of an Event's name are logged: the longest that an object's name usually may have.
+const MAX_SHOWN: usize = 253;

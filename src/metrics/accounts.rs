@@ -7,6 +7,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
+use super::labels::EvictionTable;
 use super::table::{self, MAX_SCOPES, OTHER, Row};
 use crate::engine::{Account, Counters, Disposition, Engine, Gauges, Mode};
 
@@ -19,9 +20,8 @@ pub(super) struct EngineCollector {
 
 impl EngineCollector {
     pub(super) fn new(engine: Arc<Engine>) -> Self {
-        let described =
-            [table::EVENTS, table::RECOVERED, table::LOST, table::OWED, table::SERIES, table::EVICTIONS];
-        Self { engine, described: described.iter().map(describe).collect(), named: Mutex::default() }
+        let described = BY_SCOPE.iter().chain(&OF_ALL);
+        Self { engine, described: described.map(|row| describe(row)).collect(), named: Mutex::default() }
     }
 }
 
@@ -37,10 +37,17 @@ impl Collector for EngineCollector {
         let gauges = self.engine.gauges();
         families.extend(gauge(&table::SERIES, i64::try_from(gauges.series).unwrap_or(i64::MAX)));
         families.extend(gauge(&table::OWED, i64::try_from(gauges.owed).unwrap_or(i64::MAX)));
+        families.extend(debt_refusals(&gauges));
         families.extend(evictions(&gauges));
         families
     }
 }
+
+/// What is counted per scope.
+const BY_SCOPE: [&Row; 4] = [&table::EVENTS, &table::RECOVERED, &table::LOST, &table::DROPPED_WARNINGS];
+
+/// What is told of the engine as a whole.
+const OF_ALL: [&Row; 4] = [&table::OWED, &table::DEBT_REFUSALS, &table::SERIES, &table::EVICTIONS];
 
 type Sums = BTreeMap<(String, String, &'static str), Counters>;
 
@@ -78,7 +85,7 @@ impl NamedScopes {
 }
 
 fn families(sums: &Sums) -> Vec<MetricFamily> {
-    let [events, recovered, lost] = [&table::EVENTS, &table::RECOVERED, &table::LOST].map(counter);
+    let [events, recovered, lost, dropped_warnings] = BY_SCOPE.map(counter);
     for ((namespace, policy, mode), counters) in sums {
         for disposition in Disposition::ALL {
             events
@@ -87,14 +94,21 @@ fn families(sums: &Sums) -> Vec<MetricFamily> {
         }
         recovered.with_label_values(&[namespace, policy]).inc_by(counters.recovered);
         lost.with_label_values(&[namespace, policy]).inc_by(counters.lost);
+        // Its children are there in either mode; but Observe drops nothing.
+        let dropped = if *mode == OBSERVE { 0 } else { counters.dropped_warnings };
+        dropped_warnings.with_label_values(&[namespace, policy]).inc_by(dropped);
     }
-    [events, recovered, lost].iter().flat_map(Collector::collect).collect()
+    [events, recovered, lost, dropped_warnings].iter().flat_map(Collector::collect).collect()
 }
+
+/// The values of the label `mode`.
+const ENFORCE: &str = "Enforce";
+const OBSERVE: &str = "Observe";
 
 fn mode(mode: Mode) -> &'static str {
     match mode {
-        Mode::Enforce => "Enforce",
-        Mode::Observe => "Observe",
+        Mode::Enforce => ENFORCE,
+        Mode::Observe => OBSERVE,
     }
 }
 
@@ -109,10 +123,24 @@ fn gauge(row: &Row, value: i64) -> Vec<MetricFamily> {
     gauge.collect()
 }
 
+fn debt_refusals(gauges: &Gauges) -> Vec<MetricFamily> {
+    let refusals = counter(&table::DEBT_REFUSALS);
+    refusals.with_label_values::<&str>(&[]).inc_by(gauges.debts_refused);
+    refusals.collect()
+}
+
 fn evictions(gauges: &Gauges) -> Vec<MetricFamily> {
     let evictions = counter(&table::EVICTIONS);
-    evictions.with_label_values(&["series"]).inc_by(gauges.series_evicted);
-    evictions.with_label_values(&["names"]).inc_by(gauges.names_evicted);
+    for table in EvictionTable::ALL {
+        let evicted = match table {
+            EvictionTable::Series => gauges.series_evicted,
+            EvictionTable::Names => gauges.names_evicted,
+            EvictionTable::Groups => gauges.groups_evicted,
+            EvictionTable::Buckets => gauges.buckets_evicted,
+            EvictionTable::Dropped => gauges.dropped_evicted,
+        };
+        evictions.with_label_values(&[table.as_str()]).inc_by(evicted);
+    }
     evictions.collect()
 }
 
@@ -125,7 +153,7 @@ fn describe(row: &Row) -> Desc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::PolicyId;
+    use crate::engine::{PolicyId, TopDropped};
 
     fn account(namespace: &str, policy: &str, uid: &str, compacted: u64) -> Account {
         let mut counters = Counters::default();
@@ -135,6 +163,7 @@ mod tests {
             policy: PolicyId { display: policy.into(), uid: uid.into() },
             mode: Mode::Enforce,
             counters,
+            dropped: TopDropped::default(),
         }
     }
 
@@ -143,6 +172,41 @@ mod tests {
         let sums = NamedScopes::default().sum(&[account("shop", "shop/fold", "1", 0)]);
         let events = families(&sums).remove(0);
         assert_eq!(events.get_metric().len(), Disposition::ALL.len());
+    }
+
+    #[test]
+    fn a_warning_is_dropped_where_it_is_enforced() {
+        let counters = Counters { dropped_warnings: 7, ..Counters::default() };
+        let enforced = Account { counters, ..account("shop", "shop/fold", "1", 0) };
+        let observed = Account { mode: Mode::Observe, ..enforced.clone() };
+        let only_observed = Account { namespace: "other".into(), ..observed.clone() };
+        let sums = NamedScopes::default().sum(&[enforced, observed, only_observed]);
+        let families = families(&sums);
+        let of = families.iter().find(|family| family.name() == table::DROPPED_WARNINGS.name).unwrap();
+        let mut counts: Vec<f64> =
+            of.get_metric().iter().map(|child| child.get_counter().get_value()).collect();
+        counts.sort_by(f64::total_cmp);
+        assert_eq!(counts, [0.0, 7.0], "and what only counts has its child from the start");
+    }
+
+    #[test]
+    fn evictions_are_told_apart_by_table() {
+        let gauges = Gauges {
+            series_evicted: 1,
+            names_evicted: 2,
+            groups_evicted: 3,
+            buckets_evicted: 4,
+            dropped_evicted: 5,
+            ..Gauges::default()
+        };
+        let families = evictions(&gauges);
+        let told = families[0].get_metric().iter();
+        let mut told: Vec<_> = told
+            .map(|child| (child.get_label()[0].value().to_owned(), child.get_counter().get_value()))
+            .collect();
+        told.sort_by(|one, other| one.0.cmp(&other.0));
+        let expected = [("buckets", 4.0), ("dropped", 5.0), ("groups", 3.0), ("names", 2.0), ("series", 1.0)];
+        assert_eq!(told, expected.map(|(table, evicted)| (table.to_owned(), evicted)));
     }
 
     #[test]

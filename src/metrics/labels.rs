@@ -93,14 +93,32 @@ impl WriteKind {
 }
 
 labels! {
-    /// How the operator's own write of an Event ended: the label `result`.
+    /// How a look of the operator at a stored Event ended: the label `result`.
     FlushResult {
         Written = "written": "The stored Event was updated.",
         Created = "created": "The Event was missing and has been created.",
         Confirmed = "confirmed": "It was read, and nothing had to be written.",
-        Conflict = "conflict": "Someone else wrote in between; it is read again.",
-        Lost = "lost": "The API server refused for good (a terminating namespace, an invalid Event): given up.",
-        Failed = "failed": "No answer, or an error of the API server's; it is tried again.",
+        Conflict = "conflict": "409: someone else wrote in between; it is read again.",
+        Gone = "gone": "404: someone deleted it in between; it is read again.",
+        Terminating = "terminating": "The namespace ends or has ended: given up, counted as lost.",
+        Forbidden = "forbidden": "401 or 403: rights, a quota or another's policy; tried again after 30 s or more.",
+        Invalid = "invalid": "400, 413 or 422: refused for good (by another's policy, say): given up, counted as lost.",
+        TooManyRequests = "too_many_requests": "429: tried again, after as long as the answer asks for.",
+        ServerError = "server_error": "5xx: tried again, after as long as the answer asks for.",
+        Timeout = "timeout": "No answer within 10 s; it may have been done: it is read again.",
+        Disconnected = "disconnected": "No connection, or it broke; it may have been done: it is read again.",
+        Unexpected = "unexpected": "An answer that makes no sense; it is read again.",
+    }
+}
+
+labels! {
+    /// What gives entries up for want of room: the label `table` of evictions.
+    EvictionTable {
+        Series = "series": "Series that owed nothing. The next such Event is stored as a new one.",
+        Names = "names": "Remembered Event names. The next write under such a name is counted by what is stored.",
+        Groups = "groups": "Groups of look-alikes. They start anew.",
+        Buckets = "buckets": "Buckets of spam filters. They were full: no decision changes.",
+        Dropped = "dropped": "Combinations in the top dropped. Their counts stay in all counters.",
     }
 }
 

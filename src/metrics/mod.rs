@@ -15,7 +15,7 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-pub use labels::{FlushResult, PolicyCondition, PolicyKind, WriteKind, WriteOutcome};
+pub use labels::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, WriteKind, WriteOutcome};
 use table::Row;
 
 use crate::engine::Engine;
@@ -30,6 +30,7 @@ pub struct Metrics {
     admission_duration: Histogram,
     stray_requests: IntCounter,
     flushes: Vec<IntCounter>,
+    own_reviews: IntCounter,
     policies: IntGaugeVec,
     active: IntGauge,
     armed: IntGauge,
@@ -59,6 +60,7 @@ impl Metrics {
                 .iter()
                 .map(|result| flushes.with_label_values(&[result.as_str()]))
                 .collect(),
+            own_reviews: registered(&registry, IntCounter::with_opts(options(&table::OWN_REVIEWS))),
             policies: policies(&registry),
             active: registered(&registry, IntGauge::with_opts(options(&table::ACTIVE))),
             armed: registered(&registry, IntGauge::with_opts(options(&table::ARMED))),
@@ -93,7 +95,12 @@ impl Metrics {
         self.stray_requests.inc();
     }
 
-    /// The operator's own write of an Event ended so.
+    /// A write of the operator's own was reviewed.
+    pub fn own_review(&self) {
+        self.own_reviews.inc();
+    }
+
+    /// A look of the operator at a stored Event ended so.
     pub fn flushes(&self, result: FlushResult) {
         self.flushes[result as usize].inc();
     }

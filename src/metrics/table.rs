@@ -55,6 +55,8 @@ rows! {
         "Occurrences that a client's absolute count told again and that are therefore stored, though not received anew.";
     LOST = Counter "squelch_lost_occurrences_total" ["event_namespace", "policy"]
         "Occurrences that were held back and could never be added to a stored Event.";
+    DROPPED_WARNINGS = Counter "squelch_dropped_warnings_total" ["event_namespace", "policy"]
+        "Occurrences of type Warning that were filtered or throttled. What mode Observe only counts is not in it.";
     WRITES = Counter "squelch_writes_total" ["operation", "api", "outcome"]
         "Reviews of Event writes by how they were answered. A write can carry several occurrences.";
     ADMISSION_DURATION = Histogram "squelch_admission_duration_seconds" []
@@ -62,9 +64,13 @@ rows! {
     STRAY_REQUESTS = Counter "squelch_stray_requests_total" []
         "Requests to the webhook on a path without an accepted token. They change nothing.";
     FLUSHES = Counter "squelch_flushes_total" ["result"]
-        "Attempts of the operator to add to a stored Event what was held back, by how they ended.";
+        "Looks of the operator at stored Events, to add what was held back, by how they ended. A look is a read and at most one write.";
+    OWN_REVIEWS = Counter "squelch_own_writes_reviewed_total" []
+        "Reviews of the operator's own writes, which pass uncounted. The webhook's rules leave them out: more than 0 says that somebody changed the rules.";
     OWED = Gauge "squelch_owed_occurrences" []
         "Occurrences held back and not yet added to a stored Event.";
+    DEBT_REFUSALS = Counter "squelch_debt_refusals_total" []
+        "Writes that were let through because as many series owe as may (--max-owing).";
     SERIES = Gauge "squelch_series" []
         "Live series.";
     EVICTIONS = Counter "squelch_evictions_total" ["table"]

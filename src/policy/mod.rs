@@ -17,3 +17,5 @@ pub use store::{Revision, Store};
 
 #[cfg(test)]
 pub(crate) mod fixtures;
+#[cfg(test)]
+mod precedence;

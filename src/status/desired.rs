@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::api::{ConditionType, EventPolicyStatus, PolicyCounters, Reason};
+use super::dropped::{DroppedIn, top_dropped};
+use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
 use crate::engine::{Counters, Disposition, Mode};
 use crate::policy::{Compiled, Invalid};
 
@@ -20,8 +21,12 @@ pub struct Facts<'a> {
     pub armed: bool,
     /// What was counted since the process began.
     pub counted: &'a Counters,
+    /// What of it was dropped, by what it was.
+    pub dropped: &'a [DroppedIn],
     /// What stood in the status when the process first saw the policy.
     pub base: PolicyCounters,
+    /// What it listed as dropped then.
+    pub base_dropped: &'a [DroppedOccurrences],
     /// Since when the counters count.
     pub since: Timestamp,
     /// The status as it is known to stand in the cluster.
@@ -39,6 +44,7 @@ pub fn desired(facts: &Facts<'_>) -> EventPolicyStatus {
             condition(facts, ConditionType::Effective, effective(facts)),
         ],
         counters: Some(counters(facts.base, facts.counted)),
+        top_dropped: top_dropped(facts.base_dropped, facts.dropped),
         since: Some(whole_second(facts.since)),
         last_updated: Some(whole_second(facts.now)),
     }
@@ -62,7 +68,9 @@ pub fn difference(standing: Option<&EventPolicyStatus>, desired: &EventPolicySta
         != (desired.observed_generation, &desired.conditions)
     {
         Difference::Conditions
-    } else if (standing.counters, &standing.since) != (desired.counters, &desired.since) {
+    } else if (standing.counters, &standing.top_dropped, &standing.since)
+        != (desired.counters, &desired.top_dropped, &desired.since)
+    {
         Difference::Counters
     } else {
         Difference::Nothing
@@ -135,6 +143,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::engine::Dropped;
     use crate::policy::fixtures::policy;
 
     fn at(second: i64) -> Timestamp {
@@ -208,6 +217,28 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_status_has_at_most_8_kib() {
+        let widest = "\"".repeat(1000);
+        let bad = Err(Invalid {
+            field: "spec.match.regarding[31].name".to_owned(),
+            sentence: widest[..512].to_owned(),
+        });
+        let mut counted = Counters { recovered: u64::MAX, ..Counters::default() };
+        Disposition::ALL.iter().for_each(|disposition| counted.count(*disposition, u64::MAX));
+        let dropped: Vec<DroppedIn> = (0..40)
+            .map(|at| {
+                let component = format!("{}{at}", &widest[..62]);
+                let dropped = Dropped::new([&widest, &widest, &component], Disposition::Throttled, u64::MAX);
+                ("n".repeat(63).into(), dropped)
+            })
+            .collect();
+        let status = desired(&Facts { generation: i64::MAX, dropped: &dropped, ..facts(&bad, &counted) });
+        assert_eq!(status.top_dropped.len(), 10);
+        let size = serde_json::to_string(&status).unwrap().len();
+        assert!((6_000..=8 * 1024).contains(&size), "{size} bytes");
+    }
+
+    #[test]
     fn only_the_time_of_writing_is_no_difference() {
         let good = policy("ci", "p", &json!({}), 0);
         let counted = Counters::default();
@@ -217,6 +248,8 @@ mod tests {
         assert_eq!(with(later), Difference::Nothing);
         let base = PolicyCounters { recovered: 1, ..Default::default() };
         assert_eq!(with(Facts { base, ..later }), Difference::Counters);
+        let dropped = [("ci".into(), Dropped::new(["BackOff", "Pod", "kubelet"], Disposition::Filtered, 1))];
+        assert_eq!(with(Facts { dropped: &dropped, ..later }), Difference::Counters);
         assert_eq!(with(Facts { armed: false, ..later }), Difference::Conditions);
         assert_eq!(with(Facts { generation: 2, ..later }), Difference::Conditions);
         assert_eq!(difference(None, &standing), Difference::Conditions);
@@ -233,7 +266,9 @@ mod tests {
             overridden_by: None,
             armed: true,
             counted,
+            dropped: &[],
             base: PolicyCounters::default(),
+            base_dropped: &[],
             since: at(1),
             previous: None,
             now: at(10),

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::api::{EventPolicyStatus, PolicyCounters};
-use crate::engine::{Account, Counters, Moment};
+use crate::api::{DroppedOccurrences, EventPolicyStatus, PolicyCounters};
+use crate::engine::{Account, Counters, Moment, TopDropped};
 use crate::policy::{Policy, Set};
 
 use super::desired::{Difference, Facts, desired, difference};
+use super::dropped::DroppedIn;
 
 /// News of a policy (a condition, a generation) does not wait for the interval of the counters, but two of them
 /// are at least this far apart, so that a condition that flaps cannot use up the writes.
@@ -46,6 +47,7 @@ pub struct Plan {
 struct Tracked {
     /// What stood in the status when the policy was first seen; the engine's counts are added to it.
     base: PolicyCounters,
+    base_dropped: Vec<DroppedOccurrences>,
     since: Timestamp,
     /// The status as it stands in the cluster, as far as is known: what was first read, then what was written.
     /// (Not what the watch tells later: that may be older than the last write.)
@@ -107,17 +109,20 @@ impl Plan {
     ) -> Vec<(Difference, &Tracked, Due)> {
         self.track(set, wall);
         let counted = sums(accounts);
-        let nothing = Counters::default();
+        let nothing = Counted::default();
         let policies = set.policies().iter();
         let changed = policies.filter_map(|policy| {
             let tracked = self.tracked.get(&policy.id.uid)?;
+            let counted = counted.get(&policy.id.uid).unwrap_or(&nothing);
             let status = desired(&Facts {
                 generation: policy.generation,
                 outcome: &policy.outcome,
                 overridden_by: set.overriding(policy).map(|other| &*other.name),
                 armed,
-                counted: counted.get(&policy.id.uid).unwrap_or(&nothing),
+                counted: &counted.counters,
+                dropped: &counted.dropped,
                 base: tracked.base,
+                base_dropped: &tracked.base_dropped,
                 since: tracked.since,
                 previous: tracked.standing.as_ref(),
                 now: wall,
@@ -143,6 +148,7 @@ impl Tracked {
         let reported = policy.reported.as_ref();
         Self {
             base: reported.and_then(|status| status.counters).unwrap_or_default(),
+            base_dropped: reported.map(|status| status.top_dropped.clone()).unwrap_or_default(),
             since: reported.and_then(|status| status.since.as_ref()).map_or(wall, |since| since.0),
             standing: policy.reported.clone(),
             attempt: None,
@@ -158,11 +164,27 @@ impl Tracked {
     }
 }
 
+/// What the engine has counted of one policy.
+#[derive(Default)]
+struct Counted {
+    counters: Counters,
+    dropped: Vec<DroppedIn>,
+}
+
 /// Counts by policy uid: a policy may have a line per namespace and mode.
-fn sums(accounts: &[Account]) -> HashMap<Arc<str>, Counters> {
-    let mut sums: HashMap<Arc<str>, Counters> = HashMap::new();
+fn sums(accounts: &[Account]) -> HashMap<Arc<str>, Counted> {
+    let mut sums: HashMap<Arc<str>, Counted> = HashMap::new();
+    let mut dropped: HashMap<(&Arc<str>, &Arc<str>), TopDropped> = HashMap::new();
     for account in accounts {
-        sums.entry(account.policy.uid.clone()).or_default().add(&account.counters);
+        let uid = &account.policy.uid;
+        sums.entry(uid.clone()).or_default().counters.add(&account.counters);
+        if !account.dropped.entries.is_empty() {
+            dropped.entry((uid, &account.namespace)).or_default().add(&account.dropped);
+        }
+    }
+    for ((uid, namespace), top) in dropped {
+        let counted = sums.entry(uid.clone()).or_default();
+        counted.dropped.extend(top.entries.into_iter().map(|entry| (namespace.clone(), entry)));
     }
     sums
 }
@@ -172,7 +194,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::{Disposition, Mode};
+    use crate::engine::{Disposition, Dropped, Mode};
     use crate::policy::Index;
     use crate::policy::fixtures::{id, object, policy};
 
@@ -183,7 +205,13 @@ mod tests {
     fn account(name: &str, mode: Mode, occurrences: u64) -> Account {
         let mut counters = Counters::default();
         counters.count(Disposition::Compacted, occurrences);
-        Account { namespace: "ci".into(), policy: id("ci", name), mode, counters }
+        Account {
+            namespace: "ci".into(),
+            policy: id("ci", name),
+            mode,
+            counters,
+            dropped: TopDropped::default(),
+        }
     }
 
     struct Scene {
@@ -282,6 +310,39 @@ mod tests {
         index.apply(&stored);
         scene.set = index.set();
         assert_eq!(scene.due(0).remove(0).status.counters.unwrap().received, 0);
+    }
+
+    #[test]
+    fn what_was_dropped_adds_up_over_modes_and_restarts() {
+        let dropped = |reason, count| TopDropped {
+            entries: vec![Dropped::new([reason, "Pod", "kubelet"], Disposition::Filtered, count)],
+            others: 5,
+        };
+        let line = |mode, dropped| Account { dropped, ..account("p", mode, 0) };
+        let mut index = Index::default();
+        let mut stored = object("ci", "p", json!({"spec": {}}));
+        index.apply(&stored);
+        let accounts =
+            vec![line(Mode::Enforce, dropped("BackOff", 3)), line(Mode::Observe, dropped("BackOff", 4))];
+        let mut scene = Scene { set: index.set(), accounts, ..Scene::new(&[]) };
+        let status = scene.due(0).remove(0).status;
+        let listed = json!([{
+            "namespace": "ci", "reason": "BackOff", "kind": "Pod", "component": "kubelet",
+            "disposition": "filtered", "count": 7,
+        }]);
+        assert_eq!(serde_json::to_value(&status.top_dropped).unwrap(), listed);
+        assert_eq!(scene.write(0), ["p"]);
+        assert!(scene.write(60).is_empty(), "nothing has changed");
+
+        stored.data["status"] = serde_json::to_value(&status).unwrap();
+        let mut index = Index::default();
+        index.apply(&stored);
+        let accounts =
+            vec![line(Mode::Enforce, dropped("BackOff", 10)), line(Mode::Observe, dropped("Pulled", 8))];
+        let mut restarted = Scene { set: index.set(), accounts, ..Scene::new(&[]) };
+        let listed = restarted.due(0).remove(0).status.top_dropped;
+        let said: Vec<_> = listed.iter().map(|line| (&*line.reason, line.count)).collect();
+        assert_eq!(said, [("BackOff", 17), ("Pulled", 8)]);
     }
 
     #[test]

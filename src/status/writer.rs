@@ -186,7 +186,7 @@ mod tests {
     use tower_test::mock::{self, Handle};
 
     use super::*;
-    use crate::engine::{Counters, Disposition, Mode};
+    use crate::engine::{Counters, Disposition, Mode, TopDropped};
     use crate::policy::Set;
     use crate::policy::fixtures::{id, policy};
 
@@ -210,7 +210,8 @@ mod tests {
             let accounts = move || {
                 let mut counters = Counters::default();
                 counters.count(Disposition::Compacted, *counted.lock().unwrap());
-                vec![Account { namespace: "ci".into(), policy: id("ci", "p"), mode: Mode::Enforce, counters }]
+                let (policy, dropped) = (id("ci", "p"), TopDropped::default());
+                vec![Account { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
             };
             let (armed, armed_now) = watch::channel(true);
             let limits = Limits { interval: Duration::from_secs(10), qps: 5 };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::answer;
 use super::review::{self, Asked, Review, Unobserved, Version};
-use crate::clock;
+use crate::clock::Clock;
 use crate::engine::{Answer, Engine, Governing, Moment, Observation, Verdict};
 use crate::metrics::{Metrics, WriteKind, WriteOutcome};
 use crate::policy;
@@ -25,6 +25,8 @@ pub struct Webhook {
     pub own_user: String,
     /// What proves the API server.
     pub tokens: Arc<AcceptedTokens>,
+    /// Says when a write came.
+    pub clock: Clock,
 }
 
 impl Webhook {
@@ -53,7 +55,7 @@ impl Webhook {
     }
 
     fn consider(&self, review: &Review<'_>) -> (WriteOutcome, Bytes) {
-        match review.observe(&self.own_user, clock::wall()) {
+        match review.observe(&self.own_user, self.clock.wall()) {
             Ok(write) => self.decide(review, &write),
             Err(Unobserved::NotConcerned) => (WriteOutcome::NotConcerned, allow(review)),
             Err(Unobserved::NoEvent) => {
@@ -64,9 +66,12 @@ impl Webhook {
     }
 
     fn decide(&self, review: &Review<'_>, write: &Observation<'_>) -> (WriteOutcome, Bytes) {
+        if write.own && !write.dry_run {
+            self.metrics.own_review();
+        }
         let policies = self.policies.load();
         let governing = policies.governing(write);
-        let now = clock::now();
+        let now = self.clock.now();
         let decided = caught(|| self.engine.decide(governing, write, now));
         let spelled = decided.and_then(|verdict| spell(review, governing, &verdict));
         spelled.unwrap_or_else(|| self.undecided(review, governing, write, now))

@@ -1,9 +1,11 @@
 //! Bytes of an AdmissionReview -> [`Review`] -> [`Observation`].
 //!
 //! Nothing that a tenant can send through the API server fails here; what does is no review of an Event.
+//! [`Write`] is the part behind the envelope: whoever has an Event from elsewhere is told the same of it.
 
 mod json;
 mod scan;
+mod spelled;
 mod wire;
 
 use std::borrow::Cow;
@@ -11,11 +13,13 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 
 use self::json::Emptiness;
-use self::wire::{Event, Metadata, Reference, Request, Series, Source};
+use self::wire::{Metadata, Reference, Request, Series, Source};
 use crate::engine::{Api, EventView, ObjectReference, Observation, Operation};
 
 pub(super) use self::json::Raw;
 pub(super) use self::scan::{Asked, scan};
+pub use self::spelled::{AnyEvent, Spelled, Unreadable};
+pub use self::wire::Event;
 
 /// The version of the AdmissionReview, which its answer must repeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,25 +127,62 @@ impl<'a> Review<'a> {
         if self.version != Version::V1 || !is_event || !request.subresource.as_str().is_empty() {
             return Err(Unobserved::NotConcerned);
         }
-        let written = request.object.as_ref().ok_or(Unobserved::NoEvent)?;
+        let write = Write {
+            operation,
+            api,
+            user: request.user.name.as_str(),
+            dry_run: request.dry_run.unwrap_or(false),
+            namespace: request.namespace.as_str(),
+            name: request.name.as_str(),
+            object: request.object.as_ref().ok_or(Unobserved::NoEvent)?,
+            old_object: request.old_object.as_ref(),
+        };
+        write.observe(own_user, wall)
+    }
+}
+
+/// One write of an Event, whatever told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'r> {
+    /// CREATE or UPDATE.
+    pub operation: Operation,
+    /// The API that the client used.
+    pub api: Api,
+    /// Who wrote.
+    pub user: &'r str,
+    /// Nothing will be stored.
+    pub dry_run: bool,
+    /// The Event's namespace.
+    pub namespace: &'r str,
+    /// The Event's name, where it is known beside `object`; else empty.
+    pub name: &'r str,
+    /// The Event as written.
+    pub object: &'r Event<'r>,
+    /// The Event as it was stored, of an UPDATE.
+    pub old_object: Option<&'r Event<'r>>,
+}
+
+impl<'r> Write<'r> {
+    /// What the engine is told. `own_user` is the user of squelch's own writes; `wall` the time of receipt.
+    pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'r>, Unobserved> {
+        let written = self.object;
         let metadata = written.metadata.as_ref().ok_or(Unobserved::NoEvent)?;
-        let change = match operation {
+        let change = match self.operation {
             Operation::Create => Change::new(written, metadata),
             Operation::Update => {
-                let old = request.old_object.as_ref().ok_or(Unobserved::NoEvent)?;
+                let old = self.old_object.ok_or(Unobserved::NoEvent)?;
                 Change::between(written, metadata, old, old.metadata.as_ref().ok_or(Unobserved::NoEvent)?)
             }
         };
         let series: Series<'_> = written.series.read();
-        let user = request.user.name.as_str();
         Ok(Observation {
-            operation,
-            api,
-            user,
-            own: user == own_user,
-            dry_run: request.dry_run.unwrap_or(false),
-            namespace: request.namespace.as_str(),
-            name: name(request, metadata),
+            operation: self.operation,
+            api: self.api,
+            user: self.user,
+            own: self.user == own_user,
+            dry_run: self.dry_run,
+            namespace: self.namespace,
+            name: name(self.name, metadata),
             generate_name: Cow::Borrowed(metadata.generate_name.as_str()),
             event: view(change.told, change.told_metadata),
             value: value(&series, written),
@@ -227,8 +268,8 @@ fn metadata_differs(written: &Metadata<'_>, old: &Metadata<'_>) -> bool {
         && written.finalizers.same(old.finalizers, Emptiness::Fields))
 }
 
-fn name<'r>(request: &'r Request<'_>, metadata: &'r Metadata<'_>) -> Option<Cow<'r, str>> {
-    let names = [request.name.as_str(), metadata.name.as_str()];
+fn name<'r>(told: &'r str, metadata: &'r Metadata<'_>) -> Option<Cow<'r, str>> {
+    let names = [told, metadata.name.as_str()];
     names.into_iter().find(|name| !name.is_empty()).map(Cow::Borrowed)
 }
 

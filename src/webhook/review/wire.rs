@@ -8,7 +8,7 @@ use super::json::{Raw, Text, object};
 
 /// More fields than these that no version of the Event knows are not an Event any more. (The API server drops
 /// unknown fields, so that only one that is newer than squelch sends any.)
-const UNKNOWN_FIELDS: usize = 64;
+pub(super) const UNKNOWN_FIELDS: usize = 64;
 
 /// `AdmissionReview`.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ object!(User { "username" => name });
 
 /// A core/v1 Event: what every review of squelch's rule holds, whatever the client used.
 #[derive(Debug, Default)]
-pub(in crate::webhook) struct Event<'a> {
+pub struct Event<'a> {
     pub(super) metadata: Option<Metadata<'a>>,
     pub(super) involved_object: Raw<'a>,
     pub(super) related: Raw<'a>,
@@ -110,6 +110,22 @@ object!(Event {
 });
 
 impl<'a> Event<'a> {
+    /// `metadata.name`; empty where absent.
+    pub fn name(&self) -> &str {
+        self.metadata.as_ref().map_or("", |metadata| metadata.name.as_str())
+    }
+
+    /// The namespace that it is in: `metadata.namespace`, else that of what it is about, else `default`, which is
+    /// where the API server wants the Events about objects without a namespace.
+    pub fn namespace(&self) -> Cow<'_, str> {
+        let own = self.metadata.as_ref().map_or("", |metadata| metadata.namespace.as_str());
+        if !own.is_empty() {
+            return own.into();
+        }
+        let regarding: Reference<'a> = self.involved_object.read();
+        if regarding.namespace.as_str().is_empty() { "default".into() } else { regarding.namespace.0 }
+    }
+
     /// `metadata.managedFields`; `None` where there is no metadata to hold them.
     pub(in crate::webhook) fn managed_fields(&self) -> Option<Raw<'a>> {
         self.metadata.as_ref().map(|metadata| metadata.managed_fields)
@@ -121,6 +137,7 @@ impl<'a> Event<'a> {
 pub(super) struct Metadata<'a> {
     pub(super) name: Text<'a>,
     pub(super) generate_name: Text<'a>,
+    pub(super) namespace: Text<'a>,
     pub(super) labels: Raw<'a>,
     pub(super) annotations: Raw<'a>,
     pub(super) owner_references: Raw<'a>,
@@ -130,6 +147,7 @@ pub(super) struct Metadata<'a> {
 object!(Metadata {
     "name" => name,
     "generateName" => generate_name,
+    "namespace" => namespace,
     "labels" => labels,
     "annotations" => annotations,
     "ownerReferences" => owner_references,

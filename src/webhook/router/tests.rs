@@ -15,6 +15,7 @@ fn served() -> (Router, PathToken) {
         metrics: Arc::new(Metrics::new()),
         own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
+        clock: clock::Clock::default(),
     };
     (router(Arc::new(webhook)), token)
 }

@@ -42,6 +42,7 @@ fn start(limits: Limits) -> Served {
         metrics: Arc::new(Metrics::new()),
         own_user: "squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
+        clock: crate::clock::Clock::default(),
     };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();

@@ -10,6 +10,7 @@ use e2e::kubectl::Kubectl;
 use e2e::metrics::Samples;
 use e2e::policy::Counters;
 use e2e::process::tail;
+use e2e::squelch::Way;
 use e2e::wait::told;
 use e2e::{Cluster, GENEROUS, Policy, Squelch, Writes, wait_for};
 use futures::future::try_join_all;
@@ -92,7 +93,7 @@ impl Stage {
         }
         let emitter = EMITTER.kubeconfig(&cluster, &folder).await?;
         let identity = SQUELCH.kubeconfig(&cluster, &folder).await?;
-        let squelch = Squelch::start("squelch", &identity, &folder).await?;
+        let squelch = Squelch::start("squelch", &identity, &folder, Way::default()).await?;
         Ok(Self { cluster, squelch, folder, emitter })
     }
 

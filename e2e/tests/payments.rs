@@ -1,0 +1,413 @@
+//! What squelch writes itself: valid in every case, told in the end or counted as lost.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::policy::idle_after;
+use e2e::wait::told;
+use e2e::{GENEROUS, Policy, Squelch, Test, events, wait_for};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+/// Posts an Event as the emitter through one of the two APIs; the HTTP status of the answer.
+async fn post(client: &Client, api: &str, namespace: &str, event: &Value) -> Result<u16> {
+    let url = match api {
+        "v1" => format!("/api/v1/namespaces/{namespace}/events"),
+        api => format!("/apis/{api}/namespaces/{namespace}/events"),
+    };
+    let request = http::Request::post(url).header("content-type", "application/json");
+    match client.request_text(request.body(event.to_string().into_bytes())?).await {
+        Ok(_) => Ok(201),
+        Err(kube::Error::Api(status)) => Ok(status.code),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn named(event: &Value, name: &str) -> Value {
+    let mut event = event.clone();
+    event["metadata"] = json!({ "name": name });
+    event
+}
+
+fn legacy(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "BackOff", "message": "m", "count": 1,
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "cart"},
+        "source": {"component": "kubelet", "host": "n1"},
+        "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
+    })
+}
+
+fn new_style(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "type": "Warning", "reason": "BackOff", "note": "m",
+        "action": "Restart", "reportingController": "example.com/kubelet", "reportingInstance": "n1",
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "cart"},
+    })
+}
+
+/// The same Event with another value at this pointer.
+fn with(mut event: Value, pointer: &str, value: Value) -> Value {
+    let (parent, field) = pointer.rsplit_once('/').unwrap_or_default();
+    if let Some(parent) = event.pointer_mut(parent) {
+        parent[field] = value;
+    }
+    event
+}
+
+/// Events that the API server takes, and such that it refuses while the webhook has seen them already.
+fn cases(namespace: &str) -> Vec<(&'static str, &'static str, Value)> {
+    let (old, new) = (|| legacy(namespace), || new_style(namespace));
+    let core = |event: Value| {
+        let mut event = event;
+        let fields = event.as_object_mut().map(std::mem::take).unwrap_or_default();
+        let renamed = fields.into_iter().map(|(field, value)| match &*field {
+            "note" => ("message".to_owned(), value),
+            "regarding" => ("involvedObject".to_owned(), value),
+            "reportingController" => ("reportingComponent".to_owned(), value),
+            _ => (field, value),
+        });
+        with(Value::Object(renamed.collect()), "/apiVersion", json!("v1"))
+    };
+    let long = "x".repeat(253);
+    vec![
+        ("old", "v1", old()),
+        ("new", "events.k8s.io/v1", new()),
+        ("new-by-core", "v1", core(new())),
+        ("no-message", "v1", with(old(), "/message", json!(""))),
+        ("message-of-a-megabyte", "v1", with(old(), "/message", json!("m".repeat(1 << 20)))),
+        ("multi-byte", "v1", with(old(), "/message", json!("ü🐙".repeat(400)))),
+        ("note-too-long", "events.k8s.io/v1", with(new(), "/note", json!("ü🐙".repeat(400)))),
+        ("long-name", "v1", with(old(), "/involvedObject/name", json!(long))),
+        ("no-subdomain", "v1", with(old(), "/involvedObject/name", json!("-A_b/ü..c-"))),
+        ("of-the-cluster", "v1", with(old(), "/involvedObject/namespace", json!(""))),
+        ("of-the-cluster-new", "events.k8s.io/v1", with(new(), "/regarding/namespace", json!(""))),
+        ("of-elsewhere", "v1", with(old(), "/involvedObject/namespace", json!("elsewhere"))),
+        ("of-elsewhere-new", "events.k8s.io/v1", with(new(), "/regarding/namespace", json!("elsewhere"))),
+        ("no-instance", "v1", core(with(new(), "/reportingInstance", json!("")))),
+        ("no-action", "v1", core(with(new(), "/action", json!("")))),
+        ("no-reason", "v1", core(with(new(), "/reason", json!("")))),
+        ("no-controller", "v1", core(with(new(), "/reportingController", json!("")))),
+        ("no-qualified-name", "v1", core(with(new(), "/reportingController", json!("a b/c/d")))),
+        ("long-words", "v1", core(with(new(), "/action", json!("A".repeat(200))))),
+        ("odd-type", "v1", with(old(), "/type", json!("Alarm"))),
+        ("no-type", "v1", with(old(), "/type", json!(""))),
+        ("far-future", "v1", with(old(), "/firstTimestamp", json!("9999-12-31T23:59:59-01:00"))),
+        ("far-past", "v1", with(old(), "/firstTimestamp", json!("0000-01-01T00:00:00+01:00"))),
+        (
+            "nothing",
+            "v1",
+            json!({"apiVersion": "v1", "kind": "Event", "involvedObject": {"namespace": namespace}}),
+        ),
+    ]
+}
+
+/// Makes each Event, takes it away if it is stored, and repeats it: squelch makes it again, and says 2.
+async fn each_is_made_again(test: &Test, namespace: &str) -> Result<()> {
+    let emitter = test.emitter_client().await?;
+    let stored: Api<Event> = Api::namespaced(test.client(), namespace);
+    let label = &test.namespace;
+    for (case, api, event) in cases(namespace) {
+        // A story of its own.
+        let about = if api == "v1" { "/involvedObject/uid" } else { "/regarding/uid" };
+        let event = with(event, about, json!(case));
+        let name = format!("{label}.{case}");
+        let first = post(&emitter, api, namespace, &named(&event, &name)).await?;
+        ensure!(matches!(first, 201 | 422), "{case}: {first}");
+        if first == 201 {
+            stored.delete(&name, &DeleteParams::default()).await?;
+        }
+        let second = post(&emitter, api, namespace, &named(&event, &format!("{name}.again"))).await?;
+        ensure!(second == 409, "{case}: it is not folded but answered {second}");
+        wait_for(&format!("{namespace}/{name} to be made again"), GENEROUS, async || {
+            let event = stored.get(&name).await.map_err(told)?;
+            if events::value(&event) == 2 { Ok(()) } else { Err(events::list(&[event])) }
+        })
+        .await?;
+    }
+    let ours = stored.list(&ListParams::default()).await?;
+    for event in ours.items.iter().filter(|event| events::name(event).starts_with(label)) {
+        stored.delete(events::name(event), &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+async fn nothing_is_lost(squelch: &Squelch) -> Result<()> {
+    let metrics = squelch.metrics().await?;
+    ensure!(metrics.sum("squelch_lost_occurrences_total", &[]) == 0.0, "something is lost");
+    ensure!(metrics.sum("squelch_flushes_total", &[("result", "invalid")]) == 0.0, "something is invalid");
+    ensure!(metrics.sum("squelch_own_writes_reviewed_total", &[]) == 0.0, "squelch reviews its own writes");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_squelch_makes_again_is_taken_by_the_api_server_whatever_was_folded() -> Result<()> {
+    let test = Test::begin("valid").await?;
+    let squelch = test.squelch().await?;
+    test.policy(&idle_after("5m")).await?;
+    each_is_made_again(&test, &test.namespace).await?;
+    nothing_is_lost(&squelch).await?;
+    squelch.stop().await?;
+    test.passed()
+}
+
+/// Has each Event summed up: squelch makes the summary, makes it again when it is gone, and changes it.
+async fn each_is_summed_up(test: &Test, namespace: &str) -> Result<()> {
+    let emitter = test.emitter_client().await?;
+    let stored: Api<Event> = Api::namespaced(test.client(), namespace);
+    let label = &test.namespace;
+    for (case, api, event) in cases(namespace) {
+        // A group of its own, also across objects.
+        let about = if api == "v1" { "/involvedObject/kind" } else { "/regarding/kind" };
+        let kind = format!("{label}-{case}");
+        let event = with(event, about, json!(kind));
+        let summary = async |value| {
+            wait_for(&format!("the summary of {namespace}/{kind} to show {value}"), GENEROUS, async || {
+                let mut events = stored.list(&ListParams::default()).await.map_err(told)?.items;
+                events.retain(|event| event.involved_object.kind.as_ref() == Some(&kind));
+                match &events[..] {
+                    [summary] if events::value(summary) == value => Ok(summary.clone()),
+                    others => Err(events::list(others)),
+                }
+            })
+            .await
+        };
+        let tell = async |twig: &str| {
+            let answer = post(&emitter, api, namespace, &named(&event, &format!("{kind}.{twig}"))).await?;
+            ensure!(answer == 409, "{case}: it is not summed up but answered {answer}");
+            Ok(())
+        };
+        tell("a").await?;
+        let first = summary(1).await?;
+        ensure!(first.metadata.annotations.is_some_and(|all| all.contains_key("squelch.dev/summary")));
+        stored.delete(&first.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
+        tell("b").await?;
+        summary(2).await?;
+        tell("c").await?;
+        tell("d").await?;
+        let last = summary(4).await?;
+        stored.delete(&last.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+fn summing_up(group_by: &str) -> Value {
+    json!({
+        "match": { "users": [e2e::accounts::EMITTER.user()] },
+        "aggregation": { "maxEvents": 1, "groupBy": group_by },
+    })
+}
+
+#[tokio::test]
+async fn a_summary_is_taken_by_the_api_server_whatever_it_sums_up() -> Result<()> {
+    for group_by in ["Object", "Kind"] {
+        let test = Test::begin("summed-up").await?;
+        let squelch = test.squelch().await?;
+        test.policy(&summing_up(group_by)).await?;
+        each_is_summed_up(&test, &test.namespace).await?;
+        nothing_is_lost(&squelch).await?;
+        squelch.stop().await?;
+        test.passed()?;
+    }
+    Ok(())
+}
+
+/// Objects of the cluster have their Events here.
+#[tokio::test]
+async fn so_it_is_in_the_namespaces_of_the_clusters_own_events() -> Result<()> {
+    let test = Test::begin("clusters-own").await?;
+    let squelch = test.squelch().await?;
+    for namespace in ["default", "kube-system"] {
+        let kubectl = test.cluster.kubectl.namespace(namespace);
+        // Nobody else's Events here are ours to fold.
+        let ours = json!({ "match": { "users": [e2e::accounts::EMITTER.user()] } });
+        let policy = Policy::apply(test.client(), &kubectl, namespace, &test.namespace, &ours).await?;
+        let made_again = each_is_made_again(&test, namespace).await;
+        let changed = policy.change(&kubectl, &summing_up("Object")).await;
+        let summed_up = each_is_summed_up(&test, namespace).await;
+        kubectl.run(&["delete", "eventpolicy", &test.namespace]).await?;
+        made_again.and(changed).and(summed_up)?;
+    }
+    nothing_is_lost(&squelch).await?;
+    squelch.stop().await?;
+    test.passed()
+}
+
+/// Somebody's policy that refuses to make Events in the test's namespace, for this reason.
+struct Refusing<'a> {
+    test: &'a Test,
+    name: String,
+}
+
+impl<'a> Refusing<'a> {
+    /// In force once an Event is refused with `code`.
+    async fn begin(test: &'a Test, reason: &str, code: u16) -> Result<Self> {
+        let name = format!("e2e-{}", test.namespace);
+        let rule = json!({
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["events"],
+        });
+        let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": test.namespace}});
+        let validation =
+            json!({"expression": "object.reason != 'BackOff'", "reason": reason, "message": "no"});
+        let policy = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name}, "spec": {
+                "matchConstraints": {"resourceRules": [rule]}, "validations": [validation],
+            },
+        });
+        let binding = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name}, "spec": {
+                "policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": selector},
+            },
+        });
+        for object in [&policy, &binding] {
+            test.kubectl().apply(object).await?;
+        }
+        let refusing = Self { test, name };
+        let probe = with(legacy(&test.namespace), "/message", json!("in force?"));
+        wait_for("the refusing policy to be in force", GENEROUS, async || {
+            let answer = post(&test.client(), "v1", &test.namespace, &named(&probe, &refusing.name)).await;
+            // The administrator's probe is no emitter's: it is a series of its own.
+            match answer.map_err(told)? {
+                refused if refused == code => Ok(()),
+                other => {
+                    test.kubectl().say(&["delete", "event", &refusing.name]);
+                    Err(format!("answered {other}"))
+                }
+            }
+        })
+        .await?;
+        Ok(refusing)
+    }
+
+    async fn end(self) -> Result<()> {
+        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+            self.test.kubectl().run(&["delete", kind, &self.name]).await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_another_policy_forbids_is_owed_until_it_does_no_more() -> Result<()> {
+    let test = Test::begin("forbidden").await?;
+    let squelch = test.squelch().await?;
+    test.policy(&json!({"match": {"users": [e2e::accounts::EMITTER.user()]}})).await?;
+    let refusing = Refusing::begin(&test, "Forbidden", 403).await?;
+
+    let emitter = test.emitter_client().await?;
+    let event = legacy(&test.namespace);
+    assert_eq!(post(&emitter, "v1", &test.namespace, &named(&event, "cart.1")).await?, 403);
+    assert_eq!(post(&emitter, "v1", &test.namespace, &named(&event, "cart.2")).await?, 409);
+    wait_for("a payment to be forbidden", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(told)?;
+        let forbidden = metrics.sum("squelch_flushes_total", &[("result", "forbidden")]);
+        if forbidden > 0.0 { Ok(()) } else { Err(metrics.show("squelch_flushes_total")) }
+    })
+    .await?;
+    assert_eq!(squelch.metrics().await?.sum("squelch_owed_occurrences", &[]), 1.0);
+    refusing.end().await?;
+    test.one_event("cart", 2).await?;
+    nothing_is_lost(&squelch).await?;
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn what_another_policy_calls_invalid_is_lost_and_the_client_hears_it() -> Result<()> {
+    let test = Test::begin("invalid").await?;
+    let squelch = test.squelch().await?;
+    test.policy(&json!({"match": {"users": [e2e::accounts::EMITTER.user()]}})).await?;
+    let refusing = Refusing::begin(&test, "Invalid", 422).await?;
+
+    let emitter = test.emitter_client().await?;
+    let event = legacy(&test.namespace);
+    assert_eq!(post(&emitter, "v1", &test.namespace, &named(&event, "cart.1")).await?, 422);
+    assert_eq!(post(&emitter, "v1", &test.namespace, &named(&event, "cart.2")).await?, 409);
+    wait_for("the debt to be given up", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(told)?;
+        let namespace = ("event_namespace", test.namespace.as_str());
+        let lost = metrics.sum("squelch_lost_occurrences_total", &[namespace]);
+        if lost == 1.0 { Ok(()) } else { Err(metrics.show("squelch_flushes_total")) }
+    })
+    .await?;
+    assert_eq!(squelch.metrics().await?.sum("squelch_owed_occurrences", &[]), 0.0);
+    assert_eq!(
+        post(&emitter, "v1", &test.namespace, &named(&event, "cart.3")).await?,
+        422,
+        "no ghost takes it"
+    );
+    refusing.end().await?;
+    assert_eq!(test.events(None).await?.len(), 0);
+    squelch.stop().await?;
+    test.passed()
+}
+
+const DEBTS: usize = 5000;
+
+#[tokio::test]
+async fn five_thousand_debts_are_paid_when_squelch_ends() -> Result<()> {
+    let test = Test::begin("five-thousand").await?;
+    // It pays nothing to speak of before the end.
+    let squelch = test.squelch_with(&["--flush-qps", "1"]).await?;
+    let off = json!({"disabled": true});
+    test.policy(&json!({"series": {"idleTimeout": "1h"}, "aggregation": off, "spamFilter": off})).await?;
+    let emitter = test.emitter_client().await?;
+    let makes = (0..DEBTS).map(|number| {
+        let (emitter, namespace) = (emitter.clone(), test.namespace.clone());
+        async move {
+            let event = with(legacy(&namespace), "/message", json!(number.to_string()));
+            let first = post(&emitter, "v1", &namespace, &named(&event, &format!("e.{number}"))).await?;
+            let second =
+                post(&emitter, "v1", &namespace, &named(&event, &format!("e.{number}.again"))).await?;
+            ensure!((first, second) == (201, 409), "{number}: answered {first} and {second}");
+            Ok(())
+        }
+    });
+    stream::iter(makes).buffer_unordered(16).try_collect::<()>().await?;
+    let owed = squelch.metrics().await?.sum("squelch_owed_occurrences", &[]);
+    ensure!(owed > 0.9 * DEBTS as f64, "{owed} of {DEBTS} are still owed");
+
+    let before = Instant::now();
+    squelch.stop_within(Duration::from_secs(60)).await?;
+    let took = before.elapsed();
+    println!("{owed} open debts paid in {took:?}");
+    ensure!(took < Duration::from_secs(30), "it took {took:?}");
+    let stored = test.events(None).await?;
+    let short: Vec<_> = stored.iter().filter(|event| events::value(event) != 2).cloned().collect();
+    ensure!(short.is_empty() && stored.len() == DEBTS, "{} short of {}", short.len(), stored.len());
+    test.passed()
+}
+
+/// A name that leads elsewhere as part of a path is no name: the API server says so, and squelch follows it nowhere.
+#[tokio::test]
+async fn a_name_that_is_a_path_leads_nowhere() -> Result<()> {
+    let test = Test::begin("path").await?;
+    let neighbour = test.neighbour().await?;
+    let squelch = test.squelch().await?;
+    test.policy(&idle_after("5m")).await?;
+    let admin = test.client();
+    post(&admin, "v1", &neighbour.namespace, &named(&legacy(&neighbour.namespace), "theirs")).await?;
+
+    let emitter = test.emitter_client().await?;
+    let path = format!("../../{}/events/theirs", neighbour.namespace);
+    let event = legacy(&test.namespace);
+    assert_eq!(post(&emitter, "v1", &test.namespace, &named(&event, &path)).await?, 422);
+    assert_eq!(post(&emitter, "v1", &test.namespace, &named(&event, "mine")).await?, 409);
+    wait_for("the debt to be given up", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(told)?;
+        let lost = metrics.sum("squelch_lost_occurrences_total", &[]);
+        if lost == 1.0 { Ok(()) } else { Err(metrics.show("squelch_flushes_total")) }
+    })
+    .await?;
+    let theirs = neighbour.events(None).await?.pop().context("the neighbour's Event is gone")?;
+    assert_eq!(events::value(&theirs), 1);
+    squelch.stop().await?;
+    neighbour.passed()?;
+    test.passed()
+}

@@ -1,0 +1,49 @@
+//! What makes two writes the same, and how one is refused.
+
+use super::*;
+
+/// How a write is refused.
+pub(super) fn refused(rules: &Rules, write: &Observation<'_>) -> Answer {
+    let forbidden = rules.rejection == Rejection::Forbidden || write.has_series;
+    match (write.operation, write.api) {
+        (Operation::Update, Api::Events) => Answer::Restore,
+        (Operation::Create, _) if forbidden => Answer::Deny(Denial::Forbidden),
+        _ => Answer::Deny(Denial::AlreadyExists),
+    }
+}
+
+pub(super) fn emitter(write: &Observation<'_>) -> Key {
+    let (component, instance) = write.event.reporter();
+    [write.user, component, instance].map(ToOwned::to_owned).to_vec()
+}
+
+pub(super) fn object(of: &ObjectReference<'_>) -> Key {
+    [&of.api_version, &of.kind, &of.namespace, &of.name, &of.uid].map(ToString::to_string).to_vec()
+}
+
+pub(super) fn key_of(write: &Observation<'_>) -> Key {
+    let event = &write.event;
+    let message = if event.message.starts_with(AGGREGATE_PREFIX) { AGGREGATE_PREFIX } else { &event.message };
+    let related = event
+        .related
+        .as_ref()
+        .map_or(Vec::new(), |related| [object(related), vec![related.field_path.to_string()]].concat());
+    let own = [&event.regarding.field_path, &event.event_type, &event.reason, &event.action];
+    let own = own.map(ToString::to_string).to_vec();
+    [emitter(write), object(&event.regarding), own, vec![message.to_owned()], related].concat()
+}
+
+/// The key of its group, and what tells it apart there.
+pub(super) fn group_of(write: &Observation<'_>, group_by: GroupBy) -> (Key, Key) {
+    let event = &write.event;
+    let regarding = object(&event.regarding);
+    let message = event.message.to_string();
+    let (who, told) = match group_by {
+        GroupBy::Object => ([emitter(write), regarding].concat(), vec![message]),
+        GroupBy::Kind => {
+            let kind = [&*event.reporting_component, &*event.regarding.kind, &*event.regarding.api_version];
+            (kind.map(ToOwned::to_owned).to_vec(), [regarding, vec![message]].concat())
+        }
+    };
+    ([who, vec![event.event_type.to_string(), event.reason.to_string()]].concat(), told)
+}

@@ -1,0 +1,68 @@
+//! Steps 7 and 8 in whole numbers: a bucket holds parts of tokens, one part a nanosecond.
+
+use super::{BucketRules, Disposition, Key, Moment, Naive, Observation, Stage, emitter, object};
+
+pub(super) struct Bucket {
+    parts: u128,
+    at: Moment,
+}
+
+impl Bucket {
+    fn full(rules: &BucketRules, now: Moment) -> Self {
+        Self { parts: capacity(rules), at: now }
+    }
+
+    /// Whether it holds a token, once what came back since the last time is added.
+    fn has_one(&mut self, rules: &BucketRules, now: Moment) -> bool {
+        let came_back = now.since(self.at).as_nanos();
+        (self.parts, self.at) = ((self.parts + came_back).min(capacity(rules)), now);
+        self.parts >= rules.refill_interval.as_nanos()
+    }
+}
+
+fn capacity(rules: &BucketRules) -> u128 {
+    rules.refill_interval.as_nanos() * u128::from(rules.burst.get())
+}
+
+impl Naive {
+    /// What holds a write back that has come so far. All buckets are asked before one is charged.
+    pub(super) fn limited(&mut self, write: &Observation<'_>, now: Moment) -> Option<(Disposition, Stage)> {
+        let (filter, budget) = (self.rules.spam_filter, self.rules.budget);
+        let place = filter.map(|filter| {
+            let key = self.key_of_bucket(write);
+            let place = self.buckets.iter().position(|(of, _)| *of == key);
+            let place = place.unwrap_or(self.buckets.len());
+            if place == self.buckets.len() {
+                self.buckets.push((key, Bucket::full(&filter.bucket, now)));
+            }
+            (place, filter.bucket)
+        });
+        if let Some((place, rules)) = place
+            && !self.buckets[place].1.has_one(&rules, now)
+        {
+            return Some((Disposition::Filtered, Stage::SpamFilter));
+        }
+        if let Some(rules) = &budget {
+            let bucket = self.budget.get_or_insert_with(|| Bucket::full(rules, now));
+            if !bucket.has_one(rules, now) {
+                return Some((Disposition::Throttled, Stage::Budget));
+            }
+            bucket.parts -= rules.refill_interval.as_nanos();
+        }
+        if let Some((place, rules)) = place {
+            self.buckets[place].1.parts -= rules.refill_interval.as_nanos();
+        }
+        None
+    }
+
+    fn key_of_bucket(&self, write: &Observation<'_>) -> Key {
+        let Some(per) = self.rules.spam_filter.map(|filter| filter.per) else { return Vec::new() };
+        let parts = [
+            (per.emitter, emitter(write)),
+            (per.regarding, object(&write.event.regarding)),
+            (per.event_type, vec![write.event.event_type.to_string()]),
+            (per.reason, vec![write.event.reason.to_string()]),
+        ];
+        parts.into_iter().filter(|(meant, _)| *meant).flat_map(|(_, part)| part).collect()
+    }
+}

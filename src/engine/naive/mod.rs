@@ -1,0 +1,308 @@
+//! The rules of a decision once more, as plainly as they can be said: lists that are searched from the front, keys
+//! that are lists of strings, nothing hashed, nothing bounded, nothing put off. What the engine decides is held
+//! against it, write by write.
+
+mod keys;
+mod limits;
+mod paying;
+mod story;
+
+use std::time::Duration;
+
+use super::*;
+use keys::{emitter, group_of, key_of, object, refused};
+use limits::Bucket;
+pub(super) use paying::Due;
+use story::{Fate, Story};
+
+/// How long squelch keeps away from an Event whose client's write it has admitted.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What is known in one namespace under one policy.
+pub(super) struct Naive {
+    rules: Rules,
+    began: Timestamp,
+    pub(super) draining: bool,
+    /// No write is reviewed any more.
+    closing: bool,
+    names: Vec<Name>,
+    pub(super) series: Vec<Story>,
+    groups: Vec<Group>,
+    buckets: Vec<(Key, Bucket)>,
+    budget: Option<Bucket>,
+    made: usize,
+    pub(super) recovered: i64,
+}
+
+/// What makes two things the same: its fields, one by one.
+type Key = Vec<String>;
+
+struct Name {
+    name: String,
+    highest: i64,
+    user: String,
+    seen: Moment,
+    story: Option<usize>,
+}
+
+struct Group {
+    key: Key,
+    messages: Vec<Key>,
+    seen: Moment,
+}
+
+impl Naive {
+    pub(super) fn new(rules: Rules, began: Timestamp) -> Self {
+        Self {
+            rules,
+            began,
+            draining: false,
+            closing: false,
+            names: Vec::new(),
+            series: Vec::new(),
+            groups: Vec::new(),
+            buckets: Vec::new(),
+            budget: None,
+            made: 0,
+            recovered: 0,
+        }
+    }
+
+    /// The verdict on a write. `minted` is the name that the engine has made up for it, if it has.
+    pub(super) fn decide(
+        &mut self,
+        write: &Observation<'_>,
+        exempt: bool,
+        minted: Option<&str>,
+        now: Moment,
+    ) -> Verdict {
+        if write.edited || write.unchanged && !self.is_above_its_own(write) {
+            return Verdict::passed(Stage::Edit);
+        }
+        let (carried, seen_before) = self.carried(write, now);
+        let update = write.operation == Operation::Update;
+        if exempt {
+            return self.beside(write, carried, Stage::Exempt, now);
+        }
+        if self.draining && !(self.folds() && update && self.must_not_pass(write, carried)) {
+            return self.beside(write, carried, Stage::Standby, now);
+        }
+        if self.rules.series.is_some()
+            && let Some(verdict) = self.in_series(write, carried, seen_before, now)
+        {
+            return verdict;
+        }
+        if let Some(verdict) = self.in_summary(write, carried, now) {
+            return verdict;
+        }
+        if let Some((disposition, stage)) = self.limited(write, now) {
+            return verdict(disposition, stage, carried, refused(&self.rules, write));
+        }
+        self.admitted(write, carried, minted, now)
+    }
+
+    fn folds(&self) -> bool {
+        self.rules.series.is_some() && self.rules.mode == Mode::Enforce
+    }
+
+    /// While draining: it would lower what is stored, or leave it as it is and tell of something.
+    fn must_not_pass(&self, write: &Observation<'_>, carried: i64) -> bool {
+        write.value < write.old_value || write.value == write.old_value && carried > 0
+    }
+
+    fn named(&mut self, write: &Observation<'_>) -> Option<&mut Name> {
+        let name = write.name.as_deref()?;
+        self.names.iter_mut().find(|known| known.name == name)
+    }
+
+    fn is_above_its_own(&mut self, write: &Observation<'_>) -> bool {
+        self.named(write).is_some_and(|name| write.value > name.highest && name.user == write.user)
+    }
+
+    /// How many occurrences it carries, and when its name was seen before.
+    fn carried(&mut self, write: &Observation<'_>, now: Moment) -> (i64, Option<Moment>) {
+        let Some(name) = write.name.clone() else { return (write.value, None) };
+        if let Some(known) = self.named(write) {
+            let carried = (write.value - known.highest).max(0);
+            if carried > 0 {
+                (known.highest, known.user) = (write.value, write.user.to_owned());
+            }
+            return (carried, Some(std::mem::replace(&mut known.seen, now)));
+        }
+        let user = write.user.to_owned();
+        self.names.push(Name { name: name.into(), highest: write.value, user, seen: now, story: None });
+        let older = write.first_seen.is_some_and(|first| first < self.began);
+        let carried = match write.operation {
+            Operation::Create => {
+                if older {
+                    1
+                } else {
+                    write.value
+                }
+            }
+            Operation::Update => (write.value - write.old_value).max(1),
+        };
+        (carried, None)
+    }
+
+    /// Step 5.
+    fn in_series(
+        &mut self,
+        write: &Observation<'_>,
+        carried: i64,
+        seen_before: Option<Moment>,
+        now: Moment,
+    ) -> Option<Verdict> {
+        let story = match write.operation {
+            Operation::Create => self.living_by_key(write, now)?,
+            Operation::Update => {
+                let by_name = self.living_by_name(write, now);
+                by_name.or_else(|| self.living_by_key(write, now)).unwrap_or_else(|| {
+                    let name = write.name.clone().unwrap_or_default().into_owned();
+                    self.open(key_of(write), name, write.old_value, now)
+                })
+            }
+        };
+        self.join(write, story);
+        let pace = self.rules.series?;
+        let holds_back = write.operation == Operation::Update
+            && write.api == Api::Events
+            && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > pace.idle_timeout));
+        let story = self.story(story)?;
+        (story.seen, story.closing) = (now, false);
+        let own = write.name.as_deref() == Some(&*story.name);
+        let fate = match write.operation {
+            Operation::Create => story.created(write, own, carried, now),
+            Operation::Update => story.updated(write, own, carried, holds_back, &pace, now),
+        };
+        Some(match fate {
+            Fate::Through => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),
+            Fate::Folded => {
+                let held = Answer::Deny(Denial::Forbidden);
+                let answer = if holds_back { held } else { refused(&self.rules, write) };
+                verdict(Disposition::Compacted, Stage::Series, carried, answer)
+            }
+        })
+    }
+
+    /// Step 6.
+    fn in_summary(&mut self, write: &Observation<'_>, carried: i64, now: Moment) -> Option<Verdict> {
+        let rules = self.rules.aggregation?;
+        if write.operation == Operation::Update || write.event.message.starts_with(AGGREGATE_PREFIX) {
+            return None;
+        }
+        let (key, message) = group_of(write, rules.group_by);
+        self.groups.retain(|group| now.since(group.seen) <= rules.interval);
+        let at = self.groups.iter().position(|group| group.key == key).unwrap_or_else(|| {
+            self.groups.push(Group { key: key.clone(), messages: Vec::new(), seen: now });
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[at];
+        group.seen = now;
+        if group.messages.contains(&message) {
+            return None;
+        }
+        if group.messages.len() < rules.max_events as usize - 1 {
+            group.messages.push(message);
+            return None;
+        }
+        let key = [vec!["summary".to_owned()], key].concat();
+        let summary = self.living(now, |story| story.key == key).unwrap_or_else(|| {
+            let begins = format!("{}.", write.event.regarding.name);
+            let number = self.open(key, begins, 0, now);
+            if let Some(story) = self.story(number) {
+                (story.summary, story.base_unknown) = (true, true);
+            }
+            number
+        });
+        let story = self.story(summary)?;
+        (story.seen, story.closing, story.folded) = (now, false, true);
+        story.total += carried;
+        Some(verdict(Disposition::Aggregated, Stage::Aggregation, carried, refused(&self.rules, write)))
+    }
+
+    /// Step 9. A CREATE opens its series.
+    fn admitted(
+        &mut self,
+        write: &Observation<'_>,
+        carried: i64,
+        minted: Option<&str>,
+        now: Moment,
+    ) -> Verdict {
+        let mut admitted = self.outside(write, carried, Stage::Admit);
+        if write.operation == Operation::Create && self.rules.series.is_some() {
+            let name = write.name.as_deref().or(minted).unwrap_or_default();
+            let number = self.open(key_of(write), name.to_owned(), write.value, now);
+            if let Some(story) = self.story(number) {
+                (story.confirmed, story.unverified, story.not_before) = (0, true, now.plus(SETTLE));
+            }
+            if let Some(minted) = minted {
+                let named = Observation { name: Some(minted.into()), ..write.clone() };
+                self.carried(&named, now);
+                self.join(&named, number);
+                admitted.answer = Answer::AllowNamed(minted.to_owned());
+            }
+            self.join(write, number);
+        }
+        admitted
+    }
+
+    /// Beside any series, but a write of a stored Event that is paid for counts there.
+    fn beside(&mut self, write: &Observation<'_>, carried: i64, stage: Stage, now: Moment) -> Verdict {
+        let number = self.living_by_name(write, now);
+        let story = number.and_then(|number| self.story(number));
+        let Some(story) = story.filter(|story| write.name.as_deref() == Some(&*story.name)) else {
+            return self.outside(write, carried, stage);
+        };
+        match write.operation {
+            Operation::Update => story.read(write.old_value, carried),
+            Operation::Create => story.total += carried,
+        }
+        let beyond = (write.value - story.total).max(0);
+        story.paid_by_client(write.value, now);
+        self.recovered += beyond;
+        verdict(Disposition::Admitted, stage, carried, Answer::Allow)
+    }
+
+    fn outside(&mut self, write: &Observation<'_>, carried: i64, stage: Stage) -> Verdict {
+        self.recovered += (write.value - write.old_value - carried).max(0);
+        verdict(Disposition::Admitted, stage, carried, Answer::Allow)
+    }
+
+    fn join(&mut self, write: &Observation<'_>, story: usize) {
+        if let Some(name) = self.named(write) {
+            name.story = Some(story);
+        }
+    }
+
+    fn story(&mut self, number: usize) -> Option<&mut Story> {
+        self.series.iter_mut().find(|story| story.number == number)
+    }
+
+    fn living_by_name(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
+        let number = self.named(write)?.story?;
+        self.living(now, |story| story.number == number)
+    }
+
+    fn living_by_key(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
+        let key = key_of(write);
+        self.living(now, |story| story.key == key)
+    }
+
+    /// The series that is meant, if it lives: what is over and has nothing to be paid is forgotten.
+    fn living(&mut self, now: Moment, meant: impl Fn(&Story) -> bool) -> Option<usize> {
+        let rules = self.rules.clone();
+        self.series.retain(|story| story.closing || story.needs_payment() || !story.is_over(&rules, now));
+        self.series.iter().find(|story| meant(story)).map(|story| story.number)
+    }
+
+    fn open(&mut self, key: Key, name: String, stored: i64, now: Moment) -> usize {
+        self.made += 1;
+        self.series.push(Story::new(self.made, key, name, stored, now));
+        self.made
+    }
+}
+
+fn verdict(disposition: Disposition, stage: Stage, occurrences: i64, answer: Answer) -> Verdict {
+    Verdict { disposition: Some(disposition), stage, occurrences, answer }
+}

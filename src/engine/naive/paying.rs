@@ -1,0 +1,157 @@
+//! When something is paid, and how much.
+
+use std::time::Duration;
+
+use super::{Moment, Naive, Rules, SeriesRules, Story};
+
+/// A series whose stored Event is to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) struct Due {
+    /// The name of the stored Event; of a summary: what it begins with.
+    pub(in super::super) name: String,
+    pub(in super::super) number: usize,
+}
+
+impl Naive {
+    /// What is due now. What is over is closed, and forgotten if there is nothing to be paid.
+    pub(in super::super) fn tick(&mut self, now: Moment) -> Vec<Due> {
+        let (rules, draining, closing) = (self.rules.clone(), self.draining, self.closing);
+        if !draining {
+            for story in &mut self.series {
+                story.closing |= story.is_over(&rules, now);
+            }
+            self.series.retain(|story| !story.closing || story.ordered || story.needs_payment());
+        }
+        let due = |story: &&mut Story| match draining {
+            true => {
+                let paid = story.drained && !closing;
+                story.needs_payment() && !paid && !story.ordered && story.retry_at <= now
+            }
+            false => story.is_to_be_read(&rules.pace(story.summary), now),
+        };
+        let due = self.series.iter_mut().filter(due).map(|story| {
+            story.ordered = true;
+            Due { name: story.name.clone(), number: story.number }
+        });
+        due.collect()
+    }
+
+    /// What the engine should plan, given what was found: nothing, or the count to be shown, and whether the
+    /// Event is created again.
+    pub(in super::super) fn plan(
+        &mut self,
+        due: &Due,
+        found: Option<i64>,
+        now: Moment,
+    ) -> Option<(i64, bool)> {
+        let (rules, draining) = (self.rules.clone(), self.draining);
+        let story = self.story(due.number)?;
+        let plan = if !draining && now < story.not_before {
+            None
+        } else {
+            story.plan(found, draining, &rules.pace(story.summary), now)
+        };
+        story.ordered = plan.is_some();
+        story.drained = draining && plan.is_none();
+        self.forget_if_closed(due);
+        plan
+    }
+
+    pub(in super::super) fn settle(&mut self, due: &Due, value: i64, now: Moment) {
+        let draining = self.draining;
+        if let Some(story) = self.story(due.number) {
+            story.seen_stored(value);
+            (story.ordered, story.paid_at, story.drained) = (false, now, draining);
+        }
+        self.forget_if_closed(due);
+    }
+
+    pub(in super::super) fn postpone(&mut self, due: &Due, pause: Duration, now: Moment) {
+        if let Some(story) = self.story(due.number) {
+            (story.ordered, story.retry_at) = (false, now.plus(pause));
+        }
+    }
+
+    /// No write is reviewed any more: what came while draining is paid too.
+    pub(in super::super) fn drain_the_rest(&mut self) {
+        (self.draining, self.closing) = (true, true);
+    }
+
+    pub(in super::super) fn owed(&self) -> i64 {
+        self.series.iter().map(Story::owed).sum()
+    }
+
+    fn forget_if_closed(&mut self, due: &Due) {
+        let closed = |story: &Story| story.closing && !story.ordered && !story.needs_payment();
+        self.series.retain(|story| story.number != due.number || !closed(story));
+    }
+}
+
+impl Story {
+    pub(in super::super) fn owed(&self) -> i64 {
+        self.total - self.stored
+    }
+
+    pub(super) fn needs_payment(&self) -> bool {
+        self.owed() > 0 || self.unverified && self.folded
+    }
+
+    pub(super) fn is_over(&self, rules: &Rules, now: Moment) -> bool {
+        now.since(self.seen) > rules.pace(self.summary).idle_timeout && now >= self.not_before
+    }
+
+    /// The next payment may be a client's own write.
+    pub(super) fn is_due(&self, pace: &SeriesRules, now: Moment) -> bool {
+        self.owed() >= self.stored || now.since(self.paid_at) >= pace.heartbeat_interval
+    }
+
+    /// Whether its count in etcd must be at least half its total, now that the writer has done what is due.
+    pub(in super::super) fn is_to_be_shown(&self, now: Moment) -> bool {
+        self.folded && !self.ordered && now >= self.not_before && now >= self.retry_at
+    }
+
+    fn is_to_be_read(&self, pace: &SeriesRules, now: Moment) -> bool {
+        if self.ordered || now < self.not_before || now < self.retry_at || !self.needs_payment() {
+            return false;
+        }
+        let half_unseen = self.total >= 2 * self.confirmed;
+        self.closing || half_unseen || self.owed() > 0 && self.is_due(pace, now)
+    }
+
+    fn plan(
+        &mut self,
+        found: Option<i64>,
+        draining: bool,
+        pace: &SeriesRules,
+        now: Moment,
+    ) -> Option<(i64, bool)> {
+        if self.base_unknown {
+            let base = found.unwrap_or(0);
+            self.base_unknown = false;
+            self.total += base;
+            (self.stored, self.confirmed) = (base, base);
+        }
+        let Some(found) = found else {
+            let deleted_and_paid = self.owed() == 0 && self.confirmed > 0;
+            if self.folded && !deleted_and_paid {
+                return Some((self.total, true));
+            }
+            self.seen_stored(self.total);
+            return None;
+        };
+        if found >= self.total {
+            self.seen_stored(found);
+            return None;
+        }
+        if found >= self.stored && !self.closing && !draining && !self.is_due(pace, now) {
+            (self.stored, self.confirmed, self.unverified) = (found, found, false);
+            return None;
+        }
+        Some((self.total, false))
+    }
+
+    fn seen_stored(&mut self, value: i64) {
+        self.total = self.total.max(value);
+        (self.stored, self.confirmed, self.unverified) = (value, value, false);
+    }
+}

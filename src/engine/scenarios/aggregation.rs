@@ -1,0 +1,73 @@
+//! Step 6: look-alikes, and the summary that tells of them.
+
+use super::*;
+
+#[test]
+fn one_message_too_many_is_told_by_the_summary() {
+    let (engine, rules) = (engine(), all_stages());
+    let told =
+        answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
+    assert_eq!(told[1], admitted(Stage::Admit, 1));
+    assert_eq!(told[2], held(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(told[3], held(Disposition::Aggregated, Stage::Aggregation));
+    let order = engine.tick(at(4000), 10).remove(0);
+    assert!(order.name.starts_with("cart.") && order.name.len() == "cart.".len() + 16, "{}", order.name);
+    let Plan::Create { value: 2, content, .. } = engine.plan(&order, None, at(4001)) else {
+        panic!("no summary")
+    };
+    let says = content.view();
+    assert_eq!(says.message, "(combined from similar events): d");
+    assert_eq!(says.annotations, r#"{"squelch.dev/policy":"shop/quiet","squelch.dev/summary":"true"}"#);
+    engine.settle(&order, 2, at(4002));
+    engine.decide(by(&rules), &saying("e", "5"), at(5000));
+    engine.decide(by(&rules), &saying("f", "6"), at(5001));
+    let order = engine.tick(at(6000), 10).remove(0);
+    let plan = engine.plan(&order, Some(2), at(6001));
+    let Plan::Write { value: 4, content: Some(content), .. } = plan else { panic!("{plan:?}") };
+    assert_eq!(content.view().message, "(combined from similar events): f");
+}
+
+#[test]
+fn what_stands_under_a_summarys_name_is_what_it_counts_from() {
+    let (engine, rules) = (engine(), all_stages());
+    answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
+    let order = engine.tick(at(4000), 10).remove(0);
+    assert_eq!(engine.plan(&order, Some(7), at(4001)), Plan::Nothing, "one more than seven is not due");
+    engine.drain();
+    let order = engine.tick(at(4002), 10).into_iter().find(|order| order.name.len() > 10).unwrap();
+    assert!(matches!(engine.plan(&order, Some(7), at(4003)), Plan::Write { value: 8, .. }));
+}
+
+#[test]
+fn across_objects_the_summary_says_on_how_many() {
+    let mut rules = all_stages();
+    rules.aggregation.as_mut().unwrap().group_by = GroupBy::Kind;
+    let engine = engine();
+    for (at_second, (pod, user)) in
+        [("a", "n1"), ("b", "n2"), ("c", "n3"), ("d", "n4")].into_iter().enumerate()
+    {
+        let mut write = Observation { user, ..named(pod, write()) };
+        write.event.regarding.name = pod.into();
+        write.event.reporting_instance = user.into();
+        engine.decide(by(&rules), &write, at(at_second as u64));
+    }
+    let order = engine.tick(at(4000), 10).remove(0);
+    let Plan::Create { value: 2, content, .. } = engine.plan(&order, None, at(4001)) else {
+        panic!("no summary")
+    };
+    let says = content.view();
+    assert!(
+        says.message.starts_with("(combined from similar events): on 4 objects, the last: "),
+        "{}",
+        says.message
+    );
+    assert_eq!(says.regarding.name, "d");
+}
+
+#[test]
+fn what_a_client_aggregated_itself_is_not_aggregated_again() {
+    let (engine, rules) = (engine(), all_stages());
+    answers(&engine, &rules, &[saying("a", "1"), saying("b", "2")]);
+    let by_client = saying("(combined from similar events): z", "3");
+    assert_eq!(engine.decide(by(&rules), &by_client, at(9000)), admitted(Stage::Admit, 1));
+}

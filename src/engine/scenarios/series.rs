@@ -1,0 +1,137 @@
+//! Step 5: what of a series goes through, and what is folded.
+
+use super::*;
+
+#[test]
+fn a_client_pays_by_itself_whenever_the_total_has_doubled() {
+    let (engine, rules) = (engine(), rules());
+    let mut stored = 1;
+    let mut writes = 1;
+    assert_eq!(engine.decide(by(&rules), &write(), at(0)), admitted(Stage::Admit, 1));
+    for value in 2..=1000 {
+        let verdict = engine.decide(by(&rules), &update(value, stored), at(value as u64));
+        if verdict.answer == Answer::Allow {
+            (stored, writes) = (value, writes + 1);
+        } else {
+            assert_eq!(verdict, compacted(1, CONFLICT));
+        }
+    }
+    assert_eq!((stored, writes), (512, 10), "1, 2, 4, ... 512");
+    assert_eq!(engine.gauges().owed, 488);
+    assert_eq!(counters(&engine).received(), 1000);
+}
+
+#[test]
+fn a_second_name_of_the_same_story_is_refused_and_counted() {
+    let (engine, rules) = (engine(), rules());
+    let told = answers(
+        &engine,
+        &rules,
+        &[write(), named("cart.2", write()), named("cart.2", Observation { value: 2, ..write() })],
+    );
+    assert_eq!(told[1], compacted(1, CONFLICT));
+    assert_eq!(told[2], compacted(1, CONFLICT));
+    let forbidding = Rules { rejection: Rejection::Forbidden, ..rules.clone() };
+    let loud = engine.decide(by(&forbidding), &named("cart.3", write()), at(9000));
+    assert_eq!(loud, compacted(1, Answer::Deny(Denial::Forbidden)));
+    let series = Observation { api: Api::Events, has_series: true, value: 2, ..write() };
+    assert_eq!(
+        engine.decide(by(&rules), &named("cart.4", series), at(9001)).answer,
+        Answer::Deny(Denial::Forbidden)
+    );
+}
+
+#[test]
+fn an_update_through_events_k8s_io_is_patched_back() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &through_events(write()), at(1));
+    assert_eq!(engine.decide(by(&rules), &through_events(update(2, 1)), at(2)), admitted(Stage::Series, 1));
+    // 3 may be a client's first refresh: let through. From 4 on only what is due.
+    assert_eq!(engine.decide(by(&rules), &through_events(update(3, 2)), at(3)), admitted(Stage::Series, 1));
+    assert_eq!(
+        engine.decide(by(&rules), &through_events(update(4, 3)), at(4)),
+        compacted(1, Answer::Restore)
+    );
+}
+
+#[test]
+fn a_client_that_holds_back_is_let_through_when_it_is_right_and_refused_with_403_when_it_is_not() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &through_events(write()), at(1));
+    engine.decide(by(&rules), &through_events(update(2, 1)), at(2));
+    // 1,000 occurrences in one refresh, and right: due or not, it goes through.
+    assert_eq!(
+        engine.decide(by(&rules), &through_events(update(1002, 2)), at(3)),
+        admitted(Stage::Series, 1000)
+    );
+    assert_eq!(
+        engine.decide(by(&rules), &through_events(update(1100, 1002)), at(4)),
+        admitted(Stage::Series, 98)
+    );
+    // Another emitter with the same identity has told more meanwhile: this refresh is short of the total.
+    engine.decide(by(&rules), &named("cart.2", through_events(write())), at(5));
+    let refresh = through_events(update(1200, 1100));
+    assert_eq!(engine.decide(by(&rules), &refresh, at(6)), compacted(100, Answer::Deny(Denial::Forbidden)));
+}
+
+#[test]
+fn a_create_under_the_stored_name_goes_through_because_the_stored_one_is_gone() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(1));
+    engine.decide(by(&rules), &named("cart.2", write()), at(2));
+    let again = Observation { value: 2, ..write() };
+    assert_eq!(engine.decide(by(&rules), &again, at(3)), admitted(Stage::Series, 1));
+    assert_eq!(engine.gauges().owed, 1, "what the other name told stays owed");
+}
+
+#[test]
+fn an_event_by_generate_name_gets_its_name_from_squelch_and_is_paid_under_it() {
+    let (engine, rules) = (engine(), rules());
+    let new = Observation { name: None, generate_name: "cart.".into(), ..write() };
+    let Answer::AllowNamed(name) = engine.decide(by(&rules), &new, at(1)).answer else { panic!("no name") };
+    assert!(name.starts_with("cart.") && name.len() == 15, "{name}");
+    assert_eq!(engine.decide(by(&rules), &new, at(2)), compacted(1, CONFLICT));
+    let orders = engine.tick(at(3000), 10);
+    assert_eq!(orders.iter().map(|order| &*order.name).collect::<Vec<_>>(), [&*name]);
+    let long = "x".repeat(300);
+    let long = Observation { generate_name: long.as_str().into(), user: "else", ..new.clone() };
+    let Answer::AllowNamed(name) = engine.decide(by(&rules), &long, at(4)).answer else { panic!("no name") };
+    assert_eq!(name.len(), 253);
+}
+
+#[test]
+fn a_write_revives_a_closing_series() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    let order = engine.tick(at(360_100), 10).remove(0);
+    assert_eq!(engine.decide(by(&rules), &named("cart.3", write()), at(360_200)), compacted(1, CONFLICT));
+    assert_eq!(pay(&engine, &order, Some(1), at(360_300)), Some(3));
+    assert_eq!(engine.gauges().series, 1);
+}
+
+#[test]
+fn a_full_table_gives_up_its_oldest_and_never_one_that_owes() {
+    let rules = rules();
+    let engine = Engine::new(Settings {
+        seed: [3, 4],
+        max_series: 2,
+        max_owing: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    });
+    let of = |user: &'static str, name: &'static str| Observation { user, ..named(name, write()) };
+    engine.decide(by(&rules), &of("a", "a.1"), at(1));
+    engine.decide(by(&rules), &of("a", "a.2"), at(2));
+    engine.decide(by(&rules), &of("b", "b.1"), at(3));
+    engine.decide(by(&rules), &of("c", "c.1"), at(4));
+    assert_eq!((engine.gauges().series, engine.gauges().series_evicted), (2, 0), "a owes: it is paid first");
+    let order = engine.tick(at(3000), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(1), at(3001)), Some(2));
+    engine.decide(by(&rules), &of("d", "d.1"), at(3002));
+    engine.decide(by(&rules), &of("e", "e.1"), at(3003));
+    assert_eq!((engine.gauges().series, engine.gauges().series_evicted), (2, 1), "b was the oldest");
+    for (n, name) in ["n1", "n2", "n3", "n4", "n5", "n6"].into_iter().enumerate() {
+        engine.decide(by(&rules), &of("f", name), at(4000 + n as u64));
+    }
+    assert!(engine.gauges().names <= 4, "{:?}", engine.gauges());
+}

@@ -1,0 +1,196 @@
+//! What the clients remember, each in its own way.
+
+use std::time::Duration;
+
+use super::super::World;
+use super::super::steps::MESSAGES;
+use super::{Client, Moment, Reply, Request};
+
+/// How long kube's Recorder and client-go's remember a series that is not repeated.
+const REMEMBERED: Duration = Duration::from_secs(360);
+/// At least so much lies between two refreshes by client-go's recorder.
+const REFRESHED: Duration = Duration::from_secs(1700);
+
+/// The memory of a legacy recorder: the number in its Event's name, and its count.
+#[derive(Clone, Copy)]
+struct Legacy {
+    number: u64,
+    count: i64,
+}
+
+/// The memory of kube's Recorder: a count that only successes raise, and when the last one was.
+#[derive(Clone, Copy)]
+struct Kube {
+    number: u64,
+    count: i64,
+    seen: Moment,
+}
+
+/// The memory of client-go's recorder: from the second occurrence on it counts a series by itself.
+#[derive(Clone, Copy)]
+struct Tools {
+    number: u64,
+    count: i64,
+    series: bool,
+    seen: Moment,
+}
+
+/// What all clients remember.
+pub(in super::super) struct Memories {
+    legacy: [Legacy; 3],
+    kube: [Option<Kube>; 2],
+    tools: Option<Tools>,
+    refreshed: Moment,
+    /// The last number that went into a name.
+    made: u64,
+}
+
+impl Default for Memories {
+    fn default() -> Self {
+        Self {
+            legacy: [1, 2, 3].map(|number| Legacy { number, count: 0 }),
+            kube: [None; 2],
+            tools: None,
+            refreshed: Moment::default(),
+            made: 10,
+        }
+    }
+}
+
+impl Memories {
+    pub(in super::super) fn new_number(&mut self) -> u64 {
+        self.made += 1;
+        self.made
+    }
+
+    /// `client` has its answer to a write of `value`.
+    pub(super) fn answered(&mut self, client: Client, value: i64, reply: Reply, now: Moment) {
+        match (client, reply) {
+            (Client::Legacy(number), Reply::Done(stored)) => self.legacy[number].count = stored.count,
+            (Client::Kube(number), Reply::Done(_)) => {
+                let kube = self.kube[number].as_mut().expect("it has asked");
+                (kube.count, kube.seen) = (value, now);
+            }
+            (Client::Kube(number), _) => {
+                self.kube[number] = self.kube[number].filter(|kube| kube.count > 0);
+            }
+            (Client::ToolsRefresh, Reply::Done(stored)) => {
+                let tools = self.tools.as_mut().expect("it is not forgotten while it refreshes");
+                (tools.series, tools.count) = (stored.series, if stored.series { stored.count } else { 1 });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The steps of clients.
+impl World {
+    pub(in super::super) fn legacy(&mut self, number: usize) {
+        let client = Client::Legacy(number);
+        if self.busy(client) {
+            return;
+        }
+        let legacy = &mut self.clients.legacy[number];
+        legacy.count += 1;
+        let (name, count) = (format!("l.{}", legacy.number), legacy.count);
+        self.occurs(&name);
+        self.send(Request::nth(client, &name, count));
+    }
+
+    pub(in super::super) fn legacy_forgets(&mut self, number: usize) {
+        if !self.busy(Client::Legacy(number)) {
+            self.clients.legacy[number] = Legacy { number: self.clients.new_number(), count: 0 };
+        }
+    }
+
+    pub(in super::super) fn kube(&mut self, number: usize) {
+        let client = Client::Kube(number);
+        if self.busy(client) {
+            return;
+        }
+        let now = self.now;
+        let remembered = self.clients.kube[number].filter(|kube| now.since(kube.seen) < REMEMBERED);
+        let kube =
+            remembered.unwrap_or_else(|| Kube { number: self.clients.new_number(), count: 0, seen: now });
+        self.clients.kube[number] = Some(kube);
+        let (name, count) = (format!("k.{}", kube.number), kube.count + 1);
+        // It does not count what failed: the next occurrence carries the same count, and is no news.
+        let told = self.grapevine.known(&name).told;
+        while self.grapevine.known(&name).occurred < count.max(told) {
+            self.occurs(&name);
+        }
+        self.send(Request::nth(client, &name, count));
+    }
+
+    pub(in super::super) fn tools(&mut self) {
+        if !self.with_tools || self.busy(Client::ToolsRefresh) {
+            return;
+        }
+        let seen = self.now;
+        let Some(tools) = &mut self.clients.tools else {
+            let number = self.clients.new_number();
+            self.clients.tools = Some(Tools { number, count: 1, series: false, seen });
+            let name = format!("t.{number}");
+            self.occurs(&name);
+            return self.send(Request::first(Client::Tools, &name));
+        };
+        let begins = !tools.series;
+        let count = if begins { 2 } else { tools.count + 1 };
+        *tools = Tools { count, series: true, seen, ..*tools };
+        let name = format!("t.{}", tools.number);
+        self.occurs(&name);
+        if begins {
+            self.send(Request::nth(Client::Tools, &name, count));
+        }
+    }
+
+    pub(in super::super) fn tools_refresh(&mut self) {
+        let due = self.now.since(self.clients.refreshed) >= REFRESHED;
+        if due
+            && !self.busy(Client::ToolsRefresh)
+            && let Some(tools) = self.clients.tools.filter(|tools| tools.series)
+        {
+            self.clients.refreshed = self.now;
+            self.send(Request::nth(Client::ToolsRefresh, &format!("t.{}", tools.number), tools.count));
+        }
+    }
+
+    pub(in super::super) fn tools_finish(&mut self) {
+        let now = self.now;
+        if !self.busy(Client::ToolsRefresh)
+            && let Some(tools) = self.clients.tools.take_if(|tools| now.since(tools.seen) > REMEMBERED)
+            && tools.series
+        {
+            self.send(Request::nth(Client::Tools, &format!("t.{}", tools.number), tools.count));
+        }
+    }
+
+    /// What it has counted and not told is lost.
+    pub(in super::super) fn tools_restart(&mut self) {
+        if !self.busy(Client::ToolsRefresh)
+            && let Some(tools) = self.clients.tools.take()
+        {
+            let under_way: Vec<Request> = self.pending.iter().chain(&self.unanswered).cloned().collect();
+            let name = format!("t.{}", tools.number);
+            let of_name = under_way.iter().filter(|request| request.name.as_deref() == Some(&name));
+            let still_to_tell = of_name.map(|request| request.value).max().unwrap_or(0);
+            let known = self.grapevine.known(&name);
+            known.occurred = known.told.max(still_to_tell);
+        }
+    }
+
+    pub(in super::super) fn create_only(&mut self, message: usize) {
+        let name = format!("c.{}", self.clients.new_number());
+        self.occurs(&name);
+        self.send(Request { message: MESSAGES[message], ..Request::first(Client::Passing, &name) });
+    }
+
+    pub(in super::super) fn generate(&mut self) {
+        self.send(Request::generated(Client::Passing));
+    }
+
+    fn occurs(&mut self, name: &str) {
+        let now = self.wall();
+        self.grapevine.occurs(name, now);
+    }
+}

@@ -1,0 +1,87 @@
+//! What the API server keeps: Events under resource versions, which expire.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Api, Moment};
+
+/// A stored Event, as far as anybody looks at it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored {
+    pub(super) count: i64,
+    pub(super) version: u64,
+    pub(super) api: Api,
+    pub(super) series: bool,
+    /// The second in which it was last observed.
+    pub(super) second: u64,
+    expires: Option<Moment>,
+}
+
+/// What a write makes of an Event.
+#[derive(Clone, Copy)]
+pub(super) struct Written {
+    pub(super) count: i64,
+    pub(super) api: Api,
+    pub(super) series: bool,
+    pub(super) second: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Etcd {
+    events: BTreeMap<String, Stored>,
+    version: u64,
+    /// `--event-ttl`; none: nothing expires.
+    pub(super) ttl: Option<Duration>,
+    /// What stored counts have gained in all. What a count loses is never subtracted.
+    pub(super) gained: i64,
+}
+
+impl Etcd {
+    pub(super) fn get(&self, name: &str) -> Option<Stored> {
+        self.events.get(name).copied()
+    }
+
+    /// The name of one of the Events; they are numbered in the order of their names.
+    pub(super) fn nth(&self, at: usize) -> Option<String> {
+        self.events.keys().nth(at).cloned()
+    }
+
+    /// Stores a count; returns what was stored before.
+    pub(super) fn put(&mut self, name: &str, written: Written, now: Moment) -> i64 {
+        let before = self.events.get(name).copied();
+        let count_before = before.map_or(0, |event| event.count);
+        self.gained += (written.count - count_before).max(0);
+        self.version += 1;
+        let stored = Stored {
+            count: written.count,
+            version: self.version,
+            api: written.api,
+            series: written.series || before.is_some_and(|event| event.series),
+            second: written.second,
+            expires: self.ttl.map(|ttl| now.plus(ttl)),
+        };
+        self.events.insert(name.to_owned(), stored);
+        count_before
+    }
+
+    /// Somebody changes an Event's metadata.
+    pub(super) fn annotate(&mut self, name: &str) {
+        self.version += 1;
+        if let Some(event) = self.events.get_mut(name) {
+            event.version = self.version;
+        }
+    }
+
+    pub(super) fn delete(&mut self, name: &str) {
+        self.events.remove(name);
+    }
+
+    /// Takes away what has expired; returns the names.
+    pub(super) fn expire(&mut self, now: Moment) -> Vec<String> {
+        let over = |event: &Stored| event.expires.is_some_and(|expires| expires <= now);
+        let expired: Vec<String> =
+            self.events.iter().filter(|(_, event)| over(event)).map(|(name, _)| name.clone()).collect();
+        self.events.retain(|_, event| !over(event));
+        expired
+    }
+}

@@ -1,0 +1,242 @@
+//! What the API server demands of an Event that comes through core/v1 (Kubernetes, pkg/apis/core/validation/events.go,
+//! `legacyValidateEvent`, and apimachinery's `ValidateObjectMeta`), and how a remembered one is made to meet it. Pure.
+//!
+//! A review shows an Event before any of this is checked. So what was folded may be anything that JSON can say, while
+//! what squelch writes has to be taken: an Event that is refused for its form is a count that is never told.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::engine::{EventView, ObjectReference};
+
+/// Reason, action and reporting instance of an Event with an `eventTime` have at most so many bytes.
+const MAX_WORD: usize = 128;
+/// Its message.
+const MAX_MESSAGE: usize = 1024;
+/// The part of a qualified name before its slash, a DNS subdomain, and the part behind it.
+const MAX_PREFIX: usize = 253;
+const MAX_NAME: usize = 63;
+/// What stands where something has to stand and nothing was said.
+const UNKNOWN: &str = "Unknown";
+
+/// The two forms of an Event. With an `eventTime` it is held to more; without one it may be about an object of its
+/// own namespace only (or, in `default`, of none).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `firstTimestamp`, `lastTimestamp`, `count`.
+    Legacy,
+    /// `eventTime`, `series`.
+    New,
+}
+
+impl Form {
+    /// Whether an Event about this object may stand in this namespace.
+    fn takes(self, regarding: &ObjectReference<'_>, namespace: &str) -> bool {
+        match (self, &*regarding.namespace) {
+            (Self::Legacy, "") => namespace == "default",
+            (Self::Legacy, of) => of == namespace,
+            (Self::New, "") => matches!(namespace, "default" | "kube-system"),
+            (Self::New, _) => true,
+        }
+    }
+}
+
+/// The event as it may be made in `namespace`, changed no more than it must be, its times rewritten, or replaced by
+/// `at` where nobody could read them.
+pub(super) fn fit<'a>(mut event: EventView<'a>, namespace: &str, at: Timestamp) -> EventView<'a> {
+    let read = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap_or(at));
+    let (first_timestamp, event_time) = (read(&event.first_timestamp), read(&event.event_time));
+    let legacy = Form::Legacy.takes(&event.regarding, namespace);
+    let new = Form::New.takes(&event.regarding, namespace);
+    let form = match event_time {
+        None if legacy || !new => Form::Legacy,
+        Some(_) if !new || legacy && !is_complete(&event) => Form::Legacy,
+        _ => Form::New,
+    };
+    let (first_timestamp, event_time) = match form {
+        Form::Legacy => (first_timestamp.or(event_time), None),
+        Form::New if event_time.is_some() => (first_timestamp, event_time),
+        Form::New => (None, first_timestamp.or(Some(at))),
+    };
+    match form {
+        Form::Legacy => event.regarding = about(event.regarding, form, namespace),
+        Form::New => complete(&mut event),
+    }
+    event.first_timestamp = first_timestamp.map_or_else(String::new, time).into();
+    event.event_time = event_time.map_or_else(String::new, micro_time).into();
+    event
+}
+
+/// The reference as an Event of this form may hold it in `namespace`.
+pub(super) fn about<'a>(regarding: ObjectReference<'a>, form: Form, namespace: &str) -> ObjectReference<'a> {
+    if form.takes(&regarding, namespace) {
+        return regarding;
+    }
+    ObjectReference { namespace: namespace.to_owned().into(), ..regarding }
+}
+
+/// `metadata.labels` as they may be; `text` is JSON.
+pub(super) fn labels(text: &str) -> Map<String, Value> {
+    let is_valid = |key: &str, value: &str| {
+        is_qualified(key) && (value.is_empty() || is_name(value) && value.len() <= MAX_NAME)
+    };
+    entries(text, is_valid)
+}
+
+/// `metadata.annotations` as they may be; `text` is JSON.
+pub(super) fn annotations(text: &str) -> Map<String, Value> {
+    entries(text, |key, _| is_qualified(&key.to_lowercase()))
+}
+
+/// metav1.Time: whole seconds.
+pub(super) fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// metav1.MicroTime: exactly six fraction digits, or the API server cannot decode it.
+pub(super) fn micro_time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+/// All that an `eventTime` asks for is there.
+fn is_complete(event: &EventView<'_>) -> bool {
+    let is_word = |text: &str| (1..=MAX_WORD).contains(&text.len());
+    is_qualified(&event.reporting_component)
+        && is_word(&event.reporting_instance)
+        && is_word(&event.action)
+        && is_word(&event.reason)
+        && event.message.len() <= MAX_MESSAGE
+}
+
+/// Puts there what an `eventTime` asks for.
+fn complete(event: &mut EventView<'_>) {
+    if !is_qualified(&event.reporting_component) {
+        let source = Some(&event.source_component).filter(|component| is_qualified(component));
+        event.reporting_component = source.cloned().unwrap_or(UNKNOWN.into());
+    }
+    let host = Some(&event.source_host).filter(|host| !host.is_empty()).cloned();
+    make_word(&mut event.reporting_instance, host);
+    make_word(&mut event.reason, None);
+    let reason = event.reason.clone();
+    make_word(&mut event.action, Some(reason));
+    cut(&mut event.message, MAX_MESSAGE);
+}
+
+fn make_word<'a>(text: &mut Cow<'a, str>, instead: Option<Cow<'a, str>>) {
+    if text.is_empty() {
+        *text = instead.unwrap_or(UNKNOWN.into());
+    }
+    cut(text, MAX_WORD);
+}
+
+fn cut(text: &mut Cow<'_, str>, limit: usize) {
+    if text.len() > limit {
+        *text = text[..text.floor_char_boundary(limit)].to_owned().into();
+    }
+}
+
+fn entries(text: &str, is_valid: impl Fn(&str, &str) -> bool) -> Map<String, Value> {
+    let mut entries: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
+    entries.retain(|key, value| value.as_str().is_some_and(|value| is_valid(key, value)));
+    entries
+}
+
+/// apimachinery, util/validation, `IsQualifiedName`: a name, perhaps behind a DNS subdomain and a slash.
+fn is_qualified(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    prefix.is_none_or(is_subdomain) && is_name(name) && name.len() <= MAX_NAME
+}
+
+/// Letters, digits, `-`, `_`, `.`; at both ends a letter or a digit.
+fn is_name(text: &str) -> bool {
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    ends.iter().all(|end| end.is_some_and(|end| end.is_ascii_alphanumeric()))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let is_label =
+        |label: &str| is_name(label) && label.bytes().all(|byte| !byte.is_ascii_uppercase() && byte != b'_');
+    text.len() <= MAX_PREFIX && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: &str = "2026-01-01T00:00:05Z";
+
+    fn node(event_time: &'static str) -> EventView<'static> {
+        EventView {
+            regarding: ObjectReference {
+                kind: "Node".into(),
+                name: "n1".into(),
+                ..ObjectReference::default()
+            },
+            event_time: event_time.into(),
+            ..EventView::default()
+        }
+    }
+
+    fn fitted(event: EventView<'static>, namespace: &str) -> EventView<'static> {
+        fit(event, namespace, AT.parse().unwrap())
+    }
+
+    #[test]
+    fn what_may_stand_as_it_is_stands_as_it_is() {
+        let event = fitted(node(""), "default");
+        assert_eq!((&*event.event_time, &*event.regarding.namespace), ("", ""));
+        let told = EventView {
+            reporting_component: "example.com/c".into(),
+            reporting_instance: "i".into(),
+            action: "A".into(),
+            reason: "R".into(),
+            ..node("2026-01-01T00:00:00.000001Z")
+        };
+        assert_eq!(format!("{:?}", fitted(told.clone(), "kube-system")), format!("{told:?}"));
+    }
+
+    #[test]
+    fn an_event_without_what_an_event_time_asks_for_is_told_in_the_old_form() {
+        let event = fitted(node("2026-01-01T00:00:00.000001Z"), "default");
+        assert_eq!((&*event.first_timestamp, &*event.event_time), ("2026-01-01T00:00:00Z", ""));
+    }
+
+    #[test]
+    fn where_the_old_form_may_not_stand_what_is_missing_is_filled_in() {
+        let told = EventView { source_component: "kubelet".into(), reason: "R".into(), ..node("") };
+        let event = fitted(told, "kube-system");
+        assert_eq!((&*event.first_timestamp, &*event.event_time), ("", "2026-01-01T00:00:05.000000Z"));
+        let said = [&*event.reporting_component, &*event.reporting_instance, &*event.reason, &*event.action];
+        assert_eq!(said, ["kubelet", "Unknown", "R", "R"]);
+    }
+
+    #[test]
+    fn an_object_of_no_namespace_gets_that_of_its_event_where_nothing_else_may_stand() {
+        let event = fitted(node(""), "shop");
+        assert_eq!((&*event.event_time, &*event.regarding.namespace), ("", "shop"));
+    }
+
+    #[test]
+    fn a_time_that_nobody_can_read_is_replaced() {
+        for time in ["10000-01-01T00:00:00Z", "-001-12-31T23:00:00Z", "soon"] {
+            let event = EventView { first_timestamp: time.into(), ..node("") };
+            assert_eq!(fitted(event, "default").first_timestamp, AT, "{time}");
+        }
+        assert_eq!(fitted(node(""), "default").first_timestamp, "", "none is none");
+    }
+
+    #[test]
+    fn labels_and_annotations_that_are_none_are_left_out() {
+        let given =
+            r#"{"a": "b", "example.com/a": "", "": "x", "a b": "x", "-a": "x", "Q/a": "x", "Z": "not so"}"#;
+        assert_eq!(labels(given).keys().collect::<Vec<_>>(), ["a", "example.com/a"]);
+        assert_eq!(annotations(given).keys().collect::<Vec<_>>(), ["Q/a", "Z", "a", "example.com/a"]);
+        assert_eq!(labels("{").len(), 0);
+    }
+}

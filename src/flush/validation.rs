@@ -1,0 +1,295 @@
+//! The API server's own checks of an Event that comes through core/v1, as its source has them
+//! (Kubernetes, pkg/apis/core/validation/events.go, `legacyValidateEvent`; apimachinery, api/validation/objectmeta.go
+//! and util/validation): what squelch writes is held against them, whatever a tenant has sent.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::event::{self, Stored};
+use crate::engine::testing::{by, rules, write};
+use crate::engine::{
+    AggregationRules, Api, Engine, EventView, GroupBy, Moment, ObjectReference, Observation, Order, Plan,
+    Rules, Settings,
+};
+
+/// What the API server would object to in this Event.
+pub(super) fn objections(event: &Value, namespace: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut object = |to: bool, what: &str| {
+        if to {
+            found.push(what.to_owned());
+        }
+    };
+    object(serde_json::from_value::<Event>(event.clone()).is_err(), "it cannot be decoded");
+    for (field, digits) in [("firstTimestamp", 20), ("lastTimestamp", 20), ("eventTime", 27)] {
+        object(!event[field].is_null() && !is_time(&event[field], digits), field);
+    }
+    let last = &event["series"]["lastObservedTime"];
+    object(!event["series"].is_null() && !is_time(last, 27), "series.lastObservedTime");
+
+    let text = |field: &str| event[field].as_str().unwrap_or_default();
+    let about = event["involvedObject"]["namespace"].as_str().unwrap_or_default();
+    if text("eventTime").is_empty() {
+        let agrees = if about.is_empty() { namespace == "default" } else { about == namespace };
+        object(!agrees, "involvedObject.namespace: does not match event.namespace");
+    } else {
+        let clusters_own = namespace == "default" || namespace == "kube-system";
+        object(about.is_empty() && !clusters_own, "involvedObject.namespace: does not match event.namespace");
+        object(!is_qualified_name(text("reportingComponent")), "reportingController");
+        for field in ["reportingInstance", "action", "reason"] {
+            object(text(field).is_empty(), &format!("{field}: required"));
+            object(text(field).len() > 128, &format!("{field}: at most 128 characters"));
+        }
+        object(text("message").len() > 1024, "message: at most 1024 characters");
+    }
+
+    let name = event["metadata"]["name"].as_str().unwrap_or_default();
+    object(["", ".", ".."].contains(&name) || name.contains(['/', '%']), "metadata.name");
+    for (key, value) in event["metadata"]["labels"].as_object().into_iter().flatten() {
+        object(!is_qualified_name(key), "metadata.labels: key");
+        object(!is_label_value(value.as_str().unwrap_or("\0")), "metadata.labels: value");
+    }
+    for (key, value) in event["metadata"]["annotations"].as_object().into_iter().flatten() {
+        object(!is_qualified_name(&key.to_lowercase()) || !value.is_string(), "metadata.annotations");
+    }
+    found
+}
+
+/// A time as Go writes it: RFC 3339 in UTC, a year of four digits, no fraction or one of six digits.
+fn is_time(time: &Value, length: usize) -> bool {
+    let Some(text) = time.as_str() else { return false };
+    let pattern = if length == 20 { "dddd-dd-ddTdd:dd:ddZ" } else { "dddd-dd-ddTdd:dd:dd.ddddddZ" };
+    text.len() == length
+        && text
+            .bytes()
+            .zip(pattern.bytes())
+            .all(|(at, is)| if is == b'd' { at.is_ascii_digit() } else { at == is })
+}
+
+/// `IsQualifiedName`.
+fn is_qualified_name(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('/').collect();
+    match parts[..] {
+        [name] => is_label_value(name) && !name.is_empty(),
+        [prefix, name] => {
+            let labels = || prefix.split('.');
+            let edges = |label: &str| !label.starts_with('-') && !label.ends_with('-') && !label.is_empty();
+            let plain = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '-');
+            let subdomain = labels().all(|label| edges(label) && label.chars().all(plain));
+            subdomain && prefix.len() <= 253 && is_label_value(name) && !name.is_empty()
+        }
+        _ => false,
+    }
+}
+
+/// `IsValidLabelValue`.
+fn is_label_value(text: &str) -> bool {
+    let inner = |c: char| matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_' | '.');
+    let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63 && text.chars().all(inner) && edge(text.chars().next()) && edge(text.chars().next_back())
+}
+
+/// Text as tenants may send it.
+fn text() -> impl Strategy<Value = String> {
+    let long = |text: &'static str| (1usize..2000).prop_map(move |times| text.repeat(times));
+    prop_oneof![
+        4 => "[a-z0-9]{1,20}",
+        2 => Just(String::new()),
+        2 => ".{0,40}",
+        1 => "[-._A-Za-z0-9/]{1,300}",
+        1 => Just("x".repeat(253)),
+        1 => Just(format!("{}.{}", "a-".repeat(100), "-b".repeat(30))),
+        1 => long("ü"),
+        1 => long("🐙"),
+        1 => long("\u{7}\n"),
+        1 => Just("m".repeat(1 << 20)),
+    ]
+}
+
+fn time() -> impl Strategy<Value = String> {
+    let odd = [
+        "",
+        "",
+        "",
+        "9999-12-31T23:59:59Z",
+        "10000-01-01T00:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "-001-12-31T23:00:00Z",
+        "0001-01-01T00:00:00.000000Z",
+        "2026-01-01T00:00:00Z",
+        "2026-01-01T00:00:00.000001Z",
+    ];
+    prop::sample::select(odd.map(str::to_owned).to_vec())
+}
+
+fn json_map() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        prop::collection::btree_map(text(), text(), 0..4).prop_map(|map| json!(map).to_string()),
+    ]
+}
+
+/// An Event as a review may show it: nothing of it is checked yet.
+#[derive(Clone, Debug)]
+struct Hostile {
+    namespace: &'static str,
+    about: [String; 6],
+    related: Option<[String; 6]>,
+    words: [String; 8],
+    times: [String; 2],
+    maps: [String; 2],
+    occurred_at: Timestamp,
+}
+
+impl Hostile {
+    fn view(&self) -> EventView<'_> {
+        let [event_type, reason, action, message, component, instance, source, host] = &self.words;
+        EventView {
+            regarding: reference(&self.about),
+            related: self.related.as_ref().map(reference),
+            event_type: event_type.into(),
+            reason: reason.into(),
+            action: action.into(),
+            message: message.into(),
+            reporting_component: component.into(),
+            reporting_instance: instance.into(),
+            source_component: source.into(),
+            source_host: host.into(),
+            first_timestamp: (&self.times[0]).into(),
+            event_time: (&self.times[1]).into(),
+            labels: &self.maps[0],
+            annotations: &self.maps[1],
+        }
+    }
+}
+
+fn reference(fields: &[String; 6]) -> ObjectReference<'_> {
+    let [api_version, kind, namespace, name, uid, field_path] = fields;
+    ObjectReference {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: uid.into(),
+        field_path: field_path.into(),
+    }
+}
+
+fn hostile() -> impl Strategy<Value = Hostile> {
+    let fields = || prop::array::uniform6(text());
+    let namespace = prop::sample::select(vec!["shop", "default", "kube-system"]);
+    let of = prop::sample::select(vec!["", "shop", "default", "kube-system", "other"]);
+    let occurred_at = prop_oneof![
+        Just(Timestamp::UNIX_EPOCH),
+        Just(Timestamp::MAX),
+        Just("0000-01-01T00:00:00Z".parse().unwrap()),
+    ];
+    let maps = [json_map(), json_map()];
+    let words = prop::array::uniform8(text());
+    (namespace, fields(), of, prop::option::of(fields()), words, [time(), time()], maps, occurred_at)
+        .prop_map(|(namespace, mut about, of, related, words, times, maps, occurred_at)| {
+            about[2] = of.to_owned();
+            Hostile { namespace, about, related, words, times, maps, occurred_at }
+        })
+}
+
+/// The engine's order for what these writes were folded into, and when.
+fn folded(rules: &Rules, writes: [&Hostile; 2]) -> (Engine, Order, Moment) {
+    let settings = Settings { seed: [3, 4], max_series: 100, max_owing: 100, began: Timestamp::UNIX_EPOCH };
+    let (engine, now) = (Engine::new(settings), Moment::from_epoch(Duration::from_secs(1)));
+    for (number, hostile) in writes.into_iter().enumerate() {
+        let (event, occurred_at) = (hostile.view(), hostile.occurred_at);
+        let name = Some(format!("e.{number}").into());
+        let write =
+            Observation { name, event, occurred_at, namespace: hostile.namespace, api: Api::Core, ..write() };
+        engine.decide(by(rules), &write, now);
+    }
+    let later = now.plus(Duration::from_secs(3));
+    let order = engine.tick(later, 10).into_iter().next().expect("something is owed");
+    (engine, order, later)
+}
+
+/// Rules by which every CREATE goes into a summary.
+fn summing(group_by: GroupBy) -> Rules {
+    let aggregation = Some(AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by });
+    Rules { aggregation, ..rules() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn a_summary_is_valid_whatever_it_sums_up(first in hostile(), second in hostile(), kind in any::<bool>()) {
+        let rules = summing(if kind { GroupBy::Kind } else { GroupBy::Object });
+        let (engine, order, now) = folded(&rules, [&first, &first]);
+        let Plan::Create { value, occurred_at, content } = engine.plan(&order, None, now) else {
+            panic!("nothing to create");
+        };
+        let mut body = event::recreate(&order.namespace, &order.name, &content, value, occurred_at);
+        prop_assert_eq!(objections(&body, &order.namespace), Vec::<String>::new(), "{}", body);
+        prop_assert!(order.name.len() <= 253 && is_qualified_name(&format!("{}/x", order.name)), "{}", order.name);
+
+        // The next look-alike changes what it says.
+        engine.settle(&order, value, now);
+        let content = crate::engine::Content::of(&second.view());
+        body["metadata"]["resourceVersion"] = json!("1");
+        let stored = Stored::new(body.clone()).unwrap();
+        let change = event::change(&stored, value + 1, second.occurred_at, Some(&content), &order.namespace);
+        json_patch::merge(&mut body, &change);
+        prop_assert_eq!(objections(&body, &order.namespace), Vec::<String>::new(), "{}", body);
+        prop_assert_eq!(event::count(&Stored::new(body).unwrap()), value + 1);
+    }
+
+    #[test]
+    fn an_event_that_is_made_again_is_valid_whatever_was_folded_into_it(told in hostile()) {
+        let (engine, order, now) = folded(&rules(), [&told, &told]);
+        let Plan::Create { value: 2, occurred_at, content } = engine.plan(&order, None, now) else {
+            panic!("nothing to create");
+        };
+        let mut body = event::recreate(&order.namespace, &order.name, &content, 2, occurred_at);
+        prop_assert_eq!(objections(&body, &order.namespace), Vec::<String>::new(), "{}", body);
+        body["metadata"]["resourceVersion"] = json!("1");
+        prop_assert_eq!(event::count(&Stored::new(body).unwrap()), 2);
+    }
+}
+
+/// One reason at a time.
+#[test]
+fn the_model_knows_what_is_refused() {
+    let legacy = json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "shop"}});
+    let new = json!({
+        "metadata": {"name": "e"}, "involvedObject": {"namespace": "other"}, "reason": "R", "action": "A",
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingComponent": "c", "reportingInstance": "i",
+    });
+    let with = |event: &Value, pointer: &str, value: Value| {
+        let mut event = event.clone();
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        event.pointer_mut(parent).unwrap()[field] = value;
+        objections(&event, "shop")
+    };
+    assert_eq!((objections(&legacy, "shop"), objections(&new, "shop")), (vec![], vec![]));
+    for (event, pointer, value) in [
+        (&legacy, "/involvedObject/namespace", json!("other")),
+        (&legacy, "/involvedObject/namespace", json!("")),
+        (&legacy, "/firstTimestamp", json!("10000-01-01T00:00:00Z")),
+        (&legacy, "/metadata/labels", json!({"a b": "c"})),
+        (&legacy, "/metadata/annotations", json!({"a b": "c"})),
+        (&legacy, "/metadata/name", json!("a/b")),
+        (&new, "/involvedObject/namespace", json!("")),
+        (&new, "/reportingComponent", json!("")),
+        (&new, "/reportingComponent", json!("a/b/c")),
+        (&new, "/reportingComponent", json!("a b")),
+        (&new, "/reportingInstance", json!("")),
+        (&new, "/reportingInstance", json!("i".repeat(129))),
+        (&new, "/action", json!("")),
+        (&new, "/reason", json!("R".repeat(129))),
+        (&new, "/message", json!("m".repeat(1025))),
+        (&new, "/eventTime", json!("2026-01-01T00:00:00Z")),
+    ] {
+        assert!(!with(event, pointer, value.clone()).is_empty(), "{pointer} {value}");
+    }
+}

@@ -1,0 +1,118 @@
+//! `spec.match` and the entries of `spec.exempt`, compiled.
+
+use crate::api;
+use crate::engine::Observation;
+
+use super::Invalid;
+use crate::policy::glob::{Glob, MOST_CHARACTERS};
+
+/// Lists are bounded because each entry costs time in every decision.
+pub(super) fn bounded<T>(list: &[T], most: usize, path: &str) -> Result<(), Invalid> {
+    if list.len() > most {
+        return Err(Invalid::new(path, &format!("must have at most {most} items")));
+    }
+    Ok(())
+}
+
+/// Which Events are meant: all lists that are not empty must hold, and a list holds if one entry does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Clauses {
+    types: Box<[Glob]>,
+    reasons: Box<[Glob]>,
+    reporting_components: Box<[Glob]>,
+    regarding: Box<[Regarding]>,
+    users: Box<[Glob]>,
+}
+
+/// An object that an Event is about: all fields that are given must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Regarding {
+    kind: Option<Glob>,
+    api_group: Option<Glob>,
+    name: Option<Glob>,
+}
+
+impl Clauses {
+    pub(super) fn compile(clauses: &api::Clauses, path: &str) -> Result<Self, Invalid> {
+        let short = |name: &str, list| globs(list, api::MOST_SHORT_LIST, &format!("{path}.{name}"));
+        let long = |name: &str, list| globs(list, api::MOST_LONG_LIST, &format!("{path}.{name}"));
+        Ok(Self {
+            types: short("types", &clauses.types)?,
+            reasons: long("reasons", &clauses.reasons)?,
+            reporting_components: long("reportingComponents", &clauses.reporting_components)?,
+            regarding: regarding(&clauses.regarding, &format!("{path}.regarding"))?,
+            users: long("users", &clauses.users)?,
+        })
+    }
+
+    pub(super) fn hold(&self, write: &Observation<'_>) -> bool {
+        let event = &write.event;
+        one_holds(&self.types, |glob| glob.matches(&event.event_type))
+            && one_holds(&self.reasons, |glob| glob.matches(&event.reason))
+            && one_holds(&self.reporting_components, |glob| glob.matches(event.reporter().0))
+            && one_holds(&self.regarding, |regarding| regarding.holds(write))
+            && one_holds(&self.users, |glob| glob.matches(write.user))
+    }
+
+    pub(super) fn always_hold(&self) -> bool {
+        let all = |globs: &[Glob]| globs.is_empty() || globs.contains(&Glob::Any);
+        all(&self.types)
+            && all(&self.reasons)
+            && all(&self.reporting_components)
+            && self.regarding.is_empty()
+            && all(&self.users)
+    }
+}
+
+impl Regarding {
+    fn compile(regarding: &api::Regarding, path: &str) -> Result<Self, Invalid> {
+        let api::Regarding { kind, api_group, name } = regarding;
+        if kind.is_none() && api_group.is_none() && name.is_none() {
+            return Err(Invalid::new(path, api::EMPTY_REGARDING));
+        }
+        let field = |field: &str, text: &Option<String>| {
+            text.as_deref().map(|text| glob(text, &format!("{path}.{field}"))).transpose()
+        };
+        Ok(Self {
+            kind: field("kind", kind)?,
+            api_group: field("apiGroup", api_group)?,
+            name: field("name", name)?,
+        })
+    }
+
+    fn holds(&self, write: &Observation<'_>) -> bool {
+        let object = &write.event.regarding;
+        let holds = |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
+        holds(&self.kind, &object.kind)
+            && holds(&self.api_group, object.api_group())
+            && holds(&self.name, &object.name)
+    }
+}
+
+fn one_holds<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
+    list.is_empty() || list.iter().any(holds)
+}
+
+fn regarding(list: &[api::Regarding], path: &str) -> Result<Box<[Regarding]>, Invalid> {
+    bounded(list, api::MOST_SHORT_LIST, path)?;
+    let entries = list.iter().enumerate();
+    entries.map(|(index, entry)| Regarding::compile(entry, &format!("{path}[{index}]"))).collect()
+}
+
+fn globs(texts: &[String], most: usize, path: &str) -> Result<Box<[Glob]>, Invalid> {
+    bounded(texts, most, path)?;
+    let globs = texts.iter().enumerate().map(|(index, text)| {
+        let path = format!("{path}[{index}]");
+        if text.is_empty() {
+            return Err(Invalid::new(path, "must not be empty; * stands for any text"));
+        }
+        glob(text, &path)
+    });
+    globs.collect()
+}
+
+fn glob(text: &str, path: &str) -> Result<Glob, Invalid> {
+    Glob::compile(text).ok_or_else(|| {
+        Invalid::new(path, &format!("a glob with * or ? must have at most {MOST_CHARACTERS} characters"))
+    })
+}

@@ -1,0 +1,221 @@
+//! A Kubernetes audit log: requests, from which writes of Events are rebuilt.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::last_seen::LastSeen;
+use super::{Entries, Failure, LeftOut, Told, Wrong, time};
+use crate::engine::{Api, Moment, Operation};
+use crate::replay::course::Course;
+use crate::webhook::review::{Spelled, Write};
+
+/// Requests are logged when they are answered, so that neighbours may stand in the wrong order. More than this is
+/// no neighbour: two files were put together the wrong way round.
+const OUT_OF_ORDER: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// `audit.k8s.io/v1` Event, as far as it is read.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'a> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    stage: Cow<'a, str>,
+    #[serde(borrow, default)]
+    verb: Cow<'a, str>,
+    #[serde(borrow, default, rename = "requestURI")]
+    request_uri: Cow<'a, str>,
+    #[serde(borrow)]
+    user: Option<User<'a>>,
+    #[serde(borrow)]
+    impersonated_user: Option<User<'a>>,
+    #[serde(borrow)]
+    object_ref: Option<ObjectRef<'a>>,
+    #[serde(borrow)]
+    response_status: Option<Status<'a>>,
+    #[serde(borrow)]
+    request_object: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response_object: Option<&'a RawValue>,
+    request_received_timestamp: Option<Timestamp>,
+    stage_timestamp: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+struct User<'a> {
+    #[serde(borrow, default)]
+    username: Cow<'a, str>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectRef<'a> {
+    #[serde(borrow, default)]
+    resource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    subresource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    api_group: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Status<'a> {
+    code: Option<u16>,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+}
+
+/// Reads an audit log.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    last: Moment,
+    seen: LastSeen,
+}
+
+/// A request that wrote an Event.
+struct Request<'a> {
+    entry: Entry<'a>,
+    api: Api,
+    namespace: String,
+    name: String,
+    operation: Operation,
+    /// The Event as it was written.
+    object: &'a RawValue,
+}
+
+impl Entries for Audit {
+    fn line(&mut self, text: &str, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+        let entry: Entry<'_> = serde_json::from_str(text).map_err(|error| Wrong::json(&error))?;
+        if !entry.api_version.starts_with("audit.k8s.io/") {
+            return Err(
+                Wrong::new("this is no line of an audit log: its apiVersion is not audit.k8s.io/v1").into()
+            );
+        }
+        let found = self.request(entry)?;
+        match found {
+            Ok(request) => self.replay(&request, course, told),
+            Err(reason) => {
+                told.leave_out(reason);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Audit {
+    /// The write that a request was, or why it was none.
+    fn request<'a>(&mut self, entry: Entry<'a>) -> Result<Result<Request<'a>, LeftOut>, Wrong> {
+        let Some((api, namespace, name)) = event(&entry) else { return Ok(Err(LeftOut::OtherResource)) };
+        if entry.stage != "ResponseComplete" {
+            return Ok(Err(LeftOut::OtherStage));
+        }
+        let code = entry.response_status.as_ref().and_then(|status| status.code);
+        if !code.is_some_and(|code| (200..300).contains(&code)) {
+            let message = entry.response_status.as_ref().map_or("", |status| &status.message);
+            let by_squelch = message.contains("events.squelch.dev");
+            return Ok(Err(if by_squelch { LeftOut::RefusedBySquelch } else { LeftOut::Failed }));
+        }
+        let operation = match &*entry.verb {
+            "create" => Operation::Create,
+            // Server-side apply of an Event that was not there.
+            "patch" if code == Some(201) => Operation::Create,
+            "update" | "patch" => Operation::Update,
+            "delete" => {
+                self.seen.forget(&namespace, &name);
+                return Ok(Err(LeftOut::NoWrite));
+            }
+            _ => return Ok(Err(LeftOut::NoWrite)),
+        };
+        let object = if entry.verb == "patch" { entry.response_object } else { entry.request_object };
+        let Some(object) = object else { return Ok(Err(LeftOut::NoBody)) };
+        Ok(Ok(Request { entry, api, namespace, name, operation, object }))
+    }
+
+    fn replay(&mut self, request: &Request<'_>, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+        let Request { entry, api, namespace, name, operation, object } = request;
+        let (now, wall) = self.moment(entry)?;
+        let written = event_of(object, *api)?;
+        let dry_run = entry.request_uri.contains("dryRun=All");
+        let old_json = match operation {
+            Operation::Create => None,
+            Operation::Update => self.seen.event(namespace, name),
+        };
+        if *operation == Operation::Update && old_json.is_none() {
+            told.leave_out(LeftOut::NoOldObject);
+        } else {
+            let old_object = old_json
+                .map(|old| Spelled::read(old, Some(*api)).map_err(|error| no_event(&error)))
+                .transpose()?;
+            let user = entry.impersonated_user.as_ref().or(entry.user.as_ref());
+            let write = Write {
+                operation: *operation,
+                api: *api,
+                user: user.map_or("", |user| &user.username),
+                dry_run,
+                namespace,
+                name,
+                object: &written.event,
+                old_object: old_object.as_ref().map(|old| &old.event),
+            };
+            let seen = write.observe(&course.own_user, wall);
+            let mut seen = seen.map_err(|_| Wrong::new("the Event has no metadata"))?;
+            course.write(now, &mut seen, object.get().len() as u64)?;
+        }
+        if !dry_run {
+            self.remember(request);
+        }
+        Ok(())
+    }
+
+    /// The Event as it is stored now: the answer tells it best, and the name that the API server made.
+    fn remember(&mut self, request: &Request<'_>) {
+        let stored = request.entry.response_object.unwrap_or(request.object);
+        let Ok(event) = Spelled::read(stored.get(), Some(request.api)) else { return };
+        let name = if request.name.is_empty() { event.event.name() } else { &request.name };
+        if !name.is_empty() {
+            self.seen.saw(&request.namespace, name, stored.get());
+        }
+    }
+
+    /// When it was answered, and never before what stands above it.
+    fn moment(&mut self, entry: &Entry<'_>) -> Result<(Moment, Timestamp), Wrong> {
+        let wall = entry.stage_timestamp.or(entry.request_received_timestamp);
+        let told = wall.and_then(|wall| Some((time::of(wall)?, wall)));
+        let (now, wall) =
+            told.ok_or_else(|| Wrong::new("it has neither stageTimestamp nor requestReceivedTimestamp"))?;
+        if self.last.since(now) > OUT_OF_ORDER {
+            return Err(Wrong::new(format!(
+                "time goes back to {wall} here; put the files of a rotated log together oldest first"
+            )));
+        }
+        self.last = self.last.max(now);
+        Ok((self.last, wall))
+    }
+}
+
+/// Which Event a request is about, if it is about one.
+fn event(entry: &Entry<'_>) -> Option<(Api, String, String)> {
+    let about = entry.object_ref.as_ref()?;
+    let api = match &*about.api_group {
+        "" => Api::Core,
+        "events.k8s.io" => Api::Events,
+        _ => return None,
+    };
+    let is_event = about.resource == "events" && about.subresource.is_empty();
+    is_event.then(|| (api, about.namespace.to_string(), about.name.to_string()))
+}
+
+fn event_of(json: &RawValue, api: Api) -> Result<Spelled<'_>, Wrong> {
+    Spelled::read(json.get(), Some(api)).map_err(|error| no_event(&error))
+}
+
+fn no_event(error: &crate::webhook::review::Unreadable) -> Wrong {
+    Wrong::new(format!("what was written is no Event of v1 or events.k8s.io/v1: {error}"))
+}

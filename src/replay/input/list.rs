@@ -1,0 +1,337 @@
+//! A List of Events, as kubectl prints it: what is stored, unfolded into what happened.
+//!
+//! The items are kept as text, so that memory is bounded by the Events and not by their occurrences: those are
+//! made one by one, in the order of their times.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::io::BufRead;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::unfold::Occurrences;
+use super::{LeftOut, Told, Wrong, bad, time};
+use crate::engine::{Api, Moment, Observation, Operation};
+use crate::replay::Error;
+use crate::replay::course::Course;
+use crate::replay::options::Options;
+use crate::replay::progress::Progress;
+use crate::webhook::review::{Spelled, Write};
+
+/// The bar moves once in so many writes.
+const SHOWN_EVERY: u64 = 4096;
+
+/// Replays a List.
+pub(super) fn replay(
+    reader: impl BufRead,
+    options: &Options,
+    course: &mut Course,
+    told: &mut Told,
+    progress: &Progress,
+) -> Result<(), Error> {
+    let list = read(reader, options)?;
+    told.entries = list.items.len() as u64;
+    // In the order in which they borrow: the text, the Events in it, what they say.
+    let mut events = Vec::new();
+    for (at, item) in list.items.iter().enumerate() {
+        match event(item, list.api()) {
+            Ok(Ok(event)) => events.push(event),
+            Ok(Err(reason)) => told.leave_out(reason),
+            Err(_) if options.skip_bad => told.bad += 1,
+            Err(Wrong { reason, .. }) => {
+                return Err(bad(options, format!(", item {}", at + 1), &reason).into());
+            }
+        }
+    }
+    let mut items: Vec<Item<'_>> = events.iter().filter_map(|event| event.item(&course.own_user)).collect();
+    told.bundled = items.iter().map(|item| item.occurrences.bundled()).sum();
+    progress.unfolding(items.iter().map(|item| item.occurrences.writes()).sum());
+    course.adapt_clients();
+    unfold(&mut items, course, progress)
+}
+
+/// Tells all occurrences in the order of their times; of one moment, in the order of the items.
+fn unfold(items: &mut [Item<'_>], course: &mut Course, progress: &Progress) -> Result<(), Error> {
+    let next = |at: usize, item: &Item<'_>| item.occurrences.next_at().map(|when| Reverse((when, at)));
+    let mut queue: BinaryHeap<_> = items.iter().enumerate().filter_map(|(at, item)| next(at, item)).collect();
+    let mut writes = 0;
+    while let Some(Reverse((now, at))) = queue.pop() {
+        let item = &mut items[at];
+        item.tell(now);
+        course.write(now, &mut item.write, item.bytes)?;
+        queue.extend(next(at, item));
+        writes += 1;
+        if writes % SHOWN_EVERY == 0 {
+            progress.at(writes);
+        }
+    }
+    Ok(())
+}
+
+/// A List as it was read.
+#[derive(Debug, Default)]
+struct List {
+    /// Items of a List say what they are; those of an EventList leave it to the list.
+    api_version: String,
+    items: Vec<Box<RawValue>>,
+}
+
+impl List {
+    fn api(&self) -> Api {
+        if self.api_version.starts_with("events.k8s.io/") { Api::Events } else { Api::Core }
+    }
+}
+
+/// Reads the List item by item: none is held but as its own text.
+fn read(mut reader: impl BufRead, options: &Options) -> Result<List, Error> {
+    let mut deserializer = serde_json::Deserializer::from_reader(&mut reader);
+    let read = Members.deserialize(&mut deserializer).and_then(|list| deserializer.end().map(|()| list));
+    read.map_err(|error| match error.io_error_kind() {
+        Some(kind) => Error::read(&options.input, kind.into()),
+        None => {
+            let place = format!(", line {}, column {}", error.line(), error.column());
+            bad(options, place, &Wrong::json(&error).reason).into()
+        }
+    })
+}
+
+struct Members;
+
+impl<'de> DeserializeSeed<'de> for Members {
+    type Value = List;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<List, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Members {
+    type Value = List;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a List of Events")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<List, A::Error> {
+        let mut list = List::default();
+        let mut has_items = false;
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "apiVersion" => list.api_version = map.next_value()?,
+                "items" => {
+                    has_items = true;
+                    map.next_value_seed(Items(&mut list.items))?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        if !has_items {
+            return Err(A::Error::custom(
+                "there are no items in it: print all Events with `kubectl get events -A -o json`",
+            ));
+        }
+        Ok(list)
+    }
+}
+
+struct Items<'l>(&'l mut Vec<Box<RawValue>>);
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of items")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while let Some(item) = seq.next_element()? {
+            self.0.push(item);
+        }
+        Ok(())
+    }
+}
+
+/// An Event of the List.
+struct Event<'a> {
+    spelled: Spelled<'a>,
+    namespace: String,
+    created: Option<Timestamp>,
+    bytes: u64,
+}
+
+/// What else of an Event is asked for here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Beside {
+    metadata: BesideMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct BesideMetadata {
+    creation_timestamp: Option<Timestamp>,
+    annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+fn event(item: &RawValue, unless_said: Api) -> Result<Result<Event<'_>, LeftOut>, Wrong> {
+    let spelled = Spelled::read(item.get(), Some(unless_said))
+        .map_err(|error| Wrong::new(format!("this is no Event of v1 or events.k8s.io/v1: {error}")))?;
+    let beside: Beside = serde_json::from_str(item.get()).unwrap_or_default();
+    let annotations = beside.metadata.annotations.unwrap_or_default();
+    if annotations.get("squelch.dev/summary").is_some_and(|is| is == "true") {
+        return Ok(Err(LeftOut::OwnSummary));
+    }
+    let namespace = spelled.event.namespace().into_owned();
+    let created = beside.metadata.creation_timestamp;
+    let event = Event { spelled, namespace, created, bytes: compact_length(item.get()) };
+    Ok(if event.times().is_some() { Ok(event) } else { Err(LeftOut::NoTime) })
+}
+
+impl Event<'_> {
+    /// As if all of it were written at once.
+    fn observed(&self, own_user: &str) -> Option<Observation<'_>> {
+        let write = Write {
+            operation: Operation::Create,
+            api: self.spelled.api,
+            // Nobody knows who wrote it.
+            user: "",
+            dry_run: false,
+            namespace: &self.namespace,
+            name: "",
+            object: &self.spelled.event,
+            old_object: None,
+        };
+        write.observe(own_user, Timestamp::MAX).ok()
+    }
+
+    /// When it happened first and last.
+    fn times(&self) -> Option<(Moment, Moment)> {
+        let observed = self.observed("")?;
+        let told =
+            |timestamp: Timestamp| Some(timestamp).filter(|it| *it != Timestamp::MAX).and_then(time::of);
+        let last = told(observed.occurred_at);
+        let first = observed.first_seen.and_then(told).or_else(|| self.created.and_then(told)).or(last)?;
+        Some((first, last.unwrap_or(first)))
+    }
+
+    fn item(&self, own_user: &str) -> Option<Item<'_>> {
+        let (first, last) = self.times()?;
+        let write = self.observed(own_user)?;
+        Some(Item { occurrences: Occurrences::new(first, last, write.value), write, bytes: self.bytes })
+    }
+}
+
+/// An Event on its way through the replay: the write of its next occurrence.
+struct Item<'a> {
+    write: Observation<'a>,
+    occurrences: Occurrences,
+    bytes: u64,
+}
+
+impl Item<'_> {
+    /// The next occurrence: a client raises the count of an Event that it has written. (Where that is not stored,
+    /// the write is made a CREATE.)
+    fn tell(&mut self, now: Moment) {
+        let value = self.occurrences.tell();
+        let write = &mut self.write;
+        write.occurred_at =
+            Timestamp::UNIX_EPOCH.saturating_add(now.since(Moment::default())).unwrap_or(Timestamp::MAX);
+        write.operation = if value == 1 { Operation::Create } else { Operation::Update };
+        write.has_series = write.api == Api::Events && value > 1;
+        (write.value, write.old_value) = (value, 0);
+    }
+}
+
+/// How long the JSON is without the blanks between its tokens: kubectl indents.
+fn compact_length(json: &str) -> u64 {
+    let (mut length, mut in_string, mut escaped) = (0, false, false);
+    for byte in json.bytes() {
+        if in_string {
+            (in_string, escaped) = (escaped || byte != b'"', !escaped && byte == b'\\');
+        } else {
+            in_string = byte == b'"';
+            if byte.is_ascii_whitespace() {
+                continue;
+            }
+        }
+        length += 1;
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_length_is_that_of_compact_json() {
+        let value = json!({"a b": "c \" \\ d\\", "e": [1, {"f": "  "}], "g": "\\\\\" "});
+        assert_eq!(
+            compact_length(&serde_json::to_string_pretty(&value).unwrap()),
+            value.to_string().len() as u64
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_string_has_its_length(text in any::<String>()) {
+            let value = Value::from(vec![text]);
+            prop_assert_eq!(
+                compact_length(&serde_json::to_string_pretty(&value).unwrap()),
+                value.to_string().len() as u64
+            );
+        }
+    }
+
+    fn times(event: &Value) -> Option<(u64, u64)> {
+        let raw = RawValue::from_string(event.to_string()).unwrap();
+        let found = super::event(&raw, Api::Core).unwrap().ok()?;
+        let seconds = |moment: Moment| moment.since(Moment::default()).as_secs();
+        found.times().map(|(first, last)| (seconds(first), seconds(last)))
+    }
+
+    #[test]
+    fn times_are_those_that_the_event_tells() {
+        let event = |more: Value| {
+            let mut event = json!({"metadata": {"name": "e", "namespace": "shop"}});
+            event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            event
+        };
+        for (more, expected) in [
+            (
+                json!({"firstTimestamp": "1970-01-01T00:00:10Z", "lastTimestamp": "1970-01-01T00:00:50Z"}),
+                Some((10, 50)),
+            ),
+            (
+                json!({"eventTime": "1970-01-01T00:00:10.000000Z", "firstTimestamp": null,
+                       "series": {"count": 3, "lastObservedTime": "1970-01-01T00:01:00.000000Z"}}),
+                Some((10, 60)),
+            ),
+            (json!({"eventTime": "1970-01-01T00:00:10.000000Z"}), Some((10, 10))),
+            (json!({"lastTimestamp": "1970-01-01T00:00:10Z"}), Some((10, 10))),
+            (json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:20Z"}}), Some((20, 20))),
+            (
+                json!({"apiVersion": "events.k8s.io/v1", "deprecatedFirstTimestamp": "1970-01-01T00:00:10Z",
+                       "deprecatedLastTimestamp": "1970-01-01T00:00:11Z"}),
+                Some((10, 11)),
+            ),
+            (json!({}), None),
+            (json!({"firstTimestamp": "soon"}), None),
+        ] {
+            assert_eq!(times(&event(more.clone())), expected, "{more}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A trace: one write a line.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::{Entries, Failure, LeftOut, Told, Wrong, time};
+use crate::engine::{Api, Moment, Operation};
+use crate::replay::course::Course;
+use crate::webhook::review::{AnyEvent, Spelled, Unreadable, Write};
+
+/// A line of a trace.
+#[derive(Debug, Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    at: &'a RawValue,
+    #[serde(borrow)]
+    operation: Cow<'a, str>,
+    #[serde(borrow, default)]
+    user: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+    #[serde(borrow, default, rename = "oldObject", deserialize_with = "any_event")]
+    old_object: Option<AnyEvent<'a>>,
+    #[serde(default, rename = "dryRun")]
+    dry_run: bool,
+}
+
+/// For serde, to which an Event that borrows from the line must borrow for exactly as long.
+fn any_event<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<AnyEvent<'a>>, D::Error> {
+    Option::<AnyEvent<'de>>::deserialize(deserializer)
+}
+
+/// Reads a trace.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    last: Moment,
+}
+
+impl Entries for Trace {
+    fn line(&mut self, text: &str, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+        let line: Line<'_> = serde_json::from_str(text).map_err(|error| Wrong::json(&error))?;
+        let now = self.moment(line.at.get())?;
+        let operation = match &*line.operation {
+            "CREATE" => Operation::Create,
+            "UPDATE" => Operation::Update,
+            "DELETE" | "CONNECT" => {
+                told.leave_out(LeftOut::NoWrite);
+                return Ok(());
+            }
+            _ => return Err(Wrong::new("operation is CREATE or UPDATE (a PATCH is an UPDATE)").into()),
+        };
+        let object = Spelled::read(line.object.get(), Some(Api::Core));
+        let object = object.map_err(|error| no_event("object", &error))?;
+        let old_object = line.old_object.map(|old| old.spelled(Some(object.api)));
+        let old_object = old_object.transpose().map_err(|error| no_event("oldObject", &error))?;
+        if operation == Operation::Update && old_object.is_none() {
+            return Err(Wrong::new("an UPDATE has an oldObject: the Event as it was stored").into());
+        }
+        let namespace = object.event.namespace();
+        let write = Write {
+            operation,
+            api: object.api,
+            user: &line.user,
+            dry_run: line.dry_run,
+            namespace: &namespace,
+            name: "",
+            object: &object.event,
+            old_object: old_object.as_ref().map(|old| &old.event),
+        };
+        let wall = wall(now);
+        let mut seen = write
+            .observe(&course.own_user, wall)
+            .map_err(|_| Wrong::new("there is no Event in it with metadata"))?;
+        course.write(now, &mut seen, line.object.get().len() as u64)?;
+        Ok(())
+    }
+}
+
+impl Trace {
+    fn moment(&mut self, text: &str) -> Result<Moment, Wrong> {
+        let now = time::seconds(text).ok_or_else(|| {
+            Wrong::new("at is a number of seconds, 0 or more, since whatever moment the trace begins")
+        })?;
+        if now < self.last {
+            let before = self.last.since(Moment::default()).as_secs_f64();
+            return Err(Wrong::new(format!("at goes back, from {before} to {text}; sort the lines by at")));
+        }
+        self.last = now;
+        Ok(now)
+    }
+}
+
+fn no_event(member: &str, error: &Unreadable) -> Wrong {
+    Wrong::new(format!("{member} is no Event of v1 or events.k8s.io/v1: {error}"))
+}
+
+/// The wall clock of a trace, whose epoch is that of Unix: for Events that tell no time.
+fn wall(now: Moment) -> Timestamp {
+    Timestamp::UNIX_EPOCH.saturating_add(now.since(Moment::default())).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,335 @@
+//! The policies that are tried: read from files as the operator reads them from the cluster.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray,
+};
+use kube::core::{CustomResourceExt, DynamicObject};
+use serde_json::Value;
+
+use super::text::clean;
+use crate::api::EventPolicy;
+use crate::engine::Standing;
+use crate::policy::{Index, Policy, Set};
+
+/// How much of an error's text is shown.
+const REASON: usize = 400;
+
+/// A file of policies, read.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyFile {
+    /// As it is named on the command line.
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+/// How they are to be tried.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    /// The namespace of policies that name none; `None`: each policy stands in every namespace.
+    pub(super) namespace: Option<String>,
+    /// All in mode Enforce.
+    pub(super) as_enforced: bool,
+}
+
+/// A policy file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}{place}: {reason}")]
+pub struct BadPolicy {
+    /// The file, as it is named on the command line.
+    pub file: String,
+    /// Document, policy and field, as far as they are known.
+    pub place: String,
+    /// What is wrong, and what to write.
+    pub reason: String,
+}
+
+/// The policies of a replay, by namespace.
+#[derive(Debug)]
+pub(super) struct Policies {
+    objects: Vec<DynamicObject>,
+    /// What governs where each policy stands in its own namespace.
+    set: Set,
+    /// The same by namespace, where each stands in all.
+    everywhere: Option<HashMap<Box<str>, Set>>,
+}
+
+impl Policies {
+    /// Reads every document. One that is no policy of squelch's is left aside; one that cannot be used is an error.
+    pub(super) fn load(files: &[PolicyFile], trial: &Trial) -> Result<Self, BadPolicy> {
+        let mut objects = Vec::new();
+        let mut names = BTreeSet::new();
+        for file in files {
+            for (document, value) in documents(file)? {
+                let place = Place { file, document, value: &value };
+                let Some(object) = place.policy(trial)? else { continue };
+                if !names.insert((object.metadata.namespace.clone(), object.metadata.name.clone())) {
+                    return Err(
+                        place.bad("", "there is a policy of this name already; leave one of them out")
+                    );
+                }
+                objects.push(object);
+            }
+        }
+        if objects.is_empty() {
+            let file = files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>().join(", ");
+            let reason = "there is no EventPolicy in it".to_owned();
+            return Err(BadPolicy { file, place: String::new(), reason });
+        }
+        let everywhere = trial.namespace.is_none().then(HashMap::new);
+        let set = if everywhere.is_some() { Set::default() } else { index(&objects, None).set() };
+        Ok(Self { objects, set, everywhere })
+    }
+
+    /// The policies that may govern a write in this namespace.
+    pub(super) fn of(&mut self, namespace: &str) -> &Set {
+        let Some(everywhere) = &mut self.everywhere else { return &self.set };
+        if !everywhere.contains_key(namespace) {
+            everywhere.insert(namespace.into(), index(&self.objects, Some(namespace)).set());
+        }
+        &everywhere[namespace]
+    }
+
+    /// Every policy as it stands, so that each has its account before the first write. Where they stand in every
+    /// namespace, that is known only once the namespaces are.
+    pub(super) fn standing(&self) -> Vec<Standing> {
+        let standing = |policy: &Arc<Policy>| Standing {
+            policy: policy.id.clone(),
+            namespace: Some(policy.namespace.clone()),
+            rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
+        };
+        self.set.policies().iter().map(standing).collect()
+    }
+
+    /// The policies that name users, as `namespace/name`: a List of Events says nothing of who wrote them.
+    pub(super) fn that_name_users(&self) -> Vec<String> {
+        let names_users = |object: &&DynamicObject| {
+            let clauses = |path: &str| object.data.pointer(path).cloned().unwrap_or_default();
+            let exempt = clauses("/spec/exempt");
+            let mut all = exempt.as_array().into_iter().flatten().chain([]).cloned().collect::<Vec<_>>();
+            all.push(clauses("/spec/match"));
+            all.iter().any(|clauses| clauses["users"].as_array().is_some_and(|users| !users.is_empty()))
+        };
+        self.objects.iter().filter(names_users).map(display).collect()
+    }
+}
+
+fn display(object: &DynamicObject) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", text(&object.metadata.namespace), text(&object.metadata.name))
+}
+
+/// The policies in their namespaces, or all in `namespace`.
+fn index(objects: &[DynamicObject], namespace: Option<&str>) -> Index {
+    let mut index = Index::default();
+    for object in objects {
+        let mut object = object.clone();
+        if let Some(namespace) = namespace {
+            object.metadata.namespace = Some(namespace.to_owned());
+        }
+        object.metadata.uid = Some(format!("replay/{}", display(&object)));
+        index.apply(&object);
+    }
+    index
+}
+
+/// The documents of a file, numbered from 1; those in a List one by one.
+fn documents(file: &PolicyFile) -> Result<Vec<(usize, Value)>, BadPolicy> {
+    let read: Vec<Value> = serde_saphyr::from_multiple(&file.text).map_err(|error| {
+        let place = error.location().map_or_else(String::new, |location| {
+            format!(", line {}, column {}", location.line(), location.column())
+        });
+        let said = error.to_string();
+        let first = said.lines().next().unwrap_or_default();
+        let reason = format!("not YAML: {}", clean(first, REASON));
+        BadPolicy { file: file.name.clone(), place, reason }
+    })?;
+    let mut documents = Vec::new();
+    for (at, value) in read.into_iter().enumerate() {
+        match value.get("items").and_then(Value::as_array) {
+            Some(items) => documents.extend(items.iter().map(|item| (at + 1, item.clone()))),
+            None => documents.push((at + 1, value)),
+        }
+    }
+    Ok(documents)
+}
+
+/// Where a policy stands.
+struct Place<'a> {
+    file: &'a PolicyFile,
+    document: usize,
+    value: &'a Value,
+}
+
+impl Place<'_> {
+    /// The policy of this document, valid; `None` if it is something else.
+    fn policy(&self, trial: &Trial) -> Result<Option<DynamicObject>, BadPolicy> {
+        let text = |key: &str| self.value[key].as_str().unwrap_or_default();
+        let Some(version) = text("apiVersion").strip_prefix("squelch.dev/") else { return Ok(None) };
+        if version != "v1alpha1" || text("kind") != "EventPolicy" {
+            let reason = "only an EventPolicy of squelch.dev/v1alpha1 can be tried";
+            return Err(self.bad("apiVersion, kind", reason));
+        }
+        let read = serde_json::from_value::<DynamicObject>(self.value.clone());
+        let mut object = read.map_err(|error| self.bad("metadata", &format!("cannot be read: {error}")))?;
+        if object.metadata.name.as_deref().unwrap_or_default().is_empty() {
+            return Err(self.bad("metadata.name", "is missing"));
+        }
+        if object.metadata.namespace.as_deref().unwrap_or_default().is_empty() {
+            object.metadata.namespace = Some(trial.namespace.clone().unwrap_or_else(|| "default".to_owned()));
+        }
+        // One that is being edited may still carry the status of the cluster that it is from.
+        object.metadata.generation = Some(1);
+        if let Some(field) = unknown_field(&object.data["spec"]) {
+            return Err(self.bad(
+                &field,
+                "there is no such field; `kubectl explain eventpolicy.spec` or \
+                                         README.md tells them",
+            ));
+        }
+        if trial.as_enforced && object.data["spec"].is_object() {
+            object.data["spec"]["mode"] = Value::from("Enforce");
+        }
+        // The same reading and checks as in the operator.
+        let index = index(std::slice::from_ref(&object), None);
+        let invalid = index.set().policies().first().and_then(|policy| policy.outcome.as_ref().clone().err());
+        match invalid {
+            Some(invalid) => Err(self.bad(&invalid.field, &invalid.sentence)),
+            None => Ok(Some(object)),
+        }
+    }
+
+    fn bad(&self, field: &str, reason: &str) -> BadPolicy {
+        let metadata = |key: &str| clean(self.value["metadata"][key].as_str().unwrap_or_default(), 253);
+        let name = match (metadata("namespace"), metadata("name")) {
+            (_, name) if name.is_empty() => String::new(),
+            (namespace, name) if namespace.is_empty() => format!(" (EventPolicy {name})"),
+            (namespace, name) => format!(" (EventPolicy {namespace}/{name})"),
+        };
+        let field = if field.is_empty() { String::new() } else { format!(", {field}") };
+        BadPolicy {
+            file: self.file.name.clone(),
+            place: format!(", document {}{name}{field}", self.document),
+            reason: clean(reason, REASON),
+        }
+    }
+}
+
+/// The path of the first field that the definition of the policy does not know. (The API server refuses it when
+/// kubectl asks it to be strict, as it does by default; reading alone would pass over it.)
+fn unknown_field(spec: &Value) -> Option<String> {
+    let crd = EventPolicy::crd();
+    let schema = crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()?;
+    unknown_in(schema.properties.as_ref()?.get("spec")?, spec, "spec")
+}
+
+fn unknown_in(schema: &JSONSchemaProps, value: &Value, path: &str) -> Option<String> {
+    match value {
+        Value::Object(members) => members.iter().find_map(|(name, member)| {
+            let path = format!("{path}.{}", clean(name, 63));
+            match schema.properties.as_ref()?.get(name) {
+                Some(property) => unknown_in(property, member, &path),
+                None => Some(path),
+            }
+        }),
+        Value::Array(items) => {
+            let Some(JSONSchemaPropsOrArray::Schema(schema)) = &schema.items else { return None };
+            let entries = items.iter().enumerate();
+            { entries }.find_map(|(at, item)| unknown_in(schema, item, &format!("{path}[{at}]")))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> PolicyFile {
+        PolicyFile { name: "p.yaml".to_owned(), text: text.to_owned() }
+    }
+
+    fn load(text: &str, namespace: Option<&str>) -> Result<Policies, String> {
+        let trial = Trial { namespace: namespace.map(ToOwned::to_owned), as_enforced: false };
+        Policies::load(&[file(text)], &trial).map_err(|bad| bad.to_string())
+    }
+
+    fn policy(name: &str, rest: &str) -> String {
+        format!("apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {{name: {name}}}\n{rest}\n")
+    }
+
+    #[test]
+    fn a_policy_stands_where_it_says_else_where_it_is_told() {
+        let text = policy("a", "spec: {}") + "---\n" + &policy("b, namespace: ci", "spec: {}");
+        let policies = load(&text, Some("shop")).unwrap();
+        let standing: Vec<_> =
+            policies.standing().iter().map(|standing| standing.policy.display.to_string()).collect();
+        assert_eq!(standing, ["ci/b", "shop/a"]);
+    }
+
+    #[test]
+    fn in_all_namespaces_each_policy_stands_in_each() {
+        let mut policies = load(&policy("a, namespace: ci", "spec: {}"), None).unwrap();
+        for namespace in ["x", "ci"] {
+            let set = policies.of(namespace);
+            assert_eq!(&*set.policies()[0].id.display, format!("{namespace}/a"));
+            assert_eq!(set.namespaces(), [namespace.into()]);
+        }
+    }
+
+    #[test]
+    fn a_list_and_what_is_no_policy_are_taken_as_kubectl_takes_them() {
+        let items = format!(
+            "kind: List\napiVersion: v1\nitems:\n- {}",
+            policy("a", "spec: {}").trim_end().replace('\n', "\n  ")
+        );
+        let text = format!("kind: Namespace\napiVersion: v1\nmetadata: {{name: x}}\n---\n{items}");
+        assert_eq!(load(&text, Some("ci")).unwrap().standing().len(), 1);
+        assert_eq!(
+            load("kind: Namespace\napiVersion: v1", Some("ci")).unwrap_err(),
+            "p.yaml: there is no EventPolicy in it"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_with_file_document_and_field() {
+        let good = policy("a", "spec: {}") + "---\n";
+        for (second, expected) in [
+            (
+                policy("b", "spec: {series: {idleTimeout: soon}}"),
+                "p.yaml, document 2 (EventPolicy b), spec.series.idleTimeout: idleTimeout must be whole numbers",
+            ),
+            (
+                policy("b", "spec: {mode: Enforced}"),
+                "p.yaml, document 2 (EventPolicy b), spec.mode: cannot be read:",
+            ),
+            (policy("b", ""), "p.yaml, document 2 (EventPolicy b), spec: is missing; write `spec: {}`"),
+            (
+                policy("b, namespace: ci", "spec: {match: {reason: [x]}}"),
+                "p.yaml, document 2 (EventPolicy ci/b), spec.match.reason: there is no such field",
+            ),
+            (
+                policy("b", "spec: {exempt: [{types: [x]}, {regarding: [{kinds: Pod}]}]}"),
+                "p.yaml, document 2 (EventPolicy b), spec.exempt[1].regarding[0].kinds: there is no such",
+            ),
+            (policy("a", "spec: {}"), "p.yaml, document 2 (EventPolicy a): there is a policy of this name"),
+            (policy("''", "spec: {}"), "p.yaml, document 2, metadata.name: is missing"),
+            (
+                policy("b", "spec: {}").replace("v1alpha1", "v9"),
+                "p.yaml, document 2 (EventPolicy b), apiVersion, kind: only",
+            ),
+            ("a: [".to_owned(), "p.yaml, line "),
+        ] {
+            let said = load(&(good.clone() + &second), Some("ci")).unwrap_err();
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn those_that_name_users_are_known() {
+        let text = policy("a", "spec: {exempt: [{users: [x]}]}") + "---\n" + &policy("b", "spec: {}");
+        assert_eq!(load(&text, Some("ci")).unwrap().that_name_users(), ["ci/a"]);
+    }
+}

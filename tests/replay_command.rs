@@ -1,0 +1,464 @@
+//! `squelch replay` as a command: inputs, outputs, and what it says of those that it cannot read.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+const POLICY: &str =
+    "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: fold}\nspec: {}\n";
+
+/// A folder of its own, which goes with its value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("squelch-replay-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let folder = Self(path);
+        folder.write("policy.yaml", POLICY);
+        folder
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).unwrap()
+    }
+
+    /// Runs `squelch replay` here: exit code, standard output, standard error.
+    fn replay(&self, arguments: &[&str], input: &str) -> (i32, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squelch"));
+        command.current_dir(&self.0).arg("replay").args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // One that refuses its flags does not read.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// Replays standard input with the policy in namespace shop; the report, and the decisions.
+    fn report(&self, arguments: &[&str], input: &str) -> (Value, Vec<Value>) {
+        let fixed = ["--policy", "policy.yaml", "-n", "shop", "-o", "json", "--decisions", "d", "-"];
+        let (code, out, err) = self.replay(&[&fixed, arguments].concat(), input);
+        assert_eq!((code, err.as_str()), (0, ""));
+        let decisions = self.read("d").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (serde_json::from_str(&out).unwrap(), decisions)
+    }
+
+    /// What it says of an input that it cannot read.
+    fn refusal(&self, input: &str) -> String {
+        let (code, out, err) = self.replay(&["--policy", "policy.yaml", "-"], input);
+        assert_eq!((code, out.as_str()), (1, ""), "{err}");
+        err.strip_prefix("squelch: standard input").unwrap_or_else(|| panic!("{err}")).to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A legacy Event with this count.
+fn event(name: &str, count: i64) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": "shop"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": "cart", "namespace": "shop"},
+        "type": "Warning", "reason": "BackOff", "message": "Back-off",
+        "source": {"component": "kubelet", "host": "n1"},
+        "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z", "count": count,
+    })
+}
+
+/// The same through events.k8s.io.
+fn new_event(name: &str, count: i64) -> Value {
+    let mut event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": "shop"},
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "cart", "namespace": "shop"},
+        "type": "Warning", "reason": "SyncFailed", "note": "cannot sync", "action": "Sync",
+        "reportingController": "example.com/c", "reportingInstance": "c-1",
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+    });
+    if count > 1 {
+        event["series"] = json!({"count": count, "lastObservedTime": "2026-01-01T00:10:00.000000Z"});
+    }
+    event
+}
+
+fn line(at: f64, operation: &str, object: &Value, old_object: Option<&Value>) -> String {
+    let mut line = json!({"at": at, "operation": operation, "user": "system:node:n1", "object": object});
+    if let Some(old) = old_object {
+        line["oldObject"] = old.clone();
+    }
+    format!("{line}\n")
+}
+
+fn lines<'a>(lines: impl IntoIterator<Item = &'a Value>) -> String {
+    lines.into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn each_line_of_a_trace_is_decided_in_order() {
+    let folder = Folder::new();
+    let (one, two, three) = (event("a", 1), event("a", 2), event("a", 3));
+    let mut labelled = event("a", 1);
+    labelled["metadata"]["labels"] = json!({"seen": "yes"});
+    let mut elsewhere = event("a", 1);
+    elsewhere["metadata"]["namespace"] = json!("other");
+    let own =
+        r#"{"at": 2.5, "operation": "CREATE", "user": "system:serviceaccount:squelch:squelch", "object": "#;
+    let dry = r#"{"at": 3, "operation": "CREATE", "dryRun": true, "object": "#;
+    let trace = [
+        line(0.5, "CREATE", &one, None),
+        line(1.0, "CREATE", &event("b", 1), None),
+        line(2.0, "UPDATE", &labelled, Some(&one)),
+        format!("{own}{one}}}\n\n"),
+        format!("{dry}{one}}}\n"),
+        line(3.0, "UPDATE", &two, Some(&one)),
+        line(4.0, "UPDATE", &three, Some(&two)),
+        line(4.0, "CREATE", &new_event("n", 1), None),
+        line(5.0, "UPDATE", &new_event("n", 2), Some(&new_event("n", 1))),
+        line(6.0, "CREATE", &new_event("m", 2), None),
+        line(7.0, "CREATE", &elsewhere, None),
+    ]
+    .concat();
+    let (report, decisions) = folder.report(&[], &trace);
+    let policy = json!("shop/fold");
+    let expected = [
+        (0.5, "a", "admitted", "admit", 1, "allow", &policy),
+        (1.0, "b", "compacted", "series", 1, "409", &policy),
+        (2.0, "a", "passed", "edit", 0, "allow", &policy),
+        (2.5, "a", "passed", "own", 0, "allow", &Value::Null),
+        (3.0, "a", "passed", "dry-run", 0, "allow", &policy),
+        (3.0, "a", "compacted", "series", 1, "409", &policy),
+        (4.0, "a", "compacted", "series", 1, "409", &policy),
+        (4.0, "n", "admitted", "admit", 1, "allow", &policy),
+        (5.0, "n", "admitted", "series", 1, "allow", &policy),
+        (6.0, "m", "compacted", "series", 2, "403", &policy),
+        (7.0, "a", "passed", "no-policy", 0, "allow", &Value::Null),
+    ];
+    let expected: Vec<Value> = expected
+        .iter()
+        .map(|(at, name, disposition, stage, occurrences, answer, policy)| {
+            let namespace = if *at > 6.5 { "other" } else { "shop" };
+            json!({"at": at, "namespace": namespace, "name": name, "disposition": disposition, "stage": stage,
+                   "occurrences": occurrences, "answer": answer, "policy": policy})
+        })
+        .collect();
+    assert_eq!(decisions, expected);
+    assert_eq!(report["input"]["format"], "trace");
+    assert_eq!((&report["input"]["entries"], &report["input"]["writes"]), (&json!(11), &json!(11)));
+    let row = &report["policies"][0];
+    assert_eq!(row["occurrences"]["received"], 8);
+    assert_eq!(row["occurrences"]["compacted"], 5);
+    assert_eq!(report["passed"], json!({"dry-run": 1, "edit": 1, "no-policy": 1, "own": 1}));
+    let writes = &row["writes"];
+    assert_eq!((&writes["etcdWithout"], &writes["allowed"]), (&json!(8), &json!(5)));
+    let paid = writes["payments"].as_u64().unwrap();
+    assert!(paid > 0, "{row}");
+    // Without the dry run, which is allowed and stores nothing.
+    assert_eq!(writes["etcdWith"].as_u64().unwrap(), 4 + paid);
+}
+
+#[test]
+fn clients_can_be_adapted_to_the_policies_that_they_did_not_have() {
+    let folder = Folder::new();
+    let mut trace = line(0.0, "CREATE", &event("a", 1), None);
+    for count in 2..=200 {
+        trace += &line(count as f64, "UPDATE", &event("a", count), Some(&event("a", count - 1)));
+    }
+    let writes = |arguments: &[&str]| folder.report(arguments, &trace).0["total"]["writes"].clone();
+    let (recorded, adapted) = (writes(&[]), writes(&["--clients", "adapted"]));
+    assert_eq!(recorded["etcdWithout"], 200);
+    // The CREATE, log2(200) times doubled, by the client or by squelch, and the closing.
+    let with = adapted["etcdWith"].as_u64().unwrap();
+    assert!((8..=10).contains(&with), "{adapted}");
+    assert!(recorded["etcdWith"].as_u64().unwrap() < with, "{recorded}");
+    let note = |arguments: &[&str]| {
+        folder.report(arguments, &trace).0["notes"].to_string().contains("--clients adapted")
+    };
+    assert!(note(&[]) && !note(&["--clients", "adapted"]));
+}
+
+#[test]
+fn a_list_is_unfolded_into_its_occurrences() {
+    let folder = Folder::new();
+    let mut legacy = event("a", 100);
+    legacy["lastTimestamp"] = json!("2026-01-01T00:16:30Z");
+    let mut own = event("own", 50);
+    own["metadata"]["annotations"] = json!({"squelch.dev/summary": "true"});
+    let mut timeless = event("timeless", 2);
+    for time in ["firstTimestamp", "lastTimestamp"] {
+        timeless[time] = Value::Null;
+    }
+    let list =
+        json!({"apiVersion": "v1", "items": [legacy, new_event("n", 5), own, timeless], "kind": "List"});
+    let pretty = serde_json::to_string_pretty(&list).unwrap();
+    let (report, decisions) = folder.report(&[], &pretty);
+    assert_eq!(report["input"]["format"], "list");
+    assert_eq!(report["input"]["entries"], 4);
+    assert_eq!(report["input"]["leftOut"], json!({"noTime": 1, "ownSummary": 1}));
+    assert_eq!(report["total"]["occurrences"]["received"], 105);
+    assert_eq!(decisions.len(), 105);
+    let times: Vec<f64> = decisions.iter().map(|decision| decision["at"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted());
+    let of_a: Vec<&Value> = decisions.iter().filter(|decision| decision["name"] == "a").collect();
+    assert_eq!(of_a.len(), 100);
+    assert_eq!(of_a[99]["at"].as_f64().unwrap() - of_a[0]["at"].as_f64().unwrap(), 990.0);
+    assert!(of_a.iter().all(|decision| decision["occurrences"] == 1));
+    assert!(report["notes"].to_string().contains("unfolded into its occurrences"));
+    assert!(report["total"]["bytesSaved"].as_i64().unwrap() > 0);
+
+    // The same as the API server prints it: an EventList, whose items leave kind and apiVersion to it.
+    let mut items = list["items"].as_array().unwrap().clone();
+    items.retain(|item| item["apiVersion"] == "v1");
+    for item in &mut items {
+        let fields = item.as_object_mut().unwrap();
+        fields.retain(|field, _| field != "kind" && field != "apiVersion");
+    }
+    let list = json!({"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": items});
+    assert_eq!(folder.report(&[], &list.to_string()).0["total"]["occurrences"]["received"], 100);
+}
+
+fn audit(verb: &str, name: &str, code: u16, request: Option<Value>, response: Option<Value>) -> Value {
+    let mut line = json!({
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "RequestResponse", "auditID": "1",
+        "stage": "ResponseComplete", "requestURI": format!("/api/v1/namespaces/shop/events/{name}"),
+        "verb": verb, "user": {"username": "system:node:n1", "groups": ["system:nodes"]},
+        "objectRef": {"resource": "events", "namespace": "shop", "name": name, "apiVersion": "v1"},
+        "responseStatus": {"metadata": {}, "code": code},
+        "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
+        "stageTimestamp": "2026-01-01T00:00:00.001000Z",
+    });
+    line["requestObject"] = request.unwrap_or_default();
+    line["responseObject"] = response.unwrap_or_default();
+    line
+}
+
+#[test]
+fn an_audit_log_is_rebuilt_as_far_as_it_tells() {
+    let folder = Folder::new();
+    let patch = || Some(json!({"count": 9}));
+    let (mut received, mut other, mut late, mut refused) = (
+        audit("create", "x", 201, Some(event("x", 1)), None),
+        audit("create", "x", 201, Some(json!({"kind": "Pod"})), None),
+        audit("patch", "a", 200, patch(), Some(event("a", 3))),
+        audit("patch", "a", 409, patch(), None),
+    );
+    received["stage"] = json!("RequestReceived");
+    other["objectRef"]["resource"] = json!("pods");
+    late["stageTimestamp"] = json!("2026-01-01T00:00:05.000000Z");
+    late["impersonatedUser"] = json!({"username": "jane"});
+    refused["responseStatus"]["message"] =
+        json!("admission webhook \"events.squelch.dev\" denied the request: squelch: shop/fold compacted");
+    let mut created = audit("create", "", 201, Some(event("", 1)), Some(event("made-9", 1)));
+    created["requestObject"]["metadata"] = json!({"generateName": "made-", "namespace": "shop"});
+    let log = [
+        received,
+        audit("create", "a", 201, Some(event("a", 1)), Some(event("a", 1))),
+        audit("patch", "a", 200, patch(), Some(event("a", 2))),
+        late,
+        // Out of order by a little: taken as of the moment before.
+        audit("update", "a", 200, Some(event("a", 4)), Some(event("a", 4))),
+        created,
+        audit("patch", "made-9", 200, patch(), Some(event("made-9", 2))),
+        audit("patch", "unknown", 200, patch(), Some(event("unknown", 7))),
+        audit("patch", "unknown", 200, patch(), Some(event("unknown", 8))),
+        audit("patch", "gone", 404, patch(), Some(json!({"kind": "Status"}))),
+        refused,
+        audit("create", "bare", 201, None, None),
+        audit("get", "a", 200, None, Some(event("a", 4))),
+        audit("delete", "a", 200, None, None),
+        audit("patch", "a", 200, patch(), Some(event("a", 5))),
+        other,
+    ];
+    let (report, decisions) = folder.report(&[], &lines(&log));
+    let expected = json!({"failed": 1, "noBody": 1, "noOldObject": 2, "noWrite": 2, "otherResource": 1,
+                          "otherStage": 1, "refusedBySquelch": 1});
+    assert_eq!(report["input"]["leftOut"], expected);
+    assert_eq!(report["input"]["format"], "audit");
+    let told: Vec<(&str, i64)> = decisions
+        .iter()
+        .map(|decision| (decision["name"].as_str().unwrap(), decision["occurrences"].as_i64().unwrap()))
+        .collect();
+    assert_eq!(told[..4], [("a", 1), ("a", 1), ("a", 1), ("a", 1)]);
+    assert_eq!((told[5], told[6]), (("made-9", 1), ("unknown", 1)));
+    assert_eq!(told.len(), 7);
+    assert_eq!(decisions[2]["at"], decisions[3]["at"]);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("2 entries, updates of Events that the log has not shown before"), "{notes}");
+}
+
+#[test]
+fn what_cannot_be_read_is_told_with_its_place_and_a_remedy() {
+    let folder = Folder::new();
+    let good = line(1.0, "CREATE", &event("a", 1), None);
+    let with = |text: &str| folder.refusal(&(good.clone() + text));
+    for (second, expected) in [
+        (
+            "{\"at\": 2, \"operation\": \"CREATE\", \"object\": {]}",
+            ", line 2, column 45: key must be a string",
+        ),
+        ("{\"at\": 2", ", line 2, column 8: EOF while parsing an object; mend it, or leave such"),
+        ("{\"operation\": \"CREATE\", \"object\": {}}", ", line 2, column 37: missing field `at`"),
+        (
+            "\n{\"at\": \"x\", \"operation\": \"CREATE\", \"object\": {}}",
+            ", line 3: at is a number of seconds",
+        ),
+        (
+            &line(0.5, "CREATE", &event("a", 1), None),
+            ", line 2: at goes back, from 1 to 0.5; sort the lines by at",
+        ),
+        (&line(2.0, "PATCH", &event("a", 1), None), ", line 2: operation is CREATE or UPDATE"),
+        (&line(2.0, "UPDATE", &event("a", 2), None), ", line 2: an UPDATE has an oldObject"),
+        (
+            &line(2.0, "CREATE", &json!({"kind": "Pod", "apiVersion": "v1"}), None),
+            ", line 2: object is no Event of v1",
+        ),
+        (
+            &line(2.0, "CREATE", &json!({"kind": "Event"}), None),
+            ", line 2: object is no Event of v1 or events.k8s.io/v1: it has no metadata",
+        ),
+    ] {
+        let said = with(second);
+        assert!(said.starts_with(expected), "{second}: {said}");
+        assert!(said.contains("--skip-bad"), "{said}");
+    }
+    assert!(folder.refusal("").starts_with(": it is empty"));
+    assert!(
+        folder.refusal("apiVersion: v1").starts_with(": it is no JSON object; print Events with `kubectl")
+    );
+    assert!(folder.refusal("{\"x\": 1}").contains("say it with --format"));
+    let list = "{\n \"items\": [\n  {\"kind\": \"Pod\", \"apiVersion\": \"v1\"}\n ]\n}";
+    assert!(folder.refusal(list).starts_with(", item 1: this is no Event"));
+    assert!(folder.refusal("{\n \"items\": [\n  {]}").starts_with(", line 3, column 4: "));
+}
+
+#[test]
+fn bad_lines_can_be_left_out_and_are_counted() {
+    let folder = Folder::new();
+    let trace = [
+        line(1.0, "CREATE", &event("a", 1), None),
+        "{\n".to_owned(),
+        line(0.5, "CREATE", &event("b", 1), None),
+        line(2.0, "CREATE", &event("b", 1), None),
+    ]
+    .concat();
+    let (report, decisions) = folder.report(&["--skip-bad"], &trace);
+    assert_eq!((decisions.len(), &report["input"]["bad"]), (2, &json!(2)));
+    assert!(report["notes"].to_string().contains("2 entries that could not be read were left out"));
+}
+
+#[test]
+fn a_policy_that_cannot_be_used_is_told_before_anything_is_read() {
+    let folder = Folder::new();
+    folder.write("bad.yaml", &POLICY.replace("spec: {}", "spec: {series: {idleTimeout: 1ms}}"));
+    let both = ["--policy", "policy.yaml", "--policy", "bad.yaml", "-"];
+    let (code, out, err) = folder.replay(&both, "");
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert_eq!(
+        err,
+        "squelch: bad.yaml, document 1 (EventPolicy fold), spec.series.idleTimeout: idleTimeout must be between 1s \
+         and 8760h, such as 6m\n"
+    );
+    let (code, _, err) = folder.replay(&["--policy", "gone.yaml", "-"], "");
+    assert_eq!((code, err.starts_with("squelch: cannot read gone.yaml: ")), (1, true), "{err}");
+    let (code, _, err) = folder.replay(&["--policy", "-", "-"], "");
+    assert_eq!((code, err.starts_with("squelch: standard input (-)")), (1, true), "{err}");
+    let (code, _, err) = folder.replay(&["-"], "");
+    assert_eq!((code, err.contains("--policy <FILE>")), (2, true), "{err}");
+}
+
+#[test]
+fn a_policy_that_governs_nothing_here_can_be_tried_everywhere() {
+    let folder = Folder::new();
+    let trace = line(1.0, "CREATE", &event("a", 1), None);
+    let row = |arguments: &[&str]| {
+        let fixed = ["--policy", "policy.yaml", "-o", "json", "-"];
+        let (code, out, err) = folder.replay(&[&fixed, arguments].concat(), &trace);
+        assert_eq!((code, err.as_str()), (0, ""));
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let row = &report["policies"][0];
+        let hinted = report["notes"].to_string().contains("--all-namespaces tries each policy");
+        (row["policy"].as_str().unwrap().to_owned(), row["occurrences"]["received"].as_u64().unwrap(), hinted)
+    };
+    assert_eq!(row(&[]), ("default/fold".to_owned(), 0, true));
+    assert_eq!(row(&["-n", "shop"]), ("shop/fold".to_owned(), 1, false));
+    assert_eq!(row(&["-A"]), ("shop/fold".to_owned(), 1, false));
+}
+
+#[test]
+fn the_same_input_gives_the_same_output_and_the_table_is_plain() {
+    let folder = Folder::new();
+    let trace: String =
+        (0..50).map(|n| line(f64::from(n), "CREATE", &event(&format!("e.{n}"), 1), None)).collect();
+    let table = || folder.replay(&["--policy", "policy.yaml", "-A", "--clients", "adapted", "-"], &trace);
+    let (code, out, err) = table();
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(table().1, out);
+    let expected = "\
+Replayed 50 writes over 49.000s from standard input (trace).
+
+OCCURRENCES  POLICY     MODE     RECEIVED  ADMITTED  COMPACTED  AGGREGATED  FILTERED  THROTTLED
+shop         shop/fold  Enforce        50         1         49           0         0          0
+all                                    50         1         49           0         0          0
+
+WRITES TO ETCD  POLICY     WITHOUT  WITH  BY SQUELCH  409  403  RESTORED  BYTES SAVED
+shop            shop/fold       50     7           6   49    0         0     14.9 KiB
+all                             50     7           6   49    0         0     14.9 KiB
+";
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn observe_lets_everything_through_and_as_enforced_does_not() {
+    let folder = Folder::new();
+    folder.write("policy.yaml", &POLICY.replace("spec: {}", "spec: {mode: Observe}"));
+    let trace: String =
+        (0..50).map(|n| line(f64::from(n), "CREATE", &event(&format!("e.{n}"), 1), None)).collect();
+    let row = |arguments: &[&str]| folder.report(arguments, &trace).0["policies"][0].clone();
+    let (observe, enforce) = (row(&[]), row(&["--as-enforced"]));
+    assert_eq!((&observe["mode"], &enforce["mode"]), (&json!("Observe"), &json!("Enforce")));
+    assert_eq!(observe["occurrences"], enforce["occurrences"]);
+    assert_eq!(observe["writes"]["etcdWith"], 50);
+    assert_eq!(enforce["writes"]["allowed"], 1);
+}
+
+#[test]
+fn what_is_dropped_and_what_would_be_summed_up_is_listed_and_harmless() {
+    let folder = Folder::new();
+    let spec = "spec: {aggregation: {maxEvents: 2}, spamFilter: {burst: 3, per: [Reason]}}";
+    folder.write("policy.yaml", &POLICY.replace("spec: {}", spec));
+    let told = |n: u32, message: String, reason: &str, object: &str| {
+        let mut event = event(&format!("e.{n}"), 1);
+        (event["message"], event["reason"]) = (json!(message), json!(reason));
+        event["involvedObject"]["name"] = json!(object);
+        line(f64::from(n), "CREATE", &event, None)
+    };
+    let alike = (0..10).map(|n| told(n, format!("at \u{1b}[31m{n}\u{202e}"), "BackOff", "cart"));
+    let many = (10..30).map(|n| told(n, "m".to_owned(), "Un\u{7}healthy", &format!("pod-{n}")));
+    let (report, decisions) = folder.report(&[], &alike.chain(many).collect::<String>());
+    let of = |disposition: &str| decisions.iter().filter(|it| it["disposition"] == disposition).count();
+    assert_eq!((of("admitted"), of("aggregated"), of("filtered")), (4, 9, 17));
+
+    let summary = &report["summaries"][0];
+    assert_eq!((report["summaries"].as_array().unwrap().len(), &summary["count"]), (1, &json!(9)));
+    assert_eq!(summary["message"], "(combined from similar events): at  [31m9 ");
+    assert!(summary["name"].as_str().unwrap().starts_with("cart."), "{summary}");
+    let expected = json!([{"namespace": "shop", "policy": "shop/fold", "reason": "Un healthy", "kind": "Pod",
+                           "component": "kubelet", "disposition": "filtered", "count": 17}]);
+    assert_eq!((&report["dropped"], &report["droppedNotListed"]), (&expected, &json!(0)));
+}
