@@ -3,7 +3,11 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::json;
+use squelch::api::{ClusterEventPolicy, EventPolicy};
 use squelch::engine::{Disposition, Observation};
+use squelch::policy::{Index, Labels};
 
 #[path = "../benches/load/mod.rs"]
 #[allow(dead_code, reason = "a benchmark needs more of it than this test")]
@@ -99,5 +103,31 @@ fn an_edit_allocates_nothing() {
     let load = Load::folded(1_000);
     for _ in 0..1_000 {
         assert_eq!(allocations(&load, &load.edit(), None), 0);
+    }
+}
+
+#[test]
+fn to_find_the_policy_that_governs_allocates_nothing() {
+    let load = Load::folded(1_000);
+    let write = load.repeat();
+    let mut index = Index::default();
+    let spec = |rest: serde_json::Value| json!({"spec": rest});
+    let own = DynamicObject::new("own", &ApiResource::erase::<EventPolicy>(&())).within(write.namespace);
+    index.apply(&own.data(spec(json!({"match": {"types": ["Other"]}}))));
+    let cluster = |name: &str| DynamicObject::new(name, &ApiResource::erase::<ClusterEventPolicy>(&()));
+    let first = json!({"precedence": "Override", "match": {"reasons": ["*Other*"], "users": ["a", "b*"]}});
+    index.apply(&cluster("first").data(spec(first)));
+    let last =
+        json!({"namespaceSelector": {"matchLabels": {"team": "shop"}}, "exempt": [{"reasons": ["?x*"]}]});
+    index.apply(&cluster("last").data(spec(last)));
+    index.apply_namespace(write.namespace, Labels::from([("team".to_owned(), "shop".to_owned())]));
+    let set = index.set();
+    for (write, display) in
+        [(&write, Some("last")), (&Observation { namespace: "unknown", ..write.clone() }, None)]
+    {
+        let before = ALLOCATIONS.get();
+        let governing = set.governing(write);
+        assert_eq!(ALLOCATIONS.get(), before);
+        assert_eq!(governing.map(|governing| governing.rules.policy.display.to_string()).as_deref(), display);
     }
 }

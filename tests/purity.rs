@@ -53,9 +53,9 @@ const ROWS: &[Row] = &[
     },
     // From a spec to what the engine needs, and which policy governs.
     Row {
-        files: &["src/policy/glob.rs", "src/policy/compile/", "src/policy/set.rs"],
+        files: &["src/policy/glob.rs", "src/policy/compile/", "src/policy/order.rs", "src/policy/set.rs"],
         knows: Knows::Arguments,
-        modules: &["api", "engine", "policy::compile", "policy::glob", "policy::set"],
+        modules: &["api", "engine", "policy::compile", "policy::glob", "policy::order", "policy::set"],
         crates: Crates::Only(&["jiff", "thiserror"]),
     },
     Row {
@@ -114,6 +114,7 @@ const ROWS: &[Row] = &[
             "api",
             "engine",
             "policy::Compiled",
+            "policy::Effect",
             "policy::Invalid",
             "policy::Policy",
             "policy::Set",

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use squelch::api::EventPolicySpec;
+use squelch::api::{ClusterEventPolicySpec, EventPolicySpec};
 use squelch::engine::PolicyId;
-use squelch::policy::compile;
+use squelch::policy::{compile, compile_cluster};
 
 fn policies() -> Vec<Value> {
     let readme = include_str!("../README.md");
@@ -37,10 +37,17 @@ fn every_policy_in_the_readme_is_understood_whole() {
     let policies = policies();
     assert!(!policies.is_empty());
     for policy in policies {
-        let spec: EventPolicySpec = serde_json::from_value(policy["spec"].clone()).unwrap();
         let id = PolicyId { display: "ci/readme".into(), uid: "uid".into() };
-        compile(id, &spec).unwrap();
-        let understood = serde_json::to_value(&spec).unwrap();
+        let spec = policy["spec"].clone();
+        let understood = if policy["kind"] == "ClusterEventPolicy" {
+            let spec: ClusterEventPolicySpec = serde_json::from_value(spec).unwrap();
+            compile_cluster(id, &spec).unwrap();
+            serde_json::to_value(&spec).unwrap()
+        } else {
+            let spec: EventPolicySpec = serde_json::from_value(spec).unwrap();
+            compile(id, &spec).unwrap();
+            serde_json::to_value(&spec).unwrap()
+        };
         assert!(says_all_of(&understood, &policy["spec"]), "{policy} was understood as {understood}");
     }
 }

@@ -462,3 +462,30 @@ fn what_is_dropped_and_what_would_be_summed_up_is_listed_and_harmless() {
                            "component": "kubelet", "disposition": "filtered", "count": 17}]);
     assert_eq!((&report["dropped"], &report["droppedNotListed"]), (&expected, &json!(0)));
 }
+
+#[test]
+fn a_cluster_policy_is_tried_where_the_labels_say() {
+    let folder = Folder::new();
+    let policy = "apiVersion: squelch.dev/v1alpha1\nkind: ClusterEventPolicy\nmetadata: {name: shops}\nspec: \
+                  {namespaceSelector: {matchLabels: {team: shop}}}\n";
+    folder.write("policy.yaml", policy);
+    let namespace = json!({"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "shop"}}});
+    folder.write("namespaces.json", &json!({"kind": "List", "items": [namespace]}).to_string());
+    let mut elsewhere = event("a", 1);
+    elsewhere["metadata"]["namespace"] = json!("other");
+    let trace = line(1.0, "CREATE", &event("a", 1), None) + &line(2.0, "CREATE", &elsewhere, None);
+    for more in [&[][..], &["-A"]] {
+        let arguments =
+            [&["--policy", "policy.yaml", "--namespaces", "namespaces.json", "-o", "json", "-"], more];
+        let (code, out, err) = folder.replay(&arguments.concat(), &trace);
+        assert_eq!((code, err.as_str()), (0, ""));
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let policies = report["policies"].as_array().unwrap();
+        let said: Vec<_> = policies.iter().map(|policy| (&policy["namespace"], &policy["policy"])).collect();
+        assert_eq!(said, [(&json!("shop"), &json!("shops"))]);
+        assert_eq!(report["total"]["ungoverned"]["received"], 1);
+    }
+    let (code, _, err) = folder.replay(&["--policy", "policy.yaml", "-"], &trace);
+    assert_eq!(code, 1);
+    assert!(err.contains("--namespaces FILE"), "{err}");
+}

@@ -76,7 +76,7 @@ impl Served {
         let set = policies();
         let standing = set.policies().iter().map(|policy| Standing {
             policy: policy.id.clone(),
-            namespace: Some(policy.namespace.clone()),
+            namespace: policy.namespace.clone(),
             rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
         });
         engine.revise(&standing.collect::<Vec<_>>(), Moment::default());

@@ -75,8 +75,9 @@ impl Cluster {
             let files = checkout(files).display().to_string();
             self.kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &files]).await?;
         }
-        let crd = "crd/eventpolicies.squelch.dev";
-        self.kubectl.run(&["wait", "--for=condition=Established", crd, "--timeout=60s"]).await?;
+        let crds = ["crd/eventpolicies.squelch.dev", "crd/clustereventpolicies.squelch.dev"];
+        let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
+        self.kubectl.run(&[&wait[..], &crds].concat()).await?;
         Ok(())
     }
 }

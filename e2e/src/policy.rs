@@ -1,4 +1,4 @@
-//! An `EventPolicy` of a test.
+//! A policy of a test.
 
 use anyhow::Result;
 use kube::api::DynamicObject;
@@ -13,10 +13,13 @@ use crate::wait::{GENEROUS, told, wait_for};
 /// A policy in the API server.
 pub struct Policy {
     api: Api<DynamicObject>,
-    /// Its namespace.
+    /// The namespace of the test; an `EventPolicy` is in it.
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// What it is called in the labels of metrics.
+    pub label: String,
+    kind: &'static str,
 }
 
 /// `status.counters`.
@@ -60,7 +63,17 @@ impl Policy {
         let kind = GroupVersionKind::gvk("squelch.dev", "v1alpha1", "EventPolicy");
         let resource = ApiResource::from_gvk_with_plural(&kind, "eventpolicies");
         let api = Api::namespaced_with(client, namespace, &resource);
-        Self { api, namespace: namespace.to_owned(), name: name.to_owned() }
+        let label = format!("{namespace}/{name}");
+        Self { api, namespace: namespace.to_owned(), name: name.to_owned(), label, kind: "EventPolicy" }
+    }
+
+    /// The `ClusterEventPolicy` that has the name of a test's namespace, so that no two tests share one.
+    pub fn cluster(client: Client, namespace: &str) -> Self {
+        let kind = GroupVersionKind::gvk("squelch.dev", "v1alpha1", "ClusterEventPolicy");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "clustereventpolicies");
+        let api = Api::all_with(client, &resource);
+        let name = namespace.to_owned();
+        Self { api, namespace: name.clone(), name: name.clone(), label: name, kind: "ClusterEventPolicy" }
     }
 
     /// Applies a policy with this `spec`, and waits until it is in force.
@@ -84,12 +97,23 @@ impl Policy {
     /// # Errors
     /// What kubectl says, or what the policy's status says instead.
     pub async fn change(&self, kubectl: &Kubectl, spec: &Value) -> Result<()> {
-        let metadata = json!({ "name": self.name, "namespace": self.namespace });
-        let object = json!({
-            "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "metadata": metadata, "spec": spec,
-        });
-        kubectl.apply(&object).await?;
+        self.put(kubectl, spec).await?;
         self.effective().await
+    }
+
+    /// Applies another `spec`, whatever becomes of it.
+    ///
+    /// # Errors
+    /// What kubectl says.
+    pub async fn put(&self, kubectl: &Kubectl, spec: &Value) -> Result<()> {
+        let mut object = json!({
+            "apiVersion": "squelch.dev/v1alpha1", "kind": self.kind, "metadata": { "name": self.name },
+            "spec": spec,
+        });
+        if self.kind == "EventPolicy" {
+            object["metadata"]["namespace"] = json!(self.namespace);
+        }
+        kubectl.apply(&object).await.map(drop)
     }
 
     /// Waits until it is in force as it stands now.

@@ -136,6 +136,11 @@ impl Test {
         Policy::apply(self.client(), &self.kubectl(), &self.namespace, "policy", spec).await
     }
 
+    /// This test's own `ClusterEventPolicy`; it is deleted with the test.
+    pub fn cluster_policy(&self) -> Policy {
+        Policy::cluster(self.client(), &self.namespace)
+    }
+
     /// Counts the writes of this namespace's Events from now on.
     ///
     /// # Errors
@@ -198,7 +203,10 @@ impl Test {
     /// All that there is to see of a test that failed.
     fn report(&self) {
         eprintln!("--- {}: what is there", self.namespace);
-        eprintln!("{}", self.kubectl().say(&["get", "eventpolicies,events", "--output=wide"]));
+        eprintln!(
+            "{}",
+            self.kubectl().say(&["get", "clustereventpolicies,eventpolicies,events", "--output=wide"])
+        );
         let mut files: Vec<_> = std::fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
         files.sort_by_key(std::fs::DirEntry::path);
         for path in files.iter().map(std::fs::DirEntry::path) {
@@ -217,7 +225,9 @@ impl Drop for Test {
         } else {
             self.report();
         }
-        self.cluster.kubectl.say(&["delete", "namespace", &self.namespace, "--wait=false"]);
+        let kubectl = &self.cluster.kubectl;
+        kubectl.say(&["delete", "clustereventpolicy", &self.namespace, "--ignore-not-found"]);
+        kubectl.say(&["delete", "namespace", &self.namespace, "--wait=false"]);
     }
 }
 

@@ -20,7 +20,8 @@ pub const MOST_PRIORITY: i32 = 100_000;
 /// merges look-alikes and drops bursts, with the numbers that client-go has. A write goes through the stages in the
 /// order series, aggregation, spamFilter, budget; the first that holds it back ends it. A policy whose stages are all
 /// off holds nothing back: it counts, and keeps what it governs from the policies below it. Of several policies in
-/// a namespace the one with the highest `priority` whose `match` holds governs a write.
+/// a namespace the one with the highest `priority` whose `match` holds governs a write; ClusterEventPolicies come after
+/// them all, or with precedence Override before them.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "squelch.dev",
@@ -61,14 +62,14 @@ pub struct EventPolicySpec {
     #[serde(default)]
     pub mode: Mode,
 
-    /// Which policy governs a write that several match: the highest priority wins, among equals the oldest, then
-    /// the first by name. From -100000 to 100000. Default: 0.
+    /// Which policy governs a write that several of the same kind and precedence match: the highest priority wins,
+    /// among equals the oldest, then the first by name. From -100000 to 100000. Default: 0.
     #[serde(default)]
     #[schemars(range(min = -MOST_PRIORITY, max = MOST_PRIORITY))]
     pub priority: i32,
 
     /// Which Events the policy governs: all clauses that are given must hold, and a list holds if one of its
-    /// entries does. Default: every Event of the namespace.
+    /// entries does. Default: every Event of a namespace.
     #[serde(default, rename = "match", skip_serializing_if = "Clauses::is_empty")]
     pub matching: Clauses,
 
@@ -96,9 +97,9 @@ pub struct EventPolicySpec {
     #[serde(default)]
     pub spam_filter: SpamFilter,
 
-    /// The budget: one bucket of tokens for all Events of the namespace that the policy governs. A write that would
-    /// be stored takes one token; one that finds none is dropped, Warnings too, and counted as throttled. What series
-    /// or aggregation fold takes none. `{}` is a budget with the defaults. Default: no budget.
+    /// The budget: one bucket of tokens for all Events of a namespace that the policy governs. A write that would be
+    /// stored takes one token; one that finds none is dropped, Warnings too, and counted as throttled. What series or
+    /// aggregation fold takes none. `{}` is a budget with the defaults. Default: no budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Budget")]
     pub budget: Option<Budget>,

@@ -17,13 +17,13 @@ pub struct EventPolicyStatus {
     pub observed_generation: Option<i64>,
 
     /// Accepted: the policy was understood (reason Invalid says what is wrong otherwise). Effective: Event writes
-    /// are decided by it (otherwise reason Invalid, Overridden by a policy of higher precedence, or
-    /// `WebhookNotArmed`).
+    /// are decided by it (otherwise reason Invalid, Overridden by policies of higher precedence, `NoNamespaces`
+    /// selected, or `WebhookNotArmed`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 
-    /// What became of the occurrences that this policy governed, since `since`.
+    /// What became of the occurrences that this policy governed, since `since`, in all namespaces together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PolicyCounters")]
     pub counters: Option<PolicyCounters>,
@@ -33,8 +33,8 @@ pub struct EventPolicyStatus {
     /// that of occurrences seen. In each namespace up to 32 combinations of reason, kind, component and disposition
     /// are counted apart; while there are no more, the counts are exact since `since`. Beyond that the rarest go, and
     /// one that comes back begins anew: its count then misses at most a 32nd of what was dropped in that namespace.
-    /// Over restarts of squelch the entries listed count on, others begin anew. Everything that was dropped, listed
-    /// or not, is in `counters`.
+    /// Over restarts of squelch the entries listed count on, others begin anew; those of a namespace that was deleted
+    /// go. Everything that was dropped, listed or not, is in `counters`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub top_dropped: Vec<DroppedOccurrences>,
@@ -144,9 +144,11 @@ pub enum Reason {
     Invalid,
     /// Effective is True: Event writes that match are decided by this policy.
     Effective,
-    /// Effective is False: a policy of higher precedence in the namespace governs every Event, so that none is
-    /// left for this one.
+    /// Effective is False: policies of higher precedence govern every Event of the namespace (of a
+    /// `ClusterEventPolicy`: of each namespace that is selected), so that none is left for this one.
     Overridden,
+    /// Effective is False: no namespace has the labels that the `namespaceSelector` of a `ClusterEventPolicy` asks for.
+    NoNamespaces,
     /// Effective is Unknown: the webhook is not armed (at start, after a failure, or by a person), and Events
     /// pass unseen.
     WebhookNotArmed,
@@ -154,8 +156,14 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 5] =
-        [Self::Accepted, Self::Invalid, Self::Effective, Self::Overridden, Self::WebhookNotArmed];
+    pub const ALL: [Self; 6] = [
+        Self::Accepted,
+        Self::Invalid,
+        Self::Effective,
+        Self::Overridden,
+        Self::NoNamespaces,
+        Self::WebhookNotArmed,
+    ];
 
     /// The word in `conditions[].reason`.
     pub fn as_str(self) -> &'static str {
@@ -164,6 +172,7 @@ impl Reason {
             Self::Invalid => "Invalid",
             Self::Effective => "Effective",
             Self::Overridden => "Overridden",
+            Self::NoNamespaces => "NoNamespaces",
             Self::WebhookNotArmed => "WebhookNotArmed",
         }
     }
@@ -172,7 +181,7 @@ impl Reason {
     pub fn status(self) -> &'static str {
         match self {
             Self::Accepted | Self::Effective => "True",
-            Self::Invalid | Self::Overridden => "False",
+            Self::Invalid | Self::Overridden | Self::NoNamespaces => "False",
             Self::WebhookNotArmed => "Unknown",
         }
     }

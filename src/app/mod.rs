@@ -17,7 +17,7 @@ use crate::clock;
 use crate::config::RunOptions;
 use crate::engine::{Engine, Standing};
 use crate::metrics::{Metrics, PolicyCondition, PolicyKind};
-use crate::policy::Set;
+use crate::policy::{Effect, Policy, Set};
 
 use cluster::Cluster;
 use parts::Parts;
@@ -45,17 +45,23 @@ pub async fn run(options: RunOptions) -> Result<()> {
 }
 
 impl Parts {
-    /// Tells every part of each change of the policies, and arms the webhook once the first list is complete.
-    /// Ends only if the watch of policies does.
+    /// Tells every part of each change of the policies and of what they are for, and arms the webhook once the first
+    /// lists are complete. Ends only if the watch does.
     async fn follow_policies(&self) {
         let mut revision = self.policies.subscribe();
+        let mut told = None;
         loop {
             if revision.borrow_and_update().listed {
                 let set = Arc::clone(&self.policies.load());
                 revise(&self.engine, &set);
                 count(&self.metrics, &set);
                 self.readiness.meet(Need::PoliciesListed);
-                self.desired.send_modify(|desired| desired.reach = self.reach(&set));
+                let reach = self.reach(&set);
+                // Where nothing has changed for the webhook, its configuration need not be written.
+                if told.as_ref() != Some(&reach) {
+                    self.desired.send_modify(|desired| desired.reach = reach.clone());
+                    told = Some(reach);
+                }
             }
             if revision.changed().await.is_err() {
                 return;
@@ -67,23 +73,33 @@ impl Parts {
         if !self.enforce {
             return Reach::Nothing;
         }
+        if set.governs_everywhere() {
+            return Reach::Everything;
+        }
         Reach::of(set.namespaces().iter().map(ToString::to_string).collect::<BTreeSet<_>>())
     }
 }
 
 fn revise(engine: &Engine, set: &Set) {
-    let standing = |policy: &Arc<crate::policy::Policy>| Standing {
+    let standing = |policy: &Arc<Policy>| Standing {
         policy: policy.id.clone(),
-        namespace: Some(policy.namespace.clone()),
+        namespace: policy.namespace.clone(),
         rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
     };
-    engine.revise(&set.policies().iter().map(standing).collect::<Vec<_>>(), clock::now());
+    let standing: Vec<_> = set.policies().iter().map(standing).collect();
+    engine.revise_within(&standing, |namespace, policy| set.footing(namespace, policy), clock::now());
 }
 
 fn count(metrics: &Metrics, set: &Set) {
-    let accepted = set.policies().iter().filter(|policy| policy.outcome.is_ok()).count();
-    let effective =
-        set.policies().iter().filter(|p| p.outcome.is_ok() && set.overriding(p).is_none()).count();
-    metrics.policies(PolicyKind::EventPolicy, PolicyCondition::Accepted, accepted);
-    metrics.policies(PolicyKind::EventPolicy, PolicyCondition::Effective, effective);
+    for kind in [PolicyKind::EventPolicy, PolicyKind::ClusterEventPolicy] {
+        let of_kind = |policy: &&Arc<Policy>| {
+            let cluster_scoped = policy.namespace.is_none();
+            cluster_scoped == (kind == PolicyKind::ClusterEventPolicy)
+        };
+        let policies: Vec<_> = set.policies().iter().filter(of_kind).collect();
+        let accepted = policies.iter().filter(|policy| policy.outcome.is_ok()).count();
+        let effective = policies.iter().filter(|policy| set.effect(policy) == Some(&Effect::Governs)).count();
+        metrics.policies(kind, PolicyCondition::Accepted, accepted);
+        metrics.policies(kind, PolicyCondition::Effective, effective);
+    }
 }

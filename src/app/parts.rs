@@ -221,7 +221,7 @@ fn tell(
 ) -> Task<status::Writer> {
     let engine = engine.clone();
     let limits = status::Limits { interval: options.status_interval, qps: options.status_qps };
-    let accounts = Box::new(move || engine.accounts());
+    let accounts = Box::new(move || engine.all_accounts());
     let writer = status::Writer::new(client.clone(), policies.clone(), accounts, armed.subscribe(), limits);
     Task::start(move |stop| writer.run(stop))
 }

@@ -99,8 +99,9 @@ impl Engine {
     }
 
     /// It was tried and could not be written now: it stays owed, and is ordered again after a pause, the longer the
-    /// more often it failed in a row, and no shorter than `at_least`. While draining the pause is a second.
-    pub fn postpone(&self, order: &Order, at_least: Duration, now: Moment) {
+    /// more often it failed in a row, and no shorter than `at_least`. While draining the pause is a second. Returns the
+    /// pause, if the series lives.
+    pub fn postpone(&self, order: &Order, at_least: Duration, now: Moment) -> Option<Duration> {
         let draining = self.is_draining();
         self.with_series(order, now, |series, _| {
             series.ordered = false;
@@ -109,7 +110,8 @@ impl Engine {
             let pause =
                 if draining { RETRY_AT_THE_END } else { retry(series.failures, jitter).max(at_least) };
             series.retry_at = now.plus(pause);
-        });
+            pause
+        })
     }
 
     /// It was not tried: it is due again at once.

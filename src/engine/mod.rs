@@ -8,6 +8,7 @@ mod compact;
 mod content;
 mod debts;
 mod decide;
+mod departed;
 mod dropped;
 #[cfg(test)]
 mod edges;
@@ -56,12 +57,13 @@ pub use key::AGGREGATE_PREFIX;
 pub use limit::BucketRules;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};
 pub use rules::{
-    AggregationRules, Governing, GroupBy, Mode, Per, PolicyId, Rejection, Rules, SeriesRules,
+    AggregationRules, Footing, Governing, GroupBy, Mode, Per, PolicyId, Rejection, Rules, SeriesRules,
     SpamFilterRules, Standing,
 };
 pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};
 
 use decide::Deciding;
+use departed::Departed;
 use held::{Held, Sizes};
 use key::Hasher;
 use names::Names;
@@ -92,6 +94,7 @@ pub struct Engine {
     /// in the same order, on every machine.
     namespaces: DashMap<Box<str>, Namespace, Hasher>,
     held: Held,
+    departed: Departed,
     numbers: AtomicU64,
     names_evicted: AtomicU64,
     debts_refused: AtomicU64,
@@ -148,6 +151,7 @@ impl Engine {
             hasher,
             settings,
             held: Held::default(),
+            departed: Departed::default(),
             numbers: AtomicU64::new(0),
             names_evicted: AtomicU64::new(0),
             debts_refused: AtomicU64::new(0),
@@ -185,18 +189,32 @@ impl Engine {
         self.with_deciding(governing, write, now, |deciding| deciding.fail_open(write));
     }
 
-    /// The policies as they are now. A scope whose policy is gone, is invalid, has another mode or no series any
-    /// more pays what it owes; one whose policy is gone is forgotten after that. A namespaced policy has its scope
-    /// from here on, so that its counts are there before the first write.
+    /// The policies as they are now, each of which governs wherever it did: see [`Self::revise_within`].
     pub fn revise(&self, policies: &[Standing], now: Moment) {
+        self.revise_within(policies, |_, _| Footing::Governs, now);
+    }
+
+    /// The policies as they are now, and what each has to do with a namespace. A scope whose policy is gone, is
+    /// invalid, has another mode or no series any more, or governs nothing in the namespace any more, pays what it
+    /// owes. One whose policy is gone is forgotten after that; so is one whose namespace nobody has known for a while.
+    /// A namespaced policy has its scope from here on, so that its counts are there before the first write.
+    pub fn revise_within(
+        &self,
+        policies: &[Standing],
+        footing: impl Fn(&str, &PolicyId) -> Footing,
+        now: Moment,
+    ) {
         let by_uid = policies.iter().map(|standing| (&standing.policy.uid, standing)).collect();
         for mut namespace in self.namespaces.iter_mut() {
             let before = namespace.sizes();
-            for scope in &mut namespace.scopes {
-                scope.revise(&by_uid, now);
+            let Namespace { name, scopes, .. } = namespace.value_mut();
+            for scope in scopes {
+                let footing = footing(name, scope.policy());
+                scope.revise(&by_uid, footing, now);
             }
             self.held.change(before, namespace.sizes());
         }
+        self.departed.retain(&by_uid);
         for standing in policies {
             if let (Some(namespace), Some(rules)) = (&standing.namespace, &standing.rules) {
                 self.namespace(namespace).scope_of(rules);
@@ -210,6 +228,12 @@ impl Engine {
             namespace.scopes.iter().map(|scope| scope.account(&namespace.name)).collect::<Vec<_>>()
         };
         self.namespaces.iter().flat_map(|namespace| of(&namespace)).collect()
+    }
+
+    /// The same, and what cluster-scoped policies have counted in namespaces that are gone: one more line for each,
+    /// whose namespace is empty. The sum of a policy's lines never falls.
+    pub fn all_accounts(&self) -> Vec<Account> {
+        self.departed.with(|| self.accounts())
     }
 
     /// How much it holds.

@@ -131,6 +131,17 @@ pub struct Standing {
     pub rules: Option<Arc<Rules>>,
 }
 
+/// What a policy has to do with a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Footing {
+    /// Writes there can be governed by it.
+    Governs,
+    /// No write there is: it is not for that namespace, or policies of higher precedence leave it none.
+    Nothing,
+    /// Nobody knows of such a namespace: it was made a moment ago, or it is gone.
+    Unknown,
+}
+
 /// The one policy that governs a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Governing<'p> {

@@ -5,13 +5,14 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use super::content::Content;
+use super::departed::GONE_AFTER;
 use super::dropped::Sketch;
 use super::group::Groups;
 use super::key::Key;
 use super::limit::{Buckets, Budget};
 use super::series::Series;
 use super::table::{Handle, Table};
-use super::{Account, Counters, Moment, Observation, PolicyId, Rules, Standing};
+use super::{Account, Counters, Footing, Moment, Observation, PolicyId, Rules, Standing};
 
 /// A scope within its namespace; never used again for another.
 pub(super) type ScopeId = u32;
@@ -22,10 +23,12 @@ pub(super) struct Scope {
     pub(super) id: ScopeId,
     /// The rules as they were decided by last.
     pub(super) rules: Rules,
-    /// The policy is gone, is invalid or changed its mode: what is owed is paid, nothing opens.
+    /// The policy is gone, is invalid, changed its mode or governs nothing here: what is owed is paid, nothing opens.
     pub(super) retired: bool,
     /// The policy is gone: once nothing is owed, so is the scope.
     pub(super) deleted: bool,
+    /// Of a cluster-scoped policy: since when nobody knows of the namespace.
+    pub(super) unknown_since: Option<Moment>,
     pub(super) series: Table<Series>,
     pub(super) groups: Groups,
     pub(super) spam_filter: Buckets,
@@ -52,6 +55,7 @@ impl Scope {
             rules,
             retired: false,
             deleted: false,
+            unknown_since: None,
             series: Table::default(),
             groups: Groups::default(),
             spam_filter: Buckets::default(),
@@ -75,9 +79,12 @@ impl Scope {
     }
 
     /// Takes over the rules as they are now; see [`super::Engine::revise`].
-    pub(super) fn revise(&mut self, policies: &HashMap<&Arc<str>, &Standing>, now: Moment) {
+    pub(super) fn revise(&mut self, policies: &HashMap<&Arc<str>, &Standing>, footing: Footing, now: Moment) {
         let standing = policies.get(&self.rules.policy.uid);
         self.deleted = standing.is_none();
+        let may_be_gone = footing == Footing::Unknown && standing.is_some_and(|it| it.namespace.is_none());
+        self.unknown_since = if may_be_gone { self.unknown_since.or(Some(now)) } else { None };
+        let standing = standing.filter(|_| footing != Footing::Nothing);
         let rules = standing.and_then(|standing| standing.rules.as_ref());
         let Some(current) = rules.filter(|rules| self.belongs_to(rules)) else {
             self.retired = true;
@@ -108,6 +115,11 @@ impl Scope {
                 self.close(handle);
             }
         }
+    }
+
+    /// The namespace is gone, as far as one can know.
+    pub(super) fn is_left_behind(&self, now: Moment) -> bool {
+        self.unknown_since.is_some_and(|since| now.since(since) > GONE_AFTER)
     }
 
     pub(super) fn account(&self, namespace: &Arc<str>) -> Account {

@@ -57,6 +57,7 @@ impl Engine {
         let namespace = entry.value_mut();
         let before = namespace.sizes();
         for scope in &mut namespace.scopes {
+            scope.retired |= scope.is_left_behind(now);
             let share = budget.min(orders.len() + SHARE);
             let mut ticking = Ticking { namespace: &namespace.name, scope, now, orders, share };
             if phase == DECIDING {
@@ -68,7 +69,13 @@ impl Engine {
         if self.held.full(before, &self.settings).dropped {
             namespace.scopes.iter_mut().for_each(|scope| scope.dropped.come_down());
         }
-        namespace.scopes.retain(|scope| !(scope.deleted && scope.series.is_empty()));
+        namespace.scopes.retain(|scope| {
+            let over = scope.series.is_empty() && (scope.deleted || scope.is_left_behind(now));
+            if over && !scope.deleted {
+                self.departed.keep(scope);
+            }
+            !over
+        });
         self.held.change(before, namespace.sizes());
         self.forget_names(namespace, budget, now);
         drop(entry);

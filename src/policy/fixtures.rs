@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
-use super::{Index, Policy};
-use crate::api::EventPolicy;
+use super::{Index, Labels, Policy};
+use crate::api::{ClusterEventPolicy, EventPolicy};
 use crate::engine::{Api, EventView, ObjectReference, Observation, Operation, PolicyId};
 
 /// A policy's identity; its uid is made from its name.
@@ -29,9 +29,31 @@ pub(crate) fn object(namespace: &str, name: &str, data: Value) -> DynamicObject 
     object
 }
 
+/// A cluster-scoped policy as the API server sends it, in its first generation.
+pub(crate) fn cluster_object(name: &str, data: Value) -> DynamicObject {
+    let mut object = DynamicObject::new(name, &ApiResource::erase::<ClusterEventPolicy>(&())).data(data);
+    object.metadata.uid = Some(format!("uid-of-{name}"));
+    object.metadata.generation = Some(1);
+    object.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    object
+}
+
 /// A policy read and compiled, created at this second of the epoch.
 pub(crate) fn policy(namespace: &str, name: &str, spec: &Value, created: i64) -> Arc<Policy> {
-    let mut object = object(namespace, name, json!({"spec": spec}));
+    read(object(namespace, name, json!({"spec": spec})), created)
+}
+
+/// A cluster-scoped policy read and compiled, created at this second of the epoch.
+pub(crate) fn cluster_policy(name: &str, spec: &Value, created: i64) -> Arc<Policy> {
+    read(cluster_object(name, json!({"spec": spec})), created)
+}
+
+/// Labels of a namespace.
+pub(crate) fn labels(labels: &[(&str, &str)]) -> Labels {
+    labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn read(mut object: DynamicObject, created: i64) -> Arc<Policy> {
     object.metadata.creation_timestamp = Some(Time(Timestamp::from_second(created).unwrap()));
     let mut index = Index::default();
     index.apply(&object);

@@ -1,6 +1,6 @@
-//! What is known of the policies in the cluster, kept up to date object by object.
+//! What is known of the policies and the namespaces in the cluster, kept up to date object by object.
 //!
-//! Objects come as they are stored, untyped: one that does not even parse must still replace what it was
+//! Policies come as they are stored, untyped: one that does not even parse must still replace what it was
 //! before. A watch that skips what it cannot read would leave the old policy live.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::api::{EventPolicySpec, EventPolicyStatus};
+use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus};
 use crate::engine::PolicyId;
 
-use super::compile::{Compiled, Invalid, compile};
+use super::compile::{Compiled, Invalid, Labels, compile, compile_cluster};
+use super::order::Namespaces;
 use super::set::{Policy, Set};
 
 /// What an object changed.
@@ -23,29 +25,47 @@ pub enum Change {
     Nothing,
     /// The reported status alone.
     Status,
-    /// What the policies say.
+    /// What the policies say, or where.
     Policies,
 }
 
-/// Namespace and name.
-type Key = (Arc<str>, Arc<str>);
+/// What is listed and watched by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The `EventPolicies` of all namespaces.
+    EventPolicies,
+    /// The `ClusterEventPolicies`.
+    ClusterEventPolicies,
+    /// The namespaces.
+    Namespaces,
+}
 
-/// The policies by namespace and name. Changed by plain calls; knows nothing of watches.
+impl Source {
+    /// Every source.
+    pub const ALL: [Self; 3] = [Self::EventPolicies, Self::ClusterEventPolicies, Self::Namespaces];
+}
+
+/// Namespace and name of a policy. One without a namespace is a `ClusterEventPolicy`.
+type Key = (Option<Arc<str>>, Arc<str>);
+
+/// The policies by namespace and name, and the labels of the namespaces. Changed by plain calls; knows nothing of
+/// watches.
 #[derive(Debug, Default)]
 pub struct Index {
     policies: BTreeMap<Key, Arc<Policy>>,
+    namespaces: Namespaces,
+    /// The sources whose first list is complete.
+    listed: BTreeSet<Source>,
     /// While a list is running: what it has shown so far.
-    seen: Option<BTreeSet<Key>>,
+    seen: BTreeMap<Source, BTreeSet<Key>>,
 }
 
 impl Index {
-    /// An object was added, changed or listed.
+    /// A policy was added, changed or listed.
     pub fn apply(&mut self, object: &DynamicObject) -> Change {
         let key = key(object);
         let policy = read(&key, object, self.policies.get(&key).map(AsRef::as_ref));
-        if let Some(seen) = &mut self.seen {
-            seen.insert(key.clone());
-        }
+        self.show(source(&key), &key);
         let change = match self.policies.get(&key) {
             Some(known) if **known == policy => return Change::Nothing,
             Some(known) if said(known) == said(&policy) => Change::Status,
@@ -55,31 +75,80 @@ impl Index {
         change
     }
 
-    /// An object was deleted.
+    /// A policy was deleted.
     pub fn delete(&mut self, object: &DynamicObject) -> Change {
-        match self.policies.remove(&key(object)) {
-            Some(_) => Change::Policies,
-            None => Change::Nothing,
+        self.policies.remove(&key(object)).map_or(Change::Nothing, |_| Change::Policies)
+    }
+
+    /// A namespace was added, changed or listed.
+    pub fn apply_namespace(&mut self, name: &str, labels: Labels) -> Change {
+        self.show(Source::Namespaces, &(None, name.into()));
+        if self.namespaces.get(name) == Some(&labels) {
+            return Change::Nothing;
         }
+        self.namespaces.insert(name.into(), labels);
+        self.change_of_namespaces()
+    }
+
+    /// A namespace was deleted.
+    pub fn delete_namespace(&mut self, name: &str) -> Change {
+        self.namespaces.remove(name).map_or(Change::Nothing, |_| self.change_of_namespaces())
     }
 
     /// A list begins. One that was running broke off: what it showed is not proof of what is gone.
-    pub fn begin_list(&mut self) {
-        self.seen = Some(BTreeSet::new());
+    pub fn begin_list(&mut self, source: Source) {
+        self.seen.insert(source, BTreeSet::new());
     }
 
     /// The list is complete: what it did not show is gone.
-    pub fn end_list(&mut self) -> Change {
-        let Some(seen) = self.seen.take() else { return Change::Nothing };
-        let before = self.policies.len();
-        self.policies.retain(|key, _| seen.contains(key));
-        if self.policies.len() < before { Change::Policies } else { Change::Nothing }
+    pub fn end_list(&mut self, of: Source) -> Change {
+        let Some(seen) = self.seen.remove(&of) else { return Change::Nothing };
+        self.listed.insert(of);
+        let before = (self.policies.len(), self.namespaces.len());
+        if of == Source::Namespaces {
+            self.namespaces.retain(|name, _| seen.contains(&(None, name.clone())));
+        } else {
+            self.policies.retain(|key, _| source(key) != of || seen.contains(key));
+        }
+        if self.policies.len() < before.0 {
+            Change::Policies
+        } else if self.namespaces.len() < before.1 {
+            self.change_of_namespaces()
+        } else {
+            Change::Nothing
+        }
+    }
+
+    /// Every first list is complete. Before, precedence is not known.
+    pub fn listed(&self) -> bool {
+        self.listed.len() == Source::ALL.len()
+    }
+
+    /// Every policy, also those that do not compile.
+    pub fn policies(&self) -> impl Iterator<Item = Arc<Policy>> {
+        self.policies.values().cloned()
     }
 
     /// The set as it is now.
     pub fn set(&self) -> Set {
-        Set::new(self.policies.values().cloned())
+        Set::in_cluster(self.policies(), &self.namespaces)
     }
+
+    fn show(&mut self, source: Source, key: &Key) {
+        if let Some(seen) = self.seen.get_mut(&source) {
+            seen.insert(key.clone());
+        }
+    }
+
+    /// Only cluster-scoped policies ask for namespaces and their labels.
+    fn change_of_namespaces(&self) -> Change {
+        let asked = self.policies.keys().any(|key| source(key) == Source::ClusterEventPolicies);
+        if asked { Change::Policies } else { Change::Nothing }
+    }
+}
+
+fn source((namespace, _): &Key) -> Source {
+    if namespace.is_some() { Source::EventPolicies } else { Source::ClusterEventPolicies }
 }
 
 /// What a policy says, apart from its status.
@@ -89,8 +158,8 @@ fn said(policy: &Policy) -> impl PartialEq {
 }
 
 fn key(object: &DynamicObject) -> Key {
-    let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
-    (text(&object.metadata.namespace), text(&object.metadata.name))
+    let metadata = &object.metadata;
+    (metadata.namespace.as_deref().map(Arc::from), metadata.name.as_deref().unwrap_or_default().into())
 }
 
 /// Reads an object. The spec is compiled again only where it is another one than before.
@@ -99,17 +168,16 @@ fn read((namespace, name): &Key, object: &DynamicObject, known: Option<&Policy>)
     let uid = metadata.uid.as_deref().unwrap_or_default();
     let generation = metadata.generation.unwrap_or_default();
     let same = known.filter(|known| *known.id.uid == *uid && known.generation == generation);
-    let id = same.map_or_else(
-        || PolicyId { display: format!("{namespace}/{name}").into(), uid: uid.into() },
-        |known| known.id.clone(),
-    );
+    let display = || namespace.as_ref().map_or_else(|| name.to_string(), |space| format!("{space}/{name}"));
+    let id = same
+        .map_or_else(|| PolicyId { display: display().into(), uid: uid.into() }, |known| known.id.clone());
     Policy {
         namespace: namespace.clone(),
         name: name.clone(),
         generation,
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         outcome: same.map_or_else(
-            || Arc::new(understood(id.clone(), object.data.get("spec"))),
+            || Arc::new(understood(id.clone(), namespace.is_some(), object.data.get("spec"))),
             |known| known.outcome.clone(),
         ),
         reported: object.data.get("status").and_then(|status| EventPolicyStatus::deserialize(status).ok()),
@@ -117,16 +185,23 @@ fn read((namespace, name): &Key, object: &DynamicObject, known: Option<&Policy>)
     }
 }
 
-fn understood(id: PolicyId, spec: Option<&Value>) -> Result<Compiled, Invalid> {
+fn understood(id: PolicyId, namespaced: bool, spec: Option<&Value>) -> Result<Compiled, Invalid> {
     let spec = spec.ok_or_else(|| Invalid::new("spec", "is missing; write `spec: {}` for every default"))?;
-    let parsed = EventPolicySpec::deserialize(spec);
-    compile(id, &parsed.map_err(|error| illegible(spec, &error))?)
+    if namespaced {
+        compile(id, &parsed::<EventPolicySpec>(spec)?)
+    } else {
+        compile_cluster(id, &parsed::<ClusterEventPolicySpec>(spec)?)
+    }
+}
+
+fn parsed<Spec: DeserializeOwned>(spec: &Value) -> Result<Spec, Invalid> {
+    Spec::deserialize(spec).map_err(|error| illegible::<Spec>(spec, &error))
 }
 
 /// Which field cannot be read: all have defaults, so that each can be tried alone.
-fn illegible(spec: &Value, error: &serde_json::Error) -> Invalid {
+fn illegible<Spec: DeserializeOwned>(spec: &Value, error: &serde_json::Error) -> Invalid {
     let alone = |(name, value): (&String, &Value)| {
-        let error = EventPolicySpec::deserialize(&json!({name: value})).err()?;
+        let error = Spec::deserialize(&json!({name: value})).err()?;
         Some(Invalid::new(format!("spec.{name}"), &format!("cannot be read: {error}")))
     };
     let fields = spec.as_object().into_iter().flatten();
@@ -136,7 +211,7 @@ fn illegible(spec: &Value, error: &serde_json::Error) -> Invalid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::fixtures::{event, object};
+    use crate::policy::fixtures::{cluster_object, event, labels, object};
 
     fn names(index: &Index) -> Vec<String> {
         index.set().policies().iter().map(|policy| policy.id.display.to_string()).collect()
@@ -211,22 +286,22 @@ mod tests {
     fn a_list_that_breaks_off_forgets_nothing_and_a_complete_one_forgets_what_is_gone() {
         let policy = |name| object("ci", name, json!({"spec": {}}));
         let mut index = Index::default();
-        index.begin_list();
+        index.begin_list(Source::EventPolicies);
         for name in ["a", "b", "c"] {
             index.apply(&policy(name));
         }
-        assert_eq!(index.end_list(), Change::Nothing);
+        assert_eq!(index.end_list(Source::EventPolicies), Change::Nothing);
 
-        index.begin_list();
+        index.begin_list(Source::EventPolicies);
         index.apply(&policy("a"));
         // It breaks off; meanwhile b was deleted, and d made.
-        index.begin_list();
+        index.begin_list(Source::EventPolicies);
         index.apply(&policy("c"));
         assert_eq!(names(&index), ["ci/a", "ci/b", "ci/c"]);
         index.apply(&policy("d"));
-        assert_eq!(index.end_list(), Change::Policies);
+        assert_eq!(index.end_list(Source::EventPolicies), Change::Policies);
         assert_eq!(names(&index), ["ci/c", "ci/d"]);
-        assert_eq!(index.end_list(), Change::Nothing);
+        assert_eq!(index.end_list(Source::EventPolicies), Change::Nothing);
     }
 
     #[test]
@@ -234,16 +309,108 @@ mod tests {
         let broken = object("ci", "p", json!({"spec": {"series": {"idleTimeout": "soon"}}}));
         let (mut watched, mut listed) = (Index::default(), Index::default());
         watched.apply(&broken);
-        listed.begin_list();
+        listed.begin_list(Source::EventPolicies);
         listed.apply(&broken);
-        listed.end_list();
+        listed.end_list(Source::EventPolicies);
         assert_eq!(watched.set().policies(), listed.set().policies());
+    }
+
+    #[test]
+    fn each_list_speaks_for_its_own_kind() {
+        let mut index = Index::default();
+        let own = object("ci", "p", json!({"spec": {}}));
+        // The same name, and one that is not understood.
+        let cluster = cluster_object("p", json!({"spec": {"mode": "Enforced"}}));
+        for source in Source::ALL {
+            assert!(!index.listed());
+            index.begin_list(source);
+            match source {
+                Source::EventPolicies => index.apply(&own),
+                Source::ClusterEventPolicies => index.apply(&cluster),
+                Source::Namespaces => index.apply_namespace("ci", labels(&[])),
+            };
+            index.end_list(source);
+        }
+        assert!(index.listed());
+        assert_eq!(names(&index), ["p", "ci/p"]);
+        for source in Source::ALL {
+            index.begin_list(source);
+            assert_eq!(
+                index.end_list(source),
+                if source == Source::Namespaces { Change::Nothing } else { Change::Policies }
+            );
+            let left: &[&str] = if source == Source::EventPolicies { &["p"] } else { &[] };
+            assert_eq!(names(&index), left);
+        }
+        assert!(index.namespaces.is_empty());
+    }
+
+    #[test]
+    fn lists_of_several_kinds_that_break_off_forget_nothing() {
+        let mut index = Index::default();
+        let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
+        index.apply(&cluster_object("shops", shops.clone()));
+        index.apply_namespace("ci", labels(&[("team", "shop")]));
+        index.apply_namespace("gone", labels(&[("team", "shop")]));
+        for source in Source::ALL {
+            index.begin_list(source);
+            index.begin_list(source);
+        }
+        assert!(index.set().governing(&event()).is_some() && index.set().knows("gone"));
+        index.apply_namespace("ci", labels(&[("team", "shop")]));
+        assert_eq!(index.end_list(Source::Namespaces), Change::Policies);
+        assert!(index.set().governing(&event()).is_some() && !index.set().knows("gone"));
+        index.apply(&cluster_object("shops", shops));
+        assert_eq!(index.end_list(Source::ClusterEventPolicies), Change::Nothing);
+    }
+
+    #[test]
+    fn a_label_changes_what_cluster_policies_govern_and_nothing_else() {
+        let mut index = Index::default();
+        index.apply(&object("ci", "own", json!({"spec": {"match": {"types": ["Normal"]}}})));
+        assert_eq!(index.apply_namespace("ci", labels(&[])), Change::Nothing, "nobody asks for labels");
+        let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
+        assert_eq!(index.apply(&cluster_object("shops", shops)), Change::Policies);
+        assert!(index.set().governing(&event()).is_none());
+        let shop = labels(&[("team", "shop")]);
+        assert_eq!(index.apply_namespace("ci", shop.clone()), Change::Policies);
+        assert_eq!(&*index.set().governing(&event()).unwrap().rules.policy.display, "shops");
+        assert_eq!(index.apply_namespace("ci", shop), Change::Nothing);
+        assert_eq!(index.delete_namespace("ci"), Change::Policies);
+        assert_eq!(index.delete_namespace("ci"), Change::Nothing);
+        assert!(index.set().governing(&event()).is_none());
+    }
+
+    #[test]
+    fn a_cluster_policy_that_does_not_parse_replaces_what_it_was() {
+        for (spec, field) in [
+            (json!({"precedence": "First"}), "spec.precedence: cannot be read"),
+            (json!({"namespaceSelector": {"matchLabels": "team"}}), "spec.namespaceSelector: cannot be read"),
+            (json!({"priority": 1, "mode": "Enforced"}), "spec.mode: cannot be read"),
+            (json!({"namespaceSelector": {"matchLabels": {"my team": "x"}}}), "spec.namespaceSelector.match"),
+            (json!({"priority": 100_001}), "spec.priority: priority must"),
+        ] {
+            let mut index = Index::default();
+            let mut policy = cluster_object("p", json!({"spec": {}}));
+            index.apply(&policy);
+            assert!(index.set().governing(&event()).is_some());
+            policy.data = json!({"spec": spec});
+            policy.metadata.generation = Some(2);
+            assert_eq!(index.apply(&policy), Change::Policies);
+            let set = index.set();
+            assert!(set.governing(&event()).is_none(), "{spec}");
+            let invalid = set.policies()[0].outcome.as_ref().as_ref().unwrap_err();
+            assert!(invalid.to_string().starts_with(field), "{invalid}");
+        }
     }
 
     fn example(path: &std::path::Path) -> (String, DynamicObject) {
         let text = std::fs::read_to_string(path).unwrap();
         let mut object: DynamicObject = serde_saphyr::from_str(&text).unwrap();
         object.metadata.generation = Some(1);
+        if object.types.as_ref().unwrap().kind == "EventPolicy" {
+            object.metadata.namespace = Some("ci".to_owned());
+        }
         (text.lines().next().unwrap().to_owned(), object)
     }
 

@@ -1,18 +1,20 @@
 //! From policy objects to the one policy that governs a write.
 //!
-//! `watch` feeds objects into an [`Index`], which compiles each ([`compile`]); the [`Set`] orders them; the
-//! [`Store`] holds the current set for whoever decides.
+//! `watch` feeds objects into an [`Index`], which compiles each ([`compile`]); the [`Set`] knows which of them are in
+//! force in which namespace (`order` says so); the [`Store`] holds the current set for whoever decides.
 
 mod compile;
 mod glob;
 mod index;
+mod order;
 mod set;
 mod store;
 pub mod watch;
 
-pub use compile::{Compiled, Invalid, compile};
-pub use index::{Change, Index};
-pub use set::{Policy, Set};
+pub use compile::{Compiled, Invalid, Labels, Tier, compile, compile_cluster};
+pub use index::{Change, Index, Source};
+pub use order::Namespaces;
+pub use set::{Effect, Policy, Set};
 pub use store::{Revision, Store};
 
 #[cfg(test)]

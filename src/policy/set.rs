@@ -1,23 +1,23 @@
 //! All policies at one moment, and which of them governs a write.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::api::EventPolicyStatus;
-use crate::engine::{Governing, Observation, PolicyId};
+use crate::engine::{Footing, Governing, Observation, PolicyId};
 
-use super::compile::{Compiled, Invalid};
+use super::compile::{Compiled, Invalid, Labels};
+use super::order::{Namespaces, Ordered};
 
 /// One policy as it stands in the cluster, understood or not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// Its identity.
     pub id: PolicyId,
-    /// `metadata.namespace`.
-    pub namespace: Arc<str>,
+    /// `metadata.namespace`; `None`: a `ClusterEventPolicy`.
+    pub namespace: Option<Arc<str>>,
     /// `metadata.name`.
     pub name: Arc<str>,
     /// `metadata.generation`: which spec this is.
@@ -31,46 +31,98 @@ pub struct Policy {
 }
 
 impl Policy {
-    fn compiled(&self) -> Option<&Compiled> {
+    /// Its kind and name, as one speaks of it within its namespace.
+    pub fn title(&self) -> String {
+        let kind = if self.namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" };
+        format!("{kind} {}", self.name)
+    }
+
+    pub(super) fn compiled(&self) -> Option<&Compiled> {
         self.outcome.as_ref().as_ref().ok()
+    }
+
+    /// Whether its selector selects a namespace with these labels; without any, whatever the labels are.
+    pub(super) fn selects(&self, labels: Option<&Labels>) -> bool {
+        self.compiled().is_some_and(|compiled| match labels {
+            Some(labels) => compiled.selects(labels),
+            None => compiled.selects_all(),
+        })
     }
 }
 
-/// All policies, those of each namespace in order of precedence.
+/// What becomes of a policy that is understood.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// There are writes that it would govern.
+    Governs,
+    /// Policies of higher precedence leave it none. (Several that only together cover everything are not noticed.)
+    Overridden {
+        /// One that governs every Event of a namespace.
+        by: Arc<Policy>,
+        /// That namespace; `None`: every one.
+        namespace: Option<Arc<str>>,
+    },
+    /// Its selector selects no namespace.
+    NoNamespaces,
+}
+
+/// Policies in force, in order.
+type InForce = Arc<[Arc<Policy>]>;
+
+/// All policies, and those in force in each namespace in order of precedence.
 #[derive(Clone, Debug, Default)]
 pub struct Set {
     policies: Vec<Arc<Policy>>,
-    by_namespace: HashMap<Arc<str>, Box<[Arc<Policy>]>>,
+    resolved: Arc<Resolved>,
+}
+
+/// What follows from the policies and the labels of the namespaces.
+#[derive(Debug, Default)]
+struct Resolved {
+    by_namespace: HashMap<Arc<str>, InForce>,
+    /// In a namespace that is not known yet.
+    elsewhere: InForce,
+    /// By policy uid.
+    effects: HashMap<Arc<str>, Effect>,
 }
 
 impl Set {
-    /// Orders the policies: higher priority, then older creation, then name. Those that do not compile govern
-    /// nothing.
+    /// The policies where no labels of namespaces are known; see [`Self::in_cluster`].
     pub fn new(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        Self::in_cluster(policies, &Namespaces::new())
+    }
+
+    /// Works out for each namespace which policies are in force there, so that a write only looks them up. Those
+    /// that do not compile govern nothing.
+    pub fn in_cluster(policies: impl IntoIterator<Item = Arc<Policy>>, namespaces: &Namespaces) -> Self {
         let policies: Vec<_> = policies.into_iter().collect();
-        let mut grouped: BTreeMap<Arc<str>, Vec<Arc<Policy>>> = BTreeMap::new();
-        for policy in policies.iter().filter(|policy| policy.compiled().is_some()) {
-            grouped.entry(policy.namespace.clone()).or_default().push(policy.clone());
-        }
-        let by_namespace = grouped.into_iter().map(|(namespace, mut members)| {
-            members.sort_by(|a, b| precedence(a).cmp(&precedence(b)));
-            (namespace, members.into_boxed_slice())
-        });
-        Self { by_namespace: by_namespace.collect(), policies }
+        let resolved = Resolved::new(&policies, namespaces);
+        Self { policies, resolved: Arc::new(resolved) }
+    }
+
+    /// The same set, where nothing has changed but what some of the policies report.
+    pub fn refreshed(&self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        Self { policies: policies.into_iter().collect(), resolved: self.resolved.clone() }
     }
 
     /// The one policy that governs `write`, if any. On the path of every write: allocates nothing.
     pub fn governing(&self, write: &Observation<'_>) -> Option<Governing<'_>> {
-        let compiled = self.members(write.namespace).filter_map(|policy| policy.compiled());
+        let compiled = self.in_force(write.namespace).iter().filter_map(|policy| policy.compiled());
         let governing = { compiled }.find(|compiled| compiled.governs(write))?;
         Some(Governing { rules: &governing.rules, exempt: governing.exempts(write) })
     }
 
-    /// The namespaces with a policy that governs something (in Enforce or Observe), in order.
+    /// The known namespaces with a policy that governs something (in Enforce or Observe), in order.
     pub fn namespaces(&self) -> Vec<Arc<str>> {
-        let mut namespaces: Vec<_> = self.by_namespace.keys().cloned().collect();
+        let governed = self.resolved.by_namespace.iter().filter(|(_, in_force)| !in_force.is_empty());
+        let mut namespaces: Vec<_> = governed.map(|(namespace, _)| namespace.clone()).collect();
         namespaces.sort_unstable();
         namespaces
+    }
+
+    /// Whether a policy governs something in every namespace, also in one that is made next.
+    pub fn governs_everywhere(&self) -> bool {
+        !self.resolved.elsewhere.is_empty()
     }
 
     /// Every policy, also those that do not compile.
@@ -78,35 +130,104 @@ impl Set {
         &self.policies
     }
 
-    /// The policy of higher precedence that governs every Event of the namespace, so that none is left for
-    /// `policy`. (Several that only together cover everything are not noticed.)
-    pub fn overriding(&self, policy: &Policy) -> Option<&Policy> {
-        self.members(&policy.namespace)
-            .take_while(|member| member.id != policy.id)
-            .find(|member| member.compiled().is_some_and(Compiled::governs_all))
-            .filter(|_| policy.compiled().is_some())
+    /// What becomes of `policy`; `None` if it is not understood.
+    pub fn effect(&self, policy: &Policy) -> Option<&Effect> {
+        self.resolved.effects.get(&policy.id.uid)
     }
 
-    fn members(&self, namespace: &str) -> impl Iterator<Item = &Policy> {
-        self.by_namespace.get(namespace).into_iter().flatten().map(AsRef::as_ref)
+    /// What a policy has to do with a namespace.
+    pub fn footing(&self, namespace: &str, policy: &PolicyId) -> Footing {
+        match self.resolved.by_namespace.get(namespace) {
+            None => Footing::Unknown,
+            Some(in_force) if in_force.iter().any(|member| member.id.uid == policy.uid) => Footing::Governs,
+            Some(_) => Footing::Nothing,
+        }
+    }
+
+    /// Whether there is this namespace, as far as that matters to cluster-scoped policies.
+    pub fn knows(&self, namespace: &str) -> bool {
+        self.resolved.by_namespace.contains_key(namespace)
+    }
+
+    fn in_force(&self, namespace: &str) -> &[Arc<Policy>] {
+        self.resolved.by_namespace.get(namespace).unwrap_or(&self.resolved.elsewhere)
     }
 }
 
-/// What sorts first governs first. An object without a creationTimestamp (none such is stored) comes last.
-fn precedence(policy: &Policy) -> impl Ord {
-    let priority = policy.compiled().map_or(i32::MIN, |compiled| compiled.priority);
-    (Reverse(priority), policy.created.is_none(), policy.created, policy.name.clone())
+impl Resolved {
+    fn new(policies: &[Arc<Policy>], namespaces: &Namespaces) -> Self {
+        let ordered = Ordered::new(policies);
+        let mut shared = Shared::default();
+        let elsewhere = shared.list(ordered.in_force("", None));
+        let names: BTreeSet<_> = namespaces.keys().chain(ordered.namespaces()).collect();
+        let by_namespace = names.into_iter().map(|name| {
+            let in_force = ordered.in_force(name, namespaces.get(name));
+            (name.clone(), shared.list(in_force))
+        });
+        let mut resolved =
+            Self { by_namespace: by_namespace.collect(), elsewhere, effects: HashMap::default() };
+        let governing: HashSet<_> =
+            shared.lists.values().flat_map(|list| list.iter()).map(|policy| &policy.id.uid).collect();
+        let effects = policies.iter().filter_map(|policy| {
+            let governs = governing.contains(&policy.id.uid);
+            let effect = if governs { Effect::Governs } else { resolved.ineffective(policy, namespaces)? };
+            Some((policy.id.uid.clone(), effect))
+        });
+        resolved.effects = effects.collect();
+        resolved
+    }
+
+    /// Why a policy is in force nowhere; `None` if it is not understood.
+    fn ineffective(&self, policy: &Policy, namespaces: &Namespaces) -> Option<Effect> {
+        let compiled = policy.compiled()?;
+        // What is in force ends with the one that governs all that comes to it.
+        let overridden = |by: Option<&Arc<Policy>>, namespace: Option<&Arc<str>>| {
+            Some(Effect::Overridden { by: by?.clone(), namespace: namespace.cloned() })
+        };
+        if compiled.selects_all() && policy.namespace.is_none() {
+            return overridden(self.elsewhere.last(), None);
+        }
+        let selected = match &policy.namespace {
+            Some(own) => Some(own),
+            None => namespaces.iter().find(|(_, labels)| compiled.selects(labels)).map(|(name, _)| name),
+        };
+        let Some(namespace) = selected else { return Some(Effect::NoNamespaces) };
+        overridden(self.by_namespace.get(namespace)?.last(), Some(namespace))
+    }
+}
+
+/// Most namespaces have no policies of their own, and the same labels as far as selectors ask: their lists are one.
+#[derive(Default)]
+struct Shared {
+    lists: HashMap<Vec<*const Policy>, InForce>,
+}
+
+impl Shared {
+    fn list(&mut self, in_force: Vec<&Arc<Policy>>) -> InForce {
+        let key = in_force.iter().map(|policy| Arc::as_ptr(policy)).collect();
+        self.lists.entry(key).or_insert_with(|| in_force.into_iter().cloned().collect()).clone()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::policy::fixtures::{event, policy};
+    use crate::policy::fixtures::{cluster_policy, event, labels, policy};
 
     fn governing(set: &Set) -> Option<String> {
         set.governing(&event()).map(|governing| governing.rules.policy.display.to_string())
+    }
+
+    fn shops(rest: &Value) -> Value {
+        let mut spec = json!({"namespaceSelector": {"matchLabels": {"team": "shop"}}});
+        spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        spec
+    }
+
+    fn cluster(teams: &[(&str, &str)]) -> Namespaces {
+        teams.iter().map(|(name, team)| ((*name).into(), labels(&[("team", team)]))).collect()
     }
 
     #[test]
@@ -153,6 +274,41 @@ mod tests {
         assert!(set.governing(&event()).is_none());
         assert_eq!(set.namespaces(), ["other".into()]);
         assert_eq!(set.policies().len(), 2);
+        assert_eq!(set.effect(&set.policies()[1]), None);
+    }
+
+    #[test]
+    fn a_cluster_policy_governs_where_its_labels_are() {
+        let policies = || [cluster_policy("shops", &shops(&json!({})), 1)];
+        let set = Set::in_cluster(policies(), &cluster(&[("ci", "shop"), ("bank", "bank")]));
+        assert_eq!(governing(&set).as_deref(), Some("shops"));
+        assert_eq!(set.namespaces(), ["ci".into()]);
+        assert!(!set.governs_everywhere());
+        let set = Set::in_cluster(policies(), &cluster(&[("ci", "bank"), ("bank", "bank")]));
+        assert_eq!(governing(&set), None);
+        assert!(set.namespaces().is_empty());
+    }
+
+    #[test]
+    fn a_cluster_policy_without_selector_governs_where_nothing_is_known_yet() {
+        let set = Set::in_cluster([cluster_policy("all", &json!({}), 1)], &cluster(&[("bank", "bank")]));
+        assert_eq!(governing(&set).as_deref(), Some("all"));
+        assert!(set.governs_everywhere() && !set.knows("ci"));
+    }
+
+    #[test]
+    fn override_beats_and_default_yields() {
+        let own = policy("ci", "own", &json!({"priority": -9}), 9);
+        let default = cluster_policy("default", &shops(&json!({"priority": 9})), 1);
+        let set = Set::in_cluster([own.clone(), default], &cluster(&[("ci", "shop")]));
+        assert_eq!(governing(&set).as_deref(), Some("ci/own"));
+        let strong = cluster_policy("strong", &shops(&json!({"precedence": "Override"})), 1);
+        let set = Set::in_cluster([own, strong], &cluster(&[("ci", "shop")]));
+        assert_eq!(governing(&set).as_deref(), Some("strong"));
+    }
+
+    fn overridden(by: &Arc<Policy>, namespace: Option<&str>) -> Effect {
+        Effect::Overridden { by: by.clone(), namespace: namespace.map(Into::into) }
     }
 
     #[test]
@@ -162,9 +318,73 @@ mod tests {
         let behind = policy("ci", "behind", &json!({}), 1);
         let elsewhere = policy("other", "elsewhere", &json!({}), 3);
         let set = Set::new([first.clone(), partial.clone(), behind.clone(), elsewhere.clone()]);
-        assert_eq!(set.overriding(&behind).map(|policy| &*policy.name), Some("first"));
+        assert_eq!(set.effect(&behind), Some(&overridden(&first, Some("ci"))));
         for policy in [first, partial, elsewhere] {
-            assert_eq!(set.overriding(&policy), None, "{}", policy.name);
+            assert_eq!(set.effect(&policy), Some(&Effect::Governs), "{}", policy.name);
         }
+    }
+
+    #[test]
+    fn a_cluster_policy_is_overridden_where_each_namespace_that_it_selects_has_one_that_governs_all() {
+        let own = policy("ci", "own", &json!({}), 1);
+        let shops_policy = cluster_policy("shops", &shops(&json!({})), 1);
+        let all = cluster_policy("all", &json!({}), 2);
+        let policies = [own.clone(), shops_policy.clone(), all.clone()];
+        let set = Set::in_cluster(policies.clone(), &cluster(&[("ci", "shop"), ("bank", "bank")]));
+        assert_eq!(set.effect(&shops_policy), Some(&overridden(&own, Some("ci"))));
+        assert_eq!(set.effect(&all), Some(&Effect::Governs));
+        let set = Set::in_cluster(policies.clone(), &cluster(&[("ci", "shop"), ("new", "shop")]));
+        assert_eq!(set.effect(&shops_policy), Some(&Effect::Governs));
+
+        let strong = cluster_policy("strong", &json!({"precedence": "Override"}), 9);
+        let all_of_them = policies.into_iter().chain([strong.clone()]);
+        let set = Set::in_cluster(all_of_them, &cluster(&[("ci", "shop")]));
+        assert_eq!(set.effect(&all), Some(&overridden(&strong, None)));
+        assert_eq!(set.effect(&own), Some(&overridden(&strong, Some("ci"))));
+    }
+
+    #[test]
+    fn a_cluster_policy_that_selects_nothing_says_so() {
+        let shops = cluster_policy("shops", &shops(&json!({})), 1);
+        let set = Set::in_cluster([shops.clone()], &cluster(&[("bank", "bank")]));
+        assert_eq!(set.effect(&shops), Some(&Effect::NoNamespaces));
+    }
+
+    #[test]
+    fn footing_is_known_where_the_namespace_is() {
+        let shops = cluster_policy("shops", &shops(&json!({})), 1);
+        let set = Set::in_cluster([shops.clone()], &cluster(&[("ci", "shop"), ("bank", "bank")]));
+        let footing = |namespace| set.footing(namespace, &shops.id);
+        assert_eq!(
+            [footing("ci"), footing("bank"), footing("gone")],
+            [Footing::Governs, Footing::Nothing, Footing::Unknown]
+        );
+    }
+
+    #[test]
+    fn ten_thousand_namespaces_and_two_thousand_policies_are_worked_out_once() {
+        let names: Vec<String> = (0..10_000).map(|at| format!("team-{at}")).collect();
+        let namespaces: Namespaces = { names.iter().enumerate() }
+            .map(|(at, name)| (name.as_str().into(), labels(&[("shard", &(at % 100).to_string())])))
+            .collect();
+        let part = json!({"match": {"types": ["Normal"]}});
+        let own = names.iter().step_by(10).map(|name| policy(name, "own", &part, 1));
+        let sharded = (0..1000).map(|at| {
+            let shard = (at % 100).to_string();
+            let spec = json!({"match": {"types": ["Normal"]},
+                "namespaceSelector": {"matchLabels": {"shard": shard}}});
+            cluster_policy(&format!("cluster-{at:04}"), &spec, 1)
+        });
+        let set = Set::in_cluster(own.chain(sharded), &namespaces);
+        let in_force = |namespace: &str| {
+            let list = set.in_force(namespace).iter();
+            list.map(|policy| policy.id.display.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(in_force("team-10").len(), 11);
+        assert_eq!(in_force("team-10")[..2], ["team-10/own", "cluster-0010"]);
+        assert_eq!(in_force("team-7")[9], "cluster-0907");
+        assert_eq!(set.namespaces().len(), 10_000);
+        let lists: HashSet<_> = set.resolved.by_namespace.values().map(|list| Arc::as_ptr(list)).collect();
+        assert_eq!(lists.len(), 1000 + 90, "one for each that has its own, else one for each shard");
     }
 }

@@ -8,6 +8,7 @@ mod course;
 mod decisions;
 mod etcd;
 mod input;
+mod namespaces;
 mod notes;
 mod options;
 mod payer;
@@ -55,7 +56,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Standard input was asked for twice.
-    #[error("standard input (-) can be the input or a policy file, not several of them")]
+    #[error("standard input (-) can be the input, a policy file or the namespaces, not several of them")]
     StandardInputTwice,
     /// A policy cannot be used.
     #[error(transparent)]
@@ -97,7 +98,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 /// Replays as the options say.
 pub fn replay(options: &Options) -> Result<Report, Error> {
     let is_standard_input = |path: &PathBuf| path.as_os_str() == "-";
-    let inputs = options.policies.iter().chain([&options.input]);
+    let inputs = options.policies.iter().chain(&options.namespaces).chain([&options.input]);
     if inputs.filter(|path| is_standard_input(path)).count() > 1 {
         return Err(Error::StandardInputTwice);
     }
@@ -113,19 +114,24 @@ pub fn replay(options: &Options) -> Result<Report, Error> {
 }
 
 fn load(options: &Options) -> Result<Policies, Error> {
-    let mut files = Vec::new();
-    for path in &options.policies {
-        let mut text = String::new();
-        let read = if path.as_os_str() == "-" {
-            io::stdin().read_to_string(&mut text)
-        } else {
-            File::open(path).and_then(|mut file| file.read_to_string(&mut text))
-        };
-        read.map_err(|source| Error::read(path, source))?;
-        files.push(PolicyFile { name: name(path), text });
-    }
+    let files = options.policies.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let namespaces = match &options.namespaces {
+        Some(path) => Some(namespaces::namespaces(&read(path)?)?),
+        None => None,
+    };
     let namespace = (!options.all_namespaces).then(|| options.namespace.clone());
-    Ok(Policies::load(&files, &Trial { namespace, as_enforced: options.as_enforced })?)
+    Ok(Policies::load(&files, &Trial { namespace, as_enforced: options.as_enforced, namespaces })?)
+}
+
+fn read(path: &Path) -> Result<PolicyFile, Error> {
+    let mut text = String::new();
+    let read = if path.as_os_str() == "-" {
+        io::stdin().read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    read.map_err(|source| Error::read(path, source))?;
+    Ok(PolicyFile { name: name(path), text })
 }
 
 fn open(path: &Path, progress: &Progress) -> Result<Box<dyn Read>, Error> {

@@ -42,6 +42,11 @@ pub struct Options {
     #[arg(short = 'A', long, help_heading = "Policies")]
     pub all_namespaces: bool,
 
+    /// The namespaces with their labels, for a ClusterEventPolicy that asks for labels: what `kubectl get namespaces -o
+    /// json` prints. - is standard input
+    #[arg(long, value_name = "FILE", help_heading = "Policies")]
+    pub namespaces: Option<PathBuf>,
+
     /// Decide as if every policy said `mode: Enforce`
     #[arg(long, help_heading = "Policies")]
     pub as_enforced: bool,

@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use kube::core::{CustomResourceExt, DynamicObject};
 use serde_json::Value;
 
 use super::text::clean;
-use crate::api::EventPolicy;
+use crate::api::{ClusterEventPolicy, EventPolicy};
 use crate::engine::Standing;
-use crate::policy::{Index, Policy, Set};
+use crate::policy::{Index, Namespaces, Policy, Set};
 
 /// How much of an error's text is shown.
 const REASON: usize = 400;
@@ -32,6 +32,8 @@ pub(super) struct Trial {
     pub(super) namespace: Option<String>,
     /// All in mode Enforce.
     pub(super) as_enforced: bool,
+    /// The namespaces whose labels are known.
+    pub(super) namespaces: Option<Namespaces>,
 }
 
 /// A policy file that cannot be used.
@@ -54,6 +56,7 @@ pub(super) struct Policies {
     set: Set,
     /// The same by namespace, where each stands in all.
     everywhere: Option<HashMap<Box<str>, Set>>,
+    namespaces: Namespaces,
 }
 
 impl Policies {
@@ -75,19 +78,26 @@ impl Policies {
         }
         if objects.is_empty() {
             let file = files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>().join(", ");
-            let reason = "there is no EventPolicy in it".to_owned();
+            let reason = "there is no EventPolicy and no ClusterEventPolicy in it".to_owned();
             return Err(BadPolicy { file, place: String::new(), reason });
         }
         let everywhere = trial.namespace.is_none().then(HashMap::new);
-        let set = if everywhere.is_some() { Set::default() } else { index(&objects, None).set() };
-        Ok(Self { objects, set, everywhere })
+        let namespaces = trial.namespaces.clone().unwrap_or_default();
+        let set = match everywhere {
+            Some(_) => Set::default(),
+            None => Set::in_cluster(index(&objects, None).policies(), &namespaces),
+        };
+        Ok(Self { objects, set, everywhere, namespaces })
     }
 
     /// The policies that may govern a write in this namespace.
     pub(super) fn of(&mut self, namespace: &str) -> &Set {
         let Some(everywhere) = &mut self.everywhere else { return &self.set };
         if !everywhere.contains_key(namespace) {
-            everywhere.insert(namespace.into(), index(&self.objects, Some(namespace)).set());
+            let policies = index(&self.objects, Some(namespace));
+            let known = self.namespaces.get_key_value(namespace).into_iter();
+            let known = known.map(|(name, labels)| (name.clone(), labels.clone())).collect();
+            everywhere.insert(namespace.into(), Set::in_cluster(policies.policies(), &known));
         }
         &everywhere[namespace]
     }
@@ -97,13 +107,13 @@ impl Policies {
     pub(super) fn standing(&self) -> Vec<Standing> {
         let standing = |policy: &Arc<Policy>| Standing {
             policy: policy.id.clone(),
-            namespace: Some(policy.namespace.clone()),
+            namespace: policy.namespace.clone(),
             rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
         };
         self.set.policies().iter().map(standing).collect()
     }
 
-    /// The policies that name users, as `namespace/name`: a List of Events says nothing of who wrote them.
+    /// The policies that name users, as their accounts name them: a List of Events says nothing of who wrote them.
     pub(super) fn that_name_users(&self) -> Vec<String> {
         let names_users = |object: &&DynamicObject| {
             let clauses = |path: &str| object.data.pointer(path).cloned().unwrap_or_default();
@@ -117,16 +127,19 @@ impl Policies {
 }
 
 fn display(object: &DynamicObject) -> String {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    format!("{}/{}", text(&object.metadata.namespace), text(&object.metadata.name))
+    let name = object.metadata.name.clone().unwrap_or_default();
+    match &object.metadata.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name,
+    }
 }
 
-/// The policies in their namespaces, or all in `namespace`.
+/// The policies in their namespaces, or all that are not cluster-scoped in `namespace`.
 fn index(objects: &[DynamicObject], namespace: Option<&str>) -> Index {
     let mut index = Index::default();
     for object in objects {
         let mut object = object.clone();
-        if let Some(namespace) = namespace {
+        if let (Some(namespace), true) = (namespace, object.metadata.namespace.is_some()) {
             object.metadata.namespace = Some(namespace.to_owned());
         }
         object.metadata.uid = Some(format!("replay/{}", display(&object)));
@@ -136,7 +149,7 @@ fn index(objects: &[DynamicObject], namespace: Option<&str>) -> Index {
 }
 
 /// The documents of a file, numbered from 1; those in a List one by one.
-fn documents(file: &PolicyFile) -> Result<Vec<(usize, Value)>, BadPolicy> {
+pub(super) fn documents(file: &PolicyFile) -> Result<Vec<(usize, Value)>, BadPolicy> {
     let read: Vec<Value> = serde_saphyr::from_multiple(&file.text).map_err(|error| {
         let place = error.location().map_or_else(String::new, |location| {
             format!(", line {}, column {}", location.line(), location.column())
@@ -168,8 +181,9 @@ impl Place<'_> {
     fn policy(&self, trial: &Trial) -> Result<Option<DynamicObject>, BadPolicy> {
         let text = |key: &str| self.value[key].as_str().unwrap_or_default();
         let Some(version) = text("apiVersion").strip_prefix("squelch.dev/") else { return Ok(None) };
-        if version != "v1alpha1" || text("kind") != "EventPolicy" {
-            let reason = "only an EventPolicy of squelch.dev/v1alpha1 can be tried";
+        let cluster_scoped = text("kind") == "ClusterEventPolicy";
+        if version != "v1alpha1" || !(cluster_scoped || text("kind") == "EventPolicy") {
+            let reason = "only an EventPolicy or a ClusterEventPolicy of squelch.dev/v1alpha1 can be tried";
             return Err(self.bad("apiVersion, kind", reason));
         }
         let read = serde_json::from_value::<DynamicObject>(self.value.clone());
@@ -177,17 +191,22 @@ impl Place<'_> {
         if object.metadata.name.as_deref().unwrap_or_default().is_empty() {
             return Err(self.bad("metadata.name", "is missing"));
         }
-        if object.metadata.namespace.as_deref().unwrap_or_default().is_empty() {
+        if cluster_scoped {
+            object.metadata.namespace = None;
+        } else if object.metadata.namespace.as_deref().unwrap_or_default().is_empty() {
             object.metadata.namespace = Some(trial.namespace.clone().unwrap_or_else(|| "default".to_owned()));
         }
         // One that is being edited may still carry the status of the cluster that it is from.
         object.metadata.generation = Some(1);
-        if let Some(field) = unknown_field(&object.data["spec"]) {
-            return Err(self.bad(
-                &field,
-                "there is no such field; `kubectl explain eventpolicy.spec` or \
-                                         README.md tells them",
-            ));
+        let (crd, kind) = if cluster_scoped {
+            (ClusterEventPolicy::crd(), "clustereventpolicy")
+        } else {
+            (EventPolicy::crd(), "eventpolicy")
+        };
+        if let Some(field) = unknown_field(&crd, &object.data["spec"]) {
+            let reason =
+                format!("there is no such field; `kubectl explain {kind}.spec` or README.md tells them");
+            return Err(self.bad(&field, &reason));
         }
         if trial.as_enforced && object.data["spec"].is_object() {
             object.data["spec"]["mode"] = Value::from("Enforce");
@@ -195,18 +214,26 @@ impl Place<'_> {
         // The same reading and checks as in the operator.
         let index = index(std::slice::from_ref(&object), None);
         let invalid = index.set().policies().first().and_then(|policy| policy.outcome.as_ref().clone().err());
-        match invalid {
-            Some(invalid) => Err(self.bad(&invalid.field, &invalid.sentence)),
-            None => Ok(Some(object)),
+        if let Some(invalid) = invalid {
+            return Err(self.bad(&invalid.field, &invalid.sentence));
         }
+        let selector = &object.data["spec"]["namespaceSelector"];
+        if trial.namespaces.is_none() && selector.as_object().is_some_and(|asked| !asked.is_empty()) {
+            let reason =
+                "asks for labels of namespaces: give `kubectl get namespaces -o json` as --namespaces FILE";
+            return Err(self.bad("spec.namespaceSelector", reason));
+        }
+        Ok(Some(object))
     }
 
     fn bad(&self, field: &str, reason: &str) -> BadPolicy {
         let metadata = |key: &str| clean(self.value["metadata"][key].as_str().unwrap_or_default(), 253);
+        let kind =
+            if self.value["kind"] == "ClusterEventPolicy" { "ClusterEventPolicy" } else { "EventPolicy" };
         let name = match (metadata("namespace"), metadata("name")) {
             (_, name) if name.is_empty() => String::new(),
-            (namespace, name) if namespace.is_empty() => format!(" (EventPolicy {name})"),
-            (namespace, name) => format!(" (EventPolicy {namespace}/{name})"),
+            (namespace, name) if namespace.is_empty() => format!(" ({kind} {name})"),
+            (namespace, name) => format!(" ({kind} {namespace}/{name})"),
         };
         let field = if field.is_empty() { String::new() } else { format!(", {field}") };
         BadPolicy {
@@ -219,8 +246,7 @@ impl Place<'_> {
 
 /// The path of the first field that the definition of the policy does not know. (The API server refuses it when
 /// kubectl asks it to be strict, as it does by default; reading alone would pass over it.)
-fn unknown_field(spec: &Value) -> Option<String> {
-    let crd = EventPolicy::crd();
+fn unknown_field(crd: &CustomResourceDefinition, spec: &Value) -> Option<String> {
     let schema = crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()?;
     unknown_in(schema.properties.as_ref()?.get("spec")?, spec, "spec")
 }
@@ -246,13 +272,24 @@ fn unknown_in(schema: &JSONSchemaProps, value: &Value, path: &str) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Observation;
+    use crate::policy::Labels;
+    use crate::policy::fixtures::event;
 
     fn file(text: &str) -> PolicyFile {
         PolicyFile { name: "p.yaml".to_owned(), text: text.to_owned() }
     }
 
     fn load(text: &str, namespace: Option<&str>) -> Result<Policies, String> {
-        let trial = Trial { namespace: namespace.map(ToOwned::to_owned), as_enforced: false };
+        load_where(text, namespace, None)
+    }
+
+    fn load_where(
+        text: &str,
+        namespace: Option<&str>,
+        namespaces: Option<Namespaces>,
+    ) -> Result<Policies, String> {
+        let trial = Trial { namespace: namespace.map(ToOwned::to_owned), as_enforced: false, namespaces };
         Policies::load(&[file(text)], &trial).map_err(|bad| bad.to_string())
     }
 
@@ -289,7 +326,7 @@ mod tests {
         assert_eq!(load(&text, Some("ci")).unwrap().standing().len(), 1);
         assert_eq!(
             load("kind: Namespace\napiVersion: v1", Some("ci")).unwrap_err(),
-            "p.yaml: there is no EventPolicy in it"
+            "p.yaml: there is no EventPolicy and no ClusterEventPolicy in it"
         );
     }
 
@@ -325,6 +362,43 @@ mod tests {
             let said = load(&(good.clone() + &second), Some("ci")).unwrap_err();
             assert!(said.starts_with(expected), "{said}");
         }
+    }
+
+    fn cluster_policy(name: &str, rest: &str) -> String {
+        policy(name, rest).replace("kind: EventPolicy", "kind: ClusterEventPolicy")
+    }
+
+    /// Who governs a write in this namespace, in order.
+    fn governing(policies: &mut Policies, namespace: &str) -> Option<String> {
+        let write = Observation { namespace, ..event() };
+        let governing = policies.of(namespace).governing(&write);
+        governing.map(|governing| governing.rules.policy.display.to_string())
+    }
+
+    #[test]
+    fn cluster_policies_stand_in_every_namespace_or_by_its_labels() {
+        let shops = cluster_policy("shops", "spec: {namespaceSelector: {matchLabels: {team: shop}}}");
+        let all = cluster_policy("all", "spec: {}") + "---\n" + &policy("own, namespace: own", "spec: {}");
+        let labels = |team: &str| Labels::from([("team".to_owned(), team.to_owned())]);
+        let known = Namespaces::from([("a".into(), labels("shop")), ("b".into(), labels("bank"))]);
+        for each_in_all in [false, true] {
+            let namespace = (!each_in_all).then_some("default");
+            let mut policies = load_where(&shops, namespace, Some(known.clone())).unwrap();
+            assert_eq!(governing(&mut policies, "a").as_deref(), Some("shops"));
+            assert_eq!(governing(&mut policies, "b"), None);
+            let mut policies = load_where(&all, namespace, None).unwrap();
+            let own = if each_in_all { "x/own" } else { "all" };
+            assert_eq!(governing(&mut policies, "x").as_deref(), Some(own));
+            assert_eq!(governing(&mut policies, "own").as_deref(), Some("own/own"));
+        }
+        assert_eq!(
+            load(&shops, Some("default")).unwrap_err(),
+            "p.yaml, document 1 (ClusterEventPolicy shops), spec.namespaceSelector: asks for labels of namespaces: \
+             give `kubectl get namespaces -o json` as --namespaces FILE"
+        );
+        let odd = cluster_policy("odd", "spec: {namespaceSelector: {matchNames: [x]}}");
+        let said = load(&odd, Some("default")).unwrap_err();
+        assert!(said.contains("spec.namespaceSelector.matchNames: there is no such field"), "{said}");
     }
 
     #[test]

@@ -6,17 +6,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::dropped::{DroppedIn, top_dropped};
 use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
 use crate::engine::{Counters, Disposition, Mode};
-use crate::policy::{Compiled, Invalid};
+use crate::policy::{Compiled, Effect, Invalid};
 
 /// All that a status depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// `metadata.generation` of the policy.
     pub generation: i64,
+    /// It is a `ClusterEventPolicy`.
+    pub cluster_scoped: bool,
     /// What became of its spec.
     pub outcome: &'a Result<Compiled, Invalid>,
-    /// The name of the policy that leaves nothing for this one, if there is one.
-    pub overridden_by: Option<&'a str>,
+    /// What becomes of it beside the other policies; `None` while it is not understood.
+    pub effect: Option<&'a Effect>,
     /// Event writes reach the webhook.
     pub armed: bool,
     /// What was counted since the process began.
@@ -88,9 +90,15 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
     let Ok(compiled) = facts.outcome else {
         return (Reason::Invalid, "Nothing is enforced until the policy is accepted.".to_owned());
     };
-    if let Some(other) = facts.overridden_by {
-        let message = format!("EventPolicy {other} has precedence and governs every Event of the namespace.");
-        return (Reason::Overridden, message);
+    match facts.effect {
+        Some(Effect::Overridden { by, namespace }) => {
+            return (Reason::Overridden, overridden(facts.cluster_scoped, &by.title(), namespace.as_deref()));
+        }
+        Some(Effect::NoNamespaces) => {
+            let message = "No namespace has the labels that spec.namespaceSelector asks for.".to_owned();
+            return (Reason::NoNamespaces, message);
+        }
+        Some(Effect::Governs) | None => {}
     }
     if !facts.armed {
         let message = "The webhook is not armed: Events pass as if there were no policy.".to_owned();
@@ -101,6 +109,17 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         Mode::Observe => "Event writes are decided and counted; nothing is held back (mode: Observe).",
     };
     (Reason::Effective, message.to_owned())
+}
+
+fn overridden(cluster_scoped: bool, by: &str, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) if cluster_scoped => format!(
+            "Policies of higher precedence govern every Event of each namespace that is selected: in {namespace} \
+             it is {by}."
+        ),
+        Some(_) => format!("{by} has precedence and governs every Event of the namespace."),
+        None => format!("{by} has precedence and governs every Event of every namespace."),
+    }
 }
 
 fn condition(facts: &Facts<'_>, kind: ConditionType, (reason, message): (Reason, String)) -> Condition {
@@ -144,7 +163,7 @@ mod tests {
 
     use super::*;
     use crate::engine::Dropped;
-    use crate::policy::fixtures::policy;
+    use crate::policy::fixtures::{cluster_policy, policy};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -160,19 +179,60 @@ mod tests {
         let good = policy("ci", "p", &json!({}), 0);
         let bad = policy("ci", "p", &json!({"series": {"idleTimeout": "soon"}}), 0);
         let accepted = ("Accepted", "True", "Accepted");
-        for (outcome, overridden_by, armed, expected) in [
-            (&good, None, true, [accepted, ("Effective", "True", "Effective")]),
-            (&good, None, false, [accepted, ("Effective", "Unknown", "WebhookNotArmed")]),
-            (&good, Some("q"), false, [accepted, ("Effective", "False", "Overridden")]),
+        let by = Effect::Overridden { by: policy("ci", "q", &json!({}), 0), namespace: Some("ci".into()) };
+        let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces);
+        for (outcome, effect, armed, expected) in [
+            (&good, Some(&governs), true, [accepted, ("Effective", "True", "Effective")]),
+            (&good, Some(&governs), false, [accepted, ("Effective", "Unknown", "WebhookNotArmed")]),
+            (&good, Some(&by), false, [accepted, ("Effective", "False", "Overridden")]),
+            (&good, Some(&nowhere), false, [accepted, ("Effective", "False", "NoNamespaces")]),
             (&bad, None, true, [("Accepted", "False", "Invalid"), ("Effective", "False", "Invalid")]),
         ] {
             let counted = Counters::default();
-            let facts = Facts { overridden_by, armed, ..facts(&outcome.outcome, &counted) };
+            let facts = Facts { effect, armed, ..facts(&outcome.outcome, &counted) };
             assert_eq!(said(&desired(&facts)), expected);
         }
         let counted = Counters::default();
         let message = &desired(&facts(&bad.outcome, &counted)).conditions[0].message;
         assert!(message.starts_with("spec.series.idleTimeout: idleTimeout must be"), "{message}");
+    }
+
+    #[test]
+    fn who_has_precedence_is_told_by_name() {
+        let good = policy("ci", "p", &json!({}), 0);
+        let (own, strong) = (policy("ci", "own", &json!({}), 0), cluster_policy("strong", &json!({}), 0));
+        for (cluster_scoped, by, namespace, expected) in [
+            (
+                false,
+                &own,
+                Some("ci"),
+                "EventPolicy own has precedence and governs every Event of the namespace.",
+            ),
+            (
+                false,
+                &strong,
+                Some("ci"),
+                "ClusterEventPolicy strong has precedence and governs every Event of the namespace.",
+            ),
+            (
+                true,
+                &own,
+                Some("ci"),
+                "Policies of higher precedence govern every Event of each namespace that is selected: in ci it is \
+                 EventPolicy own.",
+            ),
+            (
+                true,
+                &strong,
+                None,
+                "ClusterEventPolicy strong has precedence and governs every Event of every namespace.",
+            ),
+        ] {
+            let effect = Effect::Overridden { by: by.clone(), namespace: namespace.map(Into::into) };
+            let counted = Counters::default();
+            let facts = Facts { cluster_scoped, effect: Some(&effect), ..facts(&good.outcome, &counted) };
+            assert_eq!(desired(&facts).conditions[1].message, expected);
+        }
     }
 
     #[test]
@@ -262,8 +322,9 @@ mod tests {
     fn facts<'a>(outcome: &'a Result<Compiled, Invalid>, counted: &'a Counters) -> Facts<'a> {
         Facts {
             generation: 1,
+            cluster_scoped: false,
             outcome,
-            overridden_by: None,
+            effect: Some(&Effect::Governs),
             armed: true,
             counted,
             dropped: &[],

@@ -117,7 +117,8 @@ impl Plan {
             let status = desired(&Facts {
                 generation: policy.generation,
                 outcome: &policy.outcome,
-                overridden_by: set.overriding(policy).map(|other| &*other.name),
+                cluster_scoped: policy.namespace.is_none(),
+                effect: set.effect(policy),
                 armed,
                 counted: &counted.counters,
                 dropped: &counted.dropped,
@@ -137,7 +138,12 @@ impl Plan {
     fn track(&mut self, set: &Set, wall: Timestamp) {
         let mut before = std::mem::take(&mut self.tracked);
         for policy in set.policies() {
-            let tracked = before.remove(&policy.id.uid).unwrap_or_else(|| Tracked::first_seen(policy, wall));
+            let known = before.remove(&policy.id.uid);
+            let mut tracked = known.unwrap_or_else(|| Tracked::first_seen(policy, wall));
+            if policy.namespace.is_none() {
+                // What was dropped in a namespace that is gone would stay on the list for ever.
+                tracked.base_dropped.retain(|dropped| set.knows(&dropped.namespace));
+            }
             self.tracked.insert(policy.id.uid.clone(), tracked);
         }
     }
@@ -194,9 +200,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::{Disposition, Dropped, Mode};
+    use crate::engine::{Disposition, Dropped, Mode, PolicyId};
     use crate::policy::Index;
-    use crate::policy::fixtures::{id, object, policy};
+    use crate::policy::fixtures::{cluster_object, id, labels, object, policy};
 
     fn after(seconds: u64) -> Moment {
         Moment::from_epoch(Duration::from_secs(seconds))
@@ -343,6 +349,37 @@ mod tests {
         let listed = restarted.due(0).remove(0).status.top_dropped;
         let said: Vec<_> = listed.iter().map(|line| (&*line.reason, line.count)).collect();
         assert_eq!(said, [("BackOff", 17), ("Pulled", 8)]);
+    }
+
+    #[test]
+    fn a_cluster_policy_sums_up_its_namespaces() {
+        let dropped = |count| TopDropped {
+            entries: vec![Dropped::new(["BackOff", "Pod", "kubelet"], Disposition::Filtered, count)],
+            others: 0,
+        };
+        let line = |namespace: &str, dropped| Account {
+            namespace: namespace.into(),
+            policy: PolicyId { display: "all".into(), uid: "uid-of-all".into() },
+            dropped,
+            ..account("all", Mode::Enforce, 5)
+        };
+        let mut index = Index::default();
+        let was = |namespace| {
+            json!({"namespace": namespace, "reason": "R", "kind": "Pod", "component": "c",
+                "disposition": "filtered", "count": 1})
+        };
+        let status = json!({"topDropped": [was("ci"), was("gone")]});
+        index.apply(&cluster_object("all", json!({"spec": {}, "status": status})));
+        index.apply_namespace("ci", labels(&[]));
+        index.apply_namespace("shop", labels(&[]));
+        let accounts =
+            vec![line("ci", dropped(3)), line("shop", dropped(4)), line("", TopDropped::default())];
+        let mut scene = Scene { set: index.set(), accounts, ..Scene::new(&[]) };
+        let due = scene.due(0).remove(0);
+        assert_eq!((&*due.policy.id.display, due.status.counters.unwrap().compacted), ("all", 15));
+        let listed = due.status.top_dropped.iter();
+        let listed: Vec<_> = listed.map(|line| (&*line.namespace, &*line.reason, line.count)).collect();
+        assert_eq!(listed, [("shop", "BackOff", 4), ("ci", "BackOff", 3), ("ci", "R", 1)]);
     }
 
     #[test]

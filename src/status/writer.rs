@@ -7,14 +7,14 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::FIELD_MANAGER;
-use crate::api::EventPolicy;
+use crate::api::{ClusterEventPolicy, EventPolicy};
 use crate::clock;
 use crate::engine::{Account, Moment};
 use crate::policy::Store;
@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many of the last writes before exit are in flight together.
 const LAST_WRITES_IN_FLIGHT: usize = 16;
 
-/// Yields every line of the accounts since the process began (`Engine::accounts`).
+/// Yields every line of the accounts since the process began (`Engine::all_accounts`).
 pub type Accounts = Box<dyn Fn() -> Vec<Account> + Send + Sync>;
 
 /// Writes the statuses of the policies: the one writer of them in the cluster.
@@ -148,13 +148,24 @@ async fn changed<T>(receiver: &mut watch::Receiver<T>) {
 async fn write(client: &Client, due: &Due) -> bool {
     let policy = &due.policy;
     // Untyped, so that the answer can be read even where the spec cannot.
-    let resource = ApiResource::erase::<EventPolicy>(&());
-    let policies: Api<DynamicObject> = Api::namespaced_with(client.clone(), &policy.namespace, &resource);
+    let client = client.clone();
+    let (resource, policies): (_, Api<DynamicObject>) = match &policy.namespace {
+        Some(namespace) => {
+            let resource = ApiResource::erase::<EventPolicy>(&());
+            let policies = Api::namespaced_with(client, namespace, &resource);
+            (resource, policies)
+        }
+        None => {
+            let resource = ApiResource::erase::<ClusterEventPolicy>(&());
+            let policies = Api::all_with(client, &resource);
+            (resource, policies)
+        }
+    };
     // No uid: the API server does not compare it in a write of a subresource (seen on 1.35). A policy re-created
     // under the name this moment would show the old counts until the watch tells of it, which makes it due at once.
     let body = json!({
-        "apiVersion": EventPolicy::api_version(&()),
-        "kind": EventPolicy::kind(&()),
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
         "metadata": {"name": &*policy.name},
         "status": due.status,
     });
@@ -188,7 +199,7 @@ mod tests {
     use super::*;
     use crate::engine::{Counters, Disposition, Mode, TopDropped};
     use crate::policy::Set;
-    use crate::policy::fixtures::{id, policy};
+    use crate::policy::fixtures::{cluster_policy, id, policy};
 
     type ApiServer = Handle<Request<Body>, Response<Body>>;
 
@@ -270,6 +281,22 @@ mod tests {
         assert_eq!(body["status"]["counters"]["received"], 3);
         assert_eq!(body["status"]["conditions"][1]["reason"], "Effective");
         assert_eq!(body["status"]["lastUpdated"], "2027-01-15T08:00:00Z");
+    }
+
+    #[tokio::test]
+    async fn the_status_of_a_cluster_policy_is_no_namespaces() {
+        let mut scene = Scene::new(&[]);
+        scene.writer.store.swap(Set::new([cluster_policy("all", &json!({}), 0)]));
+        let (_, asked) = scene.step(0, 200).await;
+        let (request, body) = asked.unwrap();
+        assert_eq!(
+            request,
+            "PATCH /apis/squelch.dev/v1alpha1/clustereventpolicies/all/status?&force=true&fieldManager=squelch"
+        );
+        assert_eq!(
+            (&body["kind"], &body["metadata"]),
+            (&json!("ClusterEventPolicy"), &json!({"name": "all"}))
+        );
     }
 
     #[tokio::test]

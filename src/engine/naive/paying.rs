@@ -66,15 +66,25 @@ impl Naive {
         self.forget_if_closed(due);
     }
 
+    /// How long a pause is depends on chance: it is the engine's.
     pub(in super::super) fn postpone(&mut self, due: &Due, pause: Duration, now: Moment) {
         if let Some(story) = self.story(due.number) {
             (story.ordered, story.retry_at) = (false, now.plus(pause));
         }
     }
 
+    /// SIGTERM: each debt is to be paid once, and what failed before is tried now.
+    pub(in super::super) fn drain(&mut self) {
+        self.draining = true;
+        for story in &mut self.series {
+            story.retry_at = Moment::default();
+        }
+    }
+
     /// No write is reviewed any more: what came while draining is paid too.
     pub(in super::super) fn drain_the_rest(&mut self) {
-        (self.draining, self.closing) = (true, true);
+        self.drain();
+        self.closing = true;
     }
 
     pub(in super::super) fn owed(&self) -> i64 {

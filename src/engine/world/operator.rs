@@ -180,7 +180,7 @@ impl World {
             self.webhook = Webhook::Draining;
             let life = self.lives.last_mut().expect("one is active");
             life.engine.drain();
-            life.naive.iter_mut().for_each(|naive| naive.draining = true);
+            life.naive.iter_mut().for_each(Naive::drain);
         }
     }
 

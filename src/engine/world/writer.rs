@@ -83,15 +83,18 @@ impl World {
             self.store(&name, written, false, &format!("a flush, {fate:?}"));
         }
         let (Life { engine, naive, .. }, now) = (&mut self.lives[life], self.now);
-        let pause = Duration::from_secs(1);
-        match fate {
-            Fate::Answered => engine.settle(&order, value, now),
-            Fate::AnswerLost | Fate::Failed => engine.postpone(&order, pause, now),
-        }
+        let pause = match fate {
+            Fate::Answered => {
+                engine.settle(&order, value, now);
+                None
+            }
+            Fate::AnswerLost | Fate::Failed => engine.postpone(&order, Duration::from_secs(1), now),
+        };
         let Some((naive, due)) = naive.as_mut().zip(due) else { return };
-        match fate {
-            Fate::Answered => naive.settle(&due, value, now),
-            Fate::AnswerLost | Fate::Failed => naive.postpone(&due, pause, now),
+        match (fate, pause) {
+            (Fate::Answered, _) => naive.settle(&due, value, now),
+            (_, Some(pause)) => naive.postpone(&due, pause, now),
+            (_, None) => {}
         }
     }
 

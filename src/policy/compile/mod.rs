@@ -4,12 +4,16 @@
 //! Nothing after this sees the raw spec.
 
 mod clauses;
+mod selector;
 mod stages;
 
-use crate::api::{self, EventPolicySpec};
+use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, Precedence};
 use crate::engine::{Mode, Observation, PolicyId, Rejection, Rules};
 
 use clauses::{Clauses, bounded};
+use selector::Selector;
+
+pub use selector::Labels;
 
 /// The most bytes of a message about an invalid policy: it quotes what the tenant wrote.
 const MOST_MESSAGE_BYTES: usize = 512;
@@ -21,8 +25,22 @@ pub struct Compiled {
     pub rules: Rules,
     /// `spec.priority`.
     pub priority: i32,
+    /// Of which tier it is.
+    pub tier: Tier,
     matching: Clauses,
     exempt: Box<[Clauses]>,
+    namespaces: Selector,
+}
+
+/// Tiers of precedence, the one that goes first first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// `ClusterEventPolicies` with `precedence: Override`.
+    Override,
+    /// The `EventPolicies` of the namespace.
+    Namespace,
+    /// `ClusterEventPolicies` with `precedence: Default`.
+    Default,
 }
 
 impl Compiled {
@@ -36,7 +54,17 @@ impl Compiled {
         self.exempt.iter().any(|clauses| clauses.hold(write))
     }
 
-    /// Whether it governs every write of its namespace, so that it leaves none for others.
+    /// Whether `spec.namespaceSelector` selects a namespace with these labels.
+    pub fn selects(&self, labels: &Labels) -> bool {
+        self.namespaces.selects(labels)
+    }
+
+    /// Whether it is for every namespace, whatever its labels.
+    pub fn selects_all(&self) -> bool {
+        self.namespaces.selects_all()
+    }
+
+    /// Whether it governs every write of a namespace, so that it leaves none for others.
     pub fn governs_all(&self) -> bool {
         self.matching.always_hold()
     }
@@ -61,7 +89,17 @@ impl Invalid {
     }
 }
 
-/// Compiles a spec, or says what is wrong with it.
+/// Compiles the spec of a cluster-scoped policy, or says what is wrong with it.
+pub fn compile_cluster(policy: PolicyId, spec: &ClusterEventPolicySpec) -> Result<Compiled, Invalid> {
+    let tier = match spec.precedence {
+        Precedence::Override => Tier::Override,
+        Precedence::Default => Tier::Default,
+    };
+    let namespaces = Selector::compile(&spec.namespace_selector)?;
+    Ok(Compiled { tier, namespaces, ..compile(policy, &spec.policy)? })
+}
+
+/// Compiles the spec of a namespaced policy, or says what is wrong with it.
 pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Invalid> {
     let matching = Clauses::compile(&spec.matching, "spec.match")?;
     bounded(&spec.exempt, api::MOST_SHORT_LIST, "spec.exempt")?;
@@ -75,6 +113,8 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
         matching,
         exempt: exempt.collect::<Result<_, _>>()?,
         priority: priority(spec.priority)?,
+        tier: Tier::Namespace,
+        namespaces: Selector::default(),
         rules: Rules {
             policy,
             mode: match spec.mode {
