@@ -26,7 +26,7 @@ ci: && fmt-check lint check-generated deny gates
 test-unit *ARGS:
     @hack/unit {{ ARGS }}
 
-# End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (5 min)
+# End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (14 min)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
