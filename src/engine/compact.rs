@@ -24,7 +24,7 @@ impl Deciding<'_> {
         match write.operation {
             Operation::Create => {
                 let found = self.scope.series.find(self.hasher.series(write));
-                let living = found.and_then(|found| self.scope.living(found, self.now));
+                let living = found.and_then(|found| self.living(found));
                 let handle = living.or_else(|| self.take_over(rules, write, carried))?;
                 Some(self.create_in_series(rules, handle, write, carried))
             }
@@ -143,9 +143,9 @@ impl Deciding<'_> {
         let scope: ScopeId = self.scope.id;
         let by_name = carried.name.and_then(|name| self.names.series_of(name));
         let by_name = by_name.filter(|(of, _)| *of == scope).map(|(_, handle)| handle);
-        let living = by_name.and_then(|handle| self.scope.living(handle, self.now)).or_else(|| {
+        let living = by_name.and_then(|handle| self.living(handle)).or_else(|| {
             let handle = self.scope.series.find(self.hasher.series(write))?;
-            self.scope.living(handle, self.now)
+            self.living(handle)
         });
         let handle = match living.or_else(|| self.take_over(rules, write, carried)) {
             Some(handle) => handle,
@@ -182,6 +182,16 @@ impl Deciding<'_> {
         let handle = self.scope.open(key, Series { closing: false, ordered: false, wake: None, ..series });
         self.scope.change(handle, self.now, |_| ());
         Some(handle)
+    }
+
+    /// [`Scope::living`], whose room is free again where it was over.
+    ///
+    /// [`Scope::living`]: super::scope::Scope::living
+    pub(super) fn living(&mut self, handle: Handle) -> Option<Handle> {
+        let before = self.scope.series.len();
+        let living = self.scope.living(handle, self.now);
+        self.full.series &= self.scope.series.len() == before;
+        living
     }
 
     /// Whether a series may be opened. Where as many live as may, the oldest of this scope goes if it owes

@@ -128,6 +128,11 @@ impl Deciding<'_> {
     /// Nothing held it back. A CREATE opens its series.
     fn admit(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
         let mut admitted = self.pass_outside(write, carried, Stage::Admit);
+        if write.operation == Operation::Update && rules.series.is_some() && rules.mode == Mode::Enforce {
+            // There was no room for a series that would owe what the stored Event will not show.
+            let left_out = carried.occurrences - (write.value - write.old_value);
+            self.scope.counters.lost += left_out.max(0).unsigned_abs();
+        }
         if write.operation == Operation::Update || rules.series.is_none() || !self.may_open() {
             return admitted;
         }
@@ -174,7 +179,7 @@ impl Deciding<'_> {
         let (now, occurrences) = (self.now, carried.occurrences);
         let of_name = carried.name.and_then(|name| self.names.series_of(name));
         let of_name = of_name.filter(|(scope, _)| *scope == self.scope.id);
-        let handle = of_name.and_then(|(_, handle)| self.scope.living(handle, now));
+        let handle = of_name.and_then(|(_, handle)| self.living(handle));
         let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write)) else {
             return self.pass_outside(write, carried, stage);
         };

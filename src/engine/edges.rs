@@ -115,6 +115,44 @@ fn a_new_namespace_opens_series_where_another_has_filled_the_tables() {
     assert_eq!(second.disposition, Some(Disposition::Compacted));
 }
 
+/// An engine for one series, whose one series is that of `cart.1`: told twice, and paid.
+fn full() -> (Engine, Rules) {
+    let settings = Settings { seed: [3, 4], max_series: 1, max_owing: 100_000, began: Timestamp::UNIX_EPOCH };
+    let (engine, rules) = (Engine::new(settings), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    for order in engine.tick(at(3000), 1) {
+        assert_eq!(pay(&engine, &order, Some(1), at(3000)), Some(2));
+    }
+    (engine, rules)
+}
+
+#[test]
+fn a_series_that_is_over_leaves_its_room_to_the_next_of_its_kind() {
+    let (engine, rules) = full();
+    // Its idle timeout is over, and no tick has said so. The client counts to 2, as squelch has.
+    let next = engine.decide(by(&rules), &update(2, 2), at(363_000));
+    assert_eq!(next.disposition, Some(Disposition::Compacted));
+    let [order] = &engine.tick(at(800_000), 10)[..] else { panic!("nothing is owed") };
+    assert_eq!(pay(&engine, order, Some(2), at(800_000)), Some(3));
+}
+
+#[test]
+fn what_an_update_leaves_out_where_there_is_no_room_is_counted_as_lost() {
+    let (engine, rules) = full();
+    // Another series takes the room, and owes.
+    let other = |name| {
+        let mut write = named(name, write());
+        write.event.message = "Error: ErrImagePull".into();
+        write
+    };
+    engine.decide(by(&rules), &other("other.1"), at(363_000));
+    engine.decide(by(&rules), &other("other.2"), at(363_001));
+    let next = engine.decide(by(&rules), &update(2, 2), at(363_002));
+    assert_eq!((next.disposition, next.answer), (Some(Disposition::Admitted), Answer::Allow));
+    assert_eq!(counters(&engine).lost, 1);
+}
+
 #[test]
 fn a_name_outlives_its_series() {
     let (engine, mut rules) = (engine(), rules());

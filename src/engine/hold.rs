@@ -26,7 +26,7 @@ impl Deciding<'_> {
         let full = self.full.groups;
         let objects = self.scope.groups.too_many(group, message, object, &aggregation, full, self.now)?;
         let key = self.hasher.summary(group);
-        let found = self.scope.series.find(key).and_then(|summary| self.scope.living(summary, self.now));
+        let found = self.scope.series.find(key).and_then(|summary| self.living(summary));
         if self.refuses_debt(found, carried) {
             return None;
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use proptest::prelude::ProptestConfig;
+use proptest::test_runner::RngSeed;
 
 use super::{
     Api, Counters, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation,
@@ -101,14 +102,18 @@ pub(super) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> 
     all
 }
 
-/// How many cases a property is tried on: as many as it says, or as `SQUELCH_PROPTEST_CASES`. Properties of the
-/// engine find their case anew each time; what they once found is kept as a test of its own.
+/// How many cases a property is tried on: as many as it says, always the same; or as `SQUELCH_PROPTEST_CASES` says,
+/// other ones each time (of the seed `PROPTEST_RNG_SEED`, if that is given). So a change is judged by what it
+/// changes, and whoever looks for faults finds new cases; what was once found is kept as a test of its own.
 pub(crate) fn cases(by_default: u32) -> ProptestConfig {
-    let cases = match std::env::var("SQUELCH_PROPTEST_CASES") {
-        Ok(cases) => cases.parse().expect("SQUELCH_PROPTEST_CASES is a number"),
-        Err(_) => by_default,
-    };
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
+    let found_anew = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    match std::env::var("SQUELCH_PROPTEST_CASES") {
+        Ok(cases) => {
+            let cases = cases.parse().expect("SQUELCH_PROPTEST_CASES is a number");
+            ProptestConfig { cases, ..found_anew }
+        }
+        Err(_) => ProptestConfig { cases: by_default, rng_seed: RngSeed::Fixed(1), ..found_anew },
+    }
 }
 
 /// Drives one order as the writer would, with `found` in etcd; returns what it wrote.

@@ -220,7 +220,7 @@ fn summing(group_by: GroupBy) -> Rules {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+    #![proptest_config(crate::engine::testing::cases(512))]
 
     #[test]
     fn a_summary_is_valid_whatever_it_sums_up(first in hostile(), second in hostile(), kind in any::<bool>()) {
