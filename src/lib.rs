@@ -5,6 +5,7 @@
 //! back it owes; [`flush`] pays. [`status`] and [`metrics`] tell. `ARCHITECTURE.md` has the picture.
 
 pub mod admin;
+pub mod announcer;
 pub mod api;
 pub mod app;
 pub mod arming;

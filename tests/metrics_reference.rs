@@ -21,7 +21,7 @@ fn reference() -> String {
     let mut text = HEAD.to_owned();
     let _ = writeln!(
         text,
-        "\n`policy` is `namespace/name` of the policy. Beyond {MAX_SCOPES} pairs of `event_namespace` and `policy`, both \
+        "\n`policy` is `namespace/name` of the policy, or the `name` of a ClusterEventPolicy. Beyond {MAX_SCOPES} pairs of `event_namespace` and `policy`, both \
          labels are `{OTHER}`."
     );
     for row in ALL {

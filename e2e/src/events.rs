@@ -2,6 +2,9 @@
 
 use k8s_openapi::api::core::v1::Event;
 
+/// A field selector: all Events but those that squelch tells about policies.
+pub const OF_OTHERS: &str = "involvedObject.apiVersion!=squelch.dev/v1alpha1";
+
 /// What an Event says of how often it happened, as kubectl shows it: `series.count`, else `count`, else 1.
 pub fn value(event: &Event) -> i64 {
     let series = event.series.as_ref().and_then(|series| series.count);

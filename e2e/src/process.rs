@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -87,6 +88,11 @@ impl Process {
         let how = status.signal().map_or_else(|| status.to_string(), |signal| format!("signal {signal}"));
         bail!("{} ended with {how}:\n{}", self.name, tail(&self.log, 20))
     }
+}
+
+/// A port of this machine's own that nobody listens on at this moment.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl Drop for Process {

@@ -1,6 +1,5 @@
 //! The real binary, with the rights that it is installed with.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use kube::Client;
 
 use crate::cluster::{anonymous, given};
 use crate::metrics::Samples;
-use crate::process::Process;
+use crate::process::{Process, free_port};
 use crate::proxy::Detour;
 use crate::wait::{GENEROUS, told, wait_for};
 
@@ -177,9 +176,4 @@ impl Squelch {
     pub fn crash(mut self) -> Result<()> {
         self.process.kill()
     }
-}
-
-/// A port of the loopback that nobody listens on.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

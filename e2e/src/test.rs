@@ -17,7 +17,7 @@ use crate::kubectl::Kubectl;
 use crate::process::tail;
 use crate::squelch::Way;
 use crate::wait::{GENEROUS, told, wait_for};
-use crate::{Cluster, Emission, Policy, Squelch, Writes, accounts};
+use crate::{Cluster, Emission, Policy, Prometheus, Squelch, Writes, accounts};
 
 /// Lines that a failed test shows of each log, and of what each emitter told.
 const SHOWN: [(&str, usize); 2] = [("log", 40), ("out", 5)];
@@ -157,13 +157,21 @@ impl Test {
         emission.start(&self.numbered("emitter"), &self.emitter, &self.namespace, &self.folder)
     }
 
-    /// The stored Events about an object, or about all.
+    /// Starts a Prometheus that scrapes this squelch.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn prometheus(&self, squelch: &Squelch) -> Result<Prometheus> {
+        Prometheus::start(&self.numbered("prometheus"), &squelch.admin, &self.folder).await
+    }
+
+    /// The stored Events about an object, or about all, but those that squelch tells about policies.
     ///
     /// # Errors
     /// What the API server answers.
     pub async fn events(&self, object: Option<&str>) -> Result<Vec<Event>> {
         let api: Api<Event> = Api::namespaced(self.client(), &self.namespace);
-        let mut stored = api.list(&ListParams::default()).await?.items;
+        let mut stored = api.list(&ListParams::default().fields(events::OF_OTHERS)).await?.items;
         stored.retain(|event| object.is_none_or(|object| events::object(event) == object));
         Ok(stored)
     }

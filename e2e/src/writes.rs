@@ -41,7 +41,7 @@ impl Write {
     }
 }
 
-/// The writes of one namespace from a moment on.
+/// The writes of one namespace's Events from a moment on, but of those that squelch tells about policies.
 pub struct Writes {
     events: Api<Event>,
     /// etcd's revision at that moment.
@@ -63,7 +63,7 @@ impl Writes {
     /// What the API server answers.
     pub async fn watch(client: Client, namespace: &str) -> Result<Self> {
         let events: Api<Event> = Api::namespaced(client, namespace);
-        let from = events.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+        let from = events.list(&of_others()).await?.metadata.resource_version.unwrap_or_default();
         let since = revision(Some(&from));
         let seen = Arc::<Mutex<Seen>>::default();
         let watching = tokio::spawn(follow(events.clone(), from, seen.clone()));
@@ -75,7 +75,7 @@ impl Writes {
     /// # Errors
     /// That the watch broke off.
     pub async fn so_far(&self) -> Result<Vec<Write>> {
-        let stored = self.events.list(&ListParams::default()).await?;
+        let stored = self.events.list(&of_others()).await?;
         let newest =
             stored.items.iter().filter_map(|event| revision(event.metadata.resource_version.as_ref())).max();
         // Nothing was written since: there is nothing to catch up with.
@@ -109,6 +109,10 @@ impl Drop for Writes {
     }
 }
 
+fn of_others() -> ListParams {
+    ListParams::default().fields(events::OF_OTHERS)
+}
+
 fn revision(resource_version: Option<&String>) -> Option<u64> {
     resource_version?.parse().ok()
 }
@@ -124,7 +128,7 @@ async fn follow(events: Api<Event>, mut from: String, seen: Arc<Mutex<Seen>>) {
 }
 
 async fn follow_once(events: &Api<Event>, from: &mut String, seen: &Mutex<Seen>) -> Result<()> {
-    let mut stream = Box::pin(events.watch(&WatchParams::default(), from).await?);
+    let mut stream = Box::pin(events.watch(&WatchParams::default().fields(events::OF_OTHERS), from).await?);
     while let Some(change) = stream.try_next().await? {
         let (kind, event) = match change {
             WatchEvent::Added(event) => (Kind::Added, event),

@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::admin::{self, Admin, Need, Readiness};
+use crate::announcer::{self, Announcer};
 use crate::arming::{self, Arming, Desired, Reach};
-use crate::config::RunOptions;
+use crate::config::{RunOptions, WebhookUrl};
 use crate::engine::{Engine, Settings};
 use crate::metrics::Metrics;
 use crate::policy::{Store, watch as policy_watch};
@@ -45,6 +46,7 @@ pub(super) struct Parts {
     pub(super) flushing: Task<()>,
     pub(super) keeping_armed: Task<()>,
     pub(super) telling: Task<status::Writer>,
+    pub(super) announcing: Task<()>,
     pub(super) serving: JoinHandle<()>,
     pub(super) watching: JoinHandle<()>,
     pub(super) stages: Stages,
@@ -93,12 +95,7 @@ impl Parts {
         metrics.certificate_not_after(secrets.served.not_after());
         readiness.meet(Need::KeyLoaded);
 
-        let desired = Desired {
-            url: format!("{url}{}", path(&secrets.token)),
-            ca_bundle: secrets.authority.ca_pem().to_owned(),
-            own_user: cluster.own_user.clone(),
-            reach: Reach::Nothing,
-        };
+        let desired = secrets.desired(url, cluster);
         let webhook = Arc::new(Webhook {
             engine: engine.clone(),
             policies: policies.clone(),
@@ -115,14 +112,16 @@ impl Parts {
         metrics.active(true);
 
         let (desired, wanted) = watch::channel(desired);
-        let arming = Arc::new(Arming::new(client.clone()));
+        let (announcer, announced) = Announcer::new();
+        let arming = Arc::new(Arming::new(client.clone(), announcer.clone()));
         let armed = Arc::new(watch::Sender::new(false));
         // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
         let payer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
         Ok(Self {
             keeping_armed: keep_armed(&arming, wanted, &armed, &metrics),
             flushing: pay(&payer, qps(options.flush_qps)),
-            telling: tell(options, &client, &policies, &engine, &armed),
+            telling: tell(options, &client, &policies, &engine, &armed, announcer),
+            announcing: Task::start(|stop| announcer::run(client.clone(), announced, stop)),
             watching: watch_policies(&client, &policies, &background),
             engine,
             policies,
@@ -178,6 +177,16 @@ impl Secrets {
         let served = Arc::new(ServedCertificate::new(leaf)?);
         Ok(Self { authority, served, token: PathToken::generate()? })
     }
+
+    /// The webhook configuration before any policy is known.
+    fn desired(&self, url: &WebhookUrl, cluster: &Cluster) -> Desired {
+        Desired {
+            url: format!("{url}{}", path(&self.token)),
+            ca_bundle: self.authority.ca_pem().to_owned(),
+            own_user: cluster.own_user.clone(),
+            reach: Reach::Nothing,
+        }
+    }
 }
 
 fn watch_policies(client: &Client, policies: &Arc<Store>, background: &CancellationToken) -> JoinHandle<()> {
@@ -218,10 +227,12 @@ fn tell(
     policies: &Arc<Store>,
     engine: &Arc<Engine>,
     armed: &Arc<watch::Sender<bool>>,
+    announcer: Announcer,
 ) -> Task<status::Writer> {
     let engine = engine.clone();
     let limits = status::Limits { interval: options.status_interval, qps: options.status_qps };
     let accounts = Box::new(move || engine.all_accounts());
-    let writer = status::Writer::new(client.clone(), policies.clone(), accounts, armed.subscribe(), limits);
+    let (client, policies, armed) = (client.clone(), policies.clone(), armed.subscribe());
+    let writer = status::Writer::new(client, policies, accounts, armed, announcer, limits);
     Task::start(move |stop| writer.run(stop))
 }

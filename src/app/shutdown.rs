@@ -16,6 +16,9 @@ use super::parts::{Parts, qps};
 /// How long the last statuses may take.
 const LAST_STATUSES: Duration = Duration::from_secs(5);
 
+/// How long the last Events about squelch itself may take.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
 /// How often it is tried to take the rules away. A call without an answer takes 5 s.
 const DISARM_ATTEMPTS: usize = 3;
 
@@ -44,7 +47,7 @@ impl Parts {
         // Only now: while anything is owed, the webhook keeps clients from lowering what is stored.
         self.keeping_armed.end().await;
         let last = Desired { reach: Reach::Nothing, ..self.desired.borrow().clone() };
-        disarm(&self.arming, &last).await;
+        disarm(&self.arming, &last, *self.armed.borrow()).await;
         self.armed.send_replace(false);
         self.metrics.armed(false);
         // What was folded and admitted since: no write is reviewed any more, so this comes to an end.
@@ -57,6 +60,9 @@ impl Parts {
             if written != Ok(0) {
                 error!("not every status could be written: counters there are up to --status-interval old");
             }
+        }
+        if tokio::time::timeout(LAST_EVENTS, self.announcing.end()).await.is_err() {
+            warn!("not every Event about what squelch does could be written");
         }
         self.stages.closing.cancel();
         self.stages.stop.cancel();
@@ -90,10 +96,16 @@ fn tell_of_loss(lost: &[(Arc<str>, u64)]) {
 }
 
 /// Takes the rules away, trying more than once: left behind they cost each Event write a refused connection.
-async fn disarm(arming: &Arming, last: &Desired) {
+async fn disarm(arming: &Arming, last: &Desired, armed: bool) {
     for attempt in 1..=DISARM_ATTEMPTS {
         match arming.apply(last).await {
-            Ok(()) => return info!("the webhook's rules are taken away"),
+            Ok(configuration) => {
+                if armed {
+                    let note = "squelch ends: Event writes pass as if there were no policy.".to_owned();
+                    arming.announce(configuration, false, note);
+                }
+                return info!("the webhook's rules are taken away");
+            }
             Err(error) => warn!(%error, attempt, "the webhook's rules could not be taken away"),
         }
     }

@@ -12,6 +12,7 @@ use crate::policy::{Policy, Set};
 
 use super::desired::{Difference, Facts, desired, difference};
 use super::dropped::DroppedIn;
+use super::news::{News, news};
 
 /// News of a policy (a condition, a generation) does not wait for the interval of the counters, but two of them
 /// are at least this far apart, so that a condition that flaps cannot use up the writes.
@@ -85,19 +86,27 @@ impl Plan {
         due.into_iter().map(|(_, due)| due).collect()
     }
 
-    /// Every status that differs from what stands in the cluster, due or not: for the last writes before exit.
+    /// Every status that differs from what stands in the cluster, due or not: for the last writes before exit. Those
+    /// with counts come first: counts end with the process, and of what else a policy is the next one tells.
     pub fn all(&mut self, set: &Set, accounts: &[Account], armed: bool, wall: Timestamp) -> Vec<Due> {
-        self.changed(set, accounts, armed, wall).into_iter().map(|(_, _, due)| due).collect()
+        let mut all = self.changed(set, accounts, armed, wall);
+        all.sort_by_key(|(_, tracked, due)| {
+            let standing = tracked.standing.as_ref().and_then(|status| status.counters).unwrap_or_default();
+            standing == due.status.counters.unwrap_or_default()
+        });
+        all.into_iter().map(|(_, _, due)| due).collect()
     }
 
-    /// A write was attempted; if it succeeded, that status stands.
-    pub fn attempted(&mut self, due: Due, succeeded: bool, now: Moment) {
-        if let Some(tracked) = self.tracked.get_mut(&due.policy.id.uid) {
-            tracked.attempt = Some((now, succeeded));
-            if succeeded {
-                tracked.standing = Some(due.status);
-            }
+    /// A write was attempted; if it succeeded, that status stands. Returns what it tells that was not known before.
+    pub fn attempted(&mut self, due: Due, succeeded: bool, now: Moment) -> Vec<News> {
+        let Some(tracked) = self.tracked.get_mut(&due.policy.id.uid) else { return Vec::new() };
+        tracked.attempt = Some((now, succeeded));
+        if !succeeded {
+            return Vec::new();
         }
+        let news = news(tracked.standing.as_ref(), &due.status);
+        tracked.standing = Some(due.status);
+        news
     }
 
     fn changed(
@@ -203,6 +212,7 @@ mod tests {
     use crate::engine::{Disposition, Dropped, Mode, PolicyId};
     use crate::policy::Index;
     use crate::policy::fixtures::{cluster_object, id, labels, object, policy};
+    use crate::status::Verdict;
 
     fn after(seconds: u64) -> Moment {
         Moment::from_epoch(Duration::from_secs(seconds))
@@ -243,7 +253,9 @@ mod tests {
         fn write(&mut self, now: u64) -> Vec<String> {
             let due = self.due(now);
             let names = due.iter().map(|due| due.policy.name.to_string()).collect();
-            due.into_iter().for_each(|due| self.plan.attempted(due, true, after(now)));
+            for due in due {
+                self.plan.attempted(due, true, after(now));
+            }
             names
         }
     }
@@ -273,6 +285,16 @@ mod tests {
         let fresh = policy("ci", "fresh", &json!({}), 5);
         scene.set = Set::new(scene.set.policies().iter().cloned().chain([fresh]));
         assert_eq!(scene.write(30), ["fresh", "p"]);
+    }
+
+    #[test]
+    fn what_is_written_is_news_once() {
+        let mut scene = Scene::new(&["p"]);
+        let due = scene.due(0).remove(0);
+        assert_eq!(scene.plan.attempted(due.clone(), false, after(0)), []);
+        let news = scene.plan.attempted(due.clone(), true, after(0));
+        assert_eq!(news.iter().map(|news| news.what).collect::<Vec<_>>(), [Verdict::Accepted]);
+        assert_eq!(scene.plan.attempted(due, true, after(1)), []);
     }
 
     #[test]
@@ -390,5 +412,13 @@ mod tests {
         assert!(scene.due(1).is_empty());
         let all = scene.plan.all(&scene.set, &scene.accounts, true, Timestamp::UNIX_EPOCH);
         assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p"]);
+    }
+
+    #[test]
+    fn at_the_end_counts_go_before_conditions() {
+        let mut scene = Scene::new(&["a", "p"]);
+        scene.accounts = vec![account("p", Mode::Enforce, 1)];
+        let all = scene.plan.all(&scene.set, &scene.accounts, true, Timestamp::UNIX_EPOCH);
+        assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p", "a"]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
@@ -14,11 +15,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::FIELD_MANAGER;
+use crate::announcer::{Announcement, Announcer};
 use crate::api::{ClusterEventPolicy, EventPolicy};
 use crate::clock;
 use crate::engine::{Account, Moment};
-use crate::policy::Store;
+use crate::policy::{Policy, Store};
 
+use super::news::{News, Verdict};
 use super::plan::{Due, Limits, Plan};
 
 /// How long one write may take.
@@ -39,6 +42,7 @@ pub struct Writer {
     store: Arc<Store>,
     accounts: Accounts,
     armed: watch::Receiver<bool>,
+    announcer: Announcer,
     plan: Plan,
     /// What the last look found due, the most outdated last.
     queue: Vec<Due>,
@@ -50,12 +54,13 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// `armed` tells whether Event writes reach the webhook.
+    /// `armed` tells whether Event writes reach the webhook; `announcer` hears what is news of a policy.
     pub fn new(
         client: Client,
         store: Arc<Store>,
         accounts: Accounts,
         armed: watch::Receiver<bool>,
+        announcer: Announcer,
         limits: Limits,
     ) -> Self {
         Self {
@@ -63,6 +68,7 @@ impl Writer {
             store,
             accounts,
             armed,
+            announcer,
             plan: Plan::new(limits),
             queue: Vec::new(),
             looked: None,
@@ -104,7 +110,7 @@ impl Writer {
         let mut failed = 0;
         while let Some((outcome, due)) = written.next().await {
             failed += usize::from(outcome == Outcome::Failed);
-            self.plan.attempted(due, outcome == Outcome::Written, now);
+            attempted(&mut self.plan, &self.announcer, due, outcome, now);
         }
         failed
     }
@@ -121,7 +127,7 @@ impl Writer {
             // Before the write: the pause holds for one that is interrupted too.
             self.next = now.plus(self.pause);
             let outcome = write(&self.client, &due).await;
-            self.plan.attempted(due, outcome == Outcome::Written, now);
+            attempted(&mut self.plan, &self.announcer, due, outcome, now);
         }
         if self.queue.is_empty() { LOOK_INTERVAL } else { self.pause }
     }
@@ -134,6 +140,44 @@ impl Writer {
         self.queue = self.plan.due(&self.store.load(), &(self.accounts)(), *self.armed.borrow(), now, wall);
         self.queue.reverse();
         self.looked = Some(now);
+    }
+}
+
+/// Notes what became of a write, and tells what is news in it.
+fn attempted(plan: &mut Plan, announcer: &Announcer, due: Due, outcome: Outcome, now: Moment) {
+    let policy = due.policy.clone();
+    for news in plan.attempted(due, outcome == Outcome::Written, now) {
+        announcer.tell(announcement(&policy, news));
+    }
+}
+
+fn announcement(policy: &Policy, News { what, message }: News) -> Announcement {
+    let resource = resource(policy);
+    let (warning, reason) = match what {
+        Verdict::Accepted => (false, "Accepted"),
+        Verdict::Rejected => (true, "Rejected"),
+        Verdict::Overridden => (false, "Overridden"),
+    };
+    Announcement {
+        regarding: ObjectReference {
+            api_version: Some(resource.api_version),
+            kind: Some(resource.kind),
+            namespace: policy.namespace.as_deref().map(Into::into),
+            name: Some(policy.name.to_string()),
+            uid: Some(policy.id.uid.to_string()),
+            ..ObjectReference::default()
+        },
+        warning,
+        reason,
+        action: "Follow",
+        note: message,
+    }
+}
+
+fn resource(policy: &Policy) -> ApiResource {
+    match &policy.namespace {
+        Some(_) => ApiResource::erase::<EventPolicy>(&()),
+        None => ApiResource::erase::<ClusterEventPolicy>(&()),
     }
 }
 
@@ -160,17 +204,10 @@ async fn write(client: &Client, due: &Due) -> Outcome {
     let policy = &due.policy;
     // Untyped, so that the answer can be read even where the spec cannot.
     let client = client.clone();
-    let (resource, policies): (_, Api<DynamicObject>) = match &policy.namespace {
-        Some(namespace) => {
-            let resource = ApiResource::erase::<EventPolicy>(&());
-            let policies = Api::namespaced_with(client, namespace, &resource);
-            (resource, policies)
-        }
-        None => {
-            let resource = ApiResource::erase::<ClusterEventPolicy>(&());
-            let policies = Api::all_with(client, &resource);
-            (resource, policies)
-        }
+    let resource = resource(policy);
+    let policies: Api<DynamicObject> = match &policy.namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
     };
     // No uid: the API server does not compare it in a write of a subresource (seen on 1.35). A policy re-created
     // under the name this moment would show the old counts until the watch tells of it, which makes it due at once.
@@ -210,6 +247,7 @@ mod tests {
     use tower_test::mock::{self, Handle};
 
     use super::*;
+    use crate::announcer::Announced;
     use crate::engine::{Counters, Disposition, Mode, TopDropped};
     use crate::policy::Set;
     use crate::policy::fixtures::{cluster_policy, id, policy};
@@ -222,6 +260,7 @@ mod tests {
         server: ApiServer,
         compacted: Arc<Mutex<u64>>,
         armed: watch::Sender<bool>,
+        announced: Announced,
     }
 
     impl Scene {
@@ -240,8 +279,9 @@ mod tests {
             let (armed, armed_now) = watch::channel(true);
             let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
             let client = Client::new(service, "default");
-            let writer = Writer::new(client, store, Box::new(accounts), armed_now, limits);
-            Self { writer, server, compacted, armed }
+            let (announcer, announced) = Announcer::new();
+            let writer = Writer::new(client, store, Box::new(accounts), armed_now, announcer, limits);
+            Self { writer, server, compacted, armed, announced }
         }
 
         /// One step at this millisecond; what it asked of the API server, which answers with `code`.
@@ -358,6 +398,29 @@ mod tests {
         scene.armed.send_replace(false);
         let (_, asked) = scene.step(1_000, 200).await;
         assert_eq!(asked.unwrap().1["status"]["conditions"][1]["reason"], "WebhookNotArmed");
+    }
+
+    #[tokio::test]
+    async fn what_is_news_is_announced_once_it_is_written() {
+        let mut scene = Scene::new(&[]);
+        let wrong = policy("ci", "wrong", &json!({"series": {"idleTimeout": "soon"}}), 0);
+        let all = cluster_policy("all", &json!({}), 0);
+        scene.writer.store.swap(Set::new([wrong, all]));
+        assert!(scene.step(0, 500).await.1.unwrap().0.contains("/wrong/"));
+        for millisecond in [200, 10_000, 20_000] {
+            scene.asked(millisecond).await;
+        }
+        let mut told = Vec::new();
+        while let Some(announcement) = scene.announced.next() {
+            let about = announcement.regarding;
+            told.push((about.namespace, about.name, announcement.reason, announcement.warning));
+        }
+        let ci = Some("ci".to_owned());
+        let expected = [(None, "all", "Accepted", false), (ci, "wrong", "Rejected", true)];
+        assert_eq!(
+            told,
+            expected.map(|(space, name, reason, bad)| (space, Some(name.to_owned()), reason, bad))
+        );
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! What is known of a cell when all is over, by whom.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Event;
 
@@ -55,6 +55,8 @@ pub(super) struct Sent {
     pub(super) failed: i64,
     /// Refused CREATEs with a `series`: client-go's new recorder logs an error for each.
     pub(super) refused_with_series: usize,
+    /// UPDATEs that were refused as those of a client that holds back are: kube's Recorder repeats their value.
+    pub(super) refused_updates: i64,
     /// All refusals of squelch's.
     pub(super) refused: usize,
     /// What the client libraries logged as errors.
@@ -107,6 +109,7 @@ impl Sent {
         }
         self.refused += 1;
         self.refused_with_series += usize::from(call.verb == "create" && call.sent_series_count.is_some());
+        self.refused_updates += i64::from(call.verb == "patch" && call.status == 403);
         let says = |word: &str| call.error.contains(word);
         if says(" filtered") || says(" throttled") {
             *self.dropped.entry(object_of(&call.name).to_owned()).or_default() += carried;
@@ -122,10 +125,15 @@ impl Sent {
     }
 
     /// What was held back under names that are stored after all: a client's absolute count has told it again, or
-    /// may have.
-    pub(super) fn told_again(&self, stored: &Stored) -> i64 {
-        let names: BTreeSet<&String> = stored.names.keys().collect();
-        self.withheld.iter().filter(|(name, _)| names.contains(name)).map(|(_, held)| held).sum()
+    /// may have. By object.
+    pub(super) fn told_again(&self, stored: &Stored) -> BTreeMap<String, i64> {
+        let mut objects = BTreeMap::new();
+        for (name, held) in &self.withheld {
+            if stored.names.contains_key(name) {
+                *objects.entry(object_of(name).to_owned()).or_default() += held;
+            }
+        }
+        objects
     }
 
     /// By object.

@@ -8,6 +8,7 @@
 mod asked;
 mod configuration;
 mod fault;
+mod recording;
 mod relay;
 mod reviews;
 mod server;
@@ -28,6 +29,7 @@ pub use reviews::Tally;
 
 use crate::Cluster;
 use configuration::Configuration;
+use recording::Recording;
 use relay::{Behind, Relay, encoded};
 use reviews::Reviews;
 use server::Server;
@@ -120,6 +122,16 @@ impl Detour {
     /// What has become of the reviews of a namespace.
     pub fn reviews(&self, namespace: &str) -> Tally {
         self.reviews.tally(namespace)
+    }
+
+    /// Keeps what squelch is asked about from now on.
+    pub fn record(&self) {
+        self.reviews.recording.get_or_init(Recording::default);
+    }
+
+    /// What was recorded of a namespace's Events, as a trace for `squelch replay`.
+    pub fn trace(&self, namespace: &str) -> String {
+        self.reviews.recording.get().map(|recording| recording.trace(namespace)).unwrap_or_default()
     }
 
     /// From now on nothing goes wrong.

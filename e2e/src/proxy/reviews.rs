@@ -1,7 +1,7 @@
 //! What became of each review between the API server and squelch, counted to the last one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::asked::Asked;
+use super::recording::Recording;
 use super::relay::Look;
 use crate::accounts::SQUELCH;
 
@@ -29,7 +30,11 @@ pub struct Tally {
 
 /// Every review by its uid: one that the API server asks for twice is one.
 #[derive(Default)]
-pub(super) struct Reviews(Mutex<HashMap<String, Fate>>);
+pub(super) struct Reviews {
+    fates: Mutex<HashMap<String, Fate>>,
+    /// There once somebody wants the writes themselves.
+    pub(super) recording: OnceLock<Recording>,
+}
 
 struct Fate {
     namespace: String,
@@ -42,6 +47,9 @@ struct Fate {
 impl Look for Arc<Reviews> {
     fn asked(&self, asked: &Asked, body: Bytes) -> Bytes {
         self.change(asked, |_| {});
+        if let (Some(recording), Some(_)) = (self.recording.get(), &asked.review) {
+            recording.hear(&body);
+        }
         body
     }
 
@@ -58,7 +66,7 @@ impl Look for Arc<Reviews> {
 impl Reviews {
     /// What has become of those of a namespace so far.
     pub(super) fn tally(&self, namespace: &str) -> Tally {
-        let fates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tally = Tally::default();
         for fate in fates.values().filter(|fate| fate.namespace == namespace) {
             tally.asked += 1;
@@ -77,7 +85,7 @@ impl Reviews {
 
     fn change(&self, asked: &Asked, change: impl FnOnce(&mut Fate)) {
         let Some(review) = &asked.review else { return };
-        let mut fates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
         change(fates.entry(review.uid.clone()).or_insert_with(|| Fate {
             namespace: review.namespace.clone(),
             own: review.user_info.username == SQUELCH.user(),

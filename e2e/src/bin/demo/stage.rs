@@ -177,7 +177,7 @@ impl Stage {
 
     async fn stored(&self, namespace: &str) -> Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
-        Ok(events.list(&ListParams::default()).await?.items)
+        Ok(events.list(&ListParams::default().fields(e2e::events::OF_OTHERS)).await?.items)
     }
 
     /// How many requests for single Events the API server has answered so far, through both APIs.

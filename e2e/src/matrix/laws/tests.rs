@@ -132,3 +132,30 @@ fn each_object_and_each_summary_is_looked_at() {
     it.stored.summaries = 1;
     assert!(complaint(&it).contains("summaries show 1 of 0 aggregated"));
 }
+
+#[test]
+fn what_was_merged_and_told_again_is_stored_twice_and_no_more() {
+    // 2 under one name: the first was merged, and the second came with both when the group had ended.
+    let mut it = series(Client::New, Column::Quiet);
+    it.cell.row = Row::ByObject;
+    it.status = Counters { received: 10, admitted: 9, aggregated: 1, recovered: 1, ..Counters::default() };
+    it.metrics = it.status;
+    it.sent.withheld.insert("pod-0.1".to_owned(), 1);
+    it.stored.summaries = 1;
+    it.stored.objects.insert("pod-0".to_owned(), 11);
+    assert_eq!(complaint(&it), "");
+    it.stored.objects.insert("pod-0".to_owned(), 12);
+    assert!(complaint(&it).contains("told again of these objects"));
+}
+
+#[test]
+fn kubes_recorder_repeats_a_refused_value_only_where_reviews_were_lost() {
+    let mut it = series(Client::Kube, Column::Faults);
+    (it.sent.occurrences, it.sent.refused_updates) = (11, 1);
+    assert_eq!(complaint(&it), "");
+    it.sent.occurrences = 12;
+    assert!(complaint(&it).contains("untold 2 is not within 0 and 1"));
+    let mut it = series(Client::Kube, Column::Quiet);
+    (it.sent.occurrences, it.sent.refused_updates) = (11, 1);
+    assert!(complaint(&it).contains("untold 1 is not within 0 and 0"));
+}

@@ -1,0 +1,92 @@
+//! Two thousand policies: the API server hears of them no faster than squelch was told, and a scrape stays small.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use e2e::metrics::Samples;
+use e2e::wait::told;
+use e2e::{Emission, GENEROUS, Test, wait_for};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::json;
+use squelch::api::EventPolicy;
+
+const POLICIES: usize = 2_000;
+/// What the emitters tell of, each governed by a policy of its own.
+const REASONS: usize = 10;
+/// The default of `--status-qps`.
+const QPS: f64 = 5.0;
+
+/// How many status writes the API server has answered.
+async fn status_writes(test: &Test) -> Result<f64> {
+    let request = http::Request::get("/metrics").body(Vec::new())?;
+    let metrics = Samples::parse(&test.client().request_text(request).await?);
+    let labels = [("resource", "eventpolicies"), ("subresource", "status"), ("verb", "APPLY")];
+    Ok(metrics.sum("apiserver_request_total", &labels))
+}
+
+async fn make_policies(api: &Api<DynamicObject>, resource: &ApiResource) -> Result<()> {
+    let make = |number: usize| {
+        let api = api.clone();
+        let spec = json!({ "spec": { "match": { "reasons": [format!("Reason{number}")] } } });
+        let policy = DynamicObject::new(&format!("p{number:04}"), resource).data(spec);
+        async move { api.create(&PostParams::default(), &policy).await }
+    };
+    let made = futures::stream::iter((0..POLICIES).map(make)).buffer_unordered(16);
+    made.try_for_each(|_| async { Ok(()) }).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_thousand_policies_cost_five_status_writes_a_second() -> Result<()> {
+    let test = Test::begin("many").await?;
+    let resource = ApiResource::erase::<EventPolicy>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(test.client(), &test.namespace, &resource);
+    make_policies(&api, &resource).await?;
+    let (before, began) = (status_writes(&test).await?, Instant::now());
+    let squelch = test.squelch().await?;
+    wait_for("every policy to be understood", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(told)?;
+        let labels = [("kind", "EventPolicy"), ("condition", "Accepted")];
+        let understood = metrics.sum("squelch_policies", &labels);
+        if understood >= POLICIES as f64 { Ok(()) } else { Err(format!("{understood}")) }
+    })
+    .await?;
+
+    // Every status has news to tell, and those of the busy ones change all the time.
+    let mut storms = Vec::new();
+    for number in 0..REASONS {
+        let reason = format!("Reason{number}");
+        let storm = Emission::creates_core().about(&reason.to_lowercase(), 1).reason(&reason);
+        storms.push(test.emit(&storm.count(100).rate(10))?);
+    }
+    let mut sent = 0;
+    for storm in storms {
+        sent += storm.finish(Duration::from_secs(120)).await?.sent();
+    }
+    let metrics = squelch.metrics().await?;
+    let received = metrics.sum("squelch_events_total", &[("event_namespace", &test.namespace)]);
+    let of_others = metrics.sum("squelch_events_total", &[("event_namespace", "other")]);
+    assert_eq!((received + of_others) as i64, sent);
+    let samples = squelch.get("/metrics").await?.lines().filter(|line| !line.starts_with('#')).count();
+    ensure!(samples < 5_000, "{samples} samples in a scrape");
+
+    let (written, seconds) = (status_writes(&test).await? - before, began.elapsed().as_secs_f64());
+    ensure!(written >= 10.0, "{written} status writes in {seconds} s");
+    ensure!(written <= QPS * seconds + 1.0, "{written} status writes in {seconds} s");
+    println!("{written} status writes in {seconds:.0} s for {POLICIES} policies");
+    // Or squelch would have two thousand last words.
+    api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    wait_for("every policy to be gone", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(told)?;
+        match metrics.sum("squelch_policies", &[("condition", "Accepted")]) {
+            0.0 => Ok(()),
+            left => Err(format!("{left} are left")),
+        }
+    })
+    .await?;
+    squelch.stop().await?;
+    test.passed()
+}

@@ -1,0 +1,55 @@
+//! What a real Prometheus makes of squelch's metrics, its rules and its dashboard.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::policy::Policy;
+use e2e::{Emission, Prometheus, Squelch, Test, law};
+use serde_json::json;
+
+const STORM: Duration = Duration::from_secs(60);
+
+/// squelch, scraped, under a policy that drops; and what it received in a storm of every disposition.
+async fn after_a_storm(test: &Test) -> Result<(Squelch, Prometheus, Policy, i64)> {
+    let squelch = test.squelch().await?;
+    let prometheus = test.prometheus(&squelch).await?;
+    let policy = test
+        .policy(&json!({
+            "aggregation": { "maxEvents": 3 },
+            "spamFilter": { "burst": 1, "refillInterval": "720h", "per": ["Regarding"] },
+        }))
+        .await?;
+    // Known from the start with 0, so that the first drop is seen.
+    let filtered =
+        format!("squelch_events_total{{event_namespace=\"{}\",disposition=\"filtered\"}}", test.namespace);
+    prometheus.until(&filtered, |value| value == 0.0).await?;
+
+    let mut sent = 0;
+    for storm in [
+        Emission::creates_core().about("merged", 1).with("--messages", "distinct").count(20).rate(50),
+        Emission::legacy().about("folded", 2).count(30).rate(50),
+    ] {
+        sent += test.emit(&storm)?.finish(STORM).await?.sent();
+    }
+    Ok((squelch, prometheus, policy, sent))
+}
+
+#[tokio::test]
+async fn the_storm_is_seen_in_the_rates_and_the_sums_agree() -> Result<()> {
+    let test = Test::begin("scraped").await?;
+    let (squelch, prometheus, policy, sent) = after_a_storm(&test).await?;
+    let counters = law::counted(&test, &squelch, &policy, sent).await?;
+    // Of the distinct messages one finds a token, one finds none, and the others are too many of a group.
+    assert_eq!((counters.filtered, counters.aggregated), (1, 18), "{counters:?}");
+    ensure!(counters.compacted > 40, "{counters:?}");
+
+    let of = |more: &str| format!("squelch_events_total{{event_namespace=\"{}\"{more}}}", test.namespace);
+    let received = prometheus.until(&of(""), |sum| sum as i64 == sent).await?;
+    let increased = format!("increase({}[1h])", of(""));
+    ensure!(received as i64 == counters.received, "{received} and {counters:?}");
+    prometheus.until(&increased, |sum| sum > 0.0).await?;
+    let dropped = format!("rate({}[1m])", of(",disposition=~\"aggregated|filtered|throttled\""));
+    prometheus.until(&dropped, |rate| rate > 0.0).await?;
+    squelch.stop().await?;
+    test.passed()
+}
