@@ -18,6 +18,8 @@ const RULES: &str = "charts/squelch/files/rules.yaml";
 pub struct Prometheus {
     process: Process,
     http: Client,
+    /// Where it answers.
+    pub url: String,
 }
 
 impl Prometheus {
@@ -26,7 +28,7 @@ impl Prometheus {
     ///
     /// # Errors
     /// That it does not become ready.
-    pub(crate) async fn start(name: &str, target: &str, folder: &Path) -> Result<Self> {
+    pub async fn start(name: &str, target: &str, folder: &Path) -> Result<Self> {
         let target = target.strip_prefix("http://").context("a target without TLS")?;
         // JSON is YAML.
         let configuration = json!({
@@ -43,7 +45,8 @@ impl Prometheus {
             .arg(format!("--storage.tsdb.path={}", folder.join(name).display()))
             .arg(format!("--web.listen-address={address}"));
         let process = Process::start(name, &mut command, folder)?;
-        let mut prometheus = Self { process, http: anonymous(&format!("http://{address}"))? };
+        let url = format!("http://{address}");
+        let mut prometheus = Self { process, http: anonymous(&url)?, url };
         prometheus.until_ready().await?;
         Ok(prometheus)
     }

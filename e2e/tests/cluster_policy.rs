@@ -36,6 +36,7 @@ async fn received(squelch: &Squelch, test: &Test, policy: &Policy) -> Result<i64
 
 /// Waits until a write in the namespace of `test` is decided by `policy`, or by none. Each look makes one write.
 async fn decided_by(test: &Test, squelch: &Squelch, policy: Option<&Policy>, within: Duration) -> Result<()> {
+    let began = std::time::Instant::now();
     wait_for("the policy that governs", within, async || {
         let labels = [("event_namespace", test.namespace.as_str())];
         let all =
@@ -51,7 +52,9 @@ async fn decided_by(test: &Test, squelch: &Squelch, policy: Option<&Policy>, wit
         let grew = (after.0 - before.0, after.1 - before.1);
         if grew == (expected, expected) { Ok(()) } else { Err(format!("(by any, by it) grew by {grew:?}")) }
     })
-    .await
+    .await?;
+    println!("another policy decides after {} ms", began.elapsed().as_millis());
+    Ok(())
 }
 
 /// One more Event, which is stored unless its policy folds repeats.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::checkout;
 use e2e::policy::Policy;
-use e2e::{Emission, Prometheus, Squelch, Test, law};
-use serde_json::json;
+use e2e::wait::told;
+use e2e::{Emission, GENEROUS, Prometheus, Squelch, Test, law, wait_for};
+use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(60);
 
@@ -50,6 +52,53 @@ async fn the_storm_is_seen_in_the_rates_and_the_sums_agree() -> Result<()> {
     prometheus.until(&increased, |sum| sum > 0.0).await?;
     let dropped = format!("rate({}[1m])", of(",disposition=~\"aggregated|filtered|throttled\""));
     prometheus.until(&dropped, |rate| rate > 0.0).await?;
+    squelch.stop().await?;
+    test.passed()
+}
+
+/// Every query of the dashboard, with what Grafana would put in place of its variables, by the panel that asks.
+fn queries() -> Result<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(checkout("charts/squelch/files/dashboard.json"))?;
+    let dashboard: Value = serde_json::from_str(&text)?;
+    let panels = dashboard["panels"].as_array().context("a dashboard without panels")?;
+    let mut queries = Vec::new();
+    for panel in panels {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().with_context(|| format!("no query: {target}"))?;
+            let mut asked = query.to_owned();
+            for (variable, value) in
+                [("$__rate_interval", "1m"), ("$__range", "1h"), ("$event_namespace", ".*")]
+            {
+                asked = asked.replace(variable, value);
+            }
+            ensure!(!asked.contains('$'), "a variable that the test does not know: {asked}");
+            queries.push((panel["title"].to_string(), asked));
+        }
+    }
+    Ok(queries)
+}
+
+#[tokio::test]
+async fn the_rules_are_evaluated_and_every_query_of_the_dashboard_has_data() -> Result<()> {
+    let test = Test::begin("dashboard").await?;
+    let (squelch, prometheus, policy, sent) = after_a_storm(&test).await?;
+    law::counted(&test, &squelch, &policy, sent).await?;
+    let queries = queries()?;
+    ensure!(queries.len() > 20, "only {} queries", queries.len());
+    for (panel, query) in queries {
+        prometheus.until(&query, |_| true).await.with_context(|| format!("panel {panel}"))?;
+    }
+    let rules = wait_for("every rule to be evaluated", GENEROUS, async || {
+        let rules = prometheus.rules().await.map_err(told)?;
+        if rules.iter().all(|(_, health)| health != "unknown") {
+            Ok(rules)
+        } else {
+            Err(format!("{rules:?}"))
+        }
+    })
+    .await?;
+    ensure!(rules.len() >= 10, "{rules:?}");
+    ensure!(rules.iter().all(|(_, health)| health == "ok"), "{rules:?}");
     squelch.stop().await?;
     test.passed()
 }

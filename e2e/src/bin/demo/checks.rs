@@ -58,6 +58,11 @@ pub(crate) fn all(without: &Tally, with: &Tally, accounts: &Accounts) -> Vec<Che
         ),
         equal("so do the metrics", ("told", with.told()), ("received", accounts.received_in_metrics)),
         equal(
+            "and what Prometheus has scraped of them",
+            ("told", with.told()),
+            ("received", accounts.received_in_prometheus),
+        ),
+        equal(
             "received = admitted + compacted + aggregated + filtered + throttled + failedOpen",
             ("received", status.received),
             ("sum", if status.are_conserved() { status.received } else { -1 }),

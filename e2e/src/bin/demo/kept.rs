@@ -10,7 +10,7 @@ use crate::stage::{POLICY, Stage, WITH_POLICY};
 
 /// Leaves squelch running, in the care of `cluster-down`, and says how to use it.
 pub(crate) fn keep(stage: Stage) -> Result<()> {
-    let Stage { cluster, squelch, folder, emitter } = stage;
+    let Stage { cluster, squelch, folder, emitter, .. } = stage;
     let (admin, cluster_folder) = (squelch.admin.clone(), cluster.folder.display().to_string());
     let pid = squelch.leave();
     let recorded = format!("{pid} {}\n", start_time(pid)?);

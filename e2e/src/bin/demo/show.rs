@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::process::Command;
 
 use anyhow::Result;
+use e2e::process::run_with_input;
 
-use crate::stage::{NO_POLICY, Stage, WITH_POLICY};
+use crate::stage::{NO_POLICY, RATES, Stage, WITH_POLICY};
 
 /// Events of each reason that are shown.
 const SHOWN: usize = 2;
@@ -45,6 +47,9 @@ pub(crate) async fn everything(stage: &Stage) -> Result<String> {
             let _ = writeln!(text, "{line}");
         }
     }
+    let asked = ["query", "instant", &stage.prometheus.url, RATES];
+    let rates = run_with_input(Command::new("promtool").args(asked), "")?;
+    let _ = write!(text, "\n$ promtool {}\n{}", asked.join(" "), String::from_utf8_lossy(&rates.stdout));
     Ok(text)
 }
 

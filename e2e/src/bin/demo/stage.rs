@@ -12,7 +12,7 @@ use e2e::policy::Counters;
 use e2e::process::tail;
 use e2e::squelch::Way;
 use e2e::wait::told;
-use e2e::{Cluster, GENEROUS, Policy, Squelch, Writes, wait_for};
+use e2e::{Cluster, GENEROUS, Policy, Prometheus, Squelch, Writes, wait_for};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
@@ -42,10 +42,19 @@ const FOLDER: &str = "demo";
 /// A storm takes 20 s on an idle machine.
 const STORM: Duration = Duration::from_secs(180);
 
+/// What Prometheus is asked for the checks.
+const RECEIVED: &str = "sum(squelch_events_total)";
+
+/// What a dashboard shows of the storm.
+pub(crate) const RATES: &str =
+    r#"sum by (disposition) (rate(squelch_events_total{event_namespace="with-policy"}[1m]))"#;
+
 /// Everything that is up.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) squelch: Squelch,
+    /// It scrapes squelch each second.
+    pub(crate) prometheus: Prometheus,
     /// For logs and kubeconfigs; it goes with the cluster.
     pub(crate) folder: PathBuf,
     /// How the emitters reach the cluster.
@@ -60,6 +69,8 @@ pub(crate) struct Accounts {
     pub(crate) status: Counters,
     /// `squelch_events_total` by disposition, summed.
     pub(crate) received_in_metrics: i64,
+    /// The same as Prometheus has scraped it.
+    pub(crate) received_in_prometheus: i64,
     /// `squelch_owed_occurrences` and `squelch_lost_occurrences_total` together.
     pub(crate) unpaid: i64,
 }
@@ -82,7 +93,9 @@ pub(crate) fn last_words() {
 impl Stage {
     /// Installs squelch into the cluster that the environment names, and starts it.
     pub(crate) async fn set() -> Result<Self> {
-        say("install the CRDs and squelch's rights, start squelch, make two namespaces (usually 3 s)");
+        say(
+            "install the CRDs and squelch's rights, start squelch and Prometheus, make two namespaces (usually 4 s)",
+        );
         let cluster = Cluster::connect().await?;
         let folder = cluster.folder.join(FOLDER);
         std::fs::create_dir_all(&folder)?;
@@ -94,7 +107,8 @@ impl Stage {
         let emitter = EMITTER.kubeconfig(&cluster, &folder).await?;
         let identity = SQUELCH.kubeconfig(&cluster, &folder).await?;
         let squelch = Squelch::start("squelch", &identity, &folder, Way::default()).await?;
-        Ok(Self { cluster, squelch, folder, emitter })
+        let prometheus = Prometheus::start("prometheus", &squelch.admin, &folder).await?;
+        Ok(Self { cluster, squelch, prometheus, folder, emitter })
     }
 
     /// kubectl in a namespace, as the administrator.
@@ -162,9 +176,11 @@ impl Stage {
         };
         let metrics = self.squelch.metrics().await?;
         let of = |name| metrics.sum(name, &[]) as i64;
+        let scraped = self.prometheus.until(RECEIVED, |sum| sum as i64 == of("squelch_events_total")).await?;
         Ok(Accounts {
             status,
             received_in_metrics: of("squelch_events_total"),
+            received_in_prometheus: scraped as i64,
             unpaid: of("squelch_owed_occurrences") + of("squelch_lost_occurrences_total"),
         })
     }
