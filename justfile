@@ -63,12 +63,12 @@ deny:
     @hack/tools cargo-deny
     cargo deny --locked check bans licenses sources
 
-# Versions, links and the lock file agree with each other
+# Versions, links and the lock file agree with each other; alerts fire, queries of the dashboard are queries
 [group('checks')]
 gates:
     @hack/gates
 
-# Write the generated files: crds/, docs/metrics.md
+# Write the generated files: crds/, docs/metrics.md, examples/traces/
 generate:
     @hack/generate
 

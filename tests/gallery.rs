@@ -1,0 +1,407 @@
+//! The gallery: each policy of `examples/policies` does with its trace what its comment says. The traces are made by
+//! what stands in tests/gallery; `just generate` writes them.
+
+#![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
+
+#[path = "gallery/clients.rs"]
+mod clients;
+#[path = "gallery/storms.rs"]
+mod storms;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+use clients::{Clients, Emitter, MINUTE, Object, Occurrence, Recorder, trace};
+use storms::Dice;
+
+/// Kept in the repository, so kept small.
+const LARGEST: usize = 200_000;
+
+/// Each file of `examples/traces` and what happens in it.
+fn happenings() -> BTreeMap<&'static str, Vec<Occurrence>> {
+    let mut dice = Dice::new(35);
+    let dice = &mut dice;
+    let mut mixed = storms::crash_loops(dice, "shop", 5, 30 * MINUTE);
+    mixed.extend(storms::failing_probes(dice, "orders", 8, 30 * MINUTE));
+    mixed.extend(storms::cron_jobs(dice, "reports", 2, 5, 30));
+    BTreeMap::from([
+        ("crash-loops", storms::crash_loops(dice, "shop", 20, 60 * MINUTE)),
+        ("cron-jobs", storms::cron_jobs(dice, "reports", 20, 15, 120)),
+        ("failed-scheduling", storms::failed_scheduling(dice, "batch", 200, 45 * MINUTE)),
+        ("failing-probes", storms::failing_probes(dice, "shop", 30, 30 * MINUTE)),
+        ("kube-system", storms::kube_system(dice, 60 * MINUTE)),
+        ("mixed", mixed),
+        ("noisy-tenant", storms::noisy_tenant(dice, "team-red", 120)),
+        ("rollout", storms::rollout(dice, "shop", 500, 17)),
+    ])
+}
+
+/// A line of `tests/vectors`.
+fn occurrence(line: &Value) -> Occurrence {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let (emitter, about) = (&line["emitter"], &line["regarding"]);
+    Occurrence {
+        at: (line["at"].as_f64().unwrap() * 1000.0).round() as u64,
+        by: Emitter {
+            recorder: Recorder::Legacy,
+            user: String::new(),
+            component: text(&emitter["component"]),
+            instance: text(&emitter["host"]),
+        },
+        about: Object {
+            api_version: text(&about["apiVersion"]).leak(),
+            kind: text(&about["kind"]).leak(),
+            namespace: text(&about["namespace"]),
+            name: text(&about["name"]),
+            uid: text(&about["uid"]),
+            field_path: text(&about["fieldPath"]),
+        },
+        event_type: text(&line["type"]).leak(),
+        reason: text(&line["reason"]).leak(),
+        action: "",
+        message: text(&line["message"]),
+    }
+}
+
+#[test]
+fn the_clients_of_the_traces_hold_back_what_client_go_does() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let files: Vec<PathBuf> = files.filter(|path| path.to_string_lossy().contains("/default-")).collect();
+    assert_eq!(files.len(), 5);
+    for path in files {
+        let mut clients = Clients::default();
+        for line in unpacked(&path).lines().skip(1) {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let told = clients.tell(&occurrence(&line));
+            let write: Value =
+                if told.is_empty() { Value::Null } else { serde_json::from_str(told).unwrap() };
+            let count = write["object"]["count"].as_i64().unwrap_or(0);
+            assert_eq!(count, line["expect"]["count"].as_i64().unwrap(), "{}: {line}", path.display());
+            if count > 0 {
+                let message = write["object"]["message"].as_str().unwrap();
+                let aggregated = message.starts_with("(combined from similar events): ");
+                assert_eq!(
+                    aggregated,
+                    line["expect"]["outcome"] == "aggregated",
+                    "{}: {line}",
+                    path.display()
+                );
+            }
+        }
+    }
+}
+
+fn examples() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples")
+}
+
+/// The stems of the files in a folder of examples.
+fn stems(folder: &str, suffix: &str) -> BTreeSet<String> {
+    let files = fs::read_dir(examples().join(folder)).unwrap();
+    files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .map(|name| name.strip_suffix(suffix).unwrap_or(&name).to_owned())
+        .collect()
+}
+
+fn recorded(name: &str) -> String {
+    unpacked(&examples().join(format!("traces/{name}.jsonl.gz")))
+}
+
+fn unpacked(path: &Path) -> String {
+    let mut text = String::new();
+    GzDecoder::new(fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn the_traces_are_what_the_storms_tell() {
+    for (name, happened) in happenings() {
+        let told = trace(happened);
+        let path = examples().join(format!("traces/{name}.jsonl.gz"));
+        if std::env::var_os("SQUELCH_GENERATE").is_some() {
+            let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+            packed.write_all(told.as_bytes()).unwrap();
+            let packed = packed.finish().unwrap();
+            assert!(packed.len() < LARGEST, "{name} has {} bytes", packed.len());
+            fs::write(path, packed).unwrap();
+        }
+        assert!(recorded(name) == told, "{name} is not what is told: run `just generate` and commit it");
+    }
+    let expected: BTreeSet<String> = happenings().into_keys().map(str::to_owned).collect();
+    assert_eq!(stems("traces", ".jsonl.gz"), expected);
+}
+
+/// What a policy did with its trace.
+struct Replayed {
+    report: Value,
+    /// Each line of the trace with its decision.
+    writes: Vec<(Value, Value)>,
+    /// What the comment says of it.
+    said: Vec<String>,
+}
+
+/// The commands in the comment at the head of a policy, run as they stand there; and what it says below each.
+fn replayed(policy: &str) -> Vec<Replayed> {
+    let text = fs::read_to_string(examples().join(format!("policies/{policy}.yaml"))).unwrap();
+    let comment = text.lines().take_while(|line| line.starts_with('#')).map(|line| line[1..].trim());
+    let paragraphs = comment.collect::<Vec<_>>();
+    let paragraphs = paragraphs.split(|line| line.is_empty());
+    let replays = paragraphs.filter(|lines| lines[0].starts_with("gzip -dc "));
+    replays
+        .map(|lines| {
+            let end = lines.iter().position(|line| line.ends_with(" -")).unwrap() + 1;
+            let said = lines[end..].iter().map(|line| (*line).to_owned()).collect();
+            let (report, writes) = run(&lines[..end].join("\n"));
+            Replayed { report, writes, said }
+        })
+        .collect()
+}
+
+fn run(command: &str) -> (Value, Vec<(Value, Value)>) {
+    let trace = command.split(['/', '.']).nth(2).unwrap();
+    let decisions = tempfile();
+    let command = command.strip_suffix(" -").unwrap();
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_squelch"));
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", &format!("{command} -o json --decisions {} -", decisions.display())]);
+    let output = shell.current_dir(env!("CARGO_MANIFEST_DIR")).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    let lines = |text: &str| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>();
+    let decided = lines(&fs::read_to_string(&decisions).unwrap());
+    fs::remove_file(decisions).unwrap();
+    let told = lines(&recorded(trace));
+    assert_eq!(told.len(), decided.len());
+    (serde_json::from_slice(&output.stdout).unwrap(), told.into_iter().zip(decided).collect())
+}
+
+fn tempfile() -> PathBuf {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("squelch-gallery-{}-{number}", std::process::id()))
+}
+
+/// 1,234.
+fn grouped(number: &Value) -> String {
+    let digits = number.as_u64().unwrap().to_string();
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A report as the comments tell it.
+fn told(report: &Value) -> Vec<String> {
+    let (occurrences, writes) = (&report["total"]["occurrences"], &report["total"]["writes"]);
+    let dispositions = ["admitted", "compacted", "aggregated", "filtered", "throttled", "failedOpen"];
+    let parts = dispositions.iter().filter(|of| occurrences[**of] != 0);
+    let parts: Vec<String> = parts.map(|of| format!("{} {of}", grouped(&occurrences[*of]))).collect();
+    let (without, with) = (grouped(&writes["etcdWithout"]), grouped(&writes["etcdWith"]));
+    vec![
+        format!("{} occurrences: {}", grouped(&occurrences["received"]), parts.join(", ")),
+        format!("writes to etcd: {without} without squelch, {with} with"),
+    ]
+}
+
+#[test]
+fn the_figures_in_the_comments_are_those_of_replay() {
+    let policies = stems("policies", ".yaml");
+    assert!(policies.len() >= 9, "{policies:?}");
+    for policy in policies {
+        let replays = replayed(&policy);
+        assert!(!replays.is_empty(), "{policy} shows no replay");
+        for replay in replays {
+            assert_eq!(replay.said, told(&replay.report), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn the_readme_shows_every_policy_with_its_figures() {
+    let readme = include_str!("../README.md");
+    for policy in stems("policies", ".yaml") {
+        let writes = &replayed(&policy).pop().unwrap().report["total"]["writes"];
+        let figures = [&writes["etcdWithout"], &writes["etcdWith"]].map(grouped).join(" | ");
+        let mut rows =
+            readme.lines().filter(|line| line.contains(&format!("(examples/policies/{policy}.yaml)")));
+        let row = rows.next().unwrap_or_default();
+        assert!(row.ends_with(&format!("| {figures} |")), "{policy} is {figures}, the README says {row:?}");
+    }
+}
+
+impl Replayed {
+    fn of(policy: &str) -> Self {
+        replayed(policy).remove(0)
+    }
+
+    fn occurrences(&self, disposition: &str) -> u64 {
+        self.report["total"]["occurrences"][disposition].as_u64().unwrap()
+    }
+
+    /// The names under which clients stored Events, by what `by` makes of the Event.
+    fn stored(&self, by: impl Fn(&Value) -> String) -> BTreeMap<String, BTreeSet<String>> {
+        let mut stored: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (told, decided) in &self.writes {
+            if decided["answer"] == "allow" && !decided["policy"].is_null() {
+                stored.entry(by(&told["object"])).or_default().insert(decided["name"].to_string());
+            }
+        }
+        stored
+    }
+
+    fn warnings(&self, dispositions: &[&str]) -> usize {
+        let fits = |(told, decided): &&(Value, Value)| {
+            told["object"]["type"] == "Warning" && dispositions.iter().any(|of| decided["disposition"] == *of)
+        };
+        self.writes.iter().filter(fits).count()
+    }
+
+    fn drops_nothing(&self) {
+        assert_eq!((self.occurrences("filtered"), self.occurrences("throttled")), (0, 0));
+    }
+}
+
+/// The object's name, through either API.
+fn about(event: &Value) -> String {
+    let name = event["involvedObject"]["name"].as_str().or(event["regarding"]["name"].as_str());
+    name.unwrap().to_owned()
+}
+
+#[test]
+fn a_crash_loop_is_one_event_for_each_reason() {
+    let replay = Replayed::of("crash-loops");
+    replay.drops_nothing();
+    let stored = replay.stored(|event| format!("{} {}", about(event), event["reason"]));
+    assert_eq!(stored.len(), 20 * 4);
+    assert!(stored.values().all(|names| names.len() == 1), "{stored:?}");
+    let (writes, total) =
+        (&replay.report["input"]["writes"], &replay.report["total"]["occurrences"]["received"]);
+    let shown = format!("{} writes that carry {} occurrences", grouped(writes), grouped(total));
+    let text =
+        include_str!("../docs/where-events-get-lost.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&shown), "docs/where-events-get-lost.md does not say {shown}");
+}
+
+#[test]
+fn a_failing_probe_is_five_events_at_most() {
+    let replay = Replayed::of("failing-probes");
+    replay.drops_nothing();
+    let summaries = replay.report["summaries"].as_array().unwrap();
+    let mut stored = replay.stored(about);
+    assert_eq!(stored.len(), 30);
+    for summary in summaries {
+        let (pod, _) = summary["name"].as_str().unwrap().rsplit_once('.').unwrap();
+        stored.get_mut(pod).unwrap().insert(summary["name"].to_string());
+    }
+    assert!(summaries.len() >= 15);
+    assert!(stored.values().all(|names| names.len() <= 5), "{stored:?}");
+}
+
+#[test]
+fn pods_that_wait_for_nodes_are_told_by_nine_and_a_count() {
+    let replay = Replayed::of("failed-scheduling");
+    replay.drops_nothing();
+    let summaries = replay.report["summaries"].as_array().unwrap();
+    let stored = replay.stored(about);
+    // The refreshes after half an hour begin anew.
+    assert_eq!((stored.len(), summaries.len()), (18, 2), "{stored:?}");
+    let says = |number: usize, words: &str| summaries[number]["message"].as_str().unwrap().contains(words);
+    assert!(says(0, "on 191 objects") && says(1, "on 200 objects"), "{summaries:?}");
+}
+
+#[test]
+fn the_last_completed_job_of_each_cron_job_stays_visible() {
+    let replay = Replayed::of("cron-jobs");
+    replay.drops_nothing();
+    let mut last = BTreeMap::new();
+    for (told, _) in replay.writes.iter().filter(|(told, _)| told["object"]["reason"] == "SawCompletedJob") {
+        last.insert(about(&told["object"]), told["object"]["message"].as_str().unwrap());
+    }
+    assert_eq!(last.len(), 20);
+    let summaries = replay.report["summaries"].as_array().unwrap();
+    for (cron_job, message) in last {
+        let shown = summaries.iter().any(|summary| {
+            let said = summary["message"].as_str().unwrap();
+            summary["name"].as_str().unwrap().starts_with(&format!("{cron_job}.")) && said.ends_with(message)
+        });
+        assert!(shown, "{cron_job}: {message}");
+    }
+}
+
+#[test]
+fn client_go_alone_may_not_tell_of_the_last_completed_job() {
+    let each_minute = |minutes| {
+        let told = trace(storms::cron_jobs(&mut Dice::new(1), "reports", 1, 1, minutes));
+        let about_it = told.lines().filter(|line| line.contains(r#""kind":"CronJob""#)).map(str::to_owned);
+        about_it.collect::<Vec<_>>()
+    };
+    let (after_nine, after_sixty) = (each_minute(9), each_minute(60));
+    let later = &after_sixty[after_nine.len()..];
+    // One of fifteen, and never that one.
+    assert!((9..=12).contains(&later.len()), "{later:?}");
+    assert!(!later.last().unwrap().contains("SawCompletedJob"));
+    assert!(later.iter().skip(2).all(|line| line.contains("SuccessfulCreate")), "{later:?}");
+}
+
+#[test]
+fn a_rollout_stores_what_each_reason_may() {
+    let replay = Replayed::of("rollout");
+    let stored = replay.stored(|event| event["reason"].to_string());
+    assert_eq!(stored.len(), 5);
+    let seconds = replay.report["input"]["to"].as_f64().unwrap();
+    assert!(stored.values().all(|names| names.len() <= 101 + seconds as usize), "{stored:?}");
+    assert_eq!(replay.occurrences("filtered") + replay.occurrences("admitted"), 2500);
+}
+
+#[test]
+fn what_the_cluster_says_of_a_noisy_tenant_is_left_alone() {
+    let replay = Replayed::of("noisy-tenant");
+    let of_nodes = |told: &Value| told["user"].as_str().unwrap().starts_with("system:node:");
+    let (nodes, tenant): (Vec<_>, Vec<_>) = replay.writes.iter().partition(|(told, _)| of_nodes(told));
+    assert!(nodes.len() > 20 && nodes.iter().all(|(_, decided)| decided["stage"] == "no-policy"));
+    let stored = tenant.iter().filter(|(_, decided)| decided["answer"] == "allow").count();
+    assert!(stored <= 50 + 120, "{stored}");
+}
+
+#[test]
+fn no_warning_is_dropped_where_that_is_said() {
+    let dropped = ["filtered", "throttled"];
+    let before = Replayed::of("noisy-tenant").warnings(&dropped);
+    let comment = fs::read_to_string(examples().join("policies/never-drop-warnings.yaml")).unwrap();
+    assert!(comment.contains(&format!("{before} Warnings were dropped")) && before > 100, "{before}");
+    let replay = Replayed::of("never-drop-warnings");
+    assert_eq!(replay.warnings(&dropped), 0);
+    assert!(replay.warnings(&["admitted", "compacted"]) > 100 && replay.occurrences("throttled") > 100);
+}
+
+#[test]
+fn observe_first_writes_what_was_written_and_counts_what_enforce_does() {
+    let [observed, enforced] = <[Replayed; 2]>::try_from(replayed("observe-first")).ok().unwrap();
+    let writes = |replay: &Replayed, of: &str| replay.report["total"]["writes"][of].as_u64().unwrap();
+    assert_eq!(writes(&observed, "etcdWith"), writes(&observed, "etcdWithout"));
+    assert!(writes(&enforced, "etcdWith") < writes(&enforced, "etcdWithout"));
+    assert_eq!(observed.report["total"]["occurrences"], enforced.report["total"]["occurrences"]);
+}
+
+#[test]
+fn in_kube_system_only_the_same_again_is_folded() {
+    let replay = Replayed::of("kube-system");
+    replay.drops_nothing();
+    assert_eq!(replay.occurrences("aggregated"), 0);
+    assert!(replay.occurrences("compacted") > 0);
+}

@@ -1,0 +1,326 @@
+//! What happens in the traces of `examples/traces`. Messages are those of Kubernetes 1.35.
+
+use crate::clients::{Emitter, MINUTE, Millis, Object, Occurrence, Recorder, SECOND};
+
+/// The same numbers each time (splitmix64).
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// As at the end of a pod's name.
+    fn letters(&mut self) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..5).map(|_| char::from(ALPHABET[self.below(27) as usize])).collect()
+    }
+
+    fn uid(&mut self) -> String {
+        format!("5f0c2d1e-77aa-4b6e-9c1d-{:012x}", self.next() >> 16)
+    }
+
+    fn pod(&mut self, namespace: &str, owner: &str) -> Object {
+        let name = format!("{owner}-{}", self.letters());
+        object("v1", "Pod", namespace, &name, &self.uid())
+    }
+}
+
+fn object(api_version: &'static str, kind: &'static str, namespace: &str, name: &str, uid: &str) -> Object {
+    Object {
+        api_version,
+        kind,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        field_path: String::new(),
+    }
+}
+
+fn container(pod: &Object, name: &str) -> Object {
+    Object { field_path: format!("spec.containers{{{name}}}"), ..pod.clone() }
+}
+
+fn kubelet(node: u64) -> Emitter {
+    let node = format!("node-{node:03}");
+    Emitter {
+        recorder: Recorder::Legacy,
+        user: format!("system:node:{node}"),
+        component: "kubelet".to_owned(),
+        instance: node,
+    }
+}
+
+fn controller(component: &str) -> Emitter {
+    Emitter {
+        recorder: Recorder::Legacy,
+        user: format!("system:serviceaccount:kube-system:{component}"),
+        component: component.to_owned(),
+        instance: String::new(),
+    }
+}
+
+fn scheduler() -> Emitter {
+    Emitter {
+        recorder: Recorder::New,
+        user: "system:kube-scheduler".to_owned(),
+        component: "default-scheduler".to_owned(),
+        instance: "default-scheduler-control-plane-1".to_owned(),
+    }
+}
+
+fn told(
+    at: Millis,
+    by: &Emitter,
+    about: &Object,
+    event_type: &'static str,
+    reason: &'static str,
+    message: impl Into<String>,
+) -> Occurrence {
+    let action = if reason == "Scheduled" { "Binding" } else { "Scheduling" };
+    Occurrence {
+        at,
+        by: by.clone(),
+        about: about.clone(),
+        event_type,
+        reason,
+        action,
+        message: message.into(),
+    }
+}
+
+/// A container that starts: pulled, created, started.
+fn start(at: Millis, node: &Emitter, container: &Object, image: &str) -> Vec<Occurrence> {
+    let pulled =
+        format!("Container image {image:?} already present on machine and can be accessed by the pod");
+    vec![
+        told(at, node, container, "Normal", "Pulled", pulled),
+        told(at + 60, node, container, "Normal", "Created", "Container created"),
+        told(at + 140, node, container, "Normal", "Started", "Container started"),
+    ]
+}
+
+/// Pods whose container crashes two seconds after it has started; kubelet backs off up to five minutes, and says so
+/// whenever it looks at the pod.
+pub(crate) fn crash_loops(dice: &mut Dice, namespace: &str, pods: u64, until: Millis) -> Vec<Occurrence> {
+    let mut all = Vec::new();
+    for number in 0..pods {
+        let (pod, node) = (dice.pod(namespace, "web-6d4cf56db6"), kubelet(number % 5));
+        let web = container(&pod, "web");
+        let message =
+            format!("Back-off restarting failed container web in pod {}_{namespace}({})", pod.name, pod.uid);
+        let (mut at, mut back_off) = (dice.below(20 * SECOND), 10 * SECOND);
+        while at < until {
+            all.extend(start(at, &node, &web, "registry.example.com/shop/web:1.4.2"));
+            let again = at + 2 * SECOND + back_off;
+            at += 3 * SECOND;
+            while at < again.min(until) {
+                all.push(told(at, &node, &web, "Warning", "BackOff", message.clone()));
+                at += 10 * SECOND + dice.below(5 * SECOND);
+            }
+            at = again;
+            back_off = (2 * back_off).min(5 * MINUTE);
+        }
+    }
+    all
+}
+
+/// Pods that are not ready: half say what a script prints, never twice the same, half what an HTTP server does.
+pub(crate) fn failing_probes(dice: &mut Dice, namespace: &str, pods: u64, until: Millis) -> Vec<Occurrence> {
+    let mut all = Vec::new();
+    for number in 0..pods {
+        let (pod, node) = (dice.pod(namespace, "orders-7b9c6f8d5f"), kubelet(number % 5));
+        let app = container(&pod, "orders");
+        let mut at = dice.below(10 * SECOND);
+        while at < until {
+            let said = match (number % 2, dice.below(4)) {
+                (0, _) => format!("queue lag {} ms, limit is 1000 ms", 1000 + dice.below(9_000_000)),
+                (_, 0) => "HTTP probe failed with statuscode: 503".to_owned(),
+                (_, 1) => format!(
+                    "Get \"http://10.244.{0}.{number}:8080/ready\": dial tcp 10.244.{0}.{number}:8080: connect: \
+                     connection refused",
+                    number % 5
+                ),
+                _ => format!(
+                    "Get \"http://10.244.{}.{number}:8080/ready\": context deadline exceeded \
+                     (Client.Timeout exceeded while awaiting headers)",
+                    number % 5
+                ),
+            };
+            all.push(told(
+                at,
+                &node,
+                &app,
+                "Warning",
+                "Unhealthy",
+                format!("Readiness probe failed: {said}"),
+            ));
+            at += 10 * SECOND;
+        }
+    }
+    all
+}
+
+/// Pods that wait for nodes; the scheduler tries each again and again, and says what the nodes lack.
+pub(crate) fn failed_scheduling(
+    dice: &mut Dice,
+    namespace: &str,
+    pods: u64,
+    until: Millis,
+) -> Vec<Occurrence> {
+    let mut all = Vec::new();
+    for _ in 0..pods {
+        let pod = dice.pod(namespace, "train-29");
+        let mut at = dice.below(30 * SECOND);
+        while at < until {
+            let full = 8 + dice.below(5);
+            let message = format!(
+                "0/40 nodes are available: {full} Insufficient cpu, {} node(s) had untolerated taint(s). preemption: \
+                 0/40 nodes are available: {full} No preemption victims found for incoming pod, {} Preemption is not \
+                 helpful for scheduling.",
+                40 - full,
+                40 - full
+            );
+            all.push(told(at, &scheduler(), &pod, "Warning", "FailedScheduling", message));
+            at += 2 * MINUTE + dice.below(3 * MINUTE);
+        }
+    }
+    all
+}
+
+/// `CronJob`s that run every so many minutes and keep three Jobs.
+pub(crate) fn cron_jobs(
+    dice: &mut Dice,
+    namespace: &str,
+    names: u64,
+    every: u64,
+    minutes: u64,
+) -> Vec<Occurrence> {
+    let (cron, jobs) = (controller("cronjob-controller"), controller("job-controller"));
+    let mut all = Vec::new();
+    for number in 0..names {
+        let name = format!("report-{number:02}");
+        let cron_job = object("batch/v1", "CronJob", namespace, &name, &dice.uid());
+        for minute in (0..minutes).step_by(usize::try_from(every).unwrap()) {
+            let at = minute * MINUTE + 120 * number;
+            let job_at = |minute| format!("{name}-{}", 29_540_640 + minute);
+            let job = object("batch/v1", "Job", namespace, &job_at(minute), &dice.uid());
+            let pod = dice.pod(namespace, &job.name);
+            let node = kubelet(dice.below(5));
+            let created = format!("Created job {}", job.name);
+            all.push(told(at, &cron, &cron_job, "Normal", "SuccessfulCreate", created));
+            let created = format!("Created pod: {}", pod.name);
+            all.push(told(at + 30, &jobs, &job, "Normal", "SuccessfulCreate", created));
+            let assigned = format!("Successfully assigned {namespace}/{} to {}", pod.name, node.instance);
+            all.push(told(at + 40, &scheduler(), &pod, "Normal", "Scheduled", assigned));
+            all.extend(start(at + 900, &node, &container(&pod, "job"), "registry.example.com/jobs:7"));
+            let done = at + 5 * SECOND + dice.below(20 * SECOND);
+            all.push(told(done, &jobs, &job, "Normal", "Completed", "Job completed"));
+            let saw = format!("Saw completed job: {}, condition: Complete", job.name);
+            all.push(told(done + 10, &cron, &cron_job, "Normal", "SawCompletedJob", saw));
+            if minute >= 3 * every {
+                let deleted = format!("Deleted job {}", job_at(minute - 3 * every));
+                all.push(told(done + 30, &cron, &cron_job, "Normal", "SuccessfulDelete", deleted));
+            }
+        }
+    }
+    all
+}
+
+/// A Deployment whose pods are replaced, so many a second.
+pub(crate) fn rollout(dice: &mut Dice, namespace: &str, pods: u64, a_second: u64) -> Vec<Occurrence> {
+    let (replica_sets, image) = (controller("replicaset-controller"), "registry.example.com/shop/web:1.5.0");
+    let old = object("apps/v1", "ReplicaSet", namespace, "web-6d4cf56db6", &dice.uid());
+    let new = object("apps/v1", "ReplicaSet", namespace, "web-86b7cdd9c4", &dice.uid());
+    let mut all = Vec::new();
+    for number in 0..pods {
+        let at = number * SECOND / a_second;
+        let (born, dies) = (dice.pod(namespace, &new.name), dice.pod(namespace, &old.name));
+        let (node, other) = (kubelet(dice.below(100)), kubelet(dice.below(100)));
+        let created = format!("Created pod: {}", born.name);
+        all.push(told(at, &replica_sets, &new, "Normal", "SuccessfulCreate", created));
+        let assigned = format!("Successfully assigned {namespace}/{} to {}", born.name, node.instance);
+        all.push(told(at + 20, &scheduler(), &born, "Normal", "Scheduled", assigned));
+        let started = at + 800 + dice.below(SECOND);
+        all.extend(start(started, &node, &container(&born, "web"), image));
+        let deleted = format!("Deleted pod: {}", dies.name);
+        all.push(told(started + 500, &replica_sets, &old, "Normal", "SuccessfulDelete", deleted));
+        let web = container(&dies, "web");
+        all.push(told(started + 520, &other, &web, "Normal", "Killing", "Stopping container web"));
+    }
+    all
+}
+
+/// A tenant's own controller tells of each of its objects, ten a second; one in ten fails. Two of its pods crash.
+pub(crate) fn noisy_tenant(dice: &mut Dice, namespace: &str, seconds: u64) -> Vec<Occurrence> {
+    let importer = Emitter {
+        recorder: Recorder::New,
+        user: format!("system:serviceaccount:{namespace}:importer"),
+        component: "example.com/importer".to_owned(),
+        instance: "example.com/importer-importer-0".to_owned(),
+    };
+    let mut all = crash_loops(dice, namespace, 2, seconds * SECOND);
+    for number in 0..10 * seconds {
+        let import =
+            object("example.com/v1", "Import", namespace, &format!("import-{number:06}"), &dice.uid());
+        let at = number * SECOND / 10 + dice.below(90);
+        all.push(if dice.below(10) == 0 {
+            let message = format!("row {}: column price is empty", dice.below(100_000));
+            told(at, &importer, &import, "Warning", "ImportFailed", message)
+        } else {
+            told(
+                at,
+                &importer,
+                &import,
+                "Normal",
+                "Imported",
+                format!("imported {} rows", dice.below(100_000)),
+            )
+        });
+    }
+    all
+}
+
+/// What goes on in kube-system: a node with too many nameservers, a DNS pod that is not ready, leaders that change.
+pub(crate) fn kube_system(dice: &mut Dice, until: Millis) -> Vec<Occurrence> {
+    let mut all = Vec::new();
+    for number in 0..10 {
+        let (pod, node) = (dice.pod("kube-system", "kube-proxy"), kubelet(number));
+        let mut at = dice.below(MINUTE);
+        while at < until {
+            let message = "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver \
+                           line is: 10.0.0.2 10.0.0.3 10.0.0.4";
+            all.push(told(at, &node, &pod, "Warning", "DNSConfigForming", message));
+            at += MINUTE + dice.below(30 * SECOND);
+        }
+    }
+    for number in 0..2 {
+        let pod = dice.pod("kube-system", "coredns-674b8bbfcf");
+        for second in (0..until / SECOND).step_by(10) {
+            let message = "Readiness probe failed: HTTP probe failed with statuscode: 503";
+            let about = container(&pod, "coredns");
+            all.push(told(second * SECOND, &kubelet(number), &about, "Warning", "Unhealthy", message));
+        }
+    }
+    for (number, component) in (1..).zip(["kube-scheduler", "kube-controller-manager"]) {
+        let lease = object("coordination.k8s.io/v1", "Lease", "kube-system", component, &dice.uid());
+        for minute in (0..until / MINUTE).step_by(20) {
+            let message = format!("control-plane-{number}_{} became leader", dice.uid());
+            let by = Emitter { user: format!("system:{component}"), ..controller(component) };
+            all.push(told(minute * MINUTE + number, &by, &lease, "Normal", "LeaderElection", message));
+        }
+    }
+    all
+}

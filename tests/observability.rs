@@ -1,0 +1,166 @@
+//! Alerts, dashboard, runbooks and docs tell of metrics, labels and values that there are. (That alerts fire when they
+//! should, promtool tells: `just gates`.)
+
+#![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use squelch::engine::Disposition;
+use squelch::metrics::table::{ALL, Row, Type};
+use squelch::metrics::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, WriteOutcome};
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// What is written for people and for Prometheus, with the names of the files.
+fn texts() -> Vec<(String, String)> {
+    let mut paths: Vec<String> = ["rules.yaml", "rules_test.yaml", "dashboard.json"]
+        .map(|file| format!("charts/squelch/files/{file}"))
+        .into();
+    paths.extend(["README.md", "CHANGELOG.md", "ARCHITECTURE.md"].map(str::to_owned));
+    for folder in ["docs", "examples/policies"] {
+        let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        paths.extend(names.map(|name| format!("{folder}/{name}")));
+    }
+    paths.into_iter().map(|path| (path.clone(), read(path).replace("\\\"", "\""))).collect()
+}
+
+fn is_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
+/// Each name of a metric in a text, and what follows it.
+fn mentions(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.match_indices("squelch_").filter_map(|(at, _)| {
+        let begins = text[..at].chars().next_back().is_none_or(|before| !is_name(before));
+        let end = text[at..].find(|letter| !is_name(letter)).map_or(text.len(), |length| at + length);
+        begins.then_some((&text[at..end], &text[end..]))
+    })
+}
+
+fn row(name: &str) -> Option<&'static &'static Row> {
+    ALL.iter().find(|row| {
+        let suffixes = ["_bucket", "_sum", "_count"];
+        let series = suffixes.iter().any(|suffix| name.strip_suffix(suffix) == Some(row.name));
+        row.name == name || row.metric_type == Type::Histogram && series
+    })
+}
+
+/// The matchers that follow a name: labels with the values that they ask for.
+fn matchers(rest: &str) -> Vec<(&str, Vec<&str>)> {
+    let Some(inside) = rest.strip_prefix('{') else { return Vec::new() };
+    let inside = inside.split('}').next().unwrap();
+    let parts = inside.split(',').filter(|part| part.contains('"'));
+    parts
+        .map(|part| {
+            let (label, value) = part.split_once('=').unwrap();
+            (label.trim().trim_end_matches('!'), value.split('"').nth(1).unwrap().split('|').collect())
+        })
+        .collect()
+}
+
+/// What a label can be, where its values have a table.
+fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
+    Some(match label {
+        "disposition" => Disposition::ALL.map(Disposition::as_str).to_vec(),
+        "outcome" => WriteOutcome::ALL.iter().map(|of| of.as_str()).collect(),
+        "result" => FlushResult::ALL.iter().map(|of| of.as_str()).collect(),
+        "table" => EvictionTable::ALL.iter().map(|of| of.as_str()).collect(),
+        "condition" => PolicyCondition::ALL.iter().map(|of| of.as_str()).collect(),
+        "kind" if row.name == "squelch_policies" => PolicyKind::ALL.iter().map(|of| of.as_str()).collect(),
+        "mode" => vec!["Enforce", "Observe"],
+        _ => return None,
+    })
+}
+
+#[test]
+fn every_metric_that_is_told_of_exists() {
+    let mut seen = BTreeSet::new();
+    for (path, text) in texts() {
+        for (name, rest) in mentions(&text) {
+            let row = row(name);
+            assert!(row.is_some(), "{path} tells of {name}, which is no metric");
+            let row = row.unwrap();
+            seen.insert(row.name);
+            // Docs name the labels of a metric in braces, without values.
+            for (label, asked) in matchers(rest) {
+                // Prometheus adds where it scraped, and a histogram its buckets.
+                if label == "pod" || label == "le" && row.metric_type == Type::Histogram {
+                    continue;
+                }
+                assert!(row.labels.contains(&label), "{path}: {name} has no label {label}");
+                if let Some(known) = values(row, label) {
+                    assert!(
+                        asked.iter().all(|value| known.contains(value)),
+                        "{path}: {name}: {label}={asked:?}"
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(seen.len(), ALL.len(), "docs/metrics.md tells of each");
+}
+
+/// The alerts with their rules.
+fn alerts() -> Vec<Value> {
+    let rules: Value = serde_saphyr::from_str(&read("charts/squelch/files/rules.yaml")).unwrap();
+    rules["groups"][0]["rules"].as_array().unwrap().clone()
+}
+
+#[test]
+fn every_alert_has_a_runbook_and_tests_in_which_it_fires_and_does_not() {
+    let runbooks = read("docs/runbooks.md");
+    let sections: Vec<&str> = runbooks.split("\n## ").skip(1).collect();
+    let tests: Value = serde_saphyr::from_str(&read("charts/squelch/files/rules_test.yaml")).unwrap();
+    let tests: Vec<&Value> = tests["tests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
+        .collect();
+    let alerts = alerts();
+    assert!(alerts.len() >= 10);
+    assert_eq!(alerts.len(), sections.len());
+    for (alert, section) in alerts.iter().zip(sections) {
+        let name = alert["alert"].as_str().unwrap();
+        assert_eq!(section.lines().next(), Some(name), "the runbooks have the order of the rules");
+        let anchor = format!("docs/runbooks.md#{}", name.to_lowercase());
+        assert_eq!(alert["annotations"]["runbook_url"], anchor);
+        let paragraphs = ["**What it means.**", "**What users see.**", "**What to do.**"];
+        for paragraph in paragraphs.into_iter().chain(["**How to see that it is over.**"]) {
+            assert!(section.contains(paragraph), "{name} does not say {paragraph}");
+        }
+        let outcomes: Vec<bool> = tests
+            .iter()
+            .filter(|test| test["alertname"] == name)
+            .map(|test| !test["exp_alerts"].as_array().unwrap().is_empty())
+            .collect();
+        assert!(outcomes.contains(&true) && outcomes.contains(&false), "{name}: {outcomes:?}");
+    }
+}
+
+#[test]
+fn every_panel_of_the_dashboard_asks_the_chosen_data_source_and_says_what_it_shows() {
+    let dashboard: Value = serde_json::from_str(&read("charts/squelch/files/dashboard.json")).unwrap();
+    assert_eq!(dashboard["templating"]["list"][0]["type"], "datasource");
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut ids = BTreeSet::new();
+    let chosen =
+        |of: &Value| of["datasource"]["uid"] == "${datasource}" && of["datasource"]["type"] == "prometheus";
+    for panel in panels {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title} has the id of another");
+        assert!(panel["description"].as_str().unwrap().ends_with('.'), "{title}");
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty() && chosen(panel) && targets.iter().all(chosen), "{title}");
+    }
+    let titles: Vec<&str> = panels.iter().map(|panel| panel["title"].as_str().unwrap()).collect();
+    for shown in ["offered against stored", "disposition", "Top namespaces", "Latency", "Owed", "Armed"] {
+        assert!(titles.iter().any(|title| title.contains(shown)), "no panel shows {shown}");
+    }
+}
