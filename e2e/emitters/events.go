@@ -34,13 +34,13 @@ func NewNewStyle(o Options, client kubernetes.Interface) (*NewStyle, error) {
 		repeated: map[string]bool{},
 		changed:  make(chan struct{}, 1),
 	}
-	s.broadcaster = events.NewBroadcaster(s.sink)
-	if err := s.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+	s.broadcaster = events.NewBroadcaster(sink{s.sink})
+	if err := startRecording(ctx, s.broadcaster); err != nil {
 		stop()
 		return nil, err
 	}
 	// A second watcher of the same queue: it gets an Event in the same step in which the recorder does.
-	if _, err := s.broadcaster.StartEventWatcher(func(runtime.Object) { <-s.underway }); err != nil {
+	if err := startWatching(s.broadcaster, func(runtime.Object) { <-s.underway }); err != nil {
 		stop()
 		return nil, err
 	}
@@ -50,6 +50,9 @@ func NewNewStyle(o Options, client kubernetes.Interface) (*NewStyle, error) {
 
 // Emit hands the n-th occurrence of an object to the recorder.
 func (s *NewStyle) Emit(ctx context.Context, ref *corev1.ObjectReference, n int) bool {
+	if s.options.InTurn && n <= 2 && !s.Settle(ctx, []ObjectTotal{{Name: ref.Name, Occurrences: n}}) {
+		return false
+	}
 	select {
 	case <-ctx.Done():
 		return false
@@ -79,9 +82,10 @@ func (s *NewStyle) Stop() {
 }
 
 // watchedSink notes which objects' Events were answered, and puts in the instance: the recorder takes its own
-// from the host name, which two processes on one machine share.
+// from the host name, which two processes on one machine share. What the recorder calls is beside this file: before
+// v0.29 client-go gave its sinks no context.
 type watchedSink struct {
-	next     events.EventSink
+	next     *events.EventSinkImpl
 	instance string
 	changed  chan struct{}
 
@@ -90,23 +94,21 @@ type watchedSink struct {
 	repeated map[string]bool
 }
 
-func (s *watchedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+func (s *watchedSink) create(event *eventsv1.Event, send func() (*eventsv1.Event, error)) (*eventsv1.Event, error) {
 	event.ReportingInstance = s.instance
-	created, err := s.next.Create(ctx, event)
+	// Asked before it is sent: up to v0.24 the recorder goes on counting in this very Event.
+	repeats := event.Series != nil
+	created, err := send()
 	// A CREATE with a series follows a PATCH that found no Event; when it finds one after all, the recorder
 	// comes back to it.
-	again := event.Series != nil && apierrors.IsAlreadyExists(err)
-	s.note(event, !again && isAnswer(err))
+	again := repeats && apierrors.IsAlreadyExists(err)
+	s.note(event, repeats, !again && isAnswer(err))
 	return created, err
 }
 
-func (s *watchedSink) Update(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
-	return s.next.Update(ctx, event)
-}
-
-func (s *watchedSink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
-	patched, err := s.next.Patch(ctx, event, data)
-	s.note(event, isAnswer(err) && !apierrors.IsNotFound(err))
+func (s *watchedSink) patch(event *eventsv1.Event, send func() (*eventsv1.Event, error)) (*eventsv1.Event, error) {
+	patched, err := send()
+	s.note(event, true, isAnswer(err) && !apierrors.IsNotFound(err))
 	return patched, err
 }
 
@@ -115,15 +117,15 @@ func isAnswer(err error) bool {
 	return err == nil || apierrors.ReasonForError(err) != ""
 }
 
-func (s *watchedSink) note(event *eventsv1.Event, done bool) {
+func (s *watchedSink) note(event *eventsv1.Event, repeats, done bool) {
 	if !done {
 		return
 	}
 	s.mu.Lock()
-	if event.Series == nil {
-		s.begun[event.Regarding.Name] = true
-	} else {
+	if repeats {
 		s.repeated[event.Regarding.Name] = true
+	} else {
+		s.begun[event.Regarding.Name] = true
 	}
 	s.mu.Unlock()
 	select {

@@ -50,6 +50,7 @@ type Options struct {
 	SpamFilter   string
 	Aggregation  string
 	GenerateName bool
+	InTurn       bool
 
 	// How many different messages an object has: 0 means that no two occurrences share one.
 	variety int
@@ -88,6 +89,8 @@ func ParseOptions(args []string, output io.Writer) (Options, error) {
 	f.StringVar(&o.SpamFilter, "spam-filter", limitDefault, "spam filter of the legacy recorder: default or open")
 	f.StringVar(&o.Aggregation, "aggregation", limitDefault, "aggregation of the legacy recorder: default or open")
 	f.BoolVar(&o.GenerateName, "generate-name", false, "create-core and create-events leave the name to the API server")
+	f.BoolVar(&o.InTurn, "in-turn", false,
+		"the new recorder's second and third occurrence of an object each wait for the answer to the one before")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -123,6 +126,8 @@ func (o *Options) check() error {
 		return errors.New("--spam-filter and --aggregation are the legacy recorder's")
 	case o.GenerateName && !creates:
 		return errors.New("--generate-name goes with create-core and create-events")
+	case o.InTurn && o.Recorder != recorderEvents:
+		return errors.New("--in-turn is the new recorder's")
 	}
 	return nil
 }

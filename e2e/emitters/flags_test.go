@@ -20,6 +20,7 @@ func TestWrongFlagsAreRefusedWithWhatToSay(t *testing.T) {
 		{"--kubeconfig=f --spam-filter=off", "default or open"},
 		{"--kubeconfig=f --recorder=events --spam-filter=open", "the legacy recorder's"},
 		{"--kubeconfig=f --generate-name", "goes with create-core and create-events"},
+		{"--kubeconfig=f --in-turn", "--in-turn is the new recorder's"},
 		{"--kubeconfig=f more", "unexpected argument"},
 	} {
 		_, err := ParseOptions(strings.Fields(c.args), t.Output())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -132,7 +133,7 @@ func (j *Journal) Logged(level, message string, err error) {
 func (j *Journal) Summarize(s Summary) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s.Line, s.Emitter = "summary", "client-go"
+	s.Line, s.Emitter = "summary", "client-go "+clientGoVersion()
 	s.Seconds, s.Calls, s.ErrorLines = j.since(time.Now()), j.calls, j.errorLines
 	sent := map[string]int{}
 	for _, v := range j.sent {
@@ -145,6 +146,17 @@ func (j *Journal) Summarize(s Summary) error {
 	}
 	j.print(s)
 	return j.failed
+}
+
+// clientGoVersion is what this program was built with, so that no test takes another for it.
+func clientGoVersion() string {
+	build, _ := debug.ReadBuildInfo()
+	for _, module := range build.Deps {
+		if module.Path == "k8s.io/client-go" {
+			return module.Version
+		}
+	}
+	return "unknown"
 }
 
 func (j *Journal) print(line any) {

@@ -12,6 +12,32 @@ use crate::cluster::given;
 use crate::process::Process;
 use crate::wait::{told, wait_for};
 
+/// An older client-go that the emitters are built with as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldClientGo {
+    /// Its new recorder counts from 1, and its legacy one leaves `reportingComponent` empty.
+    V0_24,
+    /// A program that was not rebuilt for a year.
+    V0_32,
+}
+
+impl OldClientGo {
+    fn program(self) -> &'static str {
+        match self {
+            Self::V0_24 => "SQUELCH_EMITTER_GO_V0_24",
+            Self::V0_32 => "SQUELCH_EMITTER_GO_V0_32",
+        }
+    }
+
+    /// What the emitters built with it call themselves, up to the patch release.
+    pub fn says(self) -> &'static str {
+        match self {
+            Self::V0_24 => "client-go v0.24.",
+            Self::V0_32 => "client-go v0.32.",
+        }
+    }
+}
+
 /// What one emitter process is to do.
 #[derive(Clone, Debug)]
 pub struct Emission {
@@ -53,6 +79,12 @@ impl Emission {
 
     fn go(program: &'static str, recorder: &'static str) -> Self {
         Self { program, recorder: Some(recorder), arguments: Vec::new() }
+    }
+
+    /// The same recorder of an older client-go, with the timers of [`Self::new_style_fast`].
+    #[must_use]
+    pub fn of(self, old: OldClientGo) -> Self {
+        Self { program: old.program(), ..self }
     }
 
     /// About objects named PREFIX-0, PREFIX-1, ...
@@ -101,6 +133,13 @@ impl Emission {
     #[must_use]
     pub fn generate_name(mut self) -> Self {
         self.arguments.push("--generate-name".to_owned());
+        self
+    }
+
+    /// The new recorder's second and third occurrence of an object each wait for the answer to the one before.
+    #[must_use]
+    pub fn in_turn(mut self) -> Self {
+        self.arguments.push("--in-turn".to_owned());
         self
     }
 
@@ -222,6 +261,8 @@ pub struct Log {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
+    /// The client library, and for client-go its version.
+    pub emitter: String,
     /// What happened, as far as the emitter knows.
     pub occurrences: i64,
     /// What its calls told of it: the highest count under each Event name, added up.

@@ -79,7 +79,7 @@ impl Deciding<'_> {
     ) -> Option<Verdict> {
         let (now, occurrences) = (self.now, carried.occurrences);
         let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
-        let holds_back = write.api == Api::Events && (occurrences > 1 || silent);
+        let holds_back = write.api == Api::Events && !write.begins_at_one() && (occurrences > 1 || silent);
         let refusal = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
         let folded = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
         let Some(handle) = self.series_of_update(rules, write, carried) else {

@@ -49,13 +49,15 @@ pub(super) fn lowers(write: &Observation<'_>) -> bool {
 /// How a write is answered that is held back, so that its client takes it well.
 pub(super) fn refusal(rules: &Rules, write: &Observation<'_>) -> Answer {
     match (write.operation, write.api) {
-        (Operation::Create, _) if write.has_series => Answer::Deny(Denial::Forbidden),
+        (Operation::Create, _) if write.has_series && !write.begins_at_one() => {
+            Answer::Deny(Denial::Forbidden)
+        }
         (Operation::Create, _) => Answer::Deny(match rules.rejection {
             Rejection::AlreadyExists => Denial::AlreadyExists,
             Rejection::Forbidden => Denial::Forbidden,
         }),
-        (Operation::Update, Api::Core) => Answer::Deny(Denial::AlreadyExists),
-        (Operation::Update, Api::Events) => Answer::Restore,
+        (Operation::Update, Api::Events) if !write.begins_at_one() => Answer::Restore,
+        (Operation::Update, _) => Answer::Deny(Denial::AlreadyExists),
     }
 }
 

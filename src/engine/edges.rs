@@ -336,3 +336,26 @@ fn a_hot_client_does_not_put_off_the_end() {
     }
     panic!("still unpaid after --shutdown-timeout; owed {}", engine.gauges().owed);
 }
+
+#[test]
+fn a_client_that_counts_its_repeats_from_one_counts_on() {
+    let (engine, rules) = (engine(), rules());
+    let series = |write| Observation { api: Api::Events, has_series: true, ..write };
+    engine.decide(by(&rules), &Observation { api: Api::Events, ..write() }, at(0));
+    // Restored, it would take over the Event without a series, and say 1 again each time: soon after the first, or
+    // when squelch has forgotten the series.
+    for now in [30, 500_000] {
+        let first = engine.decide(by(&rules), &series(update(1, 1)), at(now));
+        assert_eq!((first.occurrences, first.answer), (0, Answer::Deny(Denial::AlreadyExists)));
+        engine.tick(at(now), 10);
+    }
+    let refresh = engine.decide(by(&rules), &series(update(299, 1)), at(1_800_000));
+    assert_eq!((refresh.occurrences, refresh.answer), (298, Answer::Allow));
+    assert_eq!(counters(&engine).received(), 299);
+    // Its Event is gone, and it creates one, while the series lives under another name.
+    let again = engine.decide(by(&rules), &series(named("cart.2", write())), at(1_800_001));
+    assert_eq!(again.answer, Answer::Deny(Denial::AlreadyExists));
+    let loud = Rules { rejection: Rejection::Forbidden, ..rules };
+    let again = engine.decide(by(&loud), &series(named("cart.3", write())), at(1_800_002));
+    assert_eq!(again.answer, Answer::Deny(Denial::Forbidden));
+}

@@ -4,12 +4,18 @@ use super::*;
 
 /// How a write is refused.
 pub(super) fn refused(rules: &Rules, write: &Observation<'_>) -> Answer {
-    let forbidden = rules.rejection == Rejection::Forbidden || write.has_series;
+    let first_of_old = first_repeat_of_an_old_client(write);
+    let forbidden = rules.rejection == Rejection::Forbidden || write.has_series && !first_of_old;
     match (write.operation, write.api) {
-        (Operation::Update, Api::Events) => Answer::Restore,
+        (Operation::Update, Api::Events) if !first_of_old => Answer::Restore,
         (Operation::Create, _) if forbidden => Answer::Deny(Denial::Forbidden),
         _ => Answer::Deny(Denial::AlreadyExists),
     }
+}
+
+/// client-go once counted its series from 1.
+pub(super) fn first_repeat_of_an_old_client(write: &Observation<'_>) -> bool {
+    write.api == Api::Events && write.has_series && write.value < 2
 }
 
 pub(super) fn emitter(write: &Observation<'_>) -> Key {

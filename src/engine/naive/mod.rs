@@ -10,7 +10,7 @@ mod story;
 use std::time::Duration;
 
 use super::*;
-use keys::{emitter, group_of, key_of, object, refused};
+use keys::{emitter, first_repeat_of_an_old_client, group_of, key_of, object, refused};
 use limits::Bucket;
 pub(super) use paying::Due;
 use story::{Fate, Story};
@@ -167,6 +167,7 @@ impl Naive {
         let pace = self.rules.series?;
         let holds_back = write.operation == Operation::Update
             && write.api == Api::Events
+            && !first_repeat_of_an_old_client(write)
             && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > pace.idle_timeout));
         let story = self.story(story)?;
         (story.seen, story.closing) = (now, false);

@@ -44,7 +44,7 @@ fn any_write() -> impl Strategy<Value = Observation<'static>> {
                 generate_name: "g.".into(),
                 value: if update && unchanged { old } else { value },
                 old_value: if update { old } else { 0 },
-                has_series: events && value > 1,
+                has_series: events && (update || value > 1),
                 edited: update && edited,
                 unchanged: update && unchanged,
                 first_seen: older.then_some(Timestamp::MIN),
