@@ -1,4 +1,8 @@
+use jiff::Timestamp;
+
 use super::*;
+use crate::engine::testing::{at, by, rules, write};
+use crate::engine::{Engine, Observation, PolicyId, Rules, Settings};
 
 fn all() -> Metrics {
     let metrics = Metrics::new();
@@ -39,6 +43,31 @@ fn known_children_exist_from_the_start() {
     );
     assert!(text.contains(r#"squelch_flushes_total{result="confirmed"} 0"#));
     assert!(text.contains(r#"squelch_policies{condition="Accepted",kind="ClusterEventPolicy"} 0"#));
+}
+
+#[test]
+fn a_scrape_of_ten_thousand_namespaces_is_small() {
+    let settings =
+        Settings { seed: [3, 4], max_series: 100_000, max_owing: 100_000, began: Timestamp::UNIX_EPOCH };
+    let engine = Engine::new(settings);
+    for number in 0..10_000 {
+        let policy = number % 2_000;
+        let id = PolicyId { display: format!("p{policy}").into(), uid: format!("u{policy}").into() };
+        let rules = Rules { policy: id, ..rules() };
+        let namespace = format!("n{number}");
+        engine.decide(by(&rules), &Observation { namespace: &namespace, ..write() }, at(0));
+    }
+    let metrics = Metrics::new();
+    metrics.show_engine(Arc::new(engine));
+    let began = std::time::Instant::now();
+    let text = metrics.text();
+    println!("a scrape took {} ms", began.elapsed().as_millis());
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let series = samples.clone().count();
+    assert!((4_500..5_000).contains(&series), "{series} series");
+    let received = samples.filter(|line| line.starts_with("squelch_events_total"));
+    let received: u64 = received.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(received, 10_000, "what has no children of its own is in `other`");
 }
 
 #[test]
