@@ -106,9 +106,16 @@ const ROWS: &[Row] = &[
         modules: &["FIELD_MANAGER", "clock", "engine", "flush", "metrics"],
         crates: NO_ANYHOW,
     },
-    // What a status says, and when.
+    // Writes the Events that others have it tell.
+    Row { files: &["src/announcer.rs"], knows: Knows::TheWorld, modules: &[], crates: NO_ANYHOW },
+    // What a status says, and when, and what of it is news.
     Row {
-        files: &["src/status/desired.rs", "src/status/dropped.rs", "src/status/plan.rs"],
+        files: &[
+            "src/status/desired.rs",
+            "src/status/dropped.rs",
+            "src/status/news.rs",
+            "src/status/plan.rs",
+        ],
         knows: Knows::Arguments,
         modules: &[
             "api",
@@ -120,6 +127,7 @@ const ROWS: &[Row] = &[
             "policy::Set",
             "status::desired",
             "status::dropped",
+            "status::news",
             "status::plan",
         ],
         crates: Crates::Only(&["jiff", "k8s_openapi"]),
@@ -127,7 +135,7 @@ const ROWS: &[Row] = &[
     Row {
         files: &["src/status/"],
         knows: Knows::TheWorld,
-        modules: &["FIELD_MANAGER", "api", "clock", "engine", "policy", "status"],
+        modules: &["FIELD_MANAGER", "announcer", "api", "clock", "engine", "policy", "status"],
         crates: NO_ANYHOW,
     },
     // What the webhook configuration should be.
@@ -140,7 +148,7 @@ const ROWS: &[Row] = &[
     Row {
         files: &["src/arming/"],
         knows: Knows::TheWorld,
-        modules: &["FIELD_MANAGER", "arming", "clock"],
+        modules: &["FIELD_MANAGER", "announcer", "arming", "clock"],
         crates: NO_ANYHOW,
     },
     Row { files: &["src/telemetry.rs"], knows: Knows::TheWorld, modules: &[], crates: NO_KUBERNETES },
