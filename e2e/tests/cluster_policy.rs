@@ -53,7 +53,7 @@ async fn decided_by(test: &Test, squelch: &Squelch, policy: Option<&Policy>, wit
         if grew == (expected, expected) { Ok(()) } else { Err(format!("(by any, by it) grew by {grew:?}")) }
     })
     .await?;
-    println!("another policy decides after {} ms", began.elapsed().as_millis());
+    eprintln!("another policy decides after {} ms", began.elapsed().as_millis());
     Ok(())
 }
 

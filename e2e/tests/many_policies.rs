@@ -76,7 +76,7 @@ async fn two_thousand_policies_cost_five_status_writes_a_second() -> Result<()> 
     let (written, seconds) = (status_writes(&test).await? - before, began.elapsed().as_secs_f64());
     ensure!(written >= 10.0, "{written} status writes in {seconds} s");
     ensure!(written <= QPS * seconds + 1.0, "{written} status writes in {seconds} s");
-    println!("{written} status writes in {seconds:.0} s for {POLICIES} policies");
+    eprintln!("{written} status writes in {seconds:.0} s for {POLICIES} policies");
     // Or squelch would have two thousand last words.
     api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     wait_for("every policy to be gone", GENEROUS, async || {

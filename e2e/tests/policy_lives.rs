@@ -88,7 +88,7 @@ async fn watch(api: Api<DynamicObject>, heard: Arc<Mutex<Heard>>) {
 async fn settles(policy: &Policy, after: &str) -> Result<()> {
     let began = Instant::now();
     policy.effective().await?;
-    println!("{after}: its conditions settled after {} ms", began.elapsed().as_millis());
+    eprintln!("{after}: its conditions settled after {} ms", began.elapsed().as_millis());
     Ok(())
 }
 
