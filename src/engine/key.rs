@@ -1,7 +1,8 @@
 //! Structural keys: what makes two writes say the same thing.
 
-use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::{BuildHasher, Hasher as _};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per, dropped};
 
