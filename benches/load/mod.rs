@@ -30,6 +30,9 @@ const STORMY: usize = 1000;
 /// What is stored of a series that is repeated. So much that no repeat doubles it: every one is folded.
 const STORED: i64 = 1_000_000_000;
 
+/// A series is told of again after this long.
+const EVERY: Duration = Duration::from_secs(2);
+
 /// From one series to the next: neighbours in time are no neighbours in memory. It has no factor in common with a
 /// power of ten, so that every series has its turn.
 const STRIDE: usize = 618_033_989;
@@ -253,9 +256,11 @@ impl Load {
         self.engine.tick(self.now(), budget)
     }
 
-    /// A microsecond for each write: no heartbeat comes due, which would let a repeat through.
+    /// Each series is told of every two seconds, however many live: the more there are, the more writes come in a
+    /// second. No heartbeat comes due, which would let a repeat through.
     fn now(&self) -> Moment {
-        Moment::from_epoch(Duration::from_secs(60) + Duration::from_micros(self.round.get().into()))
+        let since = EVERY.as_nanos() as u64 / self.series as u64 * u64::from(self.round.get());
+        Moment::from_epoch(Duration::from_secs(60) + Duration::from_nanos(since))
     }
 
     /// Decides, and makes sure of what becomes of the write.
