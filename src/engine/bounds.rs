@@ -47,24 +47,9 @@ fn ticked_until_empty(engine: &Engine, now: Moment) -> Vec<usize> {
 
 #[test]
 fn a_turn_of_a_namespace_sees_to_a_slice_of_each_of_its_tables() {
-    let rules = Rules {
-        aggregation: Some(AggregationRules {
-            max_events: 1000,
-            interval: Duration::from_secs(600),
-            group_by: GroupBy::Object,
-        }),
-        spam_filter: Some(SpamFilterRules {
-            bucket: BucketRules { burst: 25.try_into().unwrap(), refill_interval: Duration::from_secs(300) },
-            per: Per { emitter: true, regarding: true, event_type: true, reason: false },
-        }),
-        ..rules()
-    };
-    let engine = engine_for(10_000);
+    let (engine, rules) = (engine_for(10_000), all_steps());
     for number in 0..5000 {
-        let name = format!("e.{number}");
-        let mut write = distinct("shop", &name);
-        write.event.regarding.name = name.clone().into();
-        engine.decide(by(&rules), &write, at(0));
+        engine.decide(by(&rules), &of_its_own("shop", &format!("e.{number}")), at(0));
     }
     let full = engine.gauges();
     assert_eq!((full.series, full.groups, full.buckets, full.names), (5000, 5000, 5000, 5000));
@@ -224,4 +209,92 @@ fn a_content_that_is_paid_makes_room_for_another() {
     let gauges = engine.gauges();
     assert_eq!((gauges.owed, gauges.debts_refused), (0, 0), "{gauges:?}");
     assert!(gauges.contents_evicted > 10 && gauges.text < 96 * 100 + 2000, "{gauges:?}");
+}
+
+/// Rules by which each write of [`of_its_own`] takes an entry of every table.
+fn all_steps() -> Rules {
+    Rules {
+        aggregation: Some(AggregationRules {
+            max_events: 1000,
+            interval: Duration::from_secs(600),
+            group_by: GroupBy::Object,
+        }),
+        spam_filter: Some(SpamFilterRules {
+            // Full again at once, so that the filter lets everything through.
+            bucket: BucketRules { burst: 25.try_into().unwrap(), refill_interval: Duration::from_micros(1) },
+            per: Per { emitter: true, regarding: true, event_type: true, reason: false },
+        }),
+        ..rules()
+    }
+}
+
+/// A write that says what no other says, about an object of its own.
+fn of_its_own<'a>(namespace: &'a str, text: &'a str) -> Observation<'a> {
+    let mut write = distinct(namespace, text);
+    write.event.regarding.name = text.into();
+    write
+}
+
+/// How many series and names there are in each namespace.
+fn by_namespace(engine: &Engine) -> Vec<(Arc<str>, usize, usize)> {
+    let all = engine.roster.all().into_iter();
+    let of = |name: Arc<str>| {
+        let sizes = engine.locked(&name).unwrap().sizes();
+        (name, sizes.series, sizes.names)
+    };
+    all.map(of).collect()
+}
+
+#[test]
+fn a_thousand_namespaces_that_fill_one_after_the_other_stay_within_the_bounds() {
+    let (engine, rules, bound) = (engine_for(10_000), all_steps(), 10_000);
+    let within = |gauges: &Gauges| {
+        let beyond = |bound: usize| bound + bound.div_ceil(16);
+        gauges.series <= beyond(bound)
+            && gauges.names <= beyond(2 * bound)
+            && gauges.groups <= beyond(bound / 2)
+            && gauges.fingerprints <= beyond(bound)
+            && gauges.buckets <= beyond(bound / 2)
+            && gauges.text <= beyond(96 * bound) + 1000
+    };
+    let names: Vec<String> = (0..1000).map(|number| format!("team-{number}")).collect();
+    let mut now = 0;
+    for (number, namespace) in names.iter().enumerate() {
+        // The first few take all that they get; each of the others more than its fair share will be.
+        for write in 0..if number < 3 { 25_000 } else { 50 } {
+            now += 1;
+            engine.decide(by(&rules), &of_its_own(namespace, &format!("e.{write}")), at(now));
+            let again = format!("e.{write}.again");
+            engine.decide(by(&rules), &named(&again, of_its_own(namespace, "e.0")), at(now));
+        }
+        assert!(within(&engine.gauges()), "after {number}: {:?}", engine.gauges());
+    }
+    let gauges = engine.gauges();
+    let slack = 1000 / ASKED_FOR_ROOM;
+    assert!(gauges.series <= bound + slack && gauges.names <= 2 * bound + slack, "{gauges:?}");
+    for (name, series, _) in by_namespace(&engine) {
+        assert!(series >= 8, "{name} has {series} of 10");
+    }
+}
+
+#[test]
+fn a_namespace_that_invents_keys_makes_nobody_else_forget() {
+    let (engine, rules) = (engine_for(1000), all_steps());
+    let names: Vec<String> = (0..100).map(|number| format!("team-{number}")).collect();
+    for namespace in &names {
+        for write in 0..10 {
+            engine.decide(by(&rules), &of_its_own(namespace, &format!("e.{write}")), at(0));
+        }
+    }
+    for number in 0..20_000 {
+        engine.decide(by(&rules), &of_its_own("team-0", &format!("more.{number}")), at(number));
+        engine.decide(by(&rules), &of_its_own("hostile", &format!("more.{number}")), at(number));
+    }
+    let churned = ["team-0", "hostile"];
+    for (name, series, names) in by_namespace(&engine) {
+        if !churned.contains(&&*name) {
+            assert!(series >= 9 && names >= 10, "{name} has {series} series, {names} names left");
+        }
+    }
+    assert!(engine.gauges().series <= 1000 + 100 / ASKED_FOR_ROOM, "{:?}", engine.gauges());
 }

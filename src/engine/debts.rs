@@ -171,7 +171,7 @@ impl Engine {
     pub fn write_off(&self) -> Vec<(Arc<str>, u64)> {
         let mut lost = Vec::new();
         for name in self.roster.all() {
-            let Some(mut namespace) = self.namespaces.get_mut(&name) else { continue };
+            let Some(mut namespace) = self.locked(&name) else { continue };
             let before = namespace.sizes();
             // Under Observe nothing is owed to anybody.
             let scopes = namespace.scopes.iter_mut().filter(|scope| scope.rules.mode == Mode::Enforce);
@@ -187,7 +187,7 @@ impl Engine {
 
     /// Does something to the series of an order, if it lives, under the lock of its namespace.
     fn with_series<T>(&self, order: &Order, act: impl FnOnce(&mut Scope, Handle) -> Option<T>) -> Option<T> {
-        let mut namespace = self.namespaces.get_mut(&order.namespace)?;
+        let mut namespace = self.locked(&order.namespace)?;
         let scope = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope)?;
         let before = scope.sizes();
         let done = act(scope, order.series);

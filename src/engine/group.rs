@@ -116,7 +116,8 @@ impl Groups {
         Some(at)
     }
 
-    fn give_up_oldest(&mut self) -> Option<()> {
+    /// The group that was silent for longest starts anew.
+    pub(super) fn give_up_oldest(&mut self) -> Option<()> {
         let given_up = self.table.remove(self.table.oldest()?)?;
         self.fingerprints -= given_up.weight();
         self.evicted += 1;

@@ -11,6 +11,10 @@ use super::{Settings, dropped};
 /// themselves and 122 MiB for two million remembered names.
 const TEXT: usize = 96;
 
+/// One more for each so many of a bound there may be where namespaces below their fair share came, and those above
+/// theirs have not given up as much yet: see [`super::Engine::make_room`]. Nobody gets more, whatever his share.
+const BEYOND: usize = 16;
+
 /// Declares what is counted, in a namespace as numbers and in all of them as sums of those.
 macro_rules! counted {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
@@ -97,43 +101,95 @@ impl Held {
         self.namespaces.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What has no room for one more in a namespace of these sizes. A namespace below its fair share always has room:
-    /// those above it make it, or at least cannot take it all (as debts would that the API server does not let
-    /// squelch pay). Groups and buckets are opened by admitted writes just as series are, but are forgotten much
+    /// What has no room for one more in a namespace of these sizes. One below its fair share has room, because those
+    /// above theirs make it; but a sixteenth beyond the bound there is none for anybody. (Debts and what is dropped
+    /// most cannot be given up for a newcomer at once: there those above can only not take it all.) Groups and buckets are opened by admitted writes just as series are, but are forgotten much
     /// earlier: half as many of each are plenty, and two fingerprints for each group.
     pub(super) fn full(&self, of: &Sizes, settings: &Settings) -> Full {
         let Settings { max_series, max_owing, .. } = *settings;
-        let full = |all: &AtomicUsize, of: usize, bound: usize| {
+        let shared = |all: &AtomicUsize, of: usize, bound: usize| {
             all.load(Ordering::Relaxed) >= bound && of >= self.fair(bound)
         };
-        let half = max_series.div_ceil(2);
+        let full = |all: &AtomicUsize, of: usize, bound: usize| {
+            let at_most = bound.saturating_add(bound.div_ceil(BEYOND));
+            shared(all, of, bound) || all.load(Ordering::Relaxed) >= at_most
+        };
+        let bounds = Bounds::of(max_series);
         Full {
-            names: full(&self.names, of.names, max_series.saturating_mul(2)),
-            series: full(&self.series, of.series, max_series),
-            text: full(&self.text, of.text, max_series.saturating_mul(TEXT)),
-            groups: full(&self.groups, of.groups, half),
-            fingerprints: full(&self.fingerprints, of.fingerprints, max_series),
-            buckets: full(&self.buckets, of.buckets, half),
-            owing: full(&self.owing, of.owing, max_owing),
-            dropped: full(&self.dropped, of.dropped, dropped::MAX_IN_ALL),
+            names: full(&self.names, of.names, bounds.names),
+            series: full(&self.series, of.series, bounds.series),
+            text: full(&self.text, of.text, bounds.text),
+            groups: full(&self.groups, of.groups, bounds.groups),
+            fingerprints: full(&self.fingerprints, of.fingerprints, bounds.fingerprints),
+            buckets: full(&self.buckets, of.buckets, bounds.buckets),
+            owing: shared(&self.owing, of.owing, max_owing),
+            dropped: shared(&self.dropped, of.dropped, dropped::MAX_IN_ALL),
         }
     }
 
-    /// Whether more names are remembered in all than may be.
-    pub(super) fn has_too_many_names(&self, max_series: usize) -> bool {
-        self.names.load(Ordering::Relaxed) > max_series.saturating_mul(2)
+    /// What there is more of than its bound, and than the fair share of a namespace of these sizes: of that it has to
+    /// give up some. Not what cannot be: a bucket that is not full again, a debt.
+    pub(super) fn surplus(&self, of: &Sizes, max_series: usize) -> Full {
+        let beyond = |all: &AtomicUsize, of: usize, bound: usize| {
+            all.load(Ordering::Relaxed) > bound && of > self.fair(bound)
+        };
+        let bounds = Bounds::of(max_series);
+        Full {
+            names: beyond(&self.names, of.names, bounds.names),
+            series: beyond(&self.series, of.series, bounds.series),
+            text: beyond(&self.text, of.text, bounds.text),
+            groups: beyond(&self.groups, of.groups, bounds.groups),
+            fingerprints: beyond(&self.fingerprints, of.fingerprints, bounds.fingerprints),
+            ..Full::default()
+        }
+    }
+
+    /// Whether there is more of something than its bound, and somebody has to give up some.
+    pub(super) fn is_too_much(&self, max_series: usize) -> bool {
+        let beyond = |all: &AtomicUsize, bound: usize| all.load(Ordering::Relaxed) > bound;
+        let bounds = Bounds::of(max_series);
+        beyond(&self.names, bounds.names)
+            || beyond(&self.series, bounds.series)
+            || beyond(&self.text, bounds.text)
+            || beyond(&self.groups, bounds.groups)
+            || beyond(&self.fingerprints, bounds.fingerprints)
     }
 
     /// How many names a namespace that has `names` may keep: all, unless there are too many in all; then as many
     /// less, but never less than its fair share. One for each series that may live, and as many more.
     pub(super) fn room_for_names(&self, names: usize, max_series: usize) -> usize {
-        let bound = max_series.saturating_mul(2);
+        let bound = Bounds::of(max_series).names;
         let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
         names.saturating_sub(beyond).max(self.fair(bound))
     }
 
+    /// Its part of a bound, if all namespaces have the same.
     fn fair(&self, bound: usize) -> usize {
         bound / self.namespaces.load(Ordering::Relaxed).max(1)
+    }
+}
+
+/// How much there may be of each, where so many series may live.
+struct Bounds {
+    names: usize,
+    series: usize,
+    text: usize,
+    groups: usize,
+    fingerprints: usize,
+    buckets: usize,
+}
+
+impl Bounds {
+    fn of(max_series: usize) -> Self {
+        let half = max_series.div_ceil(2);
+        Self {
+            names: max_series.saturating_mul(2),
+            series: max_series,
+            text: max_series.saturating_mul(TEXT),
+            groups: half,
+            fingerprints: max_series,
+            buckets: half,
+        }
     }
 }
 

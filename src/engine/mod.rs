@@ -57,6 +57,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
 use jiff::Timestamp;
+use smallvec::SmallVec;
 
 pub use accounts::{Account, Counters};
 pub use content::Content;
@@ -74,7 +75,7 @@ pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};
 use decide::Deciding;
 use departed::Departed;
 use held::{Held, Sizes};
-use key::Hasher;
+use key::{ByKey, Hasher, Key};
 use names::Names;
 use roster::Roster;
 use scope::{Scope, ScopeId};
@@ -96,6 +97,12 @@ pub struct Settings {
 /// Namespaces fall into so many parts, each with a lock of its own: more than threads that decide at one moment.
 const SHARDS: usize = 16;
 
+/// So many namespaces are asked for room after a decision that took more than there is.
+const ASKED_FOR_ROOM: usize = 4;
+
+/// So many entries of a table are given up for one that another namespace has added.
+const GIVEN_UP: usize = 2;
+
 /// So many series of a scope are seen to as soon as their policy changes.
 const REVISED_AT_ONCE: usize = 8;
 
@@ -103,9 +110,9 @@ const REVISED_AT_ONCE: usize = 8;
 pub struct Engine {
     hasher: Hasher,
     settings: Settings,
-    /// Under a hash of our own, in a fixed number of shards: whoever is given the same writes gives the same orders,
-    /// in the same order, on every machine. In boxes: a map keeps room for up to twice as many as there are.
-    namespaces: DashMap<Arc<str>, Box<Namespace>, Hasher>,
+    /// By a hash of their names: to compare those would be one look more at what is in no cache. In boxes: a map
+    /// keeps room for up to twice as many as there are.
+    namespaces: DashMap<Key, Box<Namespace>, ByKey>,
     roster: Roster,
     held: Held,
     departed: Departed,
@@ -118,7 +125,8 @@ pub struct Engine {
 struct Namespace {
     name: Arc<str>,
     names: Names,
-    scopes: Vec<Scope>,
+    /// Nearly all have one; it stands here, and not behind one more pointer.
+    scopes: SmallVec<[Scope; 1]>,
     next_scope: ScopeId,
 }
 
@@ -166,7 +174,7 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         let hasher = Hasher::new(settings.seed);
         Self {
-            namespaces: DashMap::with_hasher_and_shard_amount(hasher.clone(), SHARDS),
+            namespaces: DashMap::with_hasher_and_shard_amount(ByKey, SHARDS),
             hasher,
             settings,
             roster: Roster::default(),
@@ -224,7 +232,7 @@ impl Engine {
     ) {
         let by_uid = policies.iter().map(|standing| (&standing.policy.uid, standing)).collect();
         for name in self.roster.all() {
-            let Some(mut namespace) = self.namespaces.get_mut(&name) else { continue };
+            let Some(mut namespace) = self.locked(&name) else { continue };
             for scope in &mut namespace.scopes {
                 let before = scope.sizes();
                 let footing = footing(&name, scope.policy());
@@ -246,7 +254,7 @@ impl Engine {
     pub fn accounts(&self) -> Vec<Account> {
         let mut accounts = Vec::new();
         for name in self.roster.all() {
-            let Some(namespace) = self.namespaces.get(&name) else { continue };
+            let Some(namespace) = self.locked(&name) else { continue };
             accounts.extend(namespace.scopes.iter().map(|scope| scope.account(&namespace.name)));
         }
         accounts
@@ -282,20 +290,40 @@ impl Engine {
     }
 
     /// The state of a namespace, locked, and made if there is none yet.
-    fn namespace(&self, name: &str) -> RefMut<'_, Arc<str>, Box<Namespace>> {
-        if let Some(entry) = self.namespaces.get_mut(name) {
+    fn namespace(&self, name: &str) -> RefMut<'_, Key, Box<Namespace>> {
+        let key = self.hasher.namespace(name);
+        if let Some(entry) = self.namespaces.get_mut(&key) {
             return entry;
         }
-        let name: Arc<str> = name.into();
-        self.namespaces.entry(name.clone()).or_insert_with(|| {
+        self.namespaces.entry(key).or_insert_with(|| {
+            let name: Arc<str> = name.into();
             self.held.namespace_opened();
             self.roster.enter(name.clone());
             Box::new(Namespace::new(name))
         })
     }
 
+    /// The state of a namespace, locked, if there is any.
+    fn locked(&self, name: &str) -> Option<RefMut<'_, Key, Box<Namespace>>> {
+        self.namespaces.get_mut(&self.hasher.namespace(name))
+    }
+
     /// Runs `act` on the state of the write's namespace and scope, under the namespace's lock.
     fn with_deciding<T>(
+        &self,
+        governing: Governing<'_>,
+        write: &Observation<'_>,
+        now: Moment,
+        act: impl FnOnce(&mut Deciding<'_>) -> T,
+    ) -> T {
+        let answer = self.with_namespace(governing, write, now, act);
+        if self.held.is_too_much(self.settings.max_series) {
+            self.make_room(write.namespace, now);
+        }
+        answer
+    }
+
+    fn with_namespace<T>(
         &self,
         governing: Governing<'_>,
         write: &Observation<'_>,
@@ -324,11 +352,33 @@ impl Engine {
         let answer = act(&mut deciding);
         self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
         self.held.change(&before, &namespace.sizes());
-        if self.held.has_too_many_names(self.settings.max_series) {
-            // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
-            self.forget_names(namespace, 2, now);
-        }
         answer
+    }
+
+    /// The tables are full, and a namespace below its fair share has added to them: one above its own gives up twice
+    /// as much. Locks one at a time, and few, so that no single decision pays for it all: who has something to give
+    /// is found after a quarter as many as there are namespaces at the latest.
+    fn make_room(&self, newcomer: &str, now: Moment) {
+        for asked in 0..ASKED_FOR_ROOM {
+            let Some(name) = self.roster.giving(asked > 0) else { return };
+            if &*name == newcomer {
+                continue;
+            }
+            let Some(mut namespace) = self.locked(&name) else { continue };
+            let given = (0..GIVEN_UP).filter(|_| self.gives_up_one(&mut namespace, now)).count();
+            if given + self.forget_names(&mut namespace, GIVEN_UP, now) > 0 {
+                return;
+            }
+        }
+    }
+
+    /// A namespace gives up one entry of what there is too much of, if it has more than its fair share.
+    fn gives_up_one(&self, namespace: &mut Namespace, now: Moment) -> bool {
+        let before = namespace.sizes();
+        let surplus = self.held.surplus(&before, self.settings.max_series);
+        let given = namespace.scopes.iter_mut().any(|scope| scope.give_up(&surplus, now));
+        self.held.change(&before, &namespace.sizes());
+        given
     }
 
     /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
@@ -346,7 +396,7 @@ impl Engine {
 
 impl Namespace {
     fn new(name: Arc<str>) -> Self {
-        Self { name, names: Names::default(), scopes: Vec::new(), next_scope: 0 }
+        Self { name, names: Names::default(), scopes: SmallVec::new(), next_scope: 0 }
     }
 
     /// Nothing is known here any more that would matter.
@@ -363,8 +413,6 @@ impl Namespace {
         if let Some(at) = self.scopes.iter().position(|scope| scope.belongs_to(rules)) {
             return at;
         }
-        // Nearly all have one: a Vec would make room for four at once.
-        self.scopes.reserve_exact(1);
         self.scopes.push(Scope::new(self.next_scope, rules.clone()));
         self.next_scope += 1;
         self.scopes.len() - 1

@@ -10,6 +10,7 @@ pub(super) struct Roster(Mutex<Turns>);
 struct Turns {
     names: Vec<Arc<str>>,
     next: usize,
+    giving: usize,
 }
 
 impl Roster {
@@ -47,6 +48,16 @@ impl Roster {
         turns.names.get(at).cloned()
     }
 
+    /// Who is to make room for others: the same again until the `next` one is asked for.
+    pub(super) fn giving(&self, next: bool) -> Option<Arc<str>> {
+        let turns = &mut *self.turns();
+        turns.giving += usize::from(next);
+        if turns.giving >= turns.names.len() {
+            turns.giving = 0;
+        }
+        turns.names.get(turns.giving).cloned()
+    }
+
     fn turns(&self) -> MutexGuard<'_, Turns> {
         // A panic elsewhere leaves the list as it was: nothing is changed in two steps.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,5 +83,10 @@ mod tests {
         later.sort_unstable();
         assert_eq!(later, ['b', 'c', 'd']);
         assert_eq!((roster.len(), roster.all().len()), (3, 3));
+        let giving: String =
+            [false, false, true, true, true].map(|next| roster.giving(next).unwrap()).concat();
+        let mut once: Vec<char> = giving.chars().skip(1).take(3).collect();
+        once.sort_unstable();
+        assert_eq!((once, &giving[..1], &giving[..1]), (vec!['b', 'c', 'd'], &giving[1..2], &giving[4..]));
     }
 }

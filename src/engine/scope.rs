@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::content::Content;
+use super::decide::Full;
 use super::departed::GONE_AFTER;
 use super::dropped::Sketch;
 use super::group::Groups;
@@ -195,6 +196,15 @@ impl Scope {
         }
         self.sums.series_evicted += 1;
         self.close(handle).is_some()
+    }
+
+    /// Gives up one entry of what there is too much of. False if there is none, or if it has to be paid first.
+    pub(super) fn give_up(&mut self, surplus: &Full, now: Moment) -> bool {
+        let series = surplus.series && self.evict_oldest(now);
+        let text = surplus.text && !series && (self.spare_a_content(now) || self.evict_oldest(now));
+        let of_groups = surplus.groups || surplus.fingerprints;
+        let group = of_groups && self.groups.give_up_oldest().is_some();
+        series || text || group
     }
 
     /// Gives up the content of one of the series that were not seen for longest, if it owes nothing: what it folds

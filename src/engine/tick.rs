@@ -63,7 +63,8 @@ impl Engine {
         orders: &mut Vec<Order>,
     ) -> usize {
         let phase = self.phase();
-        let Some(mut entry) = self.namespaces.get_mut(name) else { return 0 };
+        let key = self.hasher.namespace(name);
+        let Some(mut entry) = self.namespaces.get_mut(&key) else { return 0 };
         let namespace = &mut **entry;
         let mut seen_to = 0;
         for scope in &mut namespace.scopes {
@@ -79,7 +80,7 @@ impl Engine {
         self.forget_scopes(namespace, now);
         seen_to += self.forget_names(namespace, SLICE, now);
         drop(entry);
-        let gone = self.namespaces.remove_if(name, |_, namespace| namespace.is_empty());
+        let gone = self.namespaces.remove_if(&key, |_, namespace| namespace.is_empty());
         if let Some((_, namespace)) = gone {
             self.held.namespace_closed();
             self.roster.leave(&namespace.name);

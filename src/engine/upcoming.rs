@@ -30,7 +30,7 @@ impl Engine {
     /// When [`Self::tick_in`] will find something to pay or to close in this namespace, if no write comes before
     /// and `now` was ticked already. `None`: nothing is left there that time alone would end.
     pub fn next_due(&self, namespace: &str, now: Moment) -> Option<Moment> {
-        let entry = self.namespaces.get(namespace)?;
+        let entry = self.locked(namespace)?;
         entry.scopes.iter().filter_map(|scope| scope.next_due(now)).min()
     }
 }
