@@ -16,9 +16,8 @@ pub(super) const NONE: u32 = u32::MAX;
 /// So many entries a piece of memory holds. A smaller piece leaves less room unused in ten thousand small tables, a
 /// larger one costs fewer pointers and less of the allocator: at 8 it is 4 entries on average, and 2 bytes per entry.
 const PIECE: usize = 8;
-/// The same for the links, which are smaller. To move one in the order changes two neighbours and the newest: with
-/// so many together, those of a hundred series are in one place.
-const LINKS: usize = 128;
+/// The same for the links, which are smaller.
+const LINKS: usize = 32;
 
 /// Entries by key, from the least recently to the most recently touched.
 pub(super) struct Table<T> {
