@@ -3,6 +3,7 @@
 use divan::Bencher;
 use squelch::engine::{Disposition, Observation};
 
+#[allow(dead_code, reason = "other programs need more of it")]
 mod load;
 
 use load::Load;
@@ -33,11 +34,7 @@ fn fold_in_storm(bencher: Bencher<'_, '_>, live: usize) {
 /// A repeat under a name of its own (CREATE), held back: the name is remembered, and the oldest one forgotten.
 #[divan::bench(args = LIVE)]
 fn fold_create(bencher: Bencher<'_, '_>, live: usize) {
-    let load = Load::folded(live);
-    // Until as many names are remembered as may be.
-    for _ in 0..live {
-        load.expect(&load.repeat_by_create(), Some(Disposition::Compacted));
-    }
+    let load = Load::repeated(live);
     decide(bencher, &load, Load::repeat_by_create, Some(Disposition::Compacted));
 }
 

@@ -76,10 +76,7 @@ fn a_repeat_that_is_folded_allocates_nothing() {
 
 #[test]
 fn a_repeat_under_a_name_of_its_own_allocates_only_when_the_names_need_room() {
-    let load = Load::folded(1_000);
-    for _ in 0..1_000 {
-        load.expect(&load.repeat_by_create(), Some(Disposition::Compacted));
-    }
+    let load = Load::repeated(1_000);
     let decided = 10_000;
     let sum: u64 = (0..decided)
         .map(|_| allocations(&load, &load.repeat_by_create(), Some(Disposition::Compacted)))

@@ -49,7 +49,7 @@ const ROWS: &[Row] = &[
         files: &["src/engine/"],
         knows: Knows::Arguments,
         modules: &["engine"],
-        crates: Crates::Only(&["dashmap", "governor", "hashbrown", "jiff", "siphasher"]),
+        crates: Crates::Only(&["dashmap", "governor", "jiff", "siphasher", "smallvec"]),
     },
     // From a spec to what the engine needs, and which policy governs.
     Row {

@@ -9,12 +9,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use squelch::engine::{
     AggregationRules, Api, BucketRules, Disposition, Engine, EventView, Governing, GroupBy, Moment,
-    ObjectReference, Observation, Operation, Order, Per, PolicyId, Rules, Settings, SpamFilterRules, Verdict,
+    ObjectReference, Observation, Operation, Order, Per, PolicyId, Rules, Settings, SpamFilterRules,
+    Standing, Verdict,
 };
 use squelch::policy;
 
-/// Live series in each namespace.
+/// Live series in each namespace, if nothing else is said.
 const PER_NAMESPACE: usize = 100;
+
+/// Where not all series are told of again, one of so many is.
+pub(crate) const REPEATED: usize = 10;
 
 /// So many different things are said about one object, where that matters: client-go's number, from which on what
 /// comes is one too many.
@@ -26,6 +30,9 @@ const STORMY: usize = 1000;
 /// What is stored of a series that is repeated. So much that no repeat doubles it: every one is folded.
 const STORED: i64 = 1_000_000_000;
 
+/// A series is told of again after this long.
+const EVERY: Duration = Duration::from_secs(2);
+
 /// From one series to the next: neighbours in time are no neighbours in memory. It has no factor in common with a
 /// power of ten, so that every series has its turn.
 const STRIDE: usize = 618_033_989;
@@ -35,6 +42,7 @@ pub(crate) struct Load {
     engine: Engine,
     rules: Rules,
     namespaces: Vec<String>,
+    per_namespace: usize,
     series: usize,
     turn: Cell<usize>,
     round: Cell<u32>,
@@ -46,28 +54,52 @@ impl Load {
         Self::by(repeats_folded(), series)
     }
 
+    /// The same with room for `max_series`, and so many series in each namespace.
+    pub(crate) fn in_namespaces(series: usize, per_namespace: usize, max_series: usize) -> Self {
+        Self::by_in(repeats_folded(), series, per_namespace, max_series)
+    }
+
     fn by(rules: Rules, series: usize) -> Self {
-        let namespaces = (0..series.div_ceil(PER_NAMESPACE)).map(|number| format!("team-{number:05}"));
+        Self::by_in(rules, series, PER_NAMESPACE, series)
+    }
+
+    fn by_in(rules: Rules, series: usize, per_namespace: usize, max_series: usize) -> Self {
+        let namespaces = (0..series.div_ceil(per_namespace)).map(|number| format!("team-{number:05}"));
         Self {
             engine: Engine::new(Settings {
                 seed: [3, 4],
-                max_series: series,
-                max_owing: 100_000,
+                max_series,
+                // What is owed has a bound of its own, which is not what is measured.
+                max_owing: max_series,
                 began: Timestamp::UNIX_EPOCH,
             }),
             rules,
             namespaces: namespaces.collect(),
+            per_namespace,
             series,
             turn: Cell::new(0),
             round: Cell::new(0),
         }
     }
 
-    /// An engine with `series` that all live and have folded something.
+    /// An engine with `series` that all live and have folded something. There is room for more of them: it has to
+    /// keep what is needed to create each again, and there is room for that of one in four.
     pub(crate) fn folded(series: usize) -> Self {
-        let load = Self::new(series);
+        let load = Self::in_namespaces(series, PER_NAMESPACE, 4 * series);
         for _ in 0..series {
             load.expect(&load.repeat(), Some(Disposition::Compacted));
+        }
+        load
+    }
+
+    /// An engine as full as it may be, of series and of names, where one series in [`REPEATED`] has folded something.
+    pub(crate) fn repeated(series: usize) -> Self {
+        let load = Self::new(series);
+        for turn in 0..series {
+            load.expect(&load.create(turn, 0), Some(Disposition::Admitted));
+        }
+        for _ in 0..series + series / 10 {
+            load.expect(&load.repeat_by_create(), Some(Disposition::Compacted));
         }
         load
     }
@@ -135,9 +167,10 @@ impl Load {
         }
     }
 
-    /// A CREATE of the same under a name of its own: folded.
+    /// A CREATE of one series in [`REPEATED`] under a name of its own: folded.
     pub(crate) fn repeat_by_create(&self) -> Observation<'_> {
         let (turn, round) = self.next();
+        let turn = turn - turn % REPEATED;
         self.write(turn, format!("{}.{round:x}", pod(turn)), message(turn))
     }
 
@@ -171,9 +204,51 @@ impl Load {
         }
     }
 
+    /// A CREATE by which a series is told under one of its names; it is stored under name 0, if that came first.
+    pub(crate) fn create(&self, turn: usize, name: usize) -> Observation<'_> {
+        let name = format!("{}.{:016x}", pod(turn), 0x187a_2b3c_4d5e_6f70 + name);
+        self.write(turn, name, message(turn))
+    }
+
+    /// A CREATE of what nobody has told yet, in the namespace of this number.
+    pub(crate) fn invented(&self, namespace: usize, number: usize) -> Observation<'_> {
+        let turn = namespace * self.per_namespace + number % self.per_namespace;
+        let name = format!("{}.{:016x}", pod(turn), 0x2000_0000_0000_0000 + number);
+        self.write(turn, name, format!("{}, try {number}", message(turn)))
+    }
+
+    /// The number of the namespace that a series is in.
+    pub(crate) fn namespace_of(&self, turn: usize) -> usize {
+        turn / self.per_namespace
+    }
+
+    /// How many namespaces there are.
+    pub(crate) fn namespaces(&self) -> usize {
+        self.namespaces.len()
+    }
+
+    /// What decides.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The policy with a shorter heartbeat, as it stands in the cluster.
+    pub(crate) fn hasty(&self) -> Standing {
+        let mut rules = self.rules.clone();
+        if let Some(series) = &mut rules.series {
+            series.heartbeat_interval = Duration::from_secs(1);
+        }
+        Standing { policy: rules.policy.clone(), namespace: None, rules: Some(rules.into()) }
+    }
+
     /// Decides.
     pub(crate) fn decide(&self, write: &Observation<'_>) -> Verdict {
-        self.engine.decide(Some(Governing { rules: &self.rules, exempt: false }), write, self.now())
+        self.decide_at(write, self.now())
+    }
+
+    /// Decides at this moment.
+    pub(crate) fn decide_at(&self, write: &Observation<'_>, now: Moment) -> Verdict {
+        self.engine.decide(Some(Governing { rules: &self.rules, exempt: false }), write, now)
     }
 
     /// What is due now.
@@ -181,9 +256,11 @@ impl Load {
         self.engine.tick(self.now(), budget)
     }
 
-    /// A microsecond for each write: no heartbeat comes due, which would let a repeat through.
+    /// Each series is told of every two seconds, however many live: the more there are, the more writes come in a
+    /// second. No heartbeat comes due, which would let a repeat through.
     fn now(&self) -> Moment {
-        Moment::from_epoch(Duration::from_secs(60) + Duration::from_micros(self.round.get().into()))
+        let since = EVERY.as_nanos() as u64 / self.series as u64 * u64::from(self.round.get());
+        Moment::from_epoch(Duration::from_secs(60) + Duration::from_nanos(since))
     }
 
     /// Decides, and makes sure of what becomes of the write.
@@ -205,7 +282,7 @@ impl Load {
             user: "system:node:node-17",
             own: false,
             dry_run: false,
-            namespace: &self.namespaces[turn / PER_NAMESPACE],
+            namespace: &self.namespaces[self.namespace_of(turn)],
             name: Some(name.into()),
             generate_name: "".into(),
             event: event(turn, message),

@@ -1,10 +1,11 @@
 //! Step 5 of a decision, series compaction: what of a series goes through, and what is folded.
 
+use super::content::Content;
 use super::decide::{Deciding, lowers, refusal, verdict};
+use super::key::Key;
+use super::live::Handle;
 use super::names::Carried;
-use super::scope::{ScopeId, remember};
-use super::series::{SETTLE, Series};
-use super::table::Handle;
+use super::series::Series;
 use super::{
     Answer, Api, Denial, Disposition, Mode, Observation, Operation, Rules, SeriesRules, Stage, Verdict,
 };
@@ -41,32 +42,32 @@ impl Deciding<'_> {
         carried: &Carried,
     ) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
-        self.scope.touch(handle, now);
-        self.names.join(carried.name, self.scope.id, handle);
-        let own = self.is_stored_name(handle, write);
+        self.scope.series.see(handle, now);
+        let own = self.is_stored_name(handle, write, carried);
+        self.names.join(carried.name, handle, own);
         if !own && self.refuses_debt(Some(handle), carried) {
             return self.pass_outside(write, carried, Stage::Series);
         }
-        self.scope.change(handle, now, |series| {
-            if own {
-                // The stored Event is gone, and its client makes it again; or it tries again, and it is there.
-                if occurrences > 0 {
-                    series.add(occurrences);
-                    series.client_pays(write.value, now);
-                } else {
-                    series.unverified = true;
-                    series.not_before = now.plus(SETTLE);
-                }
-                series.confirmed = 0;
-            } else {
+        if !own {
+            let kept = self.is_kept(carried);
+            let first = self.scope.change(handle, now, |series| {
                 series.add(occurrences);
-                remember(series, write);
-            }
-        });
-        if own {
-            return verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow);
+                series.fold(write.occurred_at, kept)
+            });
+            self.remember(handle, write, first);
+            return verdict(Disposition::Compacted, Stage::Series, occurrences, refusal(rules, write));
         }
-        verdict(Disposition::Compacted, Stage::Series, occurrences, refusal(rules, write))
+        self.scope.change(handle, now, |series| {
+            // The stored Event is gone, and its client makes it again; or it tries again, and it is there.
+            if occurrences > 0 {
+                series.add(occurrences);
+                series.client_pays(write.value, now);
+            } else {
+                series.unsettled(now);
+            }
+            series.confirmed = 0;
+        });
+        verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow)
     }
 
     /// An UPDATE where series are on: folded, but for the payments that a client makes itself.
@@ -92,7 +93,8 @@ impl Deciding<'_> {
             }
             return Some(folded);
         };
-        let own = self.is_stored_name(handle, write);
+        let own = self.is_stored_name(handle, write, carried);
+        self.names.join(carried.name, handle, own);
         // Where no more may owe, what tells all that it carries goes through. What would lower the count or leave
         // something out is folded even then.
         let crowded = self.owes_one_too_many(Some(handle), carried);
@@ -100,36 +102,38 @@ impl Deciding<'_> {
             self.debts_refused += 1;
             return Some(self.pass_outside(write, carried, Stage::Series));
         }
-        let passes = self.scope.change(handle, now, |series_state| {
+        let kept = self.is_kept(carried);
+        let (passes, instead, first) = self.scope.change(handle, now, |state| {
             // Under Observe clients' writes are stored as they come: what Enforce would find there is what it
             // would have stored.
-            let old = if rules.mode == Mode::Observe { series_state.stored } else { write.old_value };
+            let old = if rules.mode == Mode::Observe { state.stored } else { write.old_value };
             if own {
-                series_state.resync(old, occurrences);
+                state.resync(old, occurrences);
             } else {
-                series_state.add(occurrences);
+                state.add(occurrences);
             }
-            let complete = own && write.value == series_state.total && write.value >= old;
+            let complete = own && write.value == state.total && write.value >= old;
             let raises = write.value > old;
             let refreshes = write.api == Api::Events && (holds_back || write.value == FIRST_REFRESH);
-            let passes = complete && (refreshes || raises && series_state.due(series, now));
-            let told_again = write.value - series_state.total;
+            let passes = complete && (refreshes || raises && state.due(series, now));
+            let told_again = write.value - state.total;
             let instead = !passes && crowded && own && raises && told_again >= 0;
+            let mut first = false;
             if passes || instead {
-                series_state.client_pays(write.value, now);
+                state.client_pays(write.value, now);
             } else {
-                remember(series_state, write);
+                first = state.fold(write.occurred_at, kept);
             }
-            (passes, instead.then_some(told_again))
-        });
-        if let Some((_, Some(told_again))) = passes {
+            (passes, instead.then_some(told_again), first)
+        })?;
+        if let Some(told_again) = instead {
             self.debts_refused += 1;
             self.scope.counters.recovered += told_again.unsigned_abs();
+        }
+        if passes || instead.is_some() {
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
         }
-        if let Some((true, _)) = passes {
-            return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
-        }
+        self.remember(handle, write, Some(first));
         Some(folded)
     }
 
@@ -140,9 +144,7 @@ impl Deciding<'_> {
         write: &Observation<'_>,
         carried: &Carried,
     ) -> Option<Handle> {
-        let scope: ScopeId = self.scope.id;
         let by_name = carried.name.and_then(|name| self.names.series_of(name));
-        let by_name = by_name.filter(|(of, _)| *of == scope).map(|(_, handle)| handle);
         let living = by_name.and_then(|handle| self.living(handle)).or_else(|| {
             let handle = self.scope.series.find(self.hasher.series(write))?;
             self.living(handle)
@@ -152,12 +154,11 @@ impl Deciding<'_> {
             None if !self.may_open() => return None,
             None => {
                 let name = write.name.as_deref().unwrap_or_default();
-                let series = Series::opened_by_update(name, write.old_value, write.occurred_at, self.now);
-                self.scope.open(self.hasher.series(write), series)
+                let series = Series::opened_by_update(write.old_value, write.occurred_at, self.now);
+                self.open(self.hasher.series(write), name, &series)
             }
         };
-        self.scope.touch(handle, self.now);
-        self.names.join(carried.name, scope, handle);
+        self.scope.series.see(handle, self.now);
         Some(handle)
     }
 
@@ -168,19 +169,18 @@ impl Deciding<'_> {
         if rules.mode == Mode::Observe || self.scope.retired {
             return None;
         }
-        let (of, handle) = self.names.series_of(carried.name?)?;
-        let other = self.others.iter_mut().flat_map(|some| some.iter_mut()).find(|scope| scope.id == of)?;
-        let series = other.series.get(handle)?;
-        if other.rules.mode == Mode::Observe || Some(&*series.name) != write.name.as_deref() {
+        let handle = self.names.series_of(carried.name?)?;
+        let mut others = self.others.iter_mut().flat_map(|some| some.iter_mut());
+        let other = others.find(|scope| scope.series.get(handle).is_some())?;
+        if other.rules.mode == Mode::Observe || other.series.name(handle) != write.name.as_deref() {
             return None;
         }
         let key = self.hasher.series(write);
         if self.scope.series.find(key).is_some() {
             return None;
         }
-        let series = other.close(handle)?;
-        let handle = self.scope.open(key, Series { closing: false, ordered: false, wake: None, ..series });
-        self.scope.change(handle, self.now, |_| ());
+        let handle = self.scope.adopt(key, other, handle, self.number as u32)?;
+        self.scope.wake(handle, self.now);
         Some(handle)
     }
 
@@ -190,8 +190,29 @@ impl Deciding<'_> {
     pub(super) fn living(&mut self, handle: Handle) -> Option<Handle> {
         let before = self.scope.series.len();
         let living = self.scope.living(handle, self.now);
-        self.full.series &= self.scope.series.len() == before;
+        let still_there = self.scope.series.len() == before;
+        self.full.series &= still_there;
+        self.full.text &= still_there;
         living
+    }
+
+    /// Opens a series.
+    pub(super) fn open(&mut self, key: Key, name: &str, series: &Series) -> Handle {
+        // The number comes round after 2^32 decisions; see `Handle`.
+        self.scope.open(key, name, series, self.number as u32)
+    }
+
+    /// Whether what a write says is to be kept, if it is the first that is folded into its series. One that carries
+    /// nothing is not worth the room where there is none.
+    fn is_kept(&self, carried: &Carried) -> bool {
+        !self.full.text || carried.occurrences > 0
+    }
+
+    /// Keeps what is needed to create the Event of a series again, if this write is the `first` that was folded.
+    fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: Option<bool>) {
+        if first == Some(true) {
+            self.scope.remember(handle, Content::of(&write.event));
+        }
     }
 
     /// Whether a series may be opened. Where as many live as may, the oldest of this scope goes if it owes
@@ -200,11 +221,23 @@ impl Deciding<'_> {
         if self.scope.retired {
             return false;
         }
-        !self.full.series || self.scope.evict_oldest(self.now)
+        if self.full.series {
+            return self.scope.evict_oldest(self.now);
+        }
+        if !self.full.text || self.scope.spare_a_content(self.now) {
+            return true;
+        }
+        let made_room = self.scope.evict_oldest(self.now);
+        // One more: what comes may be longer than what goes, and in the end there would be too much of it.
+        self.scope.evict_oldest(self.now);
+        made_room
     }
 
-    pub(super) fn is_stored_name(&self, handle: Handle, write: &Observation<'_>) -> bool {
-        let stored = self.scope.series.get(handle).map(|series| &*series.name);
-        write.name.is_some() && stored == write.name.as_deref()
+    /// Whether the write is of the series' own stored Event.
+    pub(super) fn is_stored_name(&self, handle: Handle, write: &Observation<'_>, carried: &Carried) -> bool {
+        let known = carried.name.and_then(|name| self.names.is_stored_name_of(name, handle));
+        known.unwrap_or_else(|| {
+            write.name.is_some() && self.scope.series.name(handle) == write.name.as_deref()
+        })
     }
 }

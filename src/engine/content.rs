@@ -11,65 +11,41 @@ const MAX_JSON: usize = 2048;
 
 /// How many texts [`Content`] packs.
 const FIELDS: usize = 24;
+/// The length of each stands before the texts, in two bytes.
+const LENGTHS: usize = 2 * FIELDS;
 
-/// The remembered content of a stored Event.
+/// The remembered content of a stored Event: one allocation of 49 bytes and the text. Most of the fields are empty
+/// in most Events; as strings they would be 24 bytes each.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Content {
-    text: Box<str>,
-    ends: [u32; FIELDS],
-    has_related: bool,
-}
+pub struct Content(Box<[u8]>);
 
 impl std::fmt::Debug for Content {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Event text is a tenant's: it does not belong into a log, even by accident.
-        write!(formatter, "Content({} bytes)", self.text.len())
+        write!(formatter, "Content({} bytes)", self.len())
     }
 }
 
 impl Content {
     /// Packs what `event` says.
     pub fn of(event: &EventView<'_>) -> Self {
-        let empty = ObjectReference::default();
-        let related = event.related.as_ref().unwrap_or(&empty);
-        let fields = [
-            cut(&event.regarding.api_version, MAX_FIELD),
-            cut(&event.regarding.kind, MAX_FIELD),
-            cut(&event.regarding.namespace, MAX_FIELD),
-            cut(&event.regarding.name, MAX_FIELD),
-            cut(&event.regarding.uid, MAX_FIELD),
-            cut(&event.regarding.field_path, MAX_FIELD),
-            cut(&related.api_version, MAX_FIELD),
-            cut(&related.kind, MAX_FIELD),
-            cut(&related.namespace, MAX_FIELD),
-            cut(&related.name, MAX_FIELD),
-            cut(&related.uid, MAX_FIELD),
-            cut(&related.field_path, MAX_FIELD),
-            cut(&event.event_type, MAX_FIELD),
-            cut(&event.reason, MAX_FIELD),
-            cut(&event.action, MAX_FIELD),
-            cut(&event.message, MAX_MESSAGE),
-            cut(&event.reporting_component, MAX_FIELD),
-            cut(&event.reporting_instance, MAX_FIELD),
-            cut(&event.source_component, MAX_FIELD),
-            cut(&event.source_host, MAX_FIELD),
-            cut(&event.first_timestamp, MAX_FIELD),
-            cut(&event.event_time, MAX_FIELD),
-            if event.labels.len() > MAX_JSON { "" } else { event.labels },
-            if event.annotations.len() > MAX_JSON { "" } else { event.annotations },
-        ];
-        let mut ends = [0; FIELDS];
-        let mut text = String::with_capacity(fields.iter().map(|field| field.len()).sum());
-        for (field, end) in fields.iter().zip(&mut ends) {
-            text.push_str(field);
-            *end = u32::try_from(text.len()).expect("24 fields of at most 2 KiB");
+        let fields = fields(event);
+        let text = fields.iter().map(|field| field.len()).sum::<usize>();
+        let mut packed = Vec::with_capacity(LENGTHS + 1 + text);
+        for field in fields {
+            let length = u16::try_from(field.len()).expect("a field is cut to 2 KiB at most");
+            packed.extend(length.to_le_bytes());
         }
-        Self { text: text.into_boxed_str(), ends, has_related: event.related.is_some() }
+        packed.push(u8::from(event.related.is_some()));
+        for field in fields {
+            packed.extend(field.as_bytes());
+        }
+        Self(packed.into_boxed_slice())
     }
 
     /// The content as it was packed.
     pub fn view(&self) -> EventView<'_> {
-        let mut fields = (0..FIELDS).map(|at| self.field(at));
+        let mut fields = self.fields();
         let mut next = || fields.next().unwrap_or_default();
         let mut reference = || ObjectReference {
             api_version: next().into(),
@@ -82,7 +58,7 @@ impl Content {
         let (regarding, related) = (reference(), reference());
         EventView {
             regarding,
-            related: self.has_related.then_some(related),
+            related: (self.0[LENGTHS] == 1).then_some(related),
             event_type: next().into(),
             reason: next().into(),
             action: next().into(),
@@ -98,10 +74,53 @@ impl Content {
         }
     }
 
-    fn field(&self, at: usize) -> &str {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.text[start as usize..self.ends[at] as usize]
+    /// How many bytes it takes.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
+
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        let (lengths, mut rest) = (&self.0[..LENGTHS], &self.0[LENGTHS + 1..]);
+        lengths.chunks_exact(2).map(move |length| {
+            let field;
+            (field, rest) = rest.split_at(usize::from(u16::from_le_bytes([length[0], length[1]])));
+            std::str::from_utf8(field).expect("it was text when it was packed")
+        })
+    }
+}
+
+/// What is packed, cut, in the order in which [`Content::view`] takes it out.
+fn fields<'a>(event: &'a EventView<'_>) -> [&'a str; FIELDS] {
+    let EventView { regarding, related, .. } = event;
+    let related = related.as_ref();
+    let of_related =
+        |field: fn(&'a ObjectReference<'_>) -> &'a str| related.map_or("", |it| cut(field(it), MAX_FIELD));
+    [
+        cut(&regarding.api_version, MAX_FIELD),
+        cut(&regarding.kind, MAX_FIELD),
+        cut(&regarding.namespace, MAX_FIELD),
+        cut(&regarding.name, MAX_FIELD),
+        cut(&regarding.uid, MAX_FIELD),
+        cut(&regarding.field_path, MAX_FIELD),
+        of_related(|it| &it.api_version),
+        of_related(|it| &it.kind),
+        of_related(|it| &it.namespace),
+        of_related(|it| &it.name),
+        of_related(|it| &it.uid),
+        of_related(|it| &it.field_path),
+        cut(&event.event_type, MAX_FIELD),
+        cut(&event.reason, MAX_FIELD),
+        cut(&event.action, MAX_FIELD),
+        cut(&event.message, MAX_MESSAGE),
+        cut(&event.reporting_component, MAX_FIELD),
+        cut(&event.reporting_instance, MAX_FIELD),
+        cut(&event.source_component, MAX_FIELD),
+        cut(&event.source_host, MAX_FIELD),
+        cut(&event.first_timestamp, MAX_FIELD),
+        cut(&event.event_time, MAX_FIELD),
+        if event.labels.len() > MAX_JSON { "" } else { event.labels },
+        if event.annotations.len() > MAX_JSON { "" } else { event.annotations },
+    ]
 }
 
 /// The longest prefix of at most `limit` bytes that ends between two characters.

@@ -12,10 +12,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::content::Content;
+use super::live::Handle;
 use super::scope::{Scope, ScopeId};
 use super::series::Series;
-use super::table::Handle;
-use super::tick::{CLOSING, DECIDING, DRAINING, to_be_drained};
+use super::tick::{CLOSING, DECIDING, DRAINING};
 use super::{Engine, Mode, Moment, PolicyId, SeriesRules};
 
 /// The first attempt after one that failed comes within this time; each next one may take twice as long.
@@ -67,35 +67,45 @@ impl Engine {
     /// What to write, given the count that was `found` in etcd (`None`: no such Event).
     pub fn plan(&self, order: &Order, found: Option<i64>, now: Moment) -> Plan {
         let deciding = self.phase() == DECIDING;
-        let planned = self.with_series(order, now, |series, rules| {
-            // A client's write was admitted since the order was given: it is due again when that has settled.
-            let unsettled = deciding && now < series.not_before;
-            let plan = if unsettled { Plan::Nothing } else { plan(series, rules, found, !deciding, now) };
-            series.ordered = plan != Plan::Nothing;
-            if plan == Plan::Nothing {
-                series.failures = 0;
+        let planned = self.with_series(order, |scope, handle| {
+            let rules = scope.rules.pace(scope.series.get(handle)?.summary);
+            let content = scope.series.content(handle).cloned();
+            let plan = scope.change(handle, now, |series| {
+                // A client's write was admitted since the order was given: it is due again when that has settled.
+                let unsettled = deciding && now < series.not_before;
+                let plan = if unsettled {
+                    Plan::Nothing
+                } else {
+                    plan(series, content.as_ref(), &rules, found, !deciding, now)
+                };
+                series.ordered = plan != Plan::Nothing;
+                if plan == Plan::Nothing {
+                    series.failures = 0;
+                }
+                series.drained = !deciding && !series.ordered;
+                plan
+            });
+            if plan == Some(Plan::Nothing) {
+                scope.finish(handle);
             }
-            series.drained = !deciding && !series.ordered;
             plan
         });
-        let plan = planned.unwrap_or(Plan::Nothing);
-        if plan == Plan::Nothing {
-            self.finish(order, now);
-        }
-        plan
+        planned.unwrap_or(Plan::Nothing)
     }
 
     /// The stored Event shows `value` now: the API server has acknowledged it.
     pub fn settle(&self, order: &Order, value: i64, now: Moment) {
         let deciding = self.phase() == DECIDING;
-        self.with_series(order, now, |series, _| {
-            series.ordered = false;
-            series.failures = 0;
-            series.drained = !deciding;
-            series.settle(value);
-            series.paid_at = now;
+        self.with_series(order, |scope, handle| {
+            scope.change(handle, now, |series| {
+                series.ordered = false;
+                series.failures = 0;
+                series.drained = !deciding;
+                series.settle(value);
+                series.paid_at = now;
+            })?;
+            scope.finish(handle)
         });
-        self.finish(order, now);
     }
 
     /// It was tried and could not be written now: it stays owed, and is ordered again after a pause, the longer the
@@ -103,43 +113,38 @@ impl Engine {
     /// pause, if the series lives.
     pub fn postpone(&self, order: &Order, at_least: Duration, now: Moment) -> Option<Duration> {
         let draining = self.is_draining();
-        self.with_series(order, now, |series, _| {
-            series.ordered = false;
-            series.failures = series.failures.saturating_add(1);
-            let jitter = self.hasher.jitter(&order.name, series.failures);
-            let pause =
-                if draining { RETRY_AT_THE_END } else { retry(series.failures, jitter).max(at_least) };
-            series.retry_at = now.plus(pause);
-            pause
+        self.with_series(order, |scope, handle| {
+            scope.change(handle, now, |series| {
+                series.failures = series.failures.saturating_add(1);
+                let jitter = self.hasher.jitter(&order.name, series.failures);
+                let pause =
+                    if draining { RETRY_AT_THE_END } else { retry(series.failures, jitter).max(at_least) };
+                series.retry(now.plus(pause), draining);
+                pause
+            })
         })
     }
 
     /// It was not tried: it is due again at once.
     pub fn give_back(&self, order: &Order, now: Moment) {
-        self.with_series(order, now, |series, _| series.ordered = false);
+        self.with_series(order, |scope, handle| scope.change(handle, now, |series| series.ordered = false));
     }
 
     /// It can never be written: what is owed is lost, and counted as that. The series is forgotten, so that its
     /// client hears from the API server itself what is wrong with the next such Event. Returns how many occurrences.
     pub fn abandon(&self, order: &Order) -> u64 {
-        let Some(mut namespace) = self.namespaces.get_mut(&*order.namespace) else { return 0 };
-        let before = namespace.sizes();
-        let Some(scope) = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope) else { return 0 };
-        let lost = scope.close(order.series).map_or(0, |series| series.owed().unsigned_abs());
-        scope.counters.lost += lost;
-        self.held.change(before, namespace.sizes());
-        lost
+        let lost = self.with_series(order, |scope, handle| {
+            let lost = scope.close(handle)?.owed().unsigned_abs();
+            scope.counters.lost += lost;
+            Some(lost)
+        });
+        lost.unwrap_or(0)
     }
 
-    /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not.
+    /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not, and
+    /// whatever failed before.
     pub fn drain(&self) {
         self.phase.store(DRAINING, Ordering::Release);
-        // What failed before is tried once more now.
-        for mut namespace in self.namespaces.iter_mut() {
-            for series in namespace.scopes.iter_mut().flat_map(|scope| scope.series.values_mut()) {
-                series.retry_at = Moment::default();
-            }
-        }
     }
 
     /// No write is reviewed any more: [`Self::tick`] orders whatever is left to be paid.
@@ -157,65 +162,59 @@ impl Engine {
 
     /// How many series have something to be paid in this phase, or are being paid.
     pub fn unpaid(&self) -> usize {
-        let phase = self.phase();
-        let unpaid = |series: &Series| series.ordered || to_be_drained(series, phase);
-        let of_scope = |scope: &Scope| scope.series.values().filter(|series| unpaid(series)).count();
-        self.namespaces.iter().map(|entry| entry.scopes.iter().map(of_scope).sum::<usize>()).sum()
+        let sizes = self.held.sizes();
+        if self.phase() == DRAINING { sizes.undrained } else { sizes.unpaid }
     }
 
     /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences, by
-    /// namespace and in the order of their names.
+    /// namespace and in the order of their names. Walks through everything: no write is reviewed any more.
     pub fn write_off(&self) -> Vec<(Arc<str>, u64)> {
         let mut lost = Vec::new();
-        for mut namespace in self.namespaces.iter_mut() {
+        for name in self.roster.all() {
+            let Some(mut namespace) = self.locked(&name) else { continue };
             let before = namespace.sizes();
-            let mut of_namespace = 0;
             // Under Observe nothing is owed to anybody.
-            for scope in namespace.scopes.iter_mut().filter(|scope| scope.rules.mode == Mode::Enforce) {
-                scope.counters.lost += scope.owed;
-                of_namespace += std::mem::take(&mut scope.owed);
-                scope.owing = 0;
-                for series in scope.series.values_mut() {
-                    series.settle(series.total);
-                }
-            }
+            let scopes = namespace.scopes.iter_mut().filter(|scope| scope.rules.mode == Mode::Enforce);
+            let of_namespace: u64 = scopes.map(Scope::write_off).sum();
             if of_namespace > 0 {
-                lost.push((namespace.name.clone(), of_namespace));
+                lost.push((name, of_namespace));
             }
-            self.held.change(before, namespace.sizes());
+            self.held.change(&before, &namespace.sizes());
         }
         lost.sort();
         lost
     }
 
-    fn with_series<T>(
-        &self,
-        order: &Order,
-        now: Moment,
-        act: impl FnOnce(&mut Series, &SeriesRules) -> T,
-    ) -> Option<T> {
-        let mut namespace = self.namespaces.get_mut(&*order.namespace)?;
-        let before = namespace.sizes();
+    /// Does something to the series of an order, if it lives, under the lock of its namespace.
+    fn with_series<T>(&self, order: &Order, act: impl FnOnce(&mut Scope, Handle) -> Option<T>) -> Option<T> {
+        let mut namespace = self.locked(&order.namespace)?;
         let scope = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope)?;
-        let summary = scope.series.get(order.series)?.summary;
-        let pace = scope.rules.pace(summary);
-        let answer = scope.change(order.series, now, |series| act(series, &pace));
-        self.held.change(before, namespace.sizes());
-        answer
+        let before = scope.sizes();
+        let done = act(scope, order.series);
+        self.held.change(&before, &scope.sizes());
+        done
+    }
+}
+
+impl Scope {
+    /// Forgets the series of an order that was answered, if it was closing and owes nothing any more.
+    fn finish(&mut self, handle: Handle) -> Option<()> {
+        let series = self.series.get(handle)?;
+        if series.closing && !series.ordered && !series.needs_payment() {
+            self.close(handle);
+        }
+        Some(())
     }
 
-    /// Forgets the series if it was closing and owes nothing any more.
-    fn finish(&self, order: &Order, now: Moment) {
-        let Some(mut namespace) = self.namespaces.get_mut(&*order.namespace) else { return };
-        let before = namespace.sizes();
-        let Some(scope) = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope) else { return };
-        let Some(series) = scope.series.get(order.series) else { return };
-        if series.closing && !series.ordered && !series.needs_payment() {
-            scope.close(order.series);
-        } else {
-            scope.change(order.series, now, |_| ());
+    fn write_off(&mut self) -> u64 {
+        let mut lost = 0;
+        for position in 0..u32::try_from(self.series.len()).unwrap_or(u32::MAX) {
+            let Some((handle, series)) = self.series.nth(position) else { break };
+            lost += series.owed().unsigned_abs();
+            self.change(handle, series.seen, |series| series.settle(series.total));
         }
-        self.held.change(before, namespace.sizes());
+        self.counters.lost += lost;
+        lost
     }
 }
 
@@ -230,6 +229,7 @@ fn retry(failures: u8, jitter: u16) -> Duration {
 /// What one series' stored Event lacks, given what was found there.
 pub(super) fn plan(
     series: &mut Series,
+    content: Option<&Content>,
     rules: &SeriesRules,
     found: Option<i64>,
     draining: bool,
@@ -248,14 +248,14 @@ pub(super) fn plan(
             series.unverified = false;
         }
         Some(_) => {
-            let content = series.content.clone().filter(|_| series.summary);
+            let content = content.filter(|_| series.summary).map(|content| Box::new(content.clone()));
             return Plan::Write { value: series.total, occurred_at, content };
         }
-        None => match &series.content {
+        None => match content {
             // Someone deleted what had been seen, and nothing is owed: it stays deleted.
             Some(_) if series.owed() == 0 && series.confirmed > 0 => series.settle(series.total),
             Some(content) => {
-                return Plan::Create { value: series.total, occurred_at, content: content.clone() };
+                return Plan::Create { value: series.total, occurred_at, content: Box::new(content.clone()) };
             }
             // Nothing was folded: whether its client's write was committed is the client's affair.
             None => series.settle(series.total),

@@ -12,8 +12,11 @@ use super::{
 /// Tables that hold as many entries in all as they may: to add one, the scope must give one of its own up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Full {
+    pub(super) names: bool,
     pub(super) series: bool,
+    pub(super) text: bool,
     pub(super) groups: bool,
+    pub(super) fingerprints: bool,
     pub(super) buckets: bool,
     /// As many series owe as may.
     pub(super) owing: bool,
@@ -69,7 +72,7 @@ impl Deciding<'_> {
             return Verdict::passed(Stage::Edit);
         }
         let rules = governing.rules;
-        let carried = self.names.carry(self.hasher, write, self.began_before, self.now);
+        let carried = self.names.carry(self.hasher, write, self.began_before, self.full.names, self.now);
         let verdict = if governing.exempt {
             self.pass_beside(write, &carried, Stage::Exempt)
         } else if self.draining && !held_back_while_draining(rules, write, carried.occurrences) {
@@ -99,7 +102,7 @@ impl Deciding<'_> {
         if write.unchanged && !self.names.tells_more(self.hasher, write) {
             return;
         }
-        let carried = self.names.carry(self.hasher, write, self.began_before, self.now);
+        let carried = self.names.carry(self.hasher, write, self.began_before, self.full.names, self.now);
         self.scope.counters.count(Disposition::FailedOpen, carried.occurrences.unsigned_abs());
     }
 
@@ -123,8 +126,7 @@ impl Deciding<'_> {
     /// Series are off, but this name's still lives, because it is to be paid.
     fn of_living_series(&self, carried: &Carried) -> bool {
         let series = carried.name.and_then(|name| self.names.series_of(name));
-        series
-            .is_some_and(|(scope, series)| scope == self.scope.id && self.scope.series.get(series).is_some())
+        series.is_some_and(|series| self.scope.series.get(series).is_some())
     }
 
     /// Nothing held it back. A CREATE opens its series.
@@ -141,17 +143,16 @@ impl Deciding<'_> {
         let minted = (write.name.is_none() && rules.mode == Mode::Enforce)
             .then(|| minted_name(&write.generate_name, self.hasher.minted(self.number)));
         let stored_name = write.name.as_deref().or(minted.as_deref()).unwrap_or_default();
-        let series = Series::opened_by_create(stored_name, write.value, write.occurred_at, self.now);
-        let key = self.hasher.series(write);
-        let handle = self.scope.open(key, series);
+        let series = Series::opened_by_create(write.value, write.occurred_at, self.now);
+        let handle = self.open(self.hasher.series(write), stored_name, &series);
         let name = match &minted {
             None => carried.name,
             Some(minted) => {
                 let named = Observation { name: Some(minted.as_str().into()), ..write.clone() };
-                self.names.carry(self.hasher, &named, false, self.now).name
+                self.names.carry(self.hasher, &named, false, self.full.names, self.now).name
             }
         };
-        self.names.join(name, self.scope.id, handle);
+        self.names.join(name, handle, true);
         if let Some(minted) = minted {
             admitted.answer = Answer::AllowNamed(minted);
         }
@@ -179,10 +180,9 @@ impl Deciding<'_> {
     /// fall short nor tell anything twice.
     fn pass_beside(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
-        let of_name = carried.name.and_then(|name| self.names.series_of(name));
-        let of_name = of_name.filter(|(scope, _)| *scope == self.scope.id);
-        let handle = of_name.and_then(|(_, handle)| self.living(handle));
-        let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write)) else {
+        let handle = carried.name.and_then(|name| self.names.series_of(name));
+        let handle = handle.and_then(|handle| self.living(handle));
+        let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write, carried)) else {
             return self.pass_outside(write, carried, stage);
         };
         let told_again = self.scope.change(handle, now, |series| {

@@ -1,17 +1,30 @@
 //! Groups of look-alikes: who said how many different things about one object, or one kind of objects.
 
+use super::decide::Full;
 use super::key::Key;
-use super::table::{Handle, Table};
-use super::{AggregationRules, Moment};
+use super::table::{At, Remains, Table};
+use super::{AggregationRules, GroupBy, Moment};
 
 /// One group.
-pub(super) struct Group {
+#[derive(Default)]
+struct Group {
     /// When a write of it reached aggregation last.
     seen: Moment,
     /// Fingerprints of the distinct messages it remembers, at most `max_events - 1`.
-    remembered: Vec<u64>,
-    /// Fingerprints of the distinct objects that it saw, at most [`MAX_OBJECTS`].
-    objects: Vec<u64>,
+    remembered: Fingerprints,
+    /// Across objects: fingerprints of the distinct ones that it saw, at most [`MAX_OBJECTS`].
+    objects: Fingerprints,
+}
+
+/// Distinct fingerprints. Most groups have one: it costs no allocation.
+#[derive(Default)]
+enum Fingerprints {
+    #[default]
+    None,
+    One(u64),
+    // The length is there, and not here: 8 bytes less for every group.
+    #[expect(clippy::box_collection, reason = "half as large as a Vec in a group, and few groups have one")]
+    Many(Box<Vec<u64>>),
 }
 
 /// A summary across objects says on how many of them, up to this many.
@@ -21,7 +34,9 @@ const MAX_OBJECTS: usize = 256;
 #[derive(Default)]
 pub(super) struct Groups {
     table: Table<Group>,
-    evicted: u64,
+    fingerprints: usize,
+    evicted: usize,
+    remains: Remains<Group>,
 }
 
 impl Groups {
@@ -29,78 +44,158 @@ impl Groups {
         self.table.len()
     }
 
+    /// How many fingerprints all groups together remember.
+    pub(super) fn fingerprints(&self) -> usize {
+        self.fingerprints
+    }
+
     /// Groups given up for want of room; they start anew.
-    pub(super) fn evicted(&self) -> u64 {
+    pub(super) fn evicted(&self) -> usize {
         self.evicted
     }
 
     /// Whether a write with this message is one too many for its group (client-go, tools/record,
     /// `EventAggregate`): the group remembers `max_events - 1` distinct messages, and this is another one. Then
     /// the answer is on how many objects the group saw them. If it is not, it is remembered. A group that was
-    /// silent for strictly more than the interval starts anew. `full`: there is no room for one more group, so
-    /// the oldest of these goes.
+    /// silent for strictly more than the interval starts anew. `full`: where there is no room for one more group,
+    /// or for what tells its messages apart, the oldest of these goes.
     pub(super) fn too_many(
         &mut self,
         key: Key,
         message: u64,
         object: u64,
         rules: &AggregationRules,
-        full: bool,
+        full: Full,
         now: Moment,
     ) -> Option<usize> {
-        let handle = self.table.find(key).or_else(|| self.open(key, full, now))?;
-        self.table.touch(handle);
-        let group = self.table.get_mut(handle)?;
-        if now.since(group.seen) > rules.interval {
-            group.remembered.clear();
-            group.objects.clear();
-        }
-        group.seen = now;
-        if group.objects.len() < MAX_OBJECTS && !group.objects.contains(&object) {
-            group.objects.push(object);
-        }
-        if group.remembered.contains(&message) {
-            return None;
-        }
-        if group.remembered.len() + 1 >= rules.max_events as usize {
-            return Some(group.objects.len());
-        }
-        group.remembered.push(message);
-        None
-    }
-
-    fn open(&mut self, key: Key, full: bool, now: Moment) -> Option<Handle> {
-        if full {
-            self.table.remove(self.table.oldest()?);
-            self.evicted += 1;
-        }
-        Some(self.table.insert(key, Group { seen: now, remembered: Vec::new(), objects: Vec::new() }))
-    }
-
-    /// Forgets groups that would start anew anyhow, looking at `budget` of the oldest.
-    pub(super) fn forget(&mut self, rules: &AggregationRules, budget: usize, now: Moment) {
-        for _ in 0..budget {
-            let Some(oldest) = self.table.oldest() else { break };
-            if self.table.get(oldest).is_some_and(|group| now.since(group.seen) <= rules.interval) {
-                break;
+        let at = self.touched(key, rules, full, now)?;
+        let before = self.table.get(at)?.weight();
+        let group = self.table.get_mut(at)?;
+        let objects = match rules.group_by {
+            GroupBy::Object => 1,
+            GroupBy::Kind => {
+                if !full.fingerprints && group.objects.len() < MAX_OBJECTS {
+                    group.objects.insert(object);
+                }
+                group.objects.len()
             }
-            self.table.remove(oldest);
+        };
+        let known = group.remembered.contains(message);
+        let too_many = !known && group.remembered.len() + 1 >= rules.max_events as usize;
+        if !known && !too_many {
+            group.remembered.insert(message);
         }
+        self.fingerprints += group.weight() - before;
+        too_many.then_some(objects)
+    }
+
+    /// The group of this key as a write finds it: anew, if it was silent for too long.
+    fn touched(&mut self, key: Key, rules: &AggregationRules, full: Full, now: Moment) -> Option<At> {
+        let at = match self.table.find(key) {
+            Some(at) => {
+                self.table.touch(at);
+                at
+            }
+            None => {
+                if full.groups {
+                    self.give_up_oldest()?;
+                }
+                self.table.insert(key, Group::default())
+            }
+        };
+        let group = self.table.get_mut(at)?;
+        if now.since(std::mem::replace(&mut group.seen, now)) > rules.interval {
+            self.fingerprints -= group.weight();
+            *group = Group { seen: now, ..Group::default() };
+        }
+        if full.fingerprints && self.table.len() > 1 {
+            self.give_up_oldest()?;
+            // The last one may stand in another place now.
+            return self.table.find(key);
+        }
+        Some(at)
+    }
+
+    /// The group that was silent for longest starts anew.
+    pub(super) fn give_up_oldest(&mut self) -> Option<()> {
+        let given_up = self.table.remove(self.table.oldest()?)?;
+        self.fingerprints -= given_up.weight();
+        self.evicted += 1;
+        Some(())
+    }
+
+    /// Forgets groups that would start anew anyhow, at most so many of the oldest; returns how many.
+    pub(super) fn forget(&mut self, rules: Option<&AggregationRules>, at_most: usize, now: Moment) -> usize {
+        let interval = rules.map(|rules| rules.interval).unwrap_or_default();
+        let mut forgotten = 0;
+        while forgotten < at_most
+            && let Some(oldest) = self.table.oldest()
+            && self.table.get(oldest).is_some_and(|group| now.since(group.seen) > interval)
+            && let Some(group) = self.table.remove(oldest)
+        {
+            self.fingerprints -= group.weight();
+            forgotten += 1;
+        }
+        forgotten + self.remains.crumble(at_most)
     }
 
     /// Forgets all of them: aggregation was switched off.
     pub(super) fn clear(&mut self) {
-        self.table = Table::default();
+        self.remains.take(&mut self.table);
+        self.fingerprints = 0;
+    }
+
+    /// Nothing is known, and nothing is left to be freed.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.table.is_empty() && self.remains.is_empty()
+    }
+}
+
+impl Group {
+    /// How many fingerprints it remembers.
+    fn weight(&self) -> usize {
+        self.remembered.len() + self.objects.len()
+    }
+}
+
+impl Fingerprints {
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    fn contains(&self, fingerprint: u64) -> bool {
+        self.as_slice().contains(&fingerprint)
+    }
+
+    /// Adds one, if it is not there.
+    fn insert(&mut self, fingerprint: u64) {
+        if self.contains(fingerprint) {
+            return;
+        }
+        match self {
+            Self::None => *self = Self::One(fingerprint),
+            Self::One(first) => *self = Self::Many(Box::new(vec![*first, fingerprint])),
+            Self::Many(all) => all.push(fingerprint),
+        }
+    }
+
+    fn as_slice(&self) -> &[u64] {
+        match self {
+            Self::None => &[],
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(all) => all,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
-    use super::super::GroupBy;
     use super::super::testing::at;
     use super::*;
+    use proptest::prelude::*;
 
     fn rules(max_events: u32) -> AggregationRules {
         AggregationRules { max_events, interval: Duration::from_secs(600), group_by: GroupBy::Object }
@@ -110,37 +205,94 @@ mod tests {
     fn the_tenth_distinct_message_is_the_first_too_many_and_is_not_remembered() {
         let mut groups = Groups::default();
         let told: Vec<bool> = (0..12)
-            .map(|message| groups.too_many(1, message, 7, &rules(10), false, at(1)).is_some())
+            .map(|message| groups.too_many(1, message, 7, &rules(10), Full::default(), at(1)).is_some())
             .collect();
         assert_eq!(told.iter().filter(|one| **one).count(), 3);
         assert!(told[9] && !told[8]);
-        assert!(groups.too_many(1, 3, 7, &rules(10), false, at(2)).is_none(), "a remembered one goes on");
-        assert!(groups.too_many(1, 11, 7, &rules(10), false, at(3)).is_some());
+        assert!(
+            groups.too_many(1, 3, 7, &rules(10), Full::default(), at(2)).is_none(),
+            "a remembered one goes on"
+        );
+        assert!(groups.too_many(1, 11, 7, &rules(10), Full::default(), at(3)).is_some());
     }
 
     #[test]
     fn with_one_event_at_most_every_write_is_too_many() {
-        assert!(Groups::default().too_many(1, 1, 7, &rules(1), false, at(1)).is_some());
+        assert!(Groups::default().too_many(1, 1, 7, &rules(1), Full::default(), at(1)).is_some());
     }
 
     #[test]
     fn only_strictly_more_than_the_interval_starts_anew() {
         let mut groups = Groups::default();
-        assert!(groups.too_many(1, 1, 7, &rules(2), false, at(0)).is_none());
-        assert!(groups.too_many(1, 2, 7, &rules(2), false, at(600_000)).is_some(), "exactly the interval");
-        assert!(groups.too_many(1, 2, 7, &rules(2), false, at(1_200_001)).is_none());
+        assert!(groups.too_many(1, 1, 7, &rules(2), Full::default(), at(0)).is_none());
+        assert!(
+            groups.too_many(1, 2, 7, &rules(2), Full::default(), at(600_000)).is_some(),
+            "exactly the interval"
+        );
+        assert!(groups.too_many(1, 2, 7, &rules(2), Full::default(), at(1_200_001)).is_none());
     }
 
     #[test]
     fn the_oldest_makes_room_and_old_ones_are_forgotten() {
         let mut groups = Groups::default();
         for key in 0..3 {
-            groups.too_many(key, 1, 7, &rules(2), false, at(key as u64));
+            groups.too_many(key, 1, 7, &rules(2), Full::default(), at(key as u64));
         }
-        groups.too_many(9, 1, 7, &rules(2), true, at(5));
+        let full = Full { groups: true, ..Full::default() };
+        groups.too_many(9, 1, 7, &rules(2), full, at(5));
         assert_eq!((groups.len(), groups.evicted()), (3, 1));
-        assert!(groups.too_many(0, 2, 7, &rules(2), true, at(6)).is_none(), "it started anew");
-        groups.forget(&rules(2), 10, at(600_005));
+        assert!(groups.too_many(0, 2, 7, &rules(2), full, at(6)).is_none(), "it started anew");
+        assert_eq!(groups.forget(Some(&rules(2)), 10, at(600_005)), 1);
         assert_eq!(groups.len(), 2);
+    }
+
+    #[test]
+    fn what_tells_messages_apart_has_a_bound_too() {
+        let mut groups = Groups::default();
+        for key in 0..3 {
+            for message in 0..100 {
+                groups.too_many(key, message, 7, &rules(10_000), Full::default(), at(key as u64));
+            }
+        }
+        assert_eq!(groups.fingerprints(), 300);
+        let full = Full { fingerprints: true, ..Full::default() };
+        groups.too_many(2, 100, 7, &rules(10_000), full, at(5));
+        assert_eq!((groups.len(), groups.fingerprints(), groups.evicted()), (2, 201, 1));
+        groups.clear();
+        assert_eq!((groups.len(), groups.fingerprints(), groups.is_nothing()), (0, 0, false));
+        assert!(groups.forget(None, 10, at(6)) > 0 && groups.is_nothing());
+    }
+
+    proptest! {
+        #[test]
+        fn decides_like_a_map_of_sets(
+            writes in prop::collection::vec((0u128..5, 0u64..6, 0u64..4, 0u64..300_000), 0..200),
+            max_events in 1u32..6, across in any::<bool>()
+        ) {
+            let group_by = if across { GroupBy::Kind } else { GroupBy::Object };
+            let rules = AggregationRules { group_by, ..rules(max_events) };
+            let mut groups = Groups::default();
+            let mut model: BTreeMap<Key, (u64, BTreeSet<u64>, BTreeSet<u64>)> = BTreeMap::new();
+            let mut now = 0;
+            for (key, message, object, pause) in writes {
+                now += pause;
+                let (seen, messages, objects) = model.entry(key).or_insert_with(|| (now, [].into(), [].into()));
+                if now - *seen > 600_000 {
+                    (*messages, *objects) = Default::default();
+                }
+                *seen = now;
+                objects.insert(object);
+                let too_many = !messages.contains(&message) && messages.len() + 1 >= max_events as usize;
+                if !too_many {
+                    messages.insert(message);
+                }
+                let expected = too_many.then_some(if across { objects.len() } else { 1 });
+                let told = groups.too_many(key, message, object, &rules, Full::default(), at(now));
+                prop_assert_eq!(told, expected);
+                let weight = |objects: &BTreeSet<u64>| if across { objects.len() } else { 0 };
+                let fingerprints = model.values().map(|(_, messages, objects)| messages.len() + weight(objects));
+                prop_assert_eq!(groups.fingerprints(), fingerprints.sum::<usize>());
+            }
+        }
     }
 }

@@ -1,33 +1,93 @@
-//! How many entries the tables hold, in all namespaces together.
+//! How much the tables hold, in all namespaces together, and what there is room for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::decide::Full;
 use super::{Settings, dropped};
 
-/// The sizes of the tables of one namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sizes {
-    pub(super) series: usize,
-    pub(super) names: usize,
-    pub(super) groups: usize,
-    pub(super) buckets: usize,
-    /// Of the series those that owe.
-    pub(super) owing: usize,
-    pub(super) dropped: usize,
+/// So many bytes of text there may be for each series that may live: names of stored Events, and what is needed to
+/// create an Event again. A name takes 40 as a rule, and one series in ten has folded something and keeps 400 bytes:
+/// that is 80, and leaves a fifth for longer names. For a million series it is 92 MiB, next to 75 MiB for the series
+/// themselves and 122 MiB for two million remembered names.
+const TEXT: usize = 96;
+
+/// One more for each so many of a bound there may be where namespaces below their fair share came, and those above
+/// theirs have not given up as much yet: see [`super::Engine::make_room`]. Nobody gets more, whatever his share.
+const BEYOND: usize = 16;
+
+/// Declares what is counted, in a namespace as numbers and in all of them as sums of those.
+macro_rules! counted {
+    ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
+        /// How much the tables of one namespace, or of one scope, hold; and what became of it.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub(super) struct Sizes {
+            $($(#[doc = $doc])+ pub(super) $name: usize,)+
+        }
+
+        /// The sums over all namespaces. Each tells its changes under its own lock, so that the sums are exact
+        /// whenever nothing is being decided.
+        #[derive(Debug, Default)]
+        pub(super) struct Held {
+            $($name: AtomicUsize,)+
+            namespaces: AtomicUsize,
+        }
+
+        impl Sizes {
+            /// These and others.
+            pub(super) fn and(&self, others: &Self) -> Self {
+                Self { $($name: self.$name + others.$name,)+ }
+            }
+        }
+
+        impl Held {
+            /// A namespace, or a scope of it, went from `before` to `after`.
+            pub(super) fn change(&self, before: &Sizes, after: &Sizes) {
+                $(shift(&self.$name, before.$name, after.$name);)+
+            }
+
+            /// The sums.
+            pub(super) fn sizes(&self) -> Sizes {
+                Sizes { $($name: self.$name.load(Ordering::Relaxed),)+ }
+            }
+        }
+    };
 }
 
-/// The sizes of all tables. Each namespace tells its changes under its own lock, so that the sums are exact
-/// whenever nothing is being decided.
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    series: AtomicUsize,
-    names: AtomicUsize,
-    groups: AtomicUsize,
-    buckets: AtomicUsize,
-    owing: AtomicUsize,
-    dropped: AtomicUsize,
-    namespaces: AtomicUsize,
+counted! {
+    /// Live series.
+    series,
+    /// Bytes of their texts.
+    text,
+    /// Remembered Event names.
+    names,
+    /// Groups of look-alikes.
+    groups,
+    /// What tells messages and objects of groups apart.
+    fingerprints,
+    /// Buckets of spam filters.
+    buckets,
+    /// Occurrences that are owed.
+    owed,
+    /// Of the series those that owe.
+    owing,
+    /// Entries of the top dropped.
+    dropped,
+    /// Series that have something to be paid, or are being paid.
+    unpaid,
+    /// Of those, the ones that were not paid since draining began.
+    undrained,
+    /// Series given up for want of room.
+    series_evicted,
+    /// What was kept to create an Event again, and was given up for want of room.
+    contents_evicted,
+    /// Names forgotten for want of room.
+    names_evicted,
+    /// Groups given up for want of room.
+    groups_evicted,
+    /// Buckets given up for want of room.
+    buckets_evicted,
+    /// Entries of the top dropped given up for want of room.
+    dropped_evicted,
 }
 
 impl Held {
@@ -41,63 +101,102 @@ impl Held {
         self.namespaces.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A namespace went from `before` to `after`.
-    pub(super) fn change(&self, before: Sizes, after: Sizes) {
-        shift(&self.series, before.series, after.series);
-        shift(&self.names, before.names, after.names);
-        shift(&self.groups, before.groups, after.groups);
-        shift(&self.buckets, before.buckets, after.buckets);
-        shift(&self.owing, before.owing, after.owing);
-        shift(&self.dropped, before.dropped, after.dropped);
-    }
-
-    /// The sums.
-    pub(super) fn sizes(&self) -> Sizes {
-        Sizes {
-            series: self.series.load(Ordering::Relaxed),
-            names: self.names.load(Ordering::Relaxed),
-            groups: self.groups.load(Ordering::Relaxed),
-            buckets: self.buckets.load(Ordering::Relaxed),
-            owing: self.owing.load(Ordering::Relaxed),
-            dropped: self.dropped.load(Ordering::Relaxed),
-        }
-    }
-
-    /// What has no room for one more in a namespace of these sizes. A namespace below its fair share always has room:
-    /// those above it make it, or at least cannot take it all (as debts would that the API server does not let
-    /// squelch pay). Groups and buckets are opened by admitted writes just as series are, but are forgotten much
-    /// earlier: half as many of each are plenty.
-    pub(super) fn full(&self, of: Sizes, settings: &Settings) -> Full {
+    /// What has no room for one more in a namespace of these sizes. One below its fair share has room, because those
+    /// above theirs make it; but a sixteenth beyond the bound there is none for anybody. (Debts and what is dropped
+    /// most cannot be given up for a newcomer at once: there those above can only not take it all.) Groups and buckets are opened by admitted writes just as series are, but are forgotten much
+    /// earlier: half as many of each are plenty, and two fingerprints for each group.
+    pub(super) fn full(&self, of: &Sizes, settings: &Settings) -> Full {
         let Settings { max_series, max_owing, .. } = *settings;
-        let all = self.sizes();
-        let full = |all: usize, of: usize, bound: usize| all >= bound && of >= self.fair(bound);
-        let half = max_series.div_ceil(2);
+        let shared = |all: &AtomicUsize, of: usize, bound: usize| {
+            all.load(Ordering::Relaxed) >= bound && of >= self.fair(bound)
+        };
+        let full = |all: &AtomicUsize, of: usize, bound: usize| {
+            let at_most = bound.saturating_add(bound.div_ceil(BEYOND));
+            shared(all, of, bound) || all.load(Ordering::Relaxed) >= at_most
+        };
+        let bounds = Bounds::of(max_series);
         Full {
-            series: full(all.series, of.series, max_series),
-            groups: full(all.groups, of.groups, half),
-            buckets: full(all.buckets, of.buckets, half),
-            owing: full(all.owing, of.owing, max_owing),
-            dropped: full(all.dropped, of.dropped, dropped::MAX_IN_ALL),
+            names: full(&self.names, of.names, bounds.names),
+            series: full(&self.series, of.series, bounds.series),
+            text: full(&self.text, of.text, bounds.text),
+            groups: full(&self.groups, of.groups, bounds.groups),
+            fingerprints: full(&self.fingerprints, of.fingerprints, bounds.fingerprints),
+            buckets: full(&self.buckets, of.buckets, bounds.buckets),
+            owing: shared(&self.owing, of.owing, max_owing),
+            dropped: shared(&self.dropped, of.dropped, dropped::MAX_IN_ALL),
         }
+    }
+
+    /// What there is more of than its bound, and than the fair share of a namespace of these sizes: of that it has to
+    /// give up some. Not what cannot be: a bucket that is not full again, a debt.
+    pub(super) fn surplus(&self, of: &Sizes, max_series: usize) -> Full {
+        let beyond = |all: &AtomicUsize, of: usize, bound: usize| {
+            all.load(Ordering::Relaxed) > bound && of > self.fair(bound)
+        };
+        let bounds = Bounds::of(max_series);
+        Full {
+            names: beyond(&self.names, of.names, bounds.names),
+            series: beyond(&self.series, of.series, bounds.series),
+            text: beyond(&self.text, of.text, bounds.text),
+            groups: beyond(&self.groups, of.groups, bounds.groups),
+            fingerprints: beyond(&self.fingerprints, of.fingerprints, bounds.fingerprints),
+            ..Full::default()
+        }
+    }
+
+    /// Whether there is more of something than its bound, and somebody has to give up some.
+    pub(super) fn is_too_much(&self, max_series: usize) -> bool {
+        let beyond = |all: &AtomicUsize, bound: usize| all.load(Ordering::Relaxed) > bound;
+        let bounds = Bounds::of(max_series);
+        beyond(&self.names, bounds.names)
+            || beyond(&self.series, bounds.series)
+            || beyond(&self.text, bounds.text)
+            || beyond(&self.groups, bounds.groups)
+            || beyond(&self.fingerprints, bounds.fingerprints)
     }
 
     /// How many names a namespace that has `names` may keep: all, unless there are too many in all; then as many
     /// less, but never less than its fair share. One for each series that may live, and as many more.
     pub(super) fn room_for_names(&self, names: usize, max_series: usize) -> usize {
-        let bound = max_series.saturating_mul(2);
-        let beyond = self.sizes().names.saturating_sub(bound);
+        let bound = Bounds::of(max_series).names;
+        let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
         names.saturating_sub(beyond).max(self.fair(bound))
     }
 
+    /// Its part of a bound, if all namespaces have the same.
     fn fair(&self, bound: usize) -> usize {
         bound / self.namespaces.load(Ordering::Relaxed).max(1)
     }
 }
 
+/// How much there may be of each, where so many series may live.
+struct Bounds {
+    names: usize,
+    series: usize,
+    text: usize,
+    groups: usize,
+    fingerprints: usize,
+    buckets: usize,
+}
+
+impl Bounds {
+    fn of(max_series: usize) -> Self {
+        let half = max_series.div_ceil(2);
+        Self {
+            names: max_series.saturating_mul(2),
+            series: max_series,
+            text: max_series.saturating_mul(TEXT),
+            groups: half,
+            fingerprints: max_series,
+            buckets: half,
+        }
+    }
+}
+
 fn shift(count: &AtomicUsize, before: usize, after: usize) {
-    if after >= before {
+    if after > before {
         count.fetch_add(after - before, Ordering::Relaxed);
-    } else {
+    } else if after < before {
         count.fetch_sub(before - after, Ordering::Relaxed);
     }
 }

@@ -23,8 +23,8 @@ impl Deciding<'_> {
         let group = self.hasher.group(write, aggregation.group_by);
         let message = self.hasher.message(write, aggregation.group_by);
         let object = self.hasher.object(write);
-        let full = self.full.groups;
-        let objects = self.scope.groups.too_many(group, message, object, &aggregation, full, self.now)?;
+        let objects =
+            self.scope.groups.too_many(group, message, object, &aggregation, self.full, self.now)?;
         let key = self.hasher.summary(group);
         let found = self.scope.series.find(key).and_then(|summary| self.living(summary));
         if self.refuses_debt(found, carried) {
@@ -35,16 +35,17 @@ impl Deciding<'_> {
             None if !self.may_open() => return None,
             None => {
                 let name = summary_name(&write.event.regarding.name, group);
-                self.scope.open(key, Series::opened_by_fold(&name, write.occurred_at, self.now))
+                self.open(key, &name, &Series::opened_by_fold(write.occurred_at, self.now))
             }
         };
-        self.scope.touch(summary, self.now);
+        self.scope.series.see(summary, self.now);
         let across = (aggregation.group_by == GroupBy::Kind).then_some(objects);
+        let before = self.scope.series.content(summary);
+        let content = summary_content(&write.event, before, &rules.policy, across);
+        self.scope.remember(summary, content);
         self.scope.change(summary, self.now, |series| {
             series.add(carried.occurrences);
-            series.occurred_at = series.occurred_at.max(write.occurred_at);
-            let content = summary_content(&write.event, series.content.as_deref(), &rules.policy, across);
-            series.content = Some(Box::new(content));
+            series.fold(write.occurred_at, true);
         });
         let occurrences = carried.occurrences;
         Some(verdict(Disposition::Aggregated, Stage::Aggregation, occurrences, refusal(rules, write)))

@@ -1,7 +1,8 @@
 //! Structural keys: what makes two writes say the same thing.
 
-use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::{BuildHasher, Hasher as _};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per, dropped};
 
@@ -18,12 +19,33 @@ pub(super) struct Hasher {
     seed: [u64; 2],
 }
 
-/// Tables that are walked in the order of their hashes are walked in the same order each time.
-impl BuildHasher for Hasher {
-    type Hasher = siphasher::sip::SipHasher13;
+/// For maps by [`Key`]: it is a hash already.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ByKey;
 
-    fn build_hasher(&self) -> Self::Hasher {
-        siphasher::sip::SipHasher13::new_with_keys(self.seed[0], self.seed[1])
+/// The half of a key that such a map goes by.
+#[derive(Default)]
+pub(super) struct HalfOfKey(u64);
+
+impl BuildHasher for ByKey {
+    type Hasher = HalfOfKey;
+
+    fn build_hasher(&self) -> HalfOfKey {
+        HalfOfKey::default()
+    }
+}
+
+impl std::hash::Hasher for HalfOfKey {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u128(&mut self, key: Key) {
+        self.0 = key as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
@@ -41,6 +63,7 @@ enum Kind {
     Object = 9,
     Dropped = 10,
     Jitter = 11,
+    Namespace = 12,
 }
 
 impl Hasher {
@@ -142,6 +165,13 @@ impl Hasher {
         for text in dropped::identity(event) {
             fields.text(text);
         }
+        fields.finish()
+    }
+
+    /// The key of a namespace.
+    pub(super) fn namespace(&self, name: &str) -> Key {
+        let mut fields = self.begin(Kind::Namespace);
+        fields.text(name);
         fields.finish()
     }
 

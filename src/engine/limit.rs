@@ -16,7 +16,7 @@ use governor::{Quota, RateLimiter};
 
 use super::Moment;
 use super::key::Key;
-use super::table::Table;
+use super::table::{self, Remains, Table};
 
 /// The size and the rate of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct BucketRules {
 }
 
 /// What a bucket is once a token is taken from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FullAt(Nanos);
 
 /// A bucket that has a token to give; [`Buckets::charge`] takes it.
@@ -40,7 +40,8 @@ pub(super) struct Charge {
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Of(Key),
+    Known(table::At),
+    New(Key),
     Overflow,
 }
 
@@ -52,7 +53,8 @@ enum Place {
 pub(super) struct Buckets {
     table: Table<FullAt>,
     overflow: Option<FullAt>,
-    evicted: u64,
+    evicted: usize,
+    remains: Remains<FullAt>,
 }
 
 /// So many of the least recently used are looked at for one that is full again.
@@ -60,7 +62,7 @@ const LOOKED_AT: usize = 8;
 
 impl Buckets {
     /// Buckets given up, since the scope began. They were full.
-    pub(super) fn evicted(&self) -> u64 {
+    pub(super) fn evicted(&self) -> usize {
         self.evicted
     }
 
@@ -68,16 +70,17 @@ impl Buckets {
         self.table.len()
     }
 
-    /// A token of the bucket of `key`, if it has one. Nothing is taken yet. `full`: there is no room for one more
+    /// A token of the bucket of `key`, if it has one. Nothing is taken yet: that is for [`Self::charge`], next.
+    /// `full`: there is no room for one more
     /// bucket.
     pub(super) fn ask(&mut self, key: Key, rules: &BucketRules, full: bool, now: Moment) -> Option<Charge> {
-        if let Some(handle) = self.table.find(key) {
-            let after = take(*self.table.get(handle)?, rules, now)?;
-            return Some(Charge { place: Place::Of(key), after });
+        if let Some(at) = self.table.find(key) {
+            let after = take(*self.table.get(at)?, rules, now)?;
+            return Some(Charge { place: Place::Known(at), after });
         }
         if !full || self.make_room(now) {
             let after = take(FullAt(since_epoch(now)), rules, now)?;
-            return Some(Charge { place: Place::Of(key), after });
+            return Some(Charge { place: Place::New(key), after });
         }
         let shared = self.overflow.unwrap_or(FullAt(since_epoch(now)));
         Some(Charge { place: Place::Overflow, after: take(shared, rules, now)? })
@@ -87,32 +90,38 @@ impl Buckets {
     pub(super) fn charge(&mut self, charge: Charge) {
         match charge.place {
             Place::Overflow => self.overflow = Some(charge.after),
-            Place::Of(key) => match self.table.find(key) {
-                None => drop(self.table.insert(key, charge.after)),
-                Some(handle) => {
-                    self.table.touch(handle);
-                    if let Some(bucket) = self.table.get_mut(handle) {
-                        *bucket = charge.after;
-                    }
+            Place::New(key) => drop(self.table.insert(key, charge.after)),
+            Place::Known(at) => {
+                self.table.touch(at);
+                if let Some(bucket) = self.table.get_mut(at) {
+                    *bucket = charge.after;
                 }
-            },
+            }
         }
     }
 
-    /// Forgets buckets that are full again, looking at `budget` of the oldest.
-    pub(super) fn forget(&mut self, budget: usize, now: Moment) {
-        for _ in 0..budget {
-            let Some(oldest) = self.table.oldest() else { break };
-            if self.table.get(oldest).is_some_and(|bucket| bucket.0 > since_epoch(now)) {
-                break;
-            }
+    /// Forgets buckets that are full again, at most so many; returns how many.
+    pub(super) fn forget(&mut self, at_most: usize, now: Moment) -> usize {
+        let mut forgotten = 0;
+        while forgotten < at_most
+            && let Some(oldest) = self.table.oldest()
+            && self.table.get(oldest).is_some_and(|bucket| bucket.0 <= since_epoch(now))
+        {
             self.table.remove(oldest);
+            forgotten += 1;
         }
+        forgotten + self.remains.crumble(at_most)
     }
 
     /// Forgets all of them: the spam filter was switched off.
     pub(super) fn clear(&mut self) {
-        (self.table, self.overflow) = (Table::default(), None);
+        self.remains.take(&mut self.table);
+        self.overflow = None;
+    }
+
+    /// Nothing is known, and nothing is left to be freed.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.table.is_empty() && self.remains.is_empty()
     }
 
     /// Gives up one bucket that is full again.

@@ -4,6 +4,9 @@
 //! time appears only as data ([`Observation::occurred_at`]).
 
 mod accounts;
+mod agenda;
+#[cfg(test)]
+mod bounds;
 mod compact;
 mod content;
 mod debts;
@@ -17,20 +20,26 @@ mod held;
 mod hold;
 mod key;
 mod limit;
+mod live;
 #[cfg(test)]
 mod naive;
 mod names;
 mod observation;
 mod owing;
+mod packed;
 #[cfg(test)]
 mod policy_changes;
 #[cfg(test)]
 mod properties;
+mod roster;
 mod rules;
 #[cfg(test)]
 mod scenarios;
 mod scope;
+mod segments;
 mod series;
+mod stamp;
+mod strings;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -43,11 +52,12 @@ mod verdict;
 mod world;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
 use jiff::Timestamp;
+use smallvec::SmallVec;
 
 pub use accounts::{Account, Counters};
 pub use content::Content;
@@ -65,8 +75,9 @@ pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};
 use decide::Deciding;
 use departed::Departed;
 use held::{Held, Sizes};
-use key::Hasher;
+use key::{ByKey, Hasher, Key};
 use names::Names;
+use roster::Roster;
 use scope::{Scope, ScopeId};
 
 /// What an engine is made with.
@@ -86,20 +97,27 @@ pub struct Settings {
 /// Namespaces fall into so many parts, each with a lock of its own: more than threads that decide at one moment.
 const SHARDS: usize = 16;
 
+/// So many namespaces are asked for room after a decision that took more than there is.
+const ASKED_FOR_ROOM: usize = 4;
+
+/// So many entries of a table are given up for one that another namespace has added.
+const GIVEN_UP: usize = 2;
+
+/// So many series of a scope are seen to as soon as their policy changes.
+const REVISED_AT_ONCE: usize = 8;
+
 /// Decides every write, and knows what is owed.
 pub struct Engine {
     hasher: Hasher,
     settings: Settings,
-    /// Under a hash of our own, in a fixed number of shards: whoever is given the same writes gives the same orders,
-    /// in the same order, on every machine.
-    namespaces: DashMap<Box<str>, Namespace, Hasher>,
+    /// By a hash of their names: to compare those would be one look more at what is in no cache. In boxes: a map
+    /// keeps room for up to twice as many as there are.
+    namespaces: DashMap<Key, Box<Namespace>, ByKey>,
+    roster: Roster,
     held: Held,
     departed: Departed,
     numbers: AtomicU64,
-    names_evicted: AtomicU64,
     debts_refused: AtomicU64,
-    /// Whose turn it is in [`Engine::tick`].
-    turn: AtomicUsize,
     phase: AtomicU8,
 }
 
@@ -107,7 +125,8 @@ pub struct Engine {
 struct Namespace {
     name: Arc<str>,
     names: Names,
-    scopes: Vec<Scope>,
+    /// Nearly all have one; it stands here, and not behind one more pointer.
+    scopes: SmallVec<[Scope; 1]>,
     next_scope: ScopeId,
 }
 
@@ -128,10 +147,18 @@ pub struct Gauges {
     pub owed: u64,
     /// Series that owe.
     pub owing: usize,
-    /// Writes that were admitted because too many series owe, since the process began.
+    /// Writes that were admitted because too many series owe, or there was no room to keep what their Event says,
+    /// since the process began.
     pub debts_refused: u64,
+    /// Bytes of text kept of series: the names of their Events, and what is needed to create those again.
+    pub text: usize,
+    /// Fingerprints by which groups tell messages and objects apart.
+    pub fingerprints: usize,
     /// Series given up for want of room, since the process began.
     pub series_evicted: u64,
+    /// Series of which what is needed to create their Event again was given up for want of room, since the process
+    /// began. They owed nothing.
+    pub contents_evicted: u64,
     /// Names forgotten for want of room, since the process began.
     pub names_evicted: u64,
     /// Groups given up for want of room, since the process began.
@@ -147,15 +174,14 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         let hasher = Hasher::new(settings.seed);
         Self {
-            namespaces: DashMap::with_hasher_and_shard_amount(hasher.clone(), SHARDS),
+            namespaces: DashMap::with_hasher_and_shard_amount(ByKey, SHARDS),
             hasher,
             settings,
+            roster: Roster::default(),
             held: Held::default(),
             departed: Departed::default(),
             numbers: AtomicU64::new(0),
-            names_evicted: AtomicU64::new(0),
             debts_refused: AtomicU64::new(0),
-            turn: AtomicUsize::new(0),
             phase: AtomicU8::new(tick::DECIDING),
         }
     }
@@ -205,14 +231,16 @@ impl Engine {
         now: Moment,
     ) {
         let by_uid = policies.iter().map(|standing| (&standing.policy.uid, standing)).collect();
-        for mut namespace in self.namespaces.iter_mut() {
-            let before = namespace.sizes();
-            let Namespace { name, scopes, .. } = namespace.value_mut();
-            for scope in scopes {
-                let footing = footing(name, scope.policy());
+        for name in self.roster.all() {
+            let Some(mut namespace) = self.locked(&name) else { continue };
+            for scope in &mut namespace.scopes {
+                let before = scope.sizes();
+                let footing = footing(&name, scope.policy());
                 scope.revise(&by_uid, footing, now);
+                // A few at once; the others in [`Self::tick`], or a million would be seen to while writes wait.
+                scope.revise_series(REVISED_AT_ONCE, now);
+                self.held.change(&before, &scope.sizes());
             }
-            self.held.change(before, namespace.sizes());
         }
         self.departed.retain(&by_uid);
         for standing in policies {
@@ -222,12 +250,14 @@ impl Engine {
         }
     }
 
-    /// Every line of the accounts, in no order.
+    /// Every line of the accounts, in no order. Namespaces are locked one at a time.
     pub fn accounts(&self) -> Vec<Account> {
-        let of = |namespace: &Namespace| {
-            namespace.scopes.iter().map(|scope| scope.account(&namespace.name)).collect::<Vec<_>>()
-        };
-        self.namespaces.iter().flat_map(|namespace| of(&namespace)).collect()
+        let mut accounts = Vec::new();
+        for name in self.roster.all() {
+            let Some(namespace) = self.locked(&name) else { continue };
+            accounts.extend(namespace.scopes.iter().map(|scope| scope.account(&namespace.name)));
+        }
+        accounts
     }
 
     /// The same, and what cluster-scoped policies have counted in namespaces that are gone: one more line for each,
@@ -236,41 +266,46 @@ impl Engine {
         self.departed.with(|| self.accounts())
     }
 
-    /// How much it holds.
+    /// How much it holds. Locks nothing.
     pub fn gauges(&self) -> Gauges {
         let sizes = self.held.sizes();
-        let mut gauges = Gauges {
+        Gauges {
             series: sizes.series,
             names: sizes.names,
             groups: sizes.groups,
             buckets: sizes.buckets,
+            dropped: sizes.dropped,
+            text: sizes.text,
+            fingerprints: sizes.fingerprints,
+            owed: sizes.owed as u64,
             owing: sizes.owing,
             debts_refused: self.debts_refused.load(Ordering::Relaxed),
-            dropped: sizes.dropped,
-            names_evicted: self.names_evicted.load(Ordering::Relaxed),
-            ..Gauges::default()
-        };
-        for namespace in &self.namespaces {
-            for scope in &namespace.scopes {
-                gauges.owed += scope.owed;
-                gauges.series_evicted += scope.evicted;
-                gauges.groups_evicted += scope.groups.evicted();
-                gauges.buckets_evicted += scope.spam_filter.evicted();
-                gauges.dropped_evicted += scope.dropped.evicted();
-            }
+            series_evicted: sizes.series_evicted as u64,
+            contents_evicted: sizes.contents_evicted as u64,
+            names_evicted: sizes.names_evicted as u64,
+            groups_evicted: sizes.groups_evicted as u64,
+            buckets_evicted: sizes.buckets_evicted as u64,
+            dropped_evicted: sizes.dropped_evicted as u64,
         }
-        gauges
     }
 
     /// The state of a namespace, locked, and made if there is none yet.
-    fn namespace(&self, name: &str) -> RefMut<'_, Box<str>, Namespace> {
-        if let Some(entry) = self.namespaces.get_mut(name) {
+    fn namespace(&self, name: &str) -> RefMut<'_, Key, Box<Namespace>> {
+        let key = self.hasher.namespace(name);
+        if let Some(entry) = self.namespaces.get_mut(&key) {
             return entry;
         }
-        self.namespaces.entry(name.into()).or_insert_with(|| {
+        self.namespaces.entry(key).or_insert_with(|| {
+            let name: Arc<str> = name.into();
             self.held.namespace_opened();
-            Namespace::new(name)
+            self.roster.enter(name.clone());
+            Box::new(Namespace::new(name))
         })
+    }
+
+    /// The state of a namespace, locked, if there is any.
+    fn locked(&self, name: &str) -> Option<RefMut<'_, Key, Box<Namespace>>> {
+        self.namespaces.get_mut(&self.hasher.namespace(name))
     }
 
     /// Runs `act` on the state of the write's namespace and scope, under the namespace's lock.
@@ -281,10 +316,25 @@ impl Engine {
         now: Moment,
         act: impl FnOnce(&mut Deciding<'_>) -> T,
     ) -> T {
+        let answer = self.with_namespace(governing, write, now, act);
+        if self.held.is_too_much(self.settings.max_series) {
+            self.make_room(write.namespace, now);
+        }
+        answer
+    }
+
+    fn with_namespace<T>(
+        &self,
+        governing: Governing<'_>,
+        write: &Observation<'_>,
+        now: Moment,
+        act: impl FnOnce(&mut Deciding<'_>) -> T,
+    ) -> T {
         let mut entry = self.namespace(write.namespace);
-        let namespace = entry.value_mut();
-        let before = namespace.sizes();
+        let namespace = &mut **entry;
         let at = namespace.scope_of(governing.rules);
+        let before = namespace.sizes();
+        let full = self.held.full(&before, &self.settings);
         let (earlier, rest) = namespace.scopes.split_at_mut(at);
         let (scope, later) = rest.split_first_mut().expect("the scope was just found or made");
         let mut deciding = Deciding {
@@ -292,7 +342,7 @@ impl Engine {
             names: &mut namespace.names,
             scope,
             others: [earlier, later],
-            full: self.held.full(before, &self.settings),
+            full,
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
@@ -301,28 +351,52 @@ impl Engine {
         };
         let answer = act(&mut deciding);
         self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
-        self.held.change(before, namespace.sizes());
-        // Two for each that may have come: the surplus shrinks, and no single decision pays for it all.
-        self.forget_names(namespace, 2, now);
+        self.held.change(&before, &namespace.sizes());
         answer
     }
 
-    /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
-    fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) {
+    /// The tables are full, and a namespace below its fair share has added to them: one above its own gives up twice
+    /// as much. Locks one at a time, and few, so that no single decision pays for it all: who has something to give
+    /// is found after a quarter as many as there are namespaces at the latest.
+    fn make_room(&self, newcomer: &str, now: Moment) {
+        for asked in 0..ASKED_FOR_ROOM {
+            let Some(name) = self.roster.giving(asked > 0) else { return };
+            if &*name == newcomer {
+                continue;
+            }
+            let Some(mut namespace) = self.locked(&name) else { continue };
+            let given = (0..GIVEN_UP).filter(|_| self.gives_up_one(&mut namespace, now)).count();
+            if given + self.forget_names(&mut namespace, GIVEN_UP, now) > 0 {
+                return;
+            }
+        }
+    }
+
+    /// A namespace gives up one entry of what there is too much of, if it has more than its fair share.
+    fn gives_up_one(&self, namespace: &mut Namespace, now: Moment) -> bool {
         let before = namespace.sizes();
-        let room = self.held.room_for_names(before.names, self.settings.max_series);
+        let surplus = self.held.surplus(&before, self.settings.max_series);
+        let given = namespace.scopes.iter_mut().any(|scope| scope.give_up(&surplus, now));
+        self.held.change(&before, &namespace.sizes());
+        given
+    }
+
+    /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
+    /// Returns how many it has forgotten, of at most so many.
+    fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) -> usize {
         let Namespace { names, scopes, .. } = namespace;
-        let lives =
-            |scope, series| scopes.iter().any(|it: &Scope| it.id == scope && it.series.get(series).is_some());
-        let evicted = names.forget(room, at_most, now, lives);
-        self.held.change(before, namespace.sizes());
-        self.names_evicted.fetch_add(evicted, Ordering::Relaxed);
+        let before = names.sizes();
+        let room = self.held.room_for_names(before.names, self.settings.max_series);
+        let lives = |series| scopes.iter().any(|scope| scope.series.get(series).is_some());
+        names.forget(room, at_most, now, lives);
+        self.held.change(&before, &names.sizes());
+        before.names - names.len()
     }
 }
 
 impl Namespace {
-    fn new(name: &str) -> Self {
-        Self { name: name.into(), names: Names::default(), scopes: Vec::new(), next_scope: 0 }
+    fn new(name: Arc<str>) -> Self {
+        Self { name, names: Names::default(), scopes: SmallVec::new(), next_scope: 0 }
     }
 
     /// Nothing is known here any more that would matter.
@@ -331,15 +405,7 @@ impl Namespace {
     }
 
     fn sizes(&self) -> Sizes {
-        let mut sizes = Sizes { names: self.names.len(), ..Sizes::default() };
-        for scope in &self.scopes {
-            sizes.series += scope.series.len();
-            sizes.groups += scope.groups.len();
-            sizes.buckets += scope.spam_filter.len();
-            sizes.owing += scope.owing;
-            sizes.dropped += scope.dropped.len();
-        }
-        sizes
+        self.scopes.iter().fold(self.names.sizes(), |sizes, scope| sizes.and(&scope.sizes()))
     }
 
     /// The place of the scope of these rules, which is made if there is none yet.

@@ -2,30 +2,37 @@
 
 use std::time::Duration;
 
-use super::key::Hasher;
-use super::scope::ScopeId;
-use super::table::{Handle, Table};
+use super::held::Sizes;
+use super::key::{Hasher, Key};
+use super::live::Handle;
+use super::packed::count;
+use super::stamp::Stamp;
+use super::table::{At, Table};
 use super::{Moment, Observation, Operation};
 
 /// A name that is still remembered this long after it was seen last, if room allows.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
-/// What is known of one Event name.
-pub(super) struct Name {
-    /// The highest absolute value seen, refused or not.
-    highest: i64,
-    /// A hash of the user whose value that is.
-    user: u64,
-    /// When a write of this name was seen last.
-    seen: Moment,
+/// What is known of one Event name: 24 bytes, and 44 with its key and its chain. There are two for each series.
+#[derive(Clone, Copy, Default)]
+struct Name {
+    /// The highest absolute value seen, refused or not: at most `i32::MAX`.
+    highest: u32,
     /// The series that its UPDATEs belong to, while it lives.
-    pub(super) series: Option<(ScopeId, Handle)>,
+    series: Handle,
+    /// When a write of this name was seen last.
+    seen: Stamp,
+    /// A hash of the user whose value that is, and [`STORED`].
+    user: [u8; 3],
 }
+
+/// The bit that says that this is the name of the series' stored Event. (The name as text is elsewhere in memory.)
+const STORED: u32 = 1 << 23;
 
 /// What a write of a name tells, held against what is remembered of it.
 pub(super) struct Carried {
-    /// The name's entry; `None` for a CREATE by `generateName`.
-    pub(super) name: Option<Handle>,
+    /// The name's entry; `None` for a CREATE by `generateName`. It stays where it is while a write is decided.
+    pub(super) name: Option<At>,
     /// How many occurrences the write carries.
     pub(super) occurrences: i64,
     /// When the name was seen before; `None`: never, as far as is remembered.
@@ -36,6 +43,7 @@ pub(super) struct Carried {
 #[derive(Default)]
 pub(super) struct Names {
     table: Table<Name>,
+    evicted: usize,
 }
 
 impl Names {
@@ -43,15 +51,26 @@ impl Names {
         self.table.len()
     }
 
-    /// The series that this name's UPDATEs belong to, whether it still lives or not.
-    pub(super) fn series_of(&self, name: Handle) -> Option<(ScopeId, Handle)> {
-        self.table.get(name)?.series
+    /// How many there are, and were forgotten for want of room.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes { names: self.len(), names_evicted: self.evicted, ..Sizes::default() }
     }
 
-    /// Makes `series` the one that this name's UPDATEs belong to.
-    pub(super) fn join(&mut self, name: Option<Handle>, scope: ScopeId, series: Handle) {
+    /// The series that this name's UPDATEs belong to, whether it still lives or not, in whatever scope.
+    pub(super) fn series_of(&self, name: At) -> Option<Handle> {
+        self.table.get(name).map(|name| name.series).filter(|series| series.is_somebody())
+    }
+
+    /// Whether this is the name of the series' stored Event; `None` where the name belongs to another series.
+    pub(super) fn is_stored_name_of(&self, name: At, series: Handle) -> Option<bool> {
+        self.table.get(name).filter(|name| name.series == series).map(Name::is_stored)
+    }
+
+    /// Makes `series` the one that this name's UPDATEs belong to. `stored`: its stored Event has this name.
+    pub(super) fn join(&mut self, name: Option<At>, series: Handle, stored: bool) {
         if let Some(entry) = name.and_then(|name| self.table.get_mut(name)) {
-            entry.series = Some((scope, series));
+            entry.series = series;
+            entry.set_user(entry.user(), stored);
         }
     }
 
@@ -59,69 +78,177 @@ impl Names {
     /// whose value is remembered, and is above it. (Another client's occurrences had raised the stored Event.)
     pub(super) fn tells_more(&self, hasher: &Hasher, write: &Observation<'_>) -> bool {
         let Some(name) = write.name.as_deref() else { return false };
-        let entry = self.table.find(hasher.name(name)).and_then(|handle| self.table.get(handle));
-        entry.is_some_and(|entry| write.value > entry.highest && entry.user == hasher.user(write.user))
+        let entry = self.table.find(hasher.name(name)).and_then(|at| self.table.get(at));
+        entry.is_some_and(|entry| {
+            write.value > i64::from(entry.highest) && entry.user() == user(hasher, write.user)
+        })
     }
 
     /// Counts what a write carries and remembers its value. `began_before` says that the Event
-    /// happened first before this engine began to decide.
+    /// happened first before this engine began to decide; `full`, that there is no room for one more name, so that
+    /// the oldest goes.
     pub(super) fn carry(
         &mut self,
         hasher: &Hasher,
         write: &Observation<'_>,
         began_before: bool,
+        full: bool,
         now: Moment,
     ) -> Carried {
         let Some(name) = write.name.as_deref() else {
             return Carried { name: None, occurrences: write.value, seen_before: None };
         };
         let key = hasher.name(name);
-        let user = hasher.user(write.user);
-        let Some(handle) = self.table.find(key) else {
+        let Some(at) = self.table.find(key) else {
             let occurrences = match write.operation {
                 Operation::Create if began_before => 1,
                 Operation::Create => write.value,
                 Operation::Update if write.value > write.old_value => write.value - write.old_value,
                 Operation::Update => 1,
             };
-            let entry = Name { highest: write.value, user, seen: now, series: None };
-            let name = self.table.insert(key, entry);
-            return Carried { name: Some(name), occurrences, seen_before: None };
+            let name = Name { seen: Stamp::at(now), ..Name::default() }.raised(hasher, write);
+            return Carried { name: Some(self.remember(key, name, full)), occurrences, seen_before: None };
         };
-        self.table.touch(handle);
-        let entry = self.table.get_mut(handle).expect("just found");
-        let occurrences = (write.value - entry.highest).max(0);
+        let entry = self.table.get_mut(at).expect("just found");
+        let occurrences = (write.value - i64::from(entry.highest)).max(0);
         if occurrences > 0 {
-            (entry.highest, entry.user) = (write.value, user);
+            *entry = entry.raised(hasher, write);
         }
-        let seen_before = Some(std::mem::replace(&mut entry.seen, now));
-        Carried { name: Some(handle), occurrences, seen_before }
+        let seen_before = std::mem::replace(&mut entry.seen, Stamp::at(now));
+        // The order follows once a second, as that of the series does.
+        if !seen_before.same_second(entry.seen) {
+            self.table.touch(at);
+        }
+        Carried { name: Some(at), occurrences, seen_before: Some(seen_before.moment()) }
     }
 
-    /// Forgets the oldest names: those beyond `room`, and those not seen for a day. Returns how many went for
-    /// want of room. A name whose series `lives` goes for want of room only. At most `budget` are looked at.
-    pub(super) fn forget(
-        &mut self,
-        room: usize,
-        budget: usize,
-        now: Moment,
-        lives: impl Fn(ScopeId, Handle) -> bool,
-    ) -> u64 {
-        let mut evicted = 0;
+    fn remember(&mut self, key: Key, name: Name, full: bool) -> At {
+        if !full {
+            return self.table.insert(key, name);
+        }
+        let (at, forgotten) = self.table.replace_oldest(key, name);
+        self.evicted += usize::from(forgotten.is_some());
+        at
+    }
+
+    /// Forgets the oldest names: those beyond `room`, and those not seen for a day. A name whose series `lives` goes for want of room only. At most `budget` are looked at.
+    pub(super) fn forget(&mut self, room: usize, budget: usize, now: Moment, lives: impl Fn(Handle) -> bool) {
         for _ in 0..budget {
             let Some(oldest) = self.table.oldest() else { break };
-            let aged = self.table.get(oldest).is_none_or(|name| now.since(name.seen) > REMEMBERED);
+            let aged = self.table.get(oldest).is_none_or(|name| now.since(name.seen.moment()) > REMEMBERED);
             let room_left = self.table.len() <= room;
             if !aged && room_left {
                 break;
             }
-            if room_left && self.series_of(oldest).is_some_and(|(scope, series)| lives(scope, series)) {
+            if room_left && self.series_of(oldest).is_some_and(&lives) {
                 self.table.touch(oldest);
                 continue;
             }
             self.table.remove(oldest);
-            evicted += u64::from(!aged);
+            self.evicted += usize::from(!aged);
         }
-        evicted
+    }
+}
+
+impl Name {
+    /// The name once this write has told more than any before.
+    fn raised(mut self, hasher: &Hasher, write: &Observation<'_>) -> Self {
+        self.highest = count(write.value);
+        self.set_user(user(hasher, write.user), self.is_stored());
+        self
+    }
+
+    fn is_stored(&self) -> bool {
+        self.bits() & STORED != 0
+    }
+
+    fn user(&self) -> u32 {
+        self.bits() & !STORED
+    }
+
+    fn set_user(&mut self, user: u32, stored: bool) {
+        let [a, b, c, _] = (user | if stored { STORED } else { 0 }).to_le_bytes();
+        self.user = [a, b, c];
+    }
+
+    fn bits(&self) -> u32 {
+        let [a, b, c] = self.user;
+        u32::from_le_bytes([a, b, c, 0])
+    }
+}
+
+/// 23 bits of a keyed hash. To take another user's value for this one's needs one of 8 million users, whom nobody
+/// can look for, and costs some occurrences too many.
+fn user(hasher: &Hasher, user: &str) -> u32 {
+    hasher.user(user) as u32 % STORED
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::testing::{at, named, write};
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_a_name_carries_is_what_it_tells_beyond_the_highest(
+            writes in prop::collection::vec((0u8..20, 1i64..6, 0u64..3000), 0..200)
+        ) {
+            let hasher = Hasher::new([1, 2]);
+            let mut names = Names::default();
+            let mut model: BTreeMap<u8, (i64, u64)> = BTreeMap::new();
+            let mut now = 0;
+            for (name, value, pause) in writes {
+                now += pause;
+                let text = format!("cart.{name}");
+                let carried = names.carry(&hasher, &Observation { value, ..named(&text, write()) }, false, false, at(now));
+                let before = model.get(&name).copied();
+                prop_assert_eq!(carried.occurrences, (value - before.map_or(0, |(highest, _)| highest)).max(0));
+                prop_assert_eq!(carried.seen_before, before.map(|(_, seen)| at(seen)));
+                model.insert(name, (before.map_or(value, |(highest, _)| highest.max(value)), now));
+            }
+            prop_assert_eq!(names.len(), model.len());
+        }
+
+        #[test]
+        fn the_oldest_are_forgotten_for_want_of_room_to_a_second(
+            writes in prop::collection::vec((0u8..20, 0u64..3000), 1..100), room in 0usize..20
+        ) {
+            let hasher = Hasher::new([1, 2]);
+            let mut names = Names::default();
+            let mut seen: BTreeMap<u8, u64> = BTreeMap::new();
+            let mut now = 0;
+            for (name, pause) in writes {
+                now += pause;
+                names.carry(&hasher, &named(&format!("cart.{name}"), write()), false, false, at(now));
+                seen.insert(name, now);
+            }
+            let before = names.len();
+            names.forget(room, 1000, at(now), |_| true);
+            prop_assert_eq!(names.evicted, before.saturating_sub(room));
+            prop_assert_eq!(names.len(), before.min(room));
+            let kept = |name: &u8| names.table.find(hasher.name(&format!("cart.{name}"))).is_some();
+            let oldest_kept = seen.iter().filter(|(name, _)| kept(name)).map(|(_, seen)| seen / 1000).min();
+            let newest_gone = seen.iter().filter(|(name, _)| !kept(name)).map(|(_, seen)| seen / 1000).max();
+            if let (Some(kept), Some(gone)) = (oldest_kept, newest_gone) {
+                prop_assert!(gone <= kept);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_takes_24_bytes() {
+        assert_eq!(size_of::<Name>(), 24);
+    }
+
+    #[test]
+    fn whose_value_it_is_and_whether_its_event_is_stored_do_not_disturb_each_other() {
+        let mut name = Name::default();
+        for (user, stored) in [(STORED - 1, false), (STORED - 1, true), (0, true), (0x12_3456, false)] {
+            name.set_user(user, stored);
+            assert_eq!((name.user(), name.is_stored()), (user, stored));
+        }
     }
 }

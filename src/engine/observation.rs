@@ -9,6 +9,9 @@ use jiff::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
+/// In a millisecond.
+const NANOSECONDS: u64 = 1_000_000;
+
 impl Moment {
     /// The moment `elapsed` after the epoch; saturates after 584 years.
     pub fn from_epoch(elapsed: Duration) -> Self {
@@ -23,6 +26,16 @@ impl Moment {
     /// The moment `later` after this one; saturates.
     pub fn plus(self, later: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// Whole milliseconds since the epoch, the rest cut off.
+    pub(super) fn milliseconds(self) -> u64 {
+        self.0 / NANOSECONDS
+    }
+
+    /// So many milliseconds after the epoch; saturates.
+    pub(super) fn from_milliseconds(milliseconds: u64) -> Self {
+        Self(milliseconds.saturating_mul(NANOSECONDS))
     }
 }
 

@@ -1,15 +1,22 @@
-//! Where as many series owe as may, a write that would make one more owe is let through in place of being folded.
+//! Where as many series owe as may, or where there is no room to keep what is needed to pay, a write that would make
+//! one more owe is let through in place of being folded.
 
 use super::decide::Deciding;
+use super::live::Handle;
 use super::names::Carried;
-use super::table::Handle;
 
 impl Deciding<'_> {
     /// Whether to fold this write would make one more series owe than may. A series that owes already goes on
-    /// folding: its debt takes no more room for being larger.
-    pub(super) fn owes_one_too_many(&self, series: Option<Handle>, carried: &Carried) -> bool {
-        let owes = series.and_then(|handle| self.scope.series.get(handle)).is_some_and(|it| it.owed() > 0);
-        self.full.owing && !owes && carried.occurrences > 0
+    /// folding: its debt takes no more room for being larger. Likewise one of which is kept what its Event says; for
+    /// another there has to be room, or one of the oldest of this scope that owes nothing can spare its own.
+    pub(super) fn owes_one_too_many(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
+        if carried.occurrences == 0 || !(self.full.owing || self.full.text) {
+            return false;
+        }
+        let series = series.and_then(|handle| self.scope.series.get(handle));
+        let owes = series.is_some_and(|series| series.owed() > 0);
+        let kept = series.is_some_and(|series| series.folded);
+        self.full.owing && !owes || self.full.text && !kept && !self.scope.spare_a_content(self.now)
     }
 
     /// The same of a write that then goes through whatever it is: it is counted.

@@ -1,21 +1,25 @@
 //! The state of one policy in one namespace, under one mode.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::content::Content;
+use super::decide::Full;
 use super::departed::GONE_AFTER;
 use super::dropped::Sketch;
 use super::group::Groups;
+use super::held::Sizes;
 use super::key::Key;
 use super::limit::{Buckets, Budget};
+use super::live::{Handle, LiveSeries};
 use super::series::Series;
-use super::table::{Handle, Table};
-use super::{Account, Counters, Footing, Moment, Observation, PolicyId, Rules, Standing};
+use super::{Account, Counters, Footing, Moment, PolicyId, Rules, Standing};
 
 /// A scope within its namespace; never used again for another.
 pub(super) type ScopeId = u32;
+
+/// So many of the oldest series are looked at for one whose content can be spared.
+const LOOKED_AT: usize = 8;
 
 /// The state of one policy in one namespace. A policy that changes its mode has two: what was folded under
 /// Enforce is paid, and Observe begins anew.
@@ -29,23 +33,19 @@ pub(super) struct Scope {
     pub(super) deleted: bool,
     /// Of a cluster-scoped policy: since when nobody knows of the namespace.
     pub(super) unknown_since: Option<Moment>,
-    pub(super) series: Table<Series>,
+    pub(super) series: LiveSeries,
     pub(super) groups: Groups,
     pub(super) spam_filter: Buckets,
     pub(super) budget: Budget,
-    /// When to look at which series. Entries are never removed early: one whose series has another `wake` by
-    /// then is skipped.
-    pub(super) agenda: BinaryHeap<Reverse<(Moment, Handle)>>,
     pub(super) counters: Counters,
     pub(super) dropped: Sketch,
-    /// The sum of what its series owe, kept in step by [`Scope::change`].
-    pub(super) owed: u64,
-    /// How many of its series owe, kept in step likewise.
-    pub(super) owing: usize,
-    /// While draining: the series that a walk found to be paid, and that were not ordered since.
-    pub(super) to_drain: Vec<Handle>,
-    /// Series given up for want of room.
-    pub(super) evicted: u64,
+    /// Series at positions below this have not been seen to since the rules changed.
+    unrevised: u32,
+    /// Where draining goes on looking for what needs payment.
+    pub(super) undrained_below: u32,
+    /// Of the series, kept in step by [`Scope::change`]; of what became of them, by whoever does it. What the
+    /// tables know themselves is left at zero.
+    sums: Sizes,
 }
 
 impl Scope {
@@ -56,17 +56,15 @@ impl Scope {
             retired: false,
             deleted: false,
             unknown_since: None,
-            series: Table::default(),
+            series: LiveSeries::default(),
             groups: Groups::default(),
             spam_filter: Buckets::default(),
             budget: Budget::default(),
-            agenda: BinaryHeap::new(),
             counters: Counters::default(),
             dropped: Sketch::default(),
-            owed: 0,
-            owing: 0,
-            to_drain: Vec::new(),
-            evicted: 0,
+            unrevised: 0,
+            undrained_below: 0,
+            sums: Sizes::default(),
         }
     }
 
@@ -78,7 +76,159 @@ impl Scope {
         &self.rules.policy
     }
 
-    /// Takes over the rules as they are now; see [`super::Engine::revise`].
+    /// How much it holds.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes {
+            series: self.series.len(),
+            text: self.series.bytes(),
+            groups: self.groups.len(),
+            fingerprints: self.groups.fingerprints(),
+            groups_evicted: self.groups.evicted(),
+            buckets: self.spam_filter.len(),
+            buckets_evicted: self.spam_filter.evicted(),
+            dropped: self.dropped.len(),
+            dropped_evicted: usize::try_from(self.dropped.evicted()).unwrap_or(usize::MAX),
+            ..self.sums
+        }
+    }
+
+    pub(super) fn account(&self, namespace: &Arc<str>) -> Account {
+        Account {
+            namespace: namespace.clone(),
+            policy: self.rules.policy.clone(),
+            mode: self.rules.mode,
+            counters: self.counters,
+            dropped: self.dropped.top(),
+        }
+    }
+
+    /// Opens a series under a key that has none, whose stored Event has this name.
+    pub(super) fn open(&mut self, key: Key, name: &str, series: &Series, birth: u32) -> Handle {
+        self.sums = reckoned(self.sums, None, Some(series));
+        self.series.insert(key, name, series, birth)
+    }
+
+    /// Forgets a series.
+    pub(super) fn close(&mut self, handle: Handle) -> Option<Series> {
+        let series = self.series.remove(handle)?;
+        self.sums = reckoned(self.sums, Some(&series), None);
+        Some(series)
+    }
+
+    /// The one way to change a series: keeps the sum of debts and the agenda in step.
+    pub(super) fn change<T>(
+        &mut self,
+        handle: Handle,
+        now: Moment,
+        change: impl FnOnce(&mut Series) -> T,
+    ) -> Option<T> {
+        let before = self.series.get(handle)?;
+        let mut series = before;
+        let answer = change(&mut series);
+        self.series.put(handle, &series);
+        self.sums = reckoned(self.sums, Some(&before), Some(&series));
+        // It is on the agenda for what was due before. So most folds need not look there.
+        let pace = self.rules.pace(series.summary);
+        let due_before = before.next_payment(&pace, now);
+        if let Some(due) = series.next_payment(&pace, now)
+            && due_before.is_none_or(|before| due < before)
+        {
+            self.series.wake_by(handle, due);
+        }
+        Some(answer)
+    }
+
+    /// Takes over a series of another scope's, under a key that has none here. It is on nobody's agenda yet, and no
+    /// order of it is under way as far as this scope knows.
+    pub(super) fn adopt(&mut self, key: Key, other: &mut Self, handle: Handle, birth: u32) -> Option<Handle> {
+        let name = other.series.name(handle)?.to_owned();
+        let content = other.series.take_content(handle);
+        let series = other.close(handle)?;
+        let handle = self.open(key, &name, &Series { closing: false, ordered: false, ..series }, birth);
+        self.series.set_content(handle, content);
+        Some(handle)
+    }
+
+    /// Puts the series on the agenda where it belongs there, whether it is there or not.
+    pub(super) fn wake(&mut self, handle: Handle, now: Moment) {
+        let Some(series) = self.series.get(handle) else { return };
+        if let Some(due) = series.next_payment(&self.rules.pace(series.summary), now) {
+            self.series.wake_by(handle, due);
+        }
+    }
+
+    /// Notes what is said of a series to which something was folded for the first time.
+    pub(super) fn remember(&mut self, handle: Handle, content: Content) {
+        self.series.set_content(handle, Some(Box::new(content)));
+    }
+
+    /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.
+    /// One that is over and owes nothing is forgotten here, so that a late [`super::Engine::tick`] changes no
+    /// decision.
+    pub(super) fn living(&mut self, handle: Handle, now: Moment) -> Option<Handle> {
+        let series = self.series.get(handle)?;
+        let over =
+            series.over(&self.rules.pace(series.summary), now) && !series.closing && !series.needs_payment();
+        if over {
+            self.close(handle);
+            return None;
+        }
+        Some(handle)
+    }
+
+    /// What is owed is to be paid now, and the series to be forgotten then.
+    pub(super) fn begin_closing(&mut self, handle: Handle, now: Moment) {
+        // Out of the way of those that are looked at for idleness: from here on the agenda has it.
+        self.series.set_aside(handle);
+        self.change(handle, now, |series| series.closing = true);
+    }
+}
+
+/// For want of room.
+impl Scope {
+    /// Gives up the series that was not seen for longest. False if there is none, or if it has to be paid first:
+    /// then its closing has begun.
+    pub(super) fn evict_oldest(&mut self, now: Moment) -> bool {
+        let Some(handle) = self.series.oldest() else { return false };
+        if self.series.get(handle).is_some_and(|series| series.needs_payment()) {
+            self.begin_closing(handle, now);
+            return false;
+        }
+        self.sums.series_evicted += 1;
+        self.close(handle).is_some()
+    }
+
+    /// Gives up one entry of what there is too much of. False if there is none, or if it has to be paid first.
+    pub(super) fn give_up(&mut self, surplus: &Full, now: Moment) -> bool {
+        let series = surplus.series && self.evict_oldest(now);
+        let text = surplus.text && !series && (self.spare_a_content(now) || self.evict_oldest(now));
+        let of_groups = surplus.groups || surplus.fingerprints;
+        let group = of_groups && self.groups.give_up_oldest().is_some();
+        series || text || group
+    }
+
+    /// Gives up the content of one of the series that were not seen for longest, if it owes nothing: what it folds
+    /// next brings its content along. False if none of the oldest can spare it.
+    pub(super) fn spare_a_content(&mut self, now: Moment) -> bool {
+        let mut cursor = self.series.oldest();
+        for _ in 0..LOOKED_AT {
+            let Some(handle) = cursor else { return false };
+            if self.series.get(handle).is_some_and(|series| series.folded && series.is_paid()) {
+                self.series.set_content(handle, None);
+                self.change(handle, now, |series| series.folded = false);
+                self.sums.contents_evicted += 1;
+                return true;
+            }
+            cursor = self.series.next_newer(handle);
+        }
+        false
+    }
+}
+
+/// When policies change, and in slices after that.
+impl Scope {
+    /// Takes over the rules as they are now; see [`super::Engine::revise`]. The series are seen to by
+    /// [`Self::revise_series`].
     pub(super) fn revise(&mut self, policies: &HashMap<&Arc<str>, &Standing>, footing: Footing, now: Moment) {
         let standing = policies.get(&self.rules.policy.uid);
         self.deleted = standing.is_none();
@@ -101,20 +251,30 @@ impl Scope {
         if self.rules.spam_filter.is_none() {
             self.spam_filter.clear();
         }
-        let mut cursor = self.series.oldest();
-        while let Some(handle) = cursor {
-            cursor = self.series.next_newer(handle);
-            let summary = self.series.get(handle).is_some_and(|series| series.summary);
-            let off = if summary { self.rules.aggregation.is_none() } else { self.rules.series.is_none() };
+        self.unrevised = u32::try_from(self.series.len()).unwrap_or(u32::MAX);
+    }
+
+    /// Sees to series that the change of the rules concerns, at most so many; returns how many. From the last to
+    /// the first: who takes the place of one that is closed has been seen to, or came later.
+    pub(super) fn revise_series(&mut self, at_most: usize, now: Moment) -> usize {
+        let mut seen_to = 0;
+        while seen_to < at_most
+            && let Some(position) = self.unrevised.checked_sub(1)
+        {
+            (self.unrevised, seen_to) = (position, seen_to + 1);
+            let Some((handle, series)) = self.series.nth(position) else { continue };
+            let off =
+                if series.summary { self.rules.aggregation.is_none() } else { self.rules.series.is_none() };
             if !off {
                 // A shorter heartbeat brings payments forward.
-                self.change(handle, now, |_| ());
-            } else if self.series.get(handle).is_some_and(|series| series.needs_payment() || series.ordered) {
-                self.change(handle, now, |series| series.closing = true);
+                self.wake(handle, now);
+            } else if series.needs_payment() || series.ordered {
+                self.begin_closing(handle, now);
             } else {
                 self.close(handle);
             }
         }
+        seen_to
     }
 
     /// The namespace is gone, as far as one can know.
@@ -122,119 +282,39 @@ impl Scope {
         self.unknown_since.is_some_and(|since| now.since(since) > GONE_AFTER)
     }
 
-    pub(super) fn account(&self, namespace: &Arc<str>) -> Account {
-        Account {
-            namespace: namespace.clone(),
-            policy: self.rules.policy.clone(),
-            mode: self.rules.mode,
-            counters: self.counters,
-            dropped: self.dropped.top(),
+    /// Forgets groups that would start anew and buckets that are full again, at most so many of each; returns how
+    /// many.
+    pub(super) fn forget_the_old(&mut self, at_most: usize, now: Moment) -> usize {
+        if self.is_unneeded(now) {
+            self.groups.clear();
+            self.spam_filter.clear();
         }
+        let groups = self.groups.forget(self.rules.aggregation.as_ref(), at_most, now);
+        groups + self.spam_filter.forget(at_most, now)
     }
 
-    /// Opens a series under a key that has none.
-    pub(super) fn open(&mut self, key: Key, series: Series) -> Handle {
-        self.owed += series.owed().unsigned_abs();
-        self.owing += usize::from(series.owed() > 0);
-        self.series.insert(key, series)
+    /// Nothing of the scope matters any more, or would take long to free.
+    pub(super) fn is_over(&self, now: Moment) -> bool {
+        self.is_unneeded(now) && self.groups.is_nothing() && self.spam_filter.is_nothing()
     }
 
-    /// Forgets a series.
-    pub(super) fn close(&mut self, handle: Handle) -> Option<Series> {
-        let series = self.series.remove(handle)?;
-        self.owed -= series.owed().unsigned_abs();
-        self.owing -= usize::from(series.owed() > 0);
-        Some(series)
-    }
-
-    /// The one way to change a series: keeps the sum of debts and the agenda in step.
-    pub(super) fn change<T>(
-        &mut self,
-        handle: Handle,
-        now: Moment,
-        change: impl FnOnce(&mut Series) -> T,
-    ) -> Option<T> {
-        let series = self.series.get_mut(handle)?;
-        let pace = self.rules.pace(series.summary);
-        let before = series.owed();
-        let answer = change(series);
-        self.owed = self.owed - before.unsigned_abs() + series.owed().unsigned_abs();
-        self.owing = self.owing - usize::from(before > 0) + usize::from(series.owed() > 0);
-        if let Some(wake) = series.next_payment(&pace, now)
-            && series.wake.is_none_or(|set| wake < set)
-        {
-            series.wake = Some(wake);
-            self.agenda.push(Reverse((wake, handle)));
-            self.tidy_agenda();
-        }
-        Some(answer)
-    }
-
-    /// Forgets groups that would start anew and buckets that are full again, a slice of each.
-    pub(super) fn forget_the_old(&mut self, budget: usize, now: Moment) {
-        if let Some(aggregation) = &self.rules.aggregation {
-            self.groups.forget(aggregation, budget, now);
-        }
-        self.spam_filter.forget(budget, now);
-    }
-
-    /// Drops entries that nothing waits for once they are most of the agenda: each costs a constant in the long
-    /// run, and the agenda stays within a constant of the table.
-    fn tidy_agenda(&mut self) {
-        if self.agenda.len() > 64 + 4 * self.series.len() {
-            let series = &self.series;
-            self.agenda
-                .retain(|Reverse((wake, handle))| series.get(*handle).is_some_and(|s| s.wake == Some(*wake)));
-        }
-    }
-
-    /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.
-    /// One that is over and owes nothing is forgotten here, so that a late [`super::Engine::tick`] changes no
-    /// decision.
-    pub(super) fn living(&mut self, handle: Handle, now: Moment) -> Option<Handle> {
-        let series = self.series.get(handle)?;
-        let over =
-            series.over(&self.rules.pace(series.summary), now) && !series.closing && !series.needs_payment();
-        if over {
-            self.close(handle);
-            return None;
-        }
-        Some(handle)
-    }
-
-    /// Gives up the series that was not seen for longest. False if there is none, or if it has to be paid first:
-    /// then its closing has begun.
-    pub(super) fn evict_oldest(&mut self, now: Moment) -> bool {
-        let Some(handle) = self.series.oldest() else { return false };
-        if self.series.get(handle).is_some_and(Series::needs_payment) {
-            self.begin_closing(handle, now);
-            return false;
-        }
-        self.evicted += 1;
-        self.close(handle).is_some()
-    }
-
-    /// What is owed is to be paid now, and the series to be forgotten then.
-    pub(super) fn begin_closing(&mut self, handle: Handle, now: Moment) {
-        // Out of the way of those that are looked at for idleness: from here on the agenda has it.
-        self.series.touch(handle);
-        self.change(handle, now, |series| series.closing = true);
-    }
-
-    /// A write of the series was seen: it lives on.
-    pub(super) fn touch(&mut self, handle: Handle, now: Moment) {
-        self.series.touch(handle);
-        if let Some(series) = self.series.get_mut(handle) {
-            series.seen = now;
-            series.closing = false;
-        }
+    /// The policy or the namespace is gone, and nothing is left to be paid.
+    fn is_unneeded(&self, now: Moment) -> bool {
+        (self.deleted || self.is_left_behind(now)) && self.series.is_empty()
     }
 }
 
-/// Notes that a write was folded into the series: from here on it can be created again.
-pub(super) fn remember(series: &mut Series, write: &Observation<'_>) {
-    series.occurred_at = series.occurred_at.max(write.occurred_at);
-    if series.content.is_none() {
-        series.content = Some(Box::new(Content::of(&write.event)));
+/// The sums once a series went from `before` to `after`, or came, or went.
+fn reckoned(sums: Sizes, before: Option<&Series>, after: Option<&Series>) -> Sizes {
+    let owed = |series: Option<&Series>| series.map_or(0, |it| usize::try_from(it.owed()).unwrap_or(0));
+    let unpaid = |series: Option<&Series>| series.is_some_and(|it| it.ordered || it.needs_payment());
+    let undrained =
+        |series: Option<&Series>| series.is_some_and(|it| it.ordered || it.needs_payment() && !it.drained);
+    Sizes {
+        owed: sums.owed + owed(after) - owed(before),
+        owing: sums.owing + usize::from(owed(after) > 0) - usize::from(owed(before) > 0),
+        unpaid: sums.unpaid + usize::from(unpaid(after)) - usize::from(unpaid(before)),
+        undrained: sums.undrained + usize::from(undrained(after)) - usize::from(undrained(before)),
+        ..sums
     }
 }

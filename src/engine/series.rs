@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::content::Content;
 use super::{Moment, SeriesRules};
 
 /// squelch does not write an Event that it admitted a client's write of less than this ago: the two would meet.
@@ -13,10 +12,10 @@ pub(super) const SETTLE: Duration = Duration::from_secs(2);
 /// Kubernetes counts in i32; so does every total.
 pub(super) const MAX_COUNT: i64 = i32::MAX as i64;
 
-/// All writes that say the same thing.
+/// All writes that say the same thing. (What its stored Event is called, and what is needed to create that again, is
+/// kept apart: few decisions need it.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Series {
-    /// The name of the stored Event; empty where it cannot be known (`generateName` under Observe).
-    pub(super) name: Box<str>,
     /// What the stored Event should show.
     pub(super) total: i64,
     /// The value known to be in etcd. Never above `total`.
@@ -27,19 +26,21 @@ pub(super) struct Series {
     pub(super) seen: Moment,
     /// When the stored Event was written last, as far as is known.
     pub(super) paid_at: Moment,
-    /// squelch does not write before: a client's write was admitted just now, and may be under way.
+    /// squelch does not write before: a client's write was admitted just now, and may be under way; or the last
+    /// attempt to pay failed.
     pub(super) not_before: Moment,
-    /// The last attempt to pay failed: not again before.
-    pub(super) retry_at: Moment,
-    /// So many attempts in a row failed.
+    /// So many attempts to pay in a row failed.
     pub(super) failures: u8,
+    /// The last attempt to pay failed while draining: then only [`Self::not_before`] is waited for, and no client's
+    /// write puts that off.
+    pub(super) put_off: bool,
     /// While draining: its order was answered since the draining began. What comes after that is paid at the
     /// very end, or a storm that goes on would put the end off.
     pub(super) drained: bool,
     /// When the last folded occurrence happened, as its writer says.
     pub(super) occurred_at: Timestamp,
-    /// What is needed to create the Event again; there once something was folded.
-    pub(super) content: Option<Box<Content>>,
+    /// Something was folded into it, and what is needed to create its Event again is kept.
+    pub(super) folded: bool,
     /// It is a summary: squelch's own Event, whose message and regarded object follow the newest write.
     pub(super) summary: bool,
     /// A summary's name has not been read yet: what stands there is the base that it counts from.
@@ -50,48 +51,44 @@ pub(super) struct Series {
     pub(super) closing: bool,
     /// An order of it is with the writer.
     pub(super) ordered: bool,
-    /// When the scope's agenda looks at it next.
-    pub(super) wake: Option<Moment>,
 }
 
 impl Series {
-    /// A series whose stored Event `name` a client writes just now, with `value`.
-    pub(super) fn opened_by_create(name: &str, value: i64, occurred_at: Timestamp, now: Moment) -> Self {
+    /// A series whose stored Event a client writes just now, with `value`.
+    pub(super) fn opened_by_create(value: i64, occurred_at: Timestamp, now: Moment) -> Self {
         Self {
-            name: name.into(),
             total: value,
             stored: value,
             confirmed: 0,
             seen: now,
             paid_at: now,
             not_before: now.plus(SETTLE),
-            retry_at: now,
             failures: 0,
+            put_off: false,
             drained: false,
             occurred_at,
-            content: None,
+            folded: false,
             summary: false,
             base_unknown: false,
             unverified: true,
             closing: false,
             ordered: false,
-            wake: None,
         }
     }
 
-    /// A series whose stored Event `name` is there already, with `stored`.
-    pub(super) fn opened_by_update(name: &str, stored: i64, occurred_at: Timestamp, now: Moment) -> Self {
+    /// A series whose stored Event is there already, with `stored`.
+    pub(super) fn opened_by_update(stored: i64, occurred_at: Timestamp, now: Moment) -> Self {
         Self {
             confirmed: stored,
             not_before: now,
             unverified: false,
-            ..Self::opened_by_create(name, stored, occurred_at, now)
+            ..Self::opened_by_create(stored, occurred_at, now)
         }
     }
 
     /// A summary under a name of squelch's own: nothing is stored, as far as is known.
-    pub(super) fn opened_by_fold(name: &str, occurred_at: Timestamp, now: Moment) -> Self {
-        Self { summary: true, base_unknown: true, ..Self::opened_by_update(name, 0, occurred_at, now) }
+    pub(super) fn opened_by_fold(occurred_at: Timestamp, now: Moment) -> Self {
+        Self { summary: true, base_unknown: true, ..Self::opened_by_update(0, occurred_at, now) }
     }
 
     /// Occurrences folded and not yet written to the stored Event.
@@ -102,7 +99,7 @@ impl Series {
     /// It must not be forgotten yet: it owes, or its last payment was a client's that nobody has seen stored.
     /// (Where nothing was ever folded, a client's write is its own affair.)
     pub(super) fn needs_payment(&self) -> bool {
-        self.owed() > 0 || (self.unverified && self.content.is_some())
+        self.owed() > 0 || (self.unverified && self.folded)
     }
 
     /// It was not seen for the idle timeout. While a client's write may be under way it is not over.
@@ -122,7 +119,7 @@ impl Series {
 
     /// When squelch should look at its stored Event; `None`: not before it closes.
     pub(super) fn next_payment(&self, rules: &SeriesRules, now: Moment) -> Option<Moment> {
-        let earliest = self.not_before.max(self.retry_at).max(now);
+        let earliest = self.not_before.max(now);
         if self.ordered {
             return None;
         }
@@ -130,7 +127,7 @@ impl Series {
             return self.needs_payment().then_some(earliest);
         }
         // Nothing owed, but half of it a client's write that nobody has seen stored: to be read.
-        let unseen = self.unverified && self.content.is_some() && self.doubtful();
+        let unseen = self.unverified && self.folded && self.doubtful();
         if self.owed() <= 0 && !unseen {
             return None;
         }
@@ -138,6 +135,38 @@ impl Series {
             return Some(earliest);
         }
         Some(self.paid_at.plus(rules.heartbeat_interval).max(earliest))
+    }
+
+    /// Nothing would be lost if it could not be created again just now.
+    pub(super) fn is_paid(&self) -> bool {
+        !self.needs_payment() && !self.ordered && !self.summary
+    }
+
+    /// A write that says the same, and happened then, was folded into it. `kept`: what its Event says may be kept.
+    /// True if it is to be kept now, because this is the first.
+    pub(super) fn fold(&mut self, occurred_at: Timestamp, kept: bool) -> bool {
+        let first = kept && !self.folded;
+        if kept || self.folded {
+            self.occurred_at = self.occurred_at.max(occurred_at);
+            self.folded = true;
+        }
+        first
+    }
+
+    /// The attempt to pay failed: not again before `not_before`. While draining it was given in spite of whatever
+    /// put it off before.
+    pub(super) fn retry(&mut self, not_before: Moment, draining: bool) {
+        (self.ordered, self.put_off) = (false, draining);
+        self.not_before = if draining { not_before } else { self.not_before.max(not_before) };
+    }
+
+    /// A client's write of the stored Event was admitted, and may be under way for a while.
+    pub(super) fn unsettled(&mut self, now: Moment) {
+        let settled = now.plus(SETTLE);
+        if !self.put_off {
+            self.not_before = if self.failures > 0 { self.not_before.max(settled) } else { settled };
+        }
+        self.unverified = true;
     }
 
     /// Adds occurrences to the total.
@@ -159,8 +188,7 @@ impl Series {
         self.total = self.total.max(value);
         self.stored = value;
         self.paid_at = now;
-        self.not_before = now.plus(SETTLE);
-        self.unverified = true;
+        self.unsettled(now);
     }
 
     /// The name of a summary was read for the first time: what stands there is the base.
@@ -193,7 +221,7 @@ mod tests {
     }
 
     fn series(total: i64, stored: i64) -> Series {
-        let mut series = Series::opened_by_update("e", stored, Timestamp::UNIX_EPOCH, at(100));
+        let mut series = Series::opened_by_update(stored, Timestamp::UNIX_EPOCH, at(100));
         series.total = total;
         series
     }

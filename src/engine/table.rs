@@ -1,168 +1,353 @@
-//! An arena of entries with an index by key and an order by use: the one bounded container of the engine.
-
-use hashbrown::HashTable;
+//! Entries by key and in the order of their use: the one bounded container of the engine.
+//!
+//! Entries lie close together, and the last one takes the place of one that goes: what a table takes is what it
+//! holds, however large it once was. The index is linear hashing: it grows by splitting one bucket with each entry
+//! that comes, and shrinks by joining two. So no call touches more than a few entries, however many there are.
 
 use super::key::Key;
+use super::segments::Segments;
 
-/// Where an entry stands. It outlives the entry safely: a slot used again has another generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Handle {
-    slot: u32,
-    generation: u32,
-}
+/// Where an entry stands, until an entry is removed.
+pub(super) type At = u32;
 
-/// "No neighbour" in the order by use.
-const NONE: u32 = u32::MAX;
+/// "Nothing there": the end of a chain, no neighbour in the order.
+pub(super) const NONE: u32 = u32::MAX;
 
-struct Slot<T> {
-    key: Key,
-    generation: u32,
-    newer: u32,
-    older: u32,
-    value: Option<T>,
-}
+/// So many entries a piece of memory holds. A smaller piece leaves less room unused in ten thousand small tables, a
+/// larger one costs fewer pointers and less of the allocator: at 8 it is 4 entries on average, and 2 bytes per entry.
+const PIECE: usize = 8;
+/// The same for the links, which are smaller.
+const LINKS: usize = 32;
 
 /// Entries by key, from the least recently to the most recently touched.
 pub(super) struct Table<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
-    index: HashTable<u32>,
+    /// The first entry of each bucket's chain. As many buckets as entries.
+    heads: Segments<u32, 64, 4>,
+    slots: Segments<Slot<T>, PIECE, 26>,
+    /// Apart from the entries: who moves one in the order has to change its neighbours, and in 8 bytes each those
+    /// are near one another.
+    links: Segments<Links, LINKS>,
     oldest: u32,
     newest: u32,
 }
 
-impl<T> Default for Table<T> {
+/// An entry. The key is kept as bytes, because a `u128` would be aligned to 16.
+struct Slot<T> {
+    key: [u8; 16],
+    next: u32,
+    value: T,
+}
+
+/// Neighbours in the order by use.
+#[derive(Clone, Copy)]
+struct Links {
+    newer: u32,
+    older: u32,
+}
+
+impl<T: Default> Default for Slot<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), index: HashTable::new(), oldest: NONE, newest: NONE }
+        Self { key: [0; 16], next: NONE, value: T::default() }
     }
 }
 
-impl<T> Table<T> {
+impl Default for Links {
+    fn default() -> Self {
+        Self { newer: NONE, older: NONE }
+    }
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            heads: Segments::default(),
+            slots: Segments::default(),
+            links: Segments::default(),
+            oldest: NONE,
+            newest: NONE,
+        }
+    }
+}
+
+/// The bits of a key that the index goes by. Keys are keyed hashes already: any of their bits will do.
+pub(super) fn hash(key: Key) -> u32 {
+    key as u32
+}
+
+impl<T: Default> Table<T> {
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.slots.len() as usize
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.index.is_empty()
+        self.slots.is_empty()
     }
 
-    pub(super) fn find(&self, key: Key) -> Option<Handle> {
-        let slots = &self.slots;
-        let slot = *self.index.find(bucket(key), |slot| slots[*slot as usize].key == key)?;
-        Some(Handle { slot, generation: slots[slot as usize].generation })
+    pub(super) fn find(&self, key: Key) -> Option<At> {
+        let key = key.to_ne_bytes();
+        self.walk(hash(Key::from_ne_bytes(key)), |slot| slot.key == key)
     }
 
-    pub(super) fn get(&self, handle: Handle) -> Option<&T> {
-        let slot = self.slots.get(handle.slot as usize)?;
-        if slot.generation == handle.generation { slot.value.as_ref() } else { None }
+    /// An entry whose key has this hash and whose value is the one meant.
+    pub(super) fn find_where(&self, hash: u32, is_it: impl Fn(&T) -> bool) -> Option<At> {
+        self.walk(hash, |slot| is_it(&slot.value))
     }
 
-    pub(super) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
-        let slot = self.slots.get_mut(handle.slot as usize)?;
-        if slot.generation == handle.generation { slot.value.as_mut() } else { None }
+    pub(super) fn get(&self, at: At) -> Option<&T> {
+        Some(&self.slots.get(at)?.value)
+    }
+
+    pub(super) fn get_mut(&mut self, at: At) -> Option<&mut T> {
+        (at < self.slots.len()).then(|| &mut self.slots[at].value)
+    }
+
+    /// The hash of the key that stands there.
+    pub(super) fn hash_at(&self, at: At) -> Option<u32> {
+        Some(hash(self.slots.get(at)?.key()))
     }
 
     /// Adds an entry under a key that is not there, as the most recently used.
-    pub(super) fn insert(&mut self, key: Key, value: T) -> Handle {
+    pub(super) fn insert(&mut self, key: Key, value: T) -> At {
         debug_assert!(self.find(key).is_none(), "a key stands once");
-        let slot = self.free.pop().unwrap_or_else(|| {
-            let slot = u32::try_from(self.slots.len()).expect("a table is bounded far below 2^32 entries");
-            self.slots.push(Slot { key, generation: 0, newer: NONE, older: NONE, value: None });
-            slot
-        });
-        let entry = &mut self.slots[slot as usize];
-        (entry.key, entry.value) = (key, Some(value));
-        let generation = entry.generation;
-        let slots = &self.slots;
-        self.index.insert_unique(bucket(key), slot, |slot| bucket(slots[*slot as usize].key));
-        self.link_newest(slot);
-        Handle { slot, generation }
+        if self.heads.len() <= self.slots.len() {
+            self.split();
+        }
+        let bucket = self.bucket(hash(key));
+        let slot = Slot { key: key.to_ne_bytes(), next: self.heads[bucket], value };
+        let at = self.slots.push(slot);
+        self.heads[bucket] = at;
+        self.links.push(Links::default());
+        self.link_newest(at);
+        at
+    }
+
+    /// Puts an entry in the place of the least recently used, under a key that is not there, as the most recently
+    /// used. Returns what was there: nothing, if there was no entry. Nobody has to move, as when one is removed.
+    pub(super) fn replace_oldest(&mut self, key: Key, value: T) -> (At, Option<T>) {
+        let Some(at) = self.oldest() else { return (self.insert(key, value), None) };
+        debug_assert!(self.find(key).is_none(), "a key stands once");
+        let slot = &self.slots[at];
+        self.repoint(self.bucket(hash(slot.key())), at, slot.next);
+        self.unlink(at);
+        let slot = &mut self.slots[at];
+        slot.key = key.to_ne_bytes();
+        let replaced = std::mem::replace(&mut slot.value, value);
+        self.chain(at);
+        self.link_newest(at);
+        (at, Some(replaced))
     }
 
     /// Makes the entry the most recently used.
-    pub(super) fn touch(&mut self, handle: Handle) {
-        if self.newest != handle.slot && self.get(handle).is_some() {
-            self.unlink(handle.slot);
-            self.link_newest(handle.slot);
+    pub(super) fn touch(&mut self, at: At) {
+        if self.newest != at && at < self.slots.len() {
+            self.unlink(at);
+            self.link_newest(at);
         }
     }
 
-    pub(super) fn remove(&mut self, handle: Handle) -> Option<T> {
-        self.get(handle)?;
-        let slots = &self.slots;
-        if let Ok(entry) =
-            self.index.find_entry(bucket(slots[handle.slot as usize].key), |s| *s == handle.slot)
-        {
-            entry.remove();
+    /// Takes the entry out of the order: it is not the oldest any more, until it is touched.
+    pub(super) fn set_aside(&mut self, at: At) {
+        if at < self.slots.len() {
+            self.unlink(at);
         }
-        self.unlink(handle.slot);
-        self.free.push(handle.slot);
-        let slot = &mut self.slots[handle.slot as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.value.take()
     }
 
-    /// Where every entry stands, in no order.
-    pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
-        let there = self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some());
-        there.map(|(at, slot)| Handle { slot: at as u32, generation: slot.generation })
-    }
-
-    /// Every entry, in no order.
-    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().filter_map(|slot| slot.value.as_ref())
-    }
-
-    /// The same, to be changed.
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    /// Removes the entry; the last one stands in its place then.
+    pub(super) fn remove(&mut self, at: At) -> Option<T> {
+        let removed = self.slots.get(at)?;
+        self.repoint(self.bucket(hash(removed.key())), at, removed.next);
+        self.unlink(at);
+        let last = self.slots.len() - 1;
+        if at != last {
+            self.repoint(self.bucket(hash(self.slots[last].key())), last, at);
+            self.relink(last, at);
+        }
+        self.links.swap_remove(at);
+        let removed = self.slots.swap_remove(at);
+        // Two at most, so that as many leave as come back into balance.
+        for _ in 0..2 {
+            if self.heads.len() > 64 + 2 * self.slots.len() {
+                self.join();
+            }
+        }
+        Some(removed.value)
     }
 
     /// The least recently used entry.
-    pub(super) fn oldest(&self) -> Option<Handle> {
-        self.at(self.oldest)
+    pub(super) fn oldest(&self) -> Option<At> {
+        (self.oldest != NONE).then_some(self.oldest)
     }
 
     /// The entry that was used next after this one.
-    pub(super) fn next_newer(&self, handle: Handle) -> Option<Handle> {
-        self.get(handle)?;
-        self.at(self.slots[handle.slot as usize].newer)
+    pub(super) fn next_newer(&self, at: At) -> Option<At> {
+        let newer = self.links.get(at)?.newer;
+        (newer != NONE).then_some(newer)
     }
 
-    fn at(&self, slot: u32) -> Option<Handle> {
-        (slot != NONE).then(|| Handle { slot, generation: self.slots[slot as usize].generation })
-    }
-
-    fn link_newest(&mut self, slot: u32) {
-        let before = self.newest;
-        let entry = &mut self.slots[slot as usize];
-        (entry.older, entry.newer) = (before, NONE);
-        if before == NONE {
-            self.oldest = slot;
-        } else {
-            self.slots[before as usize].newer = slot;
+    /// Frees some of a table that nobody looks into any more, so that a large one does not go at once. True once
+    /// nothing is left.
+    pub(super) fn crumble(&mut self, at_most: usize) -> bool {
+        for _ in 0..at_most {
+            self.heads.pop();
+            self.links.pop();
+            self.slots.pop();
         }
-        self.newest = slot;
-    }
-
-    fn unlink(&mut self, slot: u32) {
-        let (older, newer) = (self.slots[slot as usize].older, self.slots[slot as usize].newer);
-        if older == NONE {
-            self.oldest = newer;
-        } else {
-            self.slots[older as usize].newer = newer;
-        }
-        if newer == NONE {
-            self.newest = older;
-        } else {
-            self.slots[newer as usize].older = older;
-        }
+        self.heads.is_empty() && self.links.is_empty() && self.slots.is_empty()
     }
 }
 
-/// Keys are keyed hashes already: any 64 of their bits will do.
-fn bucket(key: Key) -> u64 {
-    key as u64
+/// Tables that nobody looks into any more: a million entries are not freed at once, while a write waits.
+pub(super) struct Remains<T>(Vec<Table<T>>);
+
+impl<T> Default for Remains<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Default> Remains<T> {
+    /// Takes all entries of a table, which is empty then.
+    pub(super) fn take(&mut self, table: &mut Table<T>) {
+        if !table.is_empty() {
+            self.0.push(std::mem::take(table));
+        }
+    }
+
+    /// Frees at most so many entries; returns how many.
+    pub(super) fn crumble(&mut self, at_most: usize) -> usize {
+        let Some(table) = self.0.last_mut() else { return 0 };
+        if table.crumble(at_most) {
+            self.0.pop();
+        }
+        at_most
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The index.
+impl<T: Default> Table<T> {
+    fn walk(&self, hash: u32, is_it: impl Fn(&Slot<T>) -> bool) -> Option<At> {
+        if self.heads.is_empty() {
+            return None;
+        }
+        let mut at = self.heads[self.bucket(hash)];
+        while at != NONE {
+            let slot = &self.slots[at];
+            if is_it(slot) {
+                return Some(at);
+            }
+            at = slot.next;
+        }
+        None
+    }
+
+    /// Linear hashing: of 2^n buckets those below the number that there are; the others are still with their
+    /// halves.
+    fn bucket(&self, hash: u32) -> u32 {
+        let buckets = self.heads.len();
+        let all = buckets.next_power_of_two();
+        let bucket = hash & (all - 1);
+        if bucket < buckets { bucket } else { bucket - all / 2 }
+    }
+
+    /// Adds a bucket, and brings over to it what was with its half.
+    fn split(&mut self) {
+        let added = self.heads.push(NONE);
+        if added == 0 {
+            return;
+        }
+        let half = added - (added + 1).next_power_of_two() / 2;
+        self.spread(half);
+    }
+
+    /// Takes the last bucket away; what was in it goes back to its half.
+    fn join(&mut self) {
+        let last = self.heads.len() - 1;
+        let mut at = self.heads[last];
+        self.heads.pop();
+        while at != NONE {
+            at = self.chain(at);
+        }
+    }
+
+    fn spread(&mut self, bucket: u32) {
+        let mut at = std::mem::replace(&mut self.heads[bucket], NONE);
+        while at != NONE {
+            at = self.chain(at);
+        }
+    }
+
+    /// Puts an entry at the head of its bucket; returns what was behind it before.
+    fn chain(&mut self, at: At) -> u32 {
+        let bucket = self.bucket(hash(self.slots[at].key()));
+        let head = std::mem::replace(&mut self.heads[bucket], at);
+        std::mem::replace(&mut self.slots[at].next, head)
+    }
+
+    /// Makes what points to `from` in a bucket's chain point to `to`.
+    fn repoint(&mut self, bucket: u32, from: At, to: u32) {
+        if self.heads[bucket] == from {
+            self.heads[bucket] = to;
+            return;
+        }
+        let mut at = self.heads[bucket];
+        while self.slots[at].next != from {
+            at = self.slots[at].next;
+        }
+        self.slots[at].next = to;
+    }
+}
+
+/// The order by use.
+impl<T: Default> Table<T> {
+    fn link_newest(&mut self, at: At) {
+        let before = std::mem::replace(&mut self.newest, at);
+        self.links[at] = Links { newer: NONE, older: before };
+        if before == NONE {
+            self.oldest = at;
+        } else {
+            self.links[before].newer = at;
+        }
+    }
+
+    /// Takes an entry out of the order, if it is in it.
+    fn unlink(&mut self, at: At) {
+        if self.newest != at && self.links[at].newer == NONE {
+            return;
+        }
+        let Links { newer, older } = std::mem::take(&mut self.links[at]);
+        *self.newer_of(older) = newer;
+        *self.older_of(newer) = older;
+    }
+
+    /// An entry moves in memory: its neighbours have to know.
+    fn relink(&mut self, from: At, to: At) {
+        if self.newest != from && self.links[from].newer == NONE {
+            return;
+        }
+        let Links { newer, older } = self.links[from];
+        *self.newer_of(older) = to;
+        *self.older_of(newer) = to;
+    }
+
+    /// What says who comes after `older`.
+    fn newer_of(&mut self, older: u32) -> &mut u32 {
+        if older == NONE { &mut self.oldest } else { &mut self.links[older].newer }
+    }
+
+    /// What says who comes before `newer`.
+    fn older_of(&mut self, newer: u32) -> &mut u32 {
+        if newer == NONE { &mut self.newest } else { &mut self.links[newer].older }
+    }
+}
+
+impl<T> Slot<T> {
+    fn key(&self) -> Key {
+        Key::from_ne_bytes(self.key)
+    }
 }
 
 #[cfg(test)]
@@ -170,39 +355,117 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn a_handle_does_not_reach_the_next_tenant_of_its_slot() {
-        let mut table = Table::default();
-        let first = table.insert(1, "first");
-        assert_eq!(table.remove(first), Some("first"));
-        let second = table.insert(2, "second");
-        assert_eq!(table.get(first), None);
-        assert_eq!(table.remove(first), None);
-        assert_eq!(table.get(second), Some(&"second"));
+    /// A list searched from the front; what is set aside is in a list of its own.
+    #[derive(Default)]
+    struct Naive {
+        ordered: Vec<(Key, u128)>,
+        aside: Vec<(Key, u128)>,
+    }
+
+    impl Naive {
+        fn take(&mut self, key: Key) -> Option<(Key, u128)> {
+            for list in [&mut self.ordered, &mut self.aside] {
+                if let Some(at) = list.iter().position(|(its, _)| *its == key) {
+                    return Some(list.remove(at));
+                }
+            }
+            None
+        }
+    }
+
+    /// Keys whose hashes meet: of 64 there are 16 hashes.
+    fn key(number: u64) -> Key {
+        u128::from(number % 16).wrapping_mul(0x9e37_79b9) | (u128::from(number) << 64)
+    }
+
+    fn check(table: &Table<u128>, model: &Naive) -> Result<(), TestCaseError> {
+        let mut order = Vec::new();
+        let mut cursor = table.oldest();
+        while let Some(at) = cursor {
+            order.push(*table.get(at).unwrap());
+            cursor = table.next_newer(at);
+        }
+        prop_assert_eq!(order, model.ordered.iter().map(|(_, value)| *value).collect::<Vec<_>>());
+        prop_assert_eq!(table.len(), model.ordered.len() + model.aside.len());
+        for (key, value) in model.ordered.iter().chain(&model.aside) {
+            prop_assert_eq!(table.find(*key).and_then(|at| table.get(at)), Some(value));
+        }
+        prop_assert!(table.heads.len() as usize <= 64 + 2 * table.len().max(1));
+        Ok(())
     }
 
     proptest! {
         #[test]
-        fn behaves_like_a_list_searched_from_the_front(steps in prop::collection::vec((0u8..4, 0u128..12), 0..200)) {
+        fn behaves_like_a_list_searched_from_the_front(steps in prop::collection::vec((0u8..6, 0u64..64), 0..300)) {
             let mut table = Table::default();
-            let mut model: Vec<(Key, u128)> = Vec::new();
-            for (step, key) in steps {
-                let at = model.iter().position(|(k, _)| *k == key);
-                match (step, at) {
-                    (0 | 1, None) => { table.insert(key, key * 2); model.push((key, key * 2)); }
-                    (2, Some(at)) => { let entry = model.remove(at); model.push(entry); table.touch(table.find(key).unwrap()); }
-                    (3, Some(at)) => { model.remove(at); prop_assert_eq!(table.remove(table.find(key).unwrap()), Some(key * 2)); }
-                    _ => prop_assert_eq!(table.find(key).is_some(), at.is_some()),
+            let mut model = Naive::default();
+            for (step, number) in steps {
+                let (key, value) = (key(number), u128::from(number) * 2);
+                let at = table.find(key);
+                let before = model.take(key);
+                prop_assert_eq!(at.is_some(), before.is_some());
+                match (at, step) {
+                    (None, 0..=2) => { table.insert(key, value); model.ordered.push((key, value)); }
+                    (None, 3) => {
+                        let oldest = (!model.ordered.is_empty()).then(|| model.ordered.remove(0).1);
+                        let (at, replaced) = table.replace_oldest(key, value);
+                        prop_assert_eq!((table.get(at), replaced), (Some(&value), oldest));
+                        model.ordered.push((key, value));
+                    }
+                    (None, _) => {}
+                    (Some(at), 0 | 1) => { table.touch(at); model.ordered.push((key, value)); }
+                    (Some(at), 2) => { table.set_aside(at); model.aside.push((key, value)); }
+                    (Some(at), _) => prop_assert_eq!(table.remove(at), Some(value)),
                 }
-                prop_assert_eq!(table.len(), model.len());
-                let mut order = Vec::new();
-                let mut cursor = table.oldest();
-                while let Some(handle) = cursor {
-                    order.push(*table.get(handle).unwrap());
-                    cursor = table.next_newer(handle);
-                }
-                prop_assert_eq!(order, model.iter().map(|(_, v)| *v).collect::<Vec<_>>());
+                check(&table, &model)?;
             }
         }
+    }
+
+    #[test]
+    fn grows_and_shrinks_without_losing_an_entry() {
+        let mut table = Table::default();
+        let keys: Vec<Key> = (0..5000u128).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        for (number, key) in keys.iter().enumerate() {
+            table.insert(*key, number);
+        }
+        for (number, key) in keys.iter().enumerate().rev().filter(|(number, _)| number % 50 != 0) {
+            let at = table.find(*key).unwrap();
+            assert_eq!(table.remove(at), Some(number));
+        }
+        assert_eq!(table.len(), 100);
+        for (number, key) in keys.iter().enumerate() {
+            let found = table.find(*key).and_then(|at| table.get(at).copied());
+            assert_eq!(found, (number % 50 == 0).then_some(number));
+        }
+        assert!(table.heads.len() <= 64 + 200, "{} buckets for 100 entries", table.heads.len());
+    }
+
+    #[test]
+    fn chains_stay_short_while_it_grows() {
+        let mut table = Table::default();
+        let (mut longest, mut sum) = (0, 0);
+        for number in 0..20_000u128 {
+            let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> 40;
+            table.insert(key, ());
+            let visited = std::cell::Cell::new(0);
+            table.walk(hash(key.wrapping_add(1)), |_| {
+                visited.set(visited.get() + 1);
+                false
+            });
+            longest = longest.max(visited.get());
+            sum += visited.get();
+        }
+        assert!(longest <= 12 && sum < 40_000, "longest {longest}, {sum} in all");
+    }
+
+    #[test]
+    fn crumbles_in_as_many_steps_as_it_has_entries() {
+        let mut table = Table::default();
+        for number in 0..1000 {
+            table.insert(number, Box::new(number));
+        }
+        let steps = (1..).find(|_| table.crumble(10)).unwrap();
+        assert_eq!(steps, 100);
     }
 }

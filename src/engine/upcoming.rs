@@ -1,15 +1,15 @@
 //! For whoever moves time by hand: what is due next in a namespace, so that time can leap there.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::debts::Order;
 use super::scope::Scope;
+use super::tick::SLICE;
 use super::{Engine, Moment};
 
-/// So many series that only wait are looked at: as many as by a tick of the running squelch.
-const LOOKED_AT: usize = 512;
+/// So many series that only wait are looked at: as many as by a tick.
+const LOOKED_AT: usize = SLICE;
 
 /// "Longer than" a timeout begins this much after it.
 const JUST: Duration = Duration::from_nanos(1);
@@ -20,9 +20,8 @@ impl Engine {
         let name: Arc<str> = namespace.into();
         let mut orders = Vec::new();
         loop {
-            let before = orders.len();
-            self.tick_namespace(&name, now, budget, &mut orders);
-            if orders.len() == before || orders.len() >= budget {
+            let seen_to = self.tick_namespace(&name, now, budget, &mut orders);
+            if seen_to == 0 || orders.len() >= budget {
                 return orders;
             }
         }
@@ -31,14 +30,14 @@ impl Engine {
     /// When [`Self::tick_in`] will find something to pay or to close in this namespace, if no write comes before
     /// and `now` was ticked already. `None`: nothing is left there that time alone would end.
     pub fn next_due(&self, namespace: &str, now: Moment) -> Option<Moment> {
-        let entry = self.namespaces.get(namespace)?;
+        let entry = self.locked(namespace)?;
         entry.scopes.iter().filter_map(|scope| scope.next_due(now)).min()
     }
 }
 
 impl Scope {
     fn next_due(&self, now: Moment) -> Option<Moment> {
-        let payment = self.agenda.peek().map(|Reverse((wake, _))| *wake);
+        let payment = self.series.first_to_wake().map(|(wake, _)| wake);
         let closing = if self.retired { None } else { self.next_closing(now) };
         payment.into_iter().chain(closing).min()
     }

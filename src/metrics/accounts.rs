@@ -134,6 +134,7 @@ fn evictions(gauges: &Gauges) -> Vec<MetricFamily> {
     for table in EvictionTable::ALL {
         let evicted = match table {
             EvictionTable::Series => gauges.series_evicted,
+            EvictionTable::Contents => gauges.contents_evicted,
             EvictionTable::Names => gauges.names_evicted,
             EvictionTable::Groups => gauges.groups_evicted,
             EvictionTable::Buckets => gauges.buckets_evicted,
@@ -197,6 +198,7 @@ mod tests {
             groups_evicted: 3,
             buckets_evicted: 4,
             dropped_evicted: 5,
+            contents_evicted: 6,
             ..Gauges::default()
         };
         let families = evictions(&gauges);
@@ -205,7 +207,14 @@ mod tests {
             .map(|child| (child.get_label()[0].value().to_owned(), child.get_counter().get_value()))
             .collect();
         told.sort_by(|one, other| one.0.cmp(&other.0));
-        let expected = [("buckets", 4.0), ("dropped", 5.0), ("groups", 3.0), ("names", 2.0), ("series", 1.0)];
+        let expected = [
+            ("buckets", 4.0),
+            ("contents", 6.0),
+            ("dropped", 5.0),
+            ("groups", 3.0),
+            ("names", 2.0),
+            ("series", 1.0),
+        ];
         assert_eq!(told, expected.map(|(table, evicted)| (table.to_owned(), evicted)));
     }
 

@@ -115,6 +115,7 @@ labels! {
     /// What gives entries up for want of room: the label `table` of evictions.
     EvictionTable {
         Series = "series": "Series that owed nothing. The next such Event is stored as a new one.",
+        Contents = "contents": "What was kept to create an Event again. Nothing was owed; the next repeat brings it along.",
         Names = "names": "Remembered Event names. The next write under such a name is counted by what is stored.",
         Groups = "groups": "Groups of look-alikes. They start anew.",
         Buckets = "buckets": "Buckets of spam filters. They were full: no decision changes.",

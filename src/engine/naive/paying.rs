@@ -75,7 +75,9 @@ impl Naive {
 
     /// SIGTERM: each debt is to be paid once, and what failed before is tried now.
     pub(in super::super) fn drain(&mut self) {
-        self.draining = true;
+        if std::mem::replace(&mut self.draining, true) {
+            return;
+        }
         for story in &mut self.series {
             story.retry_at = Moment::default();
         }
