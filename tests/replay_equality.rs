@@ -59,6 +59,8 @@ struct Served {
     router: Router,
     path: String,
     payments: u64,
+    /// The second of the first write, in milliseconds: the time of a process begins with it.
+    began: Option<u64>,
 }
 
 /// What the webhook did with a write.
@@ -92,11 +94,12 @@ impl Served {
             clock: clock.clone(),
         };
         let (router, path) = (router(Arc::new(webhook)), path(&token));
-        Self { engine, payer: Payer::default(), clock, router, path, payments: 0 }
+        Self { engine, payer: Payer::default(), clock, router, path, payments: 0, began: None }
     }
 
     fn review(&mut self, number: usize, write: &Written) -> Seen {
-        let at = Duration::from_millis(write.at);
+        let began = *self.began.get_or_insert(write.at / 1000 * 1000);
+        let at = Duration::from_millis(write.at - began);
         let payments = &mut self.payments;
         self.payer.advance(&self.engine, Moment::from_epoch(at), |_| *payments += 1);
         self.clock.set(at);

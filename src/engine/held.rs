@@ -103,8 +103,9 @@ impl Held {
 
     /// What has no room for one more in a namespace of these sizes. One below its fair share has room, because those
     /// above theirs make it; but a sixteenth beyond the bound there is none for anybody. (Debts and what is dropped
-    /// most cannot be given up for a newcomer at once: there those above can only not take it all.) Groups and buckets are opened by admitted writes just as series are, but are forgotten much
-    /// earlier: half as many of each are plenty, and two fingerprints for each group.
+    /// most cannot be given up for a newcomer at once: there those above can only not take it all.) Groups and buckets
+    /// are opened by admitted writes just as series are, but are forgotten much earlier: half as many of each are
+    /// plenty, and two fingerprints for each group.
     pub(super) fn full(&self, of: &Sizes, settings: &Settings) -> Full {
         let Settings { max_series, max_owing, .. } = *settings;
         let shared = |all: &AtomicUsize, of: usize, bound: usize| {

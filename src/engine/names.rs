@@ -131,7 +131,8 @@ impl Names {
         at
     }
 
-    /// Forgets the oldest names: those beyond `room`, and those not seen for a day. A name whose series `lives` goes for want of room only. At most `budget` are looked at.
+    /// Forgets the oldest names: those beyond `room`, and those not seen for a day. A name whose series `lives` goes for
+    /// want of room only. At most `budget` are looked at.
     pub(super) fn forget(&mut self, room: usize, budget: usize, now: Moment, lives: impl Fn(Handle) -> bool) {
         for _ in 0..budget {
             let Some(oldest) = self.table.oldest() else { break };

@@ -2,8 +2,8 @@
 
 use super::Moment;
 
-/// A [`Moment`] to the millisecond, as fine as the durations of a policy: 40 bits of them are 34 years. Three million series and names keep up to three
-/// each; five bytes in place of eight are 15 MiB less.
+/// A [`Moment`] to the millisecond, as fine as the durations of a policy: 40 bits of them are 34 years. Three million
+/// series and names keep up to three each; five bytes in place of eight are 15 MiB less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp([u8; 5]);
 

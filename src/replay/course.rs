@@ -1,5 +1,7 @@
 //! The course of a replay: one write after the other through the same decision as in the webhook.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::Error;
@@ -27,6 +29,8 @@ pub fn engine() -> Engine {
 /// The state of a replay.
 pub(super) struct Course {
     engine: Engine,
+    /// The whole second of the first write. The engine's time begins there, as that of a process begins with it.
+    began: Option<Moment>,
     policies: Policies,
     payer: Payer,
     clients: Clients,
@@ -47,6 +51,7 @@ impl Course {
         engine.revise(&policies.standing(), Moment::default());
         Self {
             engine,
+            began: None,
             policies,
             payer: Payer::default(),
             clients,
@@ -69,13 +74,15 @@ impl Course {
         bytes: u64,
     ) -> Result<(), Error> {
         let tally = &mut self.tally;
-        self.payer.advance(&self.engine, now, |payment| tally.paid(payment));
+        let began = *self.began.get_or_insert_with(|| whole_second(now));
+        let moment = Moment::from_epoch(now.since(began));
+        self.payer.advance(&self.engine, moment, |payment| tally.paid(payment));
         if self.clients == Clients::Adapted {
             adapt(write, &self.payer);
         }
         let governing = self.policies.of(write.namespace).governing(write);
-        let verdict = self.engine.decide(governing, write, now);
-        self.payer.decided(&self.engine, write, &verdict, bytes, now);
+        let verdict = self.engine.decide(governing, write, moment);
+        self.payer.decided(&self.engine, write, &verdict, bytes, moment);
         self.tally.decided(now, governing, write, &verdict, bytes);
         match &mut self.decisions {
             Some(decisions) => decisions.write(now, governing, write, &verdict),
@@ -92,6 +99,10 @@ impl Course {
         }
         Ok(Finished { engine: self.engine, policies: self.policies, tally: self.tally })
     }
+}
+
+fn whole_second(moment: Moment) -> Moment {
+    Moment::from_epoch(Duration::from_secs(moment.since(Moment::default()).as_secs()))
 }
 
 /// What is left of a replay.
