@@ -1,5 +1,7 @@
 //! A series in 44 bytes.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::Moment;
@@ -30,6 +32,9 @@ pub(super) struct Packed {
 
 /// So many microseconds from 1970 fit into seven bytes with their sign.
 const FAR: i64 = 1 << 55;
+
+/// The order by use follows so often: that of the idle timeout, which is no shorter.
+const ORDERED_BY: Duration = Duration::from_secs(1);
 
 /// The bit of [`Series::closing`].
 const CLOSING: u8 = 1;
@@ -99,7 +104,7 @@ impl Packed {
         let (before, closing) = (self.seen, self.flags & CLOSING != 0);
         self.seen = Stamp::at(now);
         self.flags &= !CLOSING;
-        closing || !before.same_second(self.seen)
+        closing || !before.same(ORDERED_BY, self.seen)
     }
 }
 

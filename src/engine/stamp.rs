@@ -1,5 +1,7 @@
 //! A moment in five bytes.
 
+use std::time::Duration;
+
 use super::Moment;
 
 /// A [`Moment`] to the millisecond, as fine as the durations of a policy: 40 bits of them are 34 years. Three million
@@ -20,9 +22,10 @@ impl Stamp {
         Moment::from_milliseconds(self.milliseconds())
     }
 
-    /// Whether both are in the same second.
-    pub(super) fn same_second(self, other: Self) -> bool {
-        self.milliseconds() / 1000 == other.milliseconds() / 1000
+    /// Whether both are in the same second, or whatever time is divided into.
+    pub(super) fn same(self, part: Duration, other: Self) -> bool {
+        let part = part.as_millis() as u64;
+        self.milliseconds() / part == other.milliseconds() / part
     }
 
     fn milliseconds(self) -> u64 {
@@ -50,8 +53,6 @@ impl Ord for Stamp {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use proptest::prelude::*;
 
