@@ -6,6 +6,8 @@ use kube::KubeSchema;
 use kube::core::Rule;
 use serde::{Deserialize, Serialize};
 
+use super::texts::{API_GROUP, KIND, NAME, TYPE, WORD};
+
 /// The most entries of `types`, `regarding` and `exempt`.
 pub const MOST_SHORT_LIST: usize = 16;
 
@@ -20,12 +22,14 @@ pub struct Clauses {
     /// character. At most 16 entries. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_SHORT_LIST), inner(length(min = 1, max = 253)))]
+    #[x_kube(validation = TYPE.list_rule())]
     pub types: Vec<String>,
 
     /// The `reason` of the Event, such as BackOff or "Failed*". Globs: `*` stands for any text, `?` for any one
     /// character. At most 32 entries. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_LONG_LIST), inner(length(min = 1, max = 253)))]
+    #[x_kube(validation = WORD.list_rule())]
     pub reasons: Vec<String>,
 
     /// Who reports: the `reportingComponent` of the Event, else its `source.component`, such as kubelet. Any
@@ -33,6 +37,7 @@ pub struct Clauses {
     /// character. At most 32 entries. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_LONG_LIST), inner(length(min = 1, max = 253)))]
+    #[x_kube(validation = WORD.list_rule())]
     pub reporting_components: Vec<String>,
 
     /// What the Event is about (`involvedObject`). At most 16 entries; one of them must describe the object.
@@ -70,17 +75,20 @@ pub struct Regarding {
     /// Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 253))]
+    #[x_kube(validation = KIND.rule())]
     pub kind: Option<String>,
 
     /// The API group of the object, such as apps or batch; "" is the core group (Pod, Node, Service). Glob: `*`
     /// stands for any text, `?` for any one character. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(max = 253))]
+    #[x_kube(validation = API_GROUP.rule())]
     pub api_group: Option<String>,
 
     /// The name of the object. Glob: `*` stands for any text, `?` for any one character. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 253))]
+    #[x_kube(validation = NAME.rule())]
     pub name: Option<String>,
 }
 

@@ -9,6 +9,7 @@ mod limits;
 mod namespaces;
 mod stages;
 mod status;
+mod texts;
 
 pub use clauses::{Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, MOST_LONG_LIST, MOST_SHORT_LIST, Regarding};
 pub use cluster_event_policy::{ClusterEventPolicy, ClusterEventPolicySpec};
@@ -25,3 +26,4 @@ pub use stages::{
     INTERVAL, MAX_EVENTS, Per, SPAM_FILTER, Series, SpamFilter,
 };
 pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
+pub use texts::{API_GROUP, KIND, NAME, TYPE, TextField, WORD};

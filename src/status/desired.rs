@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::dropped::{DroppedIn, top_dropped};
 use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
-use crate::engine::{Counters, Disposition, Mode};
+use crate::engine::{Counters, Disposition, Mode, Rules};
 use crate::policy::{Compiled, Effect, Invalid};
 
 /// All that a status depends on.
@@ -105,10 +105,18 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         return (Reason::WebhookNotArmed, message);
     }
     let message = match compiled.rules.mode {
+        _ if all_off(&compiled.rules) => {
+            "Event writes are counted; nothing is held back: every stage is off."
+        }
         Mode::Enforce => "Event writes are decided by this policy.",
         Mode::Observe => "Event writes are decided and counted; nothing is held back (mode: Observe).",
     };
     (Reason::Effective, message.to_owned())
+}
+
+fn all_off(rules: &Rules) -> bool {
+    let Rules { policy: _, mode: _, rejection: _, series, aggregation, spam_filter, budget } = rules;
+    series.is_none() && aggregation.is_none() && spam_filter.is_none() && budget.is_none()
 }
 
 fn overridden(cluster_scoped: bool, by: &str, namespace: Option<&str>) -> String {
@@ -195,6 +203,22 @@ mod tests {
         let counted = Counters::default();
         let message = &desired(&facts(&bad.outcome, &counted)).conditions[0].message;
         assert!(message.starts_with("spec.series.idleTimeout: idleTimeout must be"), "{message}");
+    }
+
+    #[test]
+    fn a_policy_whose_stages_are_all_off_says_so() {
+        let counted = Counters::default();
+        let message = |spec| {
+            desired(&facts(&policy("ci", "p", &spec, 0).outcome, &counted)).conditions[1].message.clone()
+        };
+        let off = json!({"disabled": true});
+        let mut spec = json!({"series": off, "aggregation": off, "spamFilter": off});
+        assert_eq!(
+            message(spec.clone()),
+            "Event writes are counted; nothing is held back: every stage is off."
+        );
+        spec["budget"] = json!({});
+        assert_eq!(message(spec), "Event writes are decided by this policy.");
     }
 
     #[test]

@@ -241,7 +241,7 @@ mod tests {
         fn new(names: &[&str]) -> Self {
             let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
             let policies =
-                names.iter().map(|name| policy("ci", name, &json!({"match": {"types": [name]}}), 0));
+                names.iter().map(|name| policy("ci", name, &json!({"match": {"reasons": [name]}}), 0));
             Self { plan: Plan::new(limits), set: Set::new(policies), accounts: Vec::new(), armed: true }
         }
 

@@ -36,6 +36,9 @@ impl Clauses {
     pub(super) fn compile(clauses: &api::Clauses, path: &str) -> Result<Self, Invalid> {
         let short = |name: &str, list| globs(list, api::MOST_SHORT_LIST, &format!("{path}.{name}"));
         let long = |name: &str, list| globs(list, api::MOST_LONG_LIST, &format!("{path}.{name}"));
+        all_checked(api::TYPE, &clauses.types, &format!("{path}.types"))?;
+        all_checked(api::WORD, &clauses.reasons, &format!("{path}.reasons"))?;
+        all_checked(api::WORD, &clauses.reporting_components, &format!("{path}.reportingComponents"))?;
         Ok(Self {
             types: short("types", &clauses.types)?,
             reasons: long("reasons", &clauses.reasons)?,
@@ -70,13 +73,16 @@ impl Regarding {
         if kind.is_none() && api_group.is_none() && name.is_none() {
             return Err(Invalid::new(path, api::EMPTY_REGARDING));
         }
-        let field = |field: &str, text: &Option<String>| {
-            text.as_deref().map(|text| glob(text, &format!("{path}.{field}"))).transpose()
+        let field = |field: &str, form: api::TextField, text: &Option<String>| {
+            let path = format!("{path}.{field}");
+            text.as_deref()
+                .map(|text| checked(form, text, &path).and_then(|()| glob(text, &path)))
+                .transpose()
         };
         Ok(Self {
-            kind: field("kind", kind)?,
-            api_group: field("apiGroup", api_group)?,
-            name: field("name", name)?,
+            kind: field("kind", api::KIND, kind)?,
+            api_group: field("apiGroup", api::API_GROUP, api_group)?,
+            name: field("name", api::NAME, name)?,
         })
     }
 
@@ -109,6 +115,14 @@ fn globs(texts: &[String], most: usize, path: &str) -> Result<Box<[Glob]>, Inval
         glob(text, &path)
     });
     globs.collect()
+}
+
+fn all_checked(form: api::TextField, texts: &[String], path: &str) -> Result<(), Invalid> {
+    texts.iter().enumerate().try_for_each(|(index, text)| checked(form, text, &format!("{path}[{index}]")))
+}
+
+fn checked(form: api::TextField, text: &str, path: &str) -> Result<(), Invalid> {
+    form.check(text).map_err(|sentence| Invalid::new(path, sentence))
 }
 
 fn glob(text: &str, path: &str) -> Result<Glob, Invalid> {

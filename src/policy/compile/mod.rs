@@ -184,6 +184,14 @@ mod tests {
         assert!(
             invalid(json!({"match": {"types": [""]}})).starts_with("spec.match.types[0]: must not be empty")
         );
+        assert!(
+            invalid(json!({"exempt": [{"types": ["Normal", "warning"]}]}))
+                .starts_with("spec.exempt[0].types[1]: the type")
+        );
+        assert!(
+            invalid(json!({"match": {"regarding": [{"kind": "pods"}]}}))
+                .starts_with("spec.match.regarding[0].kind: kind must be")
+        );
         assert!(invalid(json!({"exempt": [{"types": ["Normal"]}, {}]})).starts_with("spec.exempt: an entry"));
         assert!(
             invalid(json!({"exempt": [{"regarding": [{"kind": "Pod"}, {}]}]}))
