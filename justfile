@@ -26,12 +26,12 @@ ci: && fmt-check lint check-generated deny gates
 test-unit *ARGS:
     @hack/unit {{ ARGS }}
 
-# End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (14 min)
+# End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (18 min)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
 
-# Every kind of client under every kind of policy while everything fails: a line for each cell (15 min)
+# Every kind of client under every kind of policy while everything fails: a line for each cell (11 min)
 [group('tiers')]
 test-nothing-lost:
     @hack/e2e nothing-lost

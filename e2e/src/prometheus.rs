@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -13,6 +13,9 @@ use crate::wait::{GENEROUS, told, wait_for};
 
 /// The rules that squelch is shipped with.
 const RULES: &str = "charts/squelch/files/rules.yaml";
+
+/// The dashboard that it is shipped with.
+const DASHBOARD: &str = "charts/squelch/files/dashboard.json";
 
 /// A running Prometheus; it ends with its value.
 pub struct Prometheus {
@@ -110,6 +113,31 @@ impl Prometheus {
     async fn get(&self, path: &str) -> Result<String> {
         Ok(self.http.request_text(http::Request::get(path).body(Vec::new())?).await?)
     }
+}
+
+/// Every query of squelch's dashboard, with what Grafana would put in place of its variables, by the panel that asks.
+///
+/// # Errors
+/// What is not as a dashboard should be.
+pub fn dashboard() -> Result<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(checkout(DASHBOARD))?;
+    let dashboard: Value = serde_json::from_str(&text)?;
+    let panels = dashboard["panels"].as_array().context("a dashboard without panels")?;
+    let mut queries = Vec::new();
+    for panel in panels {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().with_context(|| format!("no query: {target}"))?;
+            let mut asked = query.to_owned();
+            for (variable, value) in
+                [("$__rate_interval", "1m"), ("$__range", "1h"), ("$event_namespace", ".*")]
+            {
+                asked = asked.replace(variable, value);
+            }
+            ensure!(!asked.contains('$'), "a variable that the test does not know: {asked}");
+            queries.push((panel["title"].to_string(), asked));
+        }
+    }
+    Ok(queries)
 }
 
 /// Text inside a query of a URL.

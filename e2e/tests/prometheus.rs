@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::cluster::checkout;
 use e2e::policy::Policy;
+use e2e::prometheus::dashboard;
 use e2e::wait::told;
 use e2e::{Emission, GENEROUS, Prometheus, Squelch, Test, law, wait_for};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const STORM: Duration = Duration::from_secs(60);
 
@@ -56,34 +56,12 @@ async fn the_storm_is_seen_in_the_rates_and_the_sums_agree() -> Result<()> {
     test.passed()
 }
 
-/// Every query of the dashboard, with what Grafana would put in place of its variables, by the panel that asks.
-fn queries() -> Result<Vec<(String, String)>> {
-    let text = std::fs::read_to_string(checkout("charts/squelch/files/dashboard.json"))?;
-    let dashboard: Value = serde_json::from_str(&text)?;
-    let panels = dashboard["panels"].as_array().context("a dashboard without panels")?;
-    let mut queries = Vec::new();
-    for panel in panels {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            let query = target["expr"].as_str().with_context(|| format!("no query: {target}"))?;
-            let mut asked = query.to_owned();
-            for (variable, value) in
-                [("$__rate_interval", "1m"), ("$__range", "1h"), ("$event_namespace", ".*")]
-            {
-                asked = asked.replace(variable, value);
-            }
-            ensure!(!asked.contains('$'), "a variable that the test does not know: {asked}");
-            queries.push((panel["title"].to_string(), asked));
-        }
-    }
-    Ok(queries)
-}
-
 #[tokio::test]
 async fn the_rules_are_evaluated_and_every_query_of_the_dashboard_has_data() -> Result<()> {
     let test = Test::begin("dashboard").await?;
     let (squelch, prometheus, policy, sent) = after_a_storm(&test).await?;
     law::counted(&test, &squelch, &policy, sent).await?;
-    let queries = queries()?;
+    let queries = dashboard()?;
     ensure!(queries.len() > 20, "only {} queries", queries.len());
     for (panel, query) in queries {
         prometheus.until(&query, |_| true).await.with_context(|| format!("panel {panel}"))?;

@@ -62,6 +62,14 @@ pub(crate) fn all(without: &Tally, with: &Tally, accounts: &Accounts) -> Vec<Che
             ("told", with.told()),
             ("received", accounts.received_in_prometheus),
         ),
+        Check {
+            what: "every query of the dashboard has data".to_owned(),
+            ok: accounts.without_data.is_empty(),
+            seen: match accounts.without_data.first() {
+                None => format!("{} of {} queries", accounts.queries, accounts.queries),
+                Some(first) => first.clone(),
+            },
+        },
         equal(
             "received = admitted + compacted + aggregated + filtered + throttled + failedOpen",
             ("received", status.received),

@@ -10,6 +10,7 @@ use e2e::kubectl::Kubectl;
 use e2e::metrics::Samples;
 use e2e::policy::Counters;
 use e2e::process::tail;
+use e2e::prometheus::dashboard;
 use e2e::squelch::Way;
 use e2e::wait::told;
 use e2e::{Cluster, GENEROUS, Policy, Prometheus, Squelch, Writes, wait_for};
@@ -71,6 +72,10 @@ pub(crate) struct Accounts {
     pub(crate) received_in_metrics: i64,
     /// The same as Prometheus has scraped it.
     pub(crate) received_in_prometheus: i64,
+    /// Queries of the dashboard that Prometheus has no data for.
+    pub(crate) without_data: Vec<String>,
+    /// How many queries it has.
+    pub(crate) queries: usize,
     /// `squelch_owed_occurrences` and `squelch_lost_occurrences_total` together.
     pub(crate) unpaid: i64,
 }
@@ -177,10 +182,19 @@ impl Stage {
         let metrics = self.squelch.metrics().await?;
         let of = |name| metrics.sum(name, &[]) as i64;
         let scraped = self.prometheus.until(RECEIVED, |sum| sum as i64 == of("squelch_events_total")).await?;
+        let queries = dashboard()?;
+        let mut without_data = Vec::new();
+        for (panel, query) in &queries {
+            if self.prometheus.query(query).await?.is_empty() {
+                without_data.push(format!("{panel}: {query}"));
+            }
+        }
         Ok(Accounts {
             status,
             received_in_metrics: of("squelch_events_total"),
             received_in_prometheus: scraped as i64,
+            without_data,
+            queries: queries.len(),
             unpaid: of("squelch_owed_occurrences") + of("squelch_lost_occurrences_total"),
         })
     }
