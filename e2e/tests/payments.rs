@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::policy::idle_after;
 use e2e::wait::told;
 use e2e::{GENEROUS, Policy, Squelch, Test, events, wait_for};
+use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, ListParams};
@@ -111,7 +112,7 @@ async fn each_is_made_again(test: &Test, namespace: &str) -> Result<()> {
     let emitter = test.emitter_client().await?;
     let stored: Api<Event> = Api::namespaced(test.client(), namespace);
     let label = &test.namespace;
-    for (case, api, event) in cases(namespace) {
+    let again = async |(case, api, event): (&str, &str, Value)| {
         // A story of its own.
         let about = if api == "v1" { "/involvedObject/uid" } else { "/regarding/uid" };
         let event = with(event, about, json!(case));
@@ -127,8 +128,9 @@ async fn each_is_made_again(test: &Test, namespace: &str) -> Result<()> {
             let event = stored.get(&name).await.map_err(told)?;
             if events::value(&event) == 2 { Ok(()) } else { Err(events::list(&[event])) }
         })
-        .await?;
-    }
+        .await
+    };
+    try_join_all(cases(namespace).into_iter().map(again)).await?;
     let ours = stored.list(&ListParams::default()).await?;
     for event in ours.items.iter().filter(|event| events::name(event).starts_with(label)) {
         stored.delete(events::name(event), &DeleteParams::default()).await?;
@@ -160,7 +162,7 @@ async fn each_is_summed_up(test: &Test, namespace: &str) -> Result<()> {
     let emitter = test.emitter_client().await?;
     let stored: Api<Event> = Api::namespaced(test.client(), namespace);
     let label = &test.namespace;
-    for (case, api, event) in cases(namespace) {
+    let summed_up = async |(case, api, event): (&str, &str, Value)| {
         // A group of its own, also across objects.
         let about = if api == "v1" { "/involvedObject/kind" } else { "/regarding/kind" };
         let kind = format!("{label}-{case}");
@@ -191,7 +193,9 @@ async fn each_is_summed_up(test: &Test, namespace: &str) -> Result<()> {
         tell("d").await?;
         let last = summary(4).await?;
         stored.delete(&last.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
-    }
+        anyhow::Ok(())
+    };
+    try_join_all(cases(namespace).into_iter().map(summed_up)).await?;
     Ok(())
 }
 
