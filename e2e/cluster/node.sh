@@ -68,6 +68,20 @@ claim_machine() {
   exec 7<&-
 }
 
+# sweep_machine: a node whose cluster's folder is gone has nobody else to end it.
+sweep_machine() {
+  local holder
+  [[ -e $claim/holder && -w $claim ]] || return 0
+  exec 7>"$claim/lock"
+  flock 7
+  holder=$(claimant)
+  if [[ -n $holder && ! -e $holder/$marker ]]; then
+    say "clearing the node of the cluster in $holder, which is gone"
+    clear_node "$holder"
+  fi
+  exec 7<&-
+}
+
 owner_of() {
   local pid
   [[ ! -e $1/owner ]] || ! recorded "$1/owner" || printf ' (of process %s: %s)' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline")"
