@@ -239,7 +239,8 @@ impl Drop for Test {
     }
 }
 
-async fn make_namespace(client: &Client, label: &str) -> Result<String> {
+/// A namespace whose name `label` begins.
+pub(crate) async fn make_namespace(client: &Client, label: &str) -> Result<String> {
     let metadata = ObjectMeta { generate_name: Some(format!("{label}-")), ..ObjectMeta::default() };
     let namespace = Namespace { metadata, ..Namespace::default() };
     let made = Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;

@@ -6,7 +6,6 @@ mod kept;
 mod report;
 mod show;
 mod stage;
-mod storm;
 mod tally;
 
 use std::io::Write as _;

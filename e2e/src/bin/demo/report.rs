@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::checks::Check;
 use crate::stage::{Accounts, IDLE_TIMEOUT, NO_POLICY, POLICY_FILE, WITH_POLICY};
-use crate::storm::{SOURCES, Source};
 use crate::tally::Tally;
+use e2e::storm::{SOURCES, Source};
 
 /// Columns of the table's first column and of each of the other two.
 const LABEL: usize = 62;

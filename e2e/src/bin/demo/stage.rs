@@ -12,16 +12,15 @@ use e2e::policy::Counters;
 use e2e::process::tail;
 use e2e::prometheus::dashboard;
 use e2e::squelch::Way;
+use e2e::storm::Storm;
 use e2e::wait::told;
 use e2e::{Cluster, GENEROUS, Policy, Prometheus, Squelch, Writes, wait_for};
-use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::report::say;
-use crate::storm::SOURCES;
 use crate::tally::{Seen, Tally};
 
 /// The namespace of the first storm.
@@ -145,12 +144,7 @@ impl Stage {
         say(&format!("the storm in namespace {namespace} (usually {usually})"));
         let writes = Writes::watch(self.cluster.client.clone(), namespace).await?;
         let requests_before = self.event_requests().await?;
-        let mut emitting = Vec::new();
-        for source in &SOURCES {
-            let name = format!("{namespace}-{}", source.reason);
-            emitting.push(source.emission().start(&name, &self.emitter, namespace, &self.folder)?);
-        }
-        let emissions = try_join_all(emitting.into_iter().map(|emitter| emitter.finish(STORM))).await?;
+        let emissions = Storm::start(&self.emitter, namespace, &self.folder, 1)?.finish(STORM).await?;
         self.squelch.is_quiet(GENEROUS).await?;
         let clients: usize = emissions.iter().map(|told| told.calls.len()).sum();
         // The API server counts a request a moment after it has answered it.

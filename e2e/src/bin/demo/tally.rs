@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use e2e::emitters::Told;
 use e2e::events;
+use e2e::storm::{SOURCES, Source};
 use e2e::writes::Write;
 use k8s_openapi::api::core::v1::Event;
 use serde::Serialize;
-
-use crate::storm::{SOURCES, Source};
 
 /// Writes that an Event may need beyond log2 of its count and the first: one when its series is closed, and one for
 /// the value 3 of events.k8s.io, which goes through at once (it may be a recorder's refresh).

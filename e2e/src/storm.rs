@@ -1,17 +1,24 @@
 //! The storm: who reports what, how often.
 
-use e2e::Emission;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::future::try_join_all;
+
+use crate::Emission;
+use crate::emitters::{Emitting, Told};
 
 /// One emitter process.
-pub(crate) struct Source {
+pub struct Source {
     /// What it stands for.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// What it reports through.
-    pub(crate) recorder: &'static str,
+    pub recorder: &'static str,
     /// The reason of its Events, which no other source has.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
     /// It tells the API server of every occurrence at once. client-go's new recorder does not.
-    pub(crate) tells_all: bool,
+    pub tells_all: bool,
     emission: fn() -> Emission,
     objects: usize,
     each: i64,
@@ -21,7 +28,7 @@ pub(crate) struct Source {
 
 /// Each takes 20 s. One process of the legacy recorder manages about 360 calls a second. The new recorder does not
 /// wait for the answer to an object's CREATE before it sends the PATCH: half a second keeps them in order.
-pub(crate) const SOURCES: [Source; 4] = [
+pub const SOURCES: [Source; 4] = [
     Source {
         title: "kubelet: BackOff of 20 crash-looping pods",
         recorder: "client-go, legacy",
@@ -97,17 +104,44 @@ pub(crate) const SOURCES: [Source; 4] = [
 
 impl Source {
     /// Occurrences of all its objects together.
-    pub(crate) fn occurrences(&self) -> i64 {
+    pub fn occurrences(&self) -> i64 {
         self.each * self.objects as i64
     }
 
-    /// What its process is to do.
-    pub(crate) fn emission(&self) -> Emission {
+    /// What its process is to do in a storm that is so many times as long.
+    fn emission(&self, length: u32) -> Emission {
         let emission = (self.emission)()
-            .count(self.each)
+            .count(self.each * i64::from(length))
             .rate(self.per_second)
             .reason(self.reason)
             .with("--objects", &self.objects.to_string());
         self.flags.iter().fold(emission, |emission, (flag, value)| emission.with(flag, value))
+    }
+}
+
+/// Every source at once.
+pub struct Storm {
+    emitting: Vec<Emitting>,
+}
+
+impl Storm {
+    /// Starts it in this namespace, for `length` times 20 s. The emitters' files go to `folder`.
+    ///
+    /// # Errors
+    /// That an emitter cannot be started.
+    pub fn start(emitter: &Path, namespace: &str, folder: &Path, length: u32) -> Result<Self> {
+        let emitting = SOURCES.iter().map(|source| {
+            let name = format!("{namespace}-{}", source.reason);
+            source.emission(length).start(&name, emitter, namespace, folder)
+        });
+        Ok(Self { emitting: emitting.collect::<Result<_>>()? })
+    }
+
+    /// Waits until each has emitted everything and has all answers; what they told, in the order of [`SOURCES`].
+    ///
+    /// # Errors
+    /// That one has not within `deadline`, or that it failed.
+    pub async fn finish(self, deadline: Duration) -> Result<Vec<Told>> {
+        try_join_all(self.emitting.into_iter().map(|emitter| emitter.finish(deadline))).await
     }
 }
