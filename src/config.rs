@@ -30,6 +30,8 @@ pub enum Command {
     Crds(CrdsOptions),
     /// Try policies on recorded Events, without a cluster: what would be held back, and what would reach etcd
     Replay(Box<replay::Options>),
+    /// End the operator of a cluster in good order, and remove what it left: what the chart does before it goes
+    Drain(DrainOptions),
 }
 
 /// Flags of `squelch crds`.
@@ -38,6 +40,32 @@ pub struct CrdsOptions {
     /// Directory to write one file per definition into (made if missing); without it they are printed
     #[arg(long, value_name = "DIRECTORY")]
     pub out_dir: Option<PathBuf>,
+}
+
+/// Flags of `squelch drain`.
+#[derive(Clone, Debug, Args)]
+pub struct DrainOptions {
+    /// How to reach the cluster: a kubeconfig file [default: the account of the pod, else KUBECONFIG, else
+    /// ~/.kube/config]
+    #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The namespace that squelch runs in
+    #[arg(long, env = "SQUELCH_NAMESPACE", value_name = "NAMESPACE", default_value = "squelch")]
+    pub namespace: String,
+
+    /// The Deployment of the operator: it is scaled to none
+    #[arg(long, env = "SQUELCH_DEPLOYMENT", value_name = "NAME", default_value = "squelch")]
+    pub deployment: String,
+
+    /// The Secret of the authority and the token: it is deleted
+    #[arg(long, env = "SQUELCH_SECRET", value_name = "NAME", default_value = "squelch-webhook")]
+    pub secret: String,
+
+    /// How long the pods may take to pay what they owe and end; more than --shutdown-timeout of `squelch run`
+    #[arg(long, env = "SQUELCH_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "90s",
+          value_parser = any_duration)]
+    pub timeout: Duration,
 }
 
 /// Flags of `squelch run`. Durations are written as in policies: 30s, 1m30s, 100ms.
@@ -253,6 +281,14 @@ fn shutdown_timeout(text: &str) -> Result<Duration, String> {
     duration(text, "0s", "1h", "30s")
 }
 
+/// Any duration, written as in policies.
+///
+/// # Errors
+/// What is wrong with it.
+fn any_duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|bad| format!("the duration {bad}"))
+}
+
 fn duration(text: &str, least: &str, most: &str, example: &str) -> Result<Duration, String> {
     let found = parse_duration(text).map_err(|bad| format!("the duration {bad}"))?;
     let limit = |text| parse_duration(text).expect("limits are constants that a test parses");
@@ -272,7 +308,7 @@ mod tests {
         let words = ["squelch", "run"].iter().chain(flags);
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
             Command::Run(options) => Ok(*options),
-            Command::Crds(_) | Command::Replay(_) => unreachable!("run was asked for"),
+            _ => unreachable!("run was asked for"),
         }
     }
 

@@ -44,6 +44,14 @@ impl Cluster {
     }
 }
 
+/// A client for the cluster that `kubeconfig` names, else for the one that this process is found in.
+///
+/// # Errors
+/// That nothing says which cluster that is.
+pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
+    client(&configuration(kubeconfig).await?)
+}
+
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config> {
     let mut config = match kubeconfig {
         None => Config::infer().await.context(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::FIELD_MANAGER;
 
 /// The name of the MutatingWebhookConfiguration that squelch owns.
-pub(super) const NAME: &str = "squelch";
+pub const NAME: &str = "squelch";
 
 /// Beyond this many namespaces the selector names none and the webhook is asked about all: a selector of 1,000
 /// names costs 66 KB in every watcher of the configuration.
