@@ -4,7 +4,9 @@
 
 # In the order in which they start; they stop in the opposite one.
 # shellcheck disable=SC2034  # used by ./cluster
-components=(etcd kube-apiserver kube-controller-manager)
+control_components=(etcd kube-apiserver kube-controller-manager)
+# shellcheck disable=SC2034
+components=("${control_components[@]}") # and the node's, where there is one
 
 # command NAME ARGUMENT...: writes down how NAME is started, NUL between the arguments. A restart uses the
 # same file.
@@ -46,12 +48,9 @@ write_apiserver() {
     --etcd-cafile="$dir/pki/ca.crt"
     --etcd-certfile="$dir/pki/apiserver-etcd.crt"
     --etcd-keyfile="$dir/pki/apiserver-etcd.key"
-    --bind-address=127.0.0.1
+    --bind-address="$apiserver_address"
+    --advertise-address="$apiserver_address"
     --secure-port="$apiserver_port"
-    # Without a node nobody reaches the API server through the Service "kubernetes", and an endpoint must not
-    # be a loopback address: so no endpoints are written for it.
-    --advertise-address=127.0.0.1
-    --endpoint-reconciler-type=none
     --service-cluster-ip-range=10.96.0.0/16
     --authorization-mode=Node,RBAC
     --client-ca-file="$dir/pki/ca.crt"
@@ -66,6 +65,18 @@ write_apiserver() {
     # Without it a clean stop takes a minute: the open watches of the controllers count as requests.
     --shutdown-watch-termination-grace-period=1s
   )
+  if [[ $node == yes ]]; then
+    arguments+=(
+      --kubelet-certificate-authority="$dir/pki/ca.crt"
+      --kubelet-client-certificate="$dir/pki/apiserver-kubelet.crt"
+      --kubelet-client-key="$dir/pki/apiserver-kubelet.key"
+      --kubelet-preferred-address-types=InternalIP
+    )
+  else
+    # Nobody reaches the API server through the Service "kubernetes", and an endpoint must not be a loopback
+    # address: so no endpoints are written for it.
+    arguments+=(--endpoint-reconciler-type=none)
+  fi
   # Priority and fairness stays as it comes: whether it answers 429 while a webhook hangs is a fact that
   # tests ask for.
   if [[ -n $audit_policy ]]; then
