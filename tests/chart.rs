@@ -106,7 +106,10 @@ fn the_chart_asks_for_flags_that_there_are() {
 #[test]
 fn the_chart_is_of_this_version_and_holds_the_definitions() {
     let about = yaml(&read("Chart.yaml"));
-    assert_eq!((&about["version"], &about["appVersion"]), (&about["appVersion"], &env!("CARGO_PKG_VERSION").into()));
+    assert_eq!(
+        (&about["version"], &about["appVersion"]),
+        (&about["appVersion"], &env!("CARGO_PKG_VERSION").into())
+    );
     let definitions = squelch::api::crds();
     for (name, _) in &definitions {
         let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds").join(name);

@@ -62,7 +62,10 @@ async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
         ensure!(sorted(&rendered) == sorted(&by_three), "{name}: Helm 3 renders something else");
         ensure!(!rendered.contains("caBundle") && !rendered.contains("WebhookConfiguration\n"), "{name}");
         let judged = kubectl
-            .run_with(&["apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", "-"], rendered)
+            .run_with(
+                &["apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", "-"],
+                rendered,
+            )
             .await
             .with_context(|| name.clone())?;
         eprintln!("{name}: {} objects taken", judged.lines().count());
