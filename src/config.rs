@@ -1,16 +1,22 @@
 //! The command line: every flag of `squelch run` has an environment variable, `SQUELCH_` and its name.
 
-use std::fmt;
+mod values;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use hyper::Uri;
+use jiff::SignedDuration;
 
-use crate::api::parse_duration;
 use crate::replay;
 use crate::telemetry::LogFormat;
+
+pub use values::{WebhookService, WebhookUrl};
+use values::{
+    bind, certificate_lifetime, clock_offset, dns_name, drain_timeout, log_level, shutdown_timeout,
+    status_interval, webhook_service, webhook_url,
+};
 
 /// Event policy operator for Kubernetes: folds, merges and limits Events, and counts what it held back.
 #[derive(Debug, Parser)]
@@ -30,6 +36,8 @@ pub enum Command {
     Crds(CrdsOptions),
     /// Try policies on recorded Events, without a cluster: what would be held back, and what would reach etcd
     Replay(Box<replay::Options>),
+    /// End the operator of a cluster in good order, and remove what it left: what the chart does before it goes
+    Drain(DrainOptions),
 }
 
 /// Flags of `squelch crds`.
@@ -38,6 +46,32 @@ pub struct CrdsOptions {
     /// Directory to write one file per definition into (made if missing); without it they are printed
     #[arg(long, value_name = "DIRECTORY")]
     pub out_dir: Option<PathBuf>,
+}
+
+/// Flags of `squelch drain`.
+#[derive(Clone, Debug, Args)]
+pub struct DrainOptions {
+    /// How to reach the cluster: a kubeconfig file [default: the account of the pod, else KUBECONFIG, else
+    /// ~/.kube/config]
+    #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The namespace that squelch runs in
+    #[arg(long, env = "SQUELCH_NAMESPACE", value_name = "NAMESPACE", default_value = "squelch")]
+    pub namespace: String,
+
+    /// The Deployment of the operator: it is scaled to none
+    #[arg(long, env = "SQUELCH_DEPLOYMENT", value_name = "NAME", default_value = "squelch")]
+    pub deployment: String,
+
+    /// The Secret of the authority and the token: it is deleted
+    #[arg(long, env = "SQUELCH_SECRET", value_name = "NAME", default_value = "squelch-webhook")]
+    pub secret: String,
+
+    /// How long the pods may take to pay what they owe and end; more than --shutdown-timeout of `squelch run`
+    #[arg(long, env = "SQUELCH_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "90s",
+          value_parser = drain_timeout)]
+    pub timeout: Duration,
 }
 
 /// Flags of `squelch run`. Durations are written as in policies: 30s, 1m30s, 100ms.
@@ -54,6 +88,10 @@ pub struct RunOptions {
     #[arg(long, env = "SQUELCH_OWN_USER", value_name = "USER", help_heading = "Cluster")]
     pub own_user: Option<String>,
 
+    /// The namespace that squelch's Service and Secret are in [default: that of the own user, else squelch]
+    #[arg(long, env = "SQUELCH_NAMESPACE", value_name = "NAME", value_parser = dns_name, help_heading = "Cluster")]
+    pub namespace: Option<String>,
+
     /// Hold writes back as the policies say; false is the break glass: the webhook's rules are taken away and
     /// every Event passes
     #[arg(
@@ -67,8 +105,26 @@ pub struct RunOptions {
     pub enforce: bool,
 
     /// Where the API server reaches the webhook of a squelch outside the cluster, such as https://127.0.0.1:9443
-    #[arg(long, env = "SQUELCH_WEBHOOK_URL", value_name = "URL", value_parser = webhook_url, help_heading = "Webhook")]
+    #[arg(
+        long,
+        env = "SQUELCH_WEBHOOK_URL",
+        value_name = "URL",
+        value_parser = webhook_url,
+        conflicts_with = "webhook_service",
+        help_heading = "Webhook"
+    )]
     pub webhook_url: Option<WebhookUrl>,
+
+    /// The Service in squelch's namespace through which the API server reaches the webhook; its port is 443 unless
+    /// given. This or --webhook-url is needed
+    #[arg(
+        long,
+        env = "SQUELCH_WEBHOOK_SERVICE",
+        value_name = "NAME[:PORT]",
+        value_parser = webhook_service,
+        help_heading = "Webhook"
+    )]
+    pub webhook_service: Option<WebhookService>,
 
     /// Address and port of the webhook (HTTPS)
     #[arg(
@@ -80,6 +136,40 @@ pub struct RunOptions {
         help_heading = "Webhook"
     )]
     pub webhook_bind: SocketAddr,
+
+    /// The Secret in squelch's namespace that keeps the certificate authority and the webhook's token, for all
+    /// replicas and over restarts. Without it both live as long as the process
+    #[arg(long, env = "SQUELCH_SECRET", value_name = "NAME", value_parser = dns_name, help_heading = "Certificates")]
+    pub secret: Option<String>,
+
+    /// A directory with the certificate to serve in place of squelch's own: tls.crt, tls.key and ca.crt, read again
+    /// when they change
+    #[arg(long, env = "SQUELCH_CERTIFICATE_DIR", value_name = "DIRECTORY", help_heading = "Certificates")]
+    pub certificate_dir: Option<PathBuf>,
+
+    /// How long a certificate of squelch's own is valid, from 5s to 87600h (10 years). It is renewed after two
+    /// thirds; authority and token, which last three times as long, after two thirds of that
+    #[arg(
+        long,
+        env = "SQUELCH_CERTIFICATE_LIFETIME",
+        value_name = "DURATION",
+        default_value = "2160h",
+        value_parser = certificate_lifetime,
+        help_heading = "Certificates"
+    )]
+    pub certificate_lifetime: Duration,
+
+    /// For tests: the clock by which certificates are made is so much ahead, or behind if below zero
+    #[arg(
+        long,
+        env = "SQUELCH_CLOCK_OFFSET",
+        value_name = "DURATION",
+        default_value = "0s",
+        value_parser = clock_offset,
+        allow_hyphen_values = true,
+        hide = true
+    )]
+    pub clock_offset: SignedDuration,
 
     /// Address and port of /metrics, /livez and /readyz (plain HTTP)
     #[arg(
@@ -187,81 +277,6 @@ pub struct RunOptions {
     pub max_series: u32,
 }
 
-/// `--webhook-url`: https, a host, perhaps a port, no path; without a slash at its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebhookUrl(String);
-
-impl WebhookUrl {
-    /// The URL, such as `https://127.0.0.1:9443`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Its host, a name or an IP address, without the brackets of IPv6: what the certificate is for.
-    pub fn host(&self) -> &str {
-        let authority = self.0.trim_start_matches("https://");
-        let host = authority
-            .rsplit_once(':')
-            .filter(|(_, port)| !port.ends_with(']'))
-            .map_or(authority, |(host, _)| host);
-        host.trim_start_matches('[').trim_end_matches(']')
-    }
-}
-
-impl fmt::Display for WebhookUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
-    let refuse = |what: &str| format!("{what}; write scheme, host and port, such as https://127.0.0.1:9443");
-    let url: Uri = text.parse().map_err(|_| refuse("this is no URL"))?;
-    if url.scheme_str() != Some("https") {
-        return Err(refuse("the API server calls webhooks by https only"));
-    }
-    let authority = url.authority().filter(|authority| !authority.host().is_empty());
-    let authority = authority.ok_or_else(|| refuse("the host is missing"))?;
-    if authority.as_str().contains('@') {
-        return Err(refuse("the API server refuses a webhook URL with a user"));
-    }
-    if url.path() != "/" || url.query().is_some() || text.contains('#') {
-        return Err(refuse("squelch chooses the path itself"));
-    }
-    Ok(WebhookUrl(format!("https://{authority}")))
-}
-
-fn bind(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "write an IP address and a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
-}
-
-fn log_level(text: &str) -> Result<String, String> {
-    match tracing_subscriber::EnvFilter::try_new(text) {
-        Ok(_) if !text.trim().is_empty() => Ok(text.to_owned()),
-        _ => {
-            Err("write error, warn, info, debug or trace, or directives such as info,squelch=debug"
-                .to_owned())
-        }
-    }
-}
-
-fn status_interval(text: &str) -> Result<Duration, String> {
-    duration(text, "1s", "1h", "10s")
-}
-
-fn shutdown_timeout(text: &str) -> Result<Duration, String> {
-    duration(text, "0s", "1h", "30s")
-}
-
-fn duration(text: &str, least: &str, most: &str, example: &str) -> Result<Duration, String> {
-    let found = parse_duration(text).map_err(|bad| format!("the duration {bad}"))?;
-    let limit = |text| parse_duration(text).expect("limits are constants that a test parses");
-    if found < limit(least) || found > limit(most) {
-        return Err(format!("the duration must be between {least} and {most}, such as {example}"));
-    }
-    Ok(found)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -272,21 +287,8 @@ mod tests {
         let words = ["squelch", "run"].iter().chain(flags);
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
             Command::Run(options) => Ok(*options),
-            Command::Crds(_) | Command::Replay(_) => unreachable!("run was asked for"),
+            _ => unreachable!("run was asked for"),
         }
-    }
-
-    #[test]
-    fn the_certificate_is_for_the_host_alone() {
-        let hosts = [
-            "https://h.example",
-            "https://h.example:9443",
-            "https://127.0.0.1:1",
-            "https://[::1]:1",
-            "https://[::1]",
-        ];
-        let hosts = hosts.map(|url| webhook_url(url).unwrap().host().to_owned());
-        assert_eq!(hosts, ["h.example", "h.example", "127.0.0.1", "::1", "::1"]);
     }
 
     #[test]
@@ -302,6 +304,9 @@ mod tests {
         assert_eq!(options.webhook_bind.to_string(), "0.0.0.0:9443");
         assert_eq!(options.http_bind.to_string(), "0.0.0.0:8080");
         assert_eq!(options.status_interval, Duration::from_secs(10));
+        assert_eq!((options.namespace, options.webhook_service, options.secret), (None, None, None));
+        assert_eq!(options.certificate_lifetime, Duration::from_secs(90 * 24 * 3600));
+        assert_eq!((options.certificate_dir, options.clock_offset), (None, SignedDuration::ZERO));
         assert_eq!((options.status_qps, options.flush_qps, options.shutdown_flush_qps), (5, 20, 500));
         assert_eq!(options.shutdown_timeout, Duration::from_secs(30));
         assert_eq!((options.max_series, options.max_owing), (1_000_000, 100_000));
@@ -334,6 +339,13 @@ mod tests {
     #[test]
     fn a_wrong_flag_is_answered_with_a_right_one() {
         for (flag, value, expected) in [
+            ("--namespace", "Squelch", "lower case letters, digits and dashes"),
+            ("--secret", "-a", "lower case letters, digits and dashes"),
+            ("--webhook-service", "squelch:0", "such as squelch or squelch:443"),
+            ("--webhook-service", "squelch.squelch.svc", "such as squelch or squelch:443"),
+            ("--certificate-lifetime", "1s", "between 5s and 87600h, such as 2160h"),
+            ("--certificate-lifetime", "87601h", "between 5s and 87600h, such as 2160h"),
+            ("--clock-offset", "-400d", "such as 6m or 1h30m"),
             ("--webhook-url", "http://127.0.0.1:9443", "https only"),
             ("--webhook-url", "https://127.0.0.1:9443/events", "chooses the path itself"),
             ("--webhook-url", "https://127.0.0.1:9443?x=1", "chooses the path itself"),
@@ -350,8 +362,25 @@ mod tests {
             ("--log-level", "squelch=loud", "such as info,squelch=debug"),
             ("--enforce", "maybe", "possible values: true, false"),
         ] {
-            let answer = run(&[flag, value]).unwrap_err();
+            let answer = run(&[&format!("{flag}={value}")]).unwrap_err();
             assert!(answer.contains(expected) && answer.contains(flag), "{flag} {value}: {answer}");
         }
+    }
+
+    #[test]
+    fn the_webhook_is_reached_one_way() {
+        let service = |text| run(&["--webhook-service", text]).unwrap().webhook_service.unwrap();
+        assert_eq!(service("squelch"), WebhookService { name: "squelch".to_owned(), port: 443 });
+        assert_eq!(service("squelch:9443").port, 9443);
+        let both =
+            run(&["--webhook-service", "squelch", "--webhook-url", "https://127.0.0.1:1"]).unwrap_err();
+        assert!(both.contains("cannot be used with"), "{both}");
+    }
+
+    #[test]
+    fn a_clock_may_be_ahead_or_behind() {
+        let offset = |text| run(&["--clock-offset", text]).unwrap().clock_offset;
+        assert_eq!(offset("9600h"), SignedDuration::from_hours(9600));
+        assert_eq!(offset("-9600h"), SignedDuration::from_hours(-9600));
     }
 }

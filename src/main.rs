@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use squelch::config::{Cli, Command, RunOptions};
+use squelch::config::{Cli, Command, DrainOptions, RunOptions};
 use squelch::{api, app, replay, telemetry};
 
 fn main() -> ExitCode {
@@ -22,7 +22,14 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Crds(options) => Ok(api::run(options.out_dir.as_deref())?),
         Command::Run(options) => operate(*options),
         Command::Replay(options) => Ok(replay::run(&options)?),
+        Command::Drain(options) => drain(&options),
     }
+}
+
+fn drain(options: &DrainOptions) -> anyhow::Result<()> {
+    telemetry::init(telemetry::LogFormat::Text, "info")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(app::drain::drain(options))
 }
 
 fn operate(options: RunOptions) -> anyhow::Result<()> {

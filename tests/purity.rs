@@ -154,7 +154,7 @@ const ROWS: &[Row] = &[
     Row { files: &["src/telemetry.rs"], knows: Knows::TheWorld, modules: &[], crates: NO_KUBERNETES },
     Row { files: &["src/admin.rs"], knows: Knows::TheWorld, modules: &["metrics"], crates: NO_KUBERNETES },
     Row {
-        files: &["src/config.rs"],
+        files: &["src/config.rs", "src/config/"],
         knows: Knows::TheWorld,
         modules: &["api", "replay", "telemetry"],
         crates: NO_KUBERNETES,

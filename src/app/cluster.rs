@@ -10,11 +10,16 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use tracing::warn;
 
+use crate::config::RunOptions;
+
 /// matchConditions of webhooks, on which squelch relies to leave its own writes out, are pruned below.
 const OLDEST: (u32, u32) = (1, 30);
 
 /// How long the API server may take to answer the first questions.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The namespace where none can be told: that of deploy/rbac.yaml.
+const USUAL_NAMESPACE: &str = "squelch";
 
 /// The cluster that squelch runs for.
 pub(super) struct Cluster {
@@ -23,25 +28,53 @@ pub(super) struct Cluster {
     pub(super) version: String,
     /// The user under which squelch's own writes arrive at the API server.
     pub(super) own_user: String,
+    /// The uid of that user, which for a pod is that of its ServiceAccount; `None` where the API server does not say.
+    #[allow(dead_code, reason = "for ownerReferences")]
+    pub(super) own_uid: Option<String>,
+    /// squelch's own namespace.
+    pub(super) namespace: String,
+}
+
+/// The user under which this process writes.
+struct Me {
+    user: String,
+    uid: Option<String>,
 }
 
 impl Cluster {
-    /// The cluster that `kubeconfig` names, else the one that this process is found in.
+    /// The cluster that `--kubeconfig` names, else the one that this process is found in.
     ///
     /// # Errors
-    /// That it cannot be reached, is too old, or knows squelch by another name than `own_user`.
-    pub(super) async fn reach(kubeconfig: Option<&Path>, own_user: Option<&str>) -> Result<Self> {
-        let config = configuration(kubeconfig).await?;
+    /// That it cannot be reached, is too old, or knows squelch by another name than `--own-user`.
+    pub(super) async fn reach(options: &RunOptions) -> Result<Self> {
+        let config = configuration(options.kubeconfig.as_deref()).await?;
         let client = client(&config)?;
         let version = check_version(&client).await?;
-        let own_user = who(own_user, who_am_i(&client).await)?;
-        Ok(Self { config, version, own_user })
+        let Me { user, uid } = who(options.own_user.as_deref(), who_am_i(&client).await)?;
+        let namespace = namespace(options.namespace.as_deref(), &user);
+        Ok(Self { config, version, own_user: user, own_uid: uid, namespace })
+    }
+
+    /// Name and uid of the ServiceAccount that squelch runs under, if it is one of [`Self::namespace`].
+    #[allow(dead_code, reason = "for ownerReferences")]
+    pub(super) fn own_account(&self) -> Option<(&str, &str)> {
+        let (namespace, name) = account(&self.own_user)?;
+        let uid = self.own_uid.as_deref()?;
+        (namespace == self.namespace).then_some((name, uid))
     }
 
     /// A client with connections of its own. It does not retry by itself: every caller has rules of its own for that.
     pub(super) fn client(&self) -> Result<Client> {
         client(&self.config)
     }
+}
+
+/// A client for the cluster that `kubeconfig` names, else for the one that this process is found in.
+///
+/// # Errors
+/// That nothing says which cluster that is.
+pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
+    client(&configuration(kubeconfig).await?)
 }
 
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config> {
@@ -84,7 +117,7 @@ async fn check_version(client: &Client) -> Result<String> {
 }
 
 /// The user under which this process writes, as the API server sees it.
-async fn who_am_i(client: &Client) -> Result<String> {
+async fn who_am_i(client: &Client) -> Result<Me> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let (parameters, review) = (PostParams::default(), SelfSubjectReview::default());
     let asked = reviews.create(&parameters, &review);
@@ -92,26 +125,38 @@ async fn who_am_i(client: &Client) -> Result<String> {
         .await
         .context("the API server did not say who squelch is; give --own-user")?
         .context("the API server does not say who squelch is; check its credentials, or give --own-user")?;
-    let user = answer.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.filter(|user| !user.is_empty()).context("the API server knows no name for squelch; give --own-user")
+    let info = answer.status.and_then(|status| status.user_info).unwrap_or_default();
+    let told = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let user = told(info.username).context("the API server knows no name for squelch; give --own-user")?;
+    Ok(Me { user, uid: told(info.uid) })
 }
 
 /// The user to leave out of the webhook's rules: what the API server says. Under another name squelch would review
 /// its own writes, count each as news, and answer it by one more. What was `given` is believed only where the API
 /// server does not say.
-fn who(given: Option<&str>, asked: Result<String>) -> Result<String> {
+fn who(given: Option<&str>, asked: Result<Me>) -> Result<Me> {
     match (given, asked) {
         (None, asked) => asked,
-        (Some(given), Ok(user)) if user == given => Ok(user),
-        (Some(given), Ok(user)) => bail!(
+        (Some(given), Ok(me)) if me.user == given => Ok(me),
+        (Some(given), Ok(Me { user, .. })) => bail!(
             "--own-user is {given}, but the API server knows squelch as {user}, and would have it review its own \
              writes: leave --own-user out, or give squelch the credentials of {given}"
         ),
         (Some(given), Err(error)) => {
             warn!(error = format!("{error:#}"), "--own-user cannot be checked; it is taken for right");
-            Ok(given.to_owned())
+            Ok(Me { user: given.to_owned(), uid: None })
         }
     }
+}
+
+fn namespace(given: Option<&str>, own_user: &str) -> String {
+    let own = given.or_else(|| account(own_user).map(|(namespace, _)| namespace));
+    own.unwrap_or(USUAL_NAMESPACE).to_owned()
+}
+
+/// Namespace and name of a ServiceAccount, by its user name.
+fn account(user: &str) -> Option<(&str, &str)> {
+    user.strip_prefix("system:serviceaccount:")?.split_once(':')
 }
 
 #[cfg(test)]
@@ -122,16 +167,23 @@ mod tests {
 
     #[test]
     fn the_api_servers_word_on_who_squelch_is_goes_before_the_flags() {
-        let me = || Ok("system:serviceaccount:squelch:squelch".to_owned());
-        assert_eq!(who(None, me()).unwrap(), me().unwrap());
-        assert_eq!(who(Some("system:serviceaccount:squelch:squelch"), me()).unwrap(), me().unwrap());
-        let error = who(Some("someone"), me()).unwrap_err().to_string();
+        let user = "system:serviceaccount:squelch:squelch";
+        let me = || Ok(Me { user: user.to_owned(), uid: Some("u".to_owned()) });
+        assert_eq!(who(None, me()).unwrap().user, user);
+        assert_eq!(who(Some(user), me()).unwrap().uid.unwrap(), "u");
+        let error = who(Some("someone"), me()).err().unwrap().to_string();
         assert!(
-            error.contains("someone")
-                && error.contains(&me().unwrap())
-                && error.contains("leave --own-user out")
+            error.contains("someone") && error.contains(user) && error.contains("leave --own-user out"),
+            "{error}"
         );
-        assert_eq!(who(Some("someone"), Err(anyhow!("403"))).unwrap(), "someone");
+        assert_eq!(who(Some("someone"), Err(anyhow!("403"))).unwrap().user, "someone");
         assert!(who(None, Err(anyhow!("403"))).is_err());
+    }
+
+    #[test]
+    fn the_own_namespace_is_that_of_the_own_account() {
+        assert_eq!(namespace(None, "system:serviceaccount:platform:squelch"), "platform");
+        assert_eq!(namespace(None, "kubernetes-admin"), "squelch");
+        assert_eq!(namespace(Some("events"), "system:serviceaccount:platform:squelch"), "events");
     }
 }

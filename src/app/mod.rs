@@ -1,6 +1,7 @@
 //! `squelch run`: every part made, tied to the others, and ended in order.
 
 mod cluster;
+pub mod drain;
 mod parts;
 mod shutdown;
 
@@ -30,9 +31,9 @@ use parts::Parts;
 pub async fn run(options: RunOptions) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let cluster = Cluster::reach(options.kubeconfig.as_deref(), options.own_user.as_deref()).await?;
-    let (kubernetes, user) = (&cluster.version, &cluster.own_user);
-    info!(kubernetes, user, version = env!("CARGO_PKG_VERSION"), "squelch starts");
+    let cluster = Cluster::reach(&options).await?;
+    let Cluster { version: kubernetes, own_user: user, namespace, .. } = &cluster;
+    info!(kubernetes, user, namespace, version = env!("CARGO_PKG_VERSION"), "squelch starts");
 
     let parts = Parts::start(&options, &cluster).await?;
     tokio::select! {

@@ -15,8 +15,8 @@ use tracing::info;
 
 use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
-use crate::arming::{self, Arming, Desired, Reach};
-use crate::config::{RunOptions, WebhookUrl};
+use crate::arming::{self, Address, Arming, ClientConfig, Desired, Reach};
+use crate::config::{RunOptions, WebhookService};
 use crate::engine::{Engine, Settings};
 use crate::metrics::Metrics;
 use crate::policy::{Store, watch as policy_watch};
@@ -76,9 +76,7 @@ impl<T: Send + 'static> Task<T> {
 impl Parts {
     /// Binds the ports first, so that an address in use is told at once; then everything that watches and writes.
     pub(super) async fn start(options: &RunOptions, cluster: &Cluster) -> Result<Self> {
-        let url = options.webhook_url.as_ref().context(
-            "--webhook-url is missing: say where the API server reaches this process, such as https://127.0.0.1:9443",
-        )?;
+        let address = address(options, cluster)?;
         let client = cluster.client()?;
         let metrics = Arc::new(Metrics::new());
         let readiness = Arc::new(Readiness::default());
@@ -91,11 +89,11 @@ impl Parts {
         let engine = Arc::new(Engine::new(settings(options)?));
         metrics.show_engine(engine.clone());
         let policies = Arc::new(Store::default());
-        let secrets = Secrets::generate(url.host())?;
+        let secrets = Secrets::generate(&names(&address, options))?;
         metrics.certificate_not_after(secrets.served.not_after());
         readiness.meet(Need::KeyLoaded);
 
-        let desired = secrets.desired(url, cluster);
+        let desired = secrets.desired(address, cluster);
         let webhook = Arc::new(Webhook {
             engine: engine.clone(),
             policies: policies.clone(),
@@ -161,6 +159,29 @@ fn settings(options: &RunOptions) -> Result<Settings> {
     })
 }
 
+/// Where the API server finds the webhook.
+fn address(options: &RunOptions, cluster: &Cluster) -> Result<Address> {
+    if let Some(WebhookService { name, port }) = options.webhook_service.clone() {
+        return Ok(Address::Service { namespace: cluster.namespace.clone(), name, port });
+    }
+    let url = options.webhook_url.as_ref().context(
+        "neither --webhook-service nor --webhook-url is given: say where the API server reaches this process, such as \
+         https://127.0.0.1:9443",
+    )?;
+    Ok(Address::Url(url.to_string()))
+}
+
+/// For which names the API server looks in the certificate.
+fn names(address: &Address, options: &RunOptions) -> Vec<String> {
+    match address {
+        Address::Url(_) => options.webhook_url.iter().map(|url| url.host().to_owned()).collect(),
+        Address::Service { namespace, name, .. } => {
+            let service = format!("{name}.{namespace}.svc");
+            vec![format!("{service}.cluster.local"), service]
+        }
+    }
+}
+
 /// What proves squelch to the API server, and the API server to squelch.
 struct Secrets {
     authority: Authority,
@@ -169,23 +190,19 @@ struct Secrets {
 }
 
 impl Secrets {
-    fn generate(host: &str) -> Result<Self> {
+    fn generate(names: &[String]) -> Result<Self> {
         let wall = clock::wall();
         let authority = Authority::generate(LIFETIME, wall).context("cannot make a certificate authority")?;
-        let leaf =
-            authority.issue(&[host.to_owned()], LIFETIME, wall).context("cannot make a certificate")?;
+        let leaf = authority.issue(names, LIFETIME, wall).context("cannot make a certificate")?;
         let served = Arc::new(ServedCertificate::new(leaf)?);
         Ok(Self { authority, served, token: PathToken::generate()? })
     }
 
     /// The webhook configuration before any policy is known.
-    fn desired(&self, url: &WebhookUrl, cluster: &Cluster) -> Desired {
-        Desired {
-            url: format!("{url}{}", path(&self.token)),
-            ca_bundle: self.authority.ca_pem().to_owned(),
-            own_user: cluster.own_user.clone(),
-            reach: Reach::Nothing,
-        }
+    fn desired(&self, address: Address, cluster: &Cluster) -> Desired {
+        let client =
+            ClientConfig { address, path: path(&self.token), ca_bundle: self.authority.ca_pem().to_owned() };
+        Desired { client, own_user: cluster.own_user.clone(), reach: Reach::Nothing }
     }
 }
 

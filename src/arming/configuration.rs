@@ -1,13 +1,14 @@
 //! What the MutatingWebhookConfiguration should be. Pure.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
 
 /// The name of the MutatingWebhookConfiguration that squelch owns.
-pub(super) const NAME: &str = "squelch";
+pub const NAME: &str = "squelch";
 
 /// Beyond this many namespaces the selector names none and the webhook is asked about all: a selector of 1,000
 /// names costs 66 KB in every watcher of the configuration.
@@ -35,13 +36,59 @@ impl Reach {
     }
 }
 
+/// Where the API server finds the webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Outside of the cluster: scheme, host and port, such as `https://127.0.0.1:9443`.
+    Url(String),
+    /// Inside of it.
+    Service {
+        /// The Service's namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its port.
+        port: u16,
+    },
+}
+
+/// How the API server calls the webhook.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Where it is.
+    pub address: Address,
+    /// The path with the token: a secret.
+    pub path: String,
+    /// The authorities that the API server is to trust, PEM.
+    pub ca_bundle: String,
+}
+
+impl ClientConfig {
+    fn object(&self) -> Value {
+        use base64::Engine as _;
+        let ca_bundle = base64::engine::general_purpose::STANDARD.encode(&self.ca_bundle);
+        let path = &self.path;
+        match &self.address {
+            Address::Url(url) => json!({ "url": format!("{url}{path}"), "caBundle": ca_bundle }),
+            Address::Service { namespace, name, port } => {
+                let service = json!({ "namespace": namespace, "name": name, "port": port, "path": path });
+                json!({ "service": service, "caBundle": ca_bundle })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
 /// Everything that the configuration depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
-    /// Where the API server finds the webhook: the base URL and the path with the token. Not for logs.
-    pub url: String,
-    /// The authorities that the API server is to trust, PEM.
-    pub ca_bundle: String,
+    /// How the API server calls the webhook.
+    pub client: ClientConfig,
     /// squelch's own user name: its writes are never asked about.
     pub own_user: String,
     /// Of which namespaces it is asked.
@@ -51,12 +98,10 @@ pub struct Desired {
 impl Desired {
     /// The whole object, for server-side apply: an entry or a field left out would be deleted.
     pub(super) fn object(&self) -> Value {
-        use base64::Engine as _;
-        let ca_bundle = base64::engine::general_purpose::STANDARD.encode(&self.ca_bundle);
         let mut events = json!({
             "name": "events.squelch.dev",
             "admissionReviewVersions": ["v1"],
-            "clientConfig": { "url": self.url, "caBundle": ca_bundle },
+            "clientConfig": self.client.object(),
             // Whatever becomes of squelch, Events are written.
             "failurePolicy": "Ignore",
             // The shortest there is: what an Event write waits for at most.
@@ -111,8 +156,23 @@ mod tests {
 
     fn desired(reach: Reach) -> Value {
         let own_user = "system:serviceaccount:squelch:squelch".to_owned();
-        let object = Desired { url: "https://h/p".into(), ca_bundle: "PEM".into(), own_user, reach }.object();
+        let client = client(Address::Url("https://h".into()));
+        let object = Desired { client, own_user, reach }.object();
         object["webhooks"][0].clone()
+    }
+
+    fn client(address: Address) -> ClientConfig {
+        ClientConfig { address, path: "/secret".into(), ca_bundle: "PEM".into() }
+    }
+
+    #[test]
+    fn the_webhook_is_a_url_or_a_service() {
+        let url = client(Address::Url("https://h".into()));
+        assert_eq!(url.object(), json!({ "url": "https://h/secret", "caBundle": "UEVN" }));
+        let service = client(Address::Service { namespace: "n".into(), name: "squelch".into(), port: 443 });
+        let expected = json!({ "namespace": "n", "name": "squelch", "port": 443, "path": "/secret" });
+        assert_eq!(service.object(), json!({ "service": expected, "caBundle": "UEVN" }));
+        assert!(!format!("{service:?}").contains("secret"));
     }
 
     #[test]

@@ -3,5 +3,5 @@
 mod configuration;
 mod writer;
 
-pub use configuration::{Desired, MAX_NAMED_NAMESPACES, Reach};
+pub use configuration::{Address, ClientConfig, Desired, MAX_NAMED_NAMESPACES, NAME as CONFIGURATION, Reach};
 pub use writer::{Arming, run};

@@ -1,0 +1,120 @@
+//! What the chart renders, by Helm 3 as by Helm 4, is what the API server takes, in every scenario; wrong values are
+//! refused with their place. (The node tier installs it.)
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use e2e::Test;
+use e2e::cluster::{checkout, given};
+
+/// The chart knows by these that the cluster has Prometheus Operator.
+const OPERATOR: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
+
+/// The kinds that Prometheus Operator brings.
+const MONITORING: [&str; 3] = ["podmonitors", "prometheusrules", "servicemonitors"];
+
+fn helm(program: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
+    let output = Command::new(program)
+        .args(["template", "squelch"])
+        .arg(checkout("charts/squelch"))
+        .args(["--kube-version", "1.35.0"])
+        .args(arguments)
+        .output()
+        .with_context(|| program.display().to_string())?;
+    Ok(if output.status.success() {
+        Ok(String::from_utf8(output.stdout)?)
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    })
+}
+
+fn scenarios() -> Result<BTreeMap<String, PathBuf>> {
+    let folder = std::fs::read_dir(checkout("charts/squelch/scenarios"))?;
+    let paths: Vec<_> = folder.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(paths.into_iter().map(|path| (name(&path), path)).collect())
+}
+
+#[tokio::test]
+async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
+    let test = Test::begin("chart").await?;
+    let kubectl = test.cluster.kubectl.clone();
+    let definitions = given("SQUELCH_MONITORING_CRDS")?;
+    for kind in MONITORING {
+        let file = definitions.join(format!("monitoring.coreos.com_{kind}.yaml")).display().to_string();
+        kubectl.run(&["apply", "--server-side", "-f", &file]).await?;
+        let definition = format!("crd/{kind}.monitoring.coreos.com");
+        kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await?;
+    }
+    let (three, four) = (given("SQUELCH_HELM3")?, PathBuf::from("helm"));
+    for (name, path) in scenarios()? {
+        let values = path.display().to_string();
+        let arguments = [&OPERATOR[..], &["--namespace", &test.namespace, "--values", &values]].concat();
+        let rendered = helm(&four, &arguments)?.map_err(anyhow::Error::msg).context(name.clone())?;
+        let by_three = helm(&three, &arguments)?.map_err(anyhow::Error::msg).context(name.clone())?;
+        let sorted = |text: &str| {
+            let mut documents: Vec<_> = text.split("---\n").map(|part| part.trim().to_owned()).collect();
+            documents.sort();
+            documents
+        };
+        ensure!(sorted(&rendered) == sorted(&by_three), "{name}: Helm 3 renders something else");
+        ensure!(!rendered.contains("caBundle") && !rendered.contains("WebhookConfiguration\n"), "{name}");
+        let judged = kubectl
+            .run_with(
+                &["apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", "-"],
+                rendered,
+            )
+            .await
+            .with_context(|| name.clone())?;
+        eprintln!("{name}: {} objects taken", judged.lines().count());
+        ensure!(judged.lines().count() >= 10, "{name}: {judged}");
+    }
+    for kind in MONITORING {
+        kubectl.run(&["delete", &format!("crd/{kind}.monitoring.coreos.com")]).await?;
+    }
+    test.passed()
+}
+
+#[test]
+fn without_prometheus_operator_nothing_of_it_is_rendered() -> Result<()> {
+    let values = checkout("charts/squelch/scenarios/prometheus-operator.yaml").display().to_string();
+    let rendered = helm(Path::new("helm"), &["--values", &values])?.map_err(anyhow::Error::msg)?;
+    ensure!(!rendered.contains("monitoring.coreos.com"), "{rendered}");
+    ensure!(rendered.contains("grafana_dashboard"), "the dashboard needs no operator");
+    Ok(())
+}
+
+#[test]
+fn wrong_values_are_refused_with_their_place() -> Result<()> {
+    for (value, expected) in [
+        ("image.digst=x", "digst"),
+        ("replicas=2", "replicas"),
+        ("operator.shutdownTimeout=30", "shutdownTimeout"),
+        ("operator.statusQps=0", "statusQps"),
+        ("metrics.monitor=Both", "monitor"),
+        ("image.digest=latest", "digest"),
+        ("fullnameOverride=Squelch", "fullnameOverride"),
+    ] {
+        for program in [given("SQUELCH_HELM3")?, PathBuf::from("helm")] {
+            let Err(refusal) = helm(&program, &["--set", value])? else {
+                anyhow::bail!("{value} is taken by {}", program.display())
+            };
+            ensure!(refusal.contains(expected), "{value}: {refusal}");
+        }
+    }
+    let old = helm(Path::new("helm"), &["--kube-version", "1.29.0"])?;
+    ensure!(old.is_err_and(|refusal| refusal.contains("1.30")), "Kubernetes 1.29 is taken");
+    Ok(())
+}
+
+#[test]
+fn a_pod_is_granted_the_time_to_pay_and_20_seconds() -> Result<()> {
+    for (timeout, seconds) in [("30s", 50), ("1m30s", 110), ("1h", 3620), ("500ms", 21), ("0s", 20)] {
+        let value = format!("operator.shutdownTimeout={timeout}");
+        let rendered = helm(Path::new("helm"), &["--set", &value])?.map_err(anyhow::Error::msg)?;
+        ensure!(rendered.contains(&format!("terminationGracePeriodSeconds: {seconds}\n")), "{timeout}");
+    }
+    Ok(())
+}

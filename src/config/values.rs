@@ -1,0 +1,152 @@
+//! What flags hold: read once, into types that cannot be wrong.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::Uri;
+use jiff::SignedDuration;
+
+use crate::api::parse_duration;
+
+/// `--webhook-url`: https, a host, perhaps a port, no path; without a slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookUrl(String);
+
+impl WebhookUrl {
+    /// The URL, such as `https://127.0.0.1:9443`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Its host, a name or an IP address, without the brackets of IPv6: what the certificate is for.
+    pub fn host(&self) -> &str {
+        let authority = self.0.trim_start_matches("https://");
+        let host = authority
+            .rsplit_once(':')
+            .filter(|(_, port)| !port.ends_with(']'))
+            .map_or(authority, |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+impl fmt::Display for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `--webhook-service`: a Service in squelch's namespace, and its port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookService {
+    /// Its name.
+    pub name: String,
+    /// The port of the Service, not of the pod.
+    pub port: u16,
+}
+
+pub(super) fn webhook_service(text: &str) -> Result<WebhookService, String> {
+    let (name, port) = text.rsplit_once(':').unwrap_or((text, "443"));
+    let port = port.parse().ok().filter(|port| *port > 0);
+    // The name of a Service has no dots.
+    match (dns_name(name), port) {
+        (Ok(name), Some(port)) if !name.contains('.') => Ok(WebhookService { name, port }),
+        _ => {
+            Err("write the name of a Service, perhaps with its port, such as squelch or squelch:443"
+                .to_owned())
+        }
+    }
+}
+
+/// The name of an object: a DNS subdomain.
+pub(super) fn dns_name(text: &str) -> Result<String, String> {
+    let label = |label: &str| {
+        let inside = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+        !label.is_empty() && label.bytes().all(inside) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if text.len() <= 253 && text.split('.').all(label) {
+        return Ok(text.to_owned());
+    }
+    Err("write a name of lower case letters, digits and dashes, such as squelch".to_owned())
+}
+
+pub(super) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
+    let refuse = |what: &str| format!("{what}; write scheme, host and port, such as https://127.0.0.1:9443");
+    let url: Uri = text.parse().map_err(|_| refuse("this is no URL"))?;
+    if url.scheme_str() != Some("https") {
+        return Err(refuse("the API server calls webhooks by https only"));
+    }
+    let authority = url.authority().filter(|authority| !authority.host().is_empty());
+    let authority = authority.ok_or_else(|| refuse("the host is missing"))?;
+    if authority.as_str().contains('@') {
+        return Err(refuse("the API server refuses a webhook URL with a user"));
+    }
+    if url.path() != "/" || url.query().is_some() || text.contains('#') {
+        return Err(refuse("squelch chooses the path itself"));
+    }
+    Ok(WebhookUrl(format!("https://{authority}")))
+}
+
+pub(super) fn bind(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write an IP address and a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
+}
+
+pub(super) fn log_level(text: &str) -> Result<String, String> {
+    match tracing_subscriber::EnvFilter::try_new(text) {
+        Ok(_) if !text.trim().is_empty() => Ok(text.to_owned()),
+        _ => {
+            Err("write error, warn, info, debug or trace, or directives such as info,squelch=debug"
+                .to_owned())
+        }
+    }
+}
+
+pub(super) fn status_interval(text: &str) -> Result<Duration, String> {
+    duration(text, "1s", "1h", "10s")
+}
+
+pub(super) fn shutdown_timeout(text: &str) -> Result<Duration, String> {
+    duration(text, "0s", "1h", "30s")
+}
+
+pub(super) fn certificate_lifetime(text: &str) -> Result<Duration, String> {
+    duration(text, "5s", "87600h", "2160h")
+}
+
+pub(super) fn clock_offset(text: &str) -> Result<SignedDuration, String> {
+    let (behind, length) = text.strip_prefix('-').map_or((false, text), |length| (true, length));
+    let length = parse_duration(length).map_err(|bad| format!("the duration {bad}"))?;
+    let length = SignedDuration::try_from(length).map_err(|_| "the duration is too long".to_owned())?;
+    Ok(if behind { -length } else { length })
+}
+
+pub(super) fn drain_timeout(text: &str) -> Result<Duration, String> {
+    duration(text, "1s", "2h", "90s")
+}
+
+fn duration(text: &str, least: &str, most: &str, example: &str) -> Result<Duration, String> {
+    let found = parse_duration(text).map_err(|bad| format!("the duration {bad}"))?;
+    let limit = |text| parse_duration(text).expect("limits are constants that a test parses");
+    if found < limit(least) || found > limit(most) {
+        return Err(format!("the duration must be between {least} and {most}, such as {example}"));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificate_is_for_the_host_alone() {
+        let hosts = [
+            "https://h.example",
+            "https://h.example:9443",
+            "https://127.0.0.1:1",
+            "https://[::1]:1",
+            "https://[::1]",
+        ];
+        let hosts = hosts.map(|url| webhook_url(url).unwrap().host().to_owned());
+        assert_eq!(hosts, ["h.example", "h.example", "127.0.0.1", "::1", "::1"]);
+    }
+}

@@ -1,0 +1,132 @@
+//! The chart: its values are documented and checked, and what it starts squelch with are flags that there are. (What it
+//! renders, the end-to-end test of the same name has the API server judge.)
+
+#![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use serde_json::Value;
+use squelch::config::Cli;
+
+fn chart(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/squelch").join(file)
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(chart(file)).unwrap()
+}
+
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+/// Every value by its path; `value` is a map of the chart's own as long as the schema lists its properties.
+fn paths(value: &Value, schema: &Value, prefix: &str, found: &mut BTreeSet<String>) {
+    for (key, value) in value.as_object().unwrap() {
+        let path = format!("{prefix}{key}");
+        let schema = &schema["properties"][key];
+        assert!(schema.is_object(), "values.schema.json does not know {path}");
+        if schema["properties"].is_object() && schema["additionalProperties"] == Value::Bool(false) {
+            paths(value, schema, &format!("{path}."), found);
+        } else {
+            found.insert(path);
+        }
+    }
+}
+
+#[test]
+fn the_schema_knows_the_values_and_no_others() {
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    let mut there = BTreeSet::new();
+    paths(&yaml(&read("values.yaml")), &schema, "", &mut there);
+    let mut known = BTreeSet::new();
+    leaves(&schema, "", &mut known);
+    // What Helm itself passes to a chart within another; and an optional part of a container's resources.
+    for extra in ["global", "resources.claims"] {
+        known.remove(extra);
+    }
+    assert_eq!(there, known);
+}
+
+fn leaves(schema: &Value, prefix: &str, found: &mut BTreeSet<String>) {
+    for (key, schema) in schema["properties"].as_object().unwrap() {
+        let path = format!("{prefix}{key}");
+        if schema["properties"].is_object() {
+            assert_eq!(schema["additionalProperties"], Value::Bool(false), "{path} takes anything");
+            leaves(schema, &format!("{path}."), found);
+        } else {
+            found.insert(path);
+        }
+    }
+}
+
+#[test]
+fn every_value_is_documented() {
+    let text = read("values.yaml");
+    let mut documented = false;
+    let mut within_default = 0;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        if line.trim_start().starts_with('#') {
+            documented |= line.trim_start().starts_with("# -- ");
+        } else if line.trim().is_empty() {
+            documented = false;
+        } else if within_default > 0 && indent >= within_default {
+            // A part of a documented default.
+        } else {
+            let group = line.ends_with(':') && !documented;
+            assert!(group || documented, "values.yaml does not say what this is: {line}");
+            within_default = if documented && line.ends_with(':') { indent + 1 } else { 0 };
+            documented = false;
+        }
+    }
+}
+
+#[test]
+fn the_chart_asks_for_flags_that_there_are() {
+    let command = Cli::command();
+    for (template, subcommand) in [("deployment.yaml", "run"), ("drain.yaml", "drain")] {
+        let known = command.find_subcommand(subcommand).unwrap();
+        let known: BTreeSet<_> = known.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let text = read(&format!("templates/{template}"));
+        let asked: BTreeSet<_> = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- --"))
+            .filter_map(|flag| flag.split_once('='))
+            .map(|(flag, _)| flag)
+            .collect();
+        assert!(asked.len() > 3, "{template}: {asked:?}");
+        assert!(asked.is_subset(&known), "{template}: squelch {subcommand} has no {:?}", &asked - &known);
+    }
+}
+
+#[test]
+fn the_chart_is_of_this_version_and_holds_the_definitions() {
+    let about = yaml(&read("Chart.yaml"));
+    assert_eq!(
+        (&about["version"], &about["appVersion"]),
+        (&about["appVersion"], &env!("CARGO_PKG_VERSION").into())
+    );
+    let definitions = squelch::api::crds();
+    for (name, _) in &definitions {
+        let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds").join(name);
+        assert_eq!(read(&format!("files/crds/{name}")), fs::read_to_string(committed).unwrap(), "{name}");
+    }
+    assert_eq!(fs::read_dir(chart("files/crds")).unwrap().count(), definitions.len());
+}
+
+#[test]
+fn every_scenario_says_what_it_is_for() {
+    let mut scenarios = 0;
+    for entry in fs::read_dir(chart("scenarios")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# "), "{} begins without a comment", path.display());
+        assert!(yaml(&text).is_object(), "{}", path.display());
+        scenarios += 1;
+    }
+    assert!(scenarios >= 10, "only {scenarios}");
+}
