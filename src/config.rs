@@ -54,6 +54,10 @@ pub struct RunOptions {
     #[arg(long, env = "SQUELCH_OWN_USER", value_name = "USER", help_heading = "Cluster")]
     pub own_user: Option<String>,
 
+    /// The ClusterRole whose end is the end of the webhook configuration too: the one that squelch is installed with
+    #[arg(long, env = "SQUELCH_OWNER_CLUSTER_ROLE", value_name = "NAME", help_heading = "Webhook")]
+    pub owner_cluster_role: Option<String>,
+
     /// Hold writes back as the policies say; false is the break glass: the webhook's rules are taken away and
     /// every Event passes
     #[arg(

@@ -15,7 +15,7 @@ use tracing::info;
 
 use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
-use crate::arming::{self, Arming, Desired, Reach};
+use crate::arming::{Arming, Desired, Keeper, Probe, Reach};
 use crate::config::{RunOptions, WebhookUrl};
 use crate::engine::{Engine, Settings};
 use crate::metrics::Metrics;
@@ -40,11 +40,10 @@ pub(super) struct Parts {
     pub(super) desired: watch::Sender<Desired>,
     /// False: the break glass `--enforce=false`.
     pub(super) enforce: bool,
-    pub(super) arming: Arc<Arming>,
     pub(super) armed: Arc<watch::Sender<bool>>,
     pub(super) payer: Arc<flush::Writer>,
     pub(super) flushing: Task<()>,
-    pub(super) keeping_armed: Task<()>,
+    pub(super) keeping_armed: Task<Keeper>,
     pub(super) telling: Task<status::Writer>,
     pub(super) announcing: Task<()>,
     pub(super) serving: JoinHandle<()>,
@@ -96,12 +95,15 @@ impl Parts {
         readiness.meet(Need::KeyLoaded);
 
         let desired = secrets.desired(url, cluster);
+        let tokens = Arc::new(AcceptedTokens::new(vec![secrets.token]));
+        // Connections of its own, each for one proof.
+        let probe = Probe::new(cluster.client()?, desired.namespace.clone(), tokens.clone());
         let webhook = Arc::new(Webhook {
             engine: engine.clone(),
             policies: policies.clone(),
             metrics: metrics.clone(),
             own_user: cluster.own_user.clone(),
-            tokens: Arc::new(AcceptedTokens::new(vec![secrets.token])),
+            tokens,
             clock: clock::Clock::default(),
         });
         let stages = Stages::default();
@@ -113,12 +115,12 @@ impl Parts {
 
         let (desired, wanted) = watch::channel(desired);
         let (announcer, announced) = Announcer::new();
-        let arming = Arc::new(Arming::new(client.clone(), announcer.clone()));
+        let arming = Arming::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let armed = Arc::new(watch::Sender::new(false));
         // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
         let payer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
         Ok(Self {
-            keeping_armed: keep_armed(&arming, wanted, &armed, &metrics),
+            keeping_armed: keep_armed(arming, probe, wanted, &armed, &metrics),
             flushing: pay(&payer, qps(options.flush_qps)),
             telling: tell(options, &client, &policies, &engine, &armed, announcer),
             announcing: Task::start(|stop| announcer::run(client.clone(), announced, stop)),
@@ -129,7 +131,6 @@ impl Parts {
             readiness,
             desired,
             enforce: options.enforce,
-            arming,
             armed,
             payer,
             serving,
@@ -184,6 +185,7 @@ impl Secrets {
             url: format!("{url}{}", path(&self.token)),
             ca_bundle: self.authority.ca_pem().to_owned(),
             own_user: cluster.own_user.clone(),
+            namespace: namespace_of(&cluster.own_user).to_owned(),
             reach: Reach::Nothing,
         }
     }
@@ -196,23 +198,23 @@ fn watch_policies(client: &Client, policies: &Arc<Store>, background: &Cancellat
     })
 }
 
+/// The namespace of a service account, else the one that squelch is installed in.
+fn namespace_of(user: &str) -> &str {
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    account.map_or("squelch", |(namespace, _name)| namespace)
+}
+
 fn keep_armed(
-    arming: &Arc<Arming>,
-    mut wanted: watch::Receiver<Desired>,
+    arming: Arming,
+    probe: Probe,
+    wanted: watch::Receiver<Desired>,
     armed: &Arc<watch::Sender<bool>>,
     metrics: &Arc<Metrics>,
-) -> Task<()> {
-    let (arming, armed, metrics) = (arming.clone(), armed.clone(), metrics.clone());
+) -> Task<Keeper> {
+    let (mut keeper, proving) = Keeper::new(arming, probe, wanted, armed.clone(), metrics.clone());
     Task::start(move |stop| async move {
-        // Until the policies are known nothing is written: rules that a process before this one left stay.
-        if !matches!(stop.run_until_cancelled(wanted.changed()).await, Some(Ok(()))) {
-            return;
-        }
-        let tell = |is| {
-            armed.send_replace(is);
-            metrics.armed(is);
-        };
-        arming::run(&arming, wanted, tell, stop).await;
+        tokio::join!(keeper.run(stop.clone()), proving.run(stop));
+        keeper
     })
 }
 
