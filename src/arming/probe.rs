@@ -282,7 +282,7 @@ mod tests {
         if let Some(code) = health {
             assert_eq!(answer(server, code, |_| {}).await, "GET /readyz");
         }
-        std::future::pending().await;
+        std::future::pending::<()>().await;
     }
 
     #[tokio::test(start_paused = true)]
