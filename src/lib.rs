@@ -23,3 +23,12 @@ pub mod webhook;
 
 /// The field manager of every write of squelch's.
 pub const FIELD_MANAGER: &str = "squelch";
+
+/// The annotation of a dry-run Event with which squelch asks its own webhook for a proof: a number used once.
+pub const PROBE_ANNOTATION: &str = "squelch.dev/probe";
+
+/// The annotation that the webhook adds in answer: the mark over that number.
+pub const PROOF_ANNOTATION: &str = "squelch.dev/proof";
+
+/// What follows the token in the path where the API server asks for that.
+pub const PROOF_PATH: &str = "/proof";

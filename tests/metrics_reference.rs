@@ -6,7 +6,7 @@ use std::path::Path;
 
 use squelch::engine::Disposition;
 use squelch::metrics::table::{ALL, MAX_SCOPES, OTHER, Row, Type};
-use squelch::metrics::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, WriteOutcome};
+use squelch::metrics::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WriteOutcome};
 
 const HEAD: &str = "# Metrics
 
@@ -54,6 +54,9 @@ fn values(text: &mut String, row: &Row, label: &str) {
     let values: Vec<(&str, &str)> = match label {
         "disposition" => Disposition::ALL.map(|of| (of.as_str(), meaning(of))).to_vec(),
         "outcome" => WriteOutcome::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "result" if row.name == "squelch_proofs_total" => {
+            ProofResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
+        }
         "result" => FlushResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "table" => EvictionTable::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "condition" => PolicyCondition::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),

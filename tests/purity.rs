@@ -90,7 +90,18 @@ const ROWS: &[Row] = &[
     Row {
         files: &["src/webhook/"],
         knows: Knows::TheWorld,
-        modules: &["clock", "engine", "metrics", "policy", "tls", "webhook"],
+        modules: &[
+            "PROBE_ANNOTATION",
+            "PROOF_ANNOTATION",
+            "PROOF_PATH",
+            "arming::client",
+            "clock",
+            "engine",
+            "metrics",
+            "policy",
+            "tls",
+            "webhook",
+        ],
         crates: NO_KUBERNETES,
     },
     // What a flush writes.
@@ -145,17 +156,37 @@ const ROWS: &[Row] = &[
         modules: &["FIELD_MANAGER", "announcer", "api", "clock", "engine", "policy", "status"],
         crates: NO_ANYHOW,
     },
-    // What the webhook configuration should be.
+    // What the webhook configuration should be, and what is proven of the webhook.
     Row {
-        files: &["src/arming/configuration.rs"],
+        files: &[
+            "src/arming/client.rs",
+            "src/arming/configuration.rs",
+            "src/arming/proof.rs",
+            "src/arming/standing.rs",
+        ],
         knows: Knows::Arguments,
-        modules: &["FIELD_MANAGER"],
+        modules: &[
+            "FIELD_MANAGER",
+            "PROOF_PATH",
+            "arming::configuration",
+            "engine::Moment",
+            "metrics::ProofResult",
+        ],
         crates: Crates::Only(&["base64", "serde_json"]),
     },
     Row {
         files: &["src/arming/"],
         knows: Knows::TheWorld,
-        modules: &["FIELD_MANAGER", "announcer", "arming", "clock"],
+        modules: &[
+            "FIELD_MANAGER",
+            "PROBE_ANNOTATION",
+            "PROOF_ANNOTATION",
+            "announcer",
+            "arming",
+            "clock",
+            "metrics",
+            "tls",
+        ],
         crates: NO_ANYHOW,
     },
     Row { files: &["src/telemetry.rs"], knows: Knows::TheWorld, modules: &[], crates: NO_KUBERNETES },

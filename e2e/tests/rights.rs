@@ -24,7 +24,7 @@ async fn squelch_may_do_nothing_but_its_work() -> Result<()> {
         ["get", "pods"],
         ["get", "namespaces"],
         ["patch", "namespaces"],
-        ["get", "mutatingwebhookconfigurations/squelch"],
+        ["get", "mutatingwebhookconfigurations/other"],
         ["delete", "mutatingwebhookconfigurations/squelch"],
         ["patch", "eventpolicies"],
         ["update", "eventpolicies"],

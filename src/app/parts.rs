@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
-use crate::arming::{self, Arming, Desired, Reach};
+use crate::arming::{Arming, Desired, Keeper, Probe, Reach};
 use crate::config::RunOptions;
 use crate::engine::{Engine, Settings};
 use crate::metrics::Metrics;
@@ -25,7 +25,7 @@ use crate::webhook::{Webhook, router};
 use crate::{clock, flush, status};
 
 use super::cluster::Cluster;
-use super::keys::Keeper;
+use super::keys;
 
 /// The running operator.
 pub(super) struct Parts {
@@ -37,11 +37,10 @@ pub(super) struct Parts {
     pub(super) desired: watch::Sender<Desired>,
     /// False: the break glass `--enforce=false`.
     pub(super) enforce: bool,
-    pub(super) arming: Arc<Arming>,
     pub(super) armed: Arc<watch::Sender<bool>>,
     pub(super) payer: Arc<flush::Writer>,
     pub(super) flushing: Task<()>,
-    pub(super) keeping_armed: Task<()>,
+    pub(super) keeping_armed: Task<Keeper>,
     pub(super) keeping_keys: Task<()>,
     pub(super) telling: Task<status::Writer>,
     pub(super) announcing: Task<()>,
@@ -86,37 +85,42 @@ impl Parts {
         let engine = Arc::new(Engine::new(settings(options)?));
         metrics.show_engine(engine.clone());
         let policies = Arc::new(Store::default());
-        let keeper = Keeper::start(options, cluster, metrics.clone()).await?;
+        let keys = keys::Keeper::start(options, cluster, metrics.clone()).await?;
         readiness.meet(Need::KeyLoaded);
 
+        // Connections of its own, each for one proof.
+        let probe = Probe::new(cluster.client()?, cluster.namespace.clone(), keys.tokens());
         let webhook = Arc::new(Webhook {
             engine: engine.clone(),
             policies: policies.clone(),
             metrics: metrics.clone(),
             own_user: cluster.own_user.clone(),
-            tokens: keeper.tokens(),
+            tokens: keys.tokens(),
             clock: clock::Clock::default(),
         });
         let stages = Stages::default();
-        let tls = Arc::new(tls::server_config(keeper.certificate())?);
+        let tls = Arc::new(tls::server_config(keys.certificate())?);
         let serving = server::serve(listener, tls, router(webhook), stages.clone(), Limits::default());
         let serving = tokio::spawn(serving);
         // This process is the only one: it decides as long as it lives.
         metrics.active(true);
 
         // The webhook configuration before any policy is known.
-        let (client_config, own_user) = (keeper.client_config(), cluster.own_user.clone());
-        let (desired, wanted) =
-            watch::channel(Desired { client: client_config, own_user, reach: Reach::Nothing });
+        let (desired, wanted) = watch::channel(Desired {
+            client: keys.client_config(),
+            own_user: cluster.own_user.clone(),
+            namespace: cluster.namespace.clone(),
+            reach: Reach::Nothing,
+        });
         let (announcer, announced) = Announcer::new();
-        let arming = Arc::new(Arming::new(client.clone(), announcer.clone()));
+        let arming = Arming::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let armed = Arc::new(watch::Sender::new(false));
         // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
         let payer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
         let (telling, acknowledged) = (desired.clone(), arming.acknowledged());
         Ok(Self {
-            keeping_keys: Task::start(|stop| keeper.run(telling, acknowledged, stop)),
-            keeping_armed: keep_armed(&arming, wanted, &armed, &metrics),
+            keeping_keys: Task::start(|stop| keys.run(telling, acknowledged, stop)),
+            keeping_armed: keep_armed(arming, probe, wanted, &armed, &metrics),
             flushing: pay(&payer, qps(options.flush_qps)),
             telling: tell(options, &client, &policies, &engine, &armed, announcer),
             announcing: Task::start(|stop| announcer::run(client.clone(), announced, stop)),
@@ -127,7 +131,6 @@ impl Parts {
             readiness,
             desired,
             enforce: options.enforce,
-            arming,
             armed,
             payer,
             serving,
@@ -167,22 +170,16 @@ fn watch_policies(client: &Client, policies: &Arc<Store>, background: &Cancellat
 }
 
 fn keep_armed(
-    arming: &Arc<Arming>,
-    mut wanted: watch::Receiver<Desired>,
+    arming: Arming,
+    probe: Probe,
+    wanted: watch::Receiver<Desired>,
     armed: &Arc<watch::Sender<bool>>,
     metrics: &Arc<Metrics>,
-) -> Task<()> {
-    let (arming, armed, metrics) = (arming.clone(), armed.clone(), metrics.clone());
+) -> Task<Keeper> {
+    let (mut keeper, proving) = Keeper::new(arming, probe, wanted, armed.clone(), metrics.clone());
     Task::start(move |stop| async move {
-        // Until the policies are known nothing is written: rules that a process before this one left stay.
-        if !matches!(stop.run_until_cancelled(wanted.changed()).await, Some(Ok(()))) {
-            return;
-        }
-        let tell = |is| {
-            armed.send_replace(is);
-            metrics.armed(is);
-        };
-        arming::run(&arming, wanted, tell, stop).await;
+        tokio::join!(keeper.run(stop.clone()), proving.run(stop));
+        keeper
     })
 }
 

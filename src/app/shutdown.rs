@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use crate::arming::{Arming, Desired, Reach};
 use crate::clock;
 use crate::config::RunOptions;
 use crate::flush;
@@ -18,9 +17,6 @@ const LAST_STATUSES: Duration = Duration::from_secs(5);
 
 /// How long the last Events about squelch itself may take.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
-
-/// How often it is tried to take the rules away. A call without an answer takes 5 s.
-const DISARM_ATTEMPTS: usize = 3;
 
 /// How long the payment of what came in while the rules were taken away may take.
 const LAST_PAYMENTS: Duration = Duration::from_secs(5);
@@ -45,10 +41,11 @@ impl Parts {
         }
 
         // Only now: while anything is owed, the webhook keeps clients from lowering what is stored.
-        self.keeping_armed.end().await;
         self.keeping_keys.end().await;
-        let last = Desired { reach: Reach::Nothing, ..self.desired.borrow().clone() };
-        disarm(&self.arming, &last, *self.armed.borrow()).await;
+        match self.keeping_armed.end().await {
+            Some(mut keeper) => keeper.disarm().await,
+            None => error!("what kept the webhook configuration had panicked: its rules may still be there"),
+        }
         self.armed.send_replace(false);
         self.metrics.armed(false);
         // What was folded and admitted since: no write is reviewed any more, so this comes to an end.
@@ -94,24 +91,4 @@ fn tell_of_loss(lost: &[(Arc<str>, u64)]) {
             "what is still owed is lost: give more time with --shutdown-timeout, or more --shutdown-flush-qps"
         );
     }
-}
-
-/// Takes the rules away, trying more than once: left behind they cost each Event write a refused connection.
-async fn disarm(arming: &Arming, last: &Desired, armed: bool) {
-    for attempt in 1..=DISARM_ATTEMPTS {
-        match arming.apply(last).await {
-            Ok(configuration) => {
-                if armed {
-                    let note = "squelch ends: Event writes pass as if there were no policy.".to_owned();
-                    arming.announce(configuration, false, note);
-                }
-                return info!("the webhook's rules are taken away");
-            }
-            Err(error) => warn!(%error, attempt, "the webhook's rules could not be taken away"),
-        }
-    }
-    error!(
-        "the webhook's rules are still there: Events are written all the same (failurePolicy Ignore); remove them \
-         with `kubectl delete mutatingwebhookconfiguration squelch`"
-    );
 }

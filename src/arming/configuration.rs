@@ -1,11 +1,11 @@
 //! What the MutatingWebhookConfiguration should be. Pure.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::FIELD_MANAGER;
+use super::client::ClientConfig;
+use crate::{FIELD_MANAGER, PROOF_PATH};
 
 /// The name of the MutatingWebhookConfiguration that squelch owns.
 pub const NAME: &str = "squelch";
@@ -36,52 +36,13 @@ impl Reach {
     }
 }
 
-/// Where the API server finds the webhook.
+/// A ClusterRole that the configuration belongs to: the API server removes it with its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// Outside of the cluster: scheme, host and port, such as `https://127.0.0.1:9443`.
-    Url(String),
-    /// Inside of it.
-    Service {
-        /// The Service's namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-        /// Its port.
-        port: u16,
-    },
-}
-
-/// How the API server calls the webhook.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ClientConfig {
-    /// Where it is.
-    pub address: Address,
-    /// The path with the token: a secret.
-    pub path: String,
-    /// The authorities that the API server is to trust, PEM.
-    pub ca_bundle: String,
-}
-
-impl ClientConfig {
-    fn object(&self) -> Value {
-        use base64::Engine as _;
-        let ca_bundle = base64::engine::general_purpose::STANDARD.encode(&self.ca_bundle);
-        let path = &self.path;
-        match &self.address {
-            Address::Url(url) => json!({ "url": format!("{url}{path}"), "caBundle": ca_bundle }),
-            Address::Service { namespace, name, port } => {
-                let service = json!({ "namespace": namespace, "name": name, "port": port, "path": path });
-                json!({ "service": service, "caBundle": ca_bundle })
-            }
-        }
-    }
-}
-
-impl fmt::Debug for ClientConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientConfig").field("address", &self.address).finish_non_exhaustive()
-    }
+pub(super) struct Owner {
+    /// Its name.
+    pub(super) name: String,
+    /// Of this one, not of another that had its name: with an old uid the configuration is removed at once.
+    pub(super) uid: String,
 }
 
 /// Everything that the configuration depends on.
@@ -91,57 +52,147 @@ pub struct Desired {
     pub client: ClientConfig,
     /// squelch's own user name: its writes are never asked about.
     pub own_user: String,
+    /// squelch's own namespace: where it proves that it is reached.
+    pub namespace: String,
     /// Of which namespaces it is asked.
     pub reach: Reach,
 }
 
 impl Desired {
     /// The whole object, for server-side apply: an entry or a field left out would be deleted.
-    pub(super) fn object(&self) -> Value {
-        let mut events = json!({
-            "name": "events.squelch.dev",
-            "admissionReviewVersions": ["v1"],
-            "clientConfig": self.client.object(),
-            // Whatever becomes of squelch, Events are written.
-            "failurePolicy": "Ignore",
-            // The shortest there is: what an Event write waits for at most.
-            "timeoutSeconds": 1,
-            // A dry run changes nothing; other writes change what is counted and owed.
-            "sideEffects": "NoneOnDryRun",
-            // Writes through events.k8s.io are asked about as well, in the shape of core/v1.
-            "matchPolicy": "Equivalent",
-            // A second look at the same write would say nothing new.
-            "reinvocationPolicy": "Never",
-            "matchConditions": [{
-                "name": "not-squelch-itself",
-                "expression": format!("request.userInfo.username != '{}'", escaped(&self.own_user)),
-            }],
-            "namespaceSelector": {},
-            "objectSelector": {},
-            "rules": [],
-        });
-        if let Reach::Named(namespaces) = &self.reach {
-            events["namespaceSelector"] = json!({ "matchExpressions": [{
-                "key": "kubernetes.io/metadata.name",
-                "operator": "In",
-                "values": namespaces,
-            }]});
-        }
-        if self.reach != Reach::Nothing {
-            events["rules"] = json!([{
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE", "UPDATE"],
-                "resources": ["events"],
-                "scope": "Namespaced",
+    pub(super) fn object(&self, owner: Option<&Owner>) -> Value {
+        let mut metadata =
+            json!({ "name": NAME, "labels": { "app.kubernetes.io/managed-by": FIELD_MANAGER } });
+        if let Some(Owner { name, uid }) = owner {
+            metadata["ownerReferences"] = json!([{
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": name, "uid": uid,
+                // Who removes the role need not wait for this.
+                "blockOwnerDeletion": false,
             }]);
         }
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
-            "metadata": { "name": NAME, "labels": { "app.kubernetes.io/managed-by": FIELD_MANAGER } },
-            "webhooks": [events],
+            "metadata": metadata,
+            "webhooks": [self.events(), self.probe()],
         })
+    }
+
+    /// The entry for what policies are about.
+    fn events(&self) -> Value {
+        let mut entry = entry("events.squelch.dev", &self.client.object(""), &["CREATE", "UPDATE"]);
+        entry["matchConditions"] = json!([{
+            "name": "not-squelch-itself",
+            "expression": format!("request.userInfo.username != '{}'", escaped(&self.own_user)),
+        }]);
+        if let Reach::Named(namespaces) = &self.reach {
+            entry["namespaceSelector"] = named(namespaces);
+        }
+        if self.reach == Reach::Nothing {
+            entry["rules"] = json!([]);
+        }
+        entry
+    }
+
+    /// The entry for squelch's own proof, which always has its rule: also what is disarmed is proved.
+    fn probe(&self) -> Value {
+        let mut entry = entry("probe.squelch.dev", &self.client.object(PROOF_PATH), &["CREATE"]);
+        entry["matchConditions"] = json!([{
+            "name": "only-squelch-itself",
+            "expression":
+                format!("request.dryRun && request.userInfo.username == '{}'", escaped(&self.own_user)),
+        }]);
+        entry["namespaceSelector"] = named(&BTreeSet::from([self.namespace.clone()]));
+        entry
+    }
+}
+
+/// What both entries have in common.
+fn entry(name: &str, client: &Value, operations: &[&str]) -> Value {
+    json!({
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client,
+        // Whatever becomes of squelch, Events are written.
+        "failurePolicy": "Ignore",
+        // The shortest there is: what an Event write waits for at most.
+        "timeoutSeconds": 1,
+        // A dry run changes nothing; other writes change what is counted and owed.
+        "sideEffects": "NoneOnDryRun",
+        // Writes through events.k8s.io are asked about as well, in the shape of core/v1.
+        "matchPolicy": "Equivalent",
+        // A second look at the same write would say nothing new.
+        "reinvocationPolicy": "Never",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "rules": [{
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": operations,
+            "resources": ["events"],
+            "scope": "Namespaced",
+        }],
+    })
+}
+
+fn named(namespaces: &BTreeSet<String>) -> Value {
+    json!({ "matchExpressions": [
+        { "key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces },
+    ]})
+}
+
+/// The fields in which `live` is not as `wanted` has it, such as `events.squelch.dev: rules`. Entries and conditions
+/// that somebody has added are theirs: to apply ours again would not remove them.
+pub(super) fn differences(wanted: &Value, live: &Value) -> Vec<String> {
+    let mut differing = Vec::new();
+    for member in ["labels", "ownerReferences"] {
+        if !holds(&live["metadata"][member], &wanted["metadata"][member]) {
+            differing.push(format!("metadata.{member}"));
+        }
+    }
+    for wanted in wanted["webhooks"].as_array().into_iter().flatten() {
+        let name = wanted["name"].as_str().unwrap_or_default();
+        let Some(live) = named_so(&live["webhooks"], &wanted["name"]) else {
+            differing.push(name.to_owned());
+            continue;
+        };
+        for (field, wanted) in wanted.as_object().into_iter().flatten() {
+            let same = match field.as_str() {
+                "clientConfig" | "matchConditions" => holds(&live[field], wanted),
+                _ => is_blank(&live[field]) && is_blank(wanted) || live[field] == *wanted,
+            };
+            if !same {
+                differing.push(format!("{name}: {field}"));
+            }
+        }
+    }
+    differing
+}
+
+/// All that stands in `wanted` stands in `live`, where more may stand. Items of lists are known by their name or uid.
+fn holds(live: &Value, wanted: &Value) -> bool {
+    match wanted {
+        Value::Null => true,
+        Value::Object(members) => members.iter().all(|(key, wanted)| holds(&live[key], wanted)),
+        Value::Array(items) => items.iter().all(|item| {
+            let live = named_so(live, &item["name"]);
+            live.is_some_and(|live| holds(live, item))
+        }),
+        _ => live == wanted,
+    }
+}
+
+fn named_so<'v>(list: &'v Value, name: &Value) -> Option<&'v Value> {
+    list.as_array().into_iter().flatten().find(|item| item["name"] == *name)
+}
+
+/// Absent, or what the API server leaves out.
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
     }
 }
 
@@ -153,26 +204,114 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arming::client::Address;
 
-    fn desired(reach: Reach) -> Value {
-        let own_user = "system:serviceaccount:squelch:squelch".to_owned();
-        let client = client(Address::Url("https://h".into()));
-        let object = Desired { client, own_user, reach }.object();
-        object["webhooks"][0].clone()
+    const OWN_USER: &str = "system:serviceaccount:squelch:squelch";
+
+    type Change = fn(&mut Value);
+
+    fn whole(reach: Reach, owner: Option<&Owner>) -> Value {
+        let desired = Desired {
+            client: ClientConfig {
+                address: Address::Url("https://h".into()),
+                path: "/p".into(),
+                ca_bundle: "PEM".into(),
+            },
+            own_user: OWN_USER.into(),
+            namespace: "squelch".into(),
+            reach,
+        };
+        desired.object(owner)
     }
 
-    fn client(address: Address) -> ClientConfig {
-        ClientConfig { address, path: "/secret".into(), ca_bundle: "PEM".into() }
+    fn desired(reach: Reach) -> Value {
+        whole(reach, None)["webhooks"][0].clone()
+    }
+
+    fn everything() -> Value {
+        whole(Reach::Everything, Some(&Owner { name: "squelch".into(), uid: "u1".into() }))
     }
 
     #[test]
-    fn the_webhook_is_a_url_or_a_service() {
-        let url = client(Address::Url("https://h".into()));
-        assert_eq!(url.object(), json!({ "url": "https://h/secret", "caBundle": "UEVN" }));
-        let service = client(Address::Service { namespace: "n".into(), name: "squelch".into(), port: 443 });
-        let expected = json!({ "namespace": "n", "name": "squelch", "port": 443, "path": "/secret" });
-        assert_eq!(service.object(), json!({ "service": expected, "caBundle": "UEVN" }));
-        assert!(!format!("{service:?}").contains("secret"));
+    fn the_proof_is_asked_for_whatever_is_armed() {
+        for reach in [Reach::Nothing, Reach::Everything] {
+            let object = whole(reach, None);
+            let [events, probe] = [&object["webhooks"][0], &object["webhooks"][1]];
+            assert_eq!(
+                (&events["name"], &probe["name"]),
+                (&json!("events.squelch.dev"), &json!("probe.squelch.dev"))
+            );
+            assert_eq!(probe["rules"][0]["operations"], json!(["CREATE"]));
+            assert_eq!(probe["namespaceSelector"]["matchExpressions"][0]["values"], json!(["squelch"]));
+            let condition = format!("request.dryRun && request.userInfo.username == '{OWN_USER}'");
+            assert_eq!(probe["matchConditions"][0]["expression"], json!(condition));
+            let [events, probe] = [&events["clientConfig"], &probe["clientConfig"]];
+            assert_eq!((&events["url"], &probe["url"]), (&json!("https://h/p"), &json!("https://h/p/proof")));
+            assert_ne!(events["caBundle"], probe["caBundle"], "the API server would share their connections");
+        }
+    }
+
+    #[test]
+    fn its_end_is_that_of_its_owner() {
+        let owner = &everything()["metadata"]["ownerReferences"][0];
+        let expected = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "squelch", "uid": "u1",
+            "blockOwnerDeletion": false,
+        });
+        assert_eq!(*owner, expected);
+        assert!(whole(Reach::Everything, None)["metadata"].get("ownerReferences").is_none());
+    }
+
+    #[test]
+    fn what_the_api_server_adds_or_leaves_out_is_no_difference() {
+        let mut live = everything();
+        live["metadata"]["uid"] = json!("u");
+        live["metadata"]["annotations"] = json!({"squelch.dev/disarm": "x"});
+        live["webhooks"][0]["somethingNew"] = json!("Default");
+        live["webhooks"][0]["clientConfig"]["somethingNew"] = json!(443);
+        assert_eq!(differences(&everything(), &live), Vec::<String>::new());
+        let mut live = whole(Reach::Nothing, None);
+        live["webhooks"][0].as_object_mut().unwrap().remove("rules");
+        assert_eq!(differences(&whole(Reach::Nothing, None), &live), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_somebody_changed_is_named() {
+        let differing = |change: Change| {
+            let mut live = everything();
+            change(&mut live);
+            differences(&everything(), &live).join(", ")
+        };
+        let cases: [(Change, &str); 9] = [
+            (|v| v["webhooks"][0]["rules"] = json!([]), "events.squelch.dev: rules"),
+            (|v| v["webhooks"][0]["failurePolicy"] = json!("Fail"), "events.squelch.dev: failurePolicy"),
+            (|v| v["webhooks"][0]["timeoutSeconds"] = json!(30), "events.squelch.dev: timeoutSeconds"),
+            (
+                |v| v["webhooks"][1]["namespaceSelector"] = json!({"matchLabels": {"a": "b"}}),
+                "probe.squelch.dev: namespaceSelector",
+            ),
+            (
+                |v| v["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"a": "b"}}),
+                "events.squelch.dev: objectSelector",
+            ),
+            (
+                |v| v["webhooks"][0]["clientConfig"]["url"] = json!("https://other"),
+                "events.squelch.dev: clientConfig",
+            ),
+            (|v| v["webhooks"][1]["matchConditions"] = json!([]), "probe.squelch.dev: matchConditions"),
+            (|v| v["metadata"]["ownerReferences"] = Value::Null, "metadata.ownerReferences"),
+            (
+                |v| {
+                    v["webhooks"].as_array_mut().unwrap().remove(0);
+                },
+                "events.squelch.dev",
+            ),
+        ];
+        for (change, expected) in cases {
+            assert_eq!(differing(change), expected);
+        }
+        let added = |v: &mut Value| v["webhooks"].as_array_mut().unwrap().push(json!({"name": "theirs"}));
+        assert_eq!(differing(added), "");
     }
 
     #[test]

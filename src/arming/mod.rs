@@ -1,7 +1,18 @@
-//! The webhook's place in the API server: armed while squelch can answer, its rules taken away when it ends.
+//! The webhook's place in the API server: armed while it is proven that the API server reaches it, its rules taken away
+//! when it is not, when a person wants it, and when squelch ends.
 
+mod client;
 mod configuration;
+mod keeper;
+mod probe;
+mod proof;
+mod proving;
+mod standing;
 mod writer;
 
-pub use configuration::{Address, ClientConfig, Desired, MAX_NAMED_NAMESPACES, NAME as CONFIGURATION, Reach};
-pub use writer::{Arming, run};
+pub use client::{Address, ClientConfig};
+pub use configuration::{Desired, MAX_NAMED_NAMESPACES, NAME as CONFIGURATION, Reach};
+pub use keeper::Keeper;
+pub use probe::Probe;
+pub use proving::Proving;
+pub use writer::Arming;

@@ -1,4 +1,4 @@
-//! Keeps the MutatingWebhookConfiguration as it should be.
+//! The configuration in the API server: written, looked at, and spoken of.
 
 use std::time::Duration;
 
@@ -6,33 +6,52 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
+use serde_json::Value;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tokio::time::timeout;
 
-use super::configuration::{ClientConfig, Desired, NAME, Reach};
+use super::client::ClientConfig;
+use super::configuration::{NAME, Owner};
 use crate::FIELD_MANAGER;
 use crate::announcer::{Announcement, Announcer};
 
-/// A write that failed is tried again after this long.
-const PAUSE: Duration = Duration::from_secs(1);
-/// A call without an answer after this long is tried again.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// A look that has no answer after this long is given up.
+const LOOK_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Why it was not written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    /// It is gone, or another stands in its place.
+    NotThatOne,
+    /// What the API server answers, or that it did not in time.
+    Failed(String),
+}
 
 /// The configuration in the API server.
 pub struct Arming {
-    api: Api<DynamicObject>,
+    configurations: Api<DynamicObject>,
+    roles: Api<DynamicObject>,
+    owner_role: Option<String>,
     announcer: Announcer,
     acknowledged: watch::Sender<Option<ClientConfig>>,
 }
 
 impl Arming {
-    /// Writes through `client`; `announcer` hears when the rules come and go.
-    pub fn new(client: Client, announcer: Announcer) -> Self {
-        let kind =
-            GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");
-        let resource = ApiResource::from_gvk_with_plural(&kind, "mutatingwebhookconfigurations");
-        Self { api: Api::all_with(client, &resource), announcer, acknowledged: watch::Sender::new(None) }
+    /// Writes through `client`; `announcer` hears when the rules come and go. The configuration belongs to the
+    /// ClusterRole `owner_role`, if one is named.
+    pub fn new(client: &Client, announcer: Announcer, owner_role: Option<String>) -> Self {
+        let all = |group, kind, plural| {
+            let kind = GroupVersionKind::gvk(group, "v1", kind);
+            Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, plural))
+        };
+        let configurations = all(
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration",
+            "mutatingwebhookconfigurations",
+        );
+        let roles = all("rbac.authorization.k8s.io", "ClusterRole", "clusterroles");
+        let acknowledged = watch::Sender::new(None);
+        Self { configurations, roles, owner_role, announcer, acknowledged }
     }
 
     /// How the API server calls the webhook by what it has acknowledged last; `None` before it has anything.
@@ -40,100 +59,69 @@ impl Arming {
         self.acknowledged.subscribe()
     }
 
-    /// Makes the configuration what `desired` says, and names it. In force about a millisecond after the answer.
-    ///
-    /// # Errors
-    /// What the API server answers, or that it did not answer in time.
-    pub async fn apply(&self, desired: &Desired) -> Result<ObjectReference, String> {
+    /// The API server calls the webhook so from now on.
+    pub(super) fn acknowledge(&self, client: ClientConfig) {
+        self.acknowledged.send_replace(Some(client));
+    }
+
+    /// Makes the configuration what `object` says, within `deadline`; its uid. In force about a millisecond after
+    /// the answer. With the uid of `known` none is made in place of one that somebody has deleted.
+    pub(super) async fn apply(
+        &self,
+        object: &Value,
+        known: Option<&str>,
+        deadline: Duration,
+    ) -> Result<String, Unwritten> {
         // Nobody else has a say in these fields: what a person changed by hand is taken back.
         let as_owner = PatchParams { force: true, ..PatchParams::apply(FIELD_MANAGER) };
-        let object = Patch::Apply(desired.object());
-        let call = self.api.patch(NAME, &as_owner, &object);
-        match tokio::time::timeout(DEADLINE, call).await {
-            Ok(Ok(configuration)) => {
-                self.acknowledged.send_replace(Some(desired.client.clone()));
-                Ok(reference(&configuration))
+        let mut object = object.clone();
+        if let Some(uid) = known {
+            object["metadata"]["uid"] = uid.into();
+        }
+        let object = Patch::Apply(object);
+        match timeout(deadline, self.configurations.patch(NAME, &as_owner, &object)).await {
+            Ok(Ok(configuration)) => Ok(configuration.metadata.uid.unwrap_or_default()),
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 && known.is_some() => {
+                Err(Unwritten::NotThatOne)
             }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
+            Ok(Err(error)) => Err(Unwritten::Failed(error.to_string())),
+            Err(_) => Err(Unwritten::Failed(format!("no answer within {} s", deadline.as_secs()))),
         }
     }
 
-    /// Tells in an Event that the rules came or went.
-    pub fn announce(&self, configuration: ObjectReference, armed: bool, note: String) {
-        let reason = if armed { "Armed" } else { "Disarmed" };
-        let regarding = configuration;
-        self.announcer.tell(Announcement { regarding, warning: false, reason, action: "Arm", note });
+    /// The configuration as it stands there; `None` if it does not.
+    pub(super) async fn look(&self) -> Result<Option<Value>, String> {
+        let found = read(&self.configurations, NAME).await?;
+        found.map(|found| serde_json::to_value(found).map_err(|error| error.to_string())).transpose()
     }
-}
 
-fn reference(configuration: &DynamicObject) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
-        kind: Some("MutatingWebhookConfiguration".to_owned()),
-        name: Some(NAME.to_owned()),
-        uid: configuration.metadata.uid.clone(),
-        ..ObjectReference::default()
+    /// The ClusterRole that the configuration belongs to; `None` if none is named or it does not exist.
+    pub(super) async fn owner(&self) -> Result<Option<Owner>, String> {
+        let Some(name) = &self.owner_role else { return Ok(None) };
+        let found = read(&self.roles, name).await?;
+        let uid = found.and_then(|role| role.metadata.uid);
+        Ok(uid.map(|uid| Owner { name: name.clone(), uid }))
     }
-}
 
-/// Follows `desired` until `stop`. `armed` hears whether the API server asks squelch about any write.
-pub async fn run(
-    arming: &Arming,
-    mut desired: watch::Receiver<Desired>,
-    armed: impl Fn(bool),
-    stop: CancellationToken,
-) {
-    let mut in_force: Option<Reach> = None;
-    loop {
-        let wanted = desired.borrow_and_update().clone();
-        let next = match arming.apply(&wanted).await {
-            Ok(configuration) => {
-                if in_force.as_ref() != Some(&wanted.reach) {
-                    info!(reach = %described(&wanted.reach), "webhook configuration written");
-                }
-                let was = in_force.is_some_and(|reach| reach != Reach::Nothing);
-                let is = wanted.reach != Reach::Nothing;
-                if is != was {
-                    arming.announce(configuration, is, note(&wanted.reach));
-                }
-                armed(is);
-                in_force = Some(wanted.reach);
-                None
-            }
-            Err(error) => {
-                warn!(%error, "the webhook configuration could not be written; trying again");
-                Some(PAUSE)
-            }
+    /// Tells in an Event about the configuration of this uid that the rules came or went.
+    pub(super) fn announce(&self, uid: &str, armed: bool, trouble: bool, note: String) {
+        let regarding = ObjectReference {
+            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
+            kind: Some("MutatingWebhookConfiguration".to_owned()),
+            name: Some(NAME.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
         };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = desired.changed() => if changed.is_err() { return },
-            () = pause(next) => {}
-        }
+        let reason = if armed { "Armed" } else { "Disarmed" };
+        self.announcer.tell(Announcement { regarding, warning: trouble, reason, action: "Arm", note });
     }
 }
 
-/// Waits for `pause`, or for ever if there is none.
-async fn pause(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn note(reach: &Reach) -> String {
-    match reach {
-        Reach::Nothing => "No policy governs any namespace: no Event write is sent to squelch.".to_owned(),
-        reach => format!("Event writes in {} are sent to squelch.", described(reach)),
-    }
-}
-
-fn described(reach: &Reach) -> String {
-    match reach {
-        Reach::Nothing => "no namespace: no rules".to_owned(),
-        Reach::Named(namespaces) if namespaces.len() == 1 => "1 namespace".to_owned(),
-        Reach::Named(namespaces) => format!("{} namespaces", namespaces.len()),
-        Reach::Everything => "all namespaces".to_owned(),
+async fn read(api: &Api<DynamicObject>, name: &str) -> Result<Option<DynamicObject>, String> {
+    match timeout(LOOK_DEADLINE, api.get(name)).await {
+        Ok(Ok(found)) => Ok(Some(found)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
     }
 }

@@ -112,6 +112,22 @@ labels! {
 }
 
 labels! {
+    /// How a proof ended: the label `result` of proofs.
+    ProofResult {
+        Proven = "proven": "The API server's answer carried the mark of squelch's webhook.",
+        NoAnswer = "no_answer": "A miss: no answer within 500 ms. The webhook hangs, or packets to it are dropped.",
+        NoMark = "no_mark": "A miss: answered without a mark. The API server could not ask the webhook (refused connection, certificate, wrong path); its log says why.",
+        WrongMark = "wrong_mark": "A miss: the mark was not made with the token of this squelch. Somebody else answers.",
+        Refused = "refused": "A miss: the API server refused the Event of the proof (rights, missing namespace, quota, another's policy). The log has its words.",
+        TooManyRequests = "too_many_requests": "No miss: 429.",
+        ServerError = "server_error": "No miss: 5xx.",
+        Unreachable = "unreachable": "No miss: no connection to the API server, or it broke.",
+        NotWell = "not_well": "No miss: it would be one, but the API server says itself that it is not well (/readyz), or does not answer that either.",
+        Unexpected = "unexpected": "No miss: another answer that says nothing of the webhook.",
+    }
+}
+
+labels! {
     /// What gives entries up for want of room: the label `table` of evictions.
     EvictionTable {
         Series = "series": "Series that owed nothing. The next such Event is stored as a new one.",

@@ -15,7 +15,9 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-pub use labels::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, WriteKind, WriteOutcome};
+pub use labels::{
+    EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WriteKind, WriteOutcome,
+};
 use table::Row;
 
 use crate::engine::Engine;
@@ -34,6 +36,10 @@ pub struct Metrics {
     policies: IntGaugeVec,
     active: IntGauge,
     armed: IntGauge,
+    break_glass: IntGauge,
+    proofs: Vec<IntCounter>,
+    probe_duration: Histogram,
+    proofs_given: IntCounter,
     certificate_not_after: IntGauge,
     keys_refused: IntCounter,
 }
@@ -44,6 +50,7 @@ impl Metrics {
         let registry = Registry::new();
         let writes = counters(&registry, &table::WRITES);
         let flushes = counters(&registry, &table::FLUSHES);
+        let proofs = counters(&registry, &table::PROOFS);
         let build_info = gauges(&registry, &table::BUILD_INFO);
         build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         process::register(&registry);
@@ -55,7 +62,7 @@ impl Metrics {
                     writes.with_label_values(&[kind.operation(), kind.api(), outcome.as_str()])
                 })
                 .collect(),
-            admission_duration: admission_duration(&registry),
+            admission_duration: histogram(&registry, &table::ADMISSION_DURATION, &table::ADMISSION_BUCKETS),
             stray_requests: registered(&registry, IntCounter::with_opts(options(&table::STRAY_REQUESTS))),
             flushes: FlushResult::ALL
                 .iter()
@@ -65,6 +72,13 @@ impl Metrics {
             policies: policies(&registry),
             active: registered(&registry, IntGauge::with_opts(options(&table::ACTIVE))),
             armed: registered(&registry, IntGauge::with_opts(options(&table::ARMED))),
+            break_glass: registered(&registry, IntGauge::with_opts(options(&table::BREAK_GLASS))),
+            proofs: ProofResult::ALL
+                .iter()
+                .map(|result| proofs.with_label_values(&[result.as_str()]))
+                .collect(),
+            probe_duration: histogram(&registry, &table::PROBE_DURATION, &table::PROBE_BUCKETS),
+            proofs_given: registered(&registry, IntCounter::with_opts(options(&table::PROOFS_GIVEN))),
             certificate_not_after: registered(
                 &registry,
                 IntGauge::with_opts(options(&table::CERTIFICATE_NOT_AFTER)),
@@ -123,6 +137,22 @@ impl Metrics {
         self.armed.set(i64::from(armed));
     }
 
+    /// Whether somebody keeps the webhook disarmed.
+    pub fn break_glass(&self, broken: bool) {
+        self.break_glass.set(i64::from(broken));
+    }
+
+    /// A proof took this long and ended so.
+    pub fn proof(&self, result: ProofResult, took: Duration) {
+        self.proofs[result as usize].inc();
+        self.probe_duration.observe(took.as_secs_f64());
+    }
+
+    /// The webhook has answered a proof with its mark.
+    pub fn proof_given(&self) {
+        self.proofs_given.inc();
+    }
+
     /// When the served certificate ends.
     pub fn certificate_not_after(&self, at: Timestamp) {
         self.certificate_not_after.set(at.as_second());
@@ -159,10 +189,9 @@ fn gauges(registry: &Registry, row: &Row) -> IntGaugeVec {
     registered(registry, IntGaugeVec::new(options(row), row.labels))
 }
 
-fn admission_duration(registry: &Registry) -> Histogram {
-    let row = &table::ADMISSION_DURATION;
-    let buckets = table::ADMISSION_BUCKETS.to_vec();
-    registered(registry, Histogram::with_opts(HistogramOpts::new(row.name, row.help).buckets(buckets)))
+fn histogram(registry: &Registry, row: &Row, buckets: &[f64]) -> Histogram {
+    let options = HistogramOpts::new(row.name, row.help).buckets(buckets.to_vec());
+    registered(registry, Histogram::with_opts(options))
 }
 
 fn policies(registry: &Registry) -> IntGaugeVec {

@@ -36,6 +36,9 @@ pub const ADMISSION_BUCKETS: [f64; 14] = [
     0.5, 1.0,
 ];
 
+/// Seconds: two handshakes take milliseconds, and after 500 ms a proof is given up.
+pub const PROBE_BUCKETS: [f64; 10] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
+
 macro_rules! rows {
     ($($(#[$doc:meta])* $constant:ident = $metric_type:ident $name:literal [$($label:literal),*] $help:literal;)+) => {
         $(
@@ -81,6 +84,14 @@ rows! {
         "1 on the replica that decides, else 0.";
     ARMED = Gauge "squelch_armed" []
         "1 while the webhook's rules are in force, else 0.";
+    BREAK_GLASS = Gauge "squelch_break_glass" []
+        "1 while somebody keeps the webhook disarmed by the annotation squelch.dev/disarm or has deleted its configuration, else 0.";
+    PROOFS = Counter "squelch_proofs_total" ["result"]
+        "Proofs that the API server reaches the webhook, one a second, by how they ended. Two misses in a row disarm the webhook, three proofs in a row arm it again.";
+    PROBE_DURATION = Histogram "squelch_probe_duration_seconds" []
+        "Time of a proof in seconds: a new connection to the API server, which dials the webhook anew, until the answer or until it is given up.";
+    PROOFS_GIVEN = Counter "squelch_proofs_given_total" []
+        "Proofs that this replica's webhook has answered with its mark. They are no reviews of writes and counted nowhere else.";
     CERTIFICATE_NOT_AFTER = Gauge "squelch_serving_certificate_not_after_seconds" []
         "When the served certificate ends, in seconds since the Unix epoch.";
     KEYS_REFUSED = Counter "squelch_keys_refused_total" []

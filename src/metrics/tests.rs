@@ -89,6 +89,11 @@ fn each_counter_counts_its_own() {
         let line = format!("squelch_flushes_total{{result=\"{}\"}} 1\n", result.as_str());
         assert!(metrics.text().contains(&line), "{line}");
     }
+    for result in ProofResult::ALL {
+        metrics.proof(*result, Duration::from_millis(2));
+        let line = format!("squelch_proofs_total{{result=\"{}\"}} 1\n", result.as_str());
+        assert!(metrics.text().contains(&line), "{line}");
+    }
     metrics.armed(true);
     metrics.certificate_not_after("2026-11-21T08:00:00Z".parse().unwrap());
     metrics.admission(Duration::from_micros(7));

@@ -5,6 +5,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use super::TlsError;
 
@@ -38,6 +41,11 @@ impl PathToken {
         std::str::from_utf8(&self.0).expect("hex digits are ASCII")
     }
 
+    /// For what only who knows the token can say.
+    fn key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+
     /// Whether `offered` is this token, in a time that does not depend on where they differ.
     fn matches(&self, offered: &[u8; DIGITS]) -> bool {
         let difference =
@@ -50,6 +58,11 @@ impl fmt::Debug for PathToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PathToken(…)")
     }
+}
+
+/// Nothing else that is ever signed with a token begins so.
+fn marked(nonce: &str) -> Vec<u8> {
+    [b"squelch.dev/proof ", nonce.as_bytes()].concat()
 }
 
 fn hex(nibble: u8) -> u8 {
@@ -77,6 +90,20 @@ impl AcceptedTokens {
     pub fn accept(&self, offered: &str) -> bool {
         let Ok(offered) = <&[u8; DIGITS]>::try_from(offered.as_bytes()) else { return false };
         self.current.load().iter().fold(false, |accepted, token| accepted | token.matches(offered))
+    }
+
+    /// The mark over `nonce` of who was asked with the token `offered`; `None` unless that is accepted.
+    pub fn mark(&self, offered: &str, nonce: &str) -> Option<String> {
+        let token = PathToken::parse(offered).filter(|_| self.accept(offered))?;
+        Some(STANDARD.encode(hmac::sign(&token.key(), &marked(nonce))))
+    }
+
+    /// Whether `mark` was made over `nonce` with one of them: replicas share them, and in a rotation the webhook
+    /// may be asked with either.
+    pub fn have_marked(&self, nonce: &str, mark: &str) -> bool {
+        let Ok(mark) = STANDARD.decode(mark) else { return false };
+        let marked = marked(nonce);
+        self.current.load().iter().any(|token| hmac::verify(&token.key(), &marked, &mark).is_ok())
     }
 }
 
@@ -108,5 +135,20 @@ mod tests {
         assert!(!accepted.accept("") && !accepted.accept(&new.reveal()[..63]));
         accepted.replace(vec![new.clone()]);
         assert!(!accepted.accept(old.reveal()) && accepted.accept(new.reveal()));
+    }
+
+    #[test]
+    fn a_mark_is_known_by_whoever_accepts_its_token() {
+        let (old, new) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
+        let webhook = AcceptedTokens::new(vec![old.clone(), new.clone()]);
+        let mark = webhook.mark(old.reveal(), "7").unwrap();
+        assert!(!mark.contains(old.reveal()));
+        let replica = |token: &PathToken| AcceptedTokens::new(vec![token.clone()]);
+        assert!(webhook.have_marked("7", &mark) && replica(&old).have_marked("7", &mark));
+        assert!(!replica(&new).have_marked("7", &mark), "another token");
+        for (nonce, mark) in [("8", mark.as_str()), ("7", ""), ("7", "no base64"), ("7", &mark[..40])] {
+            assert!(!webhook.have_marked(nonce, mark), "{nonce} {mark}");
+        }
+        assert_eq!(replica(&new).mark(old.reveal(), "7"), None, "nothing is marked for a stranger");
     }
 }

@@ -43,6 +43,13 @@ pub(super) fn allow_named(review: &Review<'_>, name: &str) -> Bytes {
     out.into()
 }
 
+/// Allowed, with this annotation more. There must be one already.
+pub(super) fn allow_annotated(review: &Review<'_>, key: &str, value: &str) -> Bytes {
+    let mut out = begin(review.version(), review.uid(), true);
+    patched(&mut out, |patch| patch::write_annotation(patch, key, value));
+    out.into()
+}
+
 /// Allowed, and patched back to `oldObject`; `None` if the review holds no `oldObject`.
 pub(super) fn restore(review: &Review<'_>) -> Option<Bytes> {
     let operations = patch::restoring(review)?;

@@ -21,7 +21,8 @@ impl Guests {
         let dismissed = CancellationToken::new();
         self.strangers().insert(number, dismissed.clone());
         let guests = Arc::clone(self);
-        Guest { guests, number, dismissed, proved: AtomicBool::new(false), answered: Notify::new() }
+        let (proved, answered, leaves) = (AtomicBool::new(false), Notify::new(), Notify::new());
+        Guest { guests, number, dismissed, proved, answered, leaves }
     }
 
     /// Makes room: whoever has been here longest without proof has to go.
@@ -44,6 +45,7 @@ pub(super) struct Guest {
     dismissed: CancellationToken,
     proved: AtomicBool,
     answered: Notify,
+    leaves: Notify,
 }
 
 impl Guest {
@@ -67,6 +69,16 @@ impl Guest {
     /// Ends once an answer was given, at once if one was given before. To be awaited to its end once.
     pub(super) async fn answered(&self) {
         self.answered.notified().await;
+    }
+
+    /// It has had the one answer that it came for.
+    pub(super) fn take_leave(&self) {
+        self.leaves.notify_one();
+    }
+
+    /// Ends once it has taken leave. To be awaited to its end once.
+    pub(super) async fn leaves(&self) {
+        self.leaves.notified().await;
     }
 
     /// Ends when its place is needed.

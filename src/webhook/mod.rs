@@ -7,6 +7,7 @@ mod body;
 mod guests;
 mod handler;
 mod patch;
+mod probe;
 pub mod review;
 mod room;
 mod router;

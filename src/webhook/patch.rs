@@ -49,6 +49,17 @@ pub(super) fn write_name(out: &mut dyn Write, name: &str) -> Result<()> {
     out.write_all(b"}]")
 }
 
+/// Writes the patch that adds an annotation to others.
+pub(super) fn write_annotation(out: &mut dyn Write, key: &str, value: &str) -> Result<()> {
+    out.write_all(br#"[{"op":"add","path":"#)?;
+    // RFC 6901, in this order.
+    let pointer = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+    serde_json::to_writer(&mut *out, &pointer)?;
+    out.write_all(br#","value":"#)?;
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"}]")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::review::decode;
@@ -129,6 +140,17 @@ mod tests {
             json_patch::patch(&mut object, &patch).unwrap();
             prop_assert_eq!(object["metadata"]["name"].as_str(), Some(name.as_str()));
         }
+    }
+
+    #[test]
+    fn an_annotation_is_added_to_others() {
+        let mut text = Vec::new();
+        write_annotation(&mut text, "squelch.dev/proof", "a\"b").unwrap();
+        let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
+        let mut object = json!({"metadata": {"annotations": {"other": "1"}}});
+        json_patch::patch(&mut object, &patch).unwrap();
+        let expected = json!({"other": "1", "squelch.dev/proof": "a\"b"});
+        assert_eq!(object["metadata"]["annotations"], expected);
     }
 
     #[test]

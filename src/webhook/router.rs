@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::body::{BODY_TIMEOUT, MAX_BODIES, Received, receive, receive_beginning};
 use super::handler::{Webhook, unread};
 use super::room::Room;
-use crate::clock;
+use crate::{PROOF_PATH, clock};
 
 /// The path's part before the token.
 const PREFIX: &str = "/events/";
@@ -58,7 +58,12 @@ pub fn router(webhook: Arc<Webhook>) -> Router {
 impl Router {
     /// Whether the request's path carries an accepted token: the caller is the API server. Constant time.
     pub fn accepts<B>(&self, request: &Request<B>) -> bool {
-        request.uri().path().strip_prefix(PREFIX).is_some_and(|offered| self.webhook.tokens.accept(offered))
+        offered(request).is_some_and(|offered| self.webhook.tokens.accept(offered.token))
+    }
+
+    /// Whether a proof is asked for, after which the connection has to end.
+    pub fn proves<B>(&self, request: &Request<B>) -> bool {
+        offered(request).is_some_and(|offered| offered.proof)
     }
 
     /// Answers one request. A well-formed review is answered with 200, whatever is decided.
@@ -71,8 +76,12 @@ impl Router {
         if let Some(refused) = refusal(&request, proved) {
             return refused;
         }
+        let proof = offered(&request).filter(|offered| proved && offered.proof);
+        let proof = proof.map(|offered| offered.token.to_owned());
         let body = request.into_body();
-        let answered = if proved {
+        let answered = if let Some(token) = proof {
+            timeout(BODY_TIMEOUT, self.answer_proof(body, &token)).await
+        } else if proved {
             let began = clock::now();
             let answered = timeout(BODY_TIMEOUT, self.answer(body)).await;
             self.webhook.metrics.admission(clock::now().since(began));
@@ -99,6 +108,15 @@ impl Router {
         reviewed(answer)
     }
 
+    /// Neither counted nor timed as a review of a write.
+    async fn answer_proof<B: Body<Data = Bytes>>(&self, body: B, token: &str) -> Response<Full<Bytes>> {
+        reviewed(match receive(body, &self.bounds.bodies).await {
+            Received::Whole(bytes, _taken) => self.webhook.prove(&bytes, token),
+            Received::Beginning(bytes) => unread(&bytes),
+            Received::Broken => None,
+        })
+    }
+
     /// Allowed without state: a pod that reaches the Service changes nothing.
     async fn answer_stranger<B: Body<Data = Bytes>>(&self, body: B) -> Response<Full<Bytes>> {
         let Some(_in_flight) = self.bounds.strays.take(1) else {
@@ -115,6 +133,18 @@ impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Router").finish_non_exhaustive()
     }
+}
+
+/// What a path offers.
+struct Offered<'a> {
+    token: &'a str,
+    proof: bool,
+}
+
+fn offered<B>(request: &Request<B>) -> Option<Offered<'_>> {
+    let offered = request.uri().path().strip_prefix(PREFIX)?;
+    let token = offered.strip_suffix(PROOF_PATH);
+    Some(Offered { token: token.unwrap_or(offered), proof: token.is_some() })
 }
 
 /// What cannot be a review, by its head alone.

@@ -211,6 +211,7 @@ impl Server {
         };
         tokio::select! {
             () = closing => End::Gracefully,
+            () = guest.leaves() => End::Gracefully,
             () = self.stages.stop.cancelled() => End::Gracefully,
             () = sleep(self.limits.age) => End::Gracefully,
             () = stranger => End::Cut,
@@ -229,10 +230,14 @@ impl Server {
         }
         // HTTP/2 has no such header: it is told by GOAWAY, see `end`.
         let tells_by_header = request.version() <= Version::HTTP_11;
+        let proof = self.router.proves(&request);
         let mut response = self.router.route(request).await;
-        // A stranger gets one answer a connection.
-        if tells_by_header && (self.stages.closing.is_cancelled() || !proved) {
+        // A stranger gets one answer a connection. So does a proof: the next has to dial anew.
+        if tells_by_header && (self.stages.closing.is_cancelled() || !proved || proof) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if proof {
+            guest.take_leave();
         }
         guest.answer();
         Ok(response)

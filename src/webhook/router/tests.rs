@@ -99,6 +99,68 @@ async fn both_tokens_of_a_rotation_are_accepted() {
     assert!(!router.accepts(&post(&asked(&old), "")) && router.accepts(&post(&asked(&new), "")));
 }
 
+/// squelch's own dry run with a number to be marked.
+fn asks_for_proof() -> Value {
+    let mut review: Value = serde_json::from_str(CREATE).unwrap();
+    review["request"]["dryRun"] = json!(true);
+    review["request"]["userInfo"]["username"] = json!("system:serviceaccount:squelch-system:squelch");
+    review["request"]["object"]["metadata"]["annotations"] = json!({"squelch.dev/probe": "4711"});
+    review
+}
+
+#[tokio::test]
+async fn a_proof_is_marked_and_counted_nowhere_else() {
+    use base64::Engine as _;
+    let (router, token) = served();
+    let before = router.webhook.metrics.text();
+    let path = format!("{}{PROOF_PATH}?timeout=1s", path(&token));
+    assert!(router.proves(&post(&path, "")) && router.accepts(&post(&path, "")));
+    let (status, answer) = answered(&router, post(&path, asks_for_proof().to_string())).await;
+    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    let patch = answer["response"]["patch"].as_str().unwrap();
+    let patch = base64::engine::general_purpose::STANDARD.decode(patch).unwrap();
+    let mut event = asks_for_proof()["request"]["object"].take();
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    json_patch::patch(&mut event, &patch).unwrap();
+    let mark = event["metadata"]["annotations"]["squelch.dev/proof"].as_str().unwrap();
+    assert!(router.webhook.tokens.have_marked("4711", mark));
+
+    let change = |text: &str| text.replace("squelch_proofs_given_total 1", "squelch_proofs_given_total 0");
+    let own = |text: String| {
+        let lines = text.lines().filter(|line| line.starts_with("squelch_"));
+        lines.map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(own(change(&router.webhook.metrics.text())), own(before));
+}
+
+#[tokio::test]
+async fn only_squelchs_own_dry_run_is_marked_and_only_where_a_proof_is_asked_for() {
+    let (router, token) = served();
+    let marked = async |path: String, review: &Value| {
+        let (status, answer) = answered(&router, post(&path, review.to_string())).await;
+        assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+        answer["response"]["patch"].is_string()
+    };
+    let proof = || format!("{}{PROOF_PATH}", path(&token));
+    assert!(marked(proof(), &asks_for_proof()).await, "else this test shows nothing");
+    assert!(!marked(path(&token), &asks_for_proof()).await);
+    let stranger = PathToken::generate().unwrap();
+    assert!(!marked(format!("{}{PROOF_PATH}", path(&stranger)), &asks_for_proof()).await);
+    for (pointer, value) in [
+        ("/request/dryRun", json!(false)),
+        ("/request/userInfo/username", json!("system:serviceaccount:shop:emitter")),
+        ("/request/operation", json!("UPDATE")),
+        ("/request/object/metadata/annotations", json!({"squelch.dev/probe": 4711})),
+        ("/request/object/metadata/annotations", json!(null)),
+        ("/request/object/metadata/annotations", json!("no map")),
+    ] {
+        let mut review = asks_for_proof();
+        *review.pointer_mut(pointer).unwrap() = value;
+        assert!(!marked(proof(), &review).await, "{pointer}");
+    }
+    assert_eq!(answered(&router, post(&proof(), "[1")).await.0, StatusCode::BAD_REQUEST);
+}
+
 #[tokio::test]
 async fn what_squelch_did_not_ask_for_is_allowed() {
     let (router, token) = served();

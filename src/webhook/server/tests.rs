@@ -236,6 +236,35 @@ async fn http2_is_served_and_told_to_go_away_by_its_own_means() {
     timeout(Duration::from_secs(20), connection).await.expect("it ends").unwrap().unwrap();
 }
 
+/// So that the API server's next proof needs a dial and a handshake.
+#[tokio::test]
+async fn after_a_proof_the_connection_ends_and_others_stay() {
+    let served = start(Limits::default());
+    let mut other = served.connect().await.unwrap();
+    served.ask(&mut other).await;
+    let proof = format!("{}/proof", path(&served.token));
+
+    let mut stream = served.connect().await.unwrap();
+    let answer = served.review(&mut stream, &proof).await;
+    assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
+    ends(&mut stream).await;
+
+    let stream = served.connect_offering(b"h2").await.unwrap();
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::post(format!("https://squelch{proof}"))
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(CREATE)))
+        .unwrap();
+    let response = client.send_request(request).await.unwrap();
+    let answer = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(answer.ends_with(br#""allowed":true}}"#), "the answer is whole");
+    timeout(Duration::from_secs(20), connection).await.expect("it ends").unwrap().unwrap();
+
+    assert!(is_allowed(&served.ask(&mut other).await));
+}
+
 #[tokio::test]
 async fn a_body_beyond_the_cap_is_answered_before_it_ends() {
     let served = start(Limits::default());

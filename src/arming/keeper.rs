@@ -1,0 +1,284 @@
+//! Keeps the configuration as it should be: by the policies, by the proof, by what a person wants.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::configuration::{Desired, Owner, Reach, differences};
+use super::probe::Probe;
+use super::proving::{NOTHING_YET, Proving};
+use super::standing::{BreakGlass, DISARM_ANNOTATION, Unarmed, in_force};
+use super::writer::{Arming, Unwritten};
+use crate::clock;
+use crate::metrics::Metrics;
+
+/// A write that failed is tried again after this long.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The same of one that takes rules away.
+const DISARM_PAUSE: Duration = Duration::from_millis(250);
+/// A write without an answer after this long is tried again.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// The same of one that takes rules away, for which every Event write may wait.
+const DISARM_DEADLINE: Duration = Duration::from_secs(1);
+/// How often it is looked whether somebody has changed the configuration.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often it is tried to take the rules away when squelch ends.
+const LAST_ATTEMPTS: usize = 3;
+
+/// Keeps the configuration.
+pub struct Keeper {
+    arming: Arming,
+    desired: watch::Receiver<Desired>,
+    unproven: watch::Receiver<Option<String>>,
+    asks: watch::Sender<bool>,
+    armed: Arc<watch::Sender<bool>>,
+    metrics: Arc<Metrics>,
+    state: State,
+}
+
+/// What it knows of the configuration.
+#[derive(Default)]
+struct State {
+    written: Option<Written>,
+    /// Somebody has changed what was written.
+    edited: bool,
+    glass: BreakGlass,
+    owner: Option<Owner>,
+    /// What was told last of the rules.
+    told: Option<Result<Reach, Unarmed>>,
+    /// What the last call failed of, which is told once.
+    failure: Option<String>,
+}
+
+struct Written {
+    uid: String,
+    object: Value,
+}
+
+impl Keeper {
+    /// One that follows `desired`, and the proofs that `probe` asks for. `armed` hears whether the API server asks
+    /// squelch about any write.
+    pub fn new(
+        arming: Arming,
+        probe: Probe,
+        desired: watch::Receiver<Desired>,
+        armed: Arc<watch::Sender<bool>>,
+        metrics: Arc<Metrics>,
+    ) -> (Self, Proving) {
+        let (asks, asked) = watch::channel(false);
+        let (says, unproven) = watch::channel(Some(NOTHING_YET.to_owned()));
+        let proving = Proving::new(probe, asked, says, metrics.clone());
+        (Self { arming, desired, unproven, asks, armed, metrics, state: State::default() }, proving)
+    }
+
+    /// Keeps it until `stop`. Until the policies are known nothing is written: rules that a process before this one
+    /// left stay.
+    pub async fn run(&mut self, stop: CancellationToken) {
+        if !matches!(stop.run_until_cancelled(self.desired.changed()).await, Some(Ok(()))) {
+            return;
+        }
+        self.find_owner().await;
+        // What a person wanted of the process before this one, before anything is armed.
+        self.look().await;
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let pause = self.write().await;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = self.desired.changed() => if changed.is_err() { return },
+                changed = self.unproven.changed() => if changed.is_err() { return },
+                () = wait(pause) => {}
+                _ = looks.tick() => self.look().await,
+            }
+        }
+    }
+
+    /// Writes what should be there unless it is; when to come again.
+    async fn write(&mut self) -> Option<Duration> {
+        let desired = self.desired.borrow_and_update().clone();
+        let unproven = self.unproven.borrow_and_update().clone();
+        let (state, now) = (&mut self.state, clock::now());
+        if state.glass.ends(now) {
+            state.written = None;
+        }
+        let standing = in_force(&desired.reach, unproven.as_deref(), &state.glass, now);
+        if let Some(left) = state.glass.left_away(now) {
+            self.asks.send_replace(false);
+            self.tell(&standing);
+            return Some(left);
+        }
+        let reach = standing.clone().unwrap_or(Reach::Nothing);
+        let client = desired.client.clone();
+        let object = Desired { reach, ..desired }.object(state.owner.as_ref());
+        let there = state.written.as_ref().filter(|_| !state.edited);
+        if there.is_some_and(|written| written.object == object) {
+            self.tell(&standing);
+            return None;
+        }
+        let (deadline, pause) =
+            if standing.is_err() { (DISARM_DEADLINE, DISARM_PAUSE) } else { (DEADLINE, PAUSE) };
+        let known = state.written.as_ref().map(|written| written.uid.as_str());
+        match self.arming.apply(&object, known, deadline).await {
+            Ok(uid) => {
+                state.written = Some(Written { uid, object });
+                self.arming.acknowledge(client);
+                (state.edited, state.failure) = (false, None);
+                self.asks.send_replace(true);
+                self.tell(&standing);
+                None
+            }
+            Err(Unwritten::NotThatOne) => {
+                self.look().await;
+                Some(DISARM_PAUSE)
+            }
+            Err(Unwritten::Failed(error)) => {
+                if state.failure.as_ref() != Some(&error) {
+                    warn!(%error, "the webhook configuration could not be written; trying again");
+                    state.failure = Some(error);
+                }
+                Some(pause)
+            }
+        }
+    }
+
+    /// Looks what somebody else has made of it.
+    async fn look(&mut self) {
+        if self.state.owner.is_none() {
+            self.find_owner().await;
+        }
+        match self.arming.look().await {
+            Ok(Some(live)) => {
+                let annotation = live["metadata"]["annotations"][DISARM_ANNOTATION].as_str();
+                self.state.glass = BreakGlass::found(annotation);
+                let Some(written) = &mut self.state.written else { return };
+                live["metadata"]["uid"].as_str().unwrap_or_default().clone_into(&mut written.uid);
+                let differing = differences(&written.object, &live);
+                if !differing.is_empty() {
+                    let fields = differing.join(", ");
+                    warn!(fields, "somebody changed the webhook configuration; it is put back");
+                    self.state.edited = true;
+                }
+            }
+            Ok(None) if self.state.written.is_some() => self.miss().await,
+            Ok(None) => {}
+            Err(error) => debug!(%error, "the webhook configuration could not be read"),
+        }
+    }
+
+    /// The configuration is gone: with its owner, or by a person.
+    async fn miss(&mut self) {
+        let had = self.state.owner.clone();
+        if self.find_owner().await && self.state.owner.is_some() && self.state.owner != had {
+            info!(
+                "the webhook configuration went with the ClusterRole that it belonged to; there is a new one"
+            );
+            self.state.written = None;
+            return;
+        }
+        self.state.glass = self.state.glass.missing(clock::now());
+    }
+
+    /// False if it could not be asked.
+    async fn find_owner(&mut self) -> bool {
+        match self.arming.owner().await {
+            Ok(owner) => self.state.owner = owner,
+            Err(error) => {
+                if self.state.failure.as_ref() != Some(&error) {
+                    warn!(%error, "the ClusterRole that owns the webhook configuration could not be read");
+                    self.state.failure = Some(error);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Tells whether the rules are in force, and why not, to all who want to know; in words only what is new.
+    fn tell(&mut self, standing: &Result<Reach, Unarmed>) {
+        let armed = standing.is_ok();
+        self.armed.send_if_modified(|held| std::mem::replace(held, armed) != armed);
+        self.metrics.armed(armed);
+        self.metrics.break_glass(standing.as_ref().is_err_and(Unarmed::is_break_glass));
+        let told = self.state.told.replace(standing.clone());
+        let uid = self.state.written.as_ref().map(|written| written.uid.as_str()).unwrap_or_default();
+        match (&told, standing) {
+            (Some(told), standing) if told == standing => {}
+            (_, Ok(reach)) => {
+                info!(reach = %described(reach), "the webhook is armed");
+                if !matches!(told, Some(Ok(_))) {
+                    let note = format!("Event writes in {} are sent to squelch.", described(reach));
+                    self.arming.announce(uid, true, false, note);
+                }
+            }
+            (Some(Err(told)), Err(why)) if told.is_like(why) => {}
+            (_, Err(why)) => {
+                let was_armed = matches!(told, Some(Ok(_)));
+                if was_armed && why.is_trouble() {
+                    warn!(%why, "the webhook is disarmed");
+                } else {
+                    info!(%why, "the webhook is not armed");
+                }
+                if was_armed {
+                    self.arming.announce(uid, false, why.is_trouble(), why.to_string());
+                }
+            }
+        }
+    }
+
+    /// Takes the rules away for good, trying more than once: left behind they cost each Event write a refused
+    /// connection.
+    pub async fn disarm(&mut self) {
+        let last = Desired { reach: Reach::Nothing, ..self.desired.borrow().clone() };
+        let object = last.object(self.state.owner.as_ref());
+        let mut known = self.state.written.as_ref().map(|written| written.uid.clone());
+        for attempt in 1..=LAST_ATTEMPTS {
+            match self.arming.apply(&object, known.as_deref(), DEADLINE).await {
+                Ok(uid) => {
+                    if *self.armed.borrow() {
+                        let note = "squelch ends: Event writes pass as if there were no policy.".to_owned();
+                        self.arming.announce(&uid, false, false, note);
+                    }
+                    return info!("the webhook's rules are taken away");
+                }
+                Err(Unwritten::NotThatOne) => match self.arming.look().await {
+                    Ok(None) => return info!("the webhook configuration is gone"),
+                    Ok(Some(live)) => known = live["metadata"]["uid"].as_str().map(ToOwned::to_owned),
+                    Err(error) => warn!(%error, attempt, "the webhook configuration could not be read"),
+                },
+                Err(Unwritten::Failed(error)) => {
+                    warn!(%error, attempt, "the webhook's rules could not be taken away");
+                }
+            }
+        }
+        error!(
+            "the webhook's rules are still there: Events are written all the same (failurePolicy Ignore); remove \
+             them with `kubectl delete mutatingwebhookconfiguration squelch`"
+        );
+    }
+}
+
+/// Waits for `pause`, or for ever if there is none.
+async fn wait(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn described(reach: &Reach) -> String {
+    match reach {
+        Reach::Nothing => "no namespace".to_owned(),
+        Reach::Named(namespaces) if namespaces.len() == 1 => "1 namespace".to_owned(),
+        Reach::Named(namespaces) => format!("{} namespaces", namespaces.len()),
+        Reach::Everything => "all namespaces".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,380 @@
+//! Scenarios at the HTTP seam: an API server in memory that keeps one configuration, and answers each proof as told.
+
+use std::collections::BTreeSet;
+
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tower_test::mock::{self, Handle};
+
+use super::*;
+use crate::announcer::{Announced, Announcer};
+use crate::arming::{Address, ClientConfig};
+use crate::tls::{AcceptedTokens, PathToken};
+use crate::{PROBE_ANNOTATION, PROOF_ANNOTATION};
+
+/// What the API server holds, and how it behaves.
+struct Held {
+    configuration: Option<Value>,
+    role: Option<String>,
+    made: u32,
+    applied: u32,
+    /// 201 with a mark, or another status.
+    proofs: u16,
+}
+
+struct Scene {
+    held: watch::Sender<Held>,
+    desired: watch::Sender<Desired>,
+    armed: watch::Receiver<bool>,
+    announced: Announced,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+    keeping: JoinHandle<Keeper>,
+}
+
+fn desired(reach: Reach) -> Desired {
+    Desired {
+        client: ClientConfig {
+            address: Address::Url("https://h".into()),
+            path: "/p".into(),
+            ca_bundle: "PEM".into(),
+        },
+        own_user: "system:serviceaccount:squelch:squelch".into(),
+        namespace: "squelch".into(),
+        reach,
+    }
+}
+
+fn namespaces(names: &[&str]) -> Reach {
+    Reach::of(names.iter().map(ToString::to_string).collect::<BTreeSet<_>>())
+}
+
+impl Scene {
+    /// Nothing is there yet but the ClusterRole `squelch`, and proofs succeed.
+    fn new() -> Self {
+        Self::with(None)
+    }
+
+    fn with(configuration: Option<Value>) -> Self {
+        let role = Some("role-1".to_owned());
+        let held = Held { configuration, role, made: 0, applied: 0, proofs: 201 };
+        let held = watch::Sender::new(held);
+        let (service, server) = mock::pair();
+        let token = PathToken::generate().unwrap();
+        let tokens = Arc::new(AcceptedTokens::new(vec![token.clone()]));
+        tokio::spawn(serve(server, held.clone(), token));
+        let client = Client::new(service, "default");
+        let (announcer, announced) = Announcer::new();
+        let (desired, wanted) = watch::channel(desired(Reach::Nothing));
+        let (armed, metrics) = (Arc::new(watch::Sender::new(false)), Arc::new(Metrics::new()));
+        let arming = Arming::new(&client, announcer, Some("squelch".to_owned()));
+        let probe = Probe::new(client, "squelch".to_owned(), tokens);
+        let (mut keeper, proving) = Keeper::new(arming, probe, wanted, armed.clone(), metrics.clone());
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let keeping = tokio::spawn(async move {
+            tokio::join!(keeper.run(stopped.clone()), proving.run(stopped));
+            keeper
+        });
+        Self { held, desired, armed: armed.subscribe(), announced, metrics, stop, keeping }
+    }
+
+    fn policies(&self, names: &[&str]) {
+        self.desired.send_modify(|desired| desired.reach = namespaces(names));
+    }
+
+    async fn is_armed(&mut self, armed: bool) {
+        let hour = Duration::from_secs(3_600);
+        tokio::time::timeout(hour, self.armed.wait_for(|is| *is == armed)).await.expect("it comes").unwrap();
+    }
+
+    /// Waits until the API server holds this.
+    async fn holds(&self, what: impl FnMut(&Held) -> bool) {
+        let mut held = self.held.subscribe();
+        let hour = Duration::from_secs(3_600);
+        tokio::time::timeout(hour, held.wait_for(what)).await.expect("it comes").unwrap();
+    }
+
+    fn rules(&self) -> usize {
+        let held = self.held.borrow();
+        let rules = held.configuration.as_ref().map(|object| object["webhooks"][0]["rules"].clone());
+        rules.and_then(|rules| rules.as_array().map(Vec::len)).unwrap_or_default()
+    }
+
+    /// The reasons of the Events so far, and whether they are warnings.
+    fn told(&mut self) -> Vec<(&'static str, bool, String)> {
+        std::iter::from_fn(|| self.announced.next())
+            .map(|told| (told.reason, told.warning, told.note))
+            .collect()
+    }
+
+    fn breaks_glass(&self) -> bool {
+        self.metrics.text().contains("squelch_break_glass 1\n")
+    }
+
+    async fn end(self) -> Keeper {
+        self.stop.cancel();
+        self.keeping.await.unwrap()
+    }
+}
+
+async fn serve(
+    mut server: Handle<Request<Body>, Response<Body>>,
+    held: watch::Sender<Held>,
+    token: PathToken,
+) {
+    while let Some((request, send)) = server.next_request().await {
+        let (head, body) = request.into_parts();
+        let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap_or_default();
+        let mut answer = (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}));
+        held.send_modify(|held| answer = held.answer(&head.method, head.uri.path(), body, &token));
+        let text = Body::from(answer.1.to_string().into_bytes());
+        send.send_response(Response::builder().status(answer.0).body(text).unwrap());
+    }
+}
+
+impl Held {
+    fn answer(&mut self, method: &Method, path: &str, body: Value, token: &PathToken) -> (u16, Value) {
+        let status =
+            |code: u16| (code, json!({"kind": "Status", "code": code, "reason": "R", "message": "in words"}));
+        if path.ends_with("/events") {
+            return if self.proofs == 201 { (201, marked(body, token)) } else { status(self.proofs) };
+        }
+        if path == "/readyz" {
+            return (200, Value::Null);
+        }
+        let kind = |kind: &str, group: &str| json!({"kind": kind, "apiVersion": format!("{group}/v1")});
+        if path.ends_with("/clusterroles/squelch") {
+            let Some(uid) = &self.role else { return status(404) };
+            let mut role = kind("ClusterRole", "rbac.authorization.k8s.io");
+            role["metadata"] = json!({"name": "squelch", "uid": uid});
+            return (200, role);
+        }
+        assert!(path.ends_with("/mutatingwebhookconfigurations/squelch"), "{path}");
+        if method == Method::GET {
+            return self.configuration.clone().map_or_else(|| status(404), |object| (200, object));
+        }
+        self.apply(body).map_or_else(|| status(409), |object| (200, object))
+    }
+
+    fn apply(&mut self, mut applied: Value) -> Option<Value> {
+        let there = self.configuration.as_ref().map(|object| object["metadata"].clone());
+        let uid = there.as_ref().map(|metadata| metadata["uid"].clone());
+        if applied["metadata"]["uid"].is_string() && uid != Some(applied["metadata"]["uid"].clone()) {
+            return None;
+        }
+        self.made += u32::from(uid.is_none());
+        self.applied += 1;
+        applied["metadata"]["uid"] = uid.unwrap_or_else(|| json!(format!("made-{}", self.made)));
+        if let Some(metadata) = there {
+            applied["metadata"]["annotations"] = metadata["annotations"].clone();
+        }
+        self.configuration = Some(applied.clone());
+        Some(applied)
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Value)) {
+        change(self.configuration.as_mut().expect("it is there"));
+    }
+}
+
+fn marked(mut event: Value, token: &PathToken) -> Value {
+    let nonce = event["metadata"]["annotations"][PROBE_ANNOTATION].as_str().unwrap();
+    let mark = AcceptedTokens::new(vec![token.clone()]).mark(token.reveal(), nonce).unwrap();
+    event["metadata"]["annotations"][PROOF_ANNOTATION] = json!(mark);
+    event
+}
+
+fn annotate(reason: Value) -> impl FnOnce(&mut Held) {
+    move |held| held.change(|object| object["metadata"]["annotations"] = json!({DISARM_ANNOTATION: reason}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_armed_once_it_is_proven_and_not_before() {
+    let mut scene = Scene::new();
+    scene.held.send_modify(|held| held.proofs = 403);
+    scene.policies(&["shop"]);
+    scene.holds(|held| held.applied == 1).await;
+    assert_eq!(scene.rules(), 0);
+    let owner =
+        scene.held.borrow().configuration.as_ref().unwrap()["metadata"]["ownerReferences"][0]["uid"].clone();
+    assert_eq!(owner, "role-1");
+    let began = clock::now();
+    scene.held.send_modify(|held| held.proofs = 201);
+    scene.is_armed(true).await;
+    assert!(clock::now().since(began) < Duration::from_secs(1), "the first proofs are quick");
+    assert_eq!(scene.rules(), 1);
+    let told = scene.told();
+    assert_eq!((told.len(), told[0].0, told[0].1), (1, "Armed", false), "{told:?}");
+
+    // Proven is proven: another policy is in force with its own write.
+    let began = clock::now();
+    scene.policies(&[]);
+    scene.is_armed(false).await;
+    scene.policies(&["ci"]);
+    scene.is_armed(true).await;
+    assert_eq!(clock::now().since(began), Duration::ZERO);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_misses_disarm_and_three_proofs_arm_again() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.told();
+    // The API server fails: no word, nothing changes.
+    scene.held.send_modify(|held| held.proofs = 503);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(*scene.armed.borrow() && scene.told().is_empty());
+
+    let began = clock::now();
+    scene.held.send_modify(|held| held.proofs = 403);
+    scene.is_armed(false).await;
+    let took = clock::now().since(began);
+    assert!((Duration::from_secs(1)..Duration::from_secs(3)).contains(&took), "{took:?}");
+    assert_eq!(scene.rules(), 0);
+    let told = scene.told();
+    assert_eq!((told.len(), told[0].0, told[0].1), (1, "Disarmed", true), "{told:?}");
+    assert!(told[0].2.contains("in words"), "the API server's own: {told:?}");
+    assert!(!scene.breaks_glass());
+
+    let began = clock::now();
+    scene.held.send_modify(|held| held.proofs = 201);
+    scene.is_armed(true).await;
+    assert!(clock::now().since(began) > Duration::from_secs(2), "each second one");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_changed_is_put_back_and_what_is_theirs_stays() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let applied = scene.held.borrow().applied;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.held.borrow().applied, applied, "nothing is written where nothing changed");
+    scene.held.send_modify(|held| held.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(30)));
+    scene.holds(|held| held.applied == applied + 1).await;
+    let timeout =
+        scene.held.borrow().configuration.as_ref().unwrap()["webhooks"][0]["timeoutSeconds"].clone();
+    assert_eq!(timeout, 1);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_annotation_disarms_until_it_is_gone() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.told();
+    scene.held.send_modify(annotate(json!("INC-7")));
+    scene.is_armed(false).await;
+    assert!(scene.breaks_glass() && scene.rules() == 0);
+    let told = scene.told();
+    assert!(told.len() == 1 && !told[0].1 && told[0].2.contains("INC-7"), "{told:?}");
+    // Neither time nor another policy arms it.
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    scene.policies(&["shop", "ci"]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!*scene.armed.borrow() && scene.rules() == 0 && scene.told().is_empty());
+
+    scene.held.send_modify(|held| held.change(|object| object["metadata"]["annotations"] = json!({})));
+    scene.is_armed(true).await;
+    assert!(!scene.breaks_glass());
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_annotation_from_before_the_start_is_heeded_from_the_start() {
+    let there = json!({
+        "kind": "MutatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
+        "metadata": {"name": "squelch", "uid": "made-0", "annotations": {DISARM_ANNOTATION: ""}},
+    });
+    let mut scene = Scene::with(Some(there));
+    scene.policies(&["shop"]);
+    scene.holds(|held| held.applied == 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!*scene.armed.borrow() && scene.breaks_glass());
+    assert_eq!(scene.held.borrow().applied, 1);
+    assert!(scene.told().is_empty(), "it never was armed");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_deletes_it_has_disarmed_for_ten_minutes() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.told();
+    scene.held.send_modify(|held| held.configuration = None);
+    let began = clock::now();
+    scene.is_armed(false).await;
+    assert!(clock::now().since(began) <= LOOK && scene.breaks_glass());
+    assert_eq!(scene.told()[0].0, "Disarmed");
+    // No change of a policy makes it again.
+    scene.policies(&["shop", "ci"]);
+    scene.is_armed(true).await;
+    let after = clock::now().since(began);
+    assert!((Duration::from_secs(600)..Duration::from_secs(605)).contains(&after), "{after:?}");
+    assert_eq!(scene.held.borrow().made, 2);
+    assert!(!scene.breaks_glass());
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_changes_at_once_does_not_undo_the_deletion() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.held.send_modify(|held| held.configuration = None);
+    scene.policies(&["ci"]);
+    scene.is_armed(false).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(scene.held.borrow().made, 1);
+    // Somebody thinks better of it, with a copy of before.
+    let mut copy = desired(namespaces(&["shop"])).object(None);
+    copy["metadata"]["uid"] = json!("theirs");
+    scene.held.send_modify(|held| held.configuration = Some(copy));
+    scene.is_armed(true).await;
+    assert_eq!((scene.held.borrow().made, scene.breaks_glass()), (1, false));
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_new_owner_it_is_made_again_at_once() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    // Installed anew: the role has another uid, and what belonged to the old one is collected.
+    scene.held.send_modify(|held| {
+        held.role = Some("role-2".to_owned());
+        held.configuration = None;
+    });
+    scene.holds(|held| held.made == 2).await;
+    scene.is_armed(true).await;
+    let held = scene.held.borrow().configuration.clone().unwrap();
+    assert_eq!(held["metadata"]["ownerReferences"][0]["uid"], "role-2");
+    assert!(!scene.breaks_glass());
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_the_rules_go_and_what_is_gone_stays_gone() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let held = scene.held.clone();
+    let mut keeper = scene.end().await;
+    keeper.disarm().await;
+    let object = held.borrow().configuration.clone().unwrap();
+    assert_eq!(object["webhooks"][0]["rules"], json!([]));
+    assert_eq!(object["webhooks"][1]["rules"].as_array().unwrap().len(), 1);
+
+    held.send_modify(|held| held.configuration = None);
+    keeper.disarm().await;
+    assert!(held.borrow().configuration.is_none());
+}

@@ -1,0 +1,152 @@
+//! Whether the webhook is proven to answer, by what became of the proofs so far. Pure.
+
+use crate::metrics::ProofResult;
+
+/// So many proofs in a row prove it.
+const PROOFS: u8 = 3;
+/// So many misses in a row take that back. One can be a packet.
+const MISSES: u8 = 2;
+
+/// What a result says of the webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It answers.
+    Proven,
+    /// It does not.
+    Missed,
+    /// Nothing: it is the API server that fails.
+    NoWord,
+}
+
+impl Outcome {
+    pub(super) fn of(result: ProofResult) -> Self {
+        match result {
+            ProofResult::Proven => Self::Proven,
+            ProofResult::NoAnswer | ProofResult::NoMark | ProofResult::WrongMark | ProofResult::Refused => {
+                Self::Missed
+            }
+            ProofResult::TooManyRequests
+            | ProofResult::ServerError
+            | ProofResult::Unreachable
+            | ProofResult::NotWell
+            | ProofResult::Unexpected => Self::NoWord,
+        }
+    }
+}
+
+/// Nothing is proven at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Proof {
+    proven: bool,
+    /// Outcomes in a row that speak against what is held for true.
+    against: u8,
+}
+
+impl Proof {
+    pub(super) fn is_proven(self) -> bool {
+        self.proven
+    }
+
+    /// Hears of one more; true if it changed what is held for true.
+    pub(super) fn hear(&mut self, outcome: Outcome) -> bool {
+        let enough = match (self.proven, outcome) {
+            (_, Outcome::NoWord) => return false,
+            (false, Outcome::Proven) => PROOFS,
+            (true, Outcome::Missed) => MISSES,
+            (true, Outcome::Proven) | (false, Outcome::Missed) => {
+                self.against = 0;
+                return false;
+            }
+        };
+        self.against += 1;
+        let changes = self.against >= enough;
+        if changes {
+            *self = Self { proven: !self.proven, against: 0 };
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// After each outcome of `history` (P, M or -), whether it is proven.
+    fn course(history: &str) -> String {
+        let mut proof = Proof::default();
+        let outcome = |letter| match letter {
+            'P' => Outcome::Proven,
+            'M' => Outcome::Missed,
+            _ => Outcome::NoWord,
+        };
+        let mut step = |letter| {
+            let before = proof.is_proven();
+            let changed = proof.hear(outcome(letter));
+            assert_eq!(changed, before != proof.is_proven());
+            if proof.is_proven() { '+' } else { '.' }
+        };
+        history.chars().map(&mut step).collect()
+    }
+
+    #[test]
+    fn three_proofs_arm_and_two_misses_disarm() {
+        for (history, expected) in [
+            ("PPP", "..+"),
+            ("PPMPPP", ".....+"),
+            ("PPPMPMPMM", "..++++++."),
+            ("PPPMMPPP", "..++...+"),
+            ("MMM", "..."),
+        ] {
+            assert_eq!(course(history), expected, "{history}");
+        }
+    }
+
+    #[test]
+    fn a_failing_api_server_changes_nothing() {
+        assert_eq!(course("P-P--P"), ".....+");
+        assert_eq!(course("PPP------"), "..+++++++");
+        assert_eq!(course("PPPM---M"), "..+++++.");
+    }
+
+    #[test]
+    fn every_result_says_something_or_nothing() {
+        let of = |wanted: Outcome| {
+            let all = ProofResult::ALL.iter().filter(|result| Outcome::of(**result) == wanted);
+            all.map(|result| result.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Outcome::Proven), ["proven"]);
+        for result in ProofResult::ALL {
+            let meaning = result.meaning();
+            assert_eq!(
+                meaning.starts_with("A miss: "),
+                of(Outcome::Missed).contains(&result.as_str()),
+                "{meaning}"
+            );
+            assert_eq!(
+                meaning.starts_with("No miss: "),
+                of(Outcome::NoWord).contains(&result.as_str()),
+                "{meaning}"
+            );
+        }
+    }
+
+    proptest! {
+        /// The same read off the history's end: the last three words, or two, that said something.
+        #[test]
+        fn any_history_ends_as_its_last_words_say(history in "[PM-]{0,60}") {
+            let mut expected = false;
+            let mut said = String::new();
+            let mut course_expected = String::new();
+            for letter in history.chars() {
+                if letter != '-' {
+                    said.push(letter);
+                }
+                expected = (expected || said.ends_with("PPP")) && !said.ends_with("MM");
+                course_expected.push(if expected { '+' } else { '.' });
+            }
+            prop_assert_eq!(course(&history), course_expected);
+        }
+    }
+}
