@@ -31,6 +31,11 @@ test-unit *ARGS:
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
 
+# The chart on a real node under a storm: installed, upgraded, restarted, removed; root only (10 min; --short: 3)
+[group('tiers')]
+test-node *ARGS:
+    @hack/e2e node {{ ARGS }}
+
 # Every kind of client under every kind of policy while everything fails: a line for each cell (11 min)
 [group('tiers')]
 test-nothing-lost:

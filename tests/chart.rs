@@ -1,5 +1,5 @@
 //! The chart: its values are documented and checked, and what it starts squelch with are flags that there are. (What it
-//! renders, the end-to-end test of the same name has the API server judge.)
+//! renders, the end-to-end test `scenarios` has the API server judge.)
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 

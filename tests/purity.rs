@@ -72,6 +72,13 @@ const ROWS: &[Row] = &[
         modules: &["engine", "metrics"],
         crates: NO_KUBERNETES,
     },
+    // When keys are made, when they take over, when they go.
+    Row {
+        files: &["src/tls/rotation.rs"],
+        knows: Knows::Arguments,
+        modules: &["tls::rotation"],
+        crates: Crates::Only(&["jiff"]),
+    },
     Row { files: &["src/tls/"], knows: Knows::TheWorld, modules: &["tls"], crates: NO_KUBERNETES },
     // From bytes to an observation, from a verdict to bytes. (std::io is for the Write of a Vec.)
     Row {

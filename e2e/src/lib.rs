@@ -15,6 +15,7 @@ pub mod policy;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
+pub mod rights;
 pub mod squelch;
 pub mod storm;
 pub mod test;

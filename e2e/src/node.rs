@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::cluster::{checkout, given};
@@ -151,7 +151,7 @@ impl Node {
         let its = ListParams::default().labels("app.kubernetes.io/name=squelch");
         let mut pods = api.list(&its).await?.items;
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none() && phase(pod) == "Running");
-        Ok(pods.iter().map(|pod| pod.name_any()).collect())
+        Ok(pods.iter().map(ResourceExt::name_any).collect())
     }
 
     /// A page of a pod's plain HTTP port, by way of the API server.

@@ -200,7 +200,7 @@ impl Hand {
     async fn next(&mut self) -> (String, Answer) {
         self.names += 1;
         match self.known.take() {
-            Some((name, count)) if self.names % 2 == 0 => {
+            Some((name, count)) if self.names.is_multiple_of(2) => {
                 let answer = self.count(&name, count + 1).await;
                 self.known = Some((name.clone(), count + 1));
                 (format!("PATCH {name}"), answer)

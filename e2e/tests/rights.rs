@@ -43,5 +43,19 @@ async fn squelch_may_do_nothing_but_its_work() -> Result<()> {
     ] {
         ensure!(!may(&forbidden).await, "squelch may {} {}", forbidden[0], forbidden[1]);
     }
+    // Of the Secrets its own alone.
+    let of_squelch = format!("--namespace={}", SQUELCH.namespace);
+    let may_there = async |verb: &str, what: &str| may(&[verb, what, &of_squelch]).await;
+    ensure!(may_there("patch", "secrets/squelch-webhook").await, "the question is asked wrongly");
+    for (verb, what) in [
+        ("get", "secrets/other"),
+        ("patch", "secrets/other"),
+        ("create", "secrets"),
+        ("list", "secrets"),
+        ("watch", "secrets/squelch-webhook"),
+        ("delete", "secrets/squelch-webhook"),
+    ] {
+        ensure!(!may_there(verb, what).await, "squelch may {verb} {what} in its namespace");
+    }
     test.passed()
 }

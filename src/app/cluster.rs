@@ -29,7 +29,6 @@ pub(super) struct Cluster {
     /// The user under which squelch's own writes arrive at the API server.
     pub(super) own_user: String,
     /// The uid of that user, which for a pod is that of its ServiceAccount; `None` where the API server does not say.
-    #[allow(dead_code, reason = "for ownerReferences")]
     pub(super) own_uid: Option<String>,
     /// squelch's own namespace.
     pub(super) namespace: String,
@@ -56,7 +55,6 @@ impl Cluster {
     }
 
     /// Name and uid of the ServiceAccount that squelch runs under, if it is one of [`Self::namespace`].
-    #[allow(dead_code, reason = "for ownerReferences")]
     pub(super) fn own_account(&self) -> Option<(&str, &str)> {
         let (namespace, name) = account(&self.own_user)?;
         let uid = self.own_uid.as_deref()?;

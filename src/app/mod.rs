@@ -2,6 +2,7 @@
 
 mod cluster;
 pub mod drain;
+mod keys;
 mod parts;
 mod shutdown;
 

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::Client;
@@ -15,20 +14,18 @@ use tracing::info;
 
 use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
-use crate::arming::{self, Address, Arming, ClientConfig, Desired, Reach};
-use crate::config::{RunOptions, WebhookService};
+use crate::arming::{self, Arming, Desired, Reach};
+use crate::config::RunOptions;
 use crate::engine::{Engine, Settings};
 use crate::metrics::Metrics;
 use crate::policy::{Store, watch as policy_watch};
-use crate::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
+use crate::tls;
 use crate::webhook::server::{self, Limits, Stages};
-use crate::webhook::{Webhook, path, router};
+use crate::webhook::{Webhook, router};
 use crate::{clock, flush, status};
 
 use super::cluster::Cluster;
-
-/// The authority and its certificate live as long as the process: nothing renews them yet.
-const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+use super::keys::Keeper;
 
 /// The running operator.
 pub(super) struct Parts {
@@ -45,6 +42,7 @@ pub(super) struct Parts {
     pub(super) payer: Arc<flush::Writer>,
     pub(super) flushing: Task<()>,
     pub(super) keeping_armed: Task<()>,
+    pub(super) keeping_keys: Task<()>,
     pub(super) telling: Task<status::Writer>,
     pub(super) announcing: Task<()>,
     pub(super) serving: JoinHandle<()>,
@@ -76,7 +74,6 @@ impl<T: Send + 'static> Task<T> {
 impl Parts {
     /// Binds the ports first, so that an address in use is told at once; then everything that watches and writes.
     pub(super) async fn start(options: &RunOptions, cluster: &Cluster) -> Result<Self> {
-        let address = address(options, cluster)?;
         let client = cluster.client()?;
         let metrics = Arc::new(Metrics::new());
         let readiness = Arc::new(Readiness::default());
@@ -89,33 +86,36 @@ impl Parts {
         let engine = Arc::new(Engine::new(settings(options)?));
         metrics.show_engine(engine.clone());
         let policies = Arc::new(Store::default());
-        let secrets = Secrets::generate(&names(&address, options))?;
-        metrics.certificate_not_after(secrets.served.not_after());
+        let keeper = Keeper::start(options, cluster, metrics.clone()).await?;
         readiness.meet(Need::KeyLoaded);
 
-        let desired = secrets.desired(address, cluster);
         let webhook = Arc::new(Webhook {
             engine: engine.clone(),
             policies: policies.clone(),
             metrics: metrics.clone(),
             own_user: cluster.own_user.clone(),
-            tokens: Arc::new(AcceptedTokens::new(vec![secrets.token])),
+            tokens: keeper.tokens(),
             clock: clock::Clock::default(),
         });
         let stages = Stages::default();
-        let tls = Arc::new(tls::server_config(secrets.served)?);
+        let tls = Arc::new(tls::server_config(keeper.certificate())?);
         let serving = server::serve(listener, tls, router(webhook), stages.clone(), Limits::default());
         let serving = tokio::spawn(serving);
         // This process is the only one: it decides as long as it lives.
         metrics.active(true);
 
-        let (desired, wanted) = watch::channel(desired);
+        // The webhook configuration before any policy is known.
+        let (client_config, own_user) = (keeper.client_config(), cluster.own_user.clone());
+        let (desired, wanted) =
+            watch::channel(Desired { client: client_config, own_user, reach: Reach::Nothing });
         let (announcer, announced) = Announcer::new();
         let arming = Arc::new(Arming::new(client.clone(), announcer.clone()));
         let armed = Arc::new(watch::Sender::new(false));
         // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
         let payer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
+        let (telling, acknowledged) = (desired.clone(), arming.acknowledged());
         Ok(Self {
+            keeping_keys: Task::start(|stop| keeper.run(telling, acknowledged, stop)),
             keeping_armed: keep_armed(&arming, wanted, &armed, &metrics),
             flushing: pay(&payer, qps(options.flush_qps)),
             telling: tell(options, &client, &policies, &engine, &armed, announcer),
@@ -157,53 +157,6 @@ fn settings(options: &RunOptions) -> Result<Settings> {
         max_owing: options.max_owing as usize,
         began: clock::wall(),
     })
-}
-
-/// Where the API server finds the webhook.
-fn address(options: &RunOptions, cluster: &Cluster) -> Result<Address> {
-    if let Some(WebhookService { name, port }) = options.webhook_service.clone() {
-        return Ok(Address::Service { namespace: cluster.namespace.clone(), name, port });
-    }
-    let url = options.webhook_url.as_ref().context(
-        "neither --webhook-service nor --webhook-url is given: say where the API server reaches this process, such as \
-         https://127.0.0.1:9443",
-    )?;
-    Ok(Address::Url(url.to_string()))
-}
-
-/// For which names the API server looks in the certificate.
-fn names(address: &Address, options: &RunOptions) -> Vec<String> {
-    match address {
-        Address::Url(_) => options.webhook_url.iter().map(|url| url.host().to_owned()).collect(),
-        Address::Service { namespace, name, .. } => {
-            let service = format!("{name}.{namespace}.svc");
-            vec![format!("{service}.cluster.local"), service]
-        }
-    }
-}
-
-/// What proves squelch to the API server, and the API server to squelch.
-struct Secrets {
-    authority: Authority,
-    served: Arc<ServedCertificate>,
-    token: PathToken,
-}
-
-impl Secrets {
-    fn generate(names: &[String]) -> Result<Self> {
-        let wall = clock::wall();
-        let authority = Authority::generate(LIFETIME, wall).context("cannot make a certificate authority")?;
-        let leaf = authority.issue(names, LIFETIME, wall).context("cannot make a certificate")?;
-        let served = Arc::new(ServedCertificate::new(leaf)?);
-        Ok(Self { authority, served, token: PathToken::generate()? })
-    }
-
-    /// The webhook configuration before any policy is known.
-    fn desired(&self, address: Address, cluster: &Cluster) -> Desired {
-        let client =
-            ClientConfig { address, path: path(&self.token), ca_bundle: self.authority.ca_pem().to_owned() };
-        Desired { client, own_user: cluster.own_user.clone(), reach: Reach::Nothing }
-    }
 }
 
 fn watch_policies(client: &Client, policies: &Arc<Store>, background: &CancellationToken) -> JoinHandle<()> {

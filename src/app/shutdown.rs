@@ -46,6 +46,7 @@ impl Parts {
 
         // Only now: while anything is owed, the webhook keeps clients from lowering what is stored.
         self.keeping_armed.end().await;
+        self.keeping_keys.end().await;
         let last = Desired { reach: Reach::Nothing, ..self.desired.borrow().clone() };
         disarm(&self.arming, &last, *self.armed.borrow()).await;
         self.armed.send_replace(false);

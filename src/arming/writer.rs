@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::configuration::{Desired, NAME, Reach};
+use super::configuration::{ClientConfig, Desired, NAME, Reach};
 use crate::FIELD_MANAGER;
 use crate::announcer::{Announcement, Announcer};
 
@@ -23,6 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub struct Arming {
     api: Api<DynamicObject>,
     announcer: Announcer,
+    acknowledged: watch::Sender<Option<ClientConfig>>,
 }
 
 impl Arming {
@@ -31,7 +32,12 @@ impl Arming {
         let kind =
             GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");
         let resource = ApiResource::from_gvk_with_plural(&kind, "mutatingwebhookconfigurations");
-        Self { api: Api::all_with(client, &resource), announcer }
+        Self { api: Api::all_with(client, &resource), announcer, acknowledged: watch::Sender::new(None) }
+    }
+
+    /// How the API server calls the webhook by what it has acknowledged last; `None` before it has anything.
+    pub fn acknowledged(&self) -> watch::Receiver<Option<ClientConfig>> {
+        self.acknowledged.subscribe()
     }
 
     /// Makes the configuration what `desired` says, and names it. In force about a millisecond after the answer.
@@ -44,7 +50,10 @@ impl Arming {
         let object = Patch::Apply(desired.object());
         let call = self.api.patch(NAME, &as_owner, &object);
         match tokio::time::timeout(DEADLINE, call).await {
-            Ok(Ok(configuration)) => Ok(reference(&configuration)),
+            Ok(Ok(configuration)) => {
+                self.acknowledged.send_replace(Some(desired.client.clone()));
+                Ok(reference(&configuration))
+            }
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
         }

@@ -35,6 +35,7 @@ pub struct Metrics {
     active: IntGauge,
     armed: IntGauge,
     certificate_not_after: IntGauge,
+    keys_refused: IntCounter,
 }
 
 impl Metrics {
@@ -68,6 +69,7 @@ impl Metrics {
                 &registry,
                 IntGauge::with_opts(options(&table::CERTIFICATE_NOT_AFTER)),
             ),
+            keys_refused: registered(&registry, IntCounter::with_opts(options(&table::KEYS_REFUSED))),
             registry,
         }
     }
@@ -124,6 +126,11 @@ impl Metrics {
     /// When the served certificate ends.
     pub fn certificate_not_after(&self, at: Timestamp) {
         self.certificate_not_after.set(at.as_second());
+    }
+
+    /// Kept or mounted keys could not be used.
+    pub fn keys_refused(&self) {
+        self.keys_refused.inc();
     }
 
     /// All metrics in Prometheus' text format.

@@ -83,6 +83,8 @@ rows! {
         "1 while the webhook's rules are in force, else 0.";
     CERTIFICATE_NOT_AFTER = Gauge "squelch_serving_certificate_not_after_seconds" []
         "When the served certificate ends, in seconds since the Unix epoch.";
+    KEYS_REFUSED = Counter "squelch_keys_refused_total" []
+        "Times that the Secret or the mounted files held keys that cannot be used. The former ones were kept.";
     BUILD_INFO = Gauge "squelch_build_info" ["version"]
         "Always 1; the version is in the label.";
 }

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-/// Certificates begin this long before they are made, for an API server whose clock is behind.
-const BACKDATED: SignedDuration = SignedDuration::from_mins(5);
+use super::rotation::{BACKDATED, later, signed};
 
 /// Why a certificate could not be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,12 @@ pub enum TlsError {
     /// What was given as a certificate is none.
     #[error("not an X.509 certificate")]
     Parse,
+    /// A certificate that is to sign others may not.
+    #[error("not the certificate of an authority")]
+    NoAuthority,
+    /// What was given as a private key is none.
+    #[error("not a private key")]
+    Key,
     /// The operating system gave no randomness.
     #[error("no randomness to be had")]
     Random,
@@ -40,7 +47,29 @@ pub enum TlsError {
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
-    not_after: Timestamp,
+    validity: Validity,
+}
+
+/// From when and until when a certificate is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// Good from here on.
+    pub begins: Timestamp,
+    /// No longer good from here on, or within a second.
+    pub ends: Timestamp,
+}
+
+impl Validity {
+    /// What a certificate says.
+    pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, TlsError> {
+        Ok(Self::said(&parsed(certificate)?))
+    }
+
+    fn said(parsed: &X509Certificate<'_>) -> Self {
+        let at = |time: ASN1Time, beyond| Timestamp::from_second(time.timestamp()).unwrap_or(beyond);
+        let validity = parsed.validity();
+        Self { begins: at(validity.not_before, Timestamp::MIN), ends: at(validity.not_after, Timestamp::MAX) }
+    }
 }
 
 impl Authority {
@@ -52,9 +81,31 @@ impl Authority {
         // It signs leaves only: no further CA below it.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let not_after = limit(&mut params, lifetime, wall)?;
-        let pem = pem(params.self_signed(&key)?.der());
-        Ok(Self { issuer: Issuer::new(params, key), pem, not_after })
+        limit(&mut params, later(wall, signed(lifetime)), wall)?;
+        let certificate = params.self_signed(&key)?;
+        let validity = Validity::of(certificate.der())?;
+        Ok(Self { issuer: Issuer::new(params, key), pem: pem("CERTIFICATE", certificate.der()), validity })
+    }
+
+    /// The CA that was kept as these two, in PEM.
+    ///
+    /// # Errors
+    /// What is wrong with them, or that they are not of one pair.
+    pub fn load(certificate: &str, key: &str) -> Result<Self, TlsError> {
+        let certificate =
+            CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| TlsError::Parse)?;
+        let key = PrivatePkcs8KeyDer::from_pem_slice(key.as_bytes()).map_err(|_| TlsError::Key)?;
+        let parsed = parsed(&certificate)?;
+        if !parsed.is_ca() {
+            return Err(TlsError::NoAuthority);
+        }
+        let validity = Validity::said(&parsed);
+        // rustls looks whether they belong together.
+        let pair = Leaf { chain: vec![certificate.clone()], key: PrivateKeyDer::Pkcs8(key.clone_key()) };
+        pair.certified()?;
+        let pem = pem("CERTIFICATE", &certificate);
+        let issuer = Issuer::from_ca_cert_der(&certificate, KeyPair::try_from(&key)?)?;
+        Ok(Self { issuer, pem, validity })
     }
 
     /// The CA's certificate in PEM: what `caBundle` holds (before Kubernetes' base64).
@@ -62,13 +113,18 @@ impl Authority {
         &self.pem
     }
 
-    /// When the CA's certificate ends.
-    pub fn not_after(&self) -> Timestamp {
-        self.not_after
+    /// The CA's key in PEM, for the one place where it is kept.
+    pub fn reveal_key(&self) -> String {
+        pem("PRIVATE KEY", &self.issuer.key().serialize_der())
+    }
+
+    /// When it is good.
+    pub fn validity(&self) -> Validity {
+        self.validity
     }
 
     /// Issues a server certificate (ECDSA P-256, new key) for `names`, each a DNS name or an IP address, valid for
-    /// `lifetime` from `wall`.
+    /// `lifetime` from `wall`, but no longer than the authority.
     pub fn issue(&self, names: &[String], lifetime: Duration, wall: Timestamp) -> Result<Leaf, TlsError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = CertificateParams::new(names)?;
@@ -77,7 +133,7 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         // Two CAs of the same name stand in one caBundle during a rotation: the key identifier tells which.
         params.use_authority_key_identifier_extension = true;
-        limit(&mut params, lifetime, wall)?;
+        limit(&mut params, later(wall, signed(lifetime)).min(self.validity.ends), wall)?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Leaf {
             chain: vec![certificate.der().clone()],
@@ -88,7 +144,7 @@ impl Authority {
 
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority").field("not_after", &self.not_after).finish_non_exhaustive()
+        f.debug_struct("Authority").field("validity", &self.validity).finish_non_exhaustive()
     }
 }
 
@@ -114,35 +170,38 @@ fn named(common_name: &str) -> DistinguishedName {
     name
 }
 
-fn pem(certificate: &CertificateDer<'_>) -> String {
-    let text = STANDARD.encode(certificate);
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+fn parsed<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, TlsError> {
+    let (_rest, parsed) = X509Certificate::from_der(certificate).map_err(|_| TlsError::Parse)?;
+    Ok(parsed)
+}
+
+pub(super) fn pem(label: &str, bytes: &[u8]) -> String {
+    let text = STANDARD.encode(bytes);
+    let mut pem = format!("-----BEGIN {label}-----\n");
     for (at, digit) in text.chars().enumerate() {
         if at > 0 && at % 64 == 0 {
             pem.push('\n');
         }
         pem.push(digit);
     }
-    pem.push_str("\n-----END CERTIFICATE-----\n");
+    pem.push_str(&format!("\n-----END {label}-----\n"));
     pem
 }
 
-fn limit(params: &mut CertificateParams, lifetime: Duration, wall: Timestamp) -> Result<Timestamp, TlsError> {
-    let lifetime = SignedDuration::try_from(lifetime).map_err(|_| TlsError::Lifetime)?;
-    let not_before = wall.checked_sub(BACKDATED).map_err(|_| TlsError::Lifetime)?;
-    let not_after = wall.checked_add(lifetime).map_err(|_| TlsError::Lifetime)?;
+fn limit(params: &mut CertificateParams, ends: Timestamp, wall: Timestamp) -> Result<(), TlsError> {
     let asn1 = |at: Timestamp| ASN1Time::from_timestamp(at.as_second()).map_err(|_| TlsError::Lifetime);
-    params.not_before = asn1(not_before)?.to_datetime();
-    params.not_after = asn1(not_after)?.to_datetime();
-    Ok(not_after)
+    if ends == Timestamp::MAX {
+        return Err(TlsError::Lifetime);
+    }
+    params.not_before = asn1(later(wall, -BACKDATED))?.to_datetime();
+    params.not_after = asn1(ends)?.to_datetime();
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use x509_parser::pem::Pem;
-    use x509_parser::prelude::FromDer;
-    use x509_parser::prelude::X509Certificate;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -152,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_leaf_names_what_was_asked_and_is_signed_by_the_authority() {
-        let authority = Authority::generate(10 * DAY, wall()).unwrap();
+        let authority = Authority::generate(DAY * 10, wall()).unwrap();
         let names = ["squelch.squelch-system.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let leaf = authority.issue(&names, DAY, wall()).unwrap();
 
@@ -173,5 +232,43 @@ mod tests {
     #[test]
     fn a_lifetime_outside_of_the_calendar_is_an_error() {
         assert!(matches!(Authority::generate(Duration::MAX, wall()), Err(TlsError::Lifetime)));
+    }
+
+    #[test]
+    fn a_kept_authority_is_the_same_again() {
+        let authority = Authority::generate(DAY * 10, wall()).unwrap();
+        let (certificate, key) = (authority.ca_pem().to_owned(), authority.reveal_key());
+        let loaded = Authority::load(&certificate, &key).unwrap();
+        assert_eq!((loaded.ca_pem(), loaded.validity()), (&*certificate, authority.validity()));
+        assert_eq!(loaded.reveal_key(), key);
+        let leaf = loaded.issue(&["squelch.squelch.svc".to_owned()], DAY, wall()).unwrap();
+        assert_eq!(Validity::of(&leaf.chain[0]).unwrap().ends.as_second(), wall().as_second() + 86_400);
+        assert!(!format!("{loaded:?}").contains("PRIVATE"));
+    }
+
+    #[test]
+    fn what_is_no_authority_is_refused() {
+        let (one, other) =
+            (Authority::generate(DAY, wall()).unwrap(), Authority::generate(DAY, wall()).unwrap());
+        let refused = |certificate: &str, key: &str| Authority::load(certificate, key).unwrap_err();
+        assert!(matches!(refused(one.ca_pem(), &other.reveal_key()), TlsError::Use(_)));
+        assert!(matches!(refused("garbage", &one.reveal_key()), TlsError::Parse));
+        assert!(matches!(refused(one.ca_pem(), "garbage"), TlsError::Key));
+        let half = &one.ca_pem()[..200];
+        assert!(matches!(refused(half, &one.reveal_key()), TlsError::Parse));
+        let Leaf { chain, key: PrivateKeyDer::Pkcs8(key) } =
+            one.issue(&["a".to_owned()], DAY, wall()).unwrap()
+        else {
+            panic!("another kind of key")
+        };
+        let leaf = (pem("CERTIFICATE", &chain[0]), pem("PRIVATE KEY", key.secret_pkcs8_der()));
+        assert!(matches!(refused(&leaf.0, &leaf.1), TlsError::NoAuthority));
+    }
+
+    #[test]
+    fn a_leaf_does_not_outlive_its_authority() {
+        let authority = Authority::generate(DAY, wall()).unwrap();
+        let leaf = authority.issue(&["a".to_owned()], DAY * 10, wall()).unwrap();
+        assert_eq!(Validity::of(&leaf.chain[0]).unwrap().ends, authority.validity().ends);
     }
 }

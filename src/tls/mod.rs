@@ -4,12 +4,15 @@
 //! This folder knows nothing of reviews, and nothing of where secrets are kept.
 
 mod authority;
+pub mod kept;
+pub mod mounted;
 mod resolver;
+pub mod rotation;
 mod token;
 
 use std::sync::Arc;
 
-pub use authority::{Authority, Leaf, TlsError};
+pub use authority::{Authority, Leaf, TlsError, Validity};
 pub use resolver::ServedCertificate;
 pub use token::{AcceptedTokens, PathToken};
 

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Leaf, TlsError};
+use super::{Leaf, TlsError, Validity};
 
 /// What the next handshake is answered with.
 #[derive(Debug)]
@@ -19,7 +17,7 @@ pub struct ServedCertificate {
 #[derive(Debug)]
 struct Current {
     key: Arc<CertifiedKey>,
-    not_after: Timestamp,
+    validity: Validity,
 }
 
 impl ServedCertificate {
@@ -35,9 +33,9 @@ impl ServedCertificate {
         Ok(())
     }
 
-    /// When the served certificate ends.
-    pub fn not_after(&self) -> Timestamp {
-        self.current.load().not_after
+    /// When the served certificate is good.
+    pub fn validity(&self) -> Validity {
+        self.current.load().validity
     }
 }
 
@@ -49,11 +47,8 @@ impl ResolvesServerCert for ServedCertificate {
 
 impl Current {
     fn of(leaf: Leaf) -> Result<Self, TlsError> {
-        let first = leaf.chain.first().ok_or(TlsError::Parse)?;
-        let (_, parsed) = X509Certificate::from_der(first).map_err(|_| TlsError::Parse)?;
-        let not_after = Timestamp::from_second(parsed.validity().not_after.timestamp())
-            .map_err(|_| TlsError::Lifetime)?;
-        Ok(Self { key: Arc::new(leaf.certified()?), not_after })
+        let validity = Validity::of(leaf.chain.first().ok_or(TlsError::Parse)?)?;
+        Ok(Self { key: Arc::new(leaf.certified()?), validity })
     }
 }
 
@@ -61,6 +56,7 @@ impl Current {
 mod tests {
     use super::*;
     use crate::tls::Authority;
+    use jiff::Timestamp;
     use std::time::Duration;
 
     #[test]
@@ -70,8 +66,8 @@ mod tests {
         let issue =
             |seconds| authority.issue(&["localhost".to_owned()], Duration::from_secs(seconds), wall).unwrap();
         let served = ServedCertificate::new(issue(100)).unwrap();
-        assert_eq!(served.not_after().as_second(), wall.as_second() + 100);
+        assert_eq!(served.validity().ends.as_second(), wall.as_second() + 100);
         served.replace(issue(200)).unwrap();
-        assert_eq!(served.not_after().as_second(), wall.as_second() + 200);
+        assert_eq!(served.validity().ends.as_second(), wall.as_second() + 200);
     }
 }

@@ -1,5 +1,13 @@
 //! What the node is before squelch is on it: the other tests of this tier stand on that.
 
+mod allowed;
+mod gitops;
+mod keys;
+mod lifecycle;
+mod rows;
+mod stage;
+mod strangers;
+
 use anyhow::{Result, ensure};
 use e2e::Node;
 use e2e::events;

@@ -1,0 +1,345 @@
+//! Certificate, authority and token come and go while Events are written: every write is reviewed, and none fails.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use e2e::accounts::SQUELCH;
+use e2e::metrics::Samples;
+use e2e::wait::told;
+use e2e::{Emission, GENEROUS, Policy, Squelch, Test, wait_for};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::Api;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use squelch::tls::Authority;
+use squelch::tls::kept::{self, Keys};
+use squelch::tls::rotation::{Lifetimes, Ring};
+
+const SECRET: &str = "squelch-webhook";
+const STORM: Duration = Duration::from_secs(60);
+const RATE: u32 = 50;
+/// Three rotations take half a minute where nobody is in the way.
+const LONG: Duration = Duration::from_secs(180);
+const HOUR: Duration = Duration::from_secs(3600);
+
+type Data = BTreeMap<String, String>;
+
+/// The Secret, as text.
+async fn secret(test: &Test) -> Result<Data> {
+    let secret = secrets(test).get(SECRET).await?;
+    let data = secret.data.unwrap_or_default().into_iter();
+    data.map(|(name, bytes)| Ok((name, String::from_utf8(bytes.0)?))).collect()
+}
+
+fn secrets(test: &Test) -> Api<Secret> {
+    Api::namespaced(test.client(), SQUELCH.namespace)
+}
+
+/// Waits until the Secret is `what`.
+async fn secret_is(test: &Test, what: &str, mut is: impl FnMut(&Data) -> bool) -> Result<Data> {
+    wait_for(&format!("a Secret that is {what}"), GENEROUS, async || {
+        let data = secret(test).await.map_err(told)?;
+        if is(&data) { Ok(data) } else { Err(format!("{:?}", data.keys())) }
+    })
+    .await
+}
+
+/// Writes data of the Secret as a person would.
+async fn patch_secret(test: &Test, data: &Data) -> Result<()> {
+    let patch = json!({ "stringData": data }).to_string();
+    let namespace = format!("--namespace={}", SQUELCH.namespace);
+    let kubectl = &test.cluster.kubectl;
+    kubectl.run(&["patch", "secret", SECRET, &namespace, "--type=merge", "--patch", &patch]).await?;
+    Ok(())
+}
+
+async fn delete_secret(test: &Test) -> Result<()> {
+    let namespace = format!("--namespace={}", SQUELCH.namespace);
+    test.cluster.kubectl.run(&["delete", "secret", SECRET, &namespace, "--ignore-not-found"]).await?;
+    Ok(())
+}
+
+/// `clientConfig`: the path with the token, and the authorities.
+async fn client_config(test: &Test) -> Result<(String, String)> {
+    let configuration = "mutatingwebhookconfiguration/squelch";
+    let text = test.kubectl().run(&["get", configuration, "--output=json"]).await?;
+    let configuration: Value = serde_json::from_str(&text)?;
+    let webhooks = configuration["webhooks"].as_array().context("no webhooks")?;
+    let webhook = webhooks.iter().find(|webhook| webhook["name"] == "events.squelch.dev");
+    let client = &webhook.context("no webhook for Events")?["clientConfig"];
+    let url = client["url"].as_str().context("no url")?;
+    let bundle = STANDARD.decode(client["caBundle"].as_str().context("no caBundle")?)?;
+    Ok((url.to_owned(), String::from_utf8(bundle)?))
+}
+
+/// Calls of squelch's webhook that the API server could not make.
+async fn failed_calls(test: &Test) -> Result<f64> {
+    let scrape = test.client().request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
+    let (samples, webhook) = (Samples::parse(&scrape), [("name", "events.squelch.dev")]);
+    Ok(samples.sum("apiserver_admission_webhook_fail_open_count", &webhook)
+        + samples.sum("apiserver_admission_webhook_rejection_count", &webhook))
+}
+
+async fn gauge(squelch: &Squelch, name: &str) -> Result<i64> {
+    Ok(squelch.metrics().await?.sum(name, &[]) as i64)
+}
+
+async fn served_until(squelch: &Squelch) -> Result<i64> {
+    gauge(squelch, "squelch_serving_certificate_not_after_seconds").await
+}
+
+/// A test in which squelch counts every write of its namespace, and holds none back.
+struct Counting {
+    test: Test,
+    policy: Policy,
+    squelch: Squelch,
+    sent: Cell<i64>,
+}
+
+impl Counting {
+    async fn begin(label: &str, flags: &[&str]) -> Result<Self> {
+        let test = Test::begin(label).await?;
+        delete_secret(&test).await?;
+        Self::of(test, flags).await
+    }
+
+    async fn of(test: Test, flags: &[&str]) -> Result<Self> {
+        let squelch = test.squelch_with(flags).await?;
+        let policy = test.policy(&json!({ "mode": "Observe", "series": { "idleTimeout": "10m" } })).await?;
+        Ok(Self { test, policy, squelch, sent: Cell::new(0) })
+    }
+
+    /// Events are written until `meanwhile` is over.
+    async fn storm(&self, meanwhile: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+        let over = Cell::new(false);
+        let writing = async {
+            let mut rounds = 0;
+            while !over.get() {
+                rounds += 1;
+                let writes =
+                    Emission::creates_core().about(&format!("round-{rounds}"), 10).count(10).rate(RATE);
+                let told = self.test.emit(&writes)?.finish(STORM).await?;
+                ensure!(told.refused().is_empty(), "failed writes: {:?}", told.refused());
+                self.sent.set(self.sent.get() + told.sent());
+            }
+            anyhow::Ok(())
+        };
+        let meanwhile = async {
+            let done = meanwhile().await;
+            over.set(true);
+            done
+        };
+        let (written, done) = tokio::join!(writing, meanwhile);
+        done.and(written)
+    }
+
+    /// Every write was reviewed, the API server could make every call, and knew the token each time.
+    async fn end(self) -> Result<Test> {
+        let sent = self.sent.get();
+        ensure!(sent > 0, "nothing was written");
+        self.policy.received(sent).await?;
+        let metrics = self.squelch.metrics().await?;
+        assert_eq!(metrics.sum("squelch_writes_total", &[]) as i64, sent);
+        assert_eq!(metrics.sum("squelch_stray_requests_total", &[]) as i64, 0);
+        self.squelch.stop().await?;
+        Ok(self.test)
+    }
+}
+
+#[tokio::test]
+async fn certificate_authority_and_token_are_rotated_and_every_write_is_reviewed() -> Result<()> {
+    let flags = ["--secret", SECRET, "--certificate-lifetime", "5s"];
+    let counting = Counting::begin("rotation", &flags).await?;
+    let (test, squelch) = (&counting.test, &counting.squelch);
+    let failed = failed_calls(test).await?;
+    let mut authorities = BTreeSet::new();
+    let (mut tokens, mut certificates) = (BTreeSet::new(), BTreeSet::new());
+    counting
+        .storm(async || {
+            wait_for("three authorities and tokens", LONG, async || {
+                let data = secret(test).await.map_err(told)?;
+                let (url, bundle) = client_config(test).await.map_err(told)?;
+                let (authority, token) = (&data["ca.crt"], &data["token"]);
+                authorities.insert(authority.clone());
+                if url.contains(token.as_str()) && bundle.contains(authority.as_str()) {
+                    tokens.insert(token.clone());
+                }
+                certificates.insert(served_until(squelch).await.map_err(told)?);
+                let seen = (authorities.len(), tokens.len(), certificates.len());
+                if seen.0 >= 3 && seen.1 >= 3 && seen.2 >= 5 { Ok(()) } else { Err(format!("{seen:?}")) }
+            })
+            .await
+        })
+        .await?;
+    assert_eq!(failed_calls(test).await? - failed, 0.0);
+    assert_eq!(gauge(squelch, "squelch_keys_refused_total").await?, 0);
+    counting.end().await?.passed()
+}
+
+#[tokio::test]
+async fn a_secret_that_is_deleted_damaged_or_replaced_fails_no_write() -> Result<()> {
+    let counting = Counting::begin("secret", &["--secret", SECRET]).await?;
+    let (test, squelch) = (&counting.test, &counting.squelch);
+    let failed = failed_calls(test).await?;
+    let kept = secret(test).await?;
+    goes_with_the_account(test).await?;
+    counting
+        .storm(async || {
+            delete_secret(test).await?;
+            secret_is(test, "made again with the same keys", |data| *data == kept).await?;
+            goes_with_the_account(test).await?;
+
+            patch_secret(test, &Data::from([("ca.key".to_owned(), "garbage".to_owned())])).await?;
+            secret_is(test, "mended", |data| *data == kept).await?;
+            assert_eq!(gauge(squelch, "squelch_keys_refused_total").await?, 1);
+
+            let keys = Keys::generate(true, Lifetimes::of(HOUR), Timestamp::now())?;
+            let other = kept::print(&Ring::of(keys));
+            patch_secret(test, &other).await?;
+            wait_for("the other keys alone to be in force", GENEROUS, async || {
+                let (url, bundle) = client_config(test).await.map_err(told)?;
+                let asked = url.contains(&other["token"]);
+                let trusts = |data: &Data| bundle.contains(data["ca.crt"].as_str());
+                let seen = (asked, trusts(&other), trusts(&kept));
+                if seen == (true, true, false) { Ok(()) } else { Err(format!("{seen:?}")) }
+            })
+            .await
+        })
+        .await?;
+    assert_eq!(failed_calls(test).await? - failed, 0.0);
+    counting.end().await?.passed()
+}
+
+/// So that nothing of squelch is left when it is uninstalled.
+async fn goes_with_the_account(test: &Test) -> Result<()> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(test.client(), SQUELCH.namespace);
+    let account = accounts.get(SQUELCH.name).await?;
+    let owners = secrets(test).get(SECRET).await?.metadata.owner_references.unwrap_or_default();
+    let owned = owners.iter().any(|owner| Some(&owner.uid) == account.metadata.uid.as_ref());
+    ensure!(owned, "{owners:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_squelch_whose_clock_is_a_year_off_serves_what_the_api_server_accepts() -> Result<()> {
+    let mut test = Test::begin("clock").await?;
+    delete_secret(&test).await?;
+    let mut authorities = BTreeSet::new();
+    for offset in ["--clock-offset=0s", "--clock-offset=9600h", "--clock-offset=-9600h"] {
+        let failed = failed_calls(&test).await?;
+        let flags = ["--secret", SECRET, "--certificate-lifetime", "1h", offset];
+        let counting = Counting::of(test, &flags).await?;
+        counting.storm(async || Ok(())).await?;
+        let reviewed = gauge(&counting.squelch, "squelch_writes_total").await?;
+        assert_eq!(reviewed, counting.sent.get(), "{offset}");
+        let left = served_until(&counting.squelch).await? - Timestamp::now().as_second();
+        ensure!((1..=3700).contains(&left), "{offset}: good for {left} s more");
+        counting.squelch.stop().await?;
+        test = counting.test;
+        assert_eq!(failed_calls(&test).await? - failed, 0.0, "{offset}");
+        authorities.insert(secret(&test).await?["ca.crt"].clone());
+    }
+    assert_eq!(authorities.len(), 1, "one authority all the time");
+    test.passed()
+}
+
+/// A directory as kubelet mounts a Secret: the files lie in one that a link names.
+struct Volume(PathBuf);
+
+impl Volume {
+    fn new(test: &Test) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("squelch-volume-{}", test.namespace));
+        std::fs::create_dir_all(&path)?;
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            symlink(format!("..data/{name}"), path.join(name))?;
+        }
+        Ok(Self(path))
+    }
+
+    fn swap(&self, state: &str, [certificate, key, authority]: [&str; 3]) -> Result<()> {
+        let folder = self.0.join(state);
+        std::fs::create_dir_all(&folder)?;
+        for (name, text) in [("tls.crt", certificate), ("tls.key", key), ("ca.crt", authority)] {
+            std::fs::write(folder.join(name), text)?;
+        }
+        let link = self.0.join("..data_tmp");
+        symlink(state, &link)?;
+        Ok(std::fs::rename(link, self.0.join("..data"))?)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What cert-manager would make: an authority and a certificate, good for so many hours.
+fn issued(hours: u32) -> Result<(String, String, String)> {
+    let now = Timestamp::now();
+    let authority = Authority::generate(HOUR * 100, now)?;
+    let leaf = authority.issue(&["127.0.0.1".to_owned()], HOUR * hours, now)?;
+    let PrivateKeyDer::Pkcs8(key) = leaf.key else { anyhow::bail!("another kind of key") };
+    let certificate = pem("CERTIFICATE", &leaf.chain[0]);
+    Ok((certificate, pem("PRIVATE KEY", key.secret_pkcs8_der()), authority.ca_pem().to_owned()))
+}
+
+fn pem(label: &str, bytes: &[u8]) -> String {
+    let lines: Vec<String> = STANDARD
+        .encode(bytes)
+        .as_bytes()
+        .chunks(64)
+        .map(|line| String::from_utf8_lossy(line).into())
+        .collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+#[tokio::test]
+async fn mounted_files_are_served_and_followed_and_damaged_ones_are_not() -> Result<()> {
+    let test = Test::begin("mounted").await?;
+    delete_secret(&test).await?;
+    let volume = Volume::new(&test)?;
+    let (one, two) = (issued(10)?, issued(20)?);
+    volume.swap("..1", [&one.0, &one.1, &one.2])?;
+    let folder = volume.0.display().to_string();
+    let flags = ["--secret", SECRET, "--certificate-dir", &folder, "--certificate-lifetime", "10s"];
+    let counting = Counting::of(test, &flags).await?;
+    let (test, squelch) = (&counting.test, &counting.squelch);
+    let failed = failed_calls(test).await?;
+    let names: BTreeSet<String> = secret(test).await?.into_keys().collect();
+    assert_eq!(names, BTreeSet::from(["since", "token", "version"].map(ToOwned::to_owned)));
+    let first = served_until(squelch).await?;
+    counting
+        .storm(async || {
+            volume.swap("..2", [&two.0, &one.1, &two.2])?;
+            wait_for("the damaged files to be refused", GENEROUS, async || {
+                let refused = gauge(squelch, "squelch_keys_refused_total").await.map_err(told)?;
+                if refused == 1 { Ok(()) } else { Err(format!("{refused} refusals")) }
+            })
+            .await?;
+            assert_eq!(served_until(squelch).await?, first);
+            volume.swap("..3", [&two.0, &two.1, &two.2])?;
+            wait_for(
+                "the new files to be served, and the old authority to be dropped",
+                GENEROUS,
+                async || {
+                    let served = served_until(squelch).await.map_err(told)?;
+                    let (_, bundle) = client_config(test).await.map_err(told)?;
+                    let trusts = |authority: &str| bundle.contains(authority.trim());
+                    let seen = (served > first, trusts(&two.2), trusts(&one.2));
+                    if seen == (true, true, false) { Ok(()) } else { Err(format!("{seen:?}")) }
+                },
+            )
+            .await
+        })
+        .await?;
+    assert_eq!(failed_calls(test).await? - failed, 0.0);
+    counting.end().await?.passed()
+}

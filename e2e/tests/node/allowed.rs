@@ -1,0 +1,50 @@
+//! Every right that the chart gives is used, and nothing was asked for that it does not give: by the API server's audit
+//! log of all that the other rows had squelch do.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use e2e::Node;
+use e2e::rights::{Right, allowed, asked};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::stage::values;
+
+/// Comes after the other rows.
+pub(crate) async fn rights() -> Result<String> {
+    let node = Node::begin("row-rights").await?;
+    let rendered = node.helm().template(&values(&json!({}))).await?;
+    let log = node.cluster.folder.join("logs/audit.log");
+    let mut told = Vec::new();
+    for account in ["squelch", "squelch-drain"] {
+        let granted = granted(&rendered, account)?;
+        let asked = asked(&log, &format!("system:serviceaccount:squelch:{account}"))?;
+        ensure!(asked.refused.is_empty(), "{account} asked for what it may not: {}", list(&asked.refused));
+        let unused: BTreeSet<_> = granted.difference(&asked.used).cloned().collect();
+        ensure!(unused.is_empty(), "{account} has rights that it never used: {}", list(&unused));
+        told.push(format!("{account}: {} rights, each used, nothing refused", granted.len()));
+    }
+    node.passed()?;
+    Ok(told.join("; "))
+}
+
+fn list(rights: &BTreeSet<Right>) -> String {
+    rights.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What the rendered roles that are bound to an account allow it.
+fn granted(rendered: &str, account: &str) -> Result<BTreeSet<Right>> {
+    let mut rules = Vec::new();
+    for text in rendered.split("---\n").filter(|text| text.contains("\nkind:")) {
+        let object: Value = serde_saphyr::from_str(text).context("a rendered object")?;
+        let role = object["kind"] == "Role" || object["kind"] == "ClusterRole";
+        // Each role is called as the account that it is bound to.
+        if role && object["metadata"]["name"] == account {
+            rules.extend(Vec::<PolicyRule>::deserialize(&object["rules"])?);
+        }
+    }
+    ensure!(!rules.is_empty(), "the chart gives {account} nothing");
+    Ok(allowed(&rules))
+}

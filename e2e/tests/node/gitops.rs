@@ -1,0 +1,116 @@
+//! The chart as others bring it: by server-side apply, and with the values of every scenario.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use e2e::cluster::{checkout, given};
+use e2e::node::SQUELCH;
+use e2e::policy::Counters;
+use serde_json::{Value, json};
+use squelch::tls::Authority;
+
+use crate::stage::{Stage, values};
+
+/// A tool that applies what the chart renders, as Argo CD and Flux do, finds no difference that comes back.
+pub(crate) async fn applied_by_another_tool() -> Result<String> {
+    let stage = Stage::begin("row-apply", &json!({}), 2).await?;
+    let counters = stage.decides(Counters::default()).await?;
+    let rendered = stage.node.helm().template(&values(&json!({}))).await?;
+    // Hooks are not applied: they are run.
+    let objects: Vec<_> = rendered
+        .split("---\n")
+        .filter(|text| text.contains("\nkind:") && !text.contains("helm.sh/hook:"))
+        .collect();
+    let manifest = objects.join("---\n");
+    let kubectl = stage.node.cluster.kubectl.namespace(SQUELCH);
+    let by_tool = ["--server-side", "--field-manager=argocd-controller", "--force-conflicts", "--filename=-"];
+    let apply = [&["apply"], &by_tool[..]].concat();
+    kubectl.run_with(&apply, manifest.clone()).await?;
+    stage.node.rolled_out(SQUELCH, SQUELCH).await?;
+    // squelch goes on writing whatever it writes.
+    let counters = stage.decides(counters).await?;
+    let diff = [&["diff"], &by_tool[..]].concat();
+    kubectl.run_with(&diff, manifest.clone()).await.context("a difference came back")?;
+    let again = kubectl.run_with(&apply, manifest.clone()).await?;
+    stage.decides(counters).await?;
+    kubectl.run_with(&diff, manifest).await.context("a difference came back after the second time")?;
+    let (node, evidence) = stage.end().await?;
+    let measured = evidence.nothing_lost()?;
+    node.passed()?;
+    Ok(format!("no difference in {} objects; {measured}", again.lines().count()))
+}
+
+/// What this tier has no means for: another registry.
+const RENDERED_ONLY: [&str; 1] = ["private-registry"];
+
+/// Every scenario is installed, one after the other, and decides.
+pub(crate) async fn scenarios() -> Result<String> {
+    let definitions = given("SQUELCH_MONITORING_CRDS")?.display().to_string();
+    let stage = Stage::begin("row-scenarios", &json!({}), 1).await?;
+    let node = &stage.node;
+    // What the scenarios take for given: Prometheus Operator's kinds, and a certificate that somebody else has made.
+    node.cluster.kubectl.run(&["apply", "--server-side", "-f", &definitions]).await?;
+    node.cluster.kubectl.namespace(SQUELCH).apply(&certificate()?).await?;
+    let mut counters = stage.decides(Counters::default()).await?;
+    let mut installed = Vec::new();
+    for (name, scenario) in every_scenario()? {
+        let put = async {
+            node.helm().upgrade(&values(&scenario)).await?;
+            node.rolled_out(SQUELCH, SQUELCH).await?;
+            if scenario["operator"]["enforce"] == false {
+                return stage.policy.says("Effective", "Unknown", "WebhookNotArmed", "").await;
+            }
+            counters = stage.decides(counters).await?;
+            anyhow::Ok(())
+        };
+        put.await.with_context(|| name.clone())?;
+        eprintln!("   scenario {name}: installed");
+        installed.push(name);
+    }
+    node.cluster.kubectl.run(&["delete", "-f", &definitions]).await?;
+    let (node, evidence) = stage.end().await?;
+    let measured = evidence.nothing_lost()?;
+    node.cluster.kubectl.namespace(SQUELCH).run(&["delete", "secret", CERTIFICATE]).await?;
+    node.passed()?;
+    Ok(format!("{} installed; {measured}", installed.len()))
+}
+
+fn every_scenario() -> Result<BTreeMap<String, Value>> {
+    let mut scenarios = BTreeMap::new();
+    for entry in std::fs::read_dir(checkout("charts/squelch/scenarios"))? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !RENDERED_ONLY.contains(&name.as_str()) {
+            let values = serde_saphyr::from_str(&std::fs::read_to_string(&path)?).context(name.clone())?;
+            scenarios.insert(name, values);
+        }
+    }
+    ensure!(scenarios.len() >= 10, "only {} scenarios", scenarios.len());
+    Ok(scenarios)
+}
+
+/// The Secret that the scenario of cert-manager names.
+const CERTIFICATE: &str = "squelch-certificate";
+
+/// It, in the layout of cert-manager.
+fn certificate() -> Result<Value> {
+    let (lifetime, now) = (Duration::from_secs(86_400), jiff::Timestamp::now());
+    let authority = Authority::generate(lifetime, now)?;
+    let leaf = authority.issue(&["squelch.squelch.svc".to_owned()], lifetime, now)?;
+    let chain: String = leaf.chain.iter().map(|certificate| pem("CERTIFICATE", certificate)).collect();
+    Ok(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": { "name": CERTIFICATE },
+        "stringData": {
+            "tls.crt": chain,
+            "tls.key": pem("PRIVATE KEY", leaf.key.secret_der()),
+            "ca.crt": authority.ca_pem(),
+        },
+    }))
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
+}

@@ -1,0 +1,136 @@
+//! What every row stands on: squelch installed on the node, a policy, the demo's storm, and somebody independent who
+//! writes Events all the time.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::metrics::Samples;
+use e2e::policy::Counters;
+use e2e::wait::told;
+use e2e::writer::{Answers, Writer};
+use e2e::{GENEROUS, Node, Policy, Storm, events, wait_for};
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+/// The storm's emitters end by themselves; on a busy machine later.
+const STORM: Duration = Duration::from_secs(240);
+
+/// Writes a second of the independent writer.
+const WRITES: u32 = 50;
+
+/// The values of every row: statuses are written each second, so that they can be waited for.
+pub(crate) fn values(more: &Value) -> Value {
+    let mut values =
+        json!({ "operator": { "statusInterval": "1s", "statusQps": 50, "logLevel": "info,squelch=debug" } });
+    merge(&mut values, more);
+    values
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) => *into = more.clone(),
+    }
+}
+
+/// A row under way.
+pub(crate) struct Stage {
+    pub(crate) node: Node,
+    pub(crate) policy: Policy,
+    pub(crate) writer: Writer,
+    storm: Storm,
+}
+
+/// What a row has come to.
+pub(crate) struct Evidence {
+    /// Occurrences that the API server was told of.
+    pub(crate) told: i64,
+    /// What the stored Events show in all.
+    pub(crate) stored: i64,
+    /// What the policy's status says in the end.
+    pub(crate) counters: Counters,
+    /// The independent writer's.
+    pub(crate) answers: Answers,
+}
+
+impl Stage {
+    /// The writer writes before there is a squelch; then it is installed, and the storm rages for `length` times 20 s.
+    pub(crate) async fn begin(label: &str, more: &Value, length: u32) -> Result<Self> {
+        let node = Node::begin(label).await?;
+        let writer = node.writer(WRITES).await?;
+        writer.goes_on(20).await?;
+        node.helm().install(&values(more)).await?;
+        let kubectl = node.cluster.kubectl.namespace(&node.namespace);
+        let spec = json!({ "mode": "Enforce" });
+        let client = node.cluster.client.clone();
+        let policy = Policy::apply(client, &kubectl, &node.namespace, "policy", &spec).await?;
+        let storm = node.storm(length)?;
+        Ok(Self { node, policy, writer, storm })
+    }
+
+    /// Waits until squelch counts more occurrences than it did, and takes the counters. They never go back.
+    pub(crate) async fn decides(&self, before: Counters) -> Result<Counters> {
+        wait_for("more occurrences in the status", GENEROUS, async || {
+            let now = self.policy.counters().await.map_err(told)?;
+            if now.received > before.received { Ok(now) } else { Err(format!("{now:?}")) }
+        })
+        .await
+    }
+
+    /// Lets the storm end, has squelch pay by removing the chart, and counts what is stored.
+    pub(crate) async fn end(self) -> Result<(Node, Evidence)> {
+        let emissions = self.storm.finish(STORM).await?;
+        let answers = self.writer.stop().await;
+        for emission in &emissions {
+            let errors = emission.error_lines();
+            ensure!(errors.is_empty(), "an emitter's log: {errors:?}");
+        }
+        self.node.helm().uninstall().await?;
+        let counters = self.policy.counters().await?;
+        let api: Api<Event> = Api::namespaced(self.node.cluster.client.clone(), &self.node.namespace);
+        let stored = api.list(&ListParams::default().fields(events::OF_OTHERS)).await?.items;
+        let sent: i64 = emissions.iter().map(e2e::emitters::Told::sent).sum();
+        let evidence = Evidence {
+            told: sent + i64::try_from(answers.occurrences())?,
+            stored: stored.iter().map(events::value).sum(),
+            counters,
+            answers,
+        };
+        Ok((self.node, evidence))
+    }
+}
+
+impl Evidence {
+    /// Nobody's write failed, and every occurrence that was told of is in a stored Event, told twice only as often as
+    /// the status says.
+    pub(crate) fn nothing_lost(&self) -> Result<String> {
+        let Self { told, stored, counters, answers } = self;
+        ensure!(answers.failed.is_empty(), "{answers}");
+        ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
+        let retold = stored - told;
+        ensure!(
+            (0..=counters.recovered).contains(&retold),
+            "{told} occurrences were told of, {stored} are stored; {counters:?}; {answers}"
+        );
+        let held_back = counters.received - counters.admitted;
+        ensure!(held_back > 0, "squelch has held nothing back: {counters:?}");
+        Ok(format!(
+            "0 of {} writes failed (slowest {:.0?}), {told} told, {stored} stored, {held_back} held back",
+            answers.occurrences(),
+            answers.slowest
+        ))
+    }
+}
+
+/// A metric of the API server's, over all label values but these.
+pub(crate) async fn apiserver(node: &Node, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+    let request = http::Request::get("/metrics").body(Vec::new())?;
+    let text = node.cluster.client.request_text(request).await.context("the API server's metrics")?;
+    Ok(Samples::parse(&text).sum(name, labels))
+}
