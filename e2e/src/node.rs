@@ -147,7 +147,9 @@ impl Node {
     /// What the API server answers.
     pub async fn squelch_pods(&self) -> Result<Vec<String>> {
         let api: Api<Pod> = Api::namespaced(self.cluster.client.clone(), SQUELCH);
-        let mut pods = api.list(&ListParams::default()).await?.items;
+        // Its drain has a name of its own.
+        let its = ListParams::default().labels("app.kubernetes.io/name=squelch");
+        let mut pods = api.list(&its).await?.items;
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none() && phase(pod) == "Running");
         Ok(pods.iter().map(ResourceExt::name_any).collect())
     }
