@@ -226,7 +226,7 @@ mod tests {
     }
 
     /// Answers one call; its verb, path and body.
-    async fn answer(server: &mut ApiServer, status: u16, answer: &Value) -> (String, String, Value) {
+    async fn answer(server: &mut ApiServer, status: u16, answer: Value) -> (String, String, Value) {
         let (request, send) = server.next_request().await.unwrap();
         let (head, body) = request.into_parts();
         let answer = answer.to_string().into_bytes();
@@ -240,7 +240,7 @@ mod tests {
     async fn a_secret_is_made_by_an_apply_that_takes_nothing_from_another_maker() {
         let ((store, mut server), ring) = (store(), ring());
         let made = json!({ "metadata": { "resourceVersion": "7" } });
-        let (written, asked) = tokio::join!(store.write(&ring, None), answer(&mut server, 201, &made));
+        let (written, asked) = tokio::join!(store.write(&ring, None), answer(&mut server, 201, made));
         assert!(matches!(written.unwrap(), Written::Kept(Some(revision)) if revision == "7"));
         let path = "/api/v1/namespaces/platform/secrets/keys?fieldManager=squelch-1&force=false";
         assert_eq!((&*asked.0, &*asked.1), ("PATCH", path));
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!((&owner["uid"], &owner["blockOwnerDeletion"]), (&json!("u1"), &json!(false)));
 
         let refused = json!({ "message": "conflict with squelch-2" });
-        let (written, _) = tokio::join!(store.write(&ring, None), answer(&mut server, 409, &refused));
+        let (written, _) = tokio::join!(store.write(&ring, None), answer(&mut server, 409, refused));
         assert!(matches!(written.unwrap(), Written::Conflict));
     }
 
@@ -256,7 +256,7 @@ mod tests {
     async fn a_change_is_of_what_was_read_and_leaves_nothing_of_it_behind() {
         let ((store, mut server), ring) = (store(), ring());
         let gone = json!({});
-        let (written, asked) = tokio::join!(store.write(&ring, Some("6")), answer(&mut server, 404, &gone));
+        let (written, asked) = tokio::join!(store.write(&ring, Some("6")), answer(&mut server, 404, gone));
         assert!(matches!(written.unwrap(), Written::Conflict), "deleted meanwhile: it is read again");
         let data = &asked.2["data"];
         assert_eq!(asked.2["metadata"], json!({ "resourceVersion": "6" }));
@@ -268,15 +268,15 @@ mod tests {
     async fn a_look_tells_what_is_there_and_the_time() {
         let ((store, mut server), ring) = (store(), ring());
         let kept = json!({ "metadata": { "resourceVersion": "7" }, "data": data(&ring) });
-        let (look, _) = tokio::join!(store.look(), answer(&mut server, 200, &kept));
+        let (look, _) = tokio::join!(store.look(), answer(&mut server, 200, kept));
         assert_eq!(look.date.unwrap().to_string(), "2026-11-21T08:00:01Z");
         let Found::Kept(data, revision) = look.found else { panic!("it is there") };
         assert!(kept::is_printed(&ring, &data) && revision == "7");
 
-        let (look, _) = tokio::join!(store.look(), answer(&mut server, 404, &json!({})));
+        let (look, _) = tokio::join!(store.look(), answer(&mut server, 404, json!({})));
         assert!(matches!(look.found, Found::Nothing));
         let refused = json!({ "message": "secrets \"keys\" is forbidden" });
-        let (look, _) = tokio::join!(store.look(), answer(&mut server, 403, &refused));
+        let (look, _) = tokio::join!(store.look(), answer(&mut server, 403, refused));
         assert!(matches!(look.found, Found::Failed(told) if told.contains("is forbidden")));
         assert!(look.date.is_some());
     }
@@ -285,7 +285,7 @@ mod tests {
     async fn where_nothing_is_kept_the_time_is_asked_for() {
         let (service, mut server) = mock::pair();
         let store = Store::new(Client::new(service, "default"), None);
-        let (look, asked) = tokio::join!(store.look(), answer(&mut server, 200, &json!({})));
+        let (look, asked) = tokio::join!(store.look(), answer(&mut server, 200, json!({})));
         assert!(matches!(look.found, Found::Nowhere) && look.date.is_some());
         assert_eq!((&*asked.0, &*asked.1), ("GET", "/version"));
         assert!(matches!(store.write(&ring(), None).await.unwrap(), Written::Kept(None)));
