@@ -217,6 +217,21 @@ async fn a_secret_that_is_deleted_damaged_or_replaced_fails_no_write() -> Result
     counting.end().await?.passed()
 }
 
+/// What the other tests find to be 0 is counted where it is not.
+#[tokio::test]
+async fn calls_that_cannot_be_made_are_seen() -> Result<()> {
+    let Counting { test, squelch, .. } = Counting::begin("calls", &["--secret", SECRET]).await?;
+    let failed = failed_calls(&test).await?;
+    squelch.crash()?;
+    let told =
+        test.emit(&Emission::creates_core().about("pod", 10).count(1).rate(RATE))?.finish(STORM).await?;
+    ensure!(told.refused().is_empty(), "failed writes: {:?}", told.refused());
+    assert_eq!(failed_calls(&test).await? - failed, told.sent() as f64);
+    // The rules are left behind.
+    test.squelch().await?.stop().await?;
+    test.passed()
+}
+
 /// So that nothing of squelch is left when it is uninstalled.
 async fn goes_with_the_account(test: &Test) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(test.client(), SQUELCH.namespace);
