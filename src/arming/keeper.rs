@@ -58,6 +58,18 @@ struct State {
 struct Written {
     uid: String,
     object: Value,
+    /// As the API server had it then: others may change what anybody writes, each time, on its way there.
+    stored: Value,
+}
+
+impl Written {
+    fn new(object: Value, stored: Value) -> Self {
+        Self { uid: uid(&stored).to_owned(), object, stored }
+    }
+}
+
+fn uid(configuration: &Value) -> &str {
+    configuration["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
 impl Keeper {
@@ -125,8 +137,8 @@ impl Keeper {
             if standing.is_err() { (DISARM_DEADLINE, DISARM_PAUSE) } else { (DEADLINE, PAUSE) };
         let known = state.written.as_ref().map(|written| written.uid.as_str());
         match self.arming.apply(&object, known, deadline).await {
-            Ok(uid) => {
-                state.written = Some(Written { uid, object });
+            Ok(stored) => {
+                state.written = Some(Written::new(object, stored));
                 self.arming.acknowledge(client);
                 (state.edited, state.failure) = (false, None);
                 self.asks.send_replace(true);
@@ -157,8 +169,8 @@ impl Keeper {
                 let annotation = live["metadata"]["annotations"][DISARM_ANNOTATION].as_str();
                 self.state.glass = BreakGlass::found(annotation);
                 let Some(written) = &mut self.state.written else { return };
-                live["metadata"]["uid"].as_str().unwrap_or_default().clone_into(&mut written.uid);
-                let differing = differences(&written.object, &live);
+                uid(&live).clone_into(&mut written.uid);
+                let differing = differences(&written.stored, &live);
                 if !differing.is_empty() {
                     let fields = differing.join(", ");
                     warn!(fields, "somebody changed the webhook configuration; it is put back");
@@ -206,14 +218,14 @@ impl Keeper {
         self.metrics.armed(armed);
         self.metrics.break_glass(standing.as_ref().is_err_and(Unarmed::is_break_glass));
         let told = self.state.told.replace(standing.clone());
-        let uid = self.state.written.as_ref().map(|written| written.uid.as_str()).unwrap_or_default();
+        let about = self.state.written.as_ref().map(|written| written.uid.as_str()).unwrap_or_default();
         match (&told, standing) {
             (Some(told), standing) if told == standing => {}
             (_, Ok(reach)) => {
                 info!(reach = %described(reach), "the webhook is armed");
                 if !matches!(told, Some(Ok(_))) {
                     let note = format!("Event writes in {} are sent to squelch.", described(reach));
-                    self.arming.announce(uid, true, false, note);
+                    self.arming.announce(about, true, false, note);
                 }
             }
             (Some(Err(told)), Err(why)) if told.is_like(why) => {}
@@ -225,7 +237,7 @@ impl Keeper {
                     info!(%why, "the webhook is not armed");
                 }
                 if was_armed {
-                    self.arming.announce(uid, false, why.is_trouble(), why.to_string());
+                    self.arming.announce(about, false, why.is_trouble(), why.to_string());
                 }
             }
         }
@@ -239,16 +251,16 @@ impl Keeper {
         let mut known = self.state.written.as_ref().map(|written| written.uid.clone());
         for attempt in 1..=LAST_ATTEMPTS {
             match self.arming.apply(&object, known.as_deref(), DEADLINE).await {
-                Ok(uid) => {
+                Ok(stored) => {
                     if *self.armed.borrow() {
                         let note = "squelch ends: Event writes pass as if there were no policy.".to_owned();
-                        self.arming.announce(&uid, false, false, note);
+                        self.arming.announce(uid(&stored), false, false, note);
                     }
                     return info!("the webhook's rules are taken away");
                 }
                 Err(Unwritten::NotThatOne) => match self.arming.look().await {
                     Ok(None) => return info!("the webhook configuration is gone"),
-                    Ok(Some(live)) => known = live["metadata"]["uid"].as_str().map(ToOwned::to_owned),
+                    Ok(Some(live)) => known = Some(uid(&live).to_owned()),
                     Err(error) => warn!(%error, attempt, "the webhook configuration could not be read"),
                 },
                 Err(Unwritten::Failed(error)) => {

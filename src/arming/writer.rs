@@ -64,14 +64,14 @@ impl Arming {
         self.acknowledged.send_replace(Some(client));
     }
 
-    /// Makes the configuration what `object` says, within `deadline`; its uid. In force about a millisecond after
-    /// the answer. With the uid of `known` none is made in place of one that somebody has deleted.
+    /// Makes the configuration what `object` says, within `deadline`; as it is stored then. In force about a
+    /// millisecond after the answer. With the uid of `known` none is made in place of one that somebody has deleted.
     pub(super) async fn apply(
         &self,
         object: &Value,
         known: Option<&str>,
         deadline: Duration,
-    ) -> Result<String, Unwritten> {
+    ) -> Result<Value, Unwritten> {
         // Nobody else has a say in these fields: what a person changed by hand is taken back.
         let as_owner = PatchParams { force: true, ..PatchParams::apply(FIELD_MANAGER) };
         let mut object = object.clone();
@@ -80,7 +80,7 @@ impl Arming {
         }
         let object = Patch::Apply(object);
         match timeout(deadline, self.configurations.patch(NAME, &as_owner, &object)).await {
-            Ok(Ok(configuration)) => Ok(configuration.metadata.uid.unwrap_or_default()),
+            Ok(Ok(configuration)) => value(&configuration).map_err(Unwritten::Failed),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 && known.is_some() => {
                 Err(Unwritten::NotThatOne)
             }
@@ -91,8 +91,7 @@ impl Arming {
 
     /// The configuration as it stands there; `None` if it does not.
     pub(super) async fn look(&self) -> Result<Option<Value>, String> {
-        let found = read(&self.configurations, NAME).await?;
-        found.map(|found| serde_json::to_value(found).map_err(|error| error.to_string())).transpose()
+        read(&self.configurations, NAME).await?.map(|found| value(&found)).transpose()
     }
 
     /// The ClusterRole that the configuration belongs to; `None` if none is named or it does not exist.
@@ -115,6 +114,10 @@ impl Arming {
         let reason = if armed { "Armed" } else { "Disarmed" };
         self.announcer.tell(Announcement { regarding, warning: trouble, reason, action: "Arm", note });
     }
+}
+
+fn value(object: &DynamicObject) -> Result<Value, String> {
+    serde_json::to_value(object).map_err(|error| error.to_string())
 }
 
 async fn read(api: &Api<DynamicObject>, name: &str) -> Result<Option<DynamicObject>, String> {

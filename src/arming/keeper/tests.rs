@@ -23,6 +23,8 @@ struct Held {
     applied: u32,
     /// 201 with a mark, or another status.
     proofs: u16,
+    /// In place of each `objectSelector` that is written.
+    selector: Option<Value>,
 }
 
 struct Scene {
@@ -60,7 +62,7 @@ impl Scene {
 
     fn with(configuration: Option<Value>) -> Self {
         let role = Some("role-1".to_owned());
-        let held = Held { configuration, role, made: 0, applied: 0, proofs: 201 };
+        let held = Held { configuration, role, made: 0, applied: 0, proofs: 201, selector: None };
         let held = watch::Sender::new(held);
         let (service, server) = mock::pair();
         let token = PathToken::generate().unwrap();
@@ -172,6 +174,9 @@ impl Held {
         if let Some(metadata) = there {
             applied["metadata"]["annotations"] = metadata["annotations"].clone();
         }
+        if let Some(selector) = &self.selector {
+            applied["webhooks"][0]["objectSelector"] = selector.clone();
+        }
         self.configuration = Some(applied.clone());
         Some(applied)
     }
@@ -262,6 +267,19 @@ async fn what_somebody_changed_is_put_back_and_what_is_theirs_stays() {
     let timeout =
         scene.held.borrow().configuration.as_ref().unwrap()["webhooks"][0]["timeoutSeconds"].clone();
     assert_eq!(timeout, 1);
+    scene.end().await;
+}
+
+/// Some clouds write something of their own into every webhook configuration.
+#[tokio::test(start_paused = true)]
+async fn what_others_change_on_the_way_is_not_fought() {
+    let mut scene = Scene::new();
+    scene.held.send_modify(|held| held.selector = Some(json!({"matchLabels": {"theirs": "x"}})));
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let applied = scene.held.borrow().applied;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.held.borrow().applied, applied);
     scene.end().await;
 }
 
