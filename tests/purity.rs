@@ -94,7 +94,6 @@ const ROWS: &[Row] = &[
             "PROBE_ANNOTATION",
             "PROOF_ANNOTATION",
             "PROOF_PATH",
-            "arming::client",
             "clock",
             "engine",
             "metrics",
@@ -168,6 +167,7 @@ const ROWS: &[Row] = &[
         modules: &[
             "FIELD_MANAGER",
             "PROOF_PATH",
+            "arming::client",
             "arming::configuration",
             "engine::Moment",
             "metrics::ProofResult",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::client::ClientConfig;
+use crate::arming::client::ClientConfig;
 use crate::{FIELD_MANAGER, PROOF_PATH};
 
 /// The name of the MutatingWebhookConfiguration that squelch owns.
