@@ -7,7 +7,7 @@ use e2e::node::SQUELCH;
 use e2e::policy::Counters;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::{STRANGER, Stage};
 
 /// So many reviews are forged for each path.
 const FORGED: &str = "20";
@@ -35,7 +35,7 @@ pub(crate) async fn forged_reviews() -> Result<String> {
     for (number, path) in paths.iter().enumerate() {
         let url = format!("https://{address}{path}");
         let answers =
-            node.run_pod(&format!("forges-{number}"), &["post", &url, &review(&quiet), FORGED]).await?;
+            node.run_pod(&format!("{STRANGER}{number}"), &["post", &url, &review(&quiet), FORGED]).await?;
         for answer in answers.lines() {
             ensure!(answer.starts_with("200 ") && answer.contains(r#""allowed":true"#), "{path}: {answer}");
             ensure!(!answer.contains("patch"), "{path}: {answer}");
