@@ -16,7 +16,7 @@ impl<F: FnMut(At, u32)> Note for F {}
 /// The earliest first.
 #[derive(Default)]
 pub(super) struct Agenda {
-    heap: Segments<Entry, 32>,
+    heap: Segments<Entry, 32, 1>,
 }
 
 #[derive(Clone, Copy, Default)]

@@ -42,7 +42,7 @@ impl Deciding<'_> {
         carried: &Carried,
     ) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
-        self.scope.series.see(handle, now);
+        self.scope.see(handle, now);
         let own = self.is_stored_name(handle, write, carried);
         self.names.join(carried.name, handle, own);
         if !own && self.refuses_debt(Some(handle), carried) {
@@ -158,7 +158,7 @@ impl Deciding<'_> {
                 self.open(self.hasher.series(write), name, &series)
             }
         };
-        self.scope.series.see(handle, self.now);
+        self.scope.see(handle, self.now);
         Some(handle)
     }
 
@@ -237,7 +237,7 @@ impl Deciding<'_> {
     pub(super) fn is_stored_name(&self, handle: Handle, write: &Observation<'_>, carried: &Carried) -> bool {
         let known = carried.name.and_then(|name| self.names.is_stored_name_of(name, handle));
         known.unwrap_or_else(|| {
-            write.name.is_some() && self.scope.series.name(handle) == write.name.as_deref()
+            write.name.as_deref().is_some_and(|name| self.scope.series.is_called(handle, name))
         })
     }
 }

@@ -93,7 +93,7 @@ impl Deciding<'_> {
         if disposition.is_dropped() && occurrences > 0 {
             self.scope.counters.count_dropped_warning(event, occurrences);
             let key = self.hasher.dropped(event, disposition);
-            self.scope.dropped.count(key, event, disposition, occurrences, self.full.dropped);
+            self.scope.count_dropped(key, event, disposition, occurrences, self.full.dropped);
         }
     }
 

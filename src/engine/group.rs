@@ -33,10 +33,10 @@ const MAX_OBJECTS: usize = 256;
 /// The groups of a scope.
 #[derive(Default)]
 pub(super) struct Groups {
-    table: Table<Group>,
+    table: Table<Group, 7>,
     fingerprints: usize,
     evicted: usize,
-    remains: Remains<Group>,
+    remains: Remains<Group, 7>,
 }
 
 impl Groups {
@@ -96,12 +96,13 @@ impl Groups {
                 self.table.touch(at);
                 at
             }
-            None => {
-                if full.groups {
-                    self.give_up_oldest()?;
-                }
-                self.table.insert(key, Group::default())
+            None if full.groups => {
+                let oldest = self.table.oldest()?;
+                let given_up = self.table.replace(oldest, key, Group::default());
+                self.gave_up(&given_up);
+                oldest
             }
+            None => self.table.insert(key, Group::default()),
         };
         let group = self.table.get_mut(at)?;
         if now.since(std::mem::replace(&mut group.seen, now)) > rules.interval {
@@ -119,9 +120,13 @@ impl Groups {
     /// The group that was silent for longest starts anew.
     pub(super) fn give_up_oldest(&mut self) -> Option<()> {
         let given_up = self.table.remove(self.table.oldest()?)?;
-        self.fingerprints -= given_up.weight();
-        self.evicted += 1;
+        self.gave_up(&given_up);
         Some(())
+    }
+
+    fn gave_up(&mut self, group: &Group) {
+        self.fingerprints -= group.weight();
+        self.evicted += 1;
     }
 
     /// Forgets groups that would start anew anyhow, at most so many of the oldest; returns how many.

@@ -23,8 +23,7 @@ impl Deciding<'_> {
         let group = self.hasher.group(write, aggregation.group_by);
         let message = self.hasher.message(write, aggregation.group_by);
         let object = self.hasher.object(write);
-        let objects =
-            self.scope.groups.too_many(group, message, object, &aggregation, self.full, self.now)?;
+        let objects = self.scope.too_many(group, [message, object], &aggregation, self.full, self.now)?;
         let key = self.hasher.summary(group);
         let found = self.scope.series.find(key).and_then(|summary| self.living(summary));
         if self.refuses_debt(found, carried) {
@@ -38,7 +37,7 @@ impl Deciding<'_> {
                 self.open(key, &name, &Series::opened_by_fold(write.occurred_at, self.now))
             }
         };
-        self.scope.series.see(summary, self.now);
+        self.scope.see(summary, self.now);
         let across = (aggregation.group_by == GroupBy::Kind).then_some(objects);
         let before = self.scope.series.content(summary);
         let content = summary_content(&write.event, before, &rules.policy, across);
@@ -64,7 +63,7 @@ impl Deciding<'_> {
         let mut of_filter = None;
         if let Some(filter) = &rules.spam_filter {
             let key = self.hasher.spam_filter(write, filter.per);
-            of_filter = self.scope.spam_filter.ask(key, &filter.bucket, self.full.buckets, self.now);
+            of_filter = self.scope.ask_spam_filter(key, &filter.bucket, self.full.buckets, self.now);
             if of_filter.is_none() {
                 return refused(Disposition::Filtered, Stage::SpamFilter);
             }
@@ -76,7 +75,7 @@ impl Deciding<'_> {
             self.scope.budget.charge(charge);
         }
         if let Some(charge) = of_filter {
-            self.scope.spam_filter.charge(charge);
+            self.scope.charge_spam_filter(charge);
         }
         None
     }

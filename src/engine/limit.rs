@@ -42,6 +42,8 @@ pub(super) struct Charge {
 enum Place {
     Known(table::At),
     New(Key),
+    /// In the place of one that is full again.
+    Instead(table::At, Key),
     Overflow,
 }
 
@@ -51,10 +53,10 @@ enum Place {
 /// more bucket: inventing keys never brings more tokens than that one holds.
 #[derive(Default)]
 pub(super) struct Buckets {
-    table: Table<FullAt>,
+    table: Table<FullAt, 7>,
     overflow: Option<FullAt>,
     evicted: usize,
-    remains: Remains<FullAt>,
+    remains: Remains<FullAt, 7>,
 }
 
 /// So many of the least recently used are looked at for one that is full again.
@@ -78,12 +80,15 @@ impl Buckets {
             let after = take(*self.table.get(at)?, rules, now)?;
             return Some(Charge { place: Place::Known(at), after });
         }
-        if !full || self.make_room(now) {
-            let after = take(FullAt(since_epoch(now)), rules, now)?;
-            return Some(Charge { place: Place::New(key), after });
-        }
-        let shared = self.overflow.unwrap_or(FullAt(since_epoch(now)));
-        Some(Charge { place: Place::Overflow, after: take(shared, rules, now)? })
+        let (place, bucket) = if !full {
+            (Place::New(key), None)
+        } else if let Some(at) = self.spare(now) {
+            (Place::Instead(at, key), None)
+        } else {
+            (Place::Overflow, self.overflow)
+        };
+        let after = take(bucket.unwrap_or(FullAt(since_epoch(now))), rules, now)?;
+        Some(Charge { place, after })
     }
 
     /// Takes the token that was asked for.
@@ -91,6 +96,10 @@ impl Buckets {
         match charge.place {
             Place::Overflow => self.overflow = Some(charge.after),
             Place::New(key) => drop(self.table.insert(key, charge.after)),
+            Place::Instead(at, key) => {
+                self.table.replace(at, key, charge.after);
+                self.evicted += 1;
+            }
             Place::Known(at) => {
                 self.table.touch(at);
                 if let Some(bucket) = self.table.get_mut(at) {
@@ -124,18 +133,17 @@ impl Buckets {
         self.table.is_empty() && self.remains.is_empty()
     }
 
-    /// Gives up one bucket that is full again.
-    fn make_room(&mut self, now: Moment) -> bool {
+    /// A bucket that is full again, so that it can be given up.
+    fn spare(&self, now: Moment) -> Option<table::At> {
         let mut cursor = self.table.oldest();
         for _ in 0..LOOKED_AT {
-            let Some(handle) = cursor else { return false };
-            if self.table.get(handle).is_some_and(|bucket| bucket.0 <= since_epoch(now)) {
-                self.evicted += 1;
-                return self.table.remove(handle).is_some();
+            let at = cursor?;
+            if self.table.get(at).is_some_and(|bucket| bucket.0 <= since_epoch(now)) {
+                return Some(at);
             }
-            cursor = self.table.next_newer(handle);
+            cursor = self.table.next_newer(at);
         }
-        false
+        None
     }
 }
 

@@ -1,5 +1,7 @@
 //! The live series of a scope: what each counts, what its Event is called, and when to look at it next.
 
+use std::time::Duration;
+
 use super::Moment;
 use super::agenda::Agenda;
 use super::content::Content;
@@ -53,13 +55,13 @@ impl std::fmt::Debug for Handle {
 /// order: it waits on the agenda for its last payment.
 #[derive(Default)]
 pub(super) struct LiveSeries {
-    table: Table<Packed>,
+    table: Table<Packed, 13>,
     /// What the stored Events are called, in the order of the table; empty where it cannot be known
     /// (`generateName` under Observe). This and the next one are apart, because a fold needs neither.
     names: Strings,
     /// What is needed to create them again, in the same order; there once something was folded. In a box in a box:
     /// nine of ten series have none, and 8 bytes are half of what a slice takes.
-    contents: Segments<Option<Box<Content>>, 16>,
+    contents: Segments<Option<Box<Content>>, 16, 7>,
     agenda: Agenda,
     bytes: usize,
 }
@@ -100,7 +102,7 @@ impl LiveSeries {
 
     /// Adds a series under a key that has none. No other of this namespace has this `birth`.
     pub(super) fn insert(&mut self, key: Key, name: &str, series: &Series, birth: u32) -> Handle {
-        let at = self.table.insert(key, Packed::new(series, birth));
+        let at = self.table.insert(key, Packed::new(series, name, birth));
         self.names.push(name);
         self.contents.push(None);
         self.bytes += self.bytes_at(at);
@@ -131,11 +133,10 @@ impl LiveSeries {
         self.handle(self.table.next_newer(self.place(handle)?)?)
     }
 
-    /// A write of the series was seen: it lives on. The order follows once a second: who is asked for the oldest is
-    /// told one that was not seen a second longer than another at most, and a storm moves nothing.
-    pub(super) fn see(&mut self, handle: Handle, now: Moment) {
+    /// A write of the series was seen: it lives on. The order by use follows once in each `ordered_by`.
+    pub(super) fn see(&mut self, handle: Handle, now: Moment, ordered_by: Duration) {
         if let Some(at) = self.place(handle)
-            && self.table.get_mut(at).is_some_and(|packed| packed.see(now))
+            && self.table.get_mut(at).is_some_and(|packed| packed.see(now, ordered_by))
         {
             self.table.touch(at);
         }
@@ -179,6 +180,13 @@ impl LiveSeries {
     /// What its stored Event is called.
     pub(super) fn name(&self, handle: Handle) -> Option<&str> {
         self.names.get(self.place(handle)?)
+    }
+
+    /// Whether this is what its stored Event is called. Most names that are none are told by their mark: the text is
+    /// elsewhere in memory.
+    pub(super) fn is_called(&self, handle: Handle, name: &str) -> bool {
+        let marked = |at| self.table.get(at).is_some_and(|packed| packed.has_mark_of(name));
+        self.place(handle).is_some_and(|at| marked(at) && self.names.get(at) == Some(name))
     }
 
     /// What is needed to create its stored Event again.
@@ -236,7 +244,7 @@ impl LiveSeries {
     }
 }
 
-fn note(table: &mut Table<Packed>, at: At, position: u32) {
+fn note(table: &mut Table<Packed, 13>, at: At, position: u32) {
     if let Some(packed) = table.get_mut(at) {
         packed.agenda = position;
     }
@@ -270,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn the_order_follows_once_a_second() {
+    fn the_order_follows_as_often_as_it_is_said() {
         let mut live = LiveSeries::default();
         let [a, b] = [1, 2].map(|key| live.insert(key, "", &series(1), key as u32));
-        live.see(a, at(999));
+        live.see(a, at(999), Duration::from_secs(1));
         assert_eq!(live.oldest(), Some(a), "still the second in which it came");
-        live.see(a, at(1000));
+        live.see(a, at(1000), Duration::from_secs(1));
         assert_eq!(live.oldest(), Some(b));
     }
 
@@ -326,6 +334,8 @@ mod tests {
                     let name = format!("name {key}");
                     prop_assert_eq!(live.get(*handle), Some(series(*total)));
                     prop_assert_eq!(live.name(*handle), Some(&*name));
+                    prop_assert_eq!(live.is_called(*handle, &name), true);
+                    prop_assert_eq!(live.is_called(*handle, "name"), false);
                     prop_assert_eq!(live.content(*handle).is_some(), *content);
                     let at_position = live.place(*handle).and_then(|at| live.table.get(at)).unwrap().agenda;
                     prop_assert_eq!(live.agenda.wake(at_position), wake.map(at));

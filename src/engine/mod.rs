@@ -78,6 +78,7 @@ use held::{Held, Sizes};
 use key::{ByKey, Hasher, Key};
 use names::Names;
 use roster::Roster;
+use rules::InForce;
 use scope::{Scope, ScopeId};
 
 /// What an engine is made with.
@@ -116,17 +117,20 @@ pub struct Engine {
     roster: Roster,
     held: Held,
     departed: Departed,
+    in_force: InForce,
     numbers: AtomicU64,
     debts_refused: AtomicU64,
     phase: AtomicU8,
 }
 
 /// What is known in one namespace: its names, and a scope for each policy.
+// In this order in memory: what every decision looks at is where the scopes end and the names begin.
+#[repr(C)]
 struct Namespace {
-    name: Arc<str>,
-    names: Names,
     /// Nearly all have one; it stands here, and not behind one more pointer.
     scopes: SmallVec<[Scope; 1]>,
+    names: Names,
+    name: Arc<str>,
     next_scope: ScopeId,
 }
 
@@ -180,6 +184,7 @@ impl Engine {
             roster: Roster::default(),
             held: Held::default(),
             departed: Departed::default(),
+            in_force: InForce::default(),
             numbers: AtomicU64::new(0),
             debts_refused: AtomicU64::new(0),
             phase: AtomicU8::new(tick::DECIDING),
@@ -243,9 +248,10 @@ impl Engine {
             }
         }
         self.departed.retain(&by_uid);
+        self.in_force.retain(&by_uid);
         for standing in policies {
             if let (Some(namespace), Some(rules)) = (&standing.namespace, &standing.rules) {
-                self.namespace(namespace).scope_of(rules);
+                self.namespace(namespace).scope_of(rules, &self.in_force);
             }
         }
     }
@@ -332,7 +338,7 @@ impl Engine {
     ) -> T {
         let mut entry = self.namespace(write.namespace);
         let namespace = &mut **entry;
-        let at = namespace.scope_of(governing.rules);
+        let at = namespace.scope_of(governing.rules, &self.in_force);
         let before = namespace.sizes();
         let full = self.held.full(&before, &self.settings);
         let (earlier, rest) = namespace.scopes.split_at_mut(at);
@@ -350,7 +356,9 @@ impl Engine {
             now,
         };
         let answer = act(&mut deciding);
-        self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
+        if deciding.debts_refused > 0 {
+            self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
+        }
         self.held.change(&before, &namespace.sizes());
         answer
     }
@@ -396,7 +404,7 @@ impl Engine {
 
 impl Namespace {
     fn new(name: Arc<str>) -> Self {
-        Self { name, names: Names::default(), scopes: SmallVec::new(), next_scope: 0 }
+        Self { scopes: SmallVec::new(), names: Names::default(), name, next_scope: 0 }
     }
 
     /// Nothing is known here any more that would matter.
@@ -409,11 +417,11 @@ impl Namespace {
     }
 
     /// The place of the scope of these rules, which is made if there is none yet.
-    fn scope_of(&mut self, rules: &Rules) -> usize {
+    fn scope_of(&mut self, rules: &Rules, in_force: &InForce) -> usize {
         if let Some(at) = self.scopes.iter().position(|scope| scope.belongs_to(rules)) {
             return at;
         }
-        self.scopes.push(Scope::new(self.next_scope, rules.clone()));
+        self.scopes.push(Scope::new(self.next_scope, in_force.shared(rules)));
         self.next_scope += 1;
         self.scopes.len() - 1
     }

@@ -46,7 +46,7 @@ pub(super) struct Carried {
 /// The name table of one namespace.
 #[derive(Default)]
 pub(super) struct Names {
-    table: Table<Name>,
+    table: Table<Name, 26>,
     evicted: usize,
 }
 

@@ -23,7 +23,8 @@ pub(super) struct Packed {
     pub(super) agenda: u32,
     /// Microseconds: Kubernetes keeps no more. In seven bytes these are the years 829 to 3111, which will do.
     occurred_at: [u8; 7],
-    failures: u8,
+    /// In the lower half how many attempts to pay failed, in the upper one a mark of the name.
+    failures_and_mark: u8,
     seen: Stamp,
     paid_at: Stamp,
     not_before: Stamp,
@@ -33,16 +34,13 @@ pub(super) struct Packed {
 /// So many microseconds from 1970 fit into seven bytes with their sign.
 const FAR: i64 = 1 << 55;
 
-/// The order by use follows so often: that of the idle timeout, which is no shorter.
-const ORDERED_BY: Duration = Duration::from_secs(1);
-
 /// The bit of [`Series::closing`].
 const CLOSING: u8 = 1;
 
 impl Packed {
-    /// A series that is not on the agenda yet.
-    pub(super) fn new(series: &Series, birth: u32) -> Self {
-        let mut packed = Self { birth, agenda: NONE, ..Self::default() };
+    /// A series that is not on the agenda yet, and whose stored Event has this name.
+    pub(super) fn new(series: &Series, name: &str, birth: u32) -> Self {
+        let mut packed = Self { birth, agenda: NONE, failures_and_mark: mark(name), ..Self::default() };
         packed.put(series);
         packed
     }
@@ -54,7 +52,7 @@ impl Packed {
         self.confirmed = count(series.confirmed);
         let [bytes @ .., _] = series.occurred_at.as_microsecond().clamp(-FAR, FAR - 1).to_le_bytes();
         self.occurred_at = bytes;
-        self.failures = series.failures;
+        self.failures_and_mark = self.failures_and_mark & MARK | series.failures.min(!MARK);
         self.seen = Stamp::at(series.seen);
         self.paid_at = Stamp::at(series.paid_at);
         self.not_before = Stamp::at(series.not_before);
@@ -76,7 +74,7 @@ impl Packed {
             stored: i64::from(self.stored),
             confirmed: i64::from(self.confirmed),
             occurred_at: self.occurred_at(),
-            failures: self.failures,
+            failures: self.failures_and_mark & !MARK,
             seen: self.seen.moment(),
             paid_at: self.paid_at.moment(),
             not_before: self.not_before.moment(),
@@ -98,14 +96,27 @@ impl Packed {
         Timestamp::from_microsecond(microseconds).expect("it was between two timestamps when it was put")
     }
 
+    /// Whether its name may be this one. Of those that are not, one in sixteen has the same mark.
+    pub(super) fn has_mark_of(&self, name: &str) -> bool {
+        self.failures_and_mark & MARK == mark(name)
+    }
+
     /// A write of it was seen: it lives on. True if its place in the order by use has to follow: it was closing, or
-    /// was not seen in this second yet.
-    pub(super) fn see(&mut self, now: Moment) -> bool {
+    /// was not seen in this part of time yet.
+    pub(super) fn see(&mut self, now: Moment, ordered_by: Duration) -> bool {
         let (before, closing) = (self.seen, self.flags & CLOSING != 0);
         self.seen = Stamp::at(now);
         self.flags &= !CLOSING;
-        closing || !before.same(ORDERED_BY, self.seen)
+        closing || !before.same(ordered_by, self.seen)
     }
+}
+
+/// The half of a byte in which a mark is. The other one counts to 15, after which nobody waits any longer.
+const MARK: u8 = 0xf0;
+
+/// The sum of its bytes.
+fn mark(name: &str) -> u8 {
+    name.bytes().fold(0, u8::wrapping_add) << 4
 }
 
 /// A count as Kubernetes counts: `0..=i32::MAX`, in half the room.
@@ -127,7 +138,7 @@ mod tests {
     fn a_time_that_is_too_far_is_as_far_as_can_be() {
         for (far, year) in [(Timestamp::MIN, "0828"), (Timestamp::MAX, "3111")] {
             let series = Series::opened_by_create(1, far, Moment::default());
-            let kept = Packed::new(&series, 0).series().occurred_at.to_string();
+            let kept = Packed::new(&series, "", 0).series().occurred_at.to_string();
             assert!(kept.starts_with(year), "{kept}");
         }
     }
@@ -139,7 +150,8 @@ mod tests {
             moments in prop::array::uniform3(0u64..1 << 40),
             occurred_at in -FAR..FAR,
             flags in prop::array::uniform8(any::<bool>()),
-            failures in any::<u8>(),
+            failures in 0u8..16,
+            name in "[a-z]{0,9}",
             birth in any::<u32>(),
         ) {
             let moment = |at: usize| Moment::from_milliseconds(moments[at]);
@@ -161,10 +173,12 @@ mod tests {
                 put_off: flags[7],
                 failures,
             };
-            let mut packed = Packed::new(&series, birth);
+            let mut packed = Packed::new(&series, &name, birth);
+            let another = format!("{name}a");
+            prop_assert!(packed.has_mark_of(&name) && !packed.has_mark_of(&another));
             prop_assert_eq!((packed.series(), packed.birth, packed.agenda), (series, birth, NONE));
-            let (seen, later) = (moments[0] / 1000, moment(0).plus(std::time::Duration::from_millis(700)));
-            let moves = packed.see(later);
+            let (seen, later) = (moments[0] / 1000, moment(0).plus(Duration::from_millis(700)));
+            let moves = packed.see(later, Duration::from_secs(1));
             prop_assert_eq!(moves, flags[0] || (moments[0] + 700).min((1 << 40) - 1) / 1000 != seen);
             prop_assert_eq!(packed.series().closing, false);
         }

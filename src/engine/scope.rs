@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::content::Content;
 use super::decide::Full;
@@ -10,10 +11,13 @@ use super::dropped::Sketch;
 use super::group::Groups;
 use super::held::Sizes;
 use super::key::Key;
-use super::limit::{Buckets, Budget};
+use super::limit::{Buckets, Budget, Charge};
 use super::live::{Handle, LiveSeries};
 use super::series::Series;
-use super::{Account, Counters, Footing, Moment, PolicyId, Rules, Standing};
+use super::{
+    Account, AggregationRules, BucketRules, Counters, Disposition, EventView, Footing, Moment, PolicyId,
+    Rules, Standing,
+};
 
 /// A scope within its namespace; never used again for another.
 pub(super) type ScopeId = u32;
@@ -21,50 +25,59 @@ pub(super) type ScopeId = u32;
 /// So many of the oldest series are looked at for one whose content can be spared.
 const LOOKED_AT: usize = 8;
 
+/// The order by use follows so often: who is asked for the oldest series is told one that was not seen longer than
+/// another but for this. (To move one means to look at its neighbours, which are in no cache, and a storm moves none.)
+const ORDERED_BY: Duration = Duration::from_secs(16);
+/// But for this part of the idle timeout at most: where very many were seen in such a part of time, and some of them
+/// never again, that is how late their end may be noticed.
+const ORDERED_BY_PART: u32 = 16;
+
 /// The state of one policy in one namespace. A policy that changes its mode has two: what was folded under
 /// Enforce is paid, and Observe begins anew.
+// In this order in memory: what every decision looks at is at the end, and together. A namespace has two kilobytes, and
+// each line of the cache that a decision needs of it costs as much as an entry of a table.
+#[repr(C)]
 pub(super) struct Scope {
     pub(super) id: ScopeId,
-    /// The rules as they were decided by last.
-    pub(super) rules: Rules,
-    /// The policy is gone, is invalid, changed its mode or governs nothing here: what is owed is paid, nothing opens.
-    pub(super) retired: bool,
-    /// The policy is gone: once nothing is owed, so is the scope.
-    pub(super) deleted: bool,
     /// Of a cluster-scoped policy: since when nobody knows of the namespace.
     pub(super) unknown_since: Option<Moment>,
-    pub(super) series: LiveSeries,
-    pub(super) groups: Groups,
-    pub(super) spam_filter: Buckets,
-    pub(super) budget: Budget,
-    pub(super) counters: Counters,
-    pub(super) dropped: Sketch,
     /// Series at positions below this have not been seen to since the rules changed.
     unrevised: u32,
     /// Where draining goes on looking for what needs payment.
     pub(super) undrained_below: u32,
-    /// Of the series, kept in step by [`Scope::change`]; of what became of them, by whoever does it. What the
-    /// tables know themselves is left at zero.
-    sums: Sizes,
+    dropped: Sketch,
+    groups: Groups,
+    spam_filter: Buckets,
+    pub(super) budget: Budget,
+    pub(super) series: LiveSeries,
+    pub(super) counters: Counters,
+    /// How much it holds, in one place: kept in step by [`Scope::change`] and [`Scope::recount`].
+    sizes: Sizes,
+    /// The policy is gone, is invalid, changed its mode or governs nothing here: what is owed is paid, nothing opens.
+    pub(super) retired: bool,
+    /// The policy is gone: once nothing is owed, so is the scope.
+    pub(super) deleted: bool,
+    /// The rules as they were decided by last.
+    pub(super) rules: Arc<Rules>,
 }
 
 impl Scope {
-    pub(super) fn new(id: ScopeId, rules: Rules) -> Self {
+    pub(super) fn new(id: ScopeId, rules: Arc<Rules>) -> Self {
         Self {
             id,
-            rules,
-            retired: false,
-            deleted: false,
             unknown_since: None,
-            series: LiveSeries::default(),
+            unrevised: 0,
+            undrained_below: 0,
+            dropped: Sketch::default(),
             groups: Groups::default(),
             spam_filter: Buckets::default(),
             budget: Budget::default(),
+            series: LiveSeries::default(),
             counters: Counters::default(),
-            dropped: Sketch::default(),
-            unrevised: 0,
-            undrained_below: 0,
-            sums: Sizes::default(),
+            sizes: Sizes::default(),
+            retired: false,
+            deleted: false,
+            rules,
         }
     }
 
@@ -78,7 +91,12 @@ impl Scope {
 
     /// How much it holds.
     pub(super) fn sizes(&self) -> Sizes {
-        Sizes {
+        self.sizes
+    }
+
+    /// Asks the tables how much they hold: after anything that may have changed that.
+    pub(super) fn recount(&mut self) {
+        self.sizes = Sizes {
             series: self.series.len(),
             text: self.series.bytes(),
             groups: self.groups.len(),
@@ -88,8 +106,8 @@ impl Scope {
             buckets_evicted: self.spam_filter.evicted(),
             dropped: self.dropped.len(),
             dropped_evicted: usize::try_from(self.dropped.evicted()).unwrap_or(usize::MAX),
-            ..self.sums
-        }
+            ..self.sizes
+        };
     }
 
     pub(super) fn account(&self, namespace: &Arc<str>) -> Account {
@@ -104,14 +122,17 @@ impl Scope {
 
     /// Opens a series under a key that has none, whose stored Event has this name.
     pub(super) fn open(&mut self, key: Key, name: &str, series: &Series, birth: u32) -> Handle {
-        self.sums = reckoned(self.sums, None, Some(series));
-        self.series.insert(key, name, series, birth)
+        self.sizes = reckoned(self.sizes, None, Some(series));
+        let handle = self.series.insert(key, name, series, birth);
+        self.recount();
+        handle
     }
 
     /// Forgets a series.
     pub(super) fn close(&mut self, handle: Handle) -> Option<Series> {
         let series = self.series.remove(handle)?;
-        self.sums = reckoned(self.sums, Some(&series), None);
+        self.sizes = reckoned(self.sizes, Some(&series), None);
+        self.recount();
         Some(series)
     }
 
@@ -126,7 +147,7 @@ impl Scope {
         let mut series = before;
         let answer = change(&mut series);
         self.series.put(handle, &series);
-        self.sums = reckoned(self.sums, Some(&before), Some(&series));
+        self.sizes = reckoned(self.sizes, Some(&before), Some(&series));
         // It is on the agenda for what was due before. So most folds need not look there.
         let pace = self.rules.pace(series.summary);
         let due_before = before.next_payment(&pace, now);
@@ -146,6 +167,7 @@ impl Scope {
         let series = other.close(handle)?;
         let handle = self.open(key, &name, &Series { closing: false, ordered: false, ..series }, birth);
         self.series.set_content(handle, content);
+        self.recount();
         Some(handle)
     }
 
@@ -160,6 +182,17 @@ impl Scope {
     /// Notes what is said of a series to which something was folded for the first time.
     pub(super) fn remember(&mut self, handle: Handle, content: Content) {
         self.series.set_content(handle, Some(Box::new(content)));
+        self.recount();
+    }
+
+    /// A write of the series was seen: it lives on.
+    pub(super) fn see(&mut self, handle: Handle, now: Moment) {
+        self.series.see(handle, now, self.ordered_by());
+    }
+
+    /// Nobody in the order by use was seen earlier than one before him but for less than this.
+    pub(super) fn ordered_by(&self) -> Duration {
+        ORDERED_BY.min(self.rules.pace(false).idle_timeout / ORDERED_BY_PART)
     }
 
     /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.
@@ -184,8 +217,63 @@ impl Scope {
     }
 }
 
+/// Steps 6 to 8 of a decision.
+impl Scope {
+    /// See [`Groups::too_many`].
+    pub(super) fn too_many(
+        &mut self,
+        group: Key,
+        [message, object]: [u64; 2],
+        rules: &AggregationRules,
+        full: Full,
+        now: Moment,
+    ) -> Option<usize> {
+        let told = self.groups.too_many(group, message, object, rules, full, now);
+        self.recount();
+        told
+    }
+
+    /// See [`Buckets::ask`].
+    pub(super) fn ask_spam_filter(
+        &mut self,
+        key: Key,
+        rules: &BucketRules,
+        full: bool,
+        now: Moment,
+    ) -> Option<Charge> {
+        let charge = self.spam_filter.ask(key, rules, full, now);
+        self.recount();
+        charge
+    }
+
+    /// See [`Buckets::charge`].
+    pub(super) fn charge_spam_filter(&mut self, charge: Charge) {
+        self.spam_filter.charge(charge);
+        self.recount();
+    }
+
+    /// Counts what was dropped among what is dropped most.
+    pub(super) fn count_dropped(
+        &mut self,
+        key: Key,
+        event: &EventView<'_>,
+        disposition: Disposition,
+        occurrences: u64,
+        full: bool,
+    ) {
+        self.dropped.count(key, event, disposition, occurrences, full);
+        self.recount();
+    }
+}
+
 /// For want of room.
 impl Scope {
+    /// One entry less of what is dropped most, for those of other scopes; but every scope keeps one.
+    pub(super) fn come_down(&mut self) {
+        self.dropped.come_down();
+        self.recount();
+    }
+
     /// Gives up the series that was not seen for longest. False if there is none, or if it has to be paid first:
     /// then its closing has begun.
     pub(super) fn evict_oldest(&mut self, now: Moment) -> bool {
@@ -194,7 +282,7 @@ impl Scope {
             self.begin_closing(handle, now);
             return false;
         }
-        self.sums.series_evicted += 1;
+        self.sizes.series_evicted += 1;
         self.close(handle).is_some()
     }
 
@@ -204,6 +292,7 @@ impl Scope {
         let text = surplus.text && !series && (self.spare_a_content(now) || self.evict_oldest(now));
         let of_groups = surplus.groups || surplus.fingerprints;
         let group = of_groups && self.groups.give_up_oldest().is_some();
+        self.recount();
         series || text || group
     }
 
@@ -216,7 +305,8 @@ impl Scope {
             if self.series.get(handle).is_some_and(|series| series.folded && series.is_paid()) {
                 self.series.set_content(handle, None);
                 self.change(handle, now, |series| series.folded = false);
-                self.sums.contents_evicted += 1;
+                self.sizes.contents_evicted += 1;
+                self.recount();
                 return true;
             }
             cursor = self.series.next_newer(handle);
@@ -241,10 +331,10 @@ impl Scope {
             return;
         };
         self.retired = false;
-        if self.rules == **current {
+        if self.rules == *current {
             return;
         }
-        self.rules = Rules::clone(current);
+        self.rules = current.clone();
         if self.rules.aggregation.is_none() {
             self.groups.clear();
         }
@@ -252,6 +342,7 @@ impl Scope {
             self.spam_filter.clear();
         }
         self.unrevised = u32::try_from(self.series.len()).unwrap_or(u32::MAX);
+        self.recount();
     }
 
     /// Sees to series that the change of the rules concerns, at most so many; returns how many. From the last to
@@ -290,7 +381,9 @@ impl Scope {
             self.spam_filter.clear();
         }
         let groups = self.groups.forget(self.rules.aggregation.as_ref(), at_most, now);
-        groups + self.spam_filter.forget(at_most, now)
+        let buckets = self.spam_filter.forget(at_most, now);
+        self.recount();
+        groups + buckets
     }
 
     /// Nothing of the scope matters any more, or would take long to free.

@@ -8,18 +8,21 @@ use std::ops::{Index, IndexMut};
 
 /// Entries by position, in pieces of `PIECE` each. Where the first `NEAR` of them are is kept in the list itself: to
 /// look at an entry of a small list is one step less, and what a step costs is a line that is in no cache.
-pub(super) struct Segments<T, const PIECE: usize, const NEAR: usize = 0> {
-    near: [Option<Box<[T; PIECE]>>; NEAR],
-    /// Where the others are, [`FAR`] of them together: the list of a million pieces would be a megabyte to copy.
-    far: Vec<Vec<Box<[T; PIECE]>>>,
+// In this order in memory: what every look needs is at the front, and together.
+#[repr(C)]
+pub(super) struct Segments<T, const PIECE: usize, const NEAR: usize> {
     len: usize,
+    /// Where those beyond the near ones are, [`FAR`] of them together: the list of a million pieces would be a megabyte
+    /// to copy.
+    far: Vec<Vec<Box<[T; PIECE]>>>,
+    near: [Option<Box<[T; PIECE]>>; NEAR],
 }
 
 const FAR: usize = 256;
 
 impl<T, const PIECE: usize, const NEAR: usize> Default for Segments<T, PIECE, NEAR> {
     fn default() -> Self {
-        Self { near: std::array::from_fn(|_| None), far: Vec::new(), len: 0 }
+        Self { len: 0, far: Vec::new(), near: std::array::from_fn(|_| None) }
     }
 }
 

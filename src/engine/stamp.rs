@@ -24,7 +24,7 @@ impl Stamp {
 
     /// Whether both are in the same second, or whatever time is divided into.
     pub(super) fn same(self, part: Duration, other: Self) -> bool {
-        let part = part.as_millis() as u64;
+        let part = (part.as_millis() as u64).max(1);
         self.milliseconds() / part == other.milliseconds() / part
     }
 

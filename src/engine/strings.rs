@@ -13,7 +13,7 @@ const PACK: u32 = 16;
 /// Texts by position.
 #[derive(Default)]
 pub(super) struct Strings {
-    packs: Segments<Pack, 4>,
+    packs: Segments<Pack, 4, 2>,
     len: u32,
 }
 

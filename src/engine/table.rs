@@ -19,16 +19,19 @@ const PIECE: usize = 8;
 /// The same for the links, which are smaller.
 const LINKS: usize = 32;
 
-/// Entries by key, from the least recently to the most recently touched.
-pub(super) struct Table<T> {
-    /// The first entry of each bucket's chain. As many buckets as entries.
-    heads: Segments<u32, 64, 4>,
-    slots: Segments<Slot<T>, PIECE, 26>,
-    /// Apart from the entries: who moves one in the order has to change its neighbours, and in 8 bytes each those
-    /// are near one another.
-    links: Segments<Links, LINKS>,
+/// Entries by key, from the least recently to the most recently touched. Where the first `NEAR` pieces of them are is
+/// kept in the table itself.
+// In this order in memory: what every look needs is at the front, and together.
+#[repr(C)]
+pub(super) struct Table<T, const NEAR: usize> {
     oldest: u32,
     newest: u32,
+    /// Apart from the entries: who moves one in the order has to change its neighbours, and in 8 bytes each those
+    /// are near one another.
+    links: Segments<Links, LINKS, 7>,
+    /// The first entry of each bucket's chain. As many buckets as entries.
+    heads: Segments<u32, 64, 4>,
+    slots: Segments<Slot<T>, PIECE, NEAR>,
 }
 
 /// An entry. The key is kept as bytes, because a `u128` would be aligned to 16.
@@ -57,14 +60,14 @@ impl Default for Links {
     }
 }
 
-impl<T> Default for Table<T> {
+impl<T, const NEAR: usize> Default for Table<T, NEAR> {
     fn default() -> Self {
         Self {
-            heads: Segments::default(),
-            slots: Segments::default(),
-            links: Segments::default(),
             oldest: NONE,
             newest: NONE,
+            links: Segments::default(),
+            heads: Segments::default(),
+            slots: Segments::default(),
         }
     }
 }
@@ -74,7 +77,7 @@ pub(super) fn hash(key: Key) -> u32 {
     key as u32
 }
 
-impl<T: Default> Table<T> {
+impl<T: Default, const NEAR: usize> Table<T, NEAR> {
     pub(super) fn len(&self) -> usize {
         self.slots.len() as usize
     }
@@ -124,7 +127,14 @@ impl<T: Default> Table<T> {
     /// Puts an entry in the place of the least recently used, under a key that is not there, as the most recently
     /// used. Returns what was there: nothing, if there was no entry. Nobody has to move, as when one is removed.
     pub(super) fn replace_oldest(&mut self, key: Key, value: T) -> (At, Option<T>) {
-        let Some(at) = self.oldest() else { return (self.insert(key, value), None) };
+        match self.oldest() {
+            Some(at) => (at, Some(self.replace(at, key, value))),
+            None => (self.insert(key, value), None),
+        }
+    }
+
+    /// The same in the place of this entry.
+    pub(super) fn replace(&mut self, at: At, key: Key, value: T) -> T {
         debug_assert!(self.find(key).is_none(), "a key stands once");
         let slot = &self.slots[at];
         self.repoint(self.bucket(hash(slot.key())), at, slot.next);
@@ -134,7 +144,7 @@ impl<T: Default> Table<T> {
         let replaced = std::mem::replace(&mut slot.value, value);
         self.chain(at);
         self.link_newest(at);
-        (at, Some(replaced))
+        replaced
     }
 
     /// Makes the entry the most recently used.
@@ -197,17 +207,17 @@ impl<T: Default> Table<T> {
 }
 
 /// Tables that nobody looks into any more: a million entries are not freed at once, while a write waits.
-pub(super) struct Remains<T>(Vec<Table<T>>);
+pub(super) struct Remains<T, const NEAR: usize>(Vec<Table<T, NEAR>>);
 
-impl<T> Default for Remains<T> {
+impl<T, const NEAR: usize> Default for Remains<T, NEAR> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T: Default> Remains<T> {
+impl<T: Default, const NEAR: usize> Remains<T, NEAR> {
     /// Takes all entries of a table, which is empty then.
-    pub(super) fn take(&mut self, table: &mut Table<T>) {
+    pub(super) fn take(&mut self, table: &mut Table<T, NEAR>) {
         if !table.is_empty() {
             self.0.push(std::mem::take(table));
         }
@@ -228,7 +238,7 @@ impl<T: Default> Remains<T> {
 }
 
 /// The index.
-impl<T: Default> Table<T> {
+impl<T: Default, const NEAR: usize> Table<T, NEAR> {
     fn walk(&self, hash: u32, is_it: impl Fn(&Slot<T>) -> bool) -> Option<At> {
         if self.heads.is_empty() {
             return None;
@@ -302,7 +312,7 @@ impl<T: Default> Table<T> {
 }
 
 /// The order by use.
-impl<T: Default> Table<T> {
+impl<T: Default, const NEAR: usize> Table<T, NEAR> {
     fn link_newest(&mut self, at: At) {
         let before = std::mem::replace(&mut self.newest, at);
         self.links[at] = Links { newer: NONE, older: before };
@@ -378,7 +388,7 @@ mod tests {
         u128::from(number % 16).wrapping_mul(0x9e37_79b9) | (u128::from(number) << 64)
     }
 
-    fn check(table: &Table<u128>, model: &Naive) -> Result<(), TestCaseError> {
+    fn check(table: &Table<u128, 2>, model: &Naive) -> Result<(), TestCaseError> {
         let mut order = Vec::new();
         let mut cursor = table.oldest();
         while let Some(at) = cursor {
@@ -397,7 +407,7 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_a_list_searched_from_the_front(steps in prop::collection::vec((0u8..6, 0u64..64), 0..300)) {
-            let mut table = Table::default();
+            let mut table = Table::<_, 2>::default();
             let mut model = Naive::default();
             for (step, number) in steps {
                 let (key, value) = (key(number), u128::from(number) * 2);
@@ -424,7 +434,7 @@ mod tests {
 
     #[test]
     fn grows_and_shrinks_without_losing_an_entry() {
-        let mut table = Table::default();
+        let mut table = Table::<_, 2>::default();
         let keys: Vec<Key> = (0..5000u128).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         for (number, key) in keys.iter().enumerate() {
             table.insert(*key, number);
@@ -443,7 +453,7 @@ mod tests {
 
     #[test]
     fn chains_stay_short_while_it_grows() {
-        let mut table = Table::default();
+        let mut table = Table::<_, 2>::default();
         let (mut longest, mut sum) = (0, 0);
         for number in 0..20_000u128 {
             let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> 40;
@@ -461,7 +471,7 @@ mod tests {
 
     #[test]
     fn crumbles_in_as_many_steps_as_it_has_entries() {
-        let mut table = Table::default();
+        let mut table = Table::<_, 2>::default();
         for number in 0..1000 {
             table.insert(number, Box::new(number));
         }

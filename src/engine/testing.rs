@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;
 
+use super::held::Sizes;
+use super::scope::Scope;
 use super::{
     Api, Counters, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation,
     Order, Plan, PolicyId, Rejection, Rules, SeriesRules, Settings,
@@ -124,4 +126,18 @@ pub(crate) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Momen
     };
     engine.settle(order, value, now);
     Some(value)
+}
+
+impl Engine {
+    /// Whether what is counted as the tables change is what they hold.
+    pub(crate) fn is_counted_right(&self) -> bool {
+        let (mut before, mut after) = (Sizes::default(), Sizes::default());
+        for name in self.roster.all() {
+            let Some(mut namespace) = self.locked(&name) else { continue };
+            before = before.and(&namespace.sizes());
+            namespace.scopes.iter_mut().for_each(Scope::recount);
+            after = after.and(&namespace.sizes());
+        }
+        self.held.sizes() == before && before == after
+    }
 }

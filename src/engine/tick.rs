@@ -96,7 +96,7 @@ impl Engine {
                 self.departed.keep(scope);
             }
             if over {
-                let dropped = scope.dropped.len();
+                let dropped = scope.sizes().dropped;
                 self.held.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
             }
             !over
@@ -110,7 +110,7 @@ impl Engine {
             if !self.held.full(&before, &self.settings).dropped {
                 return;
             }
-            namespace.scopes.iter_mut().for_each(|scope| scope.dropped.come_down());
+            namespace.scopes.iter_mut().for_each(Scope::come_down);
             let after = namespace.sizes();
             if after == before {
                 return;
@@ -178,6 +178,7 @@ impl Ticking<'_> {
     /// summary would be looked at again only after all that came since, but leave it to others if they are many.
     fn close_the_idle(&mut self) {
         let ordinary = self.scope.rules.pace(false).idle_timeout;
+        let ordered_by = self.scope.ordered_by();
         let mut waiting = Vec::new();
         let mut cursor = self.scope.series.oldest();
         for _ in 0..SLICE {
@@ -186,7 +187,11 @@ impl Ticking<'_> {
             let Some(series) = self.scope.series.get(handle) else { return };
             let idle = self.now.since(series.seen);
             if !self.scope.retired && idle <= ordinary {
-                return;
+                if idle + ordered_by <= ordinary {
+                    return;
+                }
+                // One behind it may not have been seen for a little longer.
+                continue;
             }
             let over = self.scope.retired || series.over(&self.scope.rules.pace(series.summary), self.now);
             if !over {

@@ -42,8 +42,8 @@ impl Scope {
         payment.into_iter().chain(closing).min()
     }
 
-    /// A tick looks at the oldest first and stops at one that is not idle. Those before it wait: summaries for the
-    /// end of their group's interval, others for the agenda.
+    /// A tick looks at the oldest first and stops at one that is not idle, and none behind it can be. Those before it
+    /// wait: summaries for the end of their group's interval, others for the agenda.
     fn next_closing(&self, now: Moment) -> Option<Moment> {
         let ordinary = self.rules.pace(false).idle_timeout;
         let mut next = None;
@@ -54,7 +54,11 @@ impl Scope {
             let Some(series) = self.series.get(handle) else { break };
             let idle = series.seen.plus(ordinary).plus(JUST);
             if idle > now {
-                return next.into_iter().chain([idle]).min();
+                next = next.into_iter().chain([idle]).min();
+                if next.is_some_and(|next| next.plus(self.ordered_by()) <= idle) {
+                    break;
+                }
+                continue;
             }
             let over = series.seen.plus(self.rules.pace(series.summary).idle_timeout).plus(JUST);
             let over = over.max(series.not_before);

@@ -120,6 +120,7 @@ proptest! {
             prop_assert!((0..=i64::from(i32::MAX)).contains(&verdict.occurrences));
             truth += verdict.occurrences as u64;
             prop_assert_eq!(counters(&engine).received(), truth);
+            prop_assert!(engine.is_counted_right());
             let gauges = engine.gauges();
             // A namespace below its fair share has room even where the others have taken all: less than as much again.
             prop_assert!(gauges.series < 2 * max_series.max(1), "{:?}", gauges);
@@ -139,6 +140,7 @@ proptest! {
                     }
                 }
                 prop_assert!(engine.gauges().names <= 2 * max_series, "{:?}", engine.gauges());
+                prop_assert!(engine.is_counted_right());
             }
         }
     }
