@@ -31,7 +31,7 @@ test-unit *ARGS:
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
 
-# The chart on a real node under a storm: installed, upgraded, restarted, removed; root only (10 min; --short: 3)
+# The chart on a real node under a storm: installed, upgraded, restarted, removed; root only (14 min; --short: 3)
 [group('tiers')]
 test-node *ARGS:
     @hack/e2e node {{ ARGS }}
