@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use e2e::Node;
 use e2e::rights::{Right, allowed, asked};
+use e2e::{Node, Policy};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::stage::values;
 /// Comes after the other rows.
 pub(crate) async fn rights() -> Result<String> {
     let node = Node::begin("row-rights").await?;
+    seldom(&node).await?;
     let rendered = node.helm().template(&values(&json!({}))).await?;
     let log = node.cluster.folder.join("logs/audit.log");
     let mut told = Vec::new();
@@ -28,6 +29,25 @@ pub(crate) async fn rights() -> Result<String> {
     }
     node.passed()?;
     Ok(told.join("; "))
+}
+
+/// What the other rows have no need of: a ClusterEventPolicy, and news that come twice.
+async fn seldom(node: &Node) -> Result<()> {
+    node.helm().install(&values(&json!({}))).await?;
+    let (client, namespace) = (node.cluster.client.clone(), &node.namespace);
+    let kubectl = node.cluster.kubectl.namespace(namespace);
+    let policy =
+        Policy::apply(client.clone(), &kubectl, namespace, "policy", &json!({ "mode": "Enforce" })).await?;
+    let over = Policy::cluster(client, namespace);
+    let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } });
+    for _ in 0..2 {
+        over.change(&kubectl, &json!({ "precedence": "Override", "namespaceSelector": here })).await?;
+        policy.says("Effective", "False", "Overridden", "").await?;
+        kubectl.run(&["delete", "clustereventpolicy", &over.name]).await?;
+        policy.effective().await?;
+    }
+    node.helm().uninstall().await?;
+    Ok(())
 }
 
 fn list(rights: &BTreeSet<Right>) -> String {
