@@ -47,11 +47,12 @@ async fn two_thousand_policies_cost_five_status_writes_a_second() -> Result<()> 
     make_policies(&api, &resource).await?;
     let (before, began) = (status_writes(&test).await?, Instant::now());
     let squelch = test.squelch().await?;
-    wait_for("every policy to be understood", GENEROUS, async || {
+    wait_for("every policy to be understood, and asked about", GENEROUS, async || {
         let metrics = squelch.metrics().await.map_err(told)?;
         let labels = [("kind", "EventPolicy"), ("condition", "Accepted")];
         let understood = metrics.sum("squelch_policies", &labels);
-        if understood >= POLICIES as f64 { Ok(()) } else { Err(format!("{understood}")) }
+        let armed = metrics.sum("squelch_armed", &[]) > 0.0;
+        if understood >= POLICIES as f64 && armed { Ok(()) } else { Err(format!("{understood}, {armed}")) }
     })
     .await?;
 
