@@ -9,7 +9,7 @@ export PATH := `. hack/env && echo "$PATH"`
 default:
     @just --justfile {{ quote(justfile()) }} --list --unsorted
 
-# A storm of Events with and without a policy, side by side, on a real API server (2 min; --keep keeps it)
+# A storm of Events with and without a policy, on a real API server (2 min; --keep keeps it, --node: the chart; root)
 demo *ARGS:
     @hack/e2e demo {{ ARGS }}
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
+use crate::cluster::checkout;
 use crate::process::run_with_input;
 
 /// How long Helm waits for what it has installed.
@@ -50,6 +51,14 @@ impl Helm {
     /// What Helm says.
     pub async fn install(&self, values: &Value) -> Result<String> {
         self.put(&["install", "--create-namespace"], values).await
+    }
+
+    /// What a person types in the checkout to install it with its settings alone.
+    pub fn typed(&self) -> String {
+        let chart = self.chart.strip_prefix(checkout("")).unwrap_or(&self.chart);
+        let Self { release, namespace, .. } = self;
+        let install = format!("helm install {release} {} --namespace={namespace}", chart.display());
+        format!("{install} --create-namespace --wait {}", self.settings.join(" "))
     }
 
     /// Changes it to these values alone and waits until it is ready.

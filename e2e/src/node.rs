@@ -28,6 +28,8 @@ pub const IMAGE: &str = "squelch.dev/squelch";
 pub const TAG: &str = "test";
 /// Where squelch is installed, and what its release and its Deployment are called.
 pub const SQUELCH: &str = "squelch";
+/// Its pods' plain HTTP port.
+pub const HTTP_PORT: u16 = 8080;
 
 /// The image of e2e/cluster/pod, which every such cluster has.
 const POD_IMAGE: &str = "squelch.dev/test-pod:1";
@@ -56,14 +58,10 @@ impl Node {
     /// # Errors
     /// That there is no cluster with a node, or what it answers.
     pub async fn begin(label: &str) -> Result<Self> {
-        ensure!(
-            env::var_os("SQUELCH_NODE_ADDRESS").is_some(),
-            "this cluster has no node: run these tests with `just test-node`"
-        );
         let cluster = Cluster::connect().await?;
         let turn = File::create(cluster.folder.join("e2e.lock"))?;
         let turn = tokio::task::spawn_blocking(move || turn.lock().map(|()| turn)).await??;
-        load_once(&cluster, &given("SQUELCH_IMAGE")?).await?;
+        load_given(&cluster).await?;
         accounts::install_emitter(&cluster).await?;
         let namespace = make_namespace(&cluster.client, label).await?;
         let folder = env::temp_dir().join(format!("squelch-e2e-{namespace}"));
@@ -77,10 +75,7 @@ impl Node {
 
     /// squelch's chart, with the image that is on the node.
     pub fn helm(&self) -> Helm {
-        Helm::new(&self.cluster.kubeconfig, checkout("charts/squelch"), SQUELCH, SQUELCH)
-            .set("image.repository", IMAGE)
-            .set("image.tag", TAG)
-            .set("image.pullPolicy", "Never")
+        chart(&self.cluster)
     }
 
     /// Makes an OCI archive an image of the node's.
@@ -146,12 +141,7 @@ impl Node {
     /// # Errors
     /// What the API server answers.
     pub async fn squelch_pods(&self) -> Result<Vec<String>> {
-        let api: Api<Pod> = Api::namespaced(self.cluster.client.clone(), SQUELCH);
-        // Its drain has a name of its own.
-        let its = ListParams::default().labels("app.kubernetes.io/name=squelch");
-        let mut pods = api.list(&its).await?.items;
-        pods.retain(|pod| pod.metadata.deletion_timestamp.is_none() && phase(pod) == "Running");
-        Ok(pods.iter().map(ResourceExt::name_any).collect())
+        Ok(running_pods(&self.cluster).await?.iter().map(ResourceExt::name_any).collect())
     }
 
     /// A page of a pod's plain HTTP port, by way of the API server.
@@ -168,7 +158,7 @@ impl Node {
     /// # Errors
     /// That it does not answer.
     pub async fn metrics(&self, pod: &str) -> Result<Samples> {
-        Ok(Samples::parse(&self.get(SQUELCH, pod, 8080, "/metrics").await?))
+        Ok(Samples::parse(&self.get(SQUELCH, pod, HTTP_PORT, "/metrics").await?))
     }
 
     /// Runs a pod of this test's namespace to its end; what it prints. `arguments` are those of e2e/cluster/pod.
@@ -244,6 +234,27 @@ impl Drop for Node {
     }
 }
 
+/// squelch's chart, with the image that is on the node.
+pub fn chart(cluster: &Cluster) -> Helm {
+    Helm::new(&cluster.kubeconfig, checkout("charts/squelch"), SQUELCH, SQUELCH)
+        .set("image.repository", IMAGE)
+        .set("image.tag", TAG)
+        .set("image.pullPolicy", "Never")
+}
+
+/// squelch's pods that run.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn running_pods(cluster: &Cluster) -> Result<Vec<Pod>> {
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), SQUELCH);
+    // Its drain has a name of its own.
+    let its = ListParams::default().labels("app.kubernetes.io/name=squelch");
+    let mut pods = api.list(&its).await?.items;
+    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none() && phase(pod) == "Running");
+    Ok(pods)
+}
+
 fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
@@ -256,6 +267,18 @@ async fn script(verb: &str, arguments: &[&OsStr]) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     ensure!(output.status.success(), "cluster {verb}: {said}");
     Ok(())
+}
+
+/// Sees to it that the image that the recipe has built is on the node.
+///
+/// # Errors
+/// That there is no node or no image.
+pub async fn load_given(cluster: &Cluster) -> Result<()> {
+    ensure!(
+        env::var_os("SQUELCH_NODE_ADDRESS").is_some(),
+        "this cluster has no node: `just test-node` and `just demo --node` bring one up"
+    );
+    load_once(cluster, &given("SQUELCH_IMAGE")?).await
 }
 
 /// The same archive once for a cluster: the file `loaded` says which was the last.

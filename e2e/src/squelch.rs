@@ -19,11 +19,17 @@ const END: Duration = Duration::from_secs(20);
 /// A running squelch.
 pub struct Squelch {
     process: Process,
-    http: Client,
     /// Where its webhook answers, without the path.
     pub webhook: String,
     /// Where its metrics and probes are.
-    pub admin: String,
+    pub admin: Admin,
+}
+
+/// The plain HTTP port of a squelch, wherever it runs.
+pub struct Admin {
+    http: Client,
+    /// `http://host:port`.
+    pub url: String,
 }
 
 /// How it is started other than usually.
@@ -62,9 +68,8 @@ impl Squelch {
             // Nothing of the administrator's reaches it.
             .env_remove("KUBECONFIG");
         let process = Process::start(name, &mut command, folder)?;
-        let admin = format!("http://127.0.0.1:{http_port}");
-        let http = anonymous(&admin)?;
-        let mut squelch = Self { process, http, webhook, admin };
+        let admin = Admin::at(format!("http://127.0.0.1:{http_port}"))?;
+        let mut squelch = Self { process, webhook, admin };
         squelch.until_ready().await?;
         Ok(squelch)
     }
@@ -88,7 +93,7 @@ impl Squelch {
     /// # Errors
     /// That it does not answer, or not with success.
     pub async fn get(&self, path: &str) -> Result<String> {
-        Ok(self.http.request_text(http::Request::get(path).body(Vec::new())?).await?)
+        self.admin.get(path).await
     }
 
     /// Posts JSON to its webhook, whose certificate is not looked at.
@@ -105,7 +110,7 @@ impl Squelch {
     /// # Errors
     /// That it does not answer.
     pub async fn metrics(&self) -> Result<Samples> {
-        Ok(Samples::parse(&self.get("/metrics").await?))
+        self.admin.metrics().await
     }
 
     /// Waits until every debt is paid and every series is closed.
@@ -113,13 +118,7 @@ impl Squelch {
     /// # Errors
     /// What is still there after `deadline`.
     pub async fn is_quiet(&self, deadline: Duration) -> Result<()> {
-        wait_for("every series to be closed", deadline, async || {
-            let metrics = self.metrics().await.map_err(told)?;
-            let (owed, series) =
-                (metrics.sum("squelch_owed_occurrences", &[]), metrics.sum("squelch_series", &[]));
-            if owed == 0.0 && series == 0.0 { Ok(()) } else { Err(format!("{series} series owe {owed}")) }
-        })
-        .await
+        self.admin.is_quiet(deadline).await
     }
 
     /// Its process number.
@@ -175,5 +174,45 @@ impl Squelch {
     /// What the system says.
     pub fn crash(mut self) -> Result<()> {
         self.process.kill()
+    }
+}
+
+impl Admin {
+    /// The one that answers at `url`.
+    ///
+    /// # Errors
+    /// That `url` is none.
+    pub fn at(url: String) -> Result<Self> {
+        Ok(Self { http: anonymous(&url)?, url })
+    }
+
+    /// A page.
+    ///
+    /// # Errors
+    /// That it does not answer, or not with success.
+    pub async fn get(&self, path: &str) -> Result<String> {
+        Ok(self.http.request_text(http::Request::get(path).body(Vec::new())?).await?)
+    }
+
+    /// A scrape.
+    ///
+    /// # Errors
+    /// That it does not answer.
+    pub async fn metrics(&self) -> Result<Samples> {
+        Ok(Samples::parse(&self.get("/metrics").await?))
+    }
+
+    /// Waits until every debt is paid and every series is closed.
+    ///
+    /// # Errors
+    /// What is still there after `deadline`.
+    pub async fn is_quiet(&self, deadline: Duration) -> Result<()> {
+        wait_for("every series to be closed", deadline, async || {
+            let metrics = self.metrics().await.map_err(told)?;
+            let (owed, series) =
+                (metrics.sum("squelch_owed_occurrences", &[]), metrics.sum("squelch_series", &[]));
+            if owed == 0.0 && series == 0.0 { Ok(()) } else { Err(format!("{series} series owe {owed}")) }
+        })
+        .await
     }
 }

@@ -162,7 +162,7 @@ impl Test {
     /// # Errors
     /// That it does not become ready.
     pub async fn prometheus(&self, squelch: &Squelch) -> Result<Prometheus> {
-        Prometheus::start(&self.numbered("prometheus"), &squelch.admin, &self.folder).await
+        Prometheus::start(&self.numbered("prometheus"), &squelch.admin.url, &self.folder).await
     }
 
     /// The stored Events about an object, or about all, but those that squelch tells about policies.

@@ -3,6 +3,7 @@
 
 mod checks;
 mod kept;
+mod operator;
 mod report;
 mod show;
 mod stage;
@@ -25,6 +26,9 @@ struct Options {
     /// Leave the cluster and squelch running afterwards, and say how to use and how to end them
     #[arg(long)]
     keep: bool,
+    /// Install the chart, with its image, in place of a process; the cluster has this machine as its node (root)
+    #[arg(long)]
+    node: bool,
     /// What goes to standard output; progress goes to standard error
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -40,11 +44,12 @@ enum Output {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match play(&Options::parse()).await {
+    let options = Options::parse();
+    match play(&options).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            stage::last_words();
+            stage::last_words(options.node);
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
@@ -55,7 +60,7 @@ async fn main() -> ExitCode {
 async fn play(options: &Options) -> Result<bool> {
     let began = Instant::now();
     report::introduce();
-    let stage = Stage::set().await?;
+    let stage = Stage::set(options.node).await?;
     let without = stage.blow(NO_POLICY).await?;
     let policy = stage.apply_policy().await?;
     let with = stage.blow(WITH_POLICY).await?;

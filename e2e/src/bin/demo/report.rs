@@ -125,7 +125,8 @@ const NOTES: &str = "
     minutes, with and without squelch; what nobody tells nobody can store.
 [2] A PATCH through events.k8s.io that is held back is answered with the Event as it is stored: kube-rs would
     forget the occurrence if it were refused.
-[3] By the API server's own count of requests for Events, less those of the emitters.
+[3] By the API server's own count of requests for Events, less those of the emitters. With --node, what the node's
+    components tell at the time is among them.
 [4] Counted by a watch of the Events, not by squelch; squelch's own writes are among them.
 ";
 

@@ -36,11 +36,11 @@ pub(crate) async fn everything(stage: &Stage) -> Result<String> {
         let _ = write!(text, "\n$ kubectl get events --namespace {namespace} --output custom-columns=...\n");
         text += &shortened(&events);
     }
-    let metrics = stage.squelch.get("/metrics").await?;
+    let metrics = stage.squelch.admin().get("/metrics").await?;
     let _ = writeln!(
         text,
         "\n$ curl {}/metrics     (what was held back, and what that took; zeros of _writes_ and _flushes_ left out)",
-        stage.squelch.admin
+        stage.squelch.admin().url
     );
     for name in METRICS {
         for line in metrics.lines().filter(|line| is_shown(line, name)) {

@@ -4,22 +4,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use e2e::accounts::{EMITTER, SQUELCH, install_emitter};
+use e2e::accounts::{EMITTER, install_emitter};
 use e2e::cluster::{checkout, given};
 use e2e::kubectl::Kubectl;
 use e2e::metrics::Samples;
 use e2e::policy::Counters;
 use e2e::process::tail;
 use e2e::prometheus::dashboard;
-use e2e::squelch::Way;
 use e2e::storm::Storm;
 use e2e::wait::told;
-use e2e::{Cluster, GENEROUS, Policy, Prometheus, Squelch, Writes, wait_for};
+use e2e::{Cluster, GENEROUS, Policy, Prometheus, Writes, wait_for};
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use serde::Serialize;
 
+use crate::operator::{self, Operator};
 use crate::report::say;
 use crate::tally::{Seen, Tally};
 
@@ -52,7 +52,7 @@ pub(crate) const RATES: &str =
 /// Everything that is up.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
-    pub(crate) squelch: Squelch,
+    pub(crate) squelch: Operator,
     /// It scrapes squelch each second.
     pub(crate) prometheus: Prometheus,
     /// For logs and kubeconfigs; it goes with the cluster.
@@ -80,7 +80,10 @@ pub(crate) struct Accounts {
 }
 
 /// The end of each log, for whoever has to find out why the demo failed: the files go with the cluster.
-pub(crate) fn last_words() {
+pub(crate) fn last_words(node: bool) {
+    if node {
+        operator::last_words();
+    }
     let logs = given("SQUELCH_CLUSTER_DIR").and_then(|folder| Ok(std::fs::read_dir(folder.join(FOLDER))?));
     for path in logs.into_iter().flatten().flatten().map(|entry| entry.path()) {
         let words = if path.extension().is_some_and(|extension| extension == "log") {
@@ -95,23 +98,23 @@ pub(crate) fn last_words() {
 }
 
 impl Stage {
-    /// Installs squelch into the cluster that the environment names, and starts it.
-    pub(crate) async fn set() -> Result<Self> {
-        say(
-            "install the CRDs and squelch's rights, start squelch and Prometheus, make two namespaces (usually 4 s)",
-        );
+    /// Installs squelch into the cluster that the environment names, on its node or as a process, and starts it.
+    pub(crate) async fn set(node: bool) -> Result<Self> {
         let cluster = Cluster::connect().await?;
         let folder = cluster.folder.join(FOLDER);
         std::fs::create_dir_all(&folder)?;
-        cluster.install().await?;
+        let squelch = if node {
+            Operator::install(&cluster).await?
+        } else {
+            Operator::start(&cluster, &folder).await?
+        };
+        say("start Prometheus, make two namespaces (usually 1 s)");
+        let prometheus = Prometheus::start("prometheus", &squelch.admin().url, &folder).await?;
         install_emitter(&cluster).await?;
         for namespace in [NO_POLICY, WITH_POLICY] {
             cluster.kubectl.run(&["create", "namespace", namespace]).await?;
         }
         let emitter = EMITTER.kubeconfig(&cluster, &folder).await?;
-        let identity = SQUELCH.kubeconfig(&cluster, &folder).await?;
-        let squelch = Squelch::start("squelch", &identity, &folder, Way::default()).await?;
-        let prometheus = Prometheus::start("prometheus", &squelch.admin, &folder).await?;
         Ok(Self { cluster, squelch, prometheus, folder, emitter })
     }
 
@@ -145,7 +148,7 @@ impl Stage {
         let writes = Writes::watch(self.cluster.client.clone(), namespace).await?;
         let requests_before = self.event_requests().await?;
         let emissions = Storm::start(&self.emitter, namespace, &self.folder, 1)?.finish(STORM).await?;
-        self.squelch.is_quiet(GENEROUS).await?;
+        self.squelch.admin().is_quiet(GENEROUS).await?;
         let clients: usize = emissions.iter().map(|told| told.calls.len()).sum();
         // The API server counts a request a moment after it has answered it.
         let requests =
@@ -173,7 +176,7 @@ impl Stage {
             // The checks tell what is wrong with it.
             Err(_) => policy.counters().await?,
         };
-        let metrics = self.squelch.metrics().await?;
+        let metrics = self.squelch.admin().metrics().await?;
         let of = |name| metrics.sum(name, &[]) as i64;
         let scraped = self.prometheus.until(RECEIVED, |sum| sum as i64 == of("squelch_events_total")).await?;
         let queries = dashboard()?;
@@ -195,8 +198,7 @@ impl Stage {
 
     /// Ends squelch; the cluster is not the demo's.
     pub(crate) async fn clear(self) -> Result<()> {
-        say("end squelch and the cluster (usually 3 s)");
-        self.squelch.stop().await
+        self.squelch.end().await
     }
 
     async fn stored(&self, namespace: &str) -> Result<Vec<Event>> {

@@ -1,0 +1,114 @@
+//! squelch, as a process of this machine or as its chart installs it: nothing else of the demo knows which.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use e2e::accounts::SQUELCH;
+use e2e::cluster::given;
+use e2e::kubectl::Kubectl;
+use e2e::squelch::{Admin, Way};
+use e2e::{Cluster, Helm, Squelch, node};
+use serde_json::json;
+
+use crate::report::say;
+
+/// A squelch that is ready.
+pub(crate) enum Operator {
+    /// With the rights that it is installed with.
+    Process(Squelch),
+    /// With its one pod's port, which is reached from this machine: it is the node.
+    Release(Helm, Admin),
+}
+
+/// What whoever keeps it is told.
+pub(crate) struct Left {
+    /// How it runs.
+    pub(crate) what: String,
+    /// The command that shows its log.
+    pub(crate) log: String,
+}
+
+impl Operator {
+    /// Starts a process; its log goes to `folder`.
+    pub(crate) async fn start(cluster: &Cluster, folder: &Path) -> Result<Self> {
+        say("install the CRDs and squelch's rights, start squelch (usually 3 s)");
+        cluster.install().await?;
+        let identity = SQUELCH.kubeconfig(cluster, folder).await?;
+        Ok(Self::Process(Squelch::start("squelch", &identity, folder, Way::default()).await?))
+    }
+
+    /// Installs the chart with the image that the recipe has built.
+    pub(crate) async fn install(cluster: &Cluster) -> Result<Self> {
+        say("load squelch's image into the node (usually 2 s)");
+        node::load_given(cluster).await?;
+        let helm = node::chart(cluster).set("operator.statusInterval", "1s");
+        say(&format!("{}   (usually 5 s)", helm.typed()));
+        helm.install(&json!({})).await?;
+        let pods = node::running_pods(cluster).await?;
+        let status = pods.first().and_then(|pod| pod.status.as_ref());
+        let address =
+            status.and_then(|status| status.pod_ip.as_deref()).context("squelch's pod has no address")?;
+        let admin = Admin::at(format!("http://{address}:{}", node::HTTP_PORT))?;
+        admin.get("/readyz").await.with_context(|| format!("asked {}/readyz", admin.url))?;
+        Ok(Self::Release(helm, admin))
+    }
+
+    /// Its metrics.
+    pub(crate) fn admin(&self) -> &Admin {
+        match self {
+            Self::Process(squelch) => &squelch.admin,
+            Self::Release(_, admin) => admin,
+        }
+    }
+
+    /// Ends it as its user would: either way it pays first what it owes.
+    pub(crate) async fn end(self) -> Result<()> {
+        match self {
+            Self::Process(squelch) => {
+                say("end squelch and the cluster (usually 3 s)");
+                squelch.stop().await
+            }
+            Self::Release(helm, _) => {
+                let Helm { release, namespace, .. } = &helm;
+                say(&format!(
+                    "helm uninstall {release} --namespace={namespace} --wait; end the cluster (usually 15 s)"
+                ));
+                helm.uninstall().await.map(drop)
+            }
+        }
+    }
+
+    /// Lets it run on; a process in the care of `cluster-down`.
+    pub(crate) fn leave(self, cluster: &Cluster, folder: &Path) -> Result<Left> {
+        match self {
+            Self::Process(squelch) => {
+                let pid = squelch.leave();
+                let recorded = format!("{pid} {}\n", start_time(pid)?);
+                fs::write(cluster.folder.join("run/squelch.pid"), recorded)?;
+                let log = folder.join("squelch.log");
+                Ok(Left { what: format!("process {pid}"), log: format!("less {}", log.display()) })
+            }
+            Self::Release(Helm { release, namespace, .. }, _) => Ok(Left {
+                what: format!("release {release} in namespace {namespace}"),
+                log: format!("kubectl logs --namespace={namespace} deployment/{release}"),
+            }),
+        }
+    }
+}
+
+/// What there is to see of a release, for whoever has to find out why the demo failed.
+pub(crate) fn last_words() {
+    let Ok(kubeconfig) = given("KUBECONFIG") else { return };
+    let kubectl = Kubectl::new(&kubeconfig).namespace(node::SQUELCH);
+    eprintln!("{}", kubectl.say(&["get", "pods,events", "--output=wide"]));
+    eprintln!("{}", kubectl.say(&["logs", "deployment/squelch", "--tail=20"]));
+}
+
+/// With its number it tells a process from a later one, as `e2e/cluster/process.sh` has it: the 22nd field of stat,
+/// counted behind the last parenthesis, since a process may have any name.
+fn start_time(pid: u32) -> Result<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    Ok(fields.split_whitespace().nth(19).context("an unreadable /proc/PID/stat")?.to_owned())
+}
