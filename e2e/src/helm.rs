@@ -1,16 +1,28 @@
 //! The real Helm.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
 use crate::cluster::checkout;
-use crate::process::run_with_input;
+use crate::process::{output_of, words_of};
 
 /// How long Helm waits for what it has installed.
 const TIMEOUT: &str = "--timeout=2m";
+
+/// The files of the chart's scenarios, by name.
+///
+/// # Errors
+/// What the system says.
+pub fn scenarios() -> Result<BTreeMap<String, PathBuf>> {
+    let folder = std::fs::read_dir(checkout("charts/squelch/scenarios"))?;
+    let paths: Vec<_> = folder.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(paths.into_iter().map(|path| (name(&path), path)).collect())
+}
 
 /// One release of a chart.
 #[derive(Clone)]
@@ -114,20 +126,12 @@ impl Helm {
     }
 
     async fn run_with(&self, arguments: &[&str], input: String) -> Result<String> {
-        let what = format!("helm {}", arguments.join(" "));
-        let mut command = self.command(arguments);
-        let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, &input)).await??;
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        ensure!(output.status.success(), "{what}: {said}");
-        Ok(String::from_utf8(output.stdout)?)
+        output_of(format!("helm {}", arguments.join(" ")), self.command(arguments), input).await
     }
 
     /// Runs it where nothing can be awaited; whatever it says.
     pub fn say(&self, arguments: &[&str]) -> String {
-        match self.command(arguments).output() {
-            Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
-            Err(error) => error.to_string(),
-        }
+        words_of(self.command(arguments))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

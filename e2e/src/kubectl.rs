@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
-use crate::process::run_with_input;
+use crate::process::{output_of, words_of};
 
 /// kubectl with one identity, and perhaps one namespace.
 #[derive(Clone)]
@@ -59,19 +59,12 @@ impl Kubectl {
     /// # Errors
     /// Its standard error, if it fails.
     pub async fn run_with(&self, arguments: &[&str], input: String) -> Result<String> {
-        let what = format!("kubectl {}", arguments.join(" "));
-        let mut command = self.command(arguments);
-        let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, &input)).await??;
-        ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        Ok(String::from_utf8(output.stdout)?)
+        output_of(format!("kubectl {}", arguments.join(" ")), self.command(arguments), input).await
     }
 
     /// Runs it where nothing can be awaited; whatever it says.
     pub fn say(&self, arguments: &[&str]) -> String {
-        match self.command(arguments).output() {
-            Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
-            Err(error) => error.to_string(),
-        }
+        words_of(self.command(arguments))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

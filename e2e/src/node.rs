@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::cluster::{checkout, given};
 use crate::metrics::Samples;
-use crate::process::{run_with_input, tail};
+use crate::process::{output_of, tail};
 use crate::test::make_namespace;
 use crate::wait::{GENEROUS, told, wait_for};
 use crate::{Cluster, Helm, Storm, Writer, accounts};
@@ -263,10 +263,7 @@ fn phase(pod: &Pod) -> &str {
 async fn script(verb: &str, arguments: &[&OsStr]) -> Result<()> {
     let mut command = Command::new(checkout("e2e/cluster/cluster"));
     command.arg(verb).args(arguments);
-    let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, "")).await??;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    ensure!(output.status.success(), "cluster {verb}: {said}");
-    Ok(())
+    output_of(format!("cluster {verb}"), command, String::new()).await.map(drop)
 }
 
 /// Sees to it that the image that the recipe has built is on the node.

@@ -111,6 +111,24 @@ pub fn tail(path: &Path, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
+/// Runs a short command, called `what` in errors, to its end with this standard input; its standard output.
+///
+/// # Errors
+/// Its standard error, if it fails.
+pub(crate) async fn output_of(what: String, mut command: Command, input: String) -> Result<String> {
+    let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, &input)).await??;
+    ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Runs a short command where nothing can be awaited; whatever it says.
+pub(crate) fn words_of(mut command: Command) -> String {
+    match command.output() {
+        Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
 /// Runs a short command to its end with this standard input.
 ///
 /// # Errors

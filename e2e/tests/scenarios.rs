@@ -1,13 +1,13 @@
 //! What the chart renders, by Helm 3 as by Helm 4, is what the API server takes, in every scenario; wrong values are
 //! refused with their place. (The node tier installs it.)
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::Test;
 use e2e::cluster::{checkout, given};
+use e2e::helm::scenarios;
 
 /// The chart knows by these that the cluster has Prometheus Operator.
 const OPERATOR: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
@@ -28,13 +28,6 @@ fn helm(program: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
     } else {
         Err(String::from_utf8_lossy(&output.stderr).into_owned())
     })
-}
-
-fn scenarios() -> Result<BTreeMap<String, PathBuf>> {
-    let folder = std::fs::read_dir(checkout("charts/squelch/scenarios"))?;
-    let paths: Vec<_> = folder.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(paths.into_iter().map(|path| (name(&path), path)).collect())
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use e2e::cluster::{checkout, given};
+use e2e::cluster::given;
 use e2e::node::SQUELCH;
 use e2e::policy::Counters;
 use serde_json::{Value, json};
@@ -80,9 +80,7 @@ pub(crate) async fn scenarios() -> Result<String> {
 
 fn every_scenario() -> Result<BTreeMap<String, Value>> {
     let mut scenarios = BTreeMap::new();
-    for entry in std::fs::read_dir(checkout("charts/squelch/scenarios"))? {
-        let path = entry?.path();
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    for (name, path) in e2e::helm::scenarios()? {
         if !RENDERED_ONLY.contains(&name.as_str()) {
             let values = serde_saphyr::from_str(&std::fs::read_to_string(&path)?).context(name.clone())?;
             scenarios.insert(name, values);
