@@ -62,8 +62,8 @@ func (s *NewStyle) Emit(ctx context.Context, ref *corev1.ObjectReference, n int)
 	return true
 }
 
-// Settle returns when each object's first and second occurrence have had their answer: the recorder keeps the
-// others to itself until its timers run.
+// Settle returns when the recorder has dealt with the answer to each object's first and second occurrence: it keeps
+// the others to itself until its timers run.
 func (s *NewStyle) Settle(ctx context.Context, totals []ObjectTotal) bool {
 	for !s.sink.answered(totals) {
 		select {
@@ -72,7 +72,7 @@ func (s *NewStyle) Settle(ctx context.Context, totals []ObjectTotal) bool {
 		case <-s.sink.changed:
 		}
 	}
-	return true
+	return recordingEnd(ctx)
 }
 
 // Stop ends the recorder: what it has not sent by now is lost, as in every program that uses it.
