@@ -259,6 +259,7 @@ const PURE_STD: &[&str] = &[
     "error",
     "fmt",
     "hash",
+    "hint::black_box",
     "io::Result",
     "io::Write",
     "iter",

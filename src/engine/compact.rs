@@ -24,8 +24,8 @@ impl Deciding<'_> {
         let series = rules.series?;
         match write.operation {
             Operation::Create => {
-                let found = self.scope.series.find(self.hasher.series(write));
-                let living = found.and_then(|found| self.living(found));
+                let key = self.series_key(write);
+                let living = self.scope.series.find(key).and_then(|found| self.living(found));
                 let handle = living.or_else(|| self.take_over(rules, write, carried))?;
                 Some(self.create_in_series(rules, handle, write, carried))
             }
@@ -146,7 +146,8 @@ impl Deciding<'_> {
     ) -> Option<Handle> {
         let by_name = carried.name.and_then(|name| self.names.series_of(name));
         let living = by_name.and_then(|handle| self.living(handle)).or_else(|| {
-            let handle = self.scope.series.find(self.hasher.series(write))?;
+            let key = self.series_key(write);
+            let handle = self.scope.series.find(key)?;
             self.living(handle)
         });
         let handle = match living.or_else(|| self.take_over(rules, write, carried)) {
@@ -155,7 +156,8 @@ impl Deciding<'_> {
             None => {
                 let name = write.name.as_deref().unwrap_or_default();
                 let series = Series::opened_by_update(write.old_value, write.occurred_at, self.now);
-                self.open(self.hasher.series(write), name, &series)
+                let key = self.series_key(write);
+                self.open(key, name, &series)
             }
         };
         self.scope.see(handle, self.now);
@@ -170,12 +172,12 @@ impl Deciding<'_> {
             return None;
         }
         let handle = self.names.series_of(carried.name?)?;
+        let key = self.series_key(write);
         let mut others = self.others.iter_mut().flat_map(|some| some.iter_mut());
         let other = others.find(|scope| scope.series.get(handle).is_some())?;
         if other.rules.mode == Mode::Observe || other.series.name(handle) != write.name.as_deref() {
             return None;
         }
-        let key = self.hasher.series(write);
         if self.scope.series.find(key).is_some() {
             return None;
         }

@@ -1,5 +1,6 @@
 //! The steps of a decision, in order: the first that answers ends it.
 
+use super::approach::Keys;
 use super::key::Hasher;
 use super::names::{Carried, Names};
 use super::scope::Scope;
@@ -41,6 +42,8 @@ pub(super) struct Deciding<'a> {
     /// Writes that were let through because as many series owe as may.
     pub(super) debts_refused: u64,
     pub(super) now: Moment,
+    /// Of the write that is decided.
+    pub(super) keys: Keys,
 }
 
 /// An UPDATE that would lower what is stored. It never goes through where series are on: what others folded into
@@ -68,11 +71,12 @@ impl Deciding<'_> {
     /// Decides a write that a policy governs, and that is neither squelch's own, nor a dry run, nor an edit of
     /// anything but its count.
     pub(super) fn decide(&mut self, governing: Governing<'_>, write: &Observation<'_>) -> Verdict {
-        if write.unchanged && !self.names.tells_more(self.hasher, write) {
+        let rules = governing.rules;
+        self.approach(rules, write);
+        if self.tells_nothing(write) {
             return Verdict::passed(Stage::Edit);
         }
-        let rules = governing.rules;
-        let carried = self.names.carry(self.hasher, write, self.began_before, self.full.names, self.now);
+        let carried = self.carry(write);
         let verdict = if governing.exempt {
             self.pass_beside(write, &carried, Stage::Exempt)
         } else if self.draining && !held_back_while_draining(rules, write, carried.occurrences) {
@@ -99,11 +103,21 @@ impl Deciding<'_> {
 
     /// Counts a write that goes through undecided.
     pub(super) fn fail_open(&mut self, write: &Observation<'_>) {
-        if write.unchanged && !self.names.tells_more(self.hasher, write) {
+        if self.tells_nothing(write) {
             return;
         }
-        let carried = self.names.carry(self.hasher, write, self.began_before, self.full.names, self.now);
+        let carried = self.carry(write);
         self.scope.counters.count(Disposition::FailedOpen, carried.occurrences.unsigned_abs());
+    }
+
+    /// An UPDATE that is no occurrence.
+    fn tells_nothing(&self, write: &Observation<'_>) -> bool {
+        write.unchanged && !self.names.tells_more(self.hasher, self.keys.name, write)
+    }
+
+    fn carry(&mut self, write: &Observation<'_>) -> Carried {
+        let name = self.keys.name;
+        self.names.carry(self.hasher, name, write, self.began_before, self.full.names, self.now)
     }
 
     /// Steps 5 to 9: the first that answers ends it.
@@ -114,6 +128,7 @@ impl Deciding<'_> {
         if let Some(compacted) = self.compact(rules, write, carried) {
             return compacted;
         }
+        self.approach_steps(rules, write);
         if let Some(aggregated) = self.aggregate(rules, write, carried) {
             return aggregated;
         }
@@ -144,12 +159,13 @@ impl Deciding<'_> {
             .then(|| minted_name(&write.generate_name, self.hasher.minted(self.number)));
         let stored_name = write.name.as_deref().or(minted.as_deref()).unwrap_or_default();
         let series = Series::opened_by_create(write.value, write.occurred_at, self.now);
-        let handle = self.open(self.hasher.series(write), stored_name, &series);
+        let key = self.series_key(write);
+        let handle = self.open(key, stored_name, &series);
         let name = match &minted {
             None => carried.name,
             Some(minted) => {
-                let named = Observation { name: Some(minted.as_str().into()), ..write.clone() };
-                self.names.carry(self.hasher, &named, false, self.full.names, self.now).name
+                let name = Some(self.hasher.name(minted));
+                self.names.carry(self.hasher, name, write, false, self.full.names, self.now).name
             }
         };
         self.names.join(name, handle, true);

@@ -44,6 +44,12 @@ impl Groups {
         self.table.len()
     }
 
+    /// Asks the memory for what [`Self::too_many`] will read.
+    pub(super) fn fetch(&self, key: Key, full: &Full) {
+        self.table.fetch_outline();
+        self.table.fetch(key, full.groups);
+    }
+
     /// How many fingerprints all groups together remember.
     pub(super) fn fingerprints(&self) -> usize {
         self.fingerprints

@@ -5,7 +5,7 @@ use super::decide::{Deciding, refusal, verdict};
 use super::key::{AGGREGATE_PREFIX, Key};
 use super::names::Carried;
 use super::series::Series;
-use super::{Disposition, EventView, GroupBy, Observation, Operation, PolicyId, Rules, Stage, Verdict};
+use super::{Disposition, EventView, GroupBy, Observation, PolicyId, Rules, Stage, Verdict};
 
 impl Deciding<'_> {
     /// Step 6: one message too many of a group is folded into the summary.
@@ -15,12 +15,7 @@ impl Deciding<'_> {
         write: &Observation<'_>,
         carried: &Carried,
     ) -> Option<Verdict> {
-        let aggregation = rules.aggregation?;
-        // What a client has aggregated itself is not aggregated again, and the Event of an UPDATE is stored.
-        if write.operation == Operation::Update || write.event.message.starts_with(AGGREGATE_PREFIX) {
-            return None;
-        }
-        let group = self.hasher.group(write, aggregation.group_by);
+        let (aggregation, group) = (rules.aggregation?, self.keys.group?);
         let message = self.hasher.message(write, aggregation.group_by);
         let object = self.hasher.object(write);
         let objects = self.scope.too_many(group, [message, object], &aggregation, self.full, self.now)?;
@@ -61,8 +56,7 @@ impl Deciding<'_> {
             Some(verdict(disposition, stage, carried.occurrences, refusal(rules, write)))
         };
         let mut of_filter = None;
-        if let Some(filter) = &rules.spam_filter {
-            let key = self.hasher.spam_filter(write, filter.per);
+        if let (Some(filter), Some(key)) = (&rules.spam_filter, self.keys.bucket) {
             of_filter = self.scope.ask_spam_filter(key, &filter.bucket, self.full.buckets, self.now);
             if of_filter.is_none() {
                 return refused(Disposition::Filtered, Stage::SpamFilter);

@@ -72,6 +72,12 @@ impl Buckets {
         self.table.len()
     }
 
+    /// Asks the memory for what [`Self::ask`] will read.
+    pub(super) fn fetch(&self, key: Key, full: bool) {
+        self.table.fetch_outline();
+        self.table.fetch(key, full);
+    }
+
     /// A token of the bucket of `key`, if it has one. Nothing is taken yet: that is for [`Self::charge`], next.
     /// `full`: there is no room for one more
     /// bucket.

@@ -80,6 +80,16 @@ impl LiveSeries {
         self.bytes
     }
 
+    /// Asks the memory for where everything is.
+    pub(super) fn fetch_outline(&self) {
+        self.table.fetch_outline();
+    }
+
+    /// Asks the memory for what [`Self::find`] will read.
+    pub(super) fn fetch(&self, key: Key) {
+        self.table.fetch(key, false);
+    }
+
     pub(super) fn find(&self, key: Key) -> Option<Handle> {
         self.handle(self.table.find(key)?)
     }

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod agenda;
+mod approach;
 #[cfg(test)]
 mod bounds;
 mod compact;
@@ -72,6 +73,7 @@ pub use rules::{
 };
 pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};
 
+use approach::Keys;
 use decide::Deciding;
 use departed::Departed;
 use held::{Held, Sizes};
@@ -336,8 +338,10 @@ impl Engine {
         now: Moment,
         act: impl FnOnce(&mut Deciding<'_>) -> T,
     ) -> T {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let mut entry = self.namespace(write.namespace);
         let namespace = &mut **entry;
+        namespace.fetch_outline();
         let at = namespace.scope_of(governing.rules, &self.in_force);
         let before = namespace.sizes();
         let full = self.held.full(&before, &self.settings);
@@ -351,9 +355,10 @@ impl Engine {
             full,
             draining: self.is_draining(),
             began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
-            number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            number,
             debts_refused: 0,
             now,
+            keys: Keys::of_name(&self.hasher, write.name.as_deref()),
         };
         let answer = act(&mut deciding);
         if deciding.debts_refused > 0 {
@@ -410,6 +415,12 @@ impl Namespace {
     /// Nothing is known here any more that would matter.
     fn is_empty(&self) -> bool {
         self.scopes.is_empty() && self.names.len() == 0
+    }
+
+    /// Asks the memory for where everything is: see [`approach`].
+    fn fetch_outline(&self) {
+        self.names.fetch_outline();
+        self.scopes.first().inspect(|scope| scope.fetch_outline());
     }
 
     fn sizes(&self) -> Sizes {

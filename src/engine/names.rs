@@ -60,6 +60,16 @@ impl Names {
         Sizes { names: self.len(), names_evicted: self.evicted, ..Sizes::default() }
     }
 
+    /// Asks the memory for where everything is.
+    pub(super) fn fetch_outline(&self) {
+        self.table.fetch_outline();
+    }
+
+    /// Asks the memory for what [`Self::carry`] will read.
+    pub(super) fn fetch(&self, key: Key, full: bool) {
+        self.table.fetch(key, full);
+    }
+
     /// The series that this name's UPDATEs belong to, whether it still lives or not, in whatever scope.
     pub(super) fn series_of(&self, name: At) -> Option<Handle> {
         self.table.get(name).map(|name| name.series).filter(|series| series.is_somebody())
@@ -80,29 +90,28 @@ impl Names {
 
     /// Whether an UPDATE with nothing new in it tells of an occurrence all the same: it comes from the client
     /// whose value is remembered, and is above it. (Another client's occurrences had raised the stored Event.)
-    pub(super) fn tells_more(&self, hasher: &Hasher, write: &Observation<'_>) -> bool {
-        let Some(name) = write.name.as_deref() else { return false };
-        let entry = self.table.find(hasher.name(name)).and_then(|at| self.table.get(at));
+    pub(super) fn tells_more(&self, hasher: &Hasher, key: Option<Key>, write: &Observation<'_>) -> bool {
+        let entry = key.and_then(|key| self.table.find(key)).and_then(|at| self.table.get(at));
         entry.is_some_and(|entry| {
             write.value > i64::from(entry.highest) && entry.user() == user(hasher, write.user)
         })
     }
 
-    /// Counts what a write carries and remembers its value. `began_before` says that the Event
+    /// Counts what a write carries and remembers its value under the `key` of its name. `began_before` says that the Event
     /// happened first before this engine began to decide; `full`, that there is no room for one more name, so that
     /// the oldest goes.
     pub(super) fn carry(
         &mut self,
         hasher: &Hasher,
+        key: Option<Key>,
         write: &Observation<'_>,
         began_before: bool,
         full: bool,
         now: Moment,
     ) -> Carried {
-        let Some(name) = write.name.as_deref() else {
+        let Some(key) = key else {
             return Carried { name: None, occurrences: write.value, seen_before: None };
         };
-        let key = hasher.name(name);
         let Some(at) = self.table.find(key) else {
             let occurrences = match write.operation {
                 Operation::Create if began_before => 1,
@@ -196,19 +205,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn hasher() -> Hasher {
+        Hasher::new([1, 2])
+    }
+
+    fn carry(names: &mut Names, write: &Observation<'_>, now: u64) -> Carried {
+        let key = write.name.as_deref().map(|name| hasher().name(name));
+        names.carry(&hasher(), key, write, false, false, at(now))
+    }
+
     proptest! {
         #[test]
         fn what_a_name_carries_is_what_it_tells_beyond_the_highest(
             writes in prop::collection::vec((0u8..20, 1i64..6, 0u64..3000), 0..200)
         ) {
-            let hasher = Hasher::new([1, 2]);
             let mut names = Names::default();
             let mut model: BTreeMap<u8, (i64, u64)> = BTreeMap::new();
             let mut now = 0;
             for (name, value, pause) in writes {
                 now += pause;
                 let text = format!("cart.{name}");
-                let carried = names.carry(&hasher, &Observation { value, ..named(&text, write()) }, false, false, at(now));
+                let carried = carry(&mut names, &Observation { value, ..named(&text, write()) }, now);
                 let before = model.get(&name).copied();
                 prop_assert_eq!(carried.occurrences, (value - before.map_or(0, |(highest, _)| highest)).max(0));
                 prop_assert_eq!(carried.seen_before, before.map(|(_, seen)| at(seen)));
@@ -221,20 +238,19 @@ mod tests {
         fn the_oldest_are_forgotten_for_want_of_room(
             writes in prop::collection::vec((0u8..20, 0u64..30_000), 1..100), room in 0usize..20
         ) {
-            let hasher = Hasher::new([1, 2]);
             let mut names = Names::default();
             let mut seen: BTreeMap<u8, u64> = BTreeMap::new();
             let mut now = 0;
             for (name, pause) in writes {
                 now += pause;
-                names.carry(&hasher, &named(&format!("cart.{name}"), write()), false, false, at(now));
+                carry(&mut names, &named(&format!("cart.{name}"), write()), now);
                 seen.insert(name, now);
             }
             let before = names.len();
             names.forget(room, 1000, at(now), |_| true);
             prop_assert_eq!(names.evicted, before.saturating_sub(room));
             prop_assert_eq!(names.len(), before.min(room));
-            let kept = |name: &u8| names.table.find(hasher.name(&format!("cart.{name}"))).is_some();
+            let kept = |name: &u8| names.table.find(hasher().name(&format!("cart.{name}"))).is_some();
             let turn = |seen: &u64| seen / ORDERED_BY.as_millis() as u64;
             let oldest_kept = seen.iter().filter(|(name, _)| kept(name)).map(|(_, seen)| turn(seen)).min();
             let newest_gone = seen.iter().filter(|(name, _)| !kept(name)).map(|(_, seen)| turn(seen)).max();

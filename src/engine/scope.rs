@@ -1,6 +1,7 @@
 //! The state of one policy in one namespace, under one mode.
 
 use std::collections::HashMap;
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +80,23 @@ impl Scope {
             deleted: false,
             rules,
         }
+    }
+
+    /// Asks the memory for where everything is: see [`super::approach`].
+    pub(super) fn fetch_outline(&self) {
+        black_box((self.counters.received(), self.sizes.series, self.sizes.names_evicted, self.deleted));
+        self.series.fetch_outline();
+    }
+
+    /// Asks the memory for what aggregation and limits will read, of those that are on.
+    pub(super) fn fetch_steps(&self, group: Option<Key>, bucket: Option<Key>, full: &Full) {
+        if let Some(group) = group {
+            self.groups.fetch(group, full);
+        }
+        if let Some(bucket) = bucket {
+            self.spam_filter.fetch(bucket, full.buckets);
+        }
+        self.dropped.fetch();
     }
 
     pub(super) fn belongs_to(&self, rules: &Rules) -> bool {

@@ -4,6 +4,7 @@
 //! needs, and never gives any back. There are ten thousand namespaces with a few such lists each, so the room that
 //! one does not use counts as much as the pause: a list here has at most two pieces more than it needs.
 
+use std::hint::black_box;
 use std::ops::{Index, IndexMut};
 
 /// Entries by position, in pieces of `PIECE` each. Where the first `NEAR` of them are is kept in the list itself: to
@@ -19,6 +20,9 @@ pub(super) struct Segments<T, const PIECE: usize, const NEAR: usize> {
 }
 
 const FAR: usize = 256;
+
+/// Bytes that come from memory together.
+const LINE: usize = 64;
 
 impl<T, const PIECE: usize, const NEAR: usize> Default for Segments<T, PIECE, NEAR> {
     fn default() -> Self {
@@ -38,6 +42,14 @@ impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR>
 
     pub(super) fn get(&self, at: u32) -> Option<&T> {
         ((at as usize) < self.len).then(|| &self[at])
+    }
+
+    /// Asks the memory for where the near pieces are: see [`super::approach`].
+    pub(super) fn fetch(&self) {
+        black_box(self.len);
+        self.near.iter().step_by(LINE / size_of::<usize>()).for_each(|near| {
+            black_box(near.is_some());
+        });
     }
 
     /// Adds an entry behind the last; returns its position.

@@ -4,6 +4,8 @@
 //! holds, however large it once was. The index is linear hashing: it grows by splitting one bucket with each entry
 //! that comes, and shrinks by joining two. So no call touches more than a few entries, however many there are.
 
+use std::hint::black_box;
+
 use super::key::Key;
 use super::segments::Segments;
 
@@ -234,6 +236,39 @@ impl<T: Default, const NEAR: usize> Remains<T, NEAR> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+/// What is asked for early: see [`super::approach`].
+impl<T: Default, const NEAR: usize> Table<T, NEAR> {
+    /// Asks the memory for where everything is.
+    pub(super) fn fetch_outline(&self) {
+        black_box(self.newest);
+        self.links.fetch();
+        self.heads.fetch();
+        self.slots.fetch();
+    }
+
+    /// Asks the memory for what [`Self::find`] will read; with `full` also for what [`Self::replace_oldest`] will.
+    pub(super) fn fetch(&self, key: Key, full: bool) {
+        if self.heads.is_empty() {
+            return;
+        }
+        let at = self.heads[self.bucket(hash(key))];
+        black_box(self.slots.get(at).map(|slot| slot.next));
+        if full {
+            self.fetch_oldest();
+        }
+    }
+
+    fn fetch_oldest(&self) {
+        let (Some(slot), Some(links)) = (self.slots.get(self.oldest), self.links.get(self.oldest)) else {
+            return;
+        };
+        let first = self.heads[self.bucket(hash(slot.key()))];
+        black_box(self.slots.get(first).map(|slot| slot.next));
+        black_box(self.links.get(links.newer).map(|links| links.older));
+        black_box(self.links.get(self.newest).map(|links| links.older));
     }
 }
 
