@@ -33,9 +33,22 @@ impl Engine {
         let entry = self.locked(namespace)?;
         entry.scopes.iter().filter_map(|scope| scope.next_due(now)).min()
     }
+
+    /// The earliest that a write at `now` can have made due in this namespace: all that is to be asked after it, where
+    /// it is known what [`Self::next_due`] was before it. It may be that nothing is due then after all.
+    pub fn due_since_write(&self, namespace: &str, now: Moment) -> Option<Moment> {
+        let entry = self.locked(namespace)?;
+        entry.scopes.iter().map(|scope| scope.due_since_write(now)).min()
+    }
 }
 
 impl Scope {
+    fn due_since_write(&self, now: Moment) -> Moment {
+        let payment = self.series.first_to_wake().map(|(wake, _)| wake);
+        let over = now.plus(self.rules.pace(false).idle_timeout).plus(JUST);
+        payment.map_or(over, |payment| payment.min(over))
+    }
+
     fn next_due(&self, now: Moment) -> Option<Moment> {
         let payment = self.series.first_to_wake().map(|(wake, _)| wake);
         let closing = if self.retired { None } else { self.next_closing(now) };

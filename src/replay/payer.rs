@@ -122,9 +122,18 @@ impl Payer {
 
     /// Notes when the namespace is due: at the tick after that.
     fn look(&mut self, engine: &Engine, namespace: &str, now: Moment) {
-        let Some(due) = engine.next_due(namespace, now) else { return };
-        let at = tick_at_or_after(due).max(tick_at_or_after(now.plus(Duration::from_nanos(1))));
+        let next_tick = tick_at_or_after(now.plus(Duration::from_nanos(1)));
         let known = self.due.get_key_value(namespace);
+        if known.is_some_and(|(_, known)| *known <= next_tick) {
+            return;
+        }
+        // What was due before a write is known: only what it brought is news.
+        let due = match known {
+            Some(_) => engine.due_since_write(namespace, now),
+            None => engine.next_due(namespace, now),
+        };
+        let Some(due) = due else { return };
+        let at = tick_at_or_after(due).max(next_tick);
         if known.is_some_and(|(_, known)| *known <= at) {
             return;
         }

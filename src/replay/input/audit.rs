@@ -19,7 +19,7 @@ const OUT_OF_ORDER: std::time::Duration = std::time::Duration::from_secs(600);
 /// `audit.k8s.io/v1` Event, as far as it is read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry<'a> {
+pub(super) struct Entry<'a> {
     #[serde(borrow, default)]
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -91,16 +91,20 @@ struct Request<'a> {
 }
 
 impl Entries for Audit {
-    fn line(&mut self, text: &str, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+    type Entry<'a> = Entry<'a>;
+
+    fn read(text: &str) -> Result<Entry<'_>, Wrong> {
         let entry: Entry<'_> = serde_json::from_str(text).map_err(|error| Wrong::json(&error))?;
         if !entry.api_version.starts_with("audit.k8s.io/") {
-            return Err(
-                Wrong::new("this is no line of an audit log: its apiVersion is not audit.k8s.io/v1").into()
-            );
+            return Err(Wrong::new("this is no line of an audit log: its apiVersion is not audit.k8s.io/v1"));
         }
+        Ok(entry)
+    }
+
+    fn replay(&mut self, entry: Entry<'_>, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
         let found = self.request(entry)?;
         match found {
-            Ok(request) => self.replay(&request, course, told),
+            Ok(request) => self.write(&request, course, told),
             Err(reason) => {
                 told.leave_out(reason);
                 Ok(())
@@ -138,7 +142,7 @@ impl Audit {
         Ok(Ok(Request { entry, api, namespace, name, operation, object }))
     }
 
-    fn replay(&mut self, request: &Request<'_>, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+    fn write(&mut self, request: &Request<'_>, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
         let Request { entry, api, namespace, name, operation, object } = request;
         let (now, wall) = self.moment(entry)?;
         let written = event_of(object, *api)?;

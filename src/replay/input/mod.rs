@@ -1,6 +1,7 @@
 //! The three kinds of input, each read as a stream.
 
 mod audit;
+mod batch;
 mod last_seen;
 mod lines;
 mod list;
@@ -10,9 +11,10 @@ mod trace;
 mod unfold;
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 
 use self::audit::Audit;
+use self::batch::Batch;
 use self::lines::Lines;
 use self::recognise::{PREFIX, recognise};
 use self::trace::Trace;
@@ -167,8 +169,15 @@ impl From<Error> for Failure {
 
 /// A format of one entry a line.
 trait Entries {
-    /// Replays one line.
-    fn line(&mut self, text: &str, course: &mut Course, told: &mut Told) -> Result<(), Failure>;
+    /// A line that was read.
+    type Entry<'a>: Send;
+
+    /// Reads one line, by itself.
+    fn read(text: &str) -> Result<Self::Entry<'_>, Wrong>;
+
+    /// Replays it, after all before it.
+    fn replay(&mut self, entry: Self::Entry<'_>, course: &mut Course, told: &mut Told)
+    -> Result<(), Failure>;
 }
 
 /// Replays all of the input.
@@ -195,26 +204,35 @@ pub(super) fn replay(
     Ok(told)
 }
 
-fn each_line<R: std::io::BufRead>(
+fn each_line<R: BufRead, E: Entries>(
     mut lines: Lines<R>,
-    mut entries: impl Entries,
+    mut entries: E,
     options: &Options,
     course: &mut Course,
     told: &mut Told,
 ) -> Result<(), Error> {
+    let mut batch = Batch::default();
     loop {
-        let line = lines.next().map_err(|source| Error::read(&options.input, source))?;
-        let Some((number, line)) = line else { return Ok(()) };
-        told.entries += 1;
-        let replayed = line.map_err(Failure::Wrong).and_then(|text| entries.line(text, course, told));
-        match replayed {
-            Ok(()) => {}
-            Err(Failure::Fatal(error)) => return Err(error),
-            Err(Failure::Wrong(_)) if options.skip_bad => told.bad += 1,
-            Err(Failure::Wrong(Wrong { column, reason })) => {
-                let column = column.map_or_else(String::new, |column| format!(", column {column}"));
-                return Err(bad(options, format!(", line {number}{column}"), &reason).into());
+        let filled = batch.fill(&mut lines);
+        let read = batch.read(E::read);
+        let at_end = read.is_empty();
+        for (number, entry) in read {
+            told.entries += 1;
+            let replayed =
+                entry.map_err(Failure::Wrong).and_then(|entry| entries.replay(entry, course, told));
+            match replayed {
+                Ok(()) => {}
+                Err(Failure::Fatal(error)) => return Err(error),
+                Err(Failure::Wrong(_)) if options.skip_bad => told.bad += 1,
+                Err(Failure::Wrong(Wrong { column, reason })) => {
+                    let column = column.map_or_else(String::new, |column| format!(", column {column}"));
+                    return Err(bad(options, format!(", line {number}{column}"), &reason).into());
+                }
             }
+        }
+        filled.map_err(|source| Error::read(&options.input, source))?;
+        if at_end {
+            return Ok(());
         }
     }
 }

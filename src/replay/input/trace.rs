@@ -33,6 +33,22 @@ fn any_event<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     Option::<AnyEvent<'de>>::deserialize(deserializer)
 }
 
+/// A write of an Event, if it is one.
+pub(super) struct Entry<'a> {
+    at: Moment,
+    user: Cow<'a, str>,
+    dry_run: bool,
+    bytes: u64,
+    events: Option<Events<'a>>,
+}
+
+/// What was written, and over what.
+struct Events<'a> {
+    operation: Operation,
+    object: Spelled<'a>,
+    old_object: Option<Spelled<'a>>,
+}
+
 /// Reads a trace.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
@@ -40,31 +56,37 @@ pub(super) struct Trace {
 }
 
 impl Entries for Trace {
-    fn line(&mut self, text: &str, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+    type Entry<'a> = Entry<'a>;
+
+    fn read(text: &str) -> Result<Entry<'_>, Wrong> {
         let line: Line<'_> = serde_json::from_str(text).map_err(|error| Wrong::json(&error))?;
-        let now = self.moment(line.at.get())?;
+        let at = time::seconds(line.at.get()).ok_or_else(|| {
+            Wrong::new("at is a number of seconds, 0 or more, since whatever moment the trace begins")
+        })?;
         let operation = match &*line.operation {
-            "CREATE" => Operation::Create,
-            "UPDATE" => Operation::Update,
-            "DELETE" | "CONNECT" => {
-                told.leave_out(LeftOut::NoWrite);
-                return Ok(());
-            }
-            _ => return Err(Wrong::new("operation is CREATE or UPDATE (a PATCH is an UPDATE)").into()),
+            "CREATE" => Some(Operation::Create),
+            "UPDATE" => Some(Operation::Update),
+            "DELETE" | "CONNECT" => None,
+            _ => return Err(Wrong::new("operation is CREATE or UPDATE (a PATCH is an UPDATE)")),
         };
-        let object = Spelled::read(line.object.get(), Some(Api::Core));
-        let object = object.map_err(|error| no_event("object", &error))?;
-        let old_object = line.old_object.map(|old| old.spelled(Some(object.api)));
-        let old_object = old_object.transpose().map_err(|error| no_event("oldObject", &error))?;
-        if operation == Operation::Update && old_object.is_none() {
-            return Err(Wrong::new("an UPDATE has an oldObject: the Event as it was stored").into());
-        }
+        let events =
+            operation.map(|operation| events(operation, line.object, line.old_object)).transpose()?;
+        let bytes = line.object.get().len() as u64;
+        Ok(Entry { at, user: line.user, dry_run: line.dry_run, bytes, events })
+    }
+
+    fn replay(&mut self, entry: Entry<'_>, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+        let now = self.moment(entry.at)?;
+        let Some(Events { operation, object, old_object }) = entry.events else {
+            told.leave_out(LeftOut::NoWrite);
+            return Ok(());
+        };
         let namespace = object.event.namespace();
         let write = Write {
             operation,
             api: object.api,
-            user: &line.user,
-            dry_run: line.dry_run,
+            user: &entry.user,
+            dry_run: entry.dry_run,
             namespace: &namespace,
             name: "",
             object: &object.event,
@@ -74,19 +96,30 @@ impl Entries for Trace {
         let mut seen = write
             .observe(&course.own_user, wall)
             .map_err(|_| Wrong::new("there is no Event in it with metadata"))?;
-        course.write(now, &mut seen, line.object.get().len() as u64)?;
+        course.write(now, &mut seen, entry.bytes)?;
         Ok(())
     }
 }
 
+fn events<'a>(
+    operation: Operation,
+    object: &'a RawValue,
+    old_object: Option<AnyEvent<'a>>,
+) -> Result<Events<'a>, Wrong> {
+    let object = Spelled::read(object.get(), Some(Api::Core)).map_err(|error| no_event("object", &error))?;
+    let old_object = old_object.map(|old| old.spelled(Some(object.api)));
+    let old_object = old_object.transpose().map_err(|error| no_event("oldObject", &error))?;
+    if operation == Operation::Update && old_object.is_none() {
+        return Err(Wrong::new("an UPDATE has an oldObject: the Event as it was stored"));
+    }
+    Ok(Events { operation, object, old_object })
+}
+
 impl Trace {
-    fn moment(&mut self, text: &str) -> Result<Moment, Wrong> {
-        let now = time::seconds(text).ok_or_else(|| {
-            Wrong::new("at is a number of seconds, 0 or more, since whatever moment the trace begins")
-        })?;
+    fn moment(&mut self, now: Moment) -> Result<Moment, Wrong> {
         if now < self.last {
-            let before = self.last.since(Moment::default()).as_secs_f64();
-            return Err(Wrong::new(format!("at goes back, from {before} to {text}; sort the lines by at")));
+            let [before, now] = [self.last, now].map(|at| at.since(Moment::default()).as_secs_f64());
+            return Err(Wrong::new(format!("at goes back, from {before} to {now}; sort the lines by at")));
         }
         self.last = now;
         Ok(now)
