@@ -17,8 +17,8 @@ demo *ARGS:
 test:
     @hack/test
 
-# Formatting, lint, generated files, dependencies, gates
-ci: && fmt-check lint check-generated deny gates
+# Formatting, lint, generated files, dependencies, gates, instructions
+ci: && fmt-check lint check-generated deny gates instructions
     @hack/tools
 
 # Unit, property and router tests: no cluster; arguments go to the tests, e.g. a name (10 s)
@@ -72,6 +72,11 @@ deny:
 [group('checks')]
 gates:
     @hack/gates
+
+# Do a decision and a review take as few instructions as they did? Arguments as in hack/instructions (1 min)
+[group('checks')]
+instructions *ARGS:
+    @hack/instructions {{ ARGS }}
 
 # Write the generated files: crds/, docs/metrics.md, examples/traces/
 generate:

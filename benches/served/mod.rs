@@ -1,0 +1,160 @@
+//! squelch in the process, and the reviews that it is asked for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http_body_util::{BodyExt, Full};
+use hyper::header::CONTENT_TYPE;
+use hyper::{Request, Response};
+use jiff::Timestamp;
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::{Value, json};
+use squelch::api::EventPolicy;
+use squelch::clock::Clock;
+use squelch::engine::{Engine, Settings};
+use squelch::metrics::Metrics;
+use squelch::policy::{Index, Store};
+use squelch::tls::{AcceptedTokens, PathToken};
+use squelch::webhook::{Router, Webhook, path, router};
+
+pub(crate) const OWN_USER: &str = "system:serviceaccount:squelch-system:squelch";
+
+/// The reviews that are measured: all of repeats, all held back.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked {
+    /// Of what another Event tells already: refused.
+    CoreCreate,
+    /// Of a raised count: refused.
+    CoreUpdate,
+    /// Of a raised series: restored by a patch.
+    EventsUpdate,
+}
+
+pub(crate) const ASKED: [Asked; 3] = [Asked::CoreCreate, Asked::CoreUpdate, Asked::EventsUpdate];
+
+/// squelch in the process, with a policy in namespace shop.
+pub(crate) struct Served {
+    router: Router,
+    path: String,
+}
+
+impl Served {
+    pub(crate) fn new() -> Self {
+        let token = PathToken::generate().expect("random numbers");
+        let engine = Engine::new(Settings {
+            seed: [3, 4],
+            max_series: 1000,
+            max_owing: 100_000,
+            began: Timestamp::UNIX_EPOCH,
+        });
+        let webhook = Webhook {
+            engine: Arc::new(engine),
+            policies: Arc::new(policies()),
+            metrics: Arc::new(Metrics::new()),
+            own_user: OWN_USER.to_owned(),
+            tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
+            clock: Clock::default(),
+        };
+        // The API server adds its timeout as a query.
+        Self { path: format!("{}?timeout=1s", path(&token)), router: router(Arc::new(webhook)) }
+    }
+
+    /// One whose series are open: each of the reviews repeats one.
+    pub(crate) fn warmed(asked: Asked) -> Self {
+        let served = Self::new();
+        // The same write again carries nothing new, but is decided like one that does.
+        for opening in [asked.opening(), asked.bytes().into()] {
+            served.answer(served.request(opening));
+        }
+        asked.expect(served.answer(served.request(asked.bytes().into())));
+        served
+    }
+
+    pub(crate) fn request(&self, review: Bytes) -> Request<Full<Bytes>> {
+        let head = Request::post(&self.path).header(CONTENT_TYPE, "application/json");
+        head.body(Full::new(review)).expect("a request")
+    }
+
+    pub(crate) fn answer(&self, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
+        self.router.route(request).now_or_never().expect("a body that is there is answered at once")
+    }
+}
+
+fn policies() -> Store {
+    let policy = DynamicObject::new("quiet", &ApiResource::erase::<EventPolicy>(&())).within("shop");
+    let mut policy = policy.data(json!({"spec": {}}));
+    policy.metadata.uid = Some("p1".to_owned());
+    let mut index = Index::default();
+    index.apply(&policy);
+    let store = Store::default();
+    store.swap(index.set());
+    store
+}
+
+impl Asked {
+    /// The review as the API server writes it. Its counts are so high that no repeat doubles them.
+    pub(crate) fn bytes(self) -> String {
+        match self {
+            Self::CoreCreate => {
+                // A kubelet quotes what a probe answered.
+                let answer = "upstream request timeout; connection pool exhausted; ".repeat(12);
+                replaced(
+                    include_str!("../../src/webhook/testdata/core_create.json"),
+                    "\"message\":\"",
+                    &format!("\"message\":\"{answer}"),
+                )
+            }
+            Self::CoreUpdate => {
+                let raised = include_str!("../../src/webhook/testdata/core_update.json");
+                let raised = replaced(raised, "\"count\":1,", "\"count\":1000,");
+                replaced(&raised, "\"count\":2,", "\"count\":1001,")
+            }
+            Self::EventsUpdate => {
+                let raised = include_str!("../../src/webhook/testdata/events_update.json");
+                let raised = replaced(raised, "\"count\":2,", "\"count\":1001,");
+                let series =
+                    r#","series":{"count":1000,"lastObservedTime":"2026-11-21T08:54:04.654321Z"}},"dryRun""#;
+                replaced(&raised, "},\"dryRun\"", series)
+            }
+        }
+    }
+
+    /// What opens the series.
+    pub(crate) fn opening(self) -> Bytes {
+        match self {
+            Self::CoreCreate => self.bytes().replace(".187a2b3c4d5e6f70\"", ".187a2b3c4d5e6f00\"").into(),
+            Self::CoreUpdate | Self::EventsUpdate => self.bytes().into(),
+        }
+    }
+
+    /// The review is answered as meant.
+    pub(crate) fn expect(self, answer: Response<Full<Bytes>>) {
+        let body = answer.into_body().collect().now_or_never().and_then(Result::ok).expect("a body");
+        let answer: Value = serde_json::from_slice(&body.to_bytes()).expect("JSON");
+        let response = &answer["response"];
+        let meant = match self {
+            Self::CoreCreate | Self::CoreUpdate => response["status"]["code"] == 409,
+            Self::EventsUpdate => response["allowed"] == true && response["patchType"] == "JSONPatch",
+        };
+        assert!(meant, "{self}: {answer}");
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::CoreCreate => "core/v1 CREATE",
+            Self::CoreUpdate => "core/v1 UPDATE",
+            Self::EventsUpdate => "events.k8s.io/v1 UPDATE",
+        };
+        write!(f, "{name} of {} B", self.bytes().len())
+    }
+}
+
+/// `text` with the one `from` in it replaced.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert_eq!(text.matches(from).count(), 1, "{from}");
+    text.replacen(from, to, 1)
+}
