@@ -41,14 +41,21 @@ test-node *ARGS:
 test-nothing-lost:
     @hack/e2e nothing-lost
 
+# Fuzz what reads and writes foreign text, each target for SECONDS; new inputs are kept (7 min and 4 to build)
+[group('tiers')]
+fuzz *ARGS:
+    @hack/fuzz {{ ARGS }}
+
 # Format the Rust and Go sources
 fmt:
     cargo fmt --all
+    cargo fmt --manifest-path fuzz/Cargo.toml
     git ls-files '*.go' | xargs gofmt -w
 
 [private]
 fmt-check:
     cargo fmt --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
 
 # Clippy, shellcheck, gofmt; warnings are errors
 [group('checks')]

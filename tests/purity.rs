@@ -105,7 +105,7 @@ const ROWS: &[Row] = &[
     },
     // What a flush writes.
     Row {
-        files: &["src/flush/event.rs", "src/flush/valid.rs"],
+        files: &["src/flush/checks.rs", "src/flush/event.rs", "src/flush/valid.rs"],
         knows: Knows::Arguments,
         modules: &["engine", "flush::valid"],
         crates: Crates::Only(&["jiff", "serde_json"]),

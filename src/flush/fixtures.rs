@@ -11,7 +11,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tower_test::mock::{self, Handle, SendResponse};
 
-use super::validation::objections;
+use super::checks::objections;
 use super::writer::{Looked, Unanswered, Writer};
 use crate::clock;
 use crate::engine::testing::{by, named, rules, write};

@@ -4,9 +4,13 @@
 //! say. It knows how to ask an API server, and what its answers mean.
 
 mod call;
+#[cfg(any(test, fuzzing))]
+mod checks;
 mod event;
 #[cfg(test)]
 mod fixtures;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod pause;
 mod queue;
 mod refusal;

@@ -1,0 +1,31 @@
+//! Any bytes as a review: each has a defined answer, and what kube's types can read is answered under its uid.
+
+#![no_main]
+
+use kube::core::DynamicObject;
+use kube::core::admission::{AdmissionRequest, AdmissionReview};
+use libfuzzer_sys::fuzz_target;
+use serde_json::json;
+use squelch_fuzz::{Answer, Served};
+
+thread_local! {
+    static SERVED: Served = Served::new(&json!({
+        "aggregation": {"maxEvents": 3}, "spamFilter": {"burst": 2}, "budget": {"burst": 20, "refillInterval": "1s"},
+    }));
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let (status, body) = SERVED.with(|served| served.ask(bytes));
+    let review: Option<AdmissionReview<DynamicObject>> = serde_json::from_slice(bytes).ok();
+    let request: Option<AdmissionRequest<DynamicObject>> = review.and_then(|review| review.try_into().ok());
+    match request {
+        Some(request) if !request.uid.is_empty() => {
+            assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+            let answer = Answer::read(&body);
+            assert_eq!(answer.uid, request.uid);
+            assert!(answer.allowed || !request.dry_run, "a dry run is refused");
+        }
+        _ if status == 200 => drop(Answer::read(&body)),
+        _ => assert_eq!(status, 400),
+    }
+});
