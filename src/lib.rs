@@ -13,6 +13,7 @@ pub mod clock;
 pub mod config;
 pub mod engine;
 pub mod flush;
+pub mod leader;
 pub mod metrics;
 pub mod policy;
 pub mod replay;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use squelch::api::EventPolicy;
 use squelch::clock::Clock;
 use squelch::engine::{Engine, Settings};
+use squelch::leader::Term;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
 use squelch::tls::{AcceptedTokens, PathToken};
@@ -50,6 +51,7 @@ impl Served {
             own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: Clock::default(),
+            term: Arc::new(Term::endless()),
         };
         // A body has a deadline, which only a runtime can keep.
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
