@@ -84,7 +84,7 @@ const ROWS: &[Row] = &[
     Row {
         files: &["src/leader/term.rs"],
         knows: Knows::TheWorld,
-        modules: &["engine::Moment"],
+        modules: &["clock", "engine::Moment"],
         crates: NO_KUBERNETES,
     },
     // From bytes to an observation, from a verdict to bytes. (std::io is for the Write of a Vec.)

@@ -49,8 +49,8 @@ pub(super) struct Parts {
     pub(super) watching: JoinHandle<()>,
     pub(super) stages: Stages,
     pub(super) leading: Task<Leader>,
-    /// Whether this replica is the active one.
-    pub(super) active: watch::Receiver<bool>,
+    /// Cancelled once it was that.
+    pub(super) begun: CancellationToken,
     /// Cancelled when another is that was not before.
     pub(super) deposed: CancellationToken,
     /// The other replicas; `None` outside of pods.
@@ -126,9 +126,9 @@ impl Parts {
             telling: tell(options, &client, &policies, &engine, (&armed, &active), announcer),
             announcing: Task::start(|stop| announcer::run(client.clone(), announced, stop)),
             watching: watch_policies(&client, &policies, &background),
+            begun: leader.begun(),
             deposed: leader.deposed(),
             leading: leading::lead(leader, &policies),
-            active,
             peers: leading::peers(options, cluster)?,
             engine,
             policies,

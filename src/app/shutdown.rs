@@ -40,7 +40,8 @@ impl Parts {
     /// Ends in the order that loses nothing. Writes are answered until nobody asks any more: none ever fails because
     /// squelch ends.
     pub(super) async fn shut_down(self, options: &RunOptions) {
-        if *self.active.borrow() {
+        // One that could not renew for a while goes on with the Lease until another has taken it.
+        if self.begun.is_cancelled() && !self.deposed.is_cancelled() {
             self.step_down(options).await;
         } else {
             self.leave(options).await;

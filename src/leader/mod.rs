@@ -45,6 +45,8 @@ pub struct Leader {
     term: Arc<Term>,
     /// Whether this replica decides, for those who write.
     active: watch::Sender<bool>,
+    /// This replica has decided on something, and may owe.
+    begun: CancellationToken,
     /// Somebody else holds what this replica held.
     deposed: CancellationToken,
     /// What has to be done before the first decision.
@@ -78,6 +80,7 @@ impl Leader {
             role,
             term,
             active: watch::Sender::new(false),
+            begun: CancellationToken::new(),
             deposed: CancellationToken::new(),
             begin: Some(begin),
             announcer,
@@ -91,6 +94,11 @@ impl Leader {
     /// Whether this replica is the active one. What only the active one may write waits for it.
     pub fn active(&self) -> watch::Receiver<bool> {
         self.active.subscribe()
+    }
+
+    /// Cancelled when this replica becomes the active one for the first time.
+    pub fn begun(&self) -> CancellationToken {
+        self.begun.clone()
     }
 
     /// Cancelled when this replica was the active one and another is.
@@ -187,6 +195,7 @@ impl Leader {
         if let Some(begin) = self.begin.take() {
             self.election.won();
             begin();
+            self.begun.cancel();
             info!(identity = self.lease.me().name(), "this replica is the active one: it decides");
             self.announce();
         } else if !*self.active.borrow() {
@@ -201,7 +210,8 @@ impl Leader {
     fn check_term(&mut self) {
         if *self.active.borrow() && !self.term.holds(clock::now()) {
             warn!("the Lease could not be renewed for {} s: Event writes pass until it is", TERM.as_secs());
-            self.retire();
+            self.term.lapse();
+            self.suspend();
         }
     }
 
@@ -215,6 +225,10 @@ impl Leader {
     /// Decides no more; the Lease stays as it is.
     pub fn retire(&self) {
         self.term.end();
+        self.suspend();
+    }
+
+    fn suspend(&self) {
         self.metrics.active(false);
         self.active.send_replace(false);
     }

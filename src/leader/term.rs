@@ -1,24 +1,32 @@
 //! Until when this replica decides: what each review looks at.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::engine::Moment;
+
+/// A review waits so long for a renewal that is under way. An API server that comes back after a restart lets go of all
+/// writes that have waited for it, at the moment at which it also answers the renewal.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Until when this replica decides. Past that it lets everything through, whatever else it is busy with: one that was
 /// frozen, or is cut off from the API server, ends by its clock alone.
 #[derive(Debug, Default)]
 pub struct Term {
-    /// Nanoseconds since the process's epoch.
+    /// Nanoseconds since the process's epoch; 0: it is not expected to be extended.
     until: AtomicU64,
+    extended: Notify,
     ended: Notify,
 }
 
 impl Term {
     /// The term of one who has no Lease to lose.
     pub fn endless() -> Self {
-        Self { until: AtomicU64::new(u64::MAX), ended: Notify::new() }
+        Self { until: AtomicU64::new(u64::MAX), ..Self::default() }
     }
 
     /// Whether this replica decides at `now`.
@@ -29,15 +37,38 @@ impl Term {
     /// It decides until then. What was done before is seen by every review that finds the term to hold.
     pub(super) fn extend(&self, until: Moment) {
         self.until.store(nanoseconds(until), Ordering::Release);
+        self.extended.notify_waiters();
+    }
+
+    /// Waits for a moment where it has lapsed and may be extended yet.
+    pub async fn settled(&self, now: Moment) {
+        let lapsed = || {
+            let until = self.until.load(Ordering::Acquire);
+            until != 0 && until <= nanoseconds(now)
+        };
+        if lapsed() {
+            let mut extended = pin!(self.extended.notified());
+            // From here on an extension is heard of.
+            extended.as_mut().enable();
+            if lapsed() {
+                let _ = timeout(PATIENCE, extended).await;
+            }
+        }
+    }
+
+    /// It has come to its end by the clock, and may be extended yet.
+    pub(super) fn lapse(&self) {
+        self.ended.notify_waiters();
     }
 
     /// It decides no more, from the next review on.
     pub(crate) fn end(&self) {
         self.until.store(0, Ordering::Release);
+        self.extended.notify_waiters();
         self.ended.notify_waiters();
     }
 
-    /// Ends when the term is ended that holds now.
+    /// Ends when the term does that holds now.
     pub async fn ended(&self) {
         self.ended.notified().await;
     }
@@ -49,8 +80,6 @@ fn nanoseconds(moment: Moment) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn at(milliseconds: u64) -> Moment {
@@ -71,5 +100,23 @@ mod tests {
         waiting.await;
         assert!(!term.holds(at(0)));
         assert!(Term::endless().holds(at(u64::MAX / 1_000_000)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_has_lapsed_is_waited_for_and_one_that_is_over_is_not() {
+        let began = crate::clock::now();
+        let waited = || crate::clock::now().since(began);
+        let term = Term::default();
+        term.settled(at(10)).await;
+        term.extend(at(5));
+        term.settled(at(4)).await;
+        assert_eq!(waited(), Duration::ZERO);
+        tokio::join!(term.settled(at(10)), async { term.extend(at(3_000)) });
+        assert_eq!(waited(), Duration::ZERO);
+        term.settled(at(3_000)).await;
+        assert!((PATIENCE..2 * PATIENCE).contains(&waited()), "{:?}", waited());
+        tokio::join!(term.settled(at(3_000)), async { term.end() });
+        term.settled(at(3_000)).await;
+        assert!(waited() < 2 * PATIENCE, "{:?}", waited());
     }
 }

@@ -38,6 +38,11 @@ impl Webhook {
         self.term.holds(self.clock.now())
     }
 
+    /// Waits for a moment where nobody knows whether this replica still decides.
+    pub(super) async fn settled(&self) {
+        self.term.settled(self.clock.now()).await;
+    }
+
     /// Answers a review that came whole; `None` for bytes that are none.
     pub(super) fn answer(&self, bytes: &[u8]) -> Option<Bytes> {
         let decoded = match caught(|| review::decode(bytes)) {

@@ -111,7 +111,10 @@ impl Router {
             None => receive_beginning(body, super::body::MAX_BODY).await,
         };
         let answer = match received {
-            Received::Whole(bytes, _taken) => self.webhook.answer(&bytes),
+            Received::Whole(bytes, _taken) => {
+                self.webhook.settled().await;
+                self.webhook.answer(&bytes)
+            }
             Received::Beginning(bytes) => self.webhook.fail_open(&bytes),
             Received::Broken => self.webhook.fail_open(&[]),
         };
