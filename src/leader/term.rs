@@ -9,8 +9,9 @@ use tokio::time::timeout;
 
 use crate::engine::Moment;
 
-/// A review waits so long for a renewal that is under way. An API server that comes back after a restart lets go of all
-/// writes that have waited for it, at the moment at which it also answers the renewal.
+/// So long after the first review that finds the term lapsed do reviews wait for its renewal. An API server that comes
+/// back after a restart lets go of all writes that have waited for it, at the moment at which it also answers the
+/// renewal. Where that fails for longer, nobody waits.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Until when this replica decides. Past that it lets everything through, whatever else it is busy with: one that was
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 pub struct Term {
     /// Nanoseconds since the process's epoch; 0: it is not expected to be extended.
     until: AtomicU64,
+    /// Since it has lapsed, reviews wait until then; 0: none has come.
+    patience: AtomicU64,
     extended: Notify,
     ended: Notify,
 }
@@ -37,23 +40,33 @@ impl Term {
     /// It decides until then. What was done before is seen by every review that finds the term to hold.
     pub(super) fn extend(&self, until: Moment) {
         self.until.store(nanoseconds(until), Ordering::Release);
+        self.patience.store(0, Ordering::Release);
         self.extended.notify_waiters();
     }
 
-    /// Waits for a moment where it has lapsed and may be extended yet.
+    /// Waits for a moment, once, where it has lapsed and may be extended yet.
     pub async fn settled(&self, now: Moment) {
-        let lapsed = || {
-            let until = self.until.load(Ordering::Acquire);
-            until != 0 && until <= nanoseconds(now)
-        };
-        if lapsed() {
-            let mut extended = pin!(self.extended.notified());
-            // From here on an extension is heard of.
-            extended.as_mut().enable();
-            if lapsed() {
-                let _ = timeout(PATIENCE, extended).await;
-            }
+        if !self.has_lapsed(now) {
+            return;
         }
+        let mut extended = pin!(self.extended.notified());
+        // From here on an extension is heard of.
+        extended.as_mut().enable();
+        if self.has_lapsed(now) {
+            let _ = timeout(self.patience_left(now), extended).await;
+        }
+    }
+
+    fn has_lapsed(&self, now: Moment) -> bool {
+        let until = self.until.load(Ordering::Acquire);
+        until != 0 && until <= nanoseconds(now)
+    }
+
+    /// How long the reviews of this lapse still wait, of which the first begins the time.
+    fn patience_left(&self, now: Moment) -> Duration {
+        let end = nanoseconds(now.plus(PATIENCE));
+        let begun = self.patience.compare_exchange(0, end, Ordering::AcqRel, Ordering::Acquire);
+        Duration::from_nanos(begun.map_or_else(|begun| begun, |_| end).saturating_sub(nanoseconds(now)))
     }
 
     /// It has come to its end by the clock, and may be extended yet.
@@ -103,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_has_lapsed_is_waited_for_and_one_that_is_over_is_not() {
+    async fn one_that_has_lapsed_is_waited_for_once_and_one_that_is_over_is_not() {
         let began = crate::clock::now();
         let waited = || crate::clock::now().since(began);
         let term = Term::default();
@@ -115,8 +128,13 @@ mod tests {
         assert_eq!(waited(), Duration::ZERO);
         term.settled(at(3_000)).await;
         assert!((PATIENCE..2 * PATIENCE).contains(&waited()), "{:?}", waited());
-        tokio::join!(term.settled(at(3_000)), async { term.end() });
-        term.settled(at(3_000)).await;
+        // Once for all of them.
+        tokio::join!(term.settled(at(3_250)), term.settled(at(9_000)));
+        assert!(waited() < 2 * PATIENCE, "{:?}", waited());
+        term.extend(at(10_000));
+        term.settled(at(9_000)).await;
+        tokio::join!(term.settled(at(10_000)), async { term.end() });
+        term.settled(at(10_000)).await;
         assert!(waited() < 2 * PATIENCE, "{:?}", waited());
     }
 }
