@@ -236,6 +236,41 @@ const ROWS: &[Row] = &[
         modules: &["api", "engine", "policy", "replay", "webhook::review"],
         crates: NO_ANYHOW,
     },
+    // What is wrong with an installation, by what was seen of it.
+    Row {
+        files: &[
+            "src/doctor/apiserver.rs",
+            "src/doctor/configuration.rs",
+            "src/doctor/definitions.rs",
+            "src/doctor/finding.rs",
+            "src/doctor/keys.rs",
+            "src/doctor/policies.rs",
+            "src/doctor/replicas.rs",
+            "src/doctor/rights.rs",
+            "src/doctor/seen.rs",
+        ],
+        knows: Knows::Arguments,
+        modules: &[
+            "OLDEST_KUBERNETES",
+            "PROOF_PATH",
+            "api",
+            "arming::CONFIGURATION",
+            "arming::DISARM_ANNOTATION",
+            "doctor",
+            "tls::Validity",
+            "tls::certificates",
+            "tls::kept",
+            "tls::rotation",
+            "webhook::path",
+        ],
+        crates: Crates::Only(&["jiff", "k8s_openapi", "serde", "serde_json", "serde_saphyr"]),
+    },
+    Row {
+        files: &["src/doctor/"],
+        knows: Knows::TheWorld,
+        modules: &["PROOF_PATH", "api", "arming", "clock", "doctor", "metrics", "tls"],
+        crates: NO_ANYHOW,
+    },
     // Ties everything together; nobody knows it but main.
     Row {
         files: &["src/app/", "src/lib.rs", "src/main.rs"],

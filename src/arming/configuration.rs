@@ -78,6 +78,12 @@ impl Desired {
         })
     }
 
+    /// As it belongs to a ClusterRole.
+    #[cfg(test)]
+    pub(crate) fn owned_by(&self, name: &str, uid: &str) -> Value {
+        self.object(Some(&Owner { name: name.to_owned(), uid: uid.to_owned() }))
+    }
+
     /// The entry for what policies are about.
     fn events(&self) -> Value {
         let mut entry = entry("events.squelch.dev", &self.client.object(""), &["CREATE", "UPDATE"]);

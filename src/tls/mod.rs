@@ -12,7 +12,7 @@ mod token;
 
 use std::sync::Arc;
 
-pub use authority::{Authority, Leaf, TlsError, Validity};
+pub use authority::{Authority, Leaf, TlsError, Validity, certificates};
 pub use resolver::ServedCertificate;
 pub use token::{AcceptedTokens, PathToken};
 
