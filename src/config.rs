@@ -195,6 +195,23 @@ pub struct RunOptions {
     #[arg(long, env = "SQUELCH_CERTIFICATE_DIR", value_name = "DIRECTORY", help_heading = "Certificates")]
     pub certificate_dir: Option<PathBuf>,
 
+    /// Authorities (PEM) of the callers' certificates: who connects to the webhook without a certificate of theirs is
+    /// turned away. Read again when the file changes. The API server has to be told which certificate to show
+    #[arg(long, env = "SQUELCH_CLIENT_CA", value_name = "FILE", help_heading = "Certificates")]
+    pub client_ca: Option<PathBuf>,
+
+    /// A common name or alternative name of the certificate that callers show; repeatable. Without it any name that
+    /// --client-ca has signed will do
+    #[arg(
+        long,
+        env = "SQUELCH_CLIENT_SUBJECT",
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "client_ca",
+        help_heading = "Certificates"
+    )]
+    pub client_subject: Vec<String>,
+
     /// How long a certificate of squelch's own is valid, from 5s to 87600h (10 years). It is renewed after two
     /// thirds; authority and token, which last three times as long, after two thirds of that
     #[arg(
@@ -359,6 +376,14 @@ mod tests {
         assert_eq!(options.shutdown_timeout, Duration::from_secs(30));
         assert_eq!((options.max_series, options.max_owing), (1_000_000, 100_000));
         assert_eq!((options.log_format, options.log_level.as_str()), (LogFormat::Text, "info"));
+    }
+
+    #[test]
+    fn subjects_need_an_authority() {
+        assert!(run(&["--client-subject=kube-apiserver"]).unwrap_err().contains("--client-ca"));
+        let options = run(&["--client-ca=ca.crt", "--client-subject=a,b", "--client-subject=c"]).unwrap();
+        assert_eq!(options.client_subject, ["a", "b", "c"]);
+        assert_eq!(run(&[]).unwrap().client_ca, None);
     }
 
     #[test]

@@ -2,10 +2,8 @@
 
 use std::cell::Cell;
 use std::env;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -15,9 +13,9 @@ use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::cluster::{checkout, given};
+use crate::cluster::{checkout, given, script};
 use crate::metrics::Samples;
-use crate::process::{output_of, tail};
+use crate::process::tail;
 use crate::test::make_namespace;
 use crate::wait::{GENEROUS, told, wait_for};
 use crate::{Cluster, Helm, Storm, Writer, accounts};
@@ -91,11 +89,7 @@ impl Node {
     /// # Errors
     /// That it does not become ready.
     pub async fn restart_apiserver(&self, kill: bool) -> Result<()> {
-        let mut arguments = vec![self.cluster.folder.as_os_str()];
-        if kill {
-            arguments.push(OsStr::new("--kill"));
-        }
-        script("restart-apiserver", &arguments).await
+        self.cluster.restart_apiserver(kill, &[]).await
     }
 
     /// Somebody who writes Events into this test's namespace from outside the cluster.
@@ -257,13 +251,6 @@ pub async fn running_pods(cluster: &Cluster) -> Result<Vec<Pod>> {
 
 fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
-/// Runs `e2e/cluster/cluster` with this verb.
-async fn script(verb: &str, arguments: &[&OsStr]) -> Result<()> {
-    let mut command = Command::new(checkout("e2e/cluster/cluster"));
-    command.arg(verb).args(arguments);
-    output_of(format!("cluster {verb}"), command, String::new()).await.map(drop)
 }
 
 /// Sees to it that the image that the recipe has built is on the node.

@@ -111,3 +111,21 @@ fn a_pod_is_granted_the_time_to_pay_and_20_seconds() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn callers_are_asked_for_a_certificate_where_there_are_authorities() -> Result<()> {
+    let set = ["--set", "webhook.callers.configMap=apiservers", "--set", "webhook.callers.subjects={a,b: c}"];
+    let rendered = helm(Path::new("helm"), &set)?.map_err(anyhow::Error::msg)?;
+    for line in [
+        "- --client-ca=/callers/ca.crt\n",
+        "- \"--client-subject=a\"\n",
+        "- \"--client-subject=b: c\"\n",
+        "mountPath: /callers\n",
+        "name: apiservers\n",
+    ] {
+        ensure!(rendered.contains(line), "{line} is not rendered");
+    }
+    let rendered = helm(Path::new("helm"), &[])?.map_err(anyhow::Error::msg)?;
+    ensure!(!rendered.contains("client-ca") && !rendered.contains("volumes:"), "it is off unless asked for");
+    Ok(())
+}

@@ -19,7 +19,7 @@ use crate::config::RunOptions;
 use crate::engine::{Engine, Settings};
 use crate::metrics::Metrics;
 use crate::policy::{Store, watch as policy_watch};
-use crate::tls;
+use crate::tls::{self, ClientAuthorities};
 use crate::webhook::server::{self, Limits, Stages};
 use crate::webhook::{Webhook, router};
 use crate::{clock, flush, status};
@@ -99,7 +99,7 @@ impl Parts {
             clock: clock::Clock::default(),
         });
         let stages = Stages::default();
-        let tls = Arc::new(tls::server_config(keys.certificate())?);
+        let tls = Arc::new(tls::server_config(keys.certificate(), callers(options)?)?);
         let serving = server::serve(listener, tls, router(webhook), stages.clone(), Limits::default());
         let serving = tokio::spawn(serving);
         // This process is the only one: it decides as long as it lives.
@@ -150,6 +150,13 @@ fn bind<T>(address: SocketAddr, flag: &str, bound: std::io::Result<T>) -> Result
         bound.with_context(|| format!("cannot listen on {address}; choose another with {flag}"))?;
     info!(%address, "listening for {}", flag.trim_start_matches("--").trim_end_matches("-bind"));
     Ok(listener)
+}
+
+/// Who may call, where that is asked by certificate.
+fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthorities>>> {
+    let Some(file) = options.client_ca.clone() else { return Ok(None) };
+    let loaded = ClientAuthorities::load(file.clone(), options.client_subject.clone());
+    Ok(Some(Arc::new(loaded.with_context(|| format!("--client-ca {}", file.display()))?)))
 }
 
 fn settings(options: &RunOptions) -> Result<Settings> {

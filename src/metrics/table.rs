@@ -66,6 +66,8 @@ rows! {
         "Time from the head of a review to its answer in seconds, without TLS and transport.";
     STRAY_REQUESTS = Counter "squelch_stray_requests_total" []
         "Requests to the webhook on a path without an accepted token. They change nothing.";
+    REFUSED_HANDSHAKES = Counter "squelch_refused_handshakes_total" []
+        "Callers of the webhook that were turned away because they showed no certificate that --client-ca and --client-subject accept.";
     FLUSHES = Counter "squelch_flushes_total" ["result"]
         "Looks of the operator at stored Events, to add what was held back, by how they ended. A look is a read and at most one write.";
     OWN_REVIEWS = Counter "squelch_own_writes_reviewed_total" []

@@ -66,6 +66,11 @@ impl Router {
         offered(request).is_some_and(|offered| offered.proof)
     }
 
+    /// Counts a caller who was turned away before he could ask.
+    pub(super) fn refused_handshake(&self) {
+        self.webhook.metrics.refused_handshake();
+    }
+
     /// Answers one request. A well-formed review is answered with 200, whatever is decided.
     pub async fn route<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<Full<Bytes>> {
         // Before a byte of the body is read.
