@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use squelch::api::EventPolicy;
 use squelch::clock::Clock;
 use squelch::engine::{Engine, Settings};
+use squelch::leader::Term;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
 use squelch::tls::{AcceptedTokens, PathToken};
@@ -118,6 +119,7 @@ impl Served {
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: Clock::default(),
+            term: Arc::new(Term::endless()),
         };
         // The API server adds its timeout as a query.
         Self { path: format!("{}?timeout=1s", path(&token)), router: router(Arc::new(webhook)) }

@@ -136,6 +136,12 @@ pub struct RunOptions {
     /// The namespace that squelch's Service and Secret are in [default: that of the own user, else squelch]
     #[arg(long, env = "SQUELCH_NAMESPACE", value_name = "NAME", value_parser = dns_name, help_heading = "Cluster")]
     pub namespace: Option<String>,
+
+    /// The pod that this process runs in: of several replicas the active one's carries the label that the Service
+    /// selects. Without it no pod is looked at
+    #[arg(long, env = "SQUELCH_POD_NAME", value_name = "NAME", help_heading = "Cluster")]
+    pub pod_name: Option<String>,
+
     /// The ClusterRole whose end is the end of the webhook configuration too: the one that squelch is installed with
     #[arg(long, env = "SQUELCH_OWNER_CLUSTER_ROLE", value_name = "NAME", help_heading = "Webhook")]
     pub owner_cluster_role: Option<String>,

@@ -14,6 +14,7 @@ pub mod config;
 pub mod doctor;
 pub mod engine;
 pub mod flush;
+pub mod leader;
 pub mod metrics;
 pub mod policy;
 pub mod replay;

@@ -80,6 +80,13 @@ const ROWS: &[Row] = &[
         crates: Crates::Only(&["jiff"]),
     },
     Row { files: &["src/tls/"], knows: Knows::TheWorld, modules: &["tls"], crates: NO_KUBERNETES },
+    // Until when a replica decides: the webhook looks at it.
+    Row {
+        files: &["src/leader/term.rs"],
+        knows: Knows::TheWorld,
+        modules: &["engine::Moment"],
+        crates: NO_KUBERNETES,
+    },
     // From bytes to an observation, from a verdict to bytes. (std::io is for the Write of a Vec.)
     Row {
         files: &["src/webhook/review/", "src/webhook/answer.rs", "src/webhook/patch.rs"],
@@ -96,6 +103,7 @@ const ROWS: &[Row] = &[
             "PROOF_PATH",
             "clock",
             "engine",
+            "leader::Term",
             "metrics",
             "policy",
             "tls",
@@ -125,6 +133,19 @@ const ROWS: &[Row] = &[
     },
     // Writes the Events that others have it tell.
     Row { files: &["src/announcer.rs"], knows: Knows::TheWorld, modules: &[], crates: NO_ANYHOW },
+    // Who decides, by what was read of the Lease.
+    Row {
+        files: &["src/leader/election.rs"],
+        knows: Knows::Arguments,
+        modules: &["engine::Moment"],
+        crates: Crates::Only(&[]),
+    },
+    Row {
+        files: &["src/leader/"],
+        knows: Knows::TheWorld,
+        modules: &["FIELD_MANAGER", "announcer", "clock", "engine", "leader", "metrics"],
+        crates: NO_ANYHOW,
+    },
     // What a status says, and when, and what of it is news.
     Row {
         files: &[
@@ -268,7 +289,7 @@ const ROWS: &[Row] = &[
     Row {
         files: &["src/doctor/"],
         knows: Knows::TheWorld,
-        modules: &["PROOF_PATH", "api", "arming", "clock", "doctor", "metrics", "tls"],
+        modules: &["PROOF_PATH", "api", "arming", "clock", "doctor", "leader::LEASE_NAME", "metrics", "tls"],
         crates: NO_ANYHOW,
     },
     // Ties everything together; nobody knows it but main.

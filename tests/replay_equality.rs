@@ -25,6 +25,7 @@ use serde_json::Value;
 use squelch::clock::Clock;
 use squelch::config::{Cli, Command};
 use squelch::engine::{Account, Answer, Denial, Disposition, Engine, Moment, Stage, Standing, Verdict};
+use squelch::leader::Term;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Set, Store};
 use squelch::replay::{Payer, engine};
@@ -92,6 +93,7 @@ impl Served {
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: clock.clone(),
+            term: Arc::new(Term::endless()),
         };
         let (router, path) = (router(Arc::new(webhook)), path(&token));
         Self { engine, payer: Payer::default(), clock, router, path, payments: 0, began: None }

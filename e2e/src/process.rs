@@ -54,10 +54,18 @@ impl Process {
     /// # Errors
     /// That there is nothing to ask.
     pub fn terminate(&mut self) -> Result<()> {
+        self.signal("TERM")
+    }
+
+    /// Sends it this signal.
+    ///
+    /// # Errors
+    /// That there is nothing to send it to.
+    pub fn signal(&mut self, signal: &str) -> Result<()> {
         ensure!(self.ended()?.is_none(), "{} has ended by itself", self.name);
         // The child was not waited for yet, so the number is still its own.
         let pid = self.child.id().to_string();
-        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &pid]).status()?;
+        let sent = Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", signal, &pid]).status()?;
         ensure!(sent.success(), "cannot signal {}", self.name);
         Ok(())
     }

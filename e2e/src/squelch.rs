@@ -1,7 +1,7 @@
 //! The real binary, with the rights that it is installed with.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -39,6 +39,8 @@ pub struct Way<'a> {
     pub by: Option<&'a Detour>,
     /// More flags of `squelch run`.
     pub flags: &'a [&'a str],
+    /// Another is the active one: it is not waited for that this one is.
+    pub standby: bool,
 }
 
 impl Squelch {
@@ -71,7 +73,55 @@ impl Squelch {
         let admin = Admin::at(format!("http://127.0.0.1:{http_port}"))?;
         let mut squelch = Self { process, webhook, admin };
         squelch.until_ready().await?;
+        if !way.standby {
+            // At once, unless one before it was killed.
+            squelch.is_active().await?;
+        }
         Ok(squelch)
+    }
+
+    /// Waits until it is the active replica.
+    ///
+    /// # Errors
+    /// That it is not in time.
+    pub async fn is_active(&self) -> Result<()> {
+        wait_for("squelch to be the active replica", GENEROUS, async || {
+            let metrics = self.metrics().await.map_err(told)?;
+            if metrics.sum("squelch_active", &[]) > 0.0 { Ok(()) } else { Err("a standby".to_owned()) }
+        })
+        .await
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.process.ended()
+    }
+
+    /// Its log so far.
+    ///
+    /// # Errors
+    /// That it cannot be read.
+    pub fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(&self.process.log)?)
+    }
+
+    /// Freezes it (SIGSTOP).
+    ///
+    /// # Errors
+    /// That there is nothing to freeze.
+    pub fn freeze(&mut self) -> Result<()> {
+        self.process.signal("STOP")
+    }
+
+    /// Thaws it (SIGCONT).
+    ///
+    /// # Errors
+    /// That there is nothing to thaw.
+    pub fn thaw(&mut self) -> Result<()> {
+        self.process.signal("CONT")
     }
 
     async fn until_ready(&mut self) -> Result<()> {

@@ -55,6 +55,8 @@ pub(super) struct Keeper {
     certificate: Arc<ServedCertificate>,
     tokens: Arc<AcceptedTokens>,
     metrics: Arc<Metrics>,
+    /// Whether it is this replica that writes the Secret; the others follow it.
+    active: watch::Receiver<bool>,
     /// Who writes the configuration was told of this last.
     told: Option<ClientConfig>,
     /// What is complained of, by what it is about: it is said once.
@@ -112,10 +114,12 @@ impl Keeper {
     ) {
         let mut looks = interval(self.lifetimes.look);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut active = self.active.clone();
         let keeping = async {
             loop {
                 tokio::select! {
                     _ = looks.tick() => self.look().await,
+                    changed = active.changed() => if changed.is_err() { return },
                     changed = acknowledged.changed() => if changed.is_err() { return },
                 }
                 let in_force = acknowledged.borrow_and_update().clone();
@@ -151,6 +155,7 @@ impl Keeper {
         }
         match found {
             Found::Nowhere => {}
+            Found::Nothing if !self.may_write() => self.revision = None,
             Found::Nothing => {
                 warn!("the Secret with the webhook's keys is gone: it is made again with the same keys");
                 self.revision = None;
@@ -194,6 +199,12 @@ impl Keeper {
                     self.keep(self.rotation.ring().clone()).await;
                 }
             }
+            Err(damage) if !self.may_write() => {
+                self.complain(
+                    SECRET,
+                    format!("it is damaged, and the active replica is to repair it: {damage}"),
+                );
+            }
             Err(damage) => {
                 warn!(%damage, "the Secret with the webhook's keys is damaged: the keys in use are written over it");
                 self.metrics.keys_refused();
@@ -222,6 +233,9 @@ impl Keeper {
 
     /// Writes `ring`, unless somebody else was first: then the next look reads theirs.
     async fn keep(&mut self, ring: Ring<Keys>) -> bool {
+        if !self.may_write() {
+            return false;
+        }
         match self.store.write(&ring, self.revision.as_deref()).await {
             Ok(Written::Kept(revision)) => {
                 self.revision = revision;
@@ -234,6 +248,11 @@ impl Keeper {
             }
         }
         false
+    }
+
+    /// What is kept in no Secret is this process's own.
+    fn may_write(&self) -> bool {
+        !self.store.is_shared() || *self.active.borrow()
     }
 
     /// Serves another certificate where that is due and the API server trusts whoever has signed it.

@@ -4,6 +4,7 @@ mod cluster;
 pub mod doctor;
 pub mod drain;
 mod keys;
+mod leading;
 mod parts;
 mod shutdown;
 
@@ -25,7 +26,8 @@ use crate::policy::{Effect, Policy, Set};
 use cluster::Cluster;
 use parts::Parts;
 
-/// Runs the operator until SIGTERM or SIGINT, then pays what is owed and takes the webhook's rules away.
+/// Runs the operator until SIGTERM or SIGINT, or until another replica has taken its place. Then it pays what is owed,
+/// and takes the webhook's rules away unless another replica is ready.
 ///
 /// # Errors
 /// What keeps it from starting: a wrong flag, an address in use, an API server that cannot be reached or is too
@@ -42,6 +44,9 @@ pub async fn run(options: RunOptions) -> Result<()> {
         () = parts.follow_policies() => {}
         _ = terminate.recv() => info!("SIGTERM: shutting down"),
         _ = interrupt.recv() => info!("SIGINT: shutting down"),
+        () = parts.deposed.cancelled() => {
+            info!("another replica decides: this process pays what it owes and ends, to come back as a standby");
+        }
     }
     parts.shut_down(&options).await;
     Ok(())

@@ -17,6 +17,7 @@ use crate::announcer::{self, Announcer};
 use crate::arming::{Arming, Desired, Keeper, Probe, Reach};
 use crate::config::RunOptions;
 use crate::engine::{Engine, Settings};
+use crate::leader::{Leader, Peers, Term};
 use crate::metrics::Metrics;
 use crate::policy::{Store, watch as policy_watch};
 use crate::tls::{self, ClientAuthorities};
@@ -25,7 +26,7 @@ use crate::webhook::{Webhook, router};
 use crate::{clock, flush, status};
 
 use super::cluster::Cluster;
-use super::keys;
+use super::{keys, leading};
 
 /// The running operator.
 pub(super) struct Parts {
@@ -47,6 +48,13 @@ pub(super) struct Parts {
     pub(super) serving: JoinHandle<()>,
     pub(super) watching: JoinHandle<()>,
     pub(super) stages: Stages,
+    pub(super) leading: Task<Leader>,
+    /// Whether this replica is the active one.
+    pub(super) active: watch::Receiver<bool>,
+    /// Cancelled when another is that was not before.
+    pub(super) deposed: CancellationToken,
+    /// The other replicas; `None` outside of pods.
+    pub(super) peers: Option<Peers>,
     /// Ends with the process: the admin port and the watch.
     pub(super) background: CancellationToken,
 }
@@ -58,7 +66,9 @@ pub(super) struct Task<T> {
 }
 
 impl<T: Send + 'static> Task<T> {
-    fn start<F: Future<Output = T> + Send + 'static>(make: impl FnOnce(CancellationToken) -> F) -> Self {
+    pub(super) fn start<F: Future<Output = T> + Send + 'static>(
+        make: impl FnOnce(CancellationToken) -> F,
+    ) -> Self {
         let stop = CancellationToken::new();
         Self { handle: tokio::spawn(make(stop.clone())), stop }
     }
@@ -77,15 +87,17 @@ impl Parts {
         let metrics = Arc::new(Metrics::new());
         let readiness = Arc::new(Readiness::default());
         let background = CancellationToken::new();
-        let admin = Admin { metrics: metrics.clone(), readiness: readiness.clone() };
-        let listener = bind(options.http_bind, "--http-bind", TcpListener::bind(options.http_bind).await)?;
-        tokio::spawn(admin::serve(listener, admin, background.clone()));
+        show(options.http_bind, &metrics, &readiness, &background).await?;
         let listener = bind(options.webhook_bind, "--webhook-bind", server::bind(options.webhook_bind))?;
 
         let engine = Arc::new(Engine::new(settings(options)?));
         metrics.show_engine(engine.clone());
         let policies = Arc::new(Store::default());
-        let keys = keys::Keeper::start(options, cluster, metrics.clone()).await?;
+        let (announcer, announced) = Announcer::new();
+        let term = Arc::new(Term::default());
+        let leader = leading::leader(options, cluster, &engine, &term, announcer.clone(), &metrics)?;
+        let active = leader.active();
+        let keys = keys::Keeper::start(options, cluster, metrics.clone(), active.clone()).await?;
         readiness.meet(Need::KeyLoaded);
 
         // Connections of its own, each for one proof.
@@ -97,22 +109,11 @@ impl Parts {
             own_user: cluster.own_user.clone(),
             tokens: keys.tokens(),
             clock: clock::Clock::default(),
+            term,
         });
         let stages = Stages::default();
-        let tls = Arc::new(tls::server_config(keys.certificate(), callers(options)?)?);
-        let serving = server::serve(listener, tls, router(webhook), stages.clone(), Limits::default());
-        let serving = tokio::spawn(serving);
-        // This process is the only one: it decides as long as it lives.
-        metrics.active(true);
-
-        // The webhook configuration before any policy is known.
-        let (desired, wanted) = watch::channel(Desired {
-            client: keys.client_config(),
-            own_user: cluster.own_user.clone(),
-            namespace: cluster.namespace.clone(),
-            reach: Reach::Nothing,
-        });
-        let (announcer, announced) = Announcer::new();
+        let serving = serve(listener, &keys, callers(options)?, webhook, &stages)?;
+        let (desired, wanted) = watch::channel(at_first(cluster, &keys));
         let arming = Arming::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let armed = Arc::new(watch::Sender::new(false));
         // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
@@ -120,11 +121,15 @@ impl Parts {
         let (telling, acknowledged) = (desired.clone(), arming.acknowledged());
         Ok(Self {
             keeping_keys: Task::start(|stop| keys.run(telling, acknowledged, stop)),
-            keeping_armed: keep_armed(arming, probe, wanted, &armed, &metrics),
-            flushing: pay(&payer, qps(options.flush_qps)),
-            telling: tell(options, &client, &policies, &engine, &armed, announcer),
+            keeping_armed: keep_armed(arming, probe, wanted, active.clone(), &armed, &metrics),
+            flushing: pay(&payer, qps(options.flush_qps), active.clone()),
+            telling: tell(options, &client, &policies, &engine, (&armed, &active), announcer),
             announcing: Task::start(|stop| announcer::run(client.clone(), announced, stop)),
             watching: watch_policies(&client, &policies, &background),
+            deposed: leader.deposed(),
+            leading: leading::lead(leader, &policies),
+            active,
+            peers: leading::peers(options, cluster)?,
             engine,
             policies,
             metrics,
@@ -159,6 +164,42 @@ fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthorities>>> {
     Ok(Some(Arc::new(loaded.with_context(|| format!("--client-ca {}", file.display()))?)))
 }
 
+/// The webhook configuration before any policy is known.
+fn at_first(cluster: &Cluster, keys: &keys::Keeper) -> Desired {
+    Desired {
+        client: keys.client_config(),
+        own_user: cluster.own_user.clone(),
+        namespace: cluster.namespace.clone(),
+        reach: Reach::Nothing,
+    }
+}
+
+/// The plain HTTP port.
+async fn show(
+    address: SocketAddr,
+    metrics: &Arc<Metrics>,
+    readiness: &Arc<Readiness>,
+    background: &CancellationToken,
+) -> Result<()> {
+    let admin = Admin { metrics: metrics.clone(), readiness: readiness.clone() };
+    let listener = bind(address, "--http-bind", TcpListener::bind(address).await)?;
+    tokio::spawn(admin::serve(listener, admin, background.clone()));
+    Ok(())
+}
+
+/// The webhook's port.
+fn serve(
+    listener: TcpListener,
+    keys: &keys::Keeper,
+    callers: Option<Arc<ClientAuthorities>>,
+    webhook: Arc<Webhook>,
+    stages: &Stages,
+) -> Result<JoinHandle<()>> {
+    let tls = Arc::new(tls::server_config(keys.certificate(), callers)?);
+    let serving = server::serve(listener, tls, router(webhook), stages.clone(), Limits::default());
+    Ok(tokio::spawn(serving))
+}
+
 fn settings(options: &RunOptions) -> Result<Settings> {
     let bits = tls::random_seed().context("no random numbers")?;
     Ok(Settings {
@@ -180,19 +221,26 @@ fn keep_armed(
     arming: Arming,
     probe: Probe,
     wanted: watch::Receiver<Desired>,
+    active: watch::Receiver<bool>,
     armed: &Arc<watch::Sender<bool>>,
     metrics: &Arc<Metrics>,
 ) -> Task<Keeper> {
-    let (mut keeper, proving) = Keeper::new(arming, probe, wanted, armed.clone(), metrics.clone());
+    let (mut keeper, proving) = Keeper::new(arming, probe, wanted, active, armed.clone(), metrics.clone());
     Task::start(move |stop| async move {
         tokio::join!(keeper.run(stop.clone()), proving.run(stop));
         keeper
     })
 }
 
-fn pay(payer: &Arc<flush::Writer>, qps: NonZeroU32) -> Task<()> {
+fn pay(payer: &Arc<flush::Writer>, qps: NonZeroU32, mut active: watch::Receiver<bool>) -> Task<()> {
     let payer = payer.clone();
-    Task::start(move |stop| flush::run(payer, flush::Limits::usual(qps), stop))
+    Task::start(move |stop| async move {
+        // Until then nothing is owed.
+        let begins = async { active.wait_for(|active| *active).await.is_ok() };
+        if stop.run_until_cancelled(begins).await == Some(true) {
+            flush::run(payer, flush::Limits::usual(qps), stop).await;
+        }
+    })
 }
 
 fn tell(
@@ -200,13 +248,13 @@ fn tell(
     client: &Client,
     policies: &Arc<Store>,
     engine: &Arc<Engine>,
-    armed: &Arc<watch::Sender<bool>>,
+    (armed, active): (&Arc<watch::Sender<bool>>, &watch::Receiver<bool>),
     announcer: Announcer,
 ) -> Task<status::Writer> {
     let engine = engine.clone();
     let limits = status::Limits { interval: options.status_interval, qps: options.status_qps };
     let accounts = Box::new(move || engine.all_accounts());
-    let (client, policies, armed) = (client.clone(), policies.clone(), armed.subscribe());
-    let writer = status::Writer::new(client, policies, accounts, armed, announcer, limits);
+    let state = status::State { armed: armed.subscribe(), active: active.clone() };
+    let writer = status::Writer::new(client.clone(), policies.clone(), accounts, state, announcer, limits);
     Task::start(move |stop| writer.run(stop))
 }

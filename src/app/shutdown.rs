@@ -1,16 +1,22 @@
-//! The end, in the order that loses nothing.
+//! The end, in the order that loses nothing: of the active replica, and of another.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::clock;
+use crate::arming::Keeper;
 use crate::config::RunOptions;
-use crate::flush;
+use crate::metrics::Metrics;
+use crate::webhook::server::Stages;
+use crate::{clock, flush, status};
 
-use super::parts::{Parts, qps};
+use super::parts::{Parts, Task, qps};
 
 /// How long the last statuses may take.
 const LAST_STATUSES: Duration = Duration::from_secs(5);
@@ -24,10 +30,26 @@ const LAST_PAYMENTS: Duration = Duration::from_secs(5);
 /// So many namespaces are named that lost something; `squelch_lost_occurrences_total` has them all.
 const NAMESPACES_TOLD: usize = 20;
 
+/// How long the next active replica may take until the API server is led to it.
+const SUCCESSION: Duration = Duration::from_secs(10);
+
+/// For so long every answer asks the API server to dial anew, after that.
+const CLOSING: Duration = Duration::from_secs(10);
+
 impl Parts {
-    /// Folds nothing more, pays what is owed, takes the webhook's rules away, writes the last statuses, and ends.
-    /// Until the rules are away writes are still answered: none ever fails because squelch ends.
+    /// Ends in the order that loses nothing. Writes are answered until nobody asks any more: none ever fails because
+    /// squelch ends.
     pub(super) async fn shut_down(self, options: &RunOptions) {
+        if *self.active.borrow() {
+            self.step_down(options).await;
+        } else {
+            self.leave(options).await;
+        }
+    }
+
+    /// The active replica folds nothing more, pays what is owed, writes the statuses, and gives the Lease back. The
+    /// webhook's rules stay if another one is ready to take over, and are taken away if not.
+    async fn step_down(mut self, options: &RunOptions) {
         let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
         let began = clock::now();
         self.engine.drain();
@@ -42,23 +64,103 @@ impl Parts {
 
         // Only now: while anything is owed, the webhook keeps clients from lowering what is stored.
         self.keeping_keys.end().await;
-        match self.keeping_armed.end().await {
-            Some(mut keeper) => keeper.disarm().await,
-            None => error!("what kept the webhook configuration had panicked: its rules may still be there"),
+        let mut keeper = self.keeping_armed.end().await;
+        let peers = match self.peers.take() {
+            Some(peers) if peers.one_is_ready().await => Some(peers),
+            _ => None,
+        };
+        if peers.is_none() && !self.deposed.is_cancelled() {
+            disarm(keeper.as_mut(), &self.armed, &self.metrics).await;
         }
-        self.armed.send_replace(false);
-        self.metrics.armed(false);
-        // What was folded and admitted since: no write is reviewed any more, so this comes to an end.
+        let mut telling = self.telling.end().await;
+        write_statuses(telling.as_mut(), &self.deposed).await;
+
+        // Reviews count nothing from here on, and what was folded and admitted since comes to an end.
+        let leader = self.leading.end().await;
+        if let Some(leader) = &leader {
+            leader.retire();
+        }
         self.engine.drain_the_rest();
         flush::drain(self.payer.clone(), limits, LAST_PAYMENTS).await;
         tell_of_loss(&self.engine.write_off());
-
-        if let Some(mut telling) = self.telling.end().await {
-            let written = tokio::time::timeout(LAST_STATUSES, telling.write_all_now()).await;
-            if written != Ok(0) {
-                error!("not every status could be written: counters there are up to --status-interval old");
+        write_statuses(telling.as_mut(), &self.deposed).await;
+        match leader {
+            Some(leader) => leader.release().await,
+            None => error!("what held the Lease had panicked: another replica takes over when it ends"),
+        }
+        let Self { announcing, serving, watching, stages, background, armed, metrics, .. } = self;
+        let ending = Ending { announcing, serving, watching, stages, background };
+        if let Some(peers) = peers {
+            if peers.one_serves(SUCCESSION).await {
+                info!("another replica has taken over; the API server is asked to dial anew");
+                ending.stages.closing.cancel();
+                sleep(CLOSING).await;
+            } else {
+                warn!("no other replica has taken over");
+                disarm(keeper.as_mut(), &armed, &metrics).await;
             }
         }
+        ending.end().await;
+    }
+
+    /// One that is not the active one has nothing to hand over. It may have been that, and owe: it pays what nobody
+    /// else has paid, and touches nothing else that is another's by now.
+    async fn leave(self, options: &RunOptions) {
+        self.stages.closing.cancel();
+        let leader = self.leading.end().await;
+        self.keeping_keys.end().await;
+        self.keeping_armed.end().await;
+        self.flushing.end().await;
+        self.engine.drain_the_rest();
+        let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
+        if !flush::drain(self.payer.clone(), limits, options.shutdown_timeout).await {
+            error!(
+                unpaid = self.engine.unpaid(),
+                "not all that is owed could be paid within --shutdown-timeout"
+            );
+        }
+        tell_of_loss(&self.engine.write_off());
+        let untold = self.telling.end().await.map_or(0, |mut telling| telling.unwritten());
+        if untold > 0 {
+            warn!(untold, "occurrences that this replica has decided on are in no policy's status");
+        }
+        if let Some(leader) = leader {
+            leader.release().await;
+        }
+        let Self { announcing, serving, watching, stages, background, .. } = self;
+        Ending { announcing, serving, watching, stages, background }.end().await;
+    }
+}
+
+async fn disarm(keeper: Option<&mut Keeper>, armed: &watch::Sender<bool>, metrics: &Metrics) {
+    match keeper {
+        Some(keeper) => keeper.disarm().await,
+        None => error!("what kept the webhook configuration had panicked: its rules may still be there"),
+    }
+    armed.send_replace(false);
+    metrics.armed(false);
+}
+
+/// Nobody else's counts are written over.
+async fn write_statuses(telling: Option<&mut status::Writer>, deposed: &CancellationToken) {
+    let Some(telling) = telling.filter(|_| !deposed.is_cancelled()) else { return };
+    let written = tokio::time::timeout(LAST_STATUSES, telling.write_all_now()).await;
+    if written != Ok(0) {
+        error!("not every status could be written: counters there are up to --status-interval old");
+    }
+}
+
+/// What goes on until the last.
+struct Ending {
+    announcing: Task<()>,
+    serving: JoinHandle<()>,
+    watching: JoinHandle<()>,
+    stages: Stages,
+    background: CancellationToken,
+}
+
+impl Ending {
+    async fn end(self) {
         if tokio::time::timeout(LAST_EVENTS, self.announcing.end()).await.is_err() {
             warn!("not every Event about what squelch does could be written");
         }

@@ -10,6 +10,12 @@ use crate::{FIELD_MANAGER, PROOF_PATH};
 /// The name of the MutatingWebhookConfiguration that squelch owns.
 pub const NAME: &str = "squelch";
 
+/// The entry for what policies are about.
+pub(super) const EVENTS: &str = "events.squelch.dev";
+
+/// The entry for squelch's own proof.
+pub(super) const PROBE: &str = "probe.squelch.dev";
+
 /// Beyond this many namespaces the selector names none and the webhook is asked about all: a selector of 1,000
 /// names costs 66 KB in every watcher of the configuration.
 pub const MAX_NAMED_NAMESPACES: usize = 1000;
@@ -84,9 +90,21 @@ impl Desired {
         self.object(Some(&Owner { name: name.to_owned(), uid: uid.to_owned() }))
     }
 
+    /// The rules taken away from what stands there, which is asked as it is: whoever wrote it may know newer keys, or
+    /// stand elsewhere.
+    pub(super) fn disarmed(&self, owner: Option<&Owner>, live: &Value) -> Value {
+        let mut object = Self { reach: Reach::Nothing, ..self.clone() }.object(owner);
+        for entry in object["webhooks"].as_array_mut().into_iter().flatten() {
+            if let Some(live) = named_so(&live["webhooks"], &entry["name"]) {
+                entry["clientConfig"] = live["clientConfig"].clone();
+            }
+        }
+        object
+    }
+
     /// The entry for what policies are about.
     fn events(&self) -> Value {
-        let mut entry = entry("events.squelch.dev", &self.client.object(""), &["CREATE", "UPDATE"]);
+        let mut entry = entry(EVENTS, &self.client.object(""), &["CREATE", "UPDATE"]);
         entry["matchConditions"] = json!([{
             "name": "not-squelch-itself",
             "expression": format!("request.userInfo.username != '{}'", escaped(&self.own_user)),
@@ -102,7 +120,7 @@ impl Desired {
 
     /// The entry for squelch's own proof, which always has its rule: also what is disarmed is proved.
     fn probe(&self) -> Value {
-        let mut entry = entry("probe.squelch.dev", &self.client.object(PROOF_PATH), &["CREATE"]);
+        let mut entry = entry(PROBE, &self.client.object(PROOF_PATH), &["CREATE"]);
         entry["matchConditions"] = json!([{
             "name": "only-squelch-itself",
             "expression":
@@ -188,6 +206,12 @@ fn holds(live: &Value, wanted: &Value) -> bool {
     }
 }
 
+/// Whether this entry stands in `live` with rules.
+pub(super) fn has_rules(live: Option<&Value>, entry: &str) -> bool {
+    let entry = live.and_then(|live| named_so(&live["webhooks"], &entry.into()));
+    entry.and_then(|entry| entry["rules"].as_array()).is_some_and(|rules| !rules.is_empty())
+}
+
 fn named_so<'v>(list: &'v Value, name: &Value) -> Option<&'v Value> {
     list.as_array().into_iter().flatten().find(|item| item["name"] == *name)
 }
@@ -255,6 +279,28 @@ mod tests {
             assert_eq!((&events["url"], &probe["url"]), (&json!("https://h/p"), &json!("https://h/p/proof")));
             assert_ne!(events["caBundle"], probe["caBundle"], "the API server would share their connections");
         }
+    }
+
+    #[test]
+    fn what_another_wrote_is_disarmed_and_asked_as_it_was() {
+        let mut live = everything();
+        for entry in live["webhooks"].as_array_mut().unwrap() {
+            entry["clientConfig"]["url"] = json!("https://other");
+        }
+        let desired = Desired {
+            client: ClientConfig {
+                address: Address::Url("https://h".into()),
+                path: "/p".into(),
+                ca_bundle: "PEM".into(),
+            },
+            own_user: OWN_USER.into(),
+            namespace: "squelch".into(),
+            reach: Reach::Everything,
+        };
+        let owner = Owner { name: "squelch".into(), uid: "u1".into() };
+        let disarmed = desired.disarmed(Some(&owner), &live);
+        assert_eq!(differences(&live, &disarmed), ["events.squelch.dev: rules"]);
+        assert_eq!(disarmed["webhooks"][0]["rules"], json!([]));
     }
 
     #[test]

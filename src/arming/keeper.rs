@@ -1,4 +1,7 @@
-//! Keeps the configuration as it should be: by the policies, by the proof, by what a person wants.
+//! Keeps the configuration as it should be: by the policies, by the proof, by what a person wants. The active replica
+//! writes it; the others see to it that it holds nobody up.
+
+mod standby;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use tracing::{debug, error, info, warn};
 
 use super::configuration::{Desired, Owner, Reach, differences};
 use super::probe::Probe;
-use super::proving::{NOTHING_YET, Proving};
+use super::proving::{Proofs, Proving};
 use super::standing::{BreakGlass, DISARM_ANNOTATION, Unarmed, in_force};
 use super::writer::{Arming, Unwritten};
 use crate::clock;
@@ -34,7 +37,8 @@ const LAST_ATTEMPTS: usize = 3;
 pub struct Keeper {
     arming: Arming,
     desired: watch::Receiver<Desired>,
-    unproven: watch::Receiver<Option<String>>,
+    proofs: Proofs,
+    active: watch::Receiver<bool>,
     asks: watch::Sender<bool>,
     armed: Arc<watch::Sender<bool>>,
     metrics: Arc<Metrics>,
@@ -44,6 +48,8 @@ pub struct Keeper {
 /// What it knows of the configuration.
 #[derive(Default)]
 struct State {
+    /// What stood there at the last look.
+    live: Option<Value>,
     written: Option<Written>,
     /// Somebody has changed what was written.
     edited: bool,
@@ -74,18 +80,18 @@ fn uid(configuration: &Value) -> &str {
 
 impl Keeper {
     /// One that follows `desired`, and the proofs that `probe` asks for. `armed` hears whether the API server asks
-    /// squelch about any write.
+    /// squelch about any write; `active` tells whether it is this replica that writes it.
     pub fn new(
         arming: Arming,
         probe: Probe,
         desired: watch::Receiver<Desired>,
+        active: watch::Receiver<bool>,
         armed: Arc<watch::Sender<bool>>,
         metrics: Arc<Metrics>,
     ) -> (Self, Proving) {
         let (asks, asked) = watch::channel(false);
-        let (says, unproven) = watch::channel(Some(NOTHING_YET.to_owned()));
-        let proving = Proving::new(probe, asked, says, metrics.clone());
-        (Self { arming, desired, unproven, asks, armed, metrics, state: State::default() }, proving)
+        let (proving, proofs) = Proving::new(probe, asked, active.clone(), metrics.clone());
+        (Self { arming, desired, proofs, active, asks, armed, metrics, state: State::default() }, proving)
     }
 
     /// Keeps it until `stop`. Until the policies are known nothing is written: rules that a process before this one
@@ -99,12 +105,19 @@ impl Keeper {
         self.look().await;
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut was_active = false;
         loop {
-            let pause = self.write().await;
+            let active = *self.active.borrow_and_update();
+            if active != std::mem::replace(&mut was_active, active) {
+                self.change_sides(active).await;
+            }
+            let pause = if active { self.write().await } else { self.stand_by().await };
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.desired.changed() => if changed.is_err() { return },
-                changed = self.unproven.changed() => if changed.is_err() { return },
+                changed = self.proofs.unproven.changed() => if changed.is_err() { return },
+                changed = self.proofs.missing.changed() => if changed.is_err() { return },
+                changed = self.active.changed() => if changed.is_err() { return },
                 () = wait(pause) => {}
                 _ = looks.tick() => self.look().await,
             }
@@ -114,7 +127,7 @@ impl Keeper {
     /// Writes what should be there unless it is; when to come again.
     async fn write(&mut self) -> Option<Duration> {
         let desired = self.desired.borrow_and_update().clone();
-        let unproven = self.unproven.borrow_and_update().clone();
+        let unproven = self.proofs.unproven.borrow_and_update().clone();
         let (state, now) = (&mut self.state, clock::now());
         if state.glass.ends(now) {
             state.written = None;
@@ -138,6 +151,7 @@ impl Keeper {
         let known = state.written.as_ref().map(|written| written.uid.as_str());
         match self.arming.apply(&object, known, deadline).await {
             Ok(stored) => {
+                state.live = Some(stored.clone());
                 state.written = Some(Written::new(object, stored));
                 self.arming.acknowledge(client);
                 (state.edited, state.failure) = (false, None);
@@ -166,6 +180,7 @@ impl Keeper {
         }
         match self.arming.look().await {
             Ok(Some(live)) => {
+                self.state.live = Some(live.clone());
                 let annotation = live["metadata"]["annotations"][DISARM_ANNOTATION].as_str();
                 self.state.glass = BreakGlass::found(annotation);
                 let Some(written) = &mut self.state.written else { return };
@@ -177,8 +192,12 @@ impl Keeper {
                     self.state.edited = true;
                 }
             }
-            Ok(None) if self.state.written.is_some() => self.miss().await,
-            Ok(None) => {}
+            Ok(None) => {
+                let was_there = self.state.live.take().is_some();
+                if was_there || self.state.written.is_some() {
+                    self.miss().await;
+                }
+            }
             Err(error) => debug!(%error, "the webhook configuration could not be read"),
         }
     }

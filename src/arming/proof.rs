@@ -5,7 +5,7 @@ use crate::metrics::ProofResult;
 /// So many proofs in a row prove it.
 const PROOFS: u8 = 3;
 /// So many misses in a row take that back. One can be a packet.
-const MISSES: u8 = 2;
+pub(super) const MISSES: u8 = 2;
 
 /// What a result says of the webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,11 @@ pub(super) struct Proof {
 impl Proof {
     pub(super) fn is_proven(self) -> bool {
         self.proven
+    }
+
+    /// The next outcome is the first of its row.
+    pub(super) fn forget_what_speaks_against_it(&mut self) {
+        self.against = 0;
     }
 
     /// Hears of one more; true if it changed what is held for true.

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::probe::{Answered, Probe};
-use super::proof::{Outcome, Proof};
+use super::proof::{MISSES, Outcome, Proof};
 use crate::clock;
 use crate::metrics::{Metrics, ProofResult};
 
@@ -30,17 +30,32 @@ pub struct Proving {
     asked: watch::Receiver<bool>,
     /// Holds why the webhook is not proven, `None` while it is.
     unproven: watch::Sender<Option<String>>,
+    /// Whether the last proofs were misses, so many that Event writes are not to be held up any longer.
+    missing: watch::Sender<bool>,
+    /// Whether it is this replica's own webhook that is to be proven.
+    active: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
+}
+
+/// What becomes of the proofs, for whoever keeps the configuration.
+pub(super) struct Proofs {
+    pub(super) unproven: watch::Receiver<Option<String>>,
+    pub(super) missing: watch::Receiver<bool>,
 }
 
 impl Proving {
     pub(super) fn new(
         probe: Probe,
         asked: watch::Receiver<bool>,
-        unproven: watch::Sender<Option<String>>,
+        active: watch::Receiver<bool>,
         metrics: Arc<Metrics>,
-    ) -> Self {
-        Self { probe, asked, unproven, metrics }
+    ) -> (Self, Proofs) {
+        let (unproven, heard) = watch::channel(Some(NOTHING_YET.to_owned()));
+        let (missing, missed) = watch::channel(false);
+        (
+            Self { probe, asked, unproven, missing, active, metrics },
+            Proofs { unproven: heard, missing: missed },
+        )
     }
 
     /// Asks each second until `stop`.
@@ -54,15 +69,27 @@ impl Proving {
             if !*self.asked.borrow_and_update() {
                 course = Course::default();
                 self.unproven.send_replace(Some(NOTHING_YET.to_owned()));
+                self.missing.send_replace(false);
                 if self.asked.wait_for(|asked| *asked).await.is_err() {
                     return;
                 }
             }
+            let active = *self.active.borrow_and_update();
+            if active && !course.active {
+                course.take_over();
+            }
+            course.active = active;
             let began = clock::now();
             let answered = self.probe.ask().await;
             self.metrics.proof(answered.result, clock::now().since(began));
             course.hear(&answered, &self.unproven);
-            sleep(course.pause().saturating_sub(clock::now().since(began))).await;
+            self.missing.send_if_modified(|held| std::mem::replace(held, course.is_missing()) != *held);
+            let pause = course.pause().saturating_sub(clock::now().since(began));
+            tokio::select! {
+                () = sleep(pause) => {}
+                // Its own webhook is another than the one before.
+                _ = self.active.changed() => {}
+            }
         }
     }
 }
@@ -75,6 +102,10 @@ struct Course {
     asked: u32,
     /// It was proven once.
     settled: bool,
+    /// Misses in a row, whatever was proven before.
+    missed: u8,
+    /// It is the own webhook that is asked for.
+    active: bool,
 }
 
 impl Course {
@@ -83,6 +114,11 @@ impl Course {
         self.asked = self.asked.saturating_add(1);
         let changed = self.proof.hear(outcome);
         self.settled |= self.proof.is_proven();
+        match outcome {
+            Outcome::Proven => self.missed = 0,
+            Outcome::Missed => self.missed = self.missed.saturating_add(1),
+            Outcome::NoWord => {}
+        }
         if self.last.replace(answered.result) != Some(answered.result) {
             self.log(answered, outcome);
         }
@@ -100,6 +136,16 @@ impl Course {
         }
     }
 
+    /// The own webhook answers from now on: what is proven stays so while it does, what is not can be so at once.
+    fn take_over(&mut self) {
+        (self.asked, self.missed, self.settled) = (0, 0, self.proof.is_proven());
+        self.proof.forget_what_speaks_against_it();
+    }
+
+    fn is_missing(&self) -> bool {
+        self.missed >= MISSES
+    }
+
     /// Only what is new: a failure that lasts is one line.
     fn log(&self, Answered { result, why }: &Answered, outcome: Outcome) {
         let result = result.as_str();
@@ -112,7 +158,7 @@ impl Course {
     }
 
     fn pause(&self) -> Duration {
-        if !self.settled && self.asked < QUICK_PROOFS { QUICK } else { EVERY }
+        if self.active && !self.settled && self.asked < QUICK_PROOFS { QUICK } else { EVERY }
     }
 }
 
@@ -145,18 +191,41 @@ mod tests {
     #[test]
     fn the_first_proofs_are_quick() {
         let (unproven, _heard) = watch::channel(None);
-        let mut course = Course::default();
+        let active = || Course { active: true, ..Course::default() };
+        let mut course = active();
         let mut pauses = Vec::new();
         for _ in 0..QUICK_PROOFS {
             course.hear(&answered(ProofResult::NoMark), &unproven);
             pauses.push(course.pause());
         }
         assert_eq!((pauses[0], pauses.pop()), (QUICK, Some(EVERY)));
-        let mut course = Course::default();
+        let mut course = active();
         let pauses = [ProofResult::Proven; 3].map(|result| {
             course.hear(&answered(result), &unproven);
             course.pause()
         });
         assert_eq!(pauses, [QUICK, QUICK, EVERY]);
+        let mut standby = Course::default();
+        standby.hear(&answered(ProofResult::Proven), &unproven);
+        assert_eq!(standby.pause(), EVERY, "another's webhook needs no haste");
+    }
+
+    #[test]
+    fn what_was_proven_of_another_stays_until_two_misses_of_the_own() {
+        let (unproven, _heard) = watch::channel(None);
+        let mut course = Course::default();
+        let hear = |course: &mut Course, results: &[ProofResult]| {
+            results.iter().for_each(|result| course.hear(&answered(*result), &unproven));
+        };
+        use ProofResult::{NoMark, Proven, ServerError};
+        hear(&mut course, &[Proven, Proven, Proven, NoMark]);
+        course.take_over();
+        hear(&mut course, &[NoMark]);
+        assert!(course.proof.is_proven() && !course.is_missing());
+        hear(&mut course, &[ServerError, NoMark]);
+        assert!(!course.proof.is_proven() && course.is_missing());
+        course.take_over();
+        course.active = true;
+        assert_eq!((course.pause(), course.is_missing()), (QUICK, false));
     }
 }

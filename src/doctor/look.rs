@@ -28,6 +28,7 @@ use super::rights::{Right, needed};
 use super::seen::{Installation, Look, Seen, Unseen};
 use super::served::served;
 use crate::arming::{CONFIGURATION, Probe};
+use crate::leader::LEASE_NAME;
 use crate::metrics::ProofResult;
 use crate::tls::rotation::Ring;
 use crate::tls::{AcceptedTokens, PathToken, Validity, kept};
@@ -35,9 +36,6 @@ use crate::{PROOF_PATH, clock};
 
 /// How long one look may take.
 const DEADLINE: Duration = Duration::from_secs(5);
-
-/// What the replicas call their Lease.
-const LEASE: &str = "squelch";
 
 /// So often a proof is asked for: one can be lost.
 const PROOFS: usize = 3;
@@ -70,7 +68,7 @@ pub async fn look(clients: &Clients, installation: Installation, version: (Strin
         definitions: looking.definitions().await,
         rights: rights(&clients.squelch, &installation).await,
         pods: looking.pods(&deployment).await,
-        lease: looking.within::<Lease>(LEASE).await,
+        lease: looking.within::<Lease>(LEASE_NAME).await,
         endpoints: looking.endpoints(events).await,
         owner_uid: looking.owner_uid().await,
         served: match events {

@@ -39,6 +39,7 @@ mod scope;
 mod segments;
 mod series;
 mod stamp;
+mod standby;
 mod strings;
 mod table;
 #[cfg(test)]
@@ -52,7 +53,7 @@ mod verdict;
 mod world;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
@@ -70,6 +71,7 @@ pub use rules::{
     AggregationRules, Footing, Governing, GroupBy, Mode, Per, PolicyId, Rejection, Rules, SeriesRules,
     SpamFilterRules, Standing,
 };
+pub use standby::stand_by;
 pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};
 
 use decide::Deciding;
@@ -90,8 +92,8 @@ pub struct Settings {
     pub max_series: usize,
     /// How many series may owe in all: a write that would make one more owe is admitted.
     pub max_owing: usize,
-    /// When this engine began to decide. A CREATE of something that happened first before carries one
-    /// occurrence: a former life has seen the rest.
+    /// When this engine began to decide, unless [`Engine::begin`] says another time. A CREATE of something that
+    /// happened first before carries one occurrence: a former life has seen the rest.
     pub began: Timestamp,
 }
 
@@ -121,6 +123,8 @@ pub struct Engine {
     numbers: AtomicU64,
     debts_refused: AtomicU64,
     phase: AtomicU8,
+    /// Microseconds of the Unix epoch.
+    began: AtomicI64,
 }
 
 /// What is known in one namespace: its names, and a scope for each policy.
@@ -188,7 +192,13 @@ impl Engine {
             numbers: AtomicU64::new(0),
             debts_refused: AtomicU64::new(0),
             phase: AtomicU8::new(tick::DECIDING),
+            began: AtomicI64::new(settings.began.as_microsecond()),
         }
+    }
+
+    /// It begins to decide now: before its first decision.
+    pub fn begin(&self, wall: Timestamp) {
+        self.began.store(wall.as_microsecond(), Ordering::Relaxed);
     }
 
     /// Decides one write. Never blocks on I/O; holds the lock of the write's namespace for some microseconds.
@@ -350,7 +360,9 @@ impl Engine {
             others: [earlier, later],
             full,
             draining: self.is_draining(),
-            began_before: write.first_seen.is_some_and(|first| first < self.settings.began),
+            began_before: write
+                .first_seen
+                .is_some_and(|first| first.as_microsecond() < self.began.load(Ordering::Relaxed)),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             debts_refused: 0,
             now,

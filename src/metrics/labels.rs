@@ -36,6 +36,7 @@ labels! {
         Forbidden = "forbidden": "Denied with 403 Forbidden.",
         Restored = "restored": "Allowed, and patched back to what is stored.",
         FailedOpen = "failed_open": "Allowed undecided: undecodable, overload, or an error of squelch's.",
+        Standby = "standby": "Allowed undecided: this replica is not the active one.",
         NotConcerned = "not_concerned": "Allowed: nothing that squelch's rules ask for (a DELETE, another kind).",
     }
 }

@@ -11,4 +11,4 @@ pub use desired::{Difference, Facts, desired, difference};
 pub use dropped::{DroppedIn, top_dropped};
 pub use news::{News, Verdict, news};
 pub use plan::{Due, Limits, Plan};
-pub use writer::{Accounts, Writer};
+pub use writer::{Accounts, State, Writer};

@@ -40,6 +40,8 @@ pub struct Due {
 #[derive(Debug)]
 pub struct Plan {
     interval: Duration,
+    /// What stood in the statuses as this replica began, by policy uid, until a policy is tracked.
+    found: HashMap<Arc<str>, EventPolicyStatus>,
     /// By policy uid.
     tracked: HashMap<Arc<str>, Tracked>,
 }
@@ -60,7 +62,24 @@ struct Tracked {
 impl Plan {
     /// Knows nothing yet.
     pub fn new(limits: Limits) -> Self {
-        Self { interval: limits.interval, tracked: HashMap::new() }
+        Self { interval: limits.interval, found: HashMap::new(), tracked: HashMap::new() }
+    }
+
+    /// What stands in the statuses of the policies with these uids: newer than what the watch may have told.
+    pub fn start_from(&mut self, statuses: HashMap<Arc<str>, EventPolicyStatus>) {
+        self.found = statuses;
+    }
+
+    /// How many occurrences were received that no status in the cluster tells of.
+    pub fn unwritten(&mut self, set: &Set, accounts: &[Account], armed: bool, wall: Timestamp) -> u64 {
+        let received = |status: Option<&EventPolicyStatus>| {
+            status.and_then(|status| status.counters).unwrap_or_default().received
+        };
+        let changed = self.changed(set, accounts, armed, wall);
+        let missing = changed
+            .iter()
+            .map(|(_, tracked, due)| received(Some(&due.status)) - received(tracked.standing.as_ref()));
+        missing.map(|missing| missing.max(0).unsigned_abs()).sum()
     }
 
     /// The statuses that are due, the most outdated first: news of a policy, then counters. Policies that are
@@ -148,7 +167,8 @@ impl Plan {
         let mut before = std::mem::take(&mut self.tracked);
         for policy in set.policies() {
             let known = before.remove(&policy.id.uid);
-            let mut tracked = known.unwrap_or_else(|| Tracked::first_seen(policy, wall));
+            let found = self.found.remove(&policy.id.uid);
+            let mut tracked = known.unwrap_or_else(|| Tracked::first_seen(policy, found, wall));
             if policy.namespace.is_none() {
                 // What was dropped in a namespace that is gone would stay on the list for ever.
                 tracked.base_dropped.retain(|dropped| set.knows(&dropped.namespace));
@@ -159,13 +179,14 @@ impl Plan {
 }
 
 impl Tracked {
-    fn first_seen(policy: &Policy, wall: Timestamp) -> Self {
-        let reported = policy.reported.as_ref();
+    fn first_seen(policy: &Policy, found: Option<EventPolicyStatus>, wall: Timestamp) -> Self {
+        let standing = found.or_else(|| policy.reported.clone());
+        let reported = standing.as_ref();
         Self {
             base: reported.and_then(|status| status.counters).unwrap_or_default(),
             base_dropped: reported.map(|status| status.top_dropped.clone()).unwrap_or_default(),
             since: reported.and_then(|status| status.since.as_ref()).map_or(wall, |since| since.0),
-            standing: policy.reported.clone(),
+            standing,
             attempt: None,
         }
     }

@@ -1,14 +1,16 @@
 //! The task that writes statuses.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
+use serde::Deserialize as _;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +18,7 @@ use tracing::{debug, warn};
 
 use crate::FIELD_MANAGER;
 use crate::announcer::{Announcement, Announcer};
-use crate::api::{ClusterEventPolicy, EventPolicy};
+use crate::api::{ClusterEventPolicy, EventPolicy, EventPolicyStatus};
 use crate::clock;
 use crate::engine::{Account, Moment};
 use crate::policy::{Policy, Store};
@@ -27,11 +29,22 @@ use super::plan::{Due, Limits, Plan};
 /// How long one write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long it may take to list all policies.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How often it is looked for changes. Looking costs a pass over all policies.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many of the last writes before exit are in flight together.
 const LAST_WRITES_IN_FLIGHT: usize = 16;
+
+/// What the statuses depend on beside policies and counts.
+pub struct State {
+    /// Whether Event writes reach the webhook.
+    pub armed: watch::Receiver<bool>,
+    /// Whether this replica is the active one: it alone writes.
+    pub active: watch::Receiver<bool>,
+}
 
 /// Yields every line of the accounts since the process began (`Engine::all_accounts`).
 pub type Accounts = Box<dyn Fn() -> Vec<Account> + Send + Sync>;
@@ -42,8 +55,11 @@ pub struct Writer {
     store: Arc<Store>,
     accounts: Accounts,
     armed: watch::Receiver<bool>,
+    active: watch::Receiver<bool>,
     announcer: Announcer,
     plan: Plan,
+    /// What stood in the statuses was read.
+    begun: bool,
     /// What the last look found due, the most outdated last.
     queue: Vec<Due>,
     /// When it was last looked; `None`: look again now.
@@ -54,22 +70,25 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// `armed` tells whether Event writes reach the webhook; `announcer` hears what is news of a policy.
+    /// `announcer` hears what is news of a policy.
     pub fn new(
         client: Client,
         store: Arc<Store>,
         accounts: Accounts,
-        armed: watch::Receiver<bool>,
+        state: State,
         announcer: Announcer,
         limits: Limits,
     ) -> Self {
+        let State { armed, active } = state;
         Self {
             client,
             store,
             accounts,
             armed,
+            active,
             announcer,
             plan: Plan::new(limits),
+            begun: false,
             queue: Vec::new(),
             looked: None,
             pause: Duration::from_secs(1) / limits.qps.max(1),
@@ -77,8 +96,12 @@ impl Writer {
         }
     }
 
-    /// Writes what is due until `stop` is cancelled, then hands itself back for [`Self::write_all_now`].
+    /// Waits until this replica is the active one, then writes what is due until `stop` is cancelled; hands itself back
+    /// for [`Self::write_all_now`].
     pub async fn run(mut self, stop: CancellationToken) -> Self {
+        if stop.run_until_cancelled(self.begin()).await.is_none() {
+            return self;
+        }
         let mut revision = self.store.subscribe();
         let mut armed = self.armed.clone();
         while !stop.is_cancelled() {
@@ -96,11 +119,36 @@ impl Writer {
         self
     }
 
+    /// Reads the counts that this replica's are added to. The watch may not have told yet what the active replica before
+    /// this one wrote last.
+    async fn begin(&mut self) {
+        while !*self.active.borrow_and_update() {
+            changed(&mut self.active).await;
+        }
+        loop {
+            match statuses(&self.client).await {
+                Ok(statuses) => break self.plan.start_from(statuses),
+                Err(error) => warn!(error, "the statuses of the policies cannot be read; trying again"),
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        self.begun = true;
+    }
+
+    /// How many occurrences were received that no status tells of yet.
+    pub fn unwritten(&mut self) -> u64 {
+        if !self.begun {
+            return 0;
+        }
+        let accounts = (self.accounts)();
+        self.plan.unwritten(&self.store.load(), &accounts, *self.armed.borrow(), clock::wall())
+    }
+
     /// Writes everything that changed, heeding no interval: the last thing before exit. Answers how many writes
     /// failed; of a policy that was deleted meanwhile there is nothing to write. The caller sets the deadline.
     pub async fn write_all_now(&mut self) -> usize {
         let (now, wall) = (clock::now(), clock::wall());
-        if !self.store.listed() {
+        if !self.store.listed() || !self.begun {
             return 0;
         }
         let all = self.plan.all(&self.store.load(), &(self.accounts)(), *self.armed.borrow(), wall);
@@ -123,6 +171,10 @@ impl Writer {
         if now < self.next {
             return self.next.since(now);
         }
+        if !*self.active.borrow() {
+            // Another one may be by now, whose counts would be lost.
+            return LOOK_INTERVAL;
+        }
         if let Some(due) = self.queue.pop() {
             // Before the write: the pause holds for one that is interrupted too.
             self.next = now.plus(self.pause);
@@ -141,6 +193,26 @@ impl Writer {
         self.queue.reverse();
         self.looked = Some(now);
     }
+}
+
+/// The statuses of all policies as they stand, by the policies' uids.
+async fn statuses(client: &Client) -> Result<HashMap<Arc<str>, EventPolicyStatus>, String> {
+    let kinds = [ApiResource::erase::<EventPolicy>(&()), ApiResource::erase::<ClusterEventPolicy>(&())];
+    let mut statuses = HashMap::new();
+    for kind in kinds {
+        // Untyped, as the watch reads them.
+        let policies: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+        let every = ListParams::default();
+        let listed = tokio::time::timeout(LIST_TIMEOUT, policies.list(&every)).await;
+        let listed = listed.map_err(|_| format!("no answer within {} s", LIST_TIMEOUT.as_secs()))?;
+        for policy in listed.map_err(|error| error.to_string())?.items {
+            let status = policy.data.get("status").and_then(|it| EventPolicyStatus::deserialize(it).ok());
+            if let (Some(uid), Some(status)) = (policy.metadata.uid, status) {
+                statuses.insert(uid.into(), status);
+            }
+        }
+    }
+    Ok(statuses)
 }
 
 /// Notes what became of a write, and tells what is news in it.
@@ -260,6 +332,7 @@ mod tests {
         server: ApiServer,
         compacted: Arc<Mutex<u64>>,
         armed: watch::Sender<bool>,
+        active: watch::Sender<bool>,
         announced: Announced,
     }
 
@@ -277,11 +350,14 @@ mod tests {
                 vec![Account { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
             };
             let (armed, armed_now) = watch::channel(true);
+            let (active, active_now) = watch::channel(true);
+            let state = State { armed: armed_now, active: active_now };
             let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
             let client = Client::new(service, "default");
             let (announcer, announced) = Announcer::new();
-            let writer = Writer::new(client, store, Box::new(accounts), armed_now, announcer, limits);
-            Self { writer, server, compacted, armed, announced }
+            let mut writer = Writer::new(client, store, Box::new(accounts), state, announcer, limits);
+            writer.begun = true;
+            Self { writer, server, compacted, armed, active, announced }
         }
 
         /// One step at this millisecond; what it asked of the API server, which answers with `code`.
@@ -429,6 +505,43 @@ mod tests {
         scene.writer.store = Arc::new(Store::default());
         assert!(scene.asked(0).await.is_none());
         assert_eq!(scene.writer.write_all_now().await, 0);
+    }
+
+    #[tokio::test]
+    async fn only_the_active_replica_writes() {
+        let mut scene = Scene::new(&["p"]);
+        scene.active.send_replace(false);
+        assert!(scene.asked(0).await.is_none());
+        scene.active.send_replace(true);
+        assert!(scene.asked(1_000).await.is_some());
+    }
+
+    /// What the active replica before this one wrote last, the watch may not have told of.
+    #[tokio::test]
+    async fn it_adds_to_what_stands_there_as_it_becomes_active() {
+        let mut scene = Scene::new(&["p"]);
+        scene.writer.begun = false;
+        *scene.compacted.lock().unwrap() = 3;
+        let written = json!({"counters": {
+            "received": 40, "admitted": 0, "compacted": 40, "aggregated": 0, "filtered": 0, "throttled": 0,
+            "failedOpen": 0, "recovered": 0,
+        }});
+        let mut items = vec![json!({
+            "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "spec": {}, "status": written,
+            "metadata": {"name": "p", "namespace": "ci", "uid": id("ci", "p").uid.to_string()},
+        })];
+        let serve = async {
+            for _ in 0..2 {
+                let (_, send) = scene.server.next_request().await.expect("the client lives");
+                let list = json!({"metadata": {}, "items": std::mem::take(&mut items)});
+                send.send_response(Response::new(Body::from(serde_json::to_vec(&list).unwrap())));
+            }
+        };
+        tokio::join!(scene.writer.begin(), serve);
+        assert_eq!(scene.writer.unwritten(), 3);
+        let (_, asked) = scene.step(0, 200).await;
+        assert_eq!(asked.unwrap().1["status"]["counters"]["received"], 43);
+        assert_eq!(scene.writer.unwritten(), 0);
     }
 
     #[tokio::test]

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use super::answer;
 use super::review::{self, Asked, Review, Unobserved, Version};
 use crate::clock::Clock;
-use crate::engine::{Answer, Engine, Governing, Moment, Observation, Verdict};
+use crate::engine::{Answer, Engine, Governing, Moment, Observation, Verdict, stand_by};
+use crate::leader::Term;
 use crate::metrics::{Metrics, WriteKind, WriteOutcome};
 use crate::policy;
 use crate::tls::AcceptedTokens;
@@ -27,9 +28,16 @@ pub struct Webhook {
     pub tokens: Arc<AcceptedTokens>,
     /// Says when a write came.
     pub clock: Clock,
+    /// Until when this replica decides.
+    pub term: Arc<Term>,
 }
 
 impl Webhook {
+    /// Whether this replica decides.
+    pub(super) fn decides(&self) -> bool {
+        self.term.holds(self.clock.now())
+    }
+
     /// Answers a review that came whole; `None` for bytes that are none.
     pub(super) fn answer(&self, bytes: &[u8]) -> Option<Bytes> {
         let decoded = match caught(|| review::decode(bytes)) {
@@ -72,6 +80,9 @@ impl Webhook {
         let policies = self.policies.load();
         let governing = policies.governing(write);
         let now = self.clock.now();
+        if !self.term.holds(now) {
+            return stood_by(review, governing, &stand_by(governing, write));
+        }
         let decided = caught(|| self.engine.decide(governing, write, now));
         let spelled = decided.and_then(|verdict| spell(review, governing, &verdict));
         spelled.unwrap_or_else(|| self.undecided(review, governing, write, now))
@@ -87,6 +98,18 @@ impl Webhook {
     ) -> (WriteOutcome, Bytes) {
         caught(|| self.engine.fail_open(governing, write, now));
         (WriteOutcome::FailedOpen, allow(review))
+    }
+}
+
+/// The verdict of a replica that does not decide.
+fn stood_by(
+    review: &Review<'_>,
+    governing: Option<Governing<'_>>,
+    verdict: &Verdict,
+) -> (WriteOutcome, Bytes) {
+    match spell(review, governing, verdict) {
+        None | Some((WriteOutcome::Allowed, _)) => (WriteOutcome::Standby, allow(review)),
+        Some(held_back) => held_back,
     }
 }
 

@@ -21,7 +21,9 @@ impl Webhook {
     /// Answers a review that came on the proof's path, after `token`; `None` for bytes that are none.
     pub(super) fn prove(&self, bytes: &[u8], token: &str) -> Option<Bytes> {
         let Ok(review) = review::decode(bytes) else { return unread(bytes) };
-        let mark = self.nonce(&review).and_then(|nonce| self.tokens.mark(token, &nonce));
+        // Only the active replica proves: that the API server reaches another is no reason to ask it.
+        let nonce = self.nonce(&review).filter(|_| self.decides());
+        let mark = nonce.and_then(|nonce| self.tokens.mark(token, &nonce));
         let Some(mark) = mark else { return Some(answer::allow(review.version(), review.uid())) };
         self.metrics.proof_given();
         Some(answer::allow_annotated(&review, PROOF_ANNOTATION, &mark))

@@ -71,6 +71,16 @@ impl Router {
         self.webhook.metrics.refused_handshake();
     }
 
+    /// Whether this replica decides. Where it does not, connections have to end: the next may reach one that does.
+    pub fn decides(&self) -> bool {
+        self.webhook.decides()
+    }
+
+    /// Ends when it decides no more.
+    pub async fn retired(&self) {
+        self.webhook.term.ended().await;
+    }
+
     /// Answers one request. A well-formed review is answered with 200, whatever is decided.
     pub async fn route<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<Full<Bytes>> {
         // Before a byte of the body is read.

@@ -219,7 +219,10 @@ impl Server {
     /// When and how the connection has to end.
     async fn end(&self, guest: &Guest) -> End {
         let closing = async {
-            self.stages.closing.cancelled().await;
+            tokio::select! {
+                () = self.stages.closing.cancelled() => {}
+                () = self.router.retired() => {}
+            }
             // One that has just been dialled gets its answer first: a client repeats a request only if it was
             // not the first of its connection.
             guest.answered().await;
@@ -253,11 +256,13 @@ impl Server {
         let tells_by_header = request.version() <= Version::HTTP_11;
         let proof = self.router.proves(&request);
         let mut response = self.router.route(request).await;
-        // A stranger gets one answer a connection. So does a proof: the next has to dial anew.
-        if tells_by_header && (self.stages.closing.is_cancelled() || !proved || proof) {
+        let last = proof || !self.router.decides();
+        // A stranger gets one answer a connection. So does a proof, and whoever asks one that does not decide: the
+        // next has to dial anew.
+        if tells_by_header && (self.stages.closing.is_cancelled() || !proved || last) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        if proof {
+        if last {
             guest.take_leave();
         }
         guest.answer();

@@ -74,6 +74,11 @@ impl Store {
         Self { client, secret }
     }
 
+    /// Whether other replicas have what is kept here.
+    pub(super) fn is_shared(&self) -> bool {
+        self.secret.is_some()
+    }
+
     pub(super) async fn look(&self) -> Look {
         // Every account may ask for the version: it is the clock that is asked for.
         let path = self.secret.as_ref().map_or_else(|| "/version".to_owned(), Place::path);

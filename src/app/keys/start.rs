@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
@@ -33,6 +34,7 @@ impl Keeper {
         options: &RunOptions,
         cluster: &Cluster,
         metrics: Arc<Metrics>,
+        active: watch::Receiver<bool>,
     ) -> Result<Self> {
         let (address, names) = reached(options, cluster)?;
         let lifetimes = Lifetimes::of(options.certificate_lifetime);
@@ -73,6 +75,7 @@ impl Keeper {
             certificate,
             tokens,
             metrics,
+            active,
             told: None,
             troubles: BTreeMap::new(),
         };

@@ -31,6 +31,7 @@ struct Scene {
     held: watch::Sender<Held>,
     desired: watch::Sender<Desired>,
     armed: watch::Receiver<bool>,
+    active: watch::Sender<bool>,
     announced: Announced,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
@@ -61,6 +62,10 @@ impl Scene {
     }
 
     fn with(configuration: Option<Value>) -> Self {
+        Self::of(configuration, true)
+    }
+
+    fn of(configuration: Option<Value>, active: bool) -> Self {
         let role = Some("role-1".to_owned());
         let held = Held { configuration, role, made: 0, applied: 0, proofs: 201, selector: None };
         let held = watch::Sender::new(held);
@@ -74,14 +79,16 @@ impl Scene {
         let (armed, metrics) = (Arc::new(watch::Sender::new(false)), Arc::new(Metrics::new()));
         let arming = Arming::new(&client, announcer, Some("squelch".to_owned()));
         let probe = Probe::new(client, "squelch".to_owned(), tokens);
-        let (mut keeper, proving) = Keeper::new(arming, probe, wanted, armed.clone(), metrics.clone());
+        let (active, follows) = watch::channel(active);
+        let (mut keeper, proving) =
+            Keeper::new(arming, probe, wanted, follows, armed.clone(), metrics.clone());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let keeping = tokio::spawn(async move {
             tokio::join!(keeper.run(stopped.clone()), proving.run(stopped));
             keeper
         });
-        Self { held, desired, armed: armed.subscribe(), announced, metrics, stop, keeping }
+        Self { held, desired, armed: armed.subscribe(), active, announced, metrics, stop, keeping }
     }
 
     fn policies(&self, names: &[&str]) {
@@ -395,4 +402,120 @@ async fn at_the_end_the_rules_go_and_what_is_gone_stays_gone() {
     held.send_modify(|held| held.configuration = None);
     keeper.disarm().await;
     assert!(held.borrow().configuration.is_none());
+}
+
+/// What an active replica elsewhere has written.
+fn of_another(reach: Reach) -> Value {
+    let mut written = desired(reach);
+    written.client.address = Address::Url("https://other".into());
+    let mut object = written.object(Some(&Owner { name: "squelch".to_owned(), uid: "role-1".to_owned() }));
+    object["metadata"]["uid"] = json!("theirs");
+    object
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_writes_nothing_while_the_active_one_is_proven() {
+    let scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.policies(&["ci"]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((scene.held.borrow().applied, scene.rules()), (0, 1));
+    assert!(scene.metrics.text().contains("squelch_armed 1\n"));
+    assert!(scene.metrics.text().contains("squelch_proofs_total{result=\"proven\"} 6"), "each second one");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_disarms_for_an_active_one_that_cannot_and_never_arms() {
+    for before in [0, 30] {
+        let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+        scene.policies(&["shop"]);
+        if before == 0 {
+            scene.held.send_modify(|held| held.proofs = 403);
+        }
+        tokio::time::sleep(Duration::from_secs(before)).await;
+        let began = clock::now();
+        scene.held.send_modify(|held| held.proofs = 403);
+        scene.holds(|held| held.applied == 1).await;
+        assert!(clock::now().since(began) < Duration::from_secs(3));
+        assert_eq!(scene.rules(), 0);
+        let held = scene.held.borrow().configuration.clone().unwrap();
+        assert_eq!(held["webhooks"][1]["rules"].as_array().unwrap().len(), 1);
+        assert!(held["webhooks"][0]["clientConfig"]["url"].as_str().unwrap().starts_with("https://other"));
+        let told = scene.told();
+        assert_eq!((told.len(), told[0].0, told[0].1), (1, "Disarmed", true), "{told:?}");
+        scene.held.send_modify(|held| held.proofs = 201);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!((scene.rules(), scene.held.borrow().applied), (0, 1));
+        assert!(scene.metrics.text().contains("squelch_armed 0\n"));
+        scene.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_takes_no_failing_api_server_for_a_miss() {
+    let scene = Scene::of(Some(of_another(Reach::Everything)), false);
+    scene.policies(&["shop"]);
+    scene.held.send_modify(|held| held.proofs = 503);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((scene.rules(), scene.held.borrow().applied), (1, 0));
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_over_what_is_proven_keeps_the_rules_in_force() {
+    let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    scene.active.send_replace(true);
+    scene.is_armed(true).await;
+    assert_eq!((scene.rules(), scene.held.borrow().applied), (1, 1));
+    let held = scene.held.borrow().configuration.clone().unwrap();
+    assert!(held["webhooks"][0]["clientConfig"]["url"].as_str().unwrap().starts_with("https://h/"));
+    assert!(scene.told().is_empty(), "it was armed all the time");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_over_what_is_not_proven_proves_it_first() {
+    let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.held.send_modify(|held| held.proofs = 403);
+    scene.policies(&["shop"]);
+    scene.holds(|held| held.applied == 1).await;
+    scene.active.send_replace(true);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(scene.rules(), 0);
+    scene.held.send_modify(|held| held.proofs = 201);
+    scene.is_armed(true).await;
+    assert_eq!(scene.rules(), 1);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_over_honours_what_a_person_did_before() {
+    let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    scene.held.send_modify(|held| held.configuration = None);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    scene.active.send_replace(true);
+    tokio::time::sleep(Duration::from_secs(500)).await;
+    assert!(scene.held.borrow().configuration.is_none() && scene.breaks_glass());
+    scene.is_armed(true).await;
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_active_no_more_writes_no_more() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let applied = scene.held.borrow().applied;
+    scene.active.send_replace(false);
+    scene.policies(&["ci"]);
+    scene.held.send_modify(|held| held.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(30)));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.held.borrow().applied, applied);
+    scene.active.send_replace(true);
+    scene.holds(|held| held.applied > applied).await;
+    scene.end().await;
 }

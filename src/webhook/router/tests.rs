@@ -1,4 +1,5 @@
 use super::*;
+use crate::leader::Term;
 use crate::metrics::Metrics;
 use crate::policy;
 use crate::tls::{AcceptedTokens, PathToken};
@@ -8,6 +9,10 @@ use serde_json::{Value, json};
 const CREATE: &str = include_str!("../testdata/core_create.json");
 
 fn served() -> (Router, PathToken) {
+    serving(Term::endless())
+}
+
+fn serving(term: Term) -> (Router, PathToken) {
     let token = PathToken::generate().unwrap();
     let webhook = Webhook {
         engine: Arc::new(crate::engine::testing::engine()),
@@ -16,6 +21,7 @@ fn served() -> (Router, PathToken) {
         own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: clock::Clock::default(),
+        term: Arc::new(term),
     };
     (router(Arc::new(webhook)), token)
 }
@@ -159,6 +165,47 @@ async fn only_squelchs_own_dry_run_is_marked_and_only_where_a_proof_is_asked_for
         assert!(!marked(proof(), &review).await, "{pointer}");
     }
     assert_eq!(answered(&router, post(&proof(), "[1")).await.0, StatusCode::BAD_REQUEST);
+}
+
+/// A policy that governs every Event of the recorded reviews.
+fn governed(router: &Router) {
+    let namespace = serde_json::from_str::<Value>(CREATE).unwrap()["request"]["namespace"].clone();
+    let policy = policy::fixtures::policy(namespace.as_str().unwrap(), "p", &json!({}), 0);
+    router.webhook.policies.swap(policy::Set::new([policy]));
+}
+
+#[tokio::test]
+async fn one_that_does_not_decide_counts_nothing_and_keeps_counts_from_being_lowered() {
+    let (router, token) = serving(Term::default());
+    governed(&router);
+    let mut lowers: Value = serde_json::from_str(include_str!("../testdata/core_update.json")).unwrap();
+    lowers["request"]["oldObject"]["count"] = json!(1_000_000);
+    for review in [CREATE, CREATE, include_str!("../testdata/core_update.json")] {
+        let (_, answer) = answered(&router, post(&asked(&token), review)).await;
+        assert_eq!(answer["response"]["allowed"], json!(true), "{answer}");
+    }
+    let (_, answer) = answered(&router, post(&asked(&token), lowers.to_string())).await;
+    assert_eq!(answer["response"]["status"]["code"], json!(409), "{answer}");
+    assert_eq!(writes(&router, "create", "core", "standby"), "2");
+    assert_eq!(writes(&router, "update", "core", "already_exists"), "1");
+    assert!(router.webhook.engine.accounts().is_empty());
+
+    let (_, answer) =
+        answered(&router, post(&format!("{}{PROOF_PATH}", path(&token)), asks_for_proof().to_string())).await;
+    assert!(answer["response"]["patch"].is_null(), "it proves nothing: {answer}");
+}
+
+#[tokio::test]
+async fn past_its_term_nothing_is_decided() {
+    let (router, token) = serving(Term::endless());
+    governed(&router);
+    answered(&router, post(&asked(&token), CREATE)).await;
+    let counted = router.webhook.engine.accounts();
+    assert_eq!(counted[0].counters.received(), 1, "else this test shows nothing");
+    router.webhook.term.end();
+    answered(&router, post(&asked(&token), CREATE)).await;
+    assert_eq!(router.webhook.engine.accounts()[0].counters, counted[0].counters);
+    assert!(!router.decides());
 }
 
 #[tokio::test]

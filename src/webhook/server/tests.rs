@@ -1,4 +1,5 @@
 use super::*;
+use crate::leader::Term;
 use crate::metrics::Metrics;
 use crate::policy;
 use crate::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
@@ -20,6 +21,7 @@ struct Served {
     authority: Authority,
     certificate: Arc<ServedCertificate>,
     token: PathToken,
+    term: Arc<Term>,
     stages: Stages,
     metrics: Arc<Metrics>,
     task: JoinHandle<()>,
@@ -34,10 +36,11 @@ fn leaf(authority: &Authority, wall: Timestamp) -> tls::Leaf {
 }
 
 fn start(limits: Limits) -> Served {
-    start_for(limits, None)
+    serving(limits, Term::endless(), None)
 }
 
-fn start_for(limits: Limits, callers: Option<tls::ClientAuthorities>) -> Served {
+fn serving(limits: Limits, term: Term, callers: Option<tls::ClientAuthorities>) -> Served {
+    let term = Arc::new(term);
     let authority = authority();
     let certificate = Arc::new(ServedCertificate::new(leaf(&authority, crate::clock::wall())).unwrap());
     let token = PathToken::generate().unwrap();
@@ -49,13 +52,14 @@ fn start_for(limits: Limits, callers: Option<tls::ClientAuthorities>) -> Served 
         own_user: "squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: crate::clock::Clock::default(),
+        term: Arc::clone(&term),
     };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let config = Arc::new(tls::server_config(Arc::clone(&certificate), callers.map(Arc::new)).unwrap());
     let stages = Stages::default();
     let task = tokio::spawn(serve(listener, config, router(Arc::new(webhook)), stages.clone(), limits));
-    Served { address, authority, certificate, token, stages, metrics, task }
+    Served { address, authority, certificate, token, term, stages, metrics, task }
 }
 
 fn client(authority: &Authority, version: &'static rustls::SupportedProtocolVersion) -> rustls::ClientConfig {
@@ -153,6 +157,22 @@ async fn closing_ends_idle_connections_and_answers_new_ones_once() {
     assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
     ends(&mut late).await;
     assert!(!served.task.is_finished());
+}
+
+#[tokio::test]
+async fn one_that_does_not_decide_answers_once_a_connection_and_keeps_none() {
+    let standby = serving(Limits::default(), Term::default(), None);
+    let mut stream = standby.connect().await.unwrap();
+    let answer = standby.ask(&mut stream).await;
+    assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
+    ends(&mut stream).await;
+
+    let active = start(Limits::default());
+    let mut idle = active.connect().await.unwrap();
+    active.ask(&mut idle).await;
+    active.term.end();
+    ends(&mut idle).await;
+    assert!(!active.task.is_finished());
 }
 
 #[tokio::test]
@@ -332,7 +352,7 @@ async fn only_callers_with_an_accepted_certificate_are_served() {
     let (signer, other) = (Signer::new(), Signer::new());
     let file = Written::new(&signer.pem);
     let callers = tls::ClientAuthorities::load(file.0.clone(), vec!["kube-apiserver".to_owned()]).unwrap();
-    let served = start_for(Limits::default(), Some(callers));
+    let served = serving(Limits::default(), Term::endless(), Some(callers));
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let own = showing(&served.authority, version, signer.sign("kube-apiserver", None));
         // Each dial is a whole handshake.

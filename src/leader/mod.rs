@@ -1,0 +1,283 @@
+//! Which replica decides: a Lease in the API server names it, a [`Term`] ends its time by its own clock, and a label
+//! leads the API server to its pod.
+
+mod election;
+mod lease;
+mod peers;
+mod role;
+mod term;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+pub use election::{EVERY, Election, Found, Identity, LEASE, Record, Step, TERM};
+pub use lease::{Lease, NAME as LEASE_NAME, Owner};
+pub use peers::Peers;
+pub use role::Role;
+pub use term::Term;
+
+use crate::announcer::{Announcement, Announcer};
+use crate::clock;
+use crate::engine::Moment;
+use crate::metrics::Metrics;
+use lease::Written;
+
+/// A call that failed is made again after this long.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// How often it is tried to give the Lease back.
+const LAST_ATTEMPTS: usize = 3;
+
+/// The exit code of a process that stalled past its Lease (`EX_TEMPFAIL`).
+pub const STALLED: i32 = 75;
+
+/// Stands for election until it has won, then renews.
+pub struct Leader {
+    lease: Lease,
+    role: Option<Role>,
+    election: Election,
+    term: Arc<Term>,
+    /// Whether this replica decides, for those who write.
+    active: watch::Sender<bool>,
+    /// Somebody else holds what this replica held.
+    deposed: CancellationToken,
+    /// What has to be done before the first decision.
+    begin: Option<Begin>,
+    announcer: Announcer,
+    metrics: Arc<Metrics>,
+    /// The Lease as this replica wrote it last.
+    mine: Option<Record>,
+    /// When it was awake last.
+    awake: Moment,
+    failure: Option<String>,
+}
+
+/// What has to be done before the first decision.
+pub type Begin = Box<dyn FnOnce() + Send>;
+
+impl Leader {
+    /// One who stands for `lease`, and for the label `role` of its pod, if it is in one. `begin` is called once, before
+    /// the first decision.
+    pub fn new(
+        lease: Lease,
+        role: Option<Role>,
+        term: Arc<Term>,
+        begin: Begin,
+        announcer: Announcer,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            election: Election::new(lease.me().clone()),
+            lease,
+            role,
+            term,
+            active: watch::Sender::new(false),
+            deposed: CancellationToken::new(),
+            begin: Some(begin),
+            announcer,
+            metrics,
+            mine: None,
+            awake: clock::now(),
+            failure: None,
+        }
+    }
+
+    /// Whether this replica is the active one. What only the active one may write waits for it.
+    pub fn active(&self) -> watch::Receiver<bool> {
+        self.active.subscribe()
+    }
+
+    /// Cancelled when this replica was the active one and another is.
+    pub fn deposed(&self) -> CancellationToken {
+        self.deposed.clone()
+    }
+
+    /// Stands for election once `ready` has ended, until `stop` or until it is deposed. Then it renews nothing any
+    /// more, and hands itself back for [`Self::release`].
+    pub async fn run(mut self, ready: impl Future<Output = ()>, stop: CancellationToken) -> Self {
+        let role = self.role.take();
+        let (lease, active, stopping) = (self.lease.clone(), self.active(), stop.clone());
+        let labelling = async move {
+            if let Some(role) = role {
+                role.keep(lease, active, stopping).await;
+            }
+        };
+        let leading = async {
+            if stop.run_until_cancelled(ready).await.is_some() {
+                self.lead(&stop).await;
+            }
+            // The label goes on until it is somebody else's, but not what keeps it.
+            stop.cancel();
+        };
+        tokio::join!(leading, labelling);
+        self
+    }
+
+    /// A call under way is never given up: it may be carried out all the same.
+    async fn lead(&mut self, stop: &CancellationToken) {
+        self.awake = clock::now();
+        while !stop.is_cancelled() && !self.deposed.is_cancelled() {
+            self.wake();
+            let pause = self.step().await;
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Nothing here takes as long as a Lease. Who held one and slept so long was frozen; another may decide by now, and
+    /// the API server's connections must not come back to this one.
+    fn wake(&mut self) {
+        let now = clock::now();
+        let slept = now.since(self.awake);
+        self.awake = now;
+        if self.mine.is_some() && slept > LEASE {
+            error!(
+                ?slept,
+                "stalled past the Lease: another replica may decide by now; this process ends at once"
+            );
+            std::process::exit(STALLED);
+        }
+    }
+
+    async fn step(&mut self) -> Duration {
+        if let Some(mine) = self.mine.clone() {
+            let renewed = self.take(&Found::Lease(mine)).await;
+            self.check_term();
+            if let Some(pause) = renewed {
+                return pause;
+            }
+        }
+        let found = self.lease.read().await;
+        let Some(found) = self.heard(found) else { return RETRY };
+        match self.election.hear(&found, clock::now()) {
+            Step::Wait(pause) => pause,
+            Step::Take => self.take(&found).await.unwrap_or(RETRY),
+            Step::Yield(holder) => {
+                self.yield_to(&holder);
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Writes the Lease over what was found; when to come again, or `None` if something else stands there.
+    async fn take(&mut self, found: &Found) -> Option<Duration> {
+        let sent = clock::now();
+        let taken = self.lease.take(found).await;
+        match self.heard(taken) {
+            Some(Written::Done(mine)) => {
+                self.hold(mine, sent);
+                Some(EVERY.saturating_sub(clock::now().since(sent)))
+            }
+            Some(Written::Conflict) => None,
+            None => Some(RETRY),
+        }
+    }
+
+    /// The Lease is this replica's, by what it sent then.
+    fn hold(&mut self, mine: Record, sent: Moment) {
+        self.mine = Some(mine);
+        if let Some(begin) = self.begin.take() {
+            self.election.won();
+            begin();
+            info!(identity = self.lease.me().name(), "this replica is the active one: it decides");
+            self.announce();
+        } else if !*self.active.borrow() {
+            info!("the Lease is this replica's again: it goes on deciding");
+        }
+        self.term.extend(sent.plus(TERM));
+        self.metrics.active(true);
+        self.active.send_if_modified(|active| !std::mem::replace(active, true));
+    }
+
+    /// Past its term it decides no more: each review sees that by itself, this is for all else.
+    fn check_term(&mut self) {
+        if *self.active.borrow() && !self.term.holds(clock::now()) {
+            warn!("the Lease could not be renewed for {} s: Event writes pass until it is", TERM.as_secs());
+            self.retire();
+        }
+    }
+
+    fn yield_to(&mut self, holder: &str) {
+        warn!(holder, "another replica holds the Lease: this one decides no more");
+        self.mine = None;
+        self.retire();
+        self.deposed.cancel();
+    }
+
+    /// Decides no more; the Lease stays as it is.
+    pub fn retire(&self) {
+        self.term.end();
+        self.metrics.active(false);
+        self.active.send_replace(false);
+    }
+
+    /// Decides no more, and lets another take over at once.
+    pub async fn release(mut self) {
+        self.retire();
+        for attempt in 1..=LAST_ATTEMPTS {
+            let Some(mine) = self.mine.take() else { return };
+            match self.lease.release(&mine).await {
+                Ok(Written::Done(_)) => return info!("the Lease is given back"),
+                Ok(Written::Conflict) => match self.lease.read().await {
+                    Ok(Found::Lease(found)) if found.holder == self.lease.me().name() => {
+                        self.mine = Some(found);
+                    }
+                    _ => return,
+                },
+                Err(error) => {
+                    warn!(error, attempt, "the Lease could not be given back");
+                    self.mine = Some(mine);
+                }
+            }
+        }
+        warn!("another replica takes over once {} s have passed", LEASE.as_secs());
+    }
+
+    /// What a call says, and that it failed only where that is new.
+    fn heard<T>(&mut self, answer: Result<T, String>) -> Option<T> {
+        match answer {
+            Ok(answer) => {
+                if self.failure.take().is_some() {
+                    info!("the Lease can be read and written again");
+                }
+                Some(answer)
+            }
+            Err(error) => {
+                if self.failure.as_ref() != Some(&error) {
+                    warn!(error, "the Lease could not be read or written; trying again");
+                    self.failure = Some(error);
+                }
+                None
+            }
+        }
+    }
+
+    fn announce(&self) {
+        let regarding = ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            namespace: Some(self.lease.namespace().to_owned()),
+            name: Some(LEASE_NAME.to_owned()),
+            ..ObjectReference::default()
+        };
+        let note = format!("{} decides from now on.", self.lease.me().name());
+        self.announcer.tell(Announcement {
+            regarding,
+            warning: false,
+            reason: "Active",
+            action: "Lead",
+            note,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

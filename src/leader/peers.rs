@@ -1,0 +1,80 @@
+//! The other replicas, as one that ends sees them: whether one is ready to take over, and whether it has.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use super::role::{called, siblings};
+
+/// From one look at the Service to the next.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The other replicas.
+#[derive(Clone)]
+pub struct Peers {
+    pods: Api<Pod>,
+    slices: Api<EndpointSlice>,
+    pod: String,
+    service: String,
+}
+
+impl Peers {
+    /// Those beside `pod` in `namespace`, which `service` leads to.
+    pub fn new(client: &Client, namespace: &str, pod: String, service: String) -> Self {
+        Self {
+            pods: Api::namespaced(client.clone(), namespace),
+            slices: Api::namespaced(client.clone(), namespace),
+            pod,
+            service,
+        }
+    }
+
+    /// Whether another is ready. One that nobody knows of is none: then the webhook's rules are taken away.
+    pub async fn one_is_ready(&self) -> bool {
+        match self.ready().await {
+            Ok(ready) => ready,
+            Err(error) => {
+                warn!(error, "the other replicas could not be listed: none is expected to take over");
+                false
+            }
+        }
+    }
+
+    async fn ready(&self) -> Result<bool, String> {
+        let own = called(self.pods.get_metadata(&self.pod)).await?;
+        let siblings = siblings(&own);
+        let of_release = ListParams::default().labels(siblings.trim_end_matches(','));
+        let pods = called(self.pods.list(&of_release)).await?;
+        Ok(pods.items.iter().any(|pod| pod.name_any() != self.pod && is_ready(pod)))
+    }
+
+    /// Waits until the Service leads to another; false if it does not within `patience`.
+    pub async fn one_serves(&self, patience: Duration) -> bool {
+        let looking = async {
+            while !self.serves().await {
+                sleep(LOOK).await;
+            }
+        };
+        timeout(patience, looking).await.is_ok()
+    }
+
+    async fn serves(&self) -> bool {
+        let of_service =
+            ListParams::default().labels(&format!("kubernetes.io/service-name={}", self.service));
+        let Ok(slices) = called(self.slices.list(&of_service)).await else { return false };
+        let endpoints = slices.items.iter().flat_map(|slice| &slice.endpoints);
+        let mut pods = endpoints.filter_map(|endpoint| endpoint.target_ref.as_ref()?.name.as_deref());
+        pods.any(|pod| pod != self.pod)
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    ready && pod.metadata.deletion_timestamp.is_none()
+}

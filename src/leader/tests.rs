@@ -1,0 +1,229 @@
+//! Scenarios at the HTTP seam: an API server in memory that keeps one Lease, in which others write, too.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tower::service_fn;
+
+use super::*;
+use crate::announcer::Announced;
+
+/// What the API server holds, and how it behaves.
+#[derive(Default)]
+struct Held {
+    lease: Option<Value>,
+    revision: u64,
+    /// Answers each call with this status instead.
+    refuses: Option<u16>,
+    asked: Vec<String>,
+}
+
+type ApiServer = Arc<Mutex<Held>>;
+
+impl Held {
+    fn answer(&mut self, method: &Method, body: &Value) -> (u16, Value) {
+        if let Some(code) = self.refuses {
+            return status(code);
+        }
+        let Some(held) = &mut self.lease else {
+            if *method == Method::GET || body["kind"].is_null() {
+                return status(404);
+            }
+            return self.write(body.clone(), 201);
+        };
+        if *method == Method::GET {
+            return (200, held.clone());
+        }
+        if body["metadata"]["resourceVersion"] != held["metadata"]["resourceVersion"] {
+            return status(409);
+        }
+        let mut changed = held.clone();
+        for (field, value) in body["spec"].as_object().into_iter().flatten() {
+            changed["spec"][field] = value.clone();
+        }
+        self.write(changed, 200)
+    }
+
+    fn write(&mut self, mut lease: Value, code: u16) -> (u16, Value) {
+        self.revision += 1;
+        lease["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        self.lease = Some(lease.clone());
+        (code, lease)
+    }
+
+    fn give_to(&mut self, holder: &str) {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": LEASE_NAME }, "spec": { "holderIdentity": holder },
+        });
+        self.write(lease, 200);
+    }
+
+    fn holder(&self) -> String {
+        let lease = self.lease.clone().unwrap_or_default();
+        lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+fn status(code: u16) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": "R", "message": "in words"}))
+}
+
+fn client(server: &ApiServer) -> Client {
+    let server = server.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let server = server.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = serde_json::from_slice(&body.collect_bytes().await?).unwrap_or_default();
+            let mut held = server.lock().unwrap();
+            held.asked.push(format!("{} {}", head.method, head.uri));
+            let (code, answer) = held.answer(&head.method, &body);
+            let answer = Body::from(answer.to_string().into_bytes());
+            Ok::<_, kube::Error>(Response::builder().status(code).body(answer).unwrap())
+        }
+    });
+    Client::new(service, "default")
+}
+
+struct Scene {
+    term: Arc<Term>,
+    active: watch::Receiver<bool>,
+    deposed: CancellationToken,
+    begun: Arc<AtomicU32>,
+    announced: Announced,
+    stop: CancellationToken,
+    leading: JoinHandle<Leader>,
+}
+
+impl Scene {
+    fn new(server: &ApiServer, pod: &str) -> Self {
+        let me = Identity::new(Some(pod), 7);
+        let owner = Owner { name: "squelch".to_owned(), uid: "u".to_owned() };
+        let lease = Lease::new(client(server), "squelch", me, Some(owner));
+        let (term, begun, stop) =
+            (Arc::new(Term::default()), Arc::new(AtomicU32::new(0)), CancellationToken::new());
+        let (announcer, announced) = Announcer::new();
+        let counted = begun.clone();
+        let begin = Box::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let leader = Leader::new(lease, None, term.clone(), begin, announcer, Arc::default());
+        let (active, deposed) = (leader.active(), leader.deposed());
+        let leading = tokio::spawn(leader.run(std::future::ready(()), stop.clone()));
+        Self { term, active, deposed, begun, announced, stop, leading }
+    }
+
+    async fn is_active(&mut self, active: bool) {
+        let hour = Duration::from_secs(3_600);
+        tokio::time::timeout(hour, self.active.wait_for(|is| *is == active))
+            .await
+            .expect("it comes")
+            .unwrap();
+    }
+
+    async fn end(self) -> Leader {
+        self.stop.cancel();
+        self.leading.await.unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_makes_the_lease_and_gives_it_back() {
+    let server = ApiServer::default();
+    let mut scene = Scene::new(&server, "a");
+    scene.is_active(true).await;
+    assert!(scene.term.holds(clock::now()));
+    let spec = server.lock().unwrap().lease.clone().unwrap();
+    assert_eq!(spec["spec"]["holderIdentity"], "a_0000000000000007");
+    assert_eq!(spec["spec"]["leaseDurationSeconds"], 4);
+    assert_eq!(spec["metadata"]["ownerReferences"][0]["uid"], "u");
+    let term = scene.term.clone();
+    assert_eq!(scene.announced.next().unwrap().reason, "Active");
+    scene.end().await.release().await;
+    assert_eq!(server.lock().unwrap().holder(), "");
+    assert!(!term.holds(clock::now()));
+    let asked = server.lock().unwrap().asked.clone();
+    assert!(
+        asked[1].starts_with("PATCH") && asked[1].contains("fieldManager=squelch-0000000000000007"),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_takes_over_when_the_lease_is_given_back() {
+    let server = ApiServer::default();
+    let mut one = Scene::new(&server, "a");
+    one.is_active(true).await;
+    let mut other = Scene::new(&server, "b");
+    let began = clock::now();
+    one.is_active(true).await;
+    assert_eq!(other.begun.load(Ordering::Relaxed), 0);
+    one.end().await.release().await;
+    other.is_active(true).await;
+    assert!(clock::now().since(began) <= Duration::from_secs(2));
+    assert_eq!(other.begun.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_ends_the_term_and_a_return_goes_on_with_the_same_life() {
+    let server = ApiServer::default();
+    let mut scene = Scene::new(&server, "a");
+    scene.is_active(true).await;
+    let began = clock::now();
+    server.lock().unwrap().refuses = Some(500);
+    scene.is_active(false).await;
+    let term = clock::now().since(began);
+    assert!((Duration::from_secs(2)..Duration::from_secs(5)).contains(&term), "{term:?}");
+    assert!(!scene.term.holds(clock::now()));
+    server.lock().unwrap().refuses = None;
+    scene.is_active(true).await;
+    assert!(scene.term.holds(clock::now()));
+    assert_eq!(scene.begun.load(Ordering::Relaxed), 1, "the engine of before goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sees_another_holder_is_deposed() {
+    let server = ApiServer::default();
+    let mut scene = Scene::new(&server, "a");
+    scene.is_active(true).await;
+    server.lock().unwrap().give_to("b_1");
+    scene.is_active(false).await;
+    scene.deposed.cancelled().await;
+    assert!(!scene.term.holds(clock::now()));
+    scene.end().await.release().await;
+    assert_eq!(server.lock().unwrap().holder(), "b_1", "it is left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_deletes_is_made_again() {
+    let server = ApiServer::default();
+    let mut scene = Scene::new(&server, "a");
+    scene.is_active(true).await;
+    server.lock().unwrap().lease = None;
+    let began = clock::now();
+    while server.lock().unwrap().lease.is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(clock::now().since(began) < Duration::from_secs(2));
+    assert!(*scene.active.borrow() && scene.term.holds(clock::now()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_stands_before_it_is_ready() {
+    let server = ApiServer::default();
+    let lease = Lease::new(client(&server), "squelch", Identity::new(None, 1), None);
+    let (announcer, _announced) = Announcer::new();
+    let leader = Leader::new(lease, None, Arc::default(), Box::new(|| {}), announcer, Arc::default());
+    let stop = CancellationToken::new();
+    let leading = tokio::spawn(leader.run(std::future::pending(), stop.clone()));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    stop.cancel();
+    leading.await.unwrap().release().await;
+    assert!(server.lock().unwrap().asked.is_empty());
+}
