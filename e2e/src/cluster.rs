@@ -83,6 +83,19 @@ impl Cluster {
         script("restart-apiserver", &arguments).await
     }
 
+    /// Starts the API server anew if it was started with other flags than the cluster came up with.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn as_it_came_up(&self) -> Result<()> {
+        let run = self.folder.join("run");
+        let first = std::fs::read(run.join("kube-apiserver.command.up")).ok();
+        if first.is_some_and(|first| std::fs::read(run.join("kube-apiserver.command")).ok() != Some(first)) {
+            self.restart_apiserver(false, &[]).await?;
+        }
+        Ok(())
+    }
+
     /// Applies the CRDs and the rights that squelch is installed with, and waits until they are served.
     ///
     /// # Errors

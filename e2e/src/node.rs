@@ -14,11 +14,12 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::cluster::{checkout, given, script};
+use crate::emitters::Emitting;
 use crate::metrics::Samples;
 use crate::process::tail;
 use crate::test::make_namespace;
 use crate::wait::{GENEROUS, told, wait_for};
-use crate::{Cluster, Helm, Storm, Writer, accounts};
+use crate::{Cluster, Emission, Helm, Storm, Writer, accounts};
 
 /// squelch's image, without its tag, as the recipe has named it.
 pub const IMAGE: &str = "squelch.dev/squelch";
@@ -108,6 +109,14 @@ impl Node {
         Storm::start(&self.emitter, &self.namespace, &self.folder, length)
     }
 
+    /// Somebody who reports into this test's namespace. `name` is of his files.
+    ///
+    /// # Errors
+    /// That he cannot be started.
+    pub fn emit(&self, name: &str, emission: &Emission) -> Result<Emitting> {
+        emission.start(&format!("{}-{name}", self.namespace), &self.emitter, &self.namespace, &self.folder)
+    }
+
     /// Waits until a Deployment is what it should be: every pod is of its newest template and ready, and no other is
     /// left.
     ///
@@ -143,8 +152,19 @@ impl Node {
     /// # Errors
     /// That it does not answer with success.
     pub async fn get(&self, namespace: &str, pod: &str, port: u16, path: &str) -> Result<String> {
+        Self::page(&self.cluster, namespace, pod, port, path).await
+    }
+
+    /// The same without a test.
+    pub(crate) async fn page(
+        cluster: &Cluster,
+        namespace: &str,
+        pod: &str,
+        port: u16,
+        path: &str,
+    ) -> Result<String> {
         let url = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}");
-        Ok(self.cluster.client.request_text(http::Request::get(url).body(Vec::new())?).await?)
+        Ok(cluster.client.request_text(http::Request::get(url).body(Vec::new())?).await?)
     }
 
     /// A scrape of one of squelch's pods.
@@ -277,6 +297,10 @@ async fn load_once(cluster: &Cluster, archive: &Path) -> Result<()> {
     Ok(std::fs::write(file, this)?)
 }
 
-async fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
+/// Makes an OCI archive an image of the node's.
+///
+/// # Errors
+/// What is wrong with it.
+pub async fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     script("load", &[cluster.folder.as_os_str(), archive.as_os_str()]).await
 }

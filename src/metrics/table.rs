@@ -31,9 +31,9 @@ pub const MAX_SCOPES: usize = 500;
 pub const OTHER: &str = "other";
 
 /// Seconds: a decision takes microseconds, the API server waits for one second.
-pub const ADMISSION_BUCKETS: [f64; 14] = [
-    0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.1,
-    0.5, 1.0,
+pub const ADMISSION_BUCKETS: [f64; 15] = [
+    0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.05,
+    0.1, 0.5, 1.0,
 ];
 
 /// Seconds: two handshakes take milliseconds, and after 500 ms a proof is given up.

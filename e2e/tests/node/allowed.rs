@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::stage::values;
+use e2e::stage::values;
 
 /// Comes after the other rows.
 pub(crate) async fn rights() -> Result<String> {

@@ -9,7 +9,7 @@ use e2e::policy::Counters;
 use e2e::process::run_with_input;
 use serde_json::json;
 
-use crate::stage::Stage;
+use e2e::stage::Stage;
 
 /// What every finding of an installation that is well is about.
 const LOOKED_AT: [&str; 12] = [

@@ -6,7 +6,6 @@ mod gitops;
 mod keys;
 mod lifecycle;
 mod rows;
-mod stage;
 mod strangers;
 
 use anyhow::{Result, ensure};
