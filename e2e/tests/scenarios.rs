@@ -85,7 +85,8 @@ fn without_prometheus_operator_nothing_of_it_is_rendered() -> Result<()> {
 fn wrong_values_are_refused_with_their_place() -> Result<()> {
     for (value, expected) in [
         ("image.digst=x", "digst"),
-        ("replicas=2", "replicas"),
+        ("replicas=-1", "replicas"),
+        ("podLabels.squelch\\.dev/role=active", "squelch.dev/role"),
         ("operator.shutdownTimeout=30", "shutdownTimeout"),
         ("operator.statusQps=0", "statusQps"),
         ("metrics.monitor=Both", "monitor"),
@@ -105,8 +106,8 @@ fn wrong_values_are_refused_with_their_place() -> Result<()> {
 }
 
 #[test]
-fn a_pod_is_granted_the_time_to_pay_and_20_seconds() -> Result<()> {
-    for (timeout, seconds) in [("30s", 50), ("1m30s", 110), ("1h", 3620), ("500ms", 21), ("0s", 20)] {
+fn a_pod_is_granted_the_time_to_pay_and_45_seconds() -> Result<()> {
+    for (timeout, seconds) in [("30s", 75), ("1m30s", 135), ("1h", 3645), ("500ms", 46), ("0s", 45)] {
         let value = format!("operator.shutdownTimeout={timeout}");
         let rendered = helm(Path::new("helm"), &["--set", &value])?.map_err(anyhow::Error::msg)?;
         ensure!(rendered.contains(&format!("terminationGracePeriodSeconds: {seconds}\n")), "{timeout}");

@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 use lease::Written;
 
 /// A call that failed is made again after this long.
-const RETRY: Duration = Duration::from_millis(250);
+const RETRY: Duration = Duration::from_millis(100);
 
 /// How often it is tried to give the Lease back.
 const LAST_ATTEMPTS: usize = 3;

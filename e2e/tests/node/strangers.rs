@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::Policy;
 use e2e::metrics::Samples;
-use e2e::node::SQUELCH;
+use e2e::node::{HTTP_PORT, SQUELCH};
 use e2e::policy::Counters;
 use serde_json::{Value, json};
 
@@ -61,9 +61,13 @@ pub(crate) async fn forged_reviews() -> Result<String> {
     Ok(format!("{strays} forged reviews, none counted; {measured}"))
 }
 
+/// Of all replicas together.
 async fn metrics(node: &e2e::Node) -> Result<Samples> {
-    let pods = node.squelch_pods().await?;
-    node.metrics(pods.first().context("squelch has no pod")?).await
+    let mut all = String::new();
+    for pod in node.squelch_pods().await? {
+        all += &node.get(SQUELCH, &pod, HTTP_PORT, "/metrics").await?;
+    }
+    Ok(Samples::parse(&all))
 }
 
 /// A review as the API server would send it, of an Event that nobody has written.

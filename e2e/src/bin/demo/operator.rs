@@ -8,7 +8,9 @@ use e2e::accounts::SQUELCH;
 use e2e::cluster::given;
 use e2e::kubectl::Kubectl;
 use e2e::squelch::{Admin, Way};
-use e2e::{Cluster, Helm, Squelch, node};
+use e2e::wait::told;
+use e2e::{Cluster, GENEROUS, Helm, Squelch, node, wait_for};
+use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::report::say;
@@ -17,7 +19,7 @@ use crate::report::say;
 pub(crate) enum Operator {
     /// With the rights that it is installed with.
     Process(Squelch),
-    /// With its one pod's port, which is reached from this machine: it is the node.
+    /// With the port of its active pod, which is reached from this machine: it is the node.
     Release(Helm, Admin),
 }
 
@@ -45,10 +47,15 @@ impl Operator {
         let helm = node::chart(cluster).set("operator.statusInterval", "1s");
         say(&format!("{}   (usually 5 s)", helm.typed()));
         helm.install(&json!({})).await?;
-        let pods = node::running_pods(cluster).await?;
-        let status = pods.first().and_then(|pod| pod.status.as_ref());
-        let address =
-            status.and_then(|status| status.pod_ip.as_deref()).context("squelch's pod has no address")?;
+        let address = wait_for("an active pod with an address", GENEROUS, async || {
+            let pods = node::running_pods(cluster).await.map_err(told)?;
+            let active =
+                pods.iter().find(|pod| pod.labels().get("squelch.dev/role").is_some_and(|it| it == "active"));
+            let status = active.and_then(|pod| pod.status.as_ref());
+            let address = status.and_then(|status| status.pod_ip.clone());
+            address.ok_or_else(|| format!("{} pods", pods.len()))
+        })
+        .await?;
         let admin = Admin::at(format!("http://{address}:{}", node::HTTP_PORT))?;
         admin.get("/readyz").await.with_context(|| format!("asked {}/readyz", admin.url))?;
         Ok(Self::Release(helm, admin))
