@@ -60,6 +60,19 @@ pub fn signal(pid: u32, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Asks the node's containerd, by its own client.
+///
+/// # Errors
+/// What it says.
+pub fn containerd(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    let socket = cluster.folder.join("node/run/containerd/containerd.sock");
+    let mut command = Command::new("ctr");
+    command.arg("--address").arg(socket).args(["--namespace", "k8s.io"]).args(arguments);
+    let output = command.output()?;
+    ensure!(output.status.success(), "ctr {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// A process that stands still. It goes on with the end of this value.
 pub struct Frozen(u32);
 

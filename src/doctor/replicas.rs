@@ -79,7 +79,7 @@ fn active(seen: &Seen) -> Finding {
             format!("{} decides, and no pod has the label {}={}", told(holder), ROLE.0, ROLE.1),
             again,
         ),
-        [one] if holder.starts_with(*one) => Finding::ok("active", format!("{} decides", told(one))),
+        [one] if is_of(holder, one) => Finding::ok("active", format!("{} decides", told(one))),
         [one] => Finding::warning(
             "active",
             format!("{} decides, and {} has its label", told(holder), told(one)),
@@ -108,6 +108,11 @@ fn holder(lease: &Lease, at: Timestamp) -> Result<&str, String> {
         ));
     }
     Ok(holder)
+}
+
+/// A holder is called as its pod, and something that tells its processes apart.
+fn is_of(holder: &str, pod: &str) -> bool {
+    holder.split_once('_').map_or(holder, |(pod, _)| pod) == pod
 }
 
 fn labelled(pods: &[Pod]) -> Vec<&str> {

@@ -89,7 +89,7 @@ pub(super) fn well() -> Seen {
     };
     let (secret, ring) = keys();
     let names = ["clustereventpolicies.squelch.dev", "eventpolicies.squelch.dev"];
-    let spec = json!({ "holderIdentity": "squelch-a-7f", "leaseDurationSeconds": 4, "renewTime": "2026-11-21T07:59:59.000000Z" });
+    let spec = json!({ "holderIdentity": "squelch-a_7f", "leaseDurationSeconds": 4, "renewTime": "2026-11-21T07:59:59.000000Z" });
     let ready = json!({ "replicas": 2, "readyReplicas": 2 });
     let template = json!({ "metadata": {}, "spec": { "containers": [] } });
     Seen {

@@ -1,11 +1,10 @@
 //! No replica is left: Events are written as if there were no webhook.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::given;
-use e2e::faults::{process, signal};
+use e2e::faults::{containerd, process, signal};
 use e2e::node::{IMAGE, SQUELCH, TAG, running_pods};
 use e2e::stage::{Load, Stage};
 use e2e::wait::told;
@@ -81,18 +80,6 @@ pub(crate) async fn without_namespace() -> Result<String> {
         stage.node.cluster.kubectl.run(&["delete", "namespace", SQUELCH, "--timeout=120s"]).await.map(drop)
     })
     .await
-}
-
-fn containerd(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
-    let socket = cluster.folder.join("node/run/containerd/containerd.sock");
-    let output = Command::new("ctr")
-        .arg("--address")
-        .arg(socket)
-        .args(["--namespace", "k8s.io"])
-        .args(arguments)
-        .output()?;
-    ensure!(output.status.success(), "ctr {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 async fn kill_all(cluster: &Cluster) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::{control, glass, gone, kills, policies, restarts, silent};
 type Row = (&'static str, bool, fn() -> Pin<Box<dyn Future<Output = Result<String>>>>);
 
 /// With a word on whether every change goes through it.
-const ROWS: [Row; 24] = [
+const ROWS: [Row; 25] = [
     ("rolling restart, routed by ClusterIP", true, || Box::pin(restarts::rolled(false))),
     ("rolling restart, routed by endpoint", false, || Box::pin(restarts::rolled(true))),
     ("rolling restart with 500 debts", false, || Box::pin(restarts::with_500_debts())),
@@ -32,6 +32,7 @@ const ROWS: [Row; 24] = [
     ("etcd stopped for 20 s", false, || Box::pin(control::etcd())),
     ("Lease stolen", false, || Box::pin(control::lease_stolen())),
     ("Lease deleted", false, || Box::pin(control::lease_deleted())),
+    ("replicas of two images beside each other", false, || Box::pin(restarts::two_versions())),
     ("definitions of the previous version", false, || Box::pin(policies::of_the_previous_version())),
     ("500 policies in a minute", false, || Box::pin(policies::five_hundred())),
     ("the annotation is set, and removed", true, || Box::pin(glass::annotated())),
