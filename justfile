@@ -36,6 +36,11 @@ test-e2e *ARGS:
 test-node *ARGS:
     @hack/e2e node {{ ARGS }}
 
+# Whatever can happen to a webhook, on a real node: a line for each fault; root only (40 min; --short: 6; or names of rows)
+[group('tiers')]
+test-faults *ARGS:
+    @hack/e2e faults {{ ARGS }}
+
 # Every kind of client under every kind of policy while everything fails: a line for each cell (11 min)
 [group('tiers')]
 test-nothing-lost:

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
 use crate::replay;
@@ -38,6 +38,8 @@ pub enum Command {
     Replay(Box<replay::Options>),
     /// End the operator of a cluster in good order, and remove what it left: what the chart does before it goes
     Drain(DrainOptions),
+    /// Look at a running installation: what is wrong with it, and what to do about it
+    Doctor(DoctorOptions),
 }
 
 /// Flags of `squelch crds`.
@@ -72,6 +74,49 @@ pub struct DrainOptions {
     #[arg(long, env = "SQUELCH_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "90s",
           value_parser = drain_timeout)]
     pub timeout: Duration,
+}
+
+/// Flags of `squelch doctor`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 no finding is an error; 1 one is; 2 it could not look: wrong flags, no cluster, \
+                        or an API server that does not answer."
+)]
+pub struct DoctorOptions {
+    /// How to reach the cluster: a kubeconfig file [default: the account of the pod, else KUBECONFIG, else
+    /// ~/.kube/config]
+    #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The namespace that squelch runs in
+    #[arg(long, env = "SQUELCH_NAMESPACE", value_name = "NAMESPACE", default_value = "squelch")]
+    pub namespace: String,
+
+    /// The Deployment of the operator, whose flags say how it is installed
+    #[arg(long, env = "SQUELCH_DEPLOYMENT", value_name = "NAME", default_value = "squelch")]
+    pub deployment: String,
+
+    /// The user under which squelch writes; rights and proof are asked for as this user [default: the ServiceAccount
+    /// of the Deployment]
+    #[arg(long, env = "SQUELCH_OWN_USER", value_name = "USER")]
+    pub own_user: Option<String>,
+
+    /// The Secret of the authority and the token [default: what the Deployment says, else squelch-webhook]
+    #[arg(long, env = "SQUELCH_SECRET", value_name = "NAME")]
+    pub secret: Option<String>,
+
+    /// How findings are printed
+    #[arg(long, short, value_enum, default_value_t = DoctorOutput::Text)]
+    pub output: DoctorOutput,
+}
+
+/// How findings are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DoctorOutput {
+    /// A line for each
+    Text,
+    /// For programs
+    Json,
 }
 
 /// Flags of `squelch run`. Durations are written as in policies: 30s, 1m30s, 100ms.
@@ -155,6 +200,23 @@ pub struct RunOptions {
     /// when they change
     #[arg(long, env = "SQUELCH_CERTIFICATE_DIR", value_name = "DIRECTORY", help_heading = "Certificates")]
     pub certificate_dir: Option<PathBuf>,
+
+    /// Authorities (PEM) of the callers' certificates: who connects to the webhook without a certificate of theirs is
+    /// turned away. Read again when the file changes. The API server has to be told which certificate to show
+    #[arg(long, env = "SQUELCH_CLIENT_CA", value_name = "FILE", help_heading = "Certificates")]
+    pub client_ca: Option<PathBuf>,
+
+    /// A common name or alternative name of the certificate that callers show; repeatable. Without it any name that
+    /// --client-ca has signed will do
+    #[arg(
+        long,
+        env = "SQUELCH_CLIENT_SUBJECT",
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "client_ca",
+        help_heading = "Certificates"
+    )]
+    pub client_subject: Vec<String>,
 
     /// How long a certificate of squelch's own is valid, from 5s to 87600h (10 years). It is renewed after two
     /// thirds; authority and token, which last three times as long, after two thirds of that
@@ -320,6 +382,14 @@ mod tests {
         assert_eq!(options.shutdown_timeout, Duration::from_secs(30));
         assert_eq!((options.max_series, options.max_owing), (1_000_000, 100_000));
         assert_eq!((options.log_format, options.log_level.as_str()), (LogFormat::Text, "info"));
+    }
+
+    #[test]
+    fn subjects_need_an_authority() {
+        assert!(run(&["--client-subject=kube-apiserver"]).unwrap_err().contains("--client-ca"));
+        let options = run(&["--client-ca=ca.crt", "--client-subject=a,b", "--client-subject=c"]).unwrap();
+        assert_eq!(options.client_subject, ["a", "b", "c"]);
+        assert_eq!(run(&[]).unwrap().client_ca, None);
     }
 
     #[test]

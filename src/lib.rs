@@ -11,6 +11,7 @@ pub mod app;
 pub mod arming;
 pub mod clock;
 pub mod config;
+pub mod doctor;
 pub mod engine;
 pub mod flush;
 pub mod leader;
@@ -24,6 +25,10 @@ pub mod webhook;
 
 /// The field manager of every write of squelch's.
 pub const FIELD_MANAGER: &str = "squelch";
+
+/// The oldest Kubernetes that squelch works with: matchConditions of webhooks, on which it relies to leave its own
+/// writes out, are pruned below.
+pub const OLDEST_KUBERNETES: (u32, u32) = (1, 30);
 
 /// The annotation of a dry-run Event with which squelch asks its own webhook for a proof: a number used once.
 pub const PROBE_ANNOTATION: &str = "squelch.dev/probe";

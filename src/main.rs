@@ -4,32 +4,45 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use squelch::config::{Cli, Command, DrainOptions, RunOptions};
+use squelch::config::{Cli, Command, DoctorOptions, DrainOptions, RunOptions};
 use squelch::{api, app, replay, telemetry};
 
+/// A doctor who could not look.
+const NO_LOOK: u8 = 2;
+
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("squelch: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let command = Cli::parse().command;
+    let failure =
+        if matches!(command, Command::Doctor(_)) { ExitCode::from(NO_LOOK) } else { ExitCode::FAILURE };
+    run(command).unwrap_or_else(|error| {
+        eprintln!("squelch: {error:#}");
+        failure
+    })
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Crds(options) => Ok(api::run(options.out_dir.as_deref())?),
-        Command::Run(options) => operate(*options),
-        Command::Replay(options) => Ok(replay::run(&options)?),
-        Command::Drain(options) => drain(&options),
+        Command::Crds(options) => api::run(options.out_dir.as_deref())?,
+        Command::Run(options) => operate(*options)?,
+        Command::Replay(options) => replay::run(&options)?,
+        Command::Drain(options) => drain(&options)?,
+        Command::Doctor(options) => return doctor(&options),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn drain(options: &DrainOptions) -> anyhow::Result<()> {
     telemetry::init(telemetry::LogFormat::Text, "info")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(app::drain::drain(options))
+}
+
+fn doctor(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
+    // What it has to say are its findings.
+    telemetry::init(telemetry::LogFormat::Text, "off")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let healthy = runtime.block_on(app::doctor::examine(options))?;
+    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn operate(options: RunOptions) -> anyhow::Result<()> {

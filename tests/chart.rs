@@ -88,7 +88,9 @@ fn every_value_is_documented() {
 #[test]
 fn the_chart_asks_for_flags_that_there_are() {
     let command = Cli::command();
-    for (template, subcommand) in [("deployment.yaml", "run"), ("drain.yaml", "drain")] {
+    for (template, subcommand) in
+        [("deployment.yaml", "run"), ("drain.yaml", "drain"), ("doctor.yaml", "doctor")]
+    {
         let known = command.find_subcommand(subcommand).unwrap();
         let known: BTreeSet<_> = known.get_arguments().filter_map(clap::Arg::get_long).collect();
         let text = read(&format!("templates/{template}"));
@@ -101,6 +103,34 @@ fn the_chart_asks_for_flags_that_there_are() {
         assert!(asked.len() > 3, "{template}: {asked:?}");
         assert!(asked.is_subset(&known), "{template}: squelch {subcommand} has no {:?}", &asked - &known);
     }
+}
+
+/// Rules of a file's roles, as a cluster would have them.
+fn rules(text: &str) -> BTreeSet<String> {
+    let mut rules = BTreeSet::new();
+    for document in text.split("\n---\n") {
+        let object = yaml(document);
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            rules.insert(format!("{}: {rule}", object["kind"]));
+        }
+    }
+    rules
+}
+
+#[test]
+fn the_chart_gives_squelch_the_rights_that_its_doctor_asks_for() {
+    let template = read("templates/rbac.yaml");
+    let named = template
+        .replace(r#"{{ include "squelch.secret" . }}"#, "squelch-webhook")
+        .replace("{{ $name }}", "squelch")
+        .replace("{{ .Release.Namespace }}", "squelch");
+    let rendered: Vec<_> = named.lines().filter(|line| !line.contains("{{")).collect();
+    let mut given = rules(&rendered.join("\n"));
+    // The role that the configuration belongs to, which the doctor is told of by the Deployment.
+    given.retain(|rule| !rule.contains("clusterroles"));
+    let asked = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/rbac.yaml")).unwrap();
+    assert_eq!(given, rules(&asked));
+    assert!(given.len() > 5);
 }
 
 #[test]

@@ -113,10 +113,17 @@ const ROWS: &[Row] = &[
     },
     // What a flush writes.
     Row {
-        files: &["src/flush/checks.rs", "src/flush/event.rs", "src/flush/valid.rs"],
+        files: &["src/flush/event.rs", "src/flush/valid.rs"],
         knows: Knows::Arguments,
         modules: &["engine", "flush::valid"],
         crates: Crates::Only(&["jiff", "serde_json"]),
+    },
+    // And what the API server demands of it.
+    Row {
+        files: &["src/flush/checks.rs"],
+        knows: Knows::Arguments,
+        modules: &[],
+        crates: Crates::Only(&["k8s_openapi", "serde_json"]),
     },
     // What its answers mean, and when to leave the API server alone.
     Row {
@@ -255,6 +262,41 @@ const ROWS: &[Row] = &[
         files: &["src/replay/"],
         knows: Knows::TheWorld,
         modules: &["api", "engine", "policy", "replay", "webhook::review"],
+        crates: NO_ANYHOW,
+    },
+    // What is wrong with an installation, by what was seen of it.
+    Row {
+        files: &[
+            "src/doctor/apiserver.rs",
+            "src/doctor/configuration.rs",
+            "src/doctor/definitions.rs",
+            "src/doctor/finding.rs",
+            "src/doctor/keys.rs",
+            "src/doctor/policies.rs",
+            "src/doctor/replicas.rs",
+            "src/doctor/rights.rs",
+            "src/doctor/seen.rs",
+        ],
+        knows: Knows::Arguments,
+        modules: &[
+            "OLDEST_KUBERNETES",
+            "PROOF_PATH",
+            "api",
+            "arming::CONFIGURATION",
+            "arming::DISARM_ANNOTATION",
+            "doctor",
+            "tls::Validity",
+            "tls::certificates",
+            "tls::kept",
+            "tls::rotation",
+            "webhook::path",
+        ],
+        crates: Crates::Only(&["jiff", "k8s_openapi", "serde", "serde_json", "serde_saphyr"]),
+    },
+    Row {
+        files: &["src/doctor/"],
+        knows: Knows::TheWorld,
+        modules: &["PROOF_PATH", "api", "arming", "clock", "doctor", "leader::LEASE_NAME", "metrics", "tls"],
         crates: NO_ANYHOW,
     },
     // Ties everything together; nobody knows it but main.

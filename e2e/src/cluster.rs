@@ -1,13 +1,16 @@
 //! The running cluster that the environment names.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::kubectl::Kubectl;
+use crate::process::output_of;
 
 /// A real API server with its administrator's credentials, and the programs that are tested on it.
 #[derive(Clone)]
@@ -66,6 +69,33 @@ impl Cluster {
         Ok((url, pem))
     }
 
+    /// Ends the API server and starts it again, with these flags besides those that the cluster came up with.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn restart_apiserver(&self, kill: bool, flags: &[&str]) -> Result<()> {
+        let flags: Vec<_> = flags.iter().map(|flag| format!("--apiserver-flag={flag}")).collect();
+        let mut arguments = vec![self.folder.as_os_str()];
+        arguments.extend(flags.iter().map(OsStr::new));
+        if kill {
+            arguments.push(OsStr::new("--kill"));
+        }
+        script("restart-apiserver", &arguments).await
+    }
+
+    /// Starts the API server anew if it was started with other flags than the cluster came up with.
+    ///
+    /// # Errors
+    /// That it does not become ready.
+    pub async fn as_it_came_up(&self) -> Result<()> {
+        let run = self.folder.join("run");
+        let first = std::fs::read(run.join("kube-apiserver.command.up")).ok();
+        if first.is_some_and(|first| std::fs::read(run.join("kube-apiserver.command")).ok() != Some(first)) {
+            self.restart_apiserver(false, &[]).await?;
+        }
+        Ok(())
+    }
+
     /// Applies the CRDs and the rights that squelch is installed with, and waits until they are served.
     ///
     /// # Errors
@@ -80,6 +110,13 @@ impl Cluster {
         self.kubectl.run(&[&wait[..], &crds].concat()).await?;
         Ok(())
     }
+}
+
+/// Runs `e2e/cluster/cluster` with this verb.
+pub(crate) async fn script(verb: &str, arguments: &[&OsStr]) -> Result<()> {
+    let mut command = Command::new(checkout("e2e/cluster/cluster"));
+    command.arg(verb).args(arguments);
+    output_of(format!("cluster {verb}"), command, String::new()).await.map(drop)
 }
 
 /// A client with the credentials of a kubeconfig.

@@ -2,10 +2,8 @@
 
 use std::cell::Cell;
 use std::env;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -15,12 +13,13 @@ use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::cluster::{checkout, given};
+use crate::cluster::{checkout, given, script};
+use crate::emitters::Emitting;
 use crate::metrics::Samples;
-use crate::process::{output_of, tail};
+use crate::process::tail;
 use crate::test::make_namespace;
 use crate::wait::{GENEROUS, told, wait_for};
-use crate::{Cluster, Helm, Storm, Writer, accounts};
+use crate::{Cluster, Emission, Helm, Storm, Writer, accounts};
 
 /// squelch's image, without its tag, as the recipe has named it.
 pub const IMAGE: &str = "squelch.dev/squelch";
@@ -91,11 +90,7 @@ impl Node {
     /// # Errors
     /// That it does not become ready.
     pub async fn restart_apiserver(&self, kill: bool) -> Result<()> {
-        let mut arguments = vec![self.cluster.folder.as_os_str()];
-        if kill {
-            arguments.push(OsStr::new("--kill"));
-        }
-        script("restart-apiserver", &arguments).await
+        self.cluster.restart_apiserver(kill, &[]).await
     }
 
     /// Somebody who writes Events into this test's namespace from outside the cluster.
@@ -112,6 +107,14 @@ impl Node {
     /// That it cannot be started.
     pub fn storm(&self, length: u32) -> Result<Storm> {
         Storm::start(&self.emitter, &self.namespace, &self.folder, length)
+    }
+
+    /// Somebody who reports into this test's namespace. `name` is of his files.
+    ///
+    /// # Errors
+    /// That he cannot be started.
+    pub fn emit(&self, name: &str, emission: &Emission) -> Result<Emitting> {
+        emission.start(&format!("{}-{name}", self.namespace), &self.emitter, &self.namespace, &self.folder)
     }
 
     /// Waits until a Deployment is what it should be: every pod is of its newest template and ready, and no other is
@@ -149,8 +152,19 @@ impl Node {
     /// # Errors
     /// That it does not answer with success.
     pub async fn get(&self, namespace: &str, pod: &str, port: u16, path: &str) -> Result<String> {
+        Self::page(&self.cluster, namespace, pod, port, path).await
+    }
+
+    /// The same without a test.
+    pub(crate) async fn page(
+        cluster: &Cluster,
+        namespace: &str,
+        pod: &str,
+        port: u16,
+        path: &str,
+    ) -> Result<String> {
         let url = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}");
-        Ok(self.cluster.client.request_text(http::Request::get(url).body(Vec::new())?).await?)
+        Ok(cluster.client.request_text(http::Request::get(url).body(Vec::new())?).await?)
     }
 
     /// A scrape of one of squelch's pods.
@@ -259,13 +273,6 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Runs `e2e/cluster/cluster` with this verb.
-async fn script(verb: &str, arguments: &[&OsStr]) -> Result<()> {
-    let mut command = Command::new(checkout("e2e/cluster/cluster"));
-    command.arg(verb).args(arguments);
-    output_of(format!("cluster {verb}"), command, String::new()).await.map(drop)
-}
-
 /// Sees to it that the image that the recipe has built is on the node.
 ///
 /// # Errors
@@ -290,6 +297,10 @@ async fn load_once(cluster: &Cluster, archive: &Path) -> Result<()> {
     Ok(std::fs::write(file, this)?)
 }
 
-async fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
+/// Makes an OCI archive an image of the node's.
+///
+/// # Errors
+/// What is wrong with it.
+pub async fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     script("load", &[cluster.folder.as_os_str(), archive.as_os_str()]).await
 }

@@ -51,6 +51,36 @@ pub struct Failed {
     pub text: String,
 }
 
+/// One write, and how long it took.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// After the writer began.
+    pub after: Duration,
+    /// Until the answer.
+    pub took: Duration,
+    /// squelch held it back: somebody decides.
+    pub refused: bool,
+}
+
+/// The longest time in which nobody decided, seen by one who writes all the time: between two refusals, of which the
+/// later came after `since`. Up to `until` where none came any more.
+pub fn gap(times: &[Timed], since: Duration, until: Duration) -> Duration {
+    let mut refused: Vec<_> = times.iter().filter(|timed| timed.refused).map(|timed| timed.after).collect();
+    refused.sort_unstable();
+    refused.retain(|after| *after <= until);
+    refused.push(until);
+    let pairs = refused.windows(2).filter(|pair| pair[1] > since);
+    pairs.map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(until)
+}
+
+/// The time that so many of a hundred writes take at most that began in this window.
+pub fn percentile(times: &[Timed], hundredth: usize, from: Duration, to: Duration) -> Duration {
+    let mut took: Vec<_> =
+        times.iter().filter(|timed| (from..to).contains(&timed.after)).map(|timed| timed.took).collect();
+    took.sort_unstable();
+    took.get((took.len() * hundredth / 100).min(took.len().saturating_sub(1))).copied().unwrap_or_default()
+}
+
 /// What became of the writes so far. Each carries one occurrence.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
@@ -88,6 +118,7 @@ pub struct Writer {
     began: Instant,
     ended: Arc<AtomicBool>,
     answers: Arc<Mutex<Answers>>,
+    times: Arc<Mutex<Vec<Timed>>>,
     hands: JoinSet<()>,
 }
 
@@ -99,8 +130,8 @@ impl Writer {
     /// That the kubeconfig cannot be used.
     pub async fn start(kubeconfig: &Path, namespace: &str, about: &str, per_second: u32) -> Result<Self> {
         let client = patient_client(kubeconfig).await?;
-        let (began, ended, answers) = (Instant::now(), Arc::default(), Arc::default());
-        let mut writer = Self { began, ended, answers, hands: JoinSet::new() };
+        let (ended, answers, times) = (Arc::default(), Arc::default(), Arc::default());
+        let mut writer = Self { began: Instant::now(), ended, answers, times, hands: JoinSet::new() };
         for number in 0..HANDS {
             let hand = Hand {
                 client: client.clone(),
@@ -111,8 +142,9 @@ impl Writer {
                 known: None,
             };
             let pause = Duration::from_secs(1) * HANDS / per_second.max(1);
-            let (ended, answers, began) = (writer.ended.clone(), writer.answers.clone(), writer.began);
-            writer.hands.spawn(hand.write(pause, ended, answers, began));
+            let book =
+                Book { began: writer.began, answers: writer.answers.clone(), times: writer.times.clone() };
+            writer.hands.spawn(hand.write(pause, writer.ended.clone(), book));
         }
         Ok(writer)
     }
@@ -120,6 +152,11 @@ impl Writer {
     /// What became of its writes so far.
     pub fn so_far(&self) -> Answers {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Each write so far that has its answer.
+    pub fn times(&self) -> Vec<Timed> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How long it has been writing.
@@ -159,6 +196,30 @@ async fn patient_client(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
+/// Where every hand writes down its answers.
+struct Book {
+    began: Instant,
+    answers: Arc<Mutex<Answers>>,
+    times: Arc<Mutex<Vec<Timed>>>,
+}
+
+impl Book {
+    fn note(&self, asked: Instant, what: &str, answer: Answer) {
+        let (after, took) = (asked.duration_since(self.began), asked.elapsed());
+        let refused = matches!(answer, Answer::Refused);
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).push(Timed { after, took, refused });
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.slowest = answers.slowest.max(took);
+        match answer {
+            Answer::Written => answers.written += 1,
+            Answer::Refused => answers.refused += 1,
+            Answer::Failed(text) => {
+                answers.failed.push(Failed { after, took, text: format!("{what}: {text}") });
+            }
+        }
+    }
+}
+
 /// Writes about one object: by turns a new Event, and the next count of one that was stored.
 struct Hand {
     client: Client,
@@ -171,29 +232,13 @@ struct Hand {
 }
 
 impl Hand {
-    async fn write(
-        mut self,
-        pause: Duration,
-        ended: Arc<AtomicBool>,
-        answers: Arc<Mutex<Answers>>,
-        began: Instant,
-    ) {
+    async fn write(mut self, pause: Duration, ended: Arc<AtomicBool>, book: Book) {
         let mut ticks = interval(pause);
         while !ended.load(Ordering::Relaxed) {
             ticks.tick().await;
             let asked = Instant::now();
             let (what, answer) = self.next().await;
-            let took = asked.elapsed();
-            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.slowest = answers.slowest.max(took);
-            match answer {
-                Answer::Written => answers.written += 1,
-                Answer::Refused => answers.refused += 1,
-                Answer::Failed(text) => {
-                    let after = asked.duration_since(began);
-                    answers.failed.push(Failed { after, took, text: format!("{what}: {text}") });
-                }
-            }
+            book.note(asked, &what, answer);
         }
     }
 
@@ -278,5 +323,35 @@ impl Hand {
             Ok(Err(error)) => Answer::Failed(format!("{:#}", anyhow::Error::from(error))),
             Err(_) => Answer::Failed("no answer".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    fn timed(after: u64, took: u64, refused: bool) -> Timed {
+        Timed { after: at(after), took: at(took), refused }
+    }
+
+    #[test]
+    fn a_gap_is_what_lies_between_two_refusals_and_reaches_to_the_end() {
+        let times = [timed(0, 1, true), timed(900, 1, true), timed(1_000, 1, false), timed(3_000, 1, true)];
+        assert_eq!(gap(&times, at(950), at(3_500)), at(2_100));
+        assert_eq!(gap(&times, at(3_000), at(3_500)), at(500));
+        assert_eq!(gap(&times, at(2_000), at(9_000)), at(6_000), "nobody decides any more");
+        assert_eq!(gap(&[], at(0), at(7)), at(7));
+    }
+
+    #[test]
+    fn a_percentile_is_of_its_window() {
+        let times: Vec<_> = (0..100).map(|n| timed(n * 10, n, false)).collect();
+        assert_eq!(percentile(&times, 99, at(0), at(1_000)), at(99));
+        assert_eq!(percentile(&times, 50, at(0), at(100)), at(5));
+        assert_eq!(percentile(&times, 99, at(5_000), at(6_000)), Duration::ZERO);
     }
 }

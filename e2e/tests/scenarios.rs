@@ -42,6 +42,8 @@ async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
         kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await?;
     }
     let (three, four) = (given("SQUELCH_HELM3")?, PathBuf::from("helm"));
+    // A pod is judged with its account, which the rendered one is not when nothing is stored.
+    kubectl.namespace(&test.namespace).run(&["create", "serviceaccount", "squelch"]).await?;
     for (name, path) in scenarios()? {
         let values = path.display().to_string();
         let arguments = [&OPERATOR[..], &["--namespace", &test.namespace, "--values", &values]].concat();
@@ -110,5 +112,23 @@ fn a_pod_is_granted_the_time_to_pay_and_45_seconds() -> Result<()> {
         let rendered = helm(Path::new("helm"), &["--set", &value])?.map_err(anyhow::Error::msg)?;
         ensure!(rendered.contains(&format!("terminationGracePeriodSeconds: {seconds}\n")), "{timeout}");
     }
+    Ok(())
+}
+
+#[test]
+fn callers_are_asked_for_a_certificate_where_there_are_authorities() -> Result<()> {
+    let set = ["--set", "webhook.callers.configMap=apiservers", "--set", "webhook.callers.subjects={a,b: c}"];
+    let rendered = helm(Path::new("helm"), &set)?.map_err(anyhow::Error::msg)?;
+    for line in [
+        "- --client-ca=/callers/ca.crt\n",
+        "- \"--client-subject=a\"\n",
+        "- \"--client-subject=b: c\"\n",
+        "mountPath: /callers\n",
+        "name: apiservers\n",
+    ] {
+        ensure!(rendered.contains(line), "{line} is not rendered");
+    }
+    let rendered = helm(Path::new("helm"), &[])?.map_err(anyhow::Error::msg)?;
+    ensure!(!rendered.contains("client-ca") && !rendered.contains("volumes:"), "it is off unless asked for");
     Ok(())
 }

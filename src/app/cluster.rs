@@ -4,16 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use tracing::warn;
 
+use crate::OLDEST_KUBERNETES as OLDEST;
 use crate::config::RunOptions;
-
-/// matchConditions of webhooks, on which squelch relies to leave its own writes out, are pruned below.
-const OLDEST: (u32, u32) = (1, 30);
 
 /// How long the API server may take to answer the first questions.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -73,6 +72,17 @@ impl Cluster {
 /// That nothing says which cluster that is.
 pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
     client(&configuration(kubeconfig).await?)
+}
+
+/// Two clients for that cluster: with the credentials that there are, and with those as `user`, if they are of another.
+pub(super) async fn connect_as(kubeconfig: Option<&Path>, user: &str) -> Result<(Client, Client)> {
+    let mut config = configuration(kubeconfig).await?;
+    let own = client(&config)?;
+    if who_am_i(&own).await?.user == user {
+        return Ok((own.clone(), own));
+    }
+    config.headers.push((HeaderName::from_static("impersonate-user"), HeaderValue::from_str(user)?));
+    Ok((own, client(&config)?))
 }
 
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config> {

@@ -1,6 +1,7 @@
 //! `squelch run`: every part made, tied to the others, and ended in order.
 
 mod cluster;
+pub mod doctor;
 pub mod drain;
 mod keys;
 mod leading;

@@ -20,7 +20,7 @@ use crate::engine::{Engine, Settings};
 use crate::leader::{Leader, Peers, Term};
 use crate::metrics::Metrics;
 use crate::policy::{Store, watch as policy_watch};
-use crate::tls;
+use crate::tls::{self, ClientAuthorities};
 use crate::webhook::server::{self, Limits, Stages};
 use crate::webhook::{Webhook, router};
 use crate::{clock, flush, status};
@@ -112,7 +112,7 @@ impl Parts {
             term,
         });
         let stages = Stages::default();
-        let serving = serve(listener, &keys, webhook, &stages)?;
+        let serving = serve(listener, &keys, callers(options)?, webhook, &stages)?;
         let (desired, wanted) = watch::channel(at_first(cluster, &keys));
         let arming = Arming::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let armed = Arc::new(watch::Sender::new(false));
@@ -157,6 +157,13 @@ fn bind<T>(address: SocketAddr, flag: &str, bound: std::io::Result<T>) -> Result
     Ok(listener)
 }
 
+/// Who may call, where that is asked by certificate.
+fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthorities>>> {
+    let Some(file) = options.client_ca.clone() else { return Ok(None) };
+    let loaded = ClientAuthorities::load(file.clone(), options.client_subject.clone());
+    Ok(Some(Arc::new(loaded.with_context(|| format!("--client-ca {}", file.display()))?)))
+}
+
 /// The webhook configuration before any policy is known.
 fn at_first(cluster: &Cluster, keys: &keys::Keeper) -> Desired {
     Desired {
@@ -184,10 +191,11 @@ async fn show(
 fn serve(
     listener: TcpListener,
     keys: &keys::Keeper,
+    callers: Option<Arc<ClientAuthorities>>,
     webhook: Arc<Webhook>,
     stages: &Stages,
 ) -> Result<JoinHandle<()>> {
-    let tls = Arc::new(tls::server_config(keys.certificate())?);
+    let tls = Arc::new(tls::server_config(keys.certificate(), callers)?);
     let serving = server::serve(listener, tls, router(webhook), stages.clone(), Limits::default());
     Ok(tokio::spawn(serving))
 }

@@ -84,6 +84,12 @@ impl Desired {
         })
     }
 
+    /// As it belongs to a ClusterRole.
+    #[cfg(test)]
+    pub(crate) fn owned_by(&self, name: &str, uid: &str) -> Value {
+        self.object(Some(&Owner { name: name.to_owned(), uid: uid.to_owned() }))
+    }
+
     /// The rules taken away from what stands there, which is asked as it is: whoever wrote it may know newer keys, or
     /// stand elsewhere.
     pub(super) fn disarmed(&self, owner: Option<&Owner>, live: &Value) -> Value {

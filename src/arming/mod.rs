@@ -13,6 +13,7 @@ mod writer;
 pub use client::{Address, ClientConfig};
 pub use configuration::{Desired, MAX_NAMED_NAMESPACES, NAME as CONFIGURATION, Reach};
 pub use keeper::Keeper;
-pub use probe::Probe;
+pub use probe::{Answered, Probe};
 pub use proving::Proving;
+pub use standing::DISARM_ANNOTATION;
 pub use writer::Arming;

@@ -26,10 +26,11 @@ const WELL_DEADLINE: Duration = Duration::from_millis(500);
 
 /// What became of a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answered {
-    pub(super) result: ProofResult,
+pub struct Answered {
+    /// In a word.
+    pub result: ProofResult,
     /// In words, for the log and the Event of a disarming.
-    pub(super) why: String,
+    pub why: String,
 }
 
 /// Asks for proofs.
@@ -46,7 +47,7 @@ impl Probe {
     }
 
     /// Asks once.
-    pub(super) async fn ask(&self) -> Answered {
+    pub async fn ask(&self) -> Answered {
         // The client library calls each failed call an error; whoever asks each second tells changes only.
         self.ask_aloud().with_subscriber(NoSubscriber::new()).await
     }

@@ -7,7 +7,7 @@ use super::configuration::Reach;
 use crate::engine::Moment;
 
 /// The break glass on the configuration: as long as it is there, and whatever it says, the rules are away.
-pub(super) const DISARM_ANNOTATION: &str = "squelch.dev/disarm";
+pub const DISARM_ANNOTATION: &str = "squelch.dev/disarm";
 
 /// Who deletes the configuration has disarmed the webhook for so long.
 pub(super) const DELETED_FOR: Duration = Duration::from_secs(600);

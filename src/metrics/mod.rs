@@ -31,6 +31,7 @@ pub struct Metrics {
     writes: Vec<IntCounter>,
     admission_duration: Histogram,
     stray_requests: IntCounter,
+    refused_handshakes: IntCounter,
     flushes: Vec<IntCounter>,
     own_reviews: IntCounter,
     policies: IntGaugeVec,
@@ -64,6 +65,10 @@ impl Metrics {
                 .collect(),
             admission_duration: histogram(&registry, &table::ADMISSION_DURATION, &table::ADMISSION_BUCKETS),
             stray_requests: registered(&registry, IntCounter::with_opts(options(&table::STRAY_REQUESTS))),
+            refused_handshakes: registered(
+                &registry,
+                IntCounter::with_opts(options(&table::REFUSED_HANDSHAKES)),
+            ),
             flushes: FlushResult::ALL
                 .iter()
                 .map(|result| flushes.with_label_values(&[result.as_str()]))
@@ -109,6 +114,11 @@ impl Metrics {
     /// A request came on a path without an accepted token.
     pub fn stray_request(&self) {
         self.stray_requests.inc();
+    }
+
+    /// A caller was turned away for want of a certificate.
+    pub fn refused_handshake(&self) {
+        self.refused_handshakes.inc();
     }
 
     /// A write of the operator's own was reviewed.

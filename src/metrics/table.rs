@@ -31,9 +31,9 @@ pub const MAX_SCOPES: usize = 500;
 pub const OTHER: &str = "other";
 
 /// Seconds: a decision takes microseconds, the API server waits for one second.
-pub const ADMISSION_BUCKETS: [f64; 14] = [
-    0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.1,
-    0.5, 1.0,
+pub const ADMISSION_BUCKETS: [f64; 15] = [
+    0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.05,
+    0.1, 0.5, 1.0,
 ];
 
 /// Seconds: two handshakes take milliseconds, and after 500 ms a proof is given up.
@@ -66,6 +66,8 @@ rows! {
         "Time from the head of a review to its answer in seconds, without TLS and transport.";
     STRAY_REQUESTS = Counter "squelch_stray_requests_total" []
         "Requests to the webhook on a path without an accepted token. They change nothing.";
+    REFUSED_HANDSHAKES = Counter "squelch_refused_handshakes_total" []
+        "Callers of the webhook that were turned away because they showed no certificate that --client-ca and --client-subject accept.";
     FLUSHES = Counter "squelch_flushes_total" ["result"]
         "Looks of the operator at stored Events, to add what was held back, by how they ended. A look is a read and at most one write.";
     OWN_REVIEWS = Counter "squelch_own_writes_reviewed_total" []

@@ -175,6 +175,15 @@ fn parsed<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>
     Ok(parsed)
 }
 
+/// The certificates of a PEM text, at least one.
+///
+/// # Errors
+/// That there is none, or what is none.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    all.ok().filter(|all| !all.is_empty()).ok_or(TlsError::Parse)
+}
+
 pub(super) fn pem(label: &str, bytes: &[u8]) -> String {
     let text = STANDARD.encode(bytes);
     let mut pem = format!("-----BEGIN {label}-----\n");

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, Error, RootCertStore};
 
 use super::rotation::Id;
-use super::{Leaf, TlsError, Validity, provider};
+use super::{Leaf, TlsError, Validity, certificates, provider};
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
@@ -114,12 +114,6 @@ fn pair([certificate, key, authority]: &[Vec<u8>; 3], name: &str, wall: Timestam
     pair.leaf().certified().map_err(Refusal::Pair)?;
     verify(&pair.leaf.chain, authorities, name, wall).map_err(Refusal::Chain)?;
     Ok(pair)
-}
-
-/// At least one.
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    all.ok().filter(|all| !all.is_empty()).ok_or(TlsError::Parse)
 }
 
 /// What the API server will look at.

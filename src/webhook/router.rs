@@ -66,6 +66,11 @@ impl Router {
         offered(request).is_some_and(|offered| offered.proof)
     }
 
+    /// Counts a caller who was turned away before he could ask.
+    pub(super) fn refused_handshake(&self) {
+        self.webhook.metrics.refused_handshake();
+    }
+
     /// Whether this replica decides. Where it does not, connections have to end: the next may reach one that does.
     pub fn decides(&self) -> bool {
         self.webhook.decides()

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -94,7 +95,8 @@ pub async fn serve(
 ) {
     let guests = Arc::new(Guests::default());
     let places = Arc::new(Semaphore::new(limits.connections));
-    let server = Arc::new(Server { tls: TlsAcceptor::from(tls), router, stages, limits });
+    let tls = TlsAcceptor::from(tls);
+    let server = Arc::new(Server { tls, router, stages, limits, told_of_refusal: AtomicBool::new(false) });
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -146,6 +148,8 @@ struct Server {
     router: Router,
     stages: Stages,
     limits: Limits,
+    /// One that was refused was told of in the log.
+    told_of_refusal: AtomicBool,
 }
 
 /// How a connection ends that does not end by itself.
@@ -168,7 +172,7 @@ impl Server {
         let stream = tokio::select! {
             done = handshake => match done {
                 Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+                Ok(Err(error)) => return self.not_shaken(&error),
                 Err(_late) => return tracing::debug!("a TLS handshake did not end in time"),
             },
             () = guest.dismissed() => return,
@@ -192,6 +196,23 @@ impl Server {
         if let End::Gracefully = end {
             connection.as_mut().graceful_shutdown();
             let _ = timeout(self.limits.last_words, connection).await;
+        }
+    }
+
+    /// A handshake failed, perhaps because squelch wants no such caller.
+    fn not_shaken(&self, error: &io::Error) {
+        let refused =
+            error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).is_some_and(|error| {
+                matches!(error, rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_))
+            });
+        if !refused {
+            return tracing::debug!(%error, "a TLS handshake failed");
+        }
+        self.router.refused_handshake();
+        if self.told_of_refusal.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%error, "a caller without an accepted certificate is refused");
+        } else {
+            tracing::warn!(%error, "a caller is refused by --client-ca or --client-subject; further ones are only counted");
         }
     }
 

@@ -88,3 +88,23 @@ annotations:
   helm.sh/hook-weight: {{ .weight | quote }}
   helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
+
+{{/* Metadata of what lives only while `helm test` runs: {root, weight, namespaced, pod}. A pod that found something
+stays, with its log. */}}
+{{- define "squelch.doctor" -}}
+name: {{ include "squelch.name" .root }}-doctor
+{{- if .namespaced }}
+namespace: {{ .root.Release.Namespace }}
+{{- end }}
+labels:
+  {{- if .pod }}
+  app.kubernetes.io/name: squelch-doctor
+  app.kubernetes.io/instance: {{ .root.Release.Name }}
+  {{- else }}
+  {{- include "squelch.labels" .root | nindent 2 }}
+  {{- end }}
+annotations:
+  helm.sh/hook: test
+  helm.sh/hook-weight: {{ .weight | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

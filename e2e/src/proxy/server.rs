@@ -47,7 +47,7 @@ impl Server {
     /// Listens on a free port, with a certificate that `authority` signs.
     pub(super) async fn bind(authority: &Authority) -> Result<Self> {
         let leaf = authority.issue(&["127.0.0.1".to_owned()], LIFETIME, clock::wall())?;
-        let mut config = tls::server_config(Arc::new(ServedCertificate::new(leaf)?))?;
+        let mut config = tls::server_config(Arc::new(ServedCertificate::new(leaf)?), None)?;
         // One request at a time on each connection: a cut is of one call, and the others do not notice.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;

@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::stage::values;
+use e2e::stage::values;
 
 /// Comes after the other rows.
 pub(crate) async fn rights() -> Result<String> {
@@ -19,13 +19,16 @@ pub(crate) async fn rights() -> Result<String> {
     let rendered = node.helm().template(&values(&json!({}))).await?;
     let log = node.cluster.folder.join("logs/audit.log");
     let mut told = Vec::new();
-    for account in ["squelch", "squelch-drain"] {
-        let granted = granted(&rendered, account)?;
+    // The doctor has no account of its own.
+    for (role, account) in
+        [("squelch", "squelch"), ("squelch-drain", "squelch-drain"), ("squelch-doctor", "squelch")]
+    {
+        let granted = granted(&rendered, role)?;
         let asked = asked(&log, &format!("system:serviceaccount:squelch:{account}"))?;
         ensure!(asked.refused.is_empty(), "{account} asked for what it may not: {}", list(&asked.refused));
         let unused: BTreeSet<_> = granted.difference(&asked.used).cloned().collect();
-        ensure!(unused.is_empty(), "{account} has rights that it never used: {}", list(&unused));
-        told.push(format!("{account}: {} rights, each used, nothing refused", granted.len()));
+        ensure!(unused.is_empty(), "{role} has rights that it never used: {}", list(&unused));
+        told.push(format!("{role}: {} rights, each used, nothing refused", granted.len()));
     }
     node.passed()?;
     Ok(told.join("; "))
@@ -54,17 +57,16 @@ fn list(rights: &BTreeSet<Right>) -> String {
     rights.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What the rendered roles that are bound to an account allow it.
-fn granted(rendered: &str, account: &str) -> Result<BTreeSet<Right>> {
+/// What the rendered roles of this name allow.
+fn granted(rendered: &str, name: &str) -> Result<BTreeSet<Right>> {
     let mut rules = Vec::new();
     for text in rendered.split("---\n").filter(|text| text.contains("\nkind:")) {
         let object: Value = serde_saphyr::from_str(text).context("a rendered object")?;
         let role = object["kind"] == "Role" || object["kind"] == "ClusterRole";
-        // Each role is called as the account that it is bound to.
-        if role && object["metadata"]["name"] == account {
+        if role && object["metadata"]["name"] == name {
             rules.extend(Vec::<PolicyRule>::deserialize(&object["rules"])?);
         }
     }
-    ensure!(!rules.is_empty(), "the chart gives {account} nothing");
+    ensure!(!rules.is_empty(), "the chart gives {name} nothing");
     Ok(allowed(&rules))
 }

@@ -12,7 +12,7 @@ use e2e::policy::Counters;
 use serde_json::{Value, json};
 use squelch::tls::Authority;
 
-use crate::stage::{Stage, values};
+use e2e::stage::{Stage, values};
 
 /// A tool that applies what the chart renders, as Argo CD and Flux do, finds no difference that comes back.
 pub(crate) async fn applied_by_another_tool() -> Result<String> {

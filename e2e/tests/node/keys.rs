@@ -9,7 +9,7 @@ use e2e::wait::told;
 use e2e::{GENEROUS, Node, wait_for};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, apiserver, values};
+use e2e::stage::{Stage, apiserver, values};
 
 /// So short that authority and token are rotated each 10 s.
 const LIFETIME: &str = "5s";

@@ -7,7 +7,7 @@ use e2e::wait::told;
 use e2e::{GENEROUS, Node, wait_for};
 use serde_json::json;
 
-use crate::stage::{Stage, values};
+use e2e::stage::{Stage, values};
 
 /// helm install, upgrade with changed values, rollback, uninstall, and install again over the policies that were kept.
 pub(crate) async fn upgraded() -> Result<String> {

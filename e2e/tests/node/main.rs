@@ -1,11 +1,11 @@
 //! What the node is before squelch is on it: the other tests of this tier stand on that.
 
 mod allowed;
+mod doctor;
 mod gitops;
 mod keys;
 mod lifecycle;
 mod rows;
-mod stage;
 mod strangers;
 
 use anyhow::{Result, ensure};

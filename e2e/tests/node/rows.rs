@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::{allowed, gitops, keys, lifecycle, strangers};
+use crate::{allowed, doctor, gitops, keys, lifecycle, strangers};
 
 type Row = (&'static str, fn() -> Pin<Box<dyn Future<Output = Result<String>>>>);
 
 /// In this order: the last looks at what all others have had squelch do.
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
     ("helm install, upgrade, rollback, install again", || Box::pin(lifecycle::upgraded())),
     ("helm uninstall during the storm", || Box::pin(lifecycle::removed())),
     ("rollout restart", || Box::pin(lifecycle::restarted())),
@@ -19,11 +19,12 @@ const ROWS: [Row; 9] = [
     ("server-side apply of the chart by a second tool", || Box::pin(gitops::applied_by_another_tool())),
     ("every scenario installed", || Box::pin(gitops::scenarios())),
     ("forged reviews from another pod", || Box::pin(strangers::forged_reviews())),
+    ("helm test: squelch doctor looks at it", || Box::pin(doctor::looks())),
     ("rights given and used", || Box::pin(allowed::rights())),
 ];
 
 /// The rows that every change goes through.
-const SHORT: [usize; 3] = [1, 2, 7];
+const SHORT: [usize; 4] = [1, 2, 7, 8];
 
 async fn run(rows: impl Iterator<Item = Row>) -> Result<()> {
     let mut table = Vec::new();

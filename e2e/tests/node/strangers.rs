@@ -7,7 +7,7 @@ use e2e::node::{HTTP_PORT, SQUELCH};
 use e2e::policy::Counters;
 use serde_json::{Value, json};
 
-use crate::stage::{STRANGER, Stage};
+use e2e::stage::{STRANGER, Stage};
 
 /// So many reviews are forged for each path.
 const FORGED: &str = "20";

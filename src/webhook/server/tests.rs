@@ -23,6 +23,7 @@ struct Served {
     token: PathToken,
     term: Arc<Term>,
     stages: Stages,
+    metrics: Arc<Metrics>,
     task: JoinHandle<()>,
 }
 
@@ -35,18 +36,19 @@ fn leaf(authority: &Authority, wall: Timestamp) -> tls::Leaf {
 }
 
 fn start(limits: Limits) -> Served {
-    serving(limits, Term::endless())
+    serving(limits, Term::endless(), None)
 }
 
-fn serving(limits: Limits, term: Term) -> Served {
+fn serving(limits: Limits, term: Term, callers: Option<tls::ClientAuthorities>) -> Served {
     let term = Arc::new(term);
     let authority = authority();
     let certificate = Arc::new(ServedCertificate::new(leaf(&authority, crate::clock::wall())).unwrap());
     let token = PathToken::generate().unwrap();
+    let metrics = Arc::new(Metrics::new());
     let webhook = Webhook {
         engine: Arc::new(crate::engine::testing::engine()),
         policies: Arc::new(policy::Store::default()),
-        metrics: Arc::new(Metrics::new()),
+        metrics: metrics.clone(),
         own_user: "squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: crate::clock::Clock::default(),
@@ -54,10 +56,10 @@ fn serving(limits: Limits, term: Term) -> Served {
     };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let config = Arc::new(tls::server_config(Arc::clone(&certificate)).unwrap());
+    let config = Arc::new(tls::server_config(Arc::clone(&certificate), callers.map(Arc::new)).unwrap());
     let stages = Stages::default();
     let task = tokio::spawn(serve(listener, config, router(Arc::new(webhook)), stages.clone(), limits));
-    Served { address, authority, certificate, token, term, stages, task }
+    Served { address, authority, certificate, token, term, stages, metrics, task }
 }
 
 fn client(authority: &Authority, version: &'static rustls::SupportedProtocolVersion) -> rustls::ClientConfig {
@@ -159,7 +161,7 @@ async fn closing_ends_idle_connections_and_answers_new_ones_once() {
 
 #[tokio::test]
 async fn one_that_does_not_decide_answers_once_a_connection_and_keeps_none() {
-    let standby = serving(Limits::default(), Term::default());
+    let standby = serving(Limits::default(), Term::default(), None);
     let mut stream = standby.connect().await.unwrap();
     let answer = standby.ask(&mut stream).await;
     assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
@@ -314,4 +316,56 @@ async fn a_body_beyond_the_cap_is_answered_before_it_ends() {
     assert!(is_allowed(&String::from_utf8(answer).unwrap()));
     ends(&mut reader).await;
     assert!(writing.await.unwrap().is_err(), "the rest was not taken");
+}
+
+/// A client that shows this certificate.
+fn showing(
+    authority: &Authority,
+    version: &'static rustls::SupportedProtocolVersion,
+    (chain, key): tls::testing::Shown,
+) -> rustls::ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(tls::certificates(authority.ca_pem().as_bytes()).unwrap().remove(0)).unwrap();
+    rustls::ClientConfig::builder_with_provider(tls::provider())
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .unwrap()
+}
+
+/// With TLS 1.3 a client hears of a refusal only when it reads.
+async fn is_turned_away(dialled: io::Result<TlsStream<TcpStream>>) -> bool {
+    match dialled {
+        Err(_) => true,
+        Ok(mut stream) => {
+            let mut rest = Vec::new();
+            let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
+            read.expect("the server ends the connection").is_err()
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_callers_with_an_accepted_certificate_are_served() {
+    use tls::testing::{Signer, Written};
+    let (signer, other) = (Signer::new(), Signer::new());
+    let file = Written::new(&signer.pem);
+    let callers = tls::ClientAuthorities::load(file.0.clone(), vec!["kube-apiserver".to_owned()]).unwrap();
+    let served = serving(Limits::default(), Term::endless(), Some(callers));
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let own = showing(&served.authority, version, signer.sign("kube-apiserver", None));
+        // Each dial is a whole handshake.
+        for _ in 0..2 {
+            let mut stream = served.dial(own.clone()).await.unwrap();
+            assert!(is_allowed(&served.ask(&mut stream).await));
+            assert_eq!(stream.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full));
+        }
+        for stranger in [signer.sign("admin", None), other.sign("kube-apiserver", None)] {
+            let config = showing(&served.authority, version, stranger);
+            assert!(is_turned_away(served.dial(config).await).await);
+        }
+        assert!(is_turned_away(served.dial(client(&served.authority, version)).await).await);
+    }
+    assert!(served.metrics.text().contains("squelch_refused_handshakes_total 6"));
 }

@@ -4,15 +4,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::metrics::Samples;
-use e2e::policy::Counters;
-use e2e::wait::told;
-use e2e::writer::{Answers, Writer};
-use e2e::{GENEROUS, Node, Policy, Storm, events, wait_for};
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
+
+use crate::metrics::Samples;
+use crate::policy::Counters;
+use crate::wait::told;
+use crate::writer::{Answers, Timed, Writer};
+use crate::{Emission, GENEROUS, Node, Policy, Storm, events, wait_for};
 
 /// The storm's emitters end by themselves; on a busy machine later.
 const STORM: Duration = Duration::from_secs(240);
@@ -21,10 +22,10 @@ const STORM: Duration = Duration::from_secs(240);
 const WRITES: u32 = 50;
 
 /// What the names of a row's own pods begin with: the node tells of their lives in Events, which nobody counts.
-pub(crate) const STRANGER: &str = "stranger-";
+pub const STRANGER: &str = "stranger-";
 
 /// The values of every row: statuses are written each second, so that they can be waited for.
-pub(crate) fn values(more: &Value) -> Value {
+pub fn values(more: &Value) -> Value {
     let mut values =
         json!({ "operator": { "statusInterval": "1s", "statusQps": 50, "logLevel": "info,squelch=debug" } });
     merge(&mut values, more);
@@ -42,43 +43,83 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
+/// Who writes Events in a row.
+#[derive(Clone, Copy)]
+pub struct Load {
+    /// Writes a second of the independent writer.
+    pub writes: u32,
+    /// The storm, so many times 20 s; 0: none.
+    pub storm: u32,
+    /// So often he has written before there is a squelch.
+    pub before: usize,
+}
+
 /// A row under way.
-pub(crate) struct Stage {
-    pub(crate) node: Node,
-    pub(crate) policy: Policy,
-    pub(crate) writer: Writer,
-    storm: Storm,
+pub struct Stage {
+    /// The node that it takes place on.
+    pub node: Node,
+    /// The policy of its namespace.
+    pub policy: Policy,
+    /// Who writes all the time.
+    pub writer: Writer,
+    storm: Option<Storm>,
+    told: i64,
 }
 
 /// What a row has come to.
-pub(crate) struct Evidence {
+pub struct Evidence {
     /// Occurrences that the API server was told of.
-    pub(crate) told: i64,
+    pub told: i64,
     /// What the stored Events show in all.
-    pub(crate) stored: i64,
+    pub stored: i64,
     /// What the policy's status says in the end.
-    pub(crate) counters: Counters,
+    pub counters: Counters,
     /// The independent writer's.
-    pub(crate) answers: Answers,
+    pub answers: Answers,
+    /// Each of his writes.
+    pub times: Vec<Timed>,
 }
 
 impl Stage {
     /// The writer writes before there is a squelch; then it is installed, and the storm rages for `length` times 20 s.
-    pub(crate) async fn begin(label: &str, more: &Value, length: u32) -> Result<Self> {
+    ///
+    /// # Errors
+    /// What cannot be set up.
+    pub async fn begin(label: &str, more: &Value, length: u32) -> Result<Self> {
+        Self::under(label, more, Load { writes: WRITES, storm: length, before: 20 }).await
+    }
+
+    /// The same under another load.
+    ///
+    /// # Errors
+    /// What cannot be set up.
+    pub async fn under(label: &str, more: &Value, load: Load) -> Result<Self> {
         let node = Node::begin(label).await?;
-        let writer = node.writer(WRITES).await?;
-        writer.goes_on(20).await?;
+        let writer = node.writer(load.writes).await?;
+        writer.goes_on(load.before).await?;
         node.helm().install(&values(more)).await?;
         let kubectl = node.cluster.kubectl.namespace(&node.namespace);
         let spec = json!({ "mode": "Enforce" });
         let client = node.cluster.client.clone();
         let policy = Policy::apply(client, &kubectl, &node.namespace, "policy", &spec).await?;
-        let storm = node.storm(length)?;
-        Ok(Self { node, policy, writer, storm })
+        let storm = if load.storm == 0 { None } else { Some(node.storm(load.storm)?) };
+        Ok(Self { node, policy, writer, storm, told: 0 })
+    }
+
+    /// Somebody else reports, to the end.
+    ///
+    /// # Errors
+    /// That he fails.
+    pub async fn reports(&mut self, name: &str, emission: &Emission) -> Result<()> {
+        self.told += self.node.emit(name, emission)?.finish(STORM).await?.sent();
+        Ok(())
     }
 
     /// Waits until squelch counts more occurrences than it did, and takes the counters. They never go back.
-    pub(crate) async fn decides(&self, before: Counters) -> Result<Counters> {
+    ///
+    /// # Errors
+    /// What it counts instead.
+    pub async fn decides(&self, before: Counters) -> Result<Counters> {
         wait_for("more occurrences in the status", GENEROUS, async || {
             let now = self.policy.counters().await.map_err(told)?;
             if now.received > before.received { Ok(now) } else { Err(format!("{now:?}")) }
@@ -87,8 +128,15 @@ impl Stage {
     }
 
     /// Lets the storm end, has squelch pay by removing the chart, and counts what is stored.
-    pub(crate) async fn end(self) -> Result<(Node, Evidence)> {
-        let emissions = self.storm.finish(STORM).await?;
+    ///
+    /// # Errors
+    /// What goes wrong with that.
+    pub async fn end(self) -> Result<(Node, Evidence)> {
+        let emissions = match self.storm {
+            Some(storm) => storm.finish(STORM).await?,
+            None => Vec::new(),
+        };
+        let times = self.writer.times();
         let answers = self.writer.stop().await;
         for emission in &emissions {
             let errors = emission.error_lines();
@@ -99,12 +147,13 @@ impl Stage {
         let api: Api<Event> = Api::namespaced(self.node.cluster.client.clone(), &self.node.namespace);
         let mut stored = api.list(&ListParams::default().fields(events::OF_OTHERS)).await?.items;
         stored.retain(|event| !events::object(event).starts_with(STRANGER));
-        let sent: i64 = emissions.iter().map(e2e::emitters::Told::sent).sum();
+        let sent: i64 = emissions.iter().map(crate::emitters::Told::sent).sum();
         let evidence = Evidence {
-            told: sent + i64::try_from(answers.occurrences())?,
+            told: self.told + sent + i64::try_from(answers.occurrences())?,
             stored: stored.iter().map(events::value).sum(),
             counters,
             answers,
+            times,
         };
         Ok((self.node, evidence))
     }
@@ -113,8 +162,11 @@ impl Stage {
 impl Evidence {
     /// Nobody's write failed, and every occurrence that was told of is in a stored Event, told twice only as often as
     /// the status says.
-    pub(crate) fn nothing_lost(&self) -> Result<String> {
-        let Self { told, stored, counters, answers } = self;
+    ///
+    /// # Errors
+    /// What was lost, or failed.
+    pub fn nothing_lost(&self) -> Result<String> {
+        let Self { told, stored, counters, answers, .. } = self;
         ensure!(answers.failed.is_empty(), "{answers}");
         ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
         let retold = stored - told;
@@ -133,7 +185,10 @@ impl Evidence {
 }
 
 /// A metric of the API server's, over all label values but these.
-pub(crate) async fn apiserver(node: &Node, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+///
+/// # Errors
+/// That it cannot be read.
+pub async fn apiserver(node: &Node, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
     let request = http::Request::get("/metrics").body(Vec::new())?;
     let text = node.cluster.client.request_text(request).await.context("the API server's metrics")?;
     Ok(Samples::parse(&text).sum(name, labels))

@@ -1,0 +1,251 @@
+//! What the pods of squelch and the control plane can be made to suffer on the node. Whatever is done to a machine ends
+//! with its value.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::cluster::client;
+use crate::node::{SQUELCH, running_pods};
+use crate::process::words_of;
+use crate::{Cluster, Node};
+
+/// The chain of the rules that drop packets. What takes the node down removes the chains that begin so.
+const CHAIN: &str = "CNI-FAULT";
+
+/// squelch's pod that has the label of the active one.
+///
+/// # Errors
+/// That there is none, or more than one.
+pub async fn active(cluster: &Cluster) -> Result<Pod> {
+    let mut pods = running_pods(cluster).await?;
+    pods.retain(|pod| pod.labels().get("squelch.dev/role").is_some_and(|role| role == "active"));
+    let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+    ensure!(pods.len() == 1, "active are {names:?}");
+    pods.pop().context("there is one")
+}
+
+/// The process of squelch in a pod.
+///
+/// # Errors
+/// That it does not run.
+pub fn process(pod: &Pod) -> Result<u32> {
+    let group = format!("pod{}", pod.uid().context("a pod without a uid")?);
+    let is_it = |folder: &Path| {
+        let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+        read("cgroup").contains(&group) && read("cmdline").starts_with("/squelch\0")
+    };
+    let folders = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
+    let found =
+        folders.filter(|folder| is_it(folder)).find_map(|folder| folder.file_name()?.to_str()?.parse().ok());
+    found.with_context(|| format!("squelch does not run in {}", pod.name_any()))
+}
+
+/// Sends a signal, such as KILL.
+///
+/// # Errors
+/// That the process is gone.
+pub fn signal(pid: u32, name: &str) -> Result<()> {
+    let status = Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", name, &pid.to_string()]).status()?;
+    ensure!(status.success(), "cannot send {name} to {pid}");
+    Ok(())
+}
+
+/// Asks the node's containerd, by its own client.
+///
+/// # Errors
+/// What it says.
+pub fn containerd(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    let socket = cluster.folder.join("node/run/containerd/containerd.sock");
+    let mut command = Command::new("ctr");
+    command.arg("--address").arg(socket).args(["--namespace", "k8s.io"]).args(arguments);
+    let output = command.output()?;
+    ensure!(output.status.success(), "ctr {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A process that stands still. It goes on with the end of this value.
+pub struct Frozen(u32);
+
+impl Frozen {
+    /// Stops it.
+    ///
+    /// # Errors
+    /// That it is gone.
+    pub fn new(pid: u32) -> Result<Self> {
+        signal(pid, "STOP")?;
+        Ok(Self(pid))
+    }
+
+    /// A component of the control plane, such as etcd.
+    ///
+    /// # Errors
+    /// That it does not run.
+    pub fn component(cluster: &Cluster, name: &str) -> Result<Self> {
+        let file = std::fs::read_to_string(cluster.folder.join(format!("run/{name}.pid")))?;
+        let pid = file.split_whitespace().next().context("an empty pid file")?;
+        Self::new(pid.parse()?)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // It may have been ended meanwhile.
+        let _ = signal(self.0, "CONT");
+    }
+}
+
+/// A pod that no packet reaches. It is reached again with the end of this value.
+pub struct BlackHole;
+
+impl BlackHole {
+    /// Drops the packets to this address.
+    ///
+    /// # Errors
+    /// What iptables says.
+    pub fn new(pod: &Pod) -> Result<Self> {
+        let status = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
+        let address = status.context("a pod without an address")?;
+        let this = Self;
+        for rule in [
+            &["-N", CHAIN][..],
+            &["-A", CHAIN, "-d", address, "-j", "DROP"],
+            &["-I", "OUTPUT", "-j", CHAIN],
+            &["-I", "FORWARD", "-j", CHAIN],
+        ] {
+            let output = Command::new("iptables").arg("-w").args(rule).output()?;
+            ensure!(
+                output.status.success(),
+                "iptables {rule:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(this)
+    }
+}
+
+impl Drop for BlackHole {
+    fn drop(&mut self) {
+        for rule in [
+            &["-D", "OUTPUT", "-j", CHAIN][..],
+            &["-D", "FORWARD", "-j", CHAIN],
+            &["-F", CHAIN],
+            &["-X", CHAIN],
+        ] {
+            let mut command = Command::new("iptables");
+            command.arg("-w").args(rule);
+            words_of(command);
+        }
+    }
+}
+
+/// The renewals of the node's own Lease, as its kubelet's account makes them, ten a second.
+pub struct Renewals {
+    ended: Arc<AtomicBool>,
+    took: Arc<Mutex<Vec<Result<Duration, String>>>>,
+    task: JoinHandle<()>,
+}
+
+impl Renewals {
+    /// Begins.
+    ///
+    /// # Errors
+    /// That the kubelet's credentials cannot be used.
+    pub async fn start(cluster: &Cluster) -> Result<Self> {
+        let client = client(&cluster.folder.join("kubelet.kubeconfig")).await?;
+        let (ended, took) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
+        let (until, book) = (ended.clone(), took.clone());
+        let task = tokio::spawn(async move {
+            let mut ticks = interval(Duration::from_millis(100));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while !until.load(Ordering::Relaxed) {
+                ticks.tick().await;
+                let renewed = json!({ "spec": { "renewTime": format!("{:.6}", jiff::Timestamp::now()) } });
+                let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node1";
+                let request =
+                    http::Request::patch(path).header("content-type", "application/merge-patch+json");
+                let Ok(request) = request.body(renewed.to_string().into_bytes()) else { return };
+                let asked = Instant::now();
+                let answer = client.request_text(request).await;
+                let noted = answer.map(|_| asked.elapsed()).map_err(|error| error.to_string());
+                book.lock().unwrap_or_else(PoisonError::into_inner).push(noted);
+            }
+        });
+        Ok(Self { ended, took, task })
+    }
+
+    /// Ends; the time that 99 of 100 took at most.
+    ///
+    /// # Errors
+    /// That one failed.
+    pub async fn p99(self) -> Result<Duration> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.task.await?;
+        let book = std::mem::take(&mut *self.took.lock().unwrap_or_else(PoisonError::into_inner));
+        let took: Result<Vec<_>, String> = book.into_iter().collect();
+        let mut took = took.map_err(anyhow::Error::msg).context("a renewal of the node's Lease failed")?;
+        took.sort_unstable();
+        took.get(took.len() * 99 / 100).copied().context("the node's Lease was never renewed")
+    }
+}
+
+/// Looks all the time at how many replicas say that they decide.
+pub struct Deciders {
+    ended: Arc<AtomicBool>,
+    task: JoinHandle<Duration>,
+}
+
+impl Deciders {
+    /// Begins.
+    pub fn watch(cluster: &Cluster) -> Self {
+        let (ended, cluster) = (Arc::new(AtomicBool::new(false)), cluster.clone());
+        let until = ended.clone();
+        let task = tokio::spawn(async move {
+            let (mut longest, mut since) = (Duration::ZERO, None);
+            let mut ticks = interval(Duration::from_millis(200));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while !until.load(Ordering::Relaxed) {
+                ticks.tick().await;
+                // One that does not answer is not counted: it may not decide, and nobody can tell.
+                let deciding = deciding(&cluster).await.unwrap_or(0);
+                let began = if deciding > 1 { since.or(Some(Instant::now())) } else { None };
+                longest = longest.max(began.map_or(Duration::ZERO, |began: Instant| began.elapsed()));
+                since = began;
+            }
+            longest
+        });
+        Self { ended, task }
+    }
+
+    /// Ends; the longest time that two said so.
+    ///
+    /// # Errors
+    /// That the watch has panicked.
+    pub async fn longest(self) -> Result<Duration> {
+        self.ended.store(true, Ordering::Relaxed);
+        Ok(self.task.await?)
+    }
+}
+
+/// How many replicas say that they decide.
+async fn deciding(cluster: &Cluster) -> Result<usize> {
+    let mut deciding = 0;
+    for pod in running_pods(cluster).await? {
+        let name = pod.name_any();
+        let page = Node::page(cluster, SQUELCH, &name, crate::node::HTTP_PORT, "/metrics");
+        let answered = tokio::time::timeout(Duration::from_millis(500), page).await;
+        if let Ok(Ok(text)) = answered {
+            deciding += usize::from(crate::metrics::Samples::parse(&text).sum("squelch_active", &[]) > 0.0);
+        }
+    }
+    Ok(deciding)
+}

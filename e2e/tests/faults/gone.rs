@@ -1,0 +1,133 @@
+//! No replica is left: Events are written as if there were no webhook.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::given;
+use e2e::faults::{containerd, process, signal};
+use e2e::node::{IMAGE, SQUELCH, TAG, running_pods};
+use e2e::stage::{Load, Stage};
+use e2e::wait::told;
+use e2e::writer::percentile;
+use e2e::{Cluster, GENEROUS, wait_for};
+
+use crate::measure::{begin, until};
+
+/// Long enough before, for a percentile.
+const LOAD: Load = Load { writes: 100, storm: 0, before: 1_000 };
+/// From then on nobody waits for a webhook.
+const SETTLED: Duration = Duration::from_secs(15);
+/// For so long it is looked.
+const LOOK: Duration = Duration::from_secs(10);
+/// What no measurement of this machine tells apart.
+const NOISE: Duration = Duration::from_millis(2);
+
+/// kubectl scale --replicas=0.
+pub(crate) async fn scaled() -> Result<String> {
+    gone("fault-scaled", async |stage: &Stage| {
+        let kubectl = stage.node.cluster.kubectl.namespace(SQUELCH);
+        kubectl.run(&["scale", "deployment", SQUELCH, "--replicas=0"]).await.map(drop)
+    })
+    .await
+}
+
+/// SIGKILL of every replica, and of each that is started in place.
+pub(crate) async fn killed() -> Result<String> {
+    gone("fault-killed", async |stage: &Stage| {
+        let cluster = stage.node.cluster.clone();
+        let end = stage.writer.has_written_for() + SETTLED + LOOK;
+        // Until then nobody has the time to decide: whoever is started is killed before it holds the Lease.
+        while stage.writer.has_written_for() < end {
+            kill_all(&cluster).await?;
+            stage.writer.goes_on(10).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Their image is removed from the node, and they are killed.
+pub(crate) async fn without_image() -> Result<String> {
+    let archive = given("SQUELCH_IMAGE")?;
+    let measured = gone("fault-image", async |stage: &Stage| {
+        let cluster = &stage.node.cluster;
+        let images = containerd(cluster, &["images", "list", "--quiet"])?;
+        let listed = containerd(cluster, &["images", "list"])?;
+        let reference = format!("{IMAGE}:{TAG}");
+        let digest = listed
+            .lines()
+            .find(|line| line.starts_with(&reference))
+            .and_then(|line| line.split_whitespace().nth(2));
+        let digest = digest.context("the image is not on the node")?;
+        let of_image =
+            |name: &&str| listed.lines().any(|line| line.starts_with(name) && line.contains(digest));
+        for name in images.lines().filter(of_image) {
+            containerd(cluster, &["images", "remove", "--sync", name])?;
+        }
+        let kubectl = cluster.kubectl.namespace(SQUELCH);
+        kubectl.run(&["delete", "pods", "--all", "--force", "--grace-period=0"]).await?;
+        Ok(())
+    })
+    .await;
+    let cluster = Cluster::connect().await?;
+    e2e::node::load(&cluster, &archive).await?;
+    measured
+}
+
+/// kubectl delete namespace.
+pub(crate) async fn without_namespace() -> Result<String> {
+    gone("fault-namespace", async |stage: &Stage| {
+        stage.node.cluster.kubectl.run(&["delete", "namespace", SQUELCH, "--timeout=120s"]).await.map(drop)
+    })
+    .await
+}
+
+async fn kill_all(cluster: &Cluster) -> Result<()> {
+    for pod in running_pods(cluster).await? {
+        // Not every pod has a process at every moment.
+        if let Ok(pid) = process(&pod) {
+            let _ = signal(pid, "KILL");
+        }
+    }
+    Ok(())
+}
+
+/// No write fails, and soon none takes longer than without a webhook.
+async fn gone(label: &str, how: impl AsyncFnOnce(&Stage) -> Result<()>) -> Result<String> {
+    let (stage, _) = begin(label, LOAD).await?;
+    let writer = &stage.writer;
+    let without = percentile(&writer.times(), 99, Duration::from_secs(2), Duration::from_secs(10));
+    let began = writer.has_written_for();
+    how(&stage).await?;
+    until(writer, began + SETTLED + LOOK).await?;
+    let times = writer.times();
+    let meanwhile = percentile(&times, 100, began, began + SETTLED);
+    let now = percentile(&times, 99, began + SETTLED, began + SETTLED + LOOK);
+    let answers = writer.so_far();
+    ensure!(answers.failed.is_empty(), "{answers}");
+    let most = without.mul_f64(1.2) + NOISE;
+    let measured = format!(
+        "0 of {} writes failed; p99 {without:.1?} without a webhook, {now:.1?} from 15 s on; the slowest before that took \
+         {meanwhile:.0?}",
+        answers.occurrences()
+    );
+    ensure!(now <= most, "{measured}");
+    let Stage { node, writer, .. } = stage;
+    writer.stop().await;
+    left(&node.cluster).await?;
+    node.passed()?;
+    Ok(measured)
+}
+
+/// The next row begins with nothing of this one.
+async fn left(cluster: &Cluster) -> Result<()> {
+    let helm = e2e::node::chart(cluster);
+    helm.uninstall().await?;
+    let kubectl = &cluster.kubectl;
+    kubectl.run(&["delete", "mutatingwebhookconfiguration", "squelch", "--ignore-not-found"]).await?;
+    wait_for("the pods of squelch to be gone", GENEROUS, async || {
+        let pods = running_pods(cluster).await.map_err(told)?.len();
+        if pods == 0 { Ok(()) } else { Err(format!("{pods} run")) }
+    })
+    .await
+}

@@ -1,0 +1,81 @@
+//! What the rows have in common: moments by the writer's clock, and how they are reached.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::node::SQUELCH;
+use e2e::policy::Counters;
+use e2e::stage::{Load, Stage};
+use e2e::wait::told;
+use e2e::writer::Writer;
+use e2e::{Cluster, GENEROUS, wait_for};
+use serde_json::{Value, json};
+
+/// 100 writes a second and nobody else.
+pub(crate) const CALM: Load = Load { writes: 100, storm: 0, before: 20 };
+
+/// The demo's storm, of 490 writes a second, for a minute.
+pub(crate) const STORM: Load = Load { writes: 50, storm: 3, before: 20 };
+
+/// squelch is installed with two replicas, and decides.
+pub(crate) async fn begin(label: &str, load: Load) -> Result<(Stage, Counters)> {
+    let stage = Stage::under(label, &json!({ "replicas": 2 }), load).await?;
+    stage.node.rolled_out(SQUELCH, SQUELCH).await?;
+    let counters = stage.decides(Counters::default()).await?;
+    Ok((stage, counters))
+}
+
+/// Waits until the writer has been refused, later than `since`: squelch decides again. How long after `since`.
+pub(crate) async fn decides_again(writer: &Writer, since: Duration) -> Result<Duration> {
+    wait_for("a write to be held back again", GENEROUS, async || {
+        let times = writer.times();
+        let next =
+            times.iter().filter(|timed| timed.refused && timed.after > since).map(|timed| timed.after).min();
+        next.map(|next| next.saturating_sub(since)).ok_or_else(|| format!("{} writes", times.len()))
+    })
+    .await
+}
+
+/// Waits until the writer has written for so long.
+pub(crate) async fn until(writer: &Writer, moment: Duration) -> Result<()> {
+    let what = format!("the writer to write until {moment:.0?}");
+    wait_for(&what, GENEROUS, async || {
+        let now = writer.has_written_for();
+        if now >= moment { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await
+}
+
+/// The webhook configuration, if it is there.
+pub(crate) async fn configuration(cluster: &Cluster) -> Result<Option<Value>> {
+    let arguments = ["get", "mutatingwebhookconfiguration", "squelch", "--ignore-not-found", "--output=json"];
+    let text = cluster.kubectl.run(&arguments).await?;
+    Ok(if text.trim().is_empty() { None } else { Some(serde_json::from_str(&text)?) })
+}
+
+/// Whether the API server asks squelch about any write.
+pub(crate) fn is_armed(configuration: &Value) -> bool {
+    configuration["webhooks"][0]["rules"].as_array().is_some_and(|rules| !rules.is_empty())
+}
+
+/// Waits until the rules are away; how long after `since` that was seen.
+pub(crate) async fn disarmed(cluster: &Cluster, writer: &Writer, since: Duration) -> Result<Duration> {
+    wait_for("the rules to be away", GENEROUS, async || {
+        let configuration = configuration(cluster).await.map_err(told)?;
+        if configuration.is_some_and(|configuration| is_armed(&configuration)) {
+            return Err("they are there".to_owned());
+        }
+        Ok(writer.has_written_for().saturating_sub(since))
+    })
+    .await
+}
+
+/// None of the writes failed that were asked outside of `outage`.
+pub(crate) fn none_failed_but(writer: &Writer, outage: std::ops::Range<Duration>) -> Result<usize> {
+    let failed = writer.so_far().failed;
+    let ends = |failed: &e2e::writer::Failed| failed.after + failed.took;
+    let others: Vec<_> =
+        failed.iter().filter(|failed| failed.after > outage.end || ends(failed) < outage.start).collect();
+    ensure!(others.is_empty(), "{} writes failed, among them {:?}", others.len(), others[0]);
+    Ok(failed.len())
+}

@@ -1,0 +1,258 @@
+//! Reads all that there is to read of an installation. Nothing here judges, and nothing is written.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::configuration::ENTRIES;
+use super::keys::asked;
+use super::rights::{Right, needed};
+use super::seen::{Installation, Look, Seen, Unseen};
+use super::served::served;
+use crate::arming::{CONFIGURATION, Probe};
+use crate::leader::LEASE_NAME;
+use crate::metrics::ProofResult;
+use crate::tls::rotation::Ring;
+use crate::tls::{AcceptedTokens, PathToken, Validity, kept};
+use crate::{PROOF_PATH, clock};
+
+/// How long one look may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// So often a proof is asked for: one can be lost.
+const PROOFS: usize = 3;
+
+/// Who looks.
+pub struct Clients {
+    /// With the rights of whoever asks.
+    pub own: Client,
+    /// As squelch itself.
+    pub squelch: Client,
+    /// This process runs in the cluster, and reaches its Services.
+    pub inside: bool,
+}
+
+/// Looks at everything.
+pub async fn look(clients: &Clients, installation: Installation, version: (String, String, String)) -> Seen {
+    let looking = Looking { client: &clients.own, installation: &installation };
+    let configuration: Look<MutatingWebhookConfiguration> = looking.at(CONFIGURATION).await;
+    let secret = looking.within::<Secret>(&installation.secret).await;
+    let secret: Look<BTreeMap<String, Vec<u8>>> =
+        secret.map(|secret| secret.data.into_iter().flatten().map(|(name, bytes)| (name, bytes.0)).collect());
+    let events = configuration
+        .as_ref()
+        .ok()
+        .and_then(|it| it.webhooks.iter().flatten().find(|it| it.name == ENTRIES[0]));
+    let deployment = looking.within::<Deployment>(&installation.deployment).await;
+    Seen {
+        at: clock::wall(),
+        version,
+        definitions: looking.definitions().await,
+        rights: rights(&clients.squelch, &installation).await,
+        pods: looking.pods(&deployment).await,
+        lease: looking.within::<Lease>(LEASE_NAME).await,
+        endpoints: looking.endpoints(events).await,
+        owner_uid: looking.owner_uid().await,
+        served: match events {
+            Some(entry) => looking.served(entry, clients.inside).await,
+            None => None,
+        },
+        proof: prove(clients, &installation, secret.as_ref().ok(), events).await,
+        policies: looking.policies("EventPolicy", "eventpolicies").await,
+        cluster_policies: looking.policies("ClusterEventPolicy", "clustereventpolicies").await,
+        metrics: looking.metrics().await,
+        deployment,
+        secret,
+        configuration,
+        installation: installation.clone(),
+    }
+}
+
+struct Looking<'a> {
+    client: &'a Client,
+    installation: &'a Installation,
+}
+
+impl Looking<'_> {
+    async fn at<K>(&self, name: &str) -> Look<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
+    {
+        told(Api::<K>::all(self.client.clone()).get(name)).await
+    }
+
+    async fn within<K>(&self, name: &str) -> Look<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
+    {
+        told(self.api::<K>().get(name)).await
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.installation.namespace)
+    }
+
+    async fn definitions(&self) -> Vec<(String, Look<CustomResourceDefinition>)> {
+        let mut found = Vec::new();
+        for (_, own) in crate::api::crds() {
+            let name = own.metadata.name.unwrap_or_default();
+            let live = self.at(&name).await;
+            found.push((name, live));
+        }
+        found
+    }
+
+    async fn pods(&self, deployment: &Look<Deployment>) -> Look<Vec<Pod>> {
+        let spec = deployment.as_ref().map_err(Clone::clone)?.spec.as_ref();
+        let labels = spec.and_then(|spec| spec.selector.match_labels.as_ref()).ok_or(Unseen::Missing)?;
+        let selector: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        let parameters = ListParams::default().labels(&selector.join(","));
+        Ok(told(self.api::<Pod>().list(&parameters)).await?.items)
+    }
+
+    async fn endpoints(&self, entry: Option<&MutatingWebhook>) -> Option<Look<Vec<EndpointSlice>>> {
+        let service = entry?.client_config.service.as_ref()?;
+        let of_service = format!("kubernetes.io/service-name={}", service.name);
+        let parameters = ListParams::default().labels(&of_service);
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &service.namespace);
+        Some(told(slices.list(&parameters)).await.map(|slices| slices.items))
+    }
+
+    async fn owner_uid(&self) -> Look<String> {
+        let name = self.installation.owner_role.as_deref().ok_or(Unseen::Missing)?;
+        let role: ClusterRole = self.at(name).await?;
+        role.metadata.uid.ok_or(Unseen::Missing)
+    }
+
+    /// A Service is reached only from within the cluster.
+    async fn served(&self, entry: &MutatingWebhook, inside: bool) -> Option<Result<Validity, String>> {
+        let client = &entry.client_config;
+        let trusted = client.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
+        let (address, name) = match &client.service {
+            Some(_) if !inside => return None,
+            Some(service) => {
+                let Ok(found) = self.within::<Service>(&service.name).await else { return None };
+                let address = found.spec.and_then(|spec| spec.cluster_ip)?;
+                let host = if address.contains(':') { format!("[{address}]") } else { address };
+                let port = service.port.unwrap_or(443);
+                (format!("{host}:{port}"), format!("{}.{}.svc", service.name, service.namespace))
+            }
+            None => {
+                let uri: http::Uri = client.url.as_deref()?.parse().ok()?;
+                let host = uri.host()?;
+                (
+                    format!("{host}:{}", uri.port_u16().unwrap_or(443)),
+                    host.trim_matches(['[', ']']).to_owned(),
+                )
+            }
+        };
+        Some(served(&address, &name, trusted).await)
+    }
+
+    async fn policies(&self, kind: &str, plural: &str) -> Look<Vec<Value>> {
+        let kind = GroupVersionKind::gvk("squelch.dev", "v1alpha1", kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let listed = told(all.list(&ListParams::default())).await?;
+        let values: Result<Vec<_>, _> = listed.items.iter().map(serde_json::to_value).collect();
+        values.map_err(|error| Unseen::Failed(error.to_string()))
+    }
+
+    async fn metrics(&self) -> Look<String> {
+        let request = http::Request::get("/metrics").body(Vec::new());
+        let request = request.map_err(|error| Unseen::Failed(error.to_string()))?;
+        told(self.client.request_text(request)).await
+    }
+}
+
+/// What the API server says to squelch itself about each of its rights.
+async fn rights(squelch: &Client, installation: &Installation) -> Look<Vec<(Right, bool)>> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(squelch.clone());
+    let mut found = Vec::new();
+    for right in needed(installation) {
+        let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let attributes = ResourceAttributes {
+            verb: some(&right.verb),
+            group: some(&right.group),
+            resource: some(&right.resource),
+            subresource: some(&right.subresource),
+            name: some(&right.name),
+            namespace: some(&right.namespace),
+            ..ResourceAttributes::default()
+        };
+        let spec =
+            SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let parameters = PostParams::default();
+        let answer = told(reviews.create(&parameters, &review)).await?;
+        found.push((right, answer.status.is_some_and(|status| status.allowed)));
+    }
+    Ok(found)
+}
+
+/// Asks for the proof, as squelch itself, with the tokens of the Secret and of the webhook's path.
+async fn prove(
+    clients: &Clients,
+    installation: &Installation,
+    secret: Option<&BTreeMap<String, Vec<u8>>>,
+    entry: Option<&MutatingWebhook>,
+) -> Look<Result<(), String>> {
+    let ring = secret.and_then(|data| kept::parse(data, false).ok());
+    let mut tokens: Vec<_> = ring.iter().flat_map(Ring::iter).map(|keys| keys.token.clone()).collect();
+    let path = entry.and_then(asked).map(|path| path.trim_end_matches(PROOF_PATH));
+    tokens.extend(path.and_then(|path| PathToken::parse(path.rsplit_once('/')?.1)));
+    if tokens.is_empty() {
+        return Err(Unseen::Missing);
+    }
+    let tokens = Arc::new(AcceptedTokens::new(tokens));
+    let probe = Probe::new(clients.squelch.clone(), installation.namespace.clone(), tokens);
+    let mut last = Err(Unseen::Missing);
+    for _ in 0..PROOFS {
+        let answered = probe.ask().await;
+        last = match answered.result {
+            ProofResult::Proven => return Ok(Ok(())),
+            ProofResult::Refused if answered.why.contains("impersonate") => return Err(Unseen::Forbidden),
+            ProofResult::NoAnswer | ProofResult::NoMark | ProofResult::WrongMark => Ok(Err(answered.why)),
+            _ => Err(Unseen::Failed(answered.why)),
+        };
+    }
+    last
+}
+
+/// What a call brought, or why it brought nothing.
+async fn told<T>(call: impl Future<Output = kube::Result<T>>) -> Look<T> {
+    match timeout(DEADLINE, call).await {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Unseen::Missing),
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(Unseen::Forbidden),
+        Ok(Err(error)) => Err(Unseen::Failed(super::finding::told(&error.to_string()))),
+        Err(_) => Err(Unseen::Failed(format!("no answer within {} s", DEADLINE.as_secs()))),
+    }
+}

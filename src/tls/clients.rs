@@ -1,0 +1,171 @@
+//! Who may call, by certificate: what `--client-ca` has signed, for one of the names of `--client-subject`.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::{TlsError, certificates, provider};
+
+/// Why a file of authorities cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BadAuthorities {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// It holds no certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// They are not such as sign others.
+    #[error("cannot be trusted: {0}")]
+    Trust(String),
+}
+
+/// The authorities in a file, which is looked at again with each handshake, and the subjects that they may name.
+#[derive(Debug)]
+pub struct ClientAuthorities {
+    file: PathBuf,
+    /// Empty: any.
+    subjects: Vec<String>,
+    current: ArcSwap<Loaded>,
+}
+
+#[derive(Clone, Debug)]
+struct Loaded {
+    stamp: Stamp,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+/// Tells states of a file apart; kubelet swaps a link, and it is another file then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    length: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        let modified = metadata.modified().ok();
+        Self { inode: metadata.ino(), length: metadata.len(), modified }
+    }
+}
+
+impl ClientAuthorities {
+    /// Those in `file`. A certificate's subject is its common name and each of its alternative names.
+    ///
+    /// # Errors
+    /// That they cannot be used.
+    pub fn load(file: PathBuf, subjects: Vec<String>) -> Result<Self, BadAuthorities> {
+        let stamp = Stamp::of(&fs::metadata(&file)?);
+        let verifier = verifier(&fs::read(&file)?)?;
+        Ok(Self { file, subjects, current: ArcSwap::from_pointee(Loaded { stamp, verifier }) })
+    }
+
+    /// What is in the file now. What cannot be used changes nothing, and is told once.
+    fn current(&self) -> Arc<Loaded> {
+        let current = self.current.load_full();
+        let Ok(stamp) = fs::metadata(&self.file).map(|metadata| Stamp::of(&metadata)) else { return current };
+        if stamp == current.stamp {
+            return current;
+        }
+        let read = fs::read(&self.file).map_err(BadAuthorities::Read);
+        let verifier = match read.and_then(|pem| verifier(&pem)) {
+            Ok(verifier) => verifier,
+            Err(error) => {
+                tracing::warn!(%error, "the file of --client-ca has changed; the former authorities are kept");
+                current.verifier.clone()
+            }
+        };
+        let loaded = Arc::new(Loaded { stamp, verifier });
+        self.current.store(loaded.clone());
+        loaded
+    }
+
+    fn names_a_caller(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.subjects.is_empty() || subjects(certificate).iter().any(|name| self.subjects.contains(name))
+    }
+}
+
+fn verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, BadAuthorities> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(pem)? {
+        roots.add(authority).map_err(|error| BadAuthorities::Trust(error.to_string()))?;
+    }
+    let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    built.map_err(|error| BadAuthorities::Trust(error.to_string()))
+}
+
+/// Common names and alternative names.
+fn subjects(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_rest, parsed)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    let mut names: Vec<String> = common.map(str::to_owned).collect();
+    let alternative = parsed.subject_alternative_name().ok().flatten();
+    for name in alternative.iter().flat_map(|names| &names.value.general_names) {
+        if let GeneralName::DNSName(name) | GeneralName::URI(name) | GeneralName::RFC822Name(name) = name {
+            names.push((*name).to_owned());
+        }
+    }
+    names
+}
+
+impl ClientCertVerifier for ClientAuthorities {
+    /// None: the list may change, and who has but one certificate shows that.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.current().verifier.verify_client_cert(end_entity, intermediates, now)?;
+        if self.names_a_caller(end_entity) {
+            return Ok(verified);
+        }
+        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current.load().verifier.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current.load().verifier.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current.load().verifier.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
