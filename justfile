@@ -26,12 +26,12 @@ ci: && fmt-check lint check-generated deny gates instructions
 test-unit *ARGS:
     @hack/unit {{ ARGS }}
 
-# End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (18 min)
+# End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (20 min)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
 
-# The chart on a real node under a storm: installed, upgraded, restarted, removed; root only (14 min; --short: 3)
+# The chart on a real node under a storm: installed, upgraded, restarted, removed; root only (14 min; --short: 4)
 [group('tiers')]
 test-node *ARGS:
     @hack/e2e node {{ ARGS }}

@@ -160,3 +160,19 @@ fn every_scenario_says_what_it_is_for() {
     }
     assert!(scenarios >= 10, "only {scenarios}");
 }
+
+/// The active replica takes the label itself. In the template it would be on all of them, and in the selector of the
+/// Deployment its pods would be somebody else's as soon as they lose it.
+#[test]
+fn only_the_webhooks_service_knows_the_label_of_the_active_replica() {
+    let label = "squelch.dev/role: active";
+    let holders =
+        ["deployment.yaml", "_helpers.tpl", "availability.yaml", "monitoring.yaml", "networkpolicy.yaml"];
+    for template in holders {
+        assert!(!read(&format!("templates/{template}")).contains(label), "{template}");
+    }
+    let services = read("templates/services.yaml");
+    let (webhook, metrics) = services.split_once("---").unwrap();
+    assert!(webhook.contains(label) && webhook.contains("publishNotReadyAddresses: true"));
+    assert!(!metrics.contains(label), "every replica has metrics");
+}

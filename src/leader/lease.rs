@@ -81,32 +81,36 @@ impl Lease {
             Found::Absent => None,
             Found::Lease(before) => Some(before),
         };
+        let mut metadata = json!({});
         if before.is_none_or(|before| before.holder != self.me.name()) {
+            if let Some(Owner { name, uid }) = &self.owner {
+                // Also of one that is there: the account of a former installation takes it along.
+                metadata["ownerReferences"] = json!([{
+                    "apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": uid,
+                    "blockOwnerDeletion": false,
+                }]);
+            }
             spec["acquireTime"] = now;
             spec["leaseTransitions"] = json!(before.map_or(0, |before| before.transitions.saturating_add(1)));
         }
         match before {
-            None => self.make(spec).await,
-            Some(before) => self.change(&before.revision, spec).await,
+            None => self.make(metadata, spec).await,
+            Some(before) => self.change(&before.revision, metadata, spec).await,
         }
     }
 
     /// Gives it back, if it is still as `mine`.
     pub(super) async fn release(&self, mine: &Record) -> Result<Written, String> {
-        self.change(&mine.revision, json!({ "holderIdentity": "", "renewTime": now()? })).await
+        let spec = json!({ "holderIdentity": "", "renewTime": now()? });
+        self.change(&mine.revision, json!({}), spec).await
     }
 
     /// A plain create cannot be limited to a name by RBAC: server-side apply can. Without force, and under a name of
     /// its own, it is refused where another has made one.
-    async fn make(&self, spec: Value) -> Result<Written, String> {
+    async fn make(&self, mut metadata: Value, spec: Value) -> Result<Written, String> {
         let maker = self.me.name().rsplit('_').next().unwrap_or_default();
-        let mut metadata =
-            json!({ "name": NAME, "labels": { "app.kubernetes.io/managed-by": FIELD_MANAGER } });
-        if let Some(Owner { name, uid }) = &self.owner {
-            metadata["ownerReferences"] = json!([{
-                "apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": uid, "blockOwnerDeletion": false,
-            }]);
-        }
+        metadata["name"] = NAME.into();
+        metadata["labels"] = json!({ "app.kubernetes.io/managed-by": FIELD_MANAGER });
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec,
         });
@@ -114,8 +118,9 @@ impl Lease {
         self.write(&manager, &Patch::Apply(lease)).await
     }
 
-    async fn change(&self, revision: &str, spec: Value) -> Result<Written, String> {
-        let change = json!({ "metadata": { "resourceVersion": revision }, "spec": spec });
+    async fn change(&self, revision: &str, mut metadata: Value, spec: Value) -> Result<Written, String> {
+        metadata["resourceVersion"] = revision.into();
+        let change = json!({ "metadata": metadata, "spec": spec });
         let manager = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         self.write(&manager, &Patch::Merge(change)).await
     }

@@ -78,3 +78,68 @@ fn is_ready(pod: &Pod) -> bool {
     let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     ready && pod.metadata.deletion_timestamp.is_none()
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// An API server with these pods of the release, in which this one is `a`, and these pods behind the Service.
+    fn peers(pods: &[Value], behind: &[&str]) -> Peers {
+        let own = pods[0].clone();
+        let pods = json!({ "metadata": {}, "items": pods });
+        let endpoint =
+            |pod: &&str| json!({ "addresses": ["10.0.0.1"], "targetRef": { "kind": "Pod", "name": pod } });
+        let endpoints: Vec<_> = behind.iter().map(endpoint).collect();
+        let slice = json!({ "metadata": {}, "addressType": "IPv4", "endpoints": endpoints });
+        let slices = json!({ "metadata": {}, "items": [slice] });
+        let service = service_fn(move |request: Request<Body>| {
+            let asked = request.uri().to_string();
+            let answer = if asked.contains("/pods/a") {
+                &own
+            } else if asked.contains("/pods?&labelSelector=app.kubernetes.io%2Finstance%3Dr") {
+                &pods
+            } else {
+                assert!(asked.contains("kubernetes.io%2Fservice-name%3Dsquelch"), "{asked}");
+                &slices
+            };
+            let answer = Body::from(answer.to_string().into_bytes());
+            async move { Ok::<_, kube::Error>(Response::new(answer)) }
+        });
+        let client = Client::new(service, "default");
+        Peers::new(&client, "squelch", "a".to_owned(), "squelch".to_owned())
+    }
+
+    fn pod(name: &str, ready: &str) -> Value {
+        json!({
+            "metadata": { "name": name, "labels": { "app.kubernetes.io/instance": "r" } },
+            "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+        })
+    }
+
+    #[tokio::test]
+    async fn one_that_is_ready_and_stays_can_take_over() {
+        let mut goes = pod("b", "True");
+        goes["metadata"]["deletionTimestamp"] = json!("2026-11-22T06:00:00Z");
+        for (other, expected) in [(pod("b", "True"), true), (pod("b", "False"), false), (goes, false)] {
+            assert_eq!(
+                peers(&[pod("a", "True"), other.clone()], &[]).one_is_ready().await,
+                expected,
+                "{other}"
+            );
+        }
+        assert!(!peers(&[pod("a", "True")], &[]).one_is_ready().await, "it does not take over from itself");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_has_taken_over_once_the_service_leads_to_it() {
+        let second = Duration::from_secs(1);
+        assert!(peers(&[pod("a", "True")], &["a", "b"]).one_serves(second).await);
+        assert!(!peers(&[pod("a", "True")], &["a"]).one_serves(second).await);
+        assert!(!peers(&[pod("a", "True")], &[]).one_serves(second).await);
+    }
+}
