@@ -42,7 +42,8 @@ pub fn process(pod: &Pod) -> Result<u32> {
     let group = format!("pod{}", pod.uid().context("a pod without a uid")?);
     let is_it = |folder: &Path| {
         let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
-        read("cgroup").contains(&group) && read("cmdline").starts_with("/squelch\0")
+        // The sandbox beside it has its program under the same name.
+        read("cgroup").contains(&group) && read("cmdline").starts_with("/squelch\0run\0")
     };
     let folders = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
     let found =
