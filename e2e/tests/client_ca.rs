@@ -54,12 +54,26 @@ fn write_files(cluster: &Cluster, host: &str) -> Result<String> {
 /// What curl sees of the webhook, with the certificate that the API server shows or without.
 async fn curl(url: &str, shown: Option<&Path>) -> Result<bool> {
     let mut command = Command::new("curl");
-    command.args(["--silent", "--insecure", "--max-time", "10", "--data", "{}", url]);
+    // As the API server asks. (Over HTTP/2 some versions of curl take an answer before the body for an error.)
+    command.args([
+        "--silent",
+        "--show-error",
+        "--http1.1",
+        "--insecure",
+        "--max-time",
+        "10",
+        "--data",
+        "{}",
+        url,
+    ]);
     if let Some(pki) = shown {
         let file = |extension: &str| pki.join(format!("{}.{extension}", SHOWN.0));
         command.arg("--cert").arg(file("crt")).arg("--key").arg(file("key"));
     }
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    if !output.status.success() {
+        eprintln!("curl: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
+    }
     Ok(output.status.success())
 }
 
