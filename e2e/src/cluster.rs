@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Api, Client, Config, ResourceExt};
 
 use crate::kubectl::Kubectl;
 use crate::process::output_of;
+use crate::wait::{GENEROUS, told, wait_for};
 
 /// A real API server with its administrator's credentials, and the programs that are tested on it.
 #[derive(Clone)]
@@ -69,11 +72,22 @@ impl Cluster {
         Ok((url, pem))
     }
 
-    /// Ends the API server and starts it again, with these flags besides those that the cluster came up with.
+    /// Ends the API server and starts it again, with these flags besides those that the cluster came up with. Waits for
+    /// namespaces that are under way to their end: to whoever clears them out meanwhile, an API server that has just come
+    /// up serves no policies, and they would be left behind.
     ///
     /// # Errors
     /// That it does not become ready.
     pub async fn restart_apiserver(&self, kill: bool, flags: &[&str]) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        wait_for("namespaces to be gone that were deleted", GENEROUS, async || {
+            let all = namespaces.list_metadata(&ListParams::default()).await.map_err(told)?.items;
+            match all.iter().find(|it| it.metadata.deletion_timestamp.is_some()) {
+                None => Ok(()),
+                Some(going) => Err(going.name_any()),
+            }
+        })
+        .await?;
         let flags: Vec<_> = flags.iter().map(|flag| format!("--apiserver-flag={flag}")).collect();
         let mut arguments = vec![self.folder.as_os_str()];
         arguments.extend(flags.iter().map(OsStr::new));
