@@ -80,8 +80,8 @@ pub(super) struct Audit {
 }
 
 /// A request that wrote an Event.
-struct Request<'a> {
-    entry: Entry<'a>,
+struct Request<'r, 'a> {
+    entry: &'r Entry<'a>,
     api: Api,
     namespace: String,
     name: String,
@@ -92,6 +92,8 @@ struct Request<'a> {
 
 impl Entries for Audit {
     type Entry<'a> = Entry<'a>;
+    // What it was is told by those before it.
+    type Seen<'r> = ();
 
     fn read(text: &str) -> Result<Entry<'_>, Wrong> {
         let entry: Entry<'_> = serde_json::from_str(text).map_err(|error| Wrong::json(&error))?;
@@ -101,7 +103,17 @@ impl Entries for Audit {
         Ok(entry)
     }
 
-    fn replay(&mut self, entry: Entry<'_>, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+    fn see(_: &Entry<'_>, _: &str) -> Result<(), Wrong> {
+        Ok(())
+    }
+
+    fn replay(
+        &mut self,
+        entry: &Entry<'_>,
+        (): (),
+        course: &mut Course,
+        told: &mut Told,
+    ) -> Result<(), Failure> {
         let found = self.request(entry)?;
         match found {
             Ok(request) => self.write(&request, course, told),
@@ -115,8 +127,8 @@ impl Entries for Audit {
 
 impl Audit {
     /// The write that a request was, or why it was none.
-    fn request<'a>(&mut self, entry: Entry<'a>) -> Result<Result<Request<'a>, LeftOut>, Wrong> {
-        let Some((api, namespace, name)) = event(&entry) else { return Ok(Err(LeftOut::OtherResource)) };
+    fn request<'r, 'a>(&mut self, entry: &'r Entry<'a>) -> Result<Result<Request<'r, 'a>, LeftOut>, Wrong> {
+        let Some((api, namespace, name)) = event(entry) else { return Ok(Err(LeftOut::OtherResource)) };
         if entry.stage != "ResponseComplete" {
             return Ok(Err(LeftOut::OtherStage));
         }
@@ -142,7 +154,12 @@ impl Audit {
         Ok(Ok(Request { entry, api, namespace, name, operation, object }))
     }
 
-    fn write(&mut self, request: &Request<'_>, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+    fn write(
+        &mut self,
+        request: &Request<'_, '_>,
+        course: &mut Course,
+        told: &mut Told,
+    ) -> Result<(), Failure> {
         let Request { entry, api, namespace, name, operation, object } = request;
         let (now, wall) = self.moment(entry)?;
         let written = event_of(object, *api)?;
@@ -179,7 +196,7 @@ impl Audit {
     }
 
     /// The Event as it is stored now: the answer tells it best, and the name that the API server made.
-    fn remember(&mut self, request: &Request<'_>) {
+    fn remember(&mut self, request: &Request<'_, '_>) {
         let stored = request.entry.response_object.unwrap_or(request.object);
         let Ok(event) = Spelled::read(stored.get(), Some(request.api)) else { return };
         let name = if request.name.is_empty() { event.event.name() } else { &request.name };

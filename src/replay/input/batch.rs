@@ -16,15 +16,22 @@ const BYTES: usize = 8 << 20;
 /// More threads would wait for the one that replays.
 const THREADS: usize = 4;
 
-/// Lines, and their numbers from 1.
+/// Lines.
 #[derive(Default)]
 pub(super) struct Batch {
     text: String,
-    lines: Vec<(u64, Result<Range<usize>, Wrong>)>,
+    lines: Vec<Line>,
+}
+
+/// One of them.
+pub(super) struct Line {
+    /// From 1.
+    pub(super) number: u64,
+    place: Result<Range<usize>, Wrong>,
 }
 
 impl Batch {
-    /// Takes the next lines in place of those it had. On an error it has those before it.
+    /// Takes the next lines in place of those it had; none: the input is at its end. On an error it has those before it.
     pub(super) fn fill<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
         self.text.clear();
         self.text.shrink_to(BYTES);
@@ -32,41 +39,42 @@ impl Batch {
         while self.lines.len() < LINES && self.text.len() < BYTES {
             let Some((number, line)) = lines.next()? else { break };
             let begin = self.text.len();
-            let line = line.map(|line| {
+            let place = line.map(|line| {
                 self.text.push_str(line);
                 begin..self.text.len()
             });
-            self.lines.push((number, line));
+            self.lines.push(Line { number, place });
         }
         Ok(())
     }
 
-    /// What `read` makes of each line, in their order, with their numbers. None: the input is at its end.
-    pub(super) fn read<'a, T: Send>(
-        &'a mut self,
-        read: impl Fn(&'a str) -> Result<T, Wrong> + Sync,
-    ) -> Vec<(u64, Result<T, Wrong>)> {
-        let (text, read) = (&*self.text, &read);
-        let parts = thread::available_parallelism().map_or(1, |threads| threads.get().min(THREADS));
-        let part = self.lines.len().div_ceil(parts).max(1);
-        let read_part = move |lines: &mut [(u64, Result<Range<usize>, Wrong>)]| {
-            let taken = lines.iter_mut().map(|(number, line)| (*number, std::mem::replace(line, Ok(0..0))));
-            taken.map(|(number, line)| (number, line.and_then(|line| read(&text[line])))).collect::<Vec<_>>()
-        };
-        let mut parts = self.lines.chunks_mut(part);
-        thread::scope(|scope| {
-            let first = parts.next();
-            let others: Vec<_> = parts.map(|part| scope.spawn(move || read_part(part))).collect();
-            let mut all = first.map(read_part).unwrap_or_default();
-            for other in others {
-                match other.join() {
-                    Ok(part) => all.extend(part),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            all
-        })
+    pub(super) fn lines(&self) -> &[Line] {
+        &self.lines
     }
+
+    /// What stands in one of its lines.
+    pub(super) fn text(&self, line: &Line) -> Result<&str, Wrong> {
+        line.place.clone().map(|place| &self.text[place])
+    }
+}
+
+/// What `look` makes of each item, in their order; all processors look.
+pub(super) fn in_parts<'i, I: Sync, T: Send>(items: &'i [I], look: impl Fn(&'i I) -> T + Sync) -> Vec<T> {
+    let parts = thread::available_parallelism().map_or(1, |threads| threads.get().min(THREADS));
+    let mut parts = items.chunks(items.len().div_ceil(parts).max(1));
+    let look_at = |part: &'i [I]| part.iter().map(&look).collect::<Vec<_>>();
+    thread::scope(|scope| {
+        let first = parts.next();
+        let others: Vec<_> = parts.map(|part| scope.spawn(move || look_at(part))).collect();
+        let mut all = first.map(look_at).unwrap_or_default();
+        for other in others {
+            match other.join() {
+                Ok(part) => all.extend(part),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        all
+    })
 }
 
 #[cfg(test)]
@@ -80,13 +88,13 @@ mod tests {
         let (mut batch, mut found) = (Batch::default(), Vec::new());
         loop {
             batch.fill(&mut lines).unwrap();
-            let part =
-                batch.read(|line| line.parse::<usize>().map_err(|error| Wrong::new(error.to_string())));
+            let read = |line: &Line| (line.number, batch.text(line).unwrap().parse::<usize>().ok());
+            let part = in_parts(batch.lines(), read);
             if part.is_empty() {
                 break;
             }
             assert!(part.len() <= LINES);
-            found.extend(part.into_iter().map(|(number, read)| (number, read.ok())));
+            found.extend(part);
         }
         let expected = (0..3 * LINES + 7).map(|number| (2 * number as u64 + 1, Some(number)));
         let last = (6 * LINES as u64 + 15, None);
@@ -100,7 +108,7 @@ mod tests {
         let mut lengths = Vec::new();
         while lengths.iter().sum::<usize>() < 8 {
             batch.fill(&mut lines).unwrap();
-            lengths.push(batch.read(|line| Ok(line.len())).len());
+            lengths.push(batch.lines().len());
         }
         assert_eq!(lengths, [3, 3, 2]);
     }

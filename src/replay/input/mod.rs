@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Cursor, Read};
 
 use self::audit::Audit;
-use self::batch::Batch;
+use self::batch::{Batch, in_parts};
 use self::lines::Lines;
 use self::recognise::{PREFIX, recognise};
 use self::trace::Trace;
@@ -127,7 +127,7 @@ impl LeftOut {
 }
 
 /// What is wrong with one line or item.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Wrong {
     column: Option<usize>,
     reason: String,
@@ -170,14 +170,24 @@ impl From<Error> for Failure {
 /// A format of one entry a line.
 trait Entries {
     /// A line that was read.
-    type Entry<'a>: Send;
+    type Entry<'a>: Send + Sync;
+    /// What can be told of it without knowing any other.
+    type Seen<'r>: Send;
 
     /// Reads one line, by itself.
     fn read(text: &str) -> Result<Self::Entry<'_>, Wrong>;
 
+    /// Looks at what was read, by itself.
+    fn see<'r>(entry: &'r Self::Entry<'_>, own_user: &str) -> Result<Self::Seen<'r>, Wrong>;
+
     /// Replays it, after all before it.
-    fn replay(&mut self, entry: Self::Entry<'_>, course: &mut Course, told: &mut Told)
-    -> Result<(), Failure>;
+    fn replay<'r>(
+        &mut self,
+        entry: &'r Self::Entry<'_>,
+        seen: Self::Seen<'r>,
+        course: &mut Course,
+        told: &mut Told,
+    ) -> Result<(), Failure>;
 }
 
 /// Replays all of the input.
@@ -211,15 +221,21 @@ fn each_line<R: BufRead, E: Entries>(
     course: &mut Course,
     told: &mut Told,
 ) -> Result<(), Error> {
+    let own_user = course.own_user.clone();
     let mut batch = Batch::default();
     loop {
         let filled = batch.fill(&mut lines);
-        let read = batch.read(E::read);
-        let at_end = read.is_empty();
-        for (number, entry) in read {
+        let read = in_parts(batch.lines(), |line| E::read(batch.text(line)?));
+        let seen = in_parts(&read, |entry| {
+            let entry = entry.as_ref().map_err(Wrong::clone)?;
+            Ok((entry, E::see(entry, &own_user)?))
+        });
+        let at_end = seen.is_empty();
+        for (line, seen) in batch.lines().iter().zip(seen) {
+            let number = line.number;
             told.entries += 1;
-            let replayed =
-                entry.map_err(Failure::Wrong).and_then(|entry| entries.replay(entry, course, told));
+            let replayed = seen.map_err(Failure::Wrong);
+            let replayed = replayed.and_then(|(entry, seen)| entries.replay(entry, seen, course, told));
             match replayed {
                 Ok(()) => {}
                 Err(Failure::Fatal(error)) => return Err(error),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{Entries, Failure, LeftOut, Told, Wrong, time};
-use crate::engine::{Api, Moment, Operation};
+use crate::engine::{Api, Moment, Observation, Operation};
 use crate::replay::course::Course;
 use crate::webhook::review::{AnyEvent, Spelled, Unreadable, Write};
 
@@ -39,12 +39,14 @@ pub(super) struct Entry<'a> {
     user: Cow<'a, str>,
     dry_run: bool,
     bytes: u64,
-    events: Option<Events<'a>>,
+    /// In a box: an entry goes from hand to hand.
+    events: Option<Box<Events<'a>>>,
 }
 
 /// What was written, and over what.
 struct Events<'a> {
     operation: Operation,
+    namespace: String,
     object: Spelled<'a>,
     old_object: Option<Spelled<'a>>,
 }
@@ -57,6 +59,7 @@ pub(super) struct Trace {
 
 impl Entries for Trace {
     type Entry<'a> = Entry<'a>;
+    type Seen<'r> = Option<Observation<'r>>;
 
     fn read(text: &str) -> Result<Entry<'_>, Wrong> {
         let line: Line<'_> = serde_json::from_str(text).map_err(|error| Wrong::json(&error))?;
@@ -75,27 +78,34 @@ impl Entries for Trace {
         Ok(Entry { at, user: line.user, dry_run: line.dry_run, bytes, events })
     }
 
-    fn replay(&mut self, entry: Entry<'_>, course: &mut Course, told: &mut Told) -> Result<(), Failure> {
+    fn see<'r>(entry: &'r Entry<'_>, own_user: &str) -> Result<Option<Observation<'r>>, Wrong> {
+        let Some(events) = &entry.events else { return Ok(None) };
+        let write = Write {
+            operation: events.operation,
+            api: events.object.api,
+            user: &entry.user,
+            dry_run: entry.dry_run,
+            namespace: &events.namespace,
+            name: "",
+            object: &events.object.event,
+            old_object: events.old_object.as_ref().map(|old| &old.event),
+        };
+        let seen = write.observe(own_user, wall(entry.at));
+        seen.map(Some).map_err(|_| Wrong::new("there is no Event in it with metadata"))
+    }
+
+    fn replay<'r>(
+        &mut self,
+        entry: &'r Entry<'_>,
+        seen: Option<Observation<'r>>,
+        course: &mut Course,
+        told: &mut Told,
+    ) -> Result<(), Failure> {
         let now = self.moment(entry.at)?;
-        let Some(Events { operation, object, old_object }) = entry.events else {
+        let Some(mut seen) = seen else {
             told.leave_out(LeftOut::NoWrite);
             return Ok(());
         };
-        let namespace = object.event.namespace();
-        let write = Write {
-            operation,
-            api: object.api,
-            user: &entry.user,
-            dry_run: entry.dry_run,
-            namespace: &namespace,
-            name: "",
-            object: &object.event,
-            old_object: old_object.as_ref().map(|old| &old.event),
-        };
-        let wall = wall(now);
-        let mut seen = write
-            .observe(&course.own_user, wall)
-            .map_err(|_| Wrong::new("there is no Event in it with metadata"))?;
         course.write(now, &mut seen, entry.bytes)?;
         Ok(())
     }
@@ -105,14 +115,15 @@ fn events<'a>(
     operation: Operation,
     object: &'a RawValue,
     old_object: Option<AnyEvent<'a>>,
-) -> Result<Events<'a>, Wrong> {
+) -> Result<Box<Events<'a>>, Wrong> {
     let object = Spelled::read(object.get(), Some(Api::Core)).map_err(|error| no_event("object", &error))?;
     let old_object = old_object.map(|old| old.spelled(Some(object.api)));
     let old_object = old_object.transpose().map_err(|error| no_event("oldObject", &error))?;
     if operation == Operation::Update && old_object.is_none() {
         return Err(Wrong::new("an UPDATE has an oldObject: the Event as it was stored"));
     }
-    Ok(Events { operation, object, old_object })
+    let namespace = object.event.namespace().into_owned();
+    Ok(Box::new(Events { operation, namespace, object, old_object }))
 }
 
 impl Trace {
