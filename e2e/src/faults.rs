@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cluster::client;
 use crate::node::{SQUELCH, running_pods};
-use crate::process::words_of;
+use crate::process::{run, send, words_of};
 use crate::{Cluster, Node};
 
 /// The chain of the rules that drop packets. What takes the node down removes the chains that begin so.
@@ -51,16 +51,6 @@ pub fn process(pod: &Pod) -> Result<u32> {
     found.with_context(|| format!("squelch does not run in {}", pod.name_any()))
 }
 
-/// Sends a signal, such as KILL.
-///
-/// # Errors
-/// That the process is gone.
-pub fn signal(pid: u32, name: &str) -> Result<()> {
-    let status = Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", name, &pid.to_string()]).status()?;
-    ensure!(status.success(), "cannot send {name} to {pid}");
-    Ok(())
-}
-
 /// Asks the node's containerd, by its own client.
 ///
 /// # Errors
@@ -69,9 +59,7 @@ pub fn containerd(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let socket = cluster.folder.join("node/run/containerd/containerd.sock");
     let mut command = Command::new("ctr");
     command.arg("--address").arg(socket).args(["--namespace", "k8s.io"]).args(arguments);
-    let output = command.output()?;
-    ensure!(output.status.success(), "ctr {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
+    run(&format!("ctr {arguments:?}"), command)
 }
 
 /// A process that stands still. It goes on with the end of this value.
@@ -83,7 +71,7 @@ impl Frozen {
     /// # Errors
     /// That it is gone.
     pub fn new(pid: u32) -> Result<Self> {
-        signal(pid, "STOP")?;
+        send(pid, "STOP")?;
         Ok(Self(pid))
     }
 
@@ -101,7 +89,7 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         // It may have been ended meanwhile.
-        let _ = signal(self.0, "CONT");
+        let _ = send(self.0, "CONT");
     }
 }
 
@@ -123,12 +111,9 @@ impl BlackHole {
             &["-I", "OUTPUT", "-j", CHAIN],
             &["-I", "FORWARD", "-j", CHAIN],
         ] {
-            let output = Command::new("iptables").arg("-w").args(rule).output()?;
-            ensure!(
-                output.status.success(),
-                "iptables {rule:?}: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            let mut command = Command::new("iptables");
+            command.arg("-w").args(rule);
+            run(&format!("iptables {rule:?}"), command)?;
         }
         Ok(this)
     }

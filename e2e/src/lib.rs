@@ -17,6 +17,7 @@ pub mod process;
 pub mod prometheus;
 pub mod proxy;
 pub mod rights;
+pub mod rows;
 pub mod squelch;
 pub mod stage;
 pub mod storm;

@@ -64,10 +64,7 @@ impl Process {
     pub fn signal(&mut self, signal: &str) -> Result<()> {
         ensure!(self.ended()?.is_none(), "{} has ended by itself", self.name);
         // The child was not waited for yet, so the number is still its own.
-        let pid = self.child.id().to_string();
-        let sent = Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", signal, &pid]).status()?;
-        ensure!(sent.success(), "cannot signal {}", self.name);
-        Ok(())
+        send(self.child.id(), signal).with_context(|| self.name.clone())
     }
 
     /// Ends it at once (SIGKILL).
@@ -98,6 +95,16 @@ impl Process {
     }
 }
 
+/// Sends a process a signal, such as KILL.
+///
+/// # Errors
+/// That the process is gone.
+pub fn send(pid: u32, signal: &str) -> Result<()> {
+    let sent = Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", signal, &pid.to_string()]).status()?;
+    ensure!(sent.success(), "cannot send {signal} to {pid}");
+    Ok(())
+}
+
 /// A port of this machine's own that nobody listens on at this moment.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
@@ -125,6 +132,18 @@ pub fn tail(path: &Path, lines: usize) -> String {
 /// Its standard error, if it fails.
 pub(crate) async fn output_of(what: String, mut command: Command, input: String) -> Result<String> {
     let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, &input)).await??;
+    standard_output(&what, output)
+}
+
+/// The same where nothing can be awaited, and without input.
+///
+/// # Errors
+/// Its standard error, if it fails.
+pub(crate) fn run(what: &str, mut command: Command) -> Result<String> {
+    standard_output(what, command.output().with_context(|| what.to_owned())?)
+}
+
+fn standard_output(what: &str, output: Output) -> Result<String> {
     ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use e2e::emitters::{Call, Emitting};
-use e2e::matrix::restart_api_server;
 use e2e::policy::idle_after;
 use e2e::proxy::{Fault, Rule};
 use e2e::squelch::Way;
@@ -183,7 +182,7 @@ async fn a_restart_of_the_api_server_is_no_miss() -> Result<()> {
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("10m")).await?;
     let before = disarmed(&test).await?.0;
-    restart_api_server(&test.cluster.folder).await?;
+    test.cluster.restart_apiserver(false, &[]).await?;
     let proven = proofs(&squelch, &["proven"]).await?;
     wait_for("proofs after the restart", GENEROUS, async || {
         let now = proofs(&squelch, &["proven"]).await.map_err(told)?;

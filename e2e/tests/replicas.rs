@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use e2e::accounts::SQUELCH;
 use e2e::emitters::Emitting;
-use e2e::matrix::restart_api_server;
 use e2e::policy::idle_after;
 use e2e::squelch::Way;
 use e2e::wait::told;
@@ -230,7 +229,7 @@ async fn an_api_server_that_restarts_flips_nothing() -> Result<()> {
     storm.has_called(50, STORM).await?;
     let Stage { test, policy, active, standby } = stage;
     let before = holder(&test).await?;
-    restart_api_server(&test.cluster.folder).await?;
+    test.cluster.restart_apiserver(false, &[]).await?;
     active.is_active().await?;
     policy.effective().await?;
     assert_eq!(holder(&test).await?, before);

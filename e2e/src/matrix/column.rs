@@ -14,7 +14,7 @@ use crate::wait::told;
 use crate::{Detour, GENEROUS, Policy, Squelch, Test, wait_for};
 
 use super::evidence::{Evidence, Sent, Stored};
-use super::trouble::{self, restart_api_server};
+use super::trouble;
 use super::{Cell, Column, laws, table};
 
 /// Between two ends of squelch.
@@ -108,7 +108,7 @@ impl Stage {
                 let mut halves = interval(time / 2);
                 halves.tick().await;
                 halves.tick().await;
-                restart_api_server(&self.test.cluster.folder).await?;
+                self.test.cluster.restart_apiserver(false, &[]).await?;
                 Ok((squelch, none))
             }
         }

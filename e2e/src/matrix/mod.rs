@@ -12,4 +12,4 @@ mod trouble;
 
 pub use cells::{Cell, Client, Row};
 pub use column::run;
-pub use trouble::{Column, restart_api_server};
+pub use trouble::Column;

@@ -1,15 +1,9 @@
 //! What goes wrong while the clients report.
 
 use std::fmt;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-
 use crate::accounts::SQUELCH;
-use crate::cluster::checkout;
-use crate::process::run_with_input;
 use crate::proxy::{Asked, Detour, Fault, Rule};
 
 /// What goes wrong.
@@ -71,13 +65,4 @@ pub(super) fn begin(detour: &Detour) {
     // But not the proofs, two of which would disarm the webhook.
     let reviews_of_writes = |asked: &Asked| !asked.is_within(SQUELCH.namespace);
     detour.to_squelch.follow([Rule::new(reviews_of_writes, PERCENT, WRITES)]);
-}
-
-/// Stops the API server as it is stopped, and starts it with the same flags.
-pub async fn restart_api_server(folder: &Path) -> Result<()> {
-    let mut command = Command::new(checkout("e2e/cluster/cluster"));
-    command.arg("restart-apiserver").arg(folder);
-    let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, "")).await??;
-    ensure!(output.status.success(), "restart-apiserver: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::faults::{active, process, signal};
+use e2e::faults::{active, process};
+use e2e::process::send;
 use e2e::node::SQUELCH;
 use e2e::writer::gap;
 use k8s_openapi::api::core::v1::Pod;
@@ -29,7 +30,7 @@ async fn killed(label: &str, with_pod: bool) -> Result<String> {
     let pod: Pod = active(&stage.node.cluster).await?;
     let pid = process(&pod)?;
     let began = stage.writer.has_written_for();
-    signal(pid, "KILL")?;
+    send(pid, "KILL")?;
     if with_pod {
         let kubectl = stage.node.cluster.kubectl.namespace(SQUELCH);
         kubectl

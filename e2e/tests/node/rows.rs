@@ -1,13 +1,9 @@
-//! The table of what may happen to a release, and what was measured.
+//! The table of what may happen to a release.
 
-use std::pin::Pin;
-use std::time::Instant;
-
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use e2e::rows::{Row, run};
 
 use crate::{allowed, doctor, gitops, keys, lifecycle, strangers};
-
-type Row = (&'static str, fn() -> Pin<Box<dyn Future<Output = Result<String>>>>);
 
 /// In this order: the last looks at what all others have had squelch do.
 const ROWS: [Row; 10] = [
@@ -26,32 +22,13 @@ const ROWS: [Row; 10] = [
 /// The rows that every change goes through.
 const SHORT: [usize; 4] = [1, 2, 7, 8];
 
-async fn run(rows: impl Iterator<Item = Row>) -> Result<()> {
-    let mut table = Vec::new();
-    for (name, row) in rows {
-        eprintln!("==> {name}");
-        let began = Instant::now();
-        let (verdict, measured) = match row().await {
-            Ok(measured) => ("ok", measured),
-            Err(miss) => ("MISS", format!("{miss:#}")),
-        };
-        let line = format!("{verdict:<4}  {name:<56} {:>4.0} s  {measured}", began.elapsed().as_secs_f64());
-        eprintln!("{line}");
-        table.push(line);
-    }
-    eprintln!("\n{}", table.join("\n"));
-    let misses = table.iter().filter(|line| line.starts_with("MISS")).count();
-    ensure!(misses == 0, "{misses} of {} rows missed", table.len());
-    Ok(())
-}
-
 #[tokio::test]
 async fn a_release_comes_and_goes_under_a_storm() -> Result<()> {
-    run(SHORT.into_iter().map(|row| ROWS[row])).await
+    run(SHORT.map(|row| ROWS[row])).await
 }
 
 #[tokio::test]
 #[ignore = "takes ten minutes: just test-node"]
 async fn whatever_happens_to_a_release() -> Result<()> {
-    run(ROWS.into_iter()).await
+    run(ROWS).await
 }
