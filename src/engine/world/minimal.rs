@@ -5,8 +5,8 @@ use super::super::testing::rules;
 use super::steps::Fate;
 use super::*;
 use Step::{
-    Begin, CatchUp, CreateOnly, Depart, Generate, Kill, Kube, Legacy, LoseLease, Overlook, Pass, Read, Retry, Take,
-    Terminate, Tools, ToolsFinish, ToolsRefresh, ToolsRestart,
+    Begin, CatchUp, CreateOnly, Depart, Generate, Kill, Kube, Legacy, LoseLease, Overlook, Pass, Read, Retry,
+    Take, Terminate, Tools, ToolsFinish, ToolsRefresh, ToolsRestart,
 };
 
 const COMMIT: Step = Step::Commit(0, Commit::Tried);
