@@ -50,9 +50,9 @@ pub struct CrdsOptions {
     pub out_dir: Option<PathBuf>,
 }
 
-/// Flags of `squelch drain`.
+/// Where an operator is that runs already.
 #[derive(Clone, Debug, Args)]
-pub struct DrainOptions {
+pub struct Place {
     /// How to reach the cluster: a kubeconfig file [default: the account of the pod, else KUBECONFIG, else
     /// ~/.kube/config]
     #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE")]
@@ -61,13 +61,21 @@ pub struct DrainOptions {
     /// The namespace that squelch runs in
     #[arg(long, env = "SQUELCH_NAMESPACE", value_name = "NAMESPACE", default_value = "squelch")]
     pub namespace: String,
+}
+
+/// Flags of `squelch drain`.
+#[derive(Clone, Debug, Args)]
+pub struct DrainOptions {
+    /// Where it is.
+    #[command(flatten)]
+    pub place: Place,
 
     /// The Deployment of the operator: it is scaled to none
     #[arg(long, env = "SQUELCH_DEPLOYMENT", value_name = "NAME", default_value = "squelch")]
     pub deployment: String,
 
     /// The Secret of the authority and the token: it is deleted
-    #[arg(long, env = "SQUELCH_SECRET", value_name = "NAME", default_value = "squelch-webhook")]
+    #[arg(long, env = "SQUELCH_SECRET", value_name = "NAME", default_value = crate::SECRET)]
     pub secret: String,
 
     /// How long the pods may take to pay what they owe and end; more than --shutdown-timeout of `squelch run`
@@ -83,14 +91,9 @@ pub struct DrainOptions {
                         or an API server that does not answer."
 )]
 pub struct DoctorOptions {
-    /// How to reach the cluster: a kubeconfig file [default: the account of the pod, else KUBECONFIG, else
-    /// ~/.kube/config]
-    #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// The namespace that squelch runs in
-    #[arg(long, env = "SQUELCH_NAMESPACE", value_name = "NAMESPACE", default_value = "squelch")]
-    pub namespace: String,
+    /// Where it is.
+    #[command(flatten)]
+    pub place: Place,
 
     /// The Deployment of the operator, whose flags say how it is installed
     #[arg(long, env = "SQUELCH_DEPLOYMENT", value_name = "NAME", default_value = "squelch")]

@@ -26,6 +26,9 @@ pub mod webhook;
 /// The field manager of every write of squelch's.
 pub const FIELD_MANAGER: &str = "squelch";
 
+/// The Secret of the authority and the token, unless another is named.
+pub const SECRET: &str = "squelch-webhook";
+
 /// The oldest Kubernetes that squelch works with: matchConditions of webhooks, on which it relies to leave its own
 /// writes out, are pruned below.
 pub const OLDEST_KUBERNETES: (u32, u32) = (1, 30);

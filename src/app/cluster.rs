@@ -74,15 +74,14 @@ pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
     client(&configuration(kubeconfig).await?)
 }
 
-/// Two clients for that cluster: with the credentials that there are, and with those as `user`, if they are of another.
-pub(super) async fn connect_as(kubeconfig: Option<&Path>, user: &str) -> Result<(Client, Client)> {
-    let mut config = configuration(kubeconfig).await?;
-    let own = client(&config)?;
-    if who_am_i(&own).await?.user == user {
-        return Ok((own.clone(), own));
+/// A client for that cluster as `user`: `own`, if its credentials are that user's, else one that impersonates.
+pub(super) async fn connect_as(own: &Client, kubeconfig: Option<&Path>, user: &str) -> Result<Client> {
+    if who_am_i(own).await?.user == user {
+        return Ok(own.clone());
     }
+    let mut config = configuration(kubeconfig).await?;
     config.headers.push((HeaderName::from_static("impersonate-user"), HeaderValue::from_str(user)?));
-    Ok((own, client(&config)?))
+    client(&config)
 }
 
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config> {

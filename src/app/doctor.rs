@@ -10,26 +10,24 @@ use k8s_openapi::api::core::v1::Container;
 use kube::{Api, Client};
 
 use super::cluster;
-use crate::config::{DoctorOptions, DoctorOutput};
+use crate::config::{DoctorOptions, DoctorOutput, Place};
 use crate::doctor::{self, Clients, Installation, Level};
 
 /// How long the API server may take to answer the first question.
 const DEADLINE: Duration = Duration::from_secs(10);
-
-/// The Secret where nothing says how it is called.
-const USUAL_SECRET: &str = "squelch-webhook";
 
 /// Prints what is found; whether none of it is an error.
 ///
 /// # Errors
 /// That nothing could be looked at.
 pub async fn examine(options: &DoctorOptions) -> Result<bool> {
-    let client = cluster::connect(options.kubeconfig.as_deref()).await?;
-    let asked = tokio::time::timeout(DEADLINE, client.apiserver_version()).await;
+    let kubeconfig = options.place.kubeconfig.as_deref();
+    let own = cluster::connect(kubeconfig).await?;
+    let asked = tokio::time::timeout(DEADLINE, own.apiserver_version()).await;
     let version =
         asked.context("the API server does not answer")?.context("the API server cannot be reached")?;
-    let installation = installation(&client, options).await;
-    let (own, squelch) = cluster::connect_as(options.kubeconfig.as_deref(), &installation.own_user).await?;
+    let installation = installation(&own, options).await;
+    let squelch = cluster::connect_as(&own, kubeconfig, &installation.own_user).await?;
     let inside = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let clients = Clients { own, squelch, inside };
     let version = (version.major, version.minor, version.git_version);
@@ -50,7 +48,7 @@ pub async fn examine(options: &DoctorOptions) -> Result<bool> {
 
 /// By its Deployment, as far as that can be read; what is given goes before.
 async fn installation(client: &Client, options: &DoctorOptions) -> Installation {
-    let DoctorOptions { namespace, deployment, own_user, secret, .. } = options;
+    let DoctorOptions { place: Place { namespace, .. }, deployment, own_user, secret, .. } = options;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let found = deployments.get(deployment).await.ok();
     let pod = found.and_then(|found| found.spec?.template.spec);
@@ -58,7 +56,7 @@ async fn installation(client: &Client, options: &DoctorOptions) -> Installation 
     let account = account.unwrap_or_else(|| deployment.clone());
     let container = pod.and_then(|pod| pod.containers.into_iter().next()).unwrap_or_default();
     let says = |flag| flag_of(&container, flag);
-    let usual = || USUAL_SECRET.to_owned();
+    let usual = || crate::SECRET.to_owned();
     Installation {
         own_user: own_user.clone().unwrap_or_else(|| format!("system:serviceaccount:{namespace}:{account}")),
         secret: secret.clone().or_else(|| says("secret")).unwrap_or_else(usual),

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::arming::CONFIGURATION;
 use crate::clock;
-use crate::config::DrainOptions;
+use crate::config::{DrainOptions, Place};
 use crate::engine::Moment;
 
 use super::cluster;
@@ -33,7 +33,7 @@ const LAST_CALLS: Duration = Duration::from_secs(10);
 /// # Errors
 /// What could not be done in time, and what to do about it. The webhook is taken away in any case.
 pub async fn drain(options: &DrainOptions) -> Result<()> {
-    let client = cluster::connect(options.kubeconfig.as_deref()).await?;
+    let client = cluster::connect(options.place.kubeconfig.as_deref()).await?;
     Drain { client, options }.run().await
 }
 
@@ -49,7 +49,7 @@ impl Drain<'_> {
         let deadline = clock::now().plus(LAST_CALLS);
         let configuration: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         delete(&configuration, CONFIGURATION, deadline).await?;
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.options.namespace);
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.options.place.namespace);
         delete(&secrets, &self.options.secret, deadline).await?;
         ended?;
         info!("squelch has let go: what it owed is paid, and no Event write is sent to it any more");
@@ -58,7 +58,7 @@ impl Drain<'_> {
 
     /// Its pods end by themselves as they do at any SIGTERM: they pay, take the rules away and write the statuses.
     async fn end_operator(&self, deadline: Moment) -> Result<()> {
-        let DrainOptions { namespace, deployment, .. } = self.options;
+        let DrainOptions { place: Place { namespace, .. }, deployment, .. } = self.options;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let none = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
         let scaled = persistently("scale the operator to none", deadline, async || {
@@ -81,7 +81,7 @@ impl Drain<'_> {
     }
 
     async fn until_gone(&self, selector: &str, deadline: Moment) -> Result<()> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.options.namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.options.place.namespace);
         let of_operator = ListParams::default().labels(selector);
         let mut told = clock::now();
         loop {
@@ -197,10 +197,9 @@ mod tests {
 
     fn options() -> DrainOptions {
         DrainOptions {
-            kubeconfig: None,
-            namespace: "ns".into(),
+            place: Place { kubeconfig: None, namespace: "ns".into() },
             deployment: "squelch".into(),
-            secret: "squelch-webhook".into(),
+            secret: crate::SECRET.into(),
             timeout: Duration::from_secs(60),
         }
     }

@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 
 use crate::arming::Keeper;
 use crate::config::RunOptions;
+use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::webhook::server::Stages;
 use crate::{clock, flush, status};
@@ -56,12 +57,7 @@ impl Parts {
         self.engine.drain();
         self.flushing.end().await;
         let left = options.shutdown_timeout.saturating_sub(clock::now().since(began));
-        if !flush::drain(self.payer.clone(), limits, left).await {
-            error!(
-                unpaid = self.engine.unpaid(),
-                "not all that is owed could be paid within --shutdown-timeout"
-            );
-        }
+        pay(self.payer.clone(), &self.engine, limits, left).await;
 
         // Only now: while anything is owed, the webhook keeps clients from lowering what is stored.
         self.keeping_keys.end().await;
@@ -114,12 +110,7 @@ impl Parts {
         self.flushing.end().await;
         self.engine.drain_the_rest();
         let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
-        if !flush::drain(self.payer.clone(), limits, options.shutdown_timeout).await {
-            error!(
-                unpaid = self.engine.unpaid(),
-                "not all that is owed could be paid within --shutdown-timeout"
-            );
-        }
+        pay(self.payer.clone(), &self.engine, limits, options.shutdown_timeout).await;
         tell_of_loss(&self.engine.write_off());
         let untold = self.telling.end().await.map_or(0, |mut telling| telling.unwritten());
         if untold > 0 {
@@ -130,6 +121,13 @@ impl Parts {
         }
         let Self { announcing, serving, watching, stages, background, .. } = self;
         Ending { announcing, serving, watching, stages, background }.end().await;
+    }
+}
+
+/// Pays what is owed, as far as there is time.
+async fn pay(payer: Arc<flush::Writer>, engine: &Engine, limits: flush::Limits, within: Duration) {
+    if !flush::drain(payer, limits, within).await {
+        error!(unpaid = engine.unpaid(), "not all that is owed could be paid within --shutdown-timeout");
     }
 }
 

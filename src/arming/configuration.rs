@@ -11,10 +11,10 @@ use crate::{FIELD_MANAGER, PROOF_PATH};
 pub const NAME: &str = "squelch";
 
 /// The entry for what policies are about.
-pub(super) const EVENTS: &str = "events.squelch.dev";
+pub const EVENTS: &str = "events.squelch.dev";
 
 /// The entry for squelch's own proof.
-pub(super) const PROBE: &str = "probe.squelch.dev";
+pub const PROBE: &str = "probe.squelch.dev";
 
 /// Beyond this many namespaces the selector names none and the webhook is asked about all: a selector of 1,000
 /// names costs 66 KB in every watcher of the configuration.
@@ -240,8 +240,8 @@ mod tests {
 
     type Change = fn(&mut Value);
 
-    fn whole(reach: Reach, owner: Option<&Owner>) -> Value {
-        let desired = Desired {
+    fn reaching(reach: Reach) -> Desired {
+        Desired {
             client: ClientConfig {
                 address: Address::Url("https://h".into()),
                 path: "/p".into(),
@@ -250,8 +250,15 @@ mod tests {
             own_user: OWN_USER.into(),
             namespace: "squelch".into(),
             reach,
-        };
-        desired.object(owner)
+        }
+    }
+
+    fn owner() -> Owner {
+        Owner { name: "squelch".into(), uid: "u1".into() }
+    }
+
+    fn whole(reach: Reach, owner: Option<&Owner>) -> Value {
+        reaching(reach).object(owner)
     }
 
     fn desired(reach: Reach) -> Value {
@@ -259,7 +266,7 @@ mod tests {
     }
 
     fn everything() -> Value {
-        whole(Reach::Everything, Some(&Owner { name: "squelch".into(), uid: "u1".into() }))
+        whole(Reach::Everything, Some(&owner()))
     }
 
     #[test]
@@ -287,18 +294,7 @@ mod tests {
         for entry in live["webhooks"].as_array_mut().unwrap() {
             entry["clientConfig"]["url"] = json!("https://other");
         }
-        let desired = Desired {
-            client: ClientConfig {
-                address: Address::Url("https://h".into()),
-                path: "/p".into(),
-                ca_bundle: "PEM".into(),
-            },
-            own_user: OWN_USER.into(),
-            namespace: "squelch".into(),
-            reach: Reach::Everything,
-        };
-        let owner = Owner { name: "squelch".into(), uid: "u1".into() };
-        let disarmed = desired.disarmed(Some(&owner), &live);
+        let disarmed = reaching(Reach::Everything).disarmed(Some(&owner()), &live);
         assert_eq!(differences(&live, &disarmed), ["events.squelch.dev: rules"]);
         assert_eq!(disarmed["webhooks"][0]["rules"], json!([]));
     }

@@ -11,7 +11,9 @@ mod standing;
 mod writer;
 
 pub use client::{Address, ClientConfig};
-pub use configuration::{Desired, MAX_NAMED_NAMESPACES, NAME as CONFIGURATION, Reach};
+pub use configuration::{
+    Desired, EVENTS as EVENTS_ENTRY, MAX_NAMED_NAMESPACES, NAME as CONFIGURATION, PROBE as PROBE_ENTRY, Reach,
+};
 pub use keeper::Keeper;
 pub use probe::{Answered, Probe};
 pub use proving::Proving;

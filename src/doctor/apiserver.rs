@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use super::seen::Seen;
 use crate::OLDEST_KUBERNETES;
+use crate::arming::EVENTS_ENTRY;
 
 /// The verbs that write, as the API server's metrics call them.
 const WRITES: [&str; 4] = ["POST", "PUT", "PATCH", "APPLY"];
@@ -54,7 +55,7 @@ fn fairness(metrics: &str) -> Finding {
 }
 
 fn unreviewed(metrics: &str) -> Finding {
-    let name = [("name", "events.squelch.dev")];
+    let name = [("name", EVENTS_ENTRY)];
     let passed = sum(metrics, "apiserver_admission_webhook_fail_open_count", &name);
     if passed == 0.0 {
         return Finding::ok("unreviewed", "since the API server started it asked squelch in vain 0 times");

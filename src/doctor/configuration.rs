@@ -5,10 +5,10 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebho
 use super::finding::{Finding, told};
 use super::policies;
 use super::seen::{Seen, Unseen};
-use crate::arming::{CONFIGURATION, DISARM_ANNOTATION};
+use crate::arming::{CONFIGURATION, DISARM_ANNOTATION, EVENTS_ENTRY, PROBE_ENTRY};
 
 /// Both entries, that of the Events first.
-pub(super) const ENTRIES: [&str; 2] = ["events.squelch.dev", "probe.squelch.dev"];
+pub(super) const ENTRIES: [&str; 2] = [EVENTS_ENTRY, PROBE_ENTRY];
 
 pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
     let configuration = match &seen.configuration {
@@ -101,7 +101,7 @@ fn proof(seen: &Seen) -> Finding {
 
 /// The rules are in force, or somebody or something has taken them away.
 fn armed(seen: &Seen, configuration: &MutatingWebhookConfiguration) -> Finding {
-    let events = entry(configuration, ENTRIES[0]);
+    let events = entry(configuration, EVENTS_ENTRY);
     if events.is_some_and(|entry| entry.rules.as_ref().is_some_and(|rules| !rules.is_empty())) {
         return Finding::ok(
             "armed",

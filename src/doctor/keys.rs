@@ -93,6 +93,7 @@ fn timely(what: &str, validity: Validity, at: Timestamp) -> Finding {
 /// The API server trusts what signs.
 fn trust(seen: &Seen, configuration: &MutatingWebhookConfiguration, ring: &Ring<Keys>) -> Finding {
     let restored = "squelch restores its configuration within seconds: see its log";
+    let signs = ring.current.authority.as_ref().and_then(|own| certificates(own.ca_pem().as_bytes()).ok());
     for entry in entries(configuration) {
         let pem =
             entry.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
@@ -105,9 +106,7 @@ fn trust(seen: &Seen, configuration: &MutatingWebhookConfiguration, ring: &Ring<
             let why = format!("every certificate in the caBundle of {} has ended", told(&entry.name));
             return Finding::error("trust", why, restored);
         }
-        let signs =
-            ring.current.authority.as_ref().and_then(|own| certificates(own.ca_pem().as_bytes()).ok());
-        if signs.is_some_and(|signs| !trusted.contains(&signs[0])) {
+        if signs.as_ref().is_some_and(|signs| !trusted.contains(&signs[0])) {
             let why = format!("the caBundle of {} is without the authority of the Secret", told(&entry.name));
             return Finding::error("trust", why, restored);
         }

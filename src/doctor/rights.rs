@@ -10,9 +10,6 @@ use super::seen::{Installation, Seen};
 /// What a fresh installation has: the list that there is.
 const RBAC: &str = include_str!("../../deploy/rbac.yaml");
 
-/// In it, the name of the Secret.
-const SECRET: &str = "squelch-webhook";
-
 /// One thing that squelch has to be allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
@@ -82,7 +79,8 @@ pub fn needed(installation: &Installation) -> Vec<Right> {
 
 impl Rule {
     fn rights(&self, namespace: &str, installation: &Installation) -> Vec<Right> {
-        let own = |name: &String| if name == SECRET { installation.secret.clone() } else { name.clone() };
+        let own =
+            |name: &String| if name == crate::SECRET { installation.secret.clone() } else { name.clone() };
         let mut names: Vec<_> = self.resource_names.iter().map(own).collect();
         if names.is_empty() {
             names.push(String::new());

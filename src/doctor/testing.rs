@@ -82,7 +82,7 @@ pub(super) fn well() -> Seen {
         namespace: "squelch".to_owned(),
         deployment: "squelch".to_owned(),
         own_user: "system:serviceaccount:squelch:squelch".to_owned(),
-        secret: "squelch-webhook".to_owned(),
+        secret: crate::SECRET.to_owned(),
         owner_role: Some("squelch".to_owned()),
         enforce: true,
         mounted: false,

@@ -60,7 +60,7 @@ impl Deciding<'_> {
         self.scope.change(handle, now, |series| {
             // The stored Event is gone, and its client makes it again; or it tries again, and it is there.
             if occurrences > 0 {
-                series.add(occurrences);
+                series.tell(occurrences);
                 series.client_pays(write.value, now);
             } else {
                 series.unsettled(now);

@@ -204,7 +204,7 @@ impl Deciding<'_> {
         let told_again = self.scope.change(handle, now, |series| {
             match write.operation {
                 Operation::Update => series.resync(write.old_value, occurrences),
-                Operation::Create => series.add(occurrences),
+                Operation::Create => series.tell(occurrences),
             }
             let beyond = write.value - series.total;
             series.client_pays(write.value, now);

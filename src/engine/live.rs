@@ -1,5 +1,6 @@
 //! The live series of a scope: what each counts, what its Event is called, and when to look at it next.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Moment;
@@ -62,6 +63,8 @@ pub(super) struct LiveSeries {
     /// What is needed to create them again, in the same order; there once something was folded. In a box in a box:
     /// nine of ten series have none, and 8 bytes are half of what a slice takes.
     contents: Segments<Option<Box<Content>>, 16, 7>,
+    /// [`Series::untold`] of the few that have one, by their birth.
+    untold: BTreeMap<u32, i64>,
     agenda: Agenda,
     bytes: usize,
 }
@@ -95,18 +98,21 @@ impl LiveSeries {
     }
 
     pub(super) fn get(&self, handle: Handle) -> Option<Series> {
-        Some(self.table.get(self.place(handle)?)?.series())
+        self.series(self.place(handle)?)
     }
 
     /// The series that stands at this position, of [`Self::len`].
     pub(super) fn nth(&self, position: u32) -> Option<(Handle, Series)> {
-        Some((self.handle(position)?, self.table.get(position)?.series()))
+        Some((self.handle(position)?, self.series(position)?))
     }
 
     /// Keeps a series as it is now.
     pub(super) fn put(&mut self, handle: Handle, series: &Series) {
-        if let Some(packed) = self.place(handle).and_then(|at| self.table.get_mut(at)) {
-            packed.put(series);
+        let Some(packed) = self.place(handle).and_then(|at| self.table.get_mut(at)) else { return };
+        let had_untold = packed.has_untold();
+        packed.put(series);
+        if had_untold || packed.has_untold() {
+            self.put_untold(handle.birth, series.untold);
         }
     }
 
@@ -115,6 +121,7 @@ impl LiveSeries {
         let at = self.table.insert(key, Packed::new(series, name, birth));
         self.names.push(name);
         self.contents.push(None);
+        self.put_untold(birth, series.untold);
         self.bytes += self.bytes_at(at);
         Handle { at, hash: hash(key), birth }
     }
@@ -125,7 +132,9 @@ impl LiveSeries {
         self.bytes -= self.bytes_at(at);
         self.names.swap_remove(at);
         self.contents.swap_remove(at);
-        let series = self.table.remove(at)?.series();
+        let series = self.series(at)?;
+        self.table.remove(at);
+        self.put_untold(handle.birth, 0);
         // The last one stands in its place now.
         if let Some(moved) = self.table.get(at).map(|packed| packed.agenda).filter(|it| *it != NONE) {
             self.agenda.moved(moved, at);
@@ -173,6 +182,23 @@ impl LiveSeries {
             return Some(handle.at);
         }
         if handle.is_somebody() { self.table.find_where(handle.hash, it) } else { None }
+    }
+
+    fn series(&self, at: At) -> Option<Series> {
+        let packed = self.table.get(at)?;
+        let series = packed.series();
+        if !packed.has_untold() {
+            return Some(series);
+        }
+        Some(Series { untold: self.untold.get(&packed.birth).copied().unwrap_or(0), ..series })
+    }
+
+    fn put_untold(&mut self, birth: u32, untold: i64) {
+        if untold > 0 {
+            self.untold.insert(birth, untold);
+        } else {
+            self.untold.remove(&birth);
+        }
     }
 
     fn bytes_at(&self, at: At) -> usize {
@@ -262,8 +288,6 @@ fn note(table: &mut Table<Packed, 13>, at: At, position: u32) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use jiff::Timestamp;
 
     use super::super::testing::{at, write};
@@ -271,7 +295,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn series(total: i64) -> Series {
-        Series::opened_by_update(total, Timestamp::UNIX_EPOCH, at(0))
+        Series { untold: total % 3, ..Series::opened_by_update(total, Timestamp::UNIX_EPOCH, at(0)) }
     }
 
     #[test]
@@ -352,6 +376,8 @@ mod tests {
                     bytes += name.len() + live.content(*handle).map_or(0, Content::len);
                 }
                 prop_assert_eq!((live.len(), live.bytes()), (model.len(), bytes));
+                let untold = model.values().filter(|(_, total, ..)| total % 3 > 0).count();
+                prop_assert_eq!(live.untold.len(), untold);
                 let found: Vec<_> = (0..live.len()).filter_map(|at| live.nth(at as u32)).collect();
                 prop_assert_eq!(found.len(), model.len());
             }

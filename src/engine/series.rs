@@ -22,6 +22,9 @@ pub(super) struct Series {
     pub(super) stored: i64,
     /// Of `stored`, what has been seen there: a client's admitted write is believed only then.
     pub(super) confirmed: i64,
+    /// So much of the total was found in etcd before anybody told of it: its client wrote while nobody decided, and
+    /// tells of it again with its next value.
+    pub(super) untold: i64,
     /// When a write of the series was seen last.
     pub(super) seen: Moment,
     /// When the stored Event was written last, as far as is known.
@@ -60,6 +63,7 @@ impl Series {
             total: value,
             stored: value,
             confirmed: 0,
+            untold: 0,
             seen: now,
             paid_at: now,
             not_before: now.plus(SETTLE),
@@ -169,6 +173,13 @@ impl Series {
         self.unverified = true;
     }
 
+    /// The stored Event's own client tells of occurrences. One that tells of more than was found before it did tells
+    /// of that too: its value is absolute.
+    pub(super) fn tell(&mut self, occurrences: i64) {
+        let found_before = if occurrences > self.untold { std::mem::take(&mut self.untold) } else { 0 };
+        self.add(occurrences - found_before);
+    }
+
     /// Adds occurrences to the total.
     pub(super) fn add(&mut self, occurrences: i64) {
         self.total = (self.total + occurrences).min(MAX_COUNT);
@@ -178,9 +189,17 @@ impl Series {
     /// what the write at hand carries: a write may have passed unreviewed, so the total is at least what is
     /// stored and one more for a write that tells of anything.
     pub(super) fn resync(&mut self, stored: i64, occurrences: i64) {
-        self.total = (self.total + occurrences).max(stored + occurrences.min(1)).min(MAX_COUNT);
+        self.tell(occurrences);
+        self.find(stored + occurrences.min(1));
         self.stored = stored.min(self.total);
         self.confirmed = self.stored;
+    }
+
+    /// The total is at least `value`, whoever has put it there.
+    fn find(&mut self, value: i64) {
+        let total = self.total.max(value.min(MAX_COUNT));
+        self.untold += total - self.total;
+        self.total = total;
     }
 
     /// A client's write of the stored Event was admitted: it pays up to `value`. Admission is not commit.
@@ -202,7 +221,7 @@ impl Series {
     /// `value` is in etcd, as squelch has seen or written itself. What somebody else has put on top of the total
     /// belongs to the series from now on.
     pub(super) fn settle(&mut self, value: i64) {
-        self.total = self.total.max(value.min(MAX_COUNT));
+        self.find(value);
         self.stored = value.min(self.total);
         self.confirmed = self.stored;
         self.unverified = false;
@@ -253,6 +272,12 @@ mod tests {
         assert_eq!((series.total, series.owed()), (16, 0));
         series.settle(20);
         assert_eq!((series.total, series.stored), (20, 20));
+        series.resync(20, 2); // somebody who knows nothing of the four
+        assert_eq!((series.total, series.stored), (22, 20));
+        series.resync(22, 5); // who wrote the four tells of them, and of one more
+        assert_eq!((series.total, series.stored), (23, 22));
+        series.resync(23, 5);
+        assert_eq!((series.total, series.stored), (28, 23));
     }
 
     #[test]

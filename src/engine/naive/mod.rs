@@ -257,7 +257,7 @@ impl Naive {
         };
         match write.operation {
             Operation::Update => story.read(write.old_value, carried),
-            Operation::Create => story.total += carried,
+            Operation::Create => story.told(carried),
         }
         let beyond = (write.value - story.total).max(0);
         story.paid_by_client(write.value, now);

@@ -163,7 +163,7 @@ impl Story {
     }
 
     fn seen_stored(&mut self, value: i64) {
-        self.total = self.total.max(value);
+        self.found(value);
         (self.stored, self.confirmed, self.unverified) = (value, value, false);
     }
 }

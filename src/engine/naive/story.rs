@@ -13,6 +13,7 @@ pub(in super::super) struct Story {
     pub(in super::super) total: i64,
     pub(super) stored: i64,
     pub(super) confirmed: i64,
+    pub(super) untold: i64,
     pub(super) folded: bool,
     pub(super) unverified: bool,
     pub(super) base_unknown: bool,
@@ -42,6 +43,7 @@ impl Story {
             total: stored,
             stored,
             confirmed: stored,
+            untold: 0,
             folded: false,
             unverified: false,
             base_unknown: false,
@@ -57,11 +59,12 @@ impl Story {
 
     /// A CREATE: its own goes through, because the stored Event is gone; or it is there, and to be read.
     pub(super) fn created(&mut self, write: &Observation<'_>, own: bool, carried: i64, now: Moment) -> Fate {
-        self.total += carried;
         if !own {
+            self.total += carried;
             self.folded = true;
             return Fate::Folded;
         }
+        self.told(carried);
         if carried > 0 {
             self.paid_by_client(write.value, now);
         }
@@ -96,8 +99,24 @@ impl Story {
 
     /// The API server has read `old`.
     pub(super) fn read(&mut self, old: i64, carried: i64) {
-        self.total = (self.total + carried).max(old + carried.min(1)).min(MAX_COUNT);
+        self.told(carried);
+        self.found(old + carried.min(1));
         (self.stored, self.confirmed) = (old, old);
+    }
+
+    /// Its own client tells, and what it tells may have been found already.
+    pub(super) fn told(&mut self, carried: i64) {
+        self.total += carried;
+        if carried > self.untold {
+            self.total -= self.untold;
+            self.untold = 0;
+        }
+        self.total = self.total.min(MAX_COUNT);
+    }
+
+    pub(super) fn found(&mut self, value: i64) {
+        self.untold += (value.min(MAX_COUNT) - self.total).max(0);
+        self.total = self.total.max(value.min(MAX_COUNT));
     }
 
     pub(super) fn paid_by_client(&mut self, value: i64, now: Moment) {

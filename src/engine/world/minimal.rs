@@ -5,8 +5,8 @@ use super::super::testing::rules;
 use super::steps::Fate;
 use super::*;
 use Step::{
-    Begin, CatchUp, CreateOnly, Depart, Generate, Kill, Kube, Legacy, LoseLease, Pass, Read, Retry, Take,
-    Terminate, Tools, ToolsFinish, ToolsRefresh, ToolsRestart,
+    Begin, CatchUp, CreateOnly, Depart, Generate, Kill, Kube, Legacy, LoseLease, Overlook, Pass, Read, Retry,
+    Take, Terminate, Tools, ToolsFinish, ToolsRefresh, ToolsRestart,
 };
 
 const COMMIT: Step = Step::Commit(0, Commit::Tried);
@@ -134,6 +134,17 @@ fn an_older_value_takes_nothing_back() {
     let steps = [Tools, ToolsRefresh, COMMIT, Retry(0), IDLE, ToolsFinish, COMMIT];
     let world = after(plain(), &[&[Pass(1700 * SECOND)], &BOTH_AT_ONCE[..], &steps].concat());
     assert_eq!(received(&world), 3);
+}
+
+#[test]
+fn what_was_found_in_etcd_is_not_counted_again_when_its_client_tells_of_it() {
+    let folded = [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(1)];
+    let unseen = [Overlook, Legacy(0), COMMIT].repeat(3);
+    let read = [Pass(3 * SECOND), CatchUp];
+    let world = after(plain(), &[&folded[..], &unseen, &read].concat());
+    assert_eq!(world.etcd.get("l.1").unwrap().count, 5);
+    let world = in_the_end(world, &[Legacy(0), COMMIT]);
+    assert_eq!((received(&world), world.etcd.gained), (7, 7));
 }
 
 #[test]
