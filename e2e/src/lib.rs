@@ -2,6 +2,7 @@
 //! it is installed with, real recorders as processes, and a count of what reached etcd.
 
 pub mod accounts;
+pub mod bystander;
 pub mod cluster;
 pub mod emitters;
 pub mod events;

@@ -78,6 +78,8 @@ pub struct Evidence {
     pub answers: Answers,
     /// Each of his writes.
     pub times: Vec<Timed>,
+    /// What the storm's emitters complain of in their logs.
+    complaints: Vec<String>,
 }
 
 impl Stage {
@@ -138,10 +140,8 @@ impl Stage {
         };
         let times = self.writer.times();
         let answers = self.writer.stop().await;
-        for emission in &emissions {
-            let errors = emission.error_lines();
-            ensure!(errors.is_empty(), "an emitter's log: {errors:?}");
-        }
+        let complaints = emissions.iter().flat_map(crate::emitters::Told::error_lines);
+        let complaints = complaints.map(|line| format!("{line:?}")).collect();
         self.node.helm().uninstall().await?;
         let counters = self.policy.counters().await?;
         let api: Api<Event> = Api::namespaced(self.node.cluster.client.clone(), &self.node.namespace);
@@ -154,21 +154,33 @@ impl Stage {
             counters,
             answers,
             times,
+            complaints,
         };
         Ok((self.node, evidence))
     }
 }
 
 impl Evidence {
+    /// Nobody's write failed, and the counters add up.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn nobody_failed(&self) -> Result<()> {
+        let Self { counters, answers, complaints, .. } = self;
+        ensure!(answers.failed.is_empty(), "{answers}");
+        ensure!(complaints.is_empty(), "an emitter's log: {complaints:?}");
+        ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
+        Ok(())
+    }
+
     /// Nobody's write failed, and every occurrence that was told of is in a stored Event, told twice only as often as
     /// the status says.
     ///
     /// # Errors
     /// What was lost, or failed.
     pub fn nothing_lost(&self) -> Result<String> {
+        self.nobody_failed()?;
         let Self { told, stored, counters, answers, .. } = self;
-        ensure!(answers.failed.is_empty(), "{answers}");
-        ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
         let retold = stored - told;
         ensure!(
             (0..=counters.recovered).contains(&retold),

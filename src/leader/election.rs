@@ -14,8 +14,11 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// So long after it sent its last renewal a replica decides.
 pub const TERM: Duration = Duration::from_secs(3);
 
-/// From one renewal to the next, and from one look to the next.
+/// From one renewal to the next.
 pub const EVERY: Duration = Duration::from_secs(1);
+
+/// From one look of a replica that stands by to the next: while a Lease that was given back is nobody's, nobody decides.
+pub const LOOK: Duration = Duration::from_millis(250);
 
 /// Two looks that are further apart had a failed one between them: what was the holder to do meanwhile?
 const TOGETHER: Duration = Duration::from_secs(2);
@@ -119,7 +122,7 @@ impl Election {
             Found::Lease(lease) if self.me.succeeds(&lease.holder) => Step::Take,
             // One that was there before is still somebody's who may write it again.
             _ if unchanged >= LEASE => Step::Take,
-            _ => Step::Wait(EVERY.min(LEASE.saturating_sub(unchanged))),
+            _ => Step::Wait(LOOK.min(LEASE.saturating_sub(unchanged))),
         }
     }
 

@@ -11,7 +11,7 @@ mod fault;
 mod recording;
 mod relay;
 mod reviews;
-mod server;
+pub(crate) mod server;
 #[cfg(test)]
 mod tests;
 

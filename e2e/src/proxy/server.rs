@@ -18,13 +18,13 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 /// Why there is no answer: a fault, or whoever is behind the proxy.
-pub(super) type Broken = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that comes piece by piece, as those of watches do, and may break off.
-pub(super) type Body = UnsyncBoxBody<Bytes, Broken>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, Broken>;
 
 /// Who is asked; an error resets the connection in place of the answer.
-pub(super) trait Answer: Send + Sync + 'static {
+pub(crate) trait Answer: Send + Sync + 'static {
     /// The answer to one request.
     fn answer(
         self: Arc<Self>,
@@ -36,16 +36,16 @@ pub(super) trait Answer: Send + Sync + 'static {
 const LIFETIME: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// A listener with its certificate.
-pub(super) struct Server {
+pub(crate) struct Server {
     /// `https://127.0.0.1:PORT`
-    pub(super) url: String,
+    pub(crate) url: String,
     listener: TcpListener,
     tls: TlsAcceptor,
 }
 
 impl Server {
     /// Listens on a free port, with a certificate that `authority` signs.
-    pub(super) async fn bind(authority: &Authority) -> Result<Self> {
+    pub(crate) async fn bind(authority: &Authority) -> Result<Self> {
         let leaf = authority.issue(&["127.0.0.1".to_owned()], LIFETIME, clock::wall())?;
         let mut config = tls::server_config(Arc::new(ServedCertificate::new(leaf)?), None)?;
         // One request at a time on each connection: a cut is of one call, and the others do not notice.
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// Serves until the task is aborted.
-    pub(super) fn serve(self, answering: Arc<impl Answer>) -> JoinHandle<()> {
+    pub(crate) fn serve(self, answering: Arc<impl Answer>) -> JoinHandle<()> {
         tokio::spawn(async move {
             // Connections end with the task.
             let mut connections = tokio::task::JoinSet::new();
@@ -68,7 +68,7 @@ impl Server {
     }
 }
 
-pub(super) fn authority() -> Result<Authority> {
+pub(crate) fn authority() -> Result<Authority> {
     Ok(Authority::generate(LIFETIME, clock::wall())?)
 }
 

@@ -9,7 +9,7 @@ use e2e::node::SQUELCH;
 use e2e::stage::Stage;
 use serde_json::json;
 
-use crate::measure::{CALM, begin, decides_again, none_failed_but, until};
+use crate::measure::{STORM, begin, decides_again, none_failed_but, until};
 
 /// Until squelch decides again.
 const RECOVERED: Duration = Duration::from_secs(15);
@@ -63,7 +63,7 @@ pub(crate) async fn lease_deleted() -> Result<String> {
 
 /// After `how` has ended squelch decides again, and no write fails outside of it.
 async fn trouble(label: &str, how: impl AsyncFnOnce(&Stage) -> Result<()>) -> Result<String> {
-    let (stage, counters) = begin(label, CALM).await?;
+    let (stage, counters) = begin(label, STORM).await?;
     let (cluster, writer) = (&stage.node.cluster, &stage.writer);
     let before = holder(cluster).await?;
     let deciders = Deciders::watch(cluster);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::faults::{active, process};
-use e2e::process::send;
 use e2e::node::SQUELCH;
+use e2e::process::send;
 use e2e::writer::gap;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -43,17 +43,15 @@ async fn killed(label: &str, with_pod: bool) -> Result<String> {
     stage.writer.goes_on(50).await?;
     let ended = stage.writer.has_written_for();
     let (node, evidence) = stage.end().await?;
-    let (answers, counters) = (&evidence.answers, &evidence.counters);
-    ensure!(answers.failed.is_empty(), "{answers}");
-    ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
+    evidence.nobody_failed()?;
     let gap = gap(&evidence.times, began, ended);
     ensure!(gap < GAP, "for {gap:.1?} nobody decided, {GAP:?} are allowed");
     node.passed()?;
     // What was owed at that moment is gone: a crash is told of in the docs.
     Ok(format!(
         "no decision for {gap:.1?}; 0 of {} writes failed (slowest {:.0?}); {} told, {} stored",
-        answers.occurrences(),
-        answers.slowest,
+        evidence.answers.occurrences(),
+        evidence.answers.slowest,
         evidence.told,
         evidence.stored
     ))

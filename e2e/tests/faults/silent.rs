@@ -68,7 +68,8 @@ async fn silent(
     let allowed = if may_turn_away { turned_away } else { 0 };
     ensure!(answers.failed.len() <= allowed, "{measured}: {:?}", answers.failed.first());
     ensure!(away <= DISARMED && again <= DECIDES && renewed <= RENEWED, "{measured}");
-    let (node, _) = stage.end().await?;
+    let (node, evidence) = stage.end().await?;
+    ensure!(evidence.counters.are_conserved(), "the counters do not add up: {:?}", evidence.counters);
     node.passed()?;
     Ok(measured)
 }

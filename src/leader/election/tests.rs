@@ -31,7 +31,7 @@ fn what_nobody_holds_is_taken_at_once() {
 
 #[test]
 fn what_another_holds_is_taken_once_it_was_the_same_for_the_length_of_a_lease() {
-    let wait = Step::Wait(EVERY);
+    let wait = Step::Wait(LOOK);
     let mut one = election(Some("squelch-b"));
     let steps = looking(&mut one, &lease("squelch-a_1", 7), 0..5);
     assert_eq!(steps, [wait.clone(), wait.clone(), wait.clone(), wait.clone(), Step::Take]);
@@ -78,11 +78,11 @@ fn a_process_takes_over_from_the_one_before_it_in_its_container() {
     let mut one = election(Some("squelch-a"));
     assert_eq!(one.hear(&lease("squelch-a_00000000000000ff", 7), at(0)), Step::Take);
     for other in ["squelch-b_1", "squelch-a2_1", "squelch-a"] {
-        assert_eq!(election(Some("squelch-a")).hear(&lease(other, 7), at(0)), Step::Wait(EVERY), "{other}");
+        assert_eq!(election(Some("squelch-a")).hear(&lease(other, 7), at(0)), Step::Wait(LOOK), "{other}");
     }
     // Outside of pods nobody knows what has ended.
     let before = Identity::new(None, 2);
-    assert_eq!(election(None).hear(&lease(before.name(), 7), at(0)), Step::Wait(EVERY));
+    assert_eq!(election(None).hear(&lease(before.name(), 7), at(0)), Step::Wait(LOOK));
 }
 
 #[test]
