@@ -46,6 +46,11 @@ test-faults *ARGS:
 test-nothing-lost:
     @hack/e2e nothing-lost
 
+# What hostile callers and hostile tenants can do, a line for each way (15 min; or names of rows)
+[group('tiers')]
+test-hostile *ARGS:
+    @hack/e2e hostile {{ ARGS }}
+
 # Fuzz what reads and writes foreign text, each target for SECONDS; new inputs are kept (7 min and 4 to build)
 [group('tiers')]
 fuzz *ARGS:

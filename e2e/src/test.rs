@@ -17,7 +17,7 @@ use crate::kubectl::Kubectl;
 use crate::process::tail;
 use crate::squelch::Way;
 use crate::wait::{GENEROUS, told, wait_for};
-use crate::{Cluster, Emission, Policy, Prometheus, Squelch, Writes, accounts};
+use crate::{Cluster, Emission, Policy, Prometheus, Squelch, Writer, Writes, accounts};
 
 /// Lines that a failed test shows of each log, and of what each emitter told.
 const SHOWN: [(&str, usize); 2] = [("log", 40), ("out", 5)];
@@ -155,6 +155,14 @@ impl Test {
     /// That it cannot be started.
     pub fn emit(&self, emission: &Emission) -> Result<Emitting> {
         emission.start(&self.numbered("emitter"), &self.emitter, &self.namespace, &self.folder)
+    }
+
+    /// Starts somebody independent who writes into this namespace, so many times a second.
+    ///
+    /// # Errors
+    /// That it cannot be started.
+    pub async fn writer(&self, per_second: u32) -> Result<Writer> {
+        Writer::start(&self.emitter, &self.namespace, "writer", per_second).await
     }
 
     /// Starts a Prometheus that scrapes this squelch.

@@ -145,15 +145,31 @@ pub(super) fn identity<'a>(event: &'a EventView<'_>) -> [&'a str; 3] {
     [&event.reason, &event.regarding.kind, event.reporter().0].map(|text| cut(text, MAX_TEXT))
 }
 
+/// A blank for what moves a terminal's cursor, turns the direction of what follows, or is not seen at all.
+pub fn harmless(character: char) -> char {
+    match character {
+        // Format characters of Unicode.
+        '\u{ad}'
+        | '\u{61c}'
+        | '\u{180e}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}' => ' ',
+        control if control.is_control() => ' ',
+        other => other,
+    }
+}
+
 impl Dropped {
-    /// `count` occurrences of this reason, kind and component. Each text is cut, and has blanks for control
-    /// characters.
+    /// `count` occurrences of this reason, kind and component. Each text is cut, and made harmless.
     pub fn new(texts: [&str; 3], disposition: Disposition, count: u64) -> Self {
         let (mut bytes, mut end, mut ends) = ([0; 3 * MAX_TEXT], 0, [0; 3]);
         for (text, its_end) in texts.into_iter().zip(&mut ends) {
             for character in cut(text, MAX_TEXT).chars() {
-                let shown = if character.is_control() { ' ' } else { character };
-                end += shown.encode_utf8(&mut bytes[end..]).len();
+                end += harmless(character).encode_utf8(&mut bytes[end..]).len();
             }
             *its_end = u8::try_from(end).expect("three texts of at most 64 bytes");
         }
@@ -161,7 +177,7 @@ impl Dropped {
         Self { text: text.into(), ends: [ends[0], ends[1]], disposition, count }
     }
 
-    /// The reason of the Events; at most 64 bytes, without control characters, as are the other two.
+    /// The reason of the Events; at most 64 bytes, harmless, as are the other two.
     pub fn reason(&self) -> &str {
         &self.text[..usize::from(self.ends[0])]
     }
@@ -233,11 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn text_is_cut_between_characters_and_has_no_control_characters() {
+    fn text_is_cut_between_characters_and_made_harmless() {
         let long = "ü".repeat(40);
         let dropped = Dropped::new([&long, "Po\u{1b}[31md\n", ""], Disposition::Throttled, 3);
         assert_eq!(dropped.reason(), "ü".repeat(32));
         assert_eq!((dropped.kind(), dropped.component()), ("Po [31md ", ""));
+        let turned = Dropped::new(["a\u{202e}b", "\u{200b}c", "\u{e0041}\u{2028}"], Disposition::Filtered, 1);
+        assert_eq!((turned.reason(), turned.kind(), turned.component()), ("a b", " c", "  "));
         let widest = "x".repeat(1000);
         let dropped = Dropped::new([&widest, &widest, &widest], Disposition::Filtered, 1);
         assert_eq!(dropped.reason().len() + dropped.kind().len() + dropped.component().len(), 3 * MAX_TEXT);

@@ -64,7 +64,7 @@ use smallvec::SmallVec;
 pub use accounts::{Account, Counters};
 pub use content::Content;
 pub use debts::{Order, Plan};
-pub use dropped::{Dropped, TopDropped};
+pub use dropped::{Dropped, TopDropped, harmless};
 pub use key::AGGREGATE_PREFIX;
 pub use limit::BucketRules;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};

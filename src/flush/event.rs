@@ -29,7 +29,7 @@ pub(super) fn count(event: &Stored) -> i64 {
 
 /// The change that makes `event` show `value`: `series` for an Event of the new API, else `count`. A legacy Event
 /// never gets a `series`: kubectl would show it before the count. `content` is there for a summary, which tells the
-/// newest of its look-alikes. (Through core/v1 an Event of either shape may change what it says.)
+/// newest of its look-alikes, whatever stands there. (Through core/v1 an Event of either shape may change what it says.)
 pub(super) fn change(
     event: &Stored,
     value: i64,
@@ -47,14 +47,26 @@ pub(super) fn change(
     } else {
         counted(value, last(&event.0["lastTimestamp"]))
     };
+    let mut metadata = json!({ "resourceVersion": event.0["metadata"]["resourceVersion"] });
     if let Some(summary) = content.map(Content::view) {
+        // All that makes it a summary: somebody may have put an Event of his own under its name.
+        metadata["annotations"] = Value::Object(valid::annotations(summary.annotations));
         let form = if event.has("eventTime") { Form::New } else { Form::Legacy };
+        // Of an Event of the new API these may not be empty.
+        if let Form::Legacy = form {
+            patch.insert("type".to_owned(), json!(summary.event_type));
+            patch.insert("reason".to_owned(), json!(summary.reason));
+            let source = json!({ "component": summary.source_component, "host": summary.source_host });
+            patch.insert("source".to_owned(), source);
+            patch.insert("reportingComponent".to_owned(), json!(summary.reporting_component));
+            patch.insert("reportingInstance".to_owned(), json!(summary.reporting_instance));
+        }
         patch.insert("message".to_owned(), json!(summary.message));
         let regarding = valid::about(summary.regarding, form, namespace);
         patch.insert("involvedObject".to_owned(), replaced(&regarding));
     }
     // The precondition: the API server refuses the change with 409 if anyone wrote since the read.
-    patch.insert("metadata".to_owned(), json!({ "resourceVersion": event.0["metadata"]["resourceVersion"] }));
+    patch.insert("metadata".to_owned(), metadata);
     Value::Object(patch)
 }
 
@@ -199,10 +211,24 @@ mod tests {
             namespace: "shop".into(),
             ..ObjectReference::default()
         };
-        let content =
-            Content::of(&EventView { message: "(combined) m".into(), regarding, ..EventView::default() });
+        let content = Content::of(&EventView {
+            message: "(combined) m".into(),
+            reason: "BackOff".into(),
+            reporting_component: "kubelet".into(),
+            annotations: r#"{"squelch.dev/summary":"true"}"#,
+            regarding,
+            ..EventView::default()
+        });
         let change = change(&event, 8, at("2026-01-01T00:00:05Z"), Some(&content), "shop");
         assert_eq!(change["message"], "(combined) m");
+        assert_eq!(
+            (&change["reason"], &change["reportingComponent"]),
+            (&json!("BackOff"), &json!("kubelet"))
+        );
+        assert_eq!(
+            change["metadata"],
+            json!({"resourceVersion": "7", "annotations": {"squelch.dev/summary": "true"}})
+        );
         assert_eq!(
             change["involvedObject"],
             json!({"apiVersion": null, "kind": "Pod", "namespace": "shop", "name": "new", "uid": null, "fieldPath": null})

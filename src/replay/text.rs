@@ -1,5 +1,7 @@
 //! Text for people: a tenant's text made harmless, numbers made legible.
 
+use crate::engine::harmless;
+
 /// At most `most` characters of the text, without what moves a terminal's cursor or turns its direction.
 pub(super) fn clean(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).map(harmless).collect();
@@ -7,20 +9,6 @@ pub(super) fn clean(text: &str, most: usize) -> String {
         shown.push('…');
     }
     shown
-}
-
-fn harmless(character: char) -> char {
-    match character {
-        // Format characters of Unicode: invisible, or turning the direction of what follows.
-        '\u{ad}'
-        | '\u{61c}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' => ' ',
-        control if control.is_control() => ' ',
-        other => other,
-    }
 }
 
 /// 1234567 as `1,234,567`.

@@ -199,4 +199,4 @@ fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

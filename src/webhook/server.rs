@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::guests::{Guest, Guests};
@@ -168,9 +169,14 @@ impl Server {
         if let Err(error) = stream.set_nodelay(true) {
             return tracing::debug!(%error, "a connection was gone before it began");
         }
-        let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
+        // Nothing is made for a connection before it says something, and each stage is a memory of its own: thousands
+        // that are only open shall take little.
+        let shaken = async {
+            stream.readable().await?;
+            Box::pin(self.tls.accept(stream)).await
+        };
         let stream = tokio::select! {
-            done = handshake => match done {
+            done = timeout(self.limits.handshake, shaken) => match done {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => return self.not_shaken(&error),
                 Err(_late) => return tracing::debug!("a TLS handshake did not end in time"),
@@ -178,6 +184,11 @@ impl Server {
             () = guest.dismissed() => return,
             () = self.stages.stop.cancelled() => return,
         };
+        Box::pin(self.converse(stream, guest)).await;
+    }
+
+    /// HTTP from the first request to the end of the connection.
+    async fn converse(self: Arc<Self>, stream: TlsStream<TcpStream>, guest: Arc<Guest>) {
         let builder = builder(&self.limits);
         let service = service_fn({
             let (server, guest) = (Arc::clone(&self), Arc::clone(&guest));

@@ -8,7 +8,7 @@ mod selector;
 mod stages;
 
 use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, Precedence};
-use crate::engine::{Mode, Observation, PolicyId, Rejection, Rules};
+use crate::engine::{Mode, Observation, PolicyId, Rejection, Rules, harmless};
 
 use clauses::{Clauses, bounded};
 use selector::Selector;
@@ -81,10 +81,10 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// Cuts the sentence and strips it of control characters: it may quote what a tenant wrote.
+    /// Cuts the sentence and makes it harmless: it may quote what a tenant wrote.
     pub(super) fn new(field: impl Into<String>, sentence: &str) -> Self {
         let cut = &sentence[..sentence.floor_char_boundary(MOST_MESSAGE_BYTES)];
-        let sentence = cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let sentence = cut.chars().map(harmless).collect();
         Self { field: field.into(), sentence }
     }
 }

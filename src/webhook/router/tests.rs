@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const CREATE: &str = include_str!("../testdata/core_create.json");
 
-fn served() -> (Router, PathToken) {
+pub(in crate::webhook) fn served() -> (Router, PathToken) {
     serving(Term::endless())
 }
 

@@ -221,6 +221,24 @@ async fn a_full_house_makes_room_by_the_oldest_stranger() {
     assert!(is_allowed(&served.ask(&mut proved).await));
 }
 
+/// There may be thousands of them, and an allocator seldom gives back what many small things took.
+#[tokio::test]
+async fn a_connection_that_says_nothing_takes_little() {
+    let served = start(Limits::default());
+    let stream = TcpStream::connect(served.address).await.unwrap();
+    let config = tls::server_config(Arc::clone(&served.certificate), None).unwrap();
+    let (router, _) = crate::webhook::router::tests::served();
+    let server = Arc::new(Server {
+        tls: TlsAcceptor::from(Arc::new(config)),
+        router,
+        stages: Stages::default(),
+        limits: Limits::default(),
+        told_of_refusal: AtomicBool::new(false),
+    });
+    let attending = server.attend(stream, Arc::new(Guests::default()).welcome());
+    assert!(size_of_val(&attending) <= 1_024, "{} bytes", size_of_val(&attending));
+}
+
 #[tokio::test]
 async fn an_old_connection_ends() {
     let served = start(Limits { age: Duration::from_millis(300), ..Limits::default() });

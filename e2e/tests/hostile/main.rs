@@ -1,0 +1,19 @@
+//! Who wishes squelch harm, by the two ways there are: straight at its port, and through the API server. Nobody else
+//! notices.
+
+mod bodies;
+mod callers;
+mod floods;
+mod forgeries;
+mod frames;
+mod imitation;
+mod paced;
+mod reviews;
+mod rows;
+mod script;
+mod sink;
+mod sockets;
+mod tenancy;
+mod tenant;
+mod texts;
+mod wire;

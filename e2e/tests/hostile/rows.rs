@@ -1,0 +1,106 @@
+//! The two tables, and what was measured.
+
+use std::pin::Pin;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use crate::callers::Callers;
+use crate::{bodies, floods, forgeries, frames, imitation, reviews, sockets, texts};
+
+type Outcome<'a> = Pin<Box<dyn Future<Output = Result<String>> + 'a>>;
+type Caller = (&'static str, for<'a> fn(&'a Callers) -> Outcome<'a>);
+type Tenant = (&'static str, fn() -> Outcome<'static>);
+
+/// Straight at the port of one squelch, one after the other.
+const CALLERS: [Caller; 21] = [
+    ("a body of 0 bytes", |callers| Box::pin(bodies::empty(callers))),
+    ("a body of 3 MiB", |callers| Box::pin(bodies::long(callers))),
+    ("a body of 64 MiB, chunked", |callers| Box::pin(bodies::endless(callers))),
+    ("a body 10,000 deep", |callers| Box::pin(bodies::deep(callers))),
+    ("a body with a million keys", |callers| Box::pin(bodies::wide(callers))),
+    ("duplicate keys", |callers| Box::pin(bodies::twice(callers))),
+    ("lone surrogates", |callers| Box::pin(bodies::surrogates(callers))),
+    ("invalid UTF-8", |callers| Box::pin(bodies::no_text(callers))),
+    ("NaN", |callers| Box::pin(bodies::no_number(callers))),
+    ("reviews of a DELETE and a CONNECT, by those methods too", |callers| {
+        Box::pin(reviews::other_operations(callers))
+    }),
+    ("reviews of v1beta1 and of a subresource", |callers| Box::pin(reviews::other_versions(callers))),
+    ("reviews without the token", |callers| Box::pin(reviews::without_token(callers))),
+    ("slow handshakes, headers and bodies", |callers| Box::pin(sockets::slow(callers))),
+    ("10,000 idle connections", |callers| Box::pin(sockets::idle(callers))),
+    ("handshakes, and nothing behind them", |callers| Box::pin(sockets::handshakes(callers))),
+    ("plain HTTP on the TLS port", |callers| Box::pin(sockets::plain(callers))),
+    ("TLS 1.0", |callers| Box::pin(sockets::outdated(callers))),
+    ("half-closed sockets", |callers| Box::pin(sockets::half_closed(callers))),
+    ("HTTP/2: 1,000 streams reset", |callers| Box::pin(frames::resets(callers))),
+    ("HTTP/2: headers without an end", |callers| Box::pin(frames::continued(callers))),
+    ("HTTP/2: 10,000 pings", |callers| Box::pin(frames::pings(callers))),
+];
+
+/// Through the API server, each with a squelch of its own.
+const TENANTS: [Tenant; 12] = [
+    ("distinct reasons", || Box::pin(floods::reasons())),
+    ("distinct objects and names", || Box::pin(floods::names())),
+    ("distinct messages", || Box::pin(floods::messages())),
+    ("messages of 1.5 MB", || Box::pin(floods::long())),
+    ("messages of 1.4 MB of <", || Box::pin(floods::escaped())),
+    ("control characters, ANSI, bidi text", || Box::pin(texts::raw())),
+    ("objects of other namespaces", || Box::pin(imitation::elsewhere())),
+    ("the kubelet's Events, told by another user", || Box::pin(imitation::kubelet())),
+    ("forged labels, annotations and components", || Box::pin(forgeries::marks())),
+    ("the name of a summary taken", || Box::pin(forgeries::summary_taken())),
+    ("counts that jump to the largest number", || Box::pin(forgeries::jumping_counts())),
+    ("a delete between every two writes", || Box::pin(forgeries::deletes())),
+];
+
+/// The lines of one table.
+struct Table {
+    title: &'static str,
+    lines: Vec<String>,
+}
+
+impl Table {
+    async fn run(&mut self, name: &str, row: impl Future<Output = Result<String>>) {
+        eprintln!("==> {name}");
+        let began = Instant::now();
+        let (verdict, measured) = match row.await {
+            Ok(measured) => ("ok", measured),
+            Err(miss) => ("MISS", format!("{miss:#}")),
+        };
+        let line = format!("{verdict:<4}  {name:<56} {:>4.0} s  {measured}", began.elapsed().as_secs_f64());
+        eprintln!("{line}");
+        self.lines.push(line);
+    }
+}
+
+/// Both tables, or those rows of which a name in `SQUELCH_ROWS` is a part.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_else_notices() -> Result<()> {
+    let wanted = std::env::var("SQUELCH_ROWS").unwrap_or_default();
+    let wanted: Vec<_> = wanted.split(',').filter(|name| !name.is_empty()).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
+    let mut callers = Table { title: "hostile callers", lines: Vec::new() };
+    let rows: Vec<_> = CALLERS.iter().filter(|(name, _)| is_wanted(name)).collect();
+    if !rows.is_empty() {
+        let stage = Callers::begin().await?;
+        for (name, row) in rows {
+            callers.run(name, row(&stage)).await;
+        }
+        callers.run("all of that together", stage.end()).await;
+    }
+    let mut tenants = Table { title: "hostile tenants", lines: Vec::new() };
+    for (name, row) in TENANTS.iter().filter(|(name, _)| is_wanted(name)) {
+        tenants.run(name, row()).await;
+    }
+    let tables = [callers, tenants];
+    for Table { title, lines } in tables.iter().filter(|table| !table.lines.is_empty()) {
+        eprintln!("\n{title}\n{}", lines.join("\n"));
+    }
+    let lines: Vec<_> = tables.into_iter().flat_map(|table| table.lines).collect();
+    ensure!(!lines.is_empty(), "no row is called so");
+    let misses = lines.iter().filter(|line| line.starts_with("MISS")).count();
+    ensure!(misses == 0, "{misses} of {} rows missed", lines.len());
+    Ok(())
+}
