@@ -92,7 +92,9 @@ impl Step {
     fn message(self, pod: &str, node: &str, namespace: &str) -> String {
         match self {
             Self::Scheduled => format!("Successfully assigned {namespace}/{pod} to {node}"),
-            Self::Pulled => "Container image \"registry.example.com/shop/web:4.2.0\" already present on machine".into(),
+            Self::Pulled => {
+                "Container image \"registry.example.com/shop/web:4.2.0\" already present on machine".into()
+            }
             Self::Created => "Created container: web".into(),
             Self::Started => "Started container web".into(),
             Self::Unhealthy => "Readiness probe failed: HTTP probe failed with statuscode: 503".into(),
@@ -275,7 +277,10 @@ impl Write {
     /// A line of a trace for `squelch replay`, of a storm that begins then.
     pub fn line(&self, namespace: &str, begin: Timestamp) -> String {
         let time = |after: Duration| {
-            SignedDuration::try_from(after).ok().and_then(|after| begin.checked_add(after).ok()).unwrap_or(begin)
+            SignedDuration::try_from(after)
+                .ok()
+                .and_then(|after| begin.checked_add(after).ok())
+                .unwrap_or(begin)
         };
         let object = |last, count| self.told(namespace, time(self.first), time(last), count);
         let mut line = json!({ "at": self.at.as_secs_f64(), "operation": "CREATE", "user": self.user(),
