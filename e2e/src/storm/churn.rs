@@ -143,11 +143,14 @@ impl Churn {
     /// All writes, in their order; each is made when it is asked for.
     pub fn writes(self) -> impl Iterator<Item = Write> + Send {
         let mut made = [0; STEPS.len()];
+        let due = move |step: Step, n| (n < self.of(step)).then(|| self.moment(step, n));
+        let mut next = STEPS.map(|step| due(step, 0));
         std::iter::from_fn(move || {
-            let left = (0..STEPS.len()).filter(|at| made[*at] < self.of(STEPS[*at]));
-            let next = left.min_by_key(|at| self.moment(STEPS[*at], made[*at]))?;
-            let write = self.write(STEPS[next], made[next]);
-            made[next] += 1;
+            let left = next.iter().enumerate().filter_map(|(at, due)| due.map(|due| (due, at)));
+            let (_, at) = left.min()?;
+            let write = self.write(STEPS[at], made[at]);
+            made[at] += 1;
+            next[at] = due(STEPS[at], made[at]);
             Some(write)
         })
     }

@@ -8,9 +8,9 @@ use crate::figures::{millis, quantile};
 /// One write, answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
-    /// When it was sent, after the load began.
+    /// When it was sent, after the load began; when it was due, where the hand was late.
     pub(crate) after: Duration,
-    /// Until its answer; from when it was due, where the hand was late.
+    /// From then until its answer.
     pub(crate) took: Duration,
     /// 0 where there was no answer.
     pub(crate) status: u16,
@@ -18,9 +18,9 @@ pub(crate) struct Answered {
     pub(crate) governed: bool,
 }
 
-/// Those that were sent within the time that counts.
+/// Those that were answered within the time that counts.
 pub(crate) fn within(answered: &[Answered], from: Duration, to: Duration) -> Vec<Answered> {
-    answered.iter().filter(|it| (from..to).contains(&it.after)).copied().collect()
+    answered.iter().filter(|it| (from..to).contains(&(it.after + it.took))).copied().collect()
 }
 
 /// The time that so much of the writes took at most, in milliseconds.
@@ -50,8 +50,9 @@ mod tests {
             governed: true,
         };
         let all: Vec<_> = (0..100).map(at).collect();
+        // What was sent from 19 (answered at 20) to 54 (at 59).
         let some = within(&all, Duration::from_millis(20), Duration::from_millis(60));
-        assert_eq!(statuses(&some), BTreeMap::from([(201, 30), (409, 10)]));
+        assert_eq!(statuses(&some), BTreeMap::from([(201, 31), (409, 5)]));
         assert!((latency(&some, 1.0) - 5.0).abs() < 0.001);
         assert!((latency(&some, 0.5) - 3.0).abs() < 1.001);
         assert!(latency(&[], 0.5).abs() < f64::EPSILON);

@@ -29,8 +29,8 @@ mod tests {
     #[test]
     fn a_section_takes_the_place_of_its_own_alone() {
         let text = replaced(TEXT, "x", "new").unwrap();
-        assert_eq!(text, TEXT.replace("old", "\nnew\n"));
-        assert_eq!(replaced(&text, "x", "newer").unwrap(), TEXT.replace("old", "\nnewer\n"));
+        assert_eq!(text, TEXT.replace("old", "\nnew"));
+        assert_eq!(replaced(&text, "x", "newer").unwrap(), TEXT.replace("old", "\nnewer"));
         assert_eq!(replaced(TEXT, "z", "new"), None);
     }
 }
