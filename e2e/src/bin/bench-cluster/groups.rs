@@ -64,6 +64,8 @@ impl Group {
         let mut cells = Vec::new();
         for round in 0..plan.rounds {
             let mut settings = plan.settings.to_vec();
+            // What no promise is about is measured in every third round.
+            settings.retain(|setting| round % 3 == 0 || matches!(setting, Setting::None | Setting::Enforce));
             // What comes first in one round comes last in the next.
             if round % 2 == 1 {
                 settings.reverse();

@@ -23,7 +23,7 @@ use crate::gauges::{Gauges, Stored};
 use crate::load::{Target, blow, prepare};
 use crate::peer::Peer;
 use crate::setting::Setting;
-use crate::work::Work;
+use crate::work::{Work, Write};
 use crate::{leases, limiter};
 
 /// Connections are dialled and code is warm before it counts.
@@ -31,6 +31,9 @@ const WARM: Duration = Duration::from_secs(1);
 
 /// What is owed at the end of a storm.
 const PAYING: Duration = Duration::from_secs(90);
+
+/// Events about objects of this name are written to see whether squelch is asked, and are not counted.
+const SENTINEL: &str = "sentinel-";
 
 /// What is there beyond the control plane.
 enum Standing {
@@ -60,6 +63,8 @@ struct Unsettled {
     setting: Setting,
     work: Work,
     answered: Vec<Answered>,
+    /// Sentinels that its policy has counted.
+    sentinels: i64,
     /// At its end.
     stored: Stored,
 }
@@ -164,6 +169,7 @@ impl Stage {
             Some(mode) => Some(self.policy(&namespace, load.work, mode).await?),
         };
         let target = Target { client: self.emitter.clone(), namespace, through: load.through };
+        let sentinels = self.is_asked(&target).await?;
         let mut answered = prepare(&target, load.work.before(), Instant::now()).await;
 
         let time = Duration::from_secs(load.seconds);
@@ -181,7 +187,7 @@ impl Stage {
         answered.extend(events);
         if let Some(policy) = policy {
             let (work, stored) = (load.work, self.gauges.stored().await?);
-            self.unsettled.push(Unsettled { cell, policy, setting, work, answered, stored });
+            self.unsettled.push(Unsettled { cell, policy, setting, work, answered, sentinels, stored });
         }
         Ok(Cell {
             load,
@@ -199,6 +205,23 @@ impl Stage {
             counters: None,
             unaccounted: None,
         })
+    }
+
+    /// Waits until squelch, if it is there, is asked about the Events of a namespace: the API server has accepted the
+    /// rule, and goes by it a moment later. How many Events it took that squelch was asked about.
+    async fn is_asked(&self, target: &Target) -> Result<i64> {
+        let Standing::Squelch(squelch) = &self.standing else { return Ok(0) };
+        let namespace = [("event_namespace", target.namespace.as_str())];
+        let mut sent = 0;
+        wait_for("squelch to be asked", GENEROUS, async || {
+            sent += 1;
+            let sentinel = Write::Sentinel { object: format!("{SENTINEL}{sent}") };
+            prepare(target, vec![sentinel], Instant::now()).await;
+            let counted =
+                squelch.metrics().await.map_err(told)?.sum("squelch_events_total", &namespace) as i64;
+            if counted > 0 { Ok(counted) } else { Err(format!("{sent} Events, none of them asked about")) }
+        })
+        .await
     }
 
     /// The defaults, which are the quickstart's; for the storm the gallery's policy for rollouts.
@@ -241,12 +264,15 @@ impl Stage {
         ensure!(lost.is_empty(), "answers that nobody expects: {lost:?}");
         let (governed, others): (Vec<&Answered>, Vec<&Answered>) =
             answered.iter().partition(|it| it.governed);
-        let counters = policy.counters().await?;
+        let mut counters = policy.counters().await?;
         ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
+        counters.received -= unsettled.sentinels;
+        counters.admitted -= unsettled.sentinels;
         ensure!(counters.received == governed.len() as i64, "told {}: {counters:?}", governed.len());
         ensure!(counters.failed_open == 0, "failed open: {counters:?}");
 
-        let stored = self.stored(&policy.namespace).await?;
+        let mut stored = self.stored(&policy.namespace).await?;
+        stored.retain(|event| !events::object(event).starts_with(SENTINEL));
         let is_governed =
             |event: &Event| unsettled.work != Work::Storm || event.type_.as_deref() != Some("Warning");
         let (stored, of_others): (Vec<Event>, Vec<Event>) = stored.into_iter().partition(is_governed);

@@ -17,7 +17,7 @@ pub(crate) struct Verdict {
     pub(crate) kept: bool,
 }
 
-/// This figure under a setting and without a webhook, by round.
+/// This figure under a setting and without a webhook, of the rounds that have both.
 pub(crate) fn paired(cells: &[Cell], setting: Setting, figure: impl Fn(&Cell) -> f64) -> Option<Paired> {
     let rounds = cells.iter().map(|cell| cell.round).max()? + 1;
     let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -26,11 +26,13 @@ pub(crate) fn paired(cells: &[Cell], setting: Setting, figure: impl Fn(&Cell) ->
             let cells = cells.iter().filter(move |cell| cell.round == round && cell.setting == setting);
             cells.map(&figure).collect::<Vec<_>>()
         };
-        let [before, after] = of(Setting::None).try_into().ok()?;
-        with.push(*of(setting).first()?);
-        without.push([before, after]);
+        // Not every setting is in every round.
+        if let ([value], [before, after]) = (&of(setting)[..], &of(Setting::None)[..]) {
+            with.push(*value);
+            without.push([*before, *after]);
+        }
     }
-    Some(Paired::of(&with, &without))
+    (!with.is_empty()).then(|| Paired::of(&with, &without))
 }
 
 /// Those of a group.

@@ -54,6 +54,8 @@ pub(crate) enum Write {
     Repeat { object: String, count: i64 },
     /// A write of the storm.
     Of(churn::Write),
+    /// One that every policy here is for and lets pass.
+    Sentinel { object: String },
 }
 
 /// What one hand writes, and when it is due: after the one before it, or at a time of its own.
