@@ -103,6 +103,10 @@ generate:
 bench *ARGS:
     @hack/bench {{ ARGS }}
 
+# Time Event writes through an API server, with and without squelch, into BENCHMARKS.md (45 min; parts by name; --short: 5)
+bench-cluster *ARGS:
+    @hack/e2e bench-cluster {{ ARGS }}
+
 # Build the container image, an OCI archive of one static binary, into target/image (10 min the first time)
 image *ARGS:
     @hack/image {{ ARGS }}

@@ -1,6 +1,7 @@
 //! The law of conservation, told three times: by a policy's status, by squelch's metrics, and by what is stored.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Event;
 
 use crate::policy::Counters;
 use crate::{Policy, Squelch, Test, events};
@@ -40,9 +41,17 @@ pub async fn counted(test: &Test, squelch: &Squelch, policy: &Policy, sent: i64)
 pub async fn holds(test: &Test, squelch: Squelch, policy: &Policy, sent: i64) -> Result<Counters> {
     let counters = counted(test, &squelch, policy, sent).await?;
     squelch.stop().await?;
-    let stored = test.events(None).await?;
+    adds_up(&test.events(None).await?, &counters)?;
+    Ok(counters)
+}
+
+/// What is stored is what was counted, once all is paid.
+///
+/// # Errors
+/// Where they differ.
+pub fn adds_up(stored: &[Event], counters: &Counters) -> Result<()> {
     let sum: i64 = stored.iter().map(events::value).sum();
     let law = counters.admitted + counters.compacted + counters.aggregated + counters.recovered;
-    ensure!(sum == law, "{sum} are stored, and {law} by the law: {counters:?}\n{}", events::list(&stored));
-    Ok(counters)
+    ensure!(sum == law, "{sum} are stored, and {law} by the law: {counters:?}\n{}", events::list(stored));
+    Ok(())
 }

@@ -41,6 +41,9 @@ pub struct Way<'a> {
     pub flags: &'a [&'a str],
     /// Another is the active one: it is not waited for that this one is.
     pub standby: bool,
+    /// It is as quiet as one that was installed, in place of what a test wants to see: statuses each second, and more
+    /// in its log.
+    pub as_installed: bool,
 }
 
 impl Squelch {
@@ -65,10 +68,12 @@ impl Squelch {
             .args(["--webhook-url", &found_at])
             .args(["--webhook-bind", &format!("127.0.0.1:{webhook_port}")])
             .args(["--http-bind", &format!("127.0.0.1:{http_port}")])
-            .args(["--status-interval", "1s", "--log-level", "info,squelch=debug"])
             .args(way.flags)
             // Nothing of the administrator's reaches it.
             .env_remove("KUBECONFIG");
+        if !way.as_installed {
+            command.args(["--status-interval", "1s", "--log-level", "info,squelch=debug"]);
+        }
         let process = Process::start(name, &mut command, folder)?;
         let admin = Admin::at(format!("http://127.0.0.1:{http_port}"))?;
         let mut squelch = Self { process, webhook, admin };

@@ -1,5 +1,7 @@
 //! The storm: who reports what, how often.
 
+pub mod churn;
+
 use std::path::Path;
 use std::time::Duration;
 

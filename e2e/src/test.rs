@@ -247,8 +247,11 @@ impl Drop for Test {
     }
 }
 
-/// A namespace whose name `label` begins.
-pub(crate) async fn make_namespace(client: &Client, label: &str) -> Result<String> {
+/// Makes a namespace whose name `label` begins.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn make_namespace(client: &Client, label: &str) -> Result<String> {
     let metadata = ObjectMeta { generate_name: Some(format!("{label}-")), ..ObjectMeta::default() };
     let namespace = Namespace { metadata, ..Namespace::default() };
     let made = Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;

@@ -186,8 +186,11 @@ impl Writer {
     }
 }
 
-/// One that asks once: what fails is to be seen.
-async fn patient_client(kubeconfig: &Path) -> Result<Client> {
+/// A client that asks once: what fails is to be seen.
+///
+/// # Errors
+/// That the kubeconfig cannot be used.
+pub async fn patient_client(kubeconfig: &Path) -> Result<Client> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let read = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;

@@ -1,0 +1,36 @@
+//! What was measured, between its markers in BENCHMARKS.md.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// Replaces the section of this name.
+pub(crate) fn write(file: &Path, name: &str, section: &str) -> Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let text = replaced(&text, name, section)
+        .with_context(|| format!("{} has no section {name}", file.display()))?;
+    Ok(std::fs::write(file, text)?)
+}
+
+fn replaced(text: &str, name: &str, section: &str) -> Option<String> {
+    let [begin, end] = ["begin", "end"].map(|word| format!("<!-- bench-cluster {name}: {word} -->\n"));
+    let (before, rest) = text.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n{section}\n{end}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "a\n<!-- bench-cluster x: begin -->\nold\n<!-- bench-cluster x: end -->\n\
+                        <!-- bench-cluster y: begin -->\nkept\n<!-- bench-cluster y: end -->\n";
+
+    #[test]
+    fn a_section_takes_the_place_of_its_own_alone() {
+        let text = replaced(TEXT, "x", "new").unwrap();
+        assert_eq!(text, TEXT.replace("old", "\nnew"));
+        assert_eq!(replaced(&text, "x", "newer").unwrap(), TEXT.replace("old", "\nnewer"));
+        assert_eq!(replaced(TEXT, "z", "new"), None);
+    }
+}

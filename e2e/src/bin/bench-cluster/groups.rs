@@ -1,0 +1,128 @@
+//! What is measured together: each group is one section of BENCHMARKS.md and takes some minutes.
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::cell::{Cell, Load};
+use crate::setting::Setting;
+use crate::stage::Stage;
+use crate::work::{Pace, Through, Work};
+
+/// The rate of kubernetes#141022.
+const RATE: u32 = 484;
+
+/// Without a webhook comes first and last: what lies between is compared with both, and they with each other.
+const ROUND: &[Setting] = &[Setting::None, Setting::Go, Setting::Observe, Setting::Enforce, Setting::None];
+const ONCE: &[Setting] = &[Setting::None, Setting::Go, Setting::Observe, Setting::Enforce];
+const LIMITERS: &[Setting] = &[Setting::None, Setting::Limiter, Setting::Enforce];
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Group {
+    /// Hot-loop patches as fast as they are answered (6 min)
+    Patches,
+    /// New Events that nothing holds back, as fast as they are answered (6 min)
+    Creates,
+    /// Hot-loop patches, 484 a second (7 min)
+    PacedPatches,
+    /// New Events, 484 a second (4 min)
+    PacedCreates,
+    /// A minute of a hot loop: what reaches etcd (3 min)
+    Minute,
+    /// The storm of kubernetes#141022, a minute at its own rate, and as fast as it is taken (8 min)
+    Storm,
+    /// Upstream's EventRateLimit, through both APIs (7 min)
+    Limiter,
+}
+
+/// What a group does.
+struct Plan {
+    rounds: usize,
+    settings: &'static [Setting],
+    loads: Vec<Load>,
+    /// squelch starts anew for each cell, so that all that it writes until its end is that cell's.
+    fresh: bool,
+}
+
+impl Group {
+    /// In the markers of BENCHMARKS.md and in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Patches => "patches",
+            Self::Creates => "creates",
+            Self::PacedPatches => "paced-patches",
+            Self::PacedCreates => "paced-creates",
+            Self::Minute => "minute",
+            Self::Storm => "storm",
+            Self::Limiter => "limiter",
+        }
+    }
+
+    /// Its cells, in the order in which they were measured.
+    pub(crate) async fn measure(self, stage: &mut Stage, short: bool) -> Result<Vec<Cell>> {
+        let plan = self.plan(short);
+        let mut cells = Vec::new();
+        for round in 0..plan.rounds {
+            let mut settings = plan.settings.to_vec();
+            // What no promise is about is measured in every third round.
+            settings.retain(|setting| round % 3 == 0 || matches!(setting, Setting::None | Setting::Enforce));
+            // What comes first in one round comes last in the next.
+            if round % 2 == 1 {
+                settings.reverse();
+            }
+            for setting in settings {
+                for load in &plan.loads {
+                    stage.enter(setting, plan.fresh, &mut cells).await?;
+                    let cell = stage.measure(*load, setting, round, cells.len()).await?;
+                    eprintln!(
+                        "==> {} {}/{}: {}, {}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {:.0} µs, {:.3} puts",
+                        self.name(),
+                        round + 1,
+                        plan.rounds,
+                        load.title(),
+                        setting.title(),
+                        cell.per_second(),
+                        cell.event_ms[0],
+                        cell.event_ms[1],
+                        cell.cpu(),
+                        cell.puts()
+                    );
+                    cells.push(cell);
+                }
+            }
+        }
+        stage.enter(Setting::None, true, &mut cells).await?;
+        Ok(cells)
+    }
+
+    fn plan(self, short: bool) -> Plan {
+        let load = |work, pace, seconds: u64| Load {
+            work,
+            through: Through::Core,
+            pace,
+            seconds: if short { seconds.min(3) } else { seconds },
+        };
+        let rate = Pace::PerSecond(RATE);
+        let (rounds, settings, loads) = match self {
+            Self::Patches => (9, ROUND, vec![load(Work::HotLoop, Pace::Closed, 5)]),
+            Self::Creates => (9, ROUND, vec![load(Work::Creates, Pace::Closed, 5)]),
+            Self::PacedPatches => (9, ROUND, vec![load(Work::HotLoop, rate, 6)]),
+            Self::PacedCreates => (5, ROUND, vec![load(Work::Creates, rate, 6)]),
+            Self::Minute => (1, ONCE, vec![load(Work::HotLoop, rate, 60)]),
+            Self::Storm => {
+                let storm = |pace, seconds| load(Work::Storm, pace, seconds);
+                (1, ONCE, vec![storm(Pace::Recorded, 60), storm(Pace::Closed, 30)])
+            }
+            Self::Limiter => {
+                let both = |work, pace| {
+                    [Through::Core, Through::New].map(|through| Load { through, ..load(work, pace, 4) })
+                };
+                let loads =
+                    [both(Work::Creates, rate), both(Work::HotLoop, rate), both(Work::HotLoop, Pace::Closed)];
+                (3, LIMITERS, loads.concat())
+            }
+        };
+        let fresh = matches!(self, Self::Minute | Self::Storm);
+        Plan { rounds: if short { 1 } else { rounds }, settings, loads, fresh }
+    }
+}

@@ -1,0 +1,113 @@
+//! `just bench-cluster`: what Event writes cost through a real API server and an etcd that writes to its disk: without
+//! a webhook, with the smallest one in Go, with upstream's EventRateLimit, and with squelch.
+
+mod answers;
+mod cell;
+mod document;
+mod figures;
+mod gauges;
+mod groups;
+mod leases;
+mod limiter;
+mod load;
+mod machine;
+mod peer;
+mod report;
+mod setting;
+mod stage;
+mod verdicts;
+mod work;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+use e2e::storm::churn::Churn;
+use jiff::Timestamp;
+use serde_json::json;
+
+use groups::Group;
+use stage::Stage;
+
+/// The storm is the same each time.
+const SEED: u64 = 141_022;
+
+/// Measures what Event writes cost through a real API server, without squelch, with it, and with what else there is.
+#[derive(Debug, Parser)]
+#[command(name = "bench-cluster", max_term_width = 110)]
+struct Options {
+    /// What is measured; without names all of it, one after the other
+    #[arg(value_enum)]
+    groups: Vec<Group>,
+    /// One short round of each: to try it, nothing to be believed, and nothing is written down
+    #[arg(long)]
+    short: bool,
+    /// What goes to standard output; progress goes to standard error
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Write the sections of what was measured into this file
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Print the storm of kubernetes#141022 as a trace for `squelch replay`, one pod of so many, and measure nothing
+    #[arg(long, value_name = "PODS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    print_storm: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Tables and verdicts, in Markdown
+    Text,
+    /// Every cell and verdict as one JSON object
+    Json,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = match options.print_storm {
+        Some(part) => print_storm(part),
+        None => measure(&options).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_storm(part: u32) -> Result<()> {
+    let begin: Timestamp = "2026-03-02T08:00:00Z".parse()?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for write in Churn::whole(SEED).one_of(part).writes() {
+        writeln!(out, "{}", write.line("shop", begin))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Each group by itself; a verdict that is not kept is no failure: it stands in the table.
+async fn measure(options: &Options) -> Result<()> {
+    let groups = if options.groups.is_empty() { Group::value_variants() } else { &options.groups };
+    let mut stage = Stage::set().await?;
+    let mut told = Vec::new();
+    for group in groups {
+        let cells = group.measure(&mut stage, options.short).await?;
+        let verdicts = verdicts::of(*group, &cells);
+        let section = format!("{}\n{}", machine::line(&cells), report::section(*group, &cells, &verdicts));
+        if options.output == Output::Text {
+            std::io::stdout().lock().write_all(format!("\n{section}").as_bytes())?;
+        }
+        if let Some(file) = options.write.as_deref().filter(|_| !options.short) {
+            document::write(file, group.name(), &section)?;
+        }
+        told.push(json!({ "group": group.name(), "cells": cells, "verdicts": verdicts }));
+    }
+    if options.output == Output::Json {
+        let text = serde_json::to_string_pretty(&json!({ "machine": machine::line(&[]), "groups": told }))?;
+        std::io::stdout().lock().write_all((text + "\n").as_bytes())?;
+    }
+    Ok(())
+}
