@@ -107,6 +107,10 @@ bench *ARGS:
 bench-cluster *ARGS:
     @hack/e2e bench-cluster {{ ARGS }}
 
+# Ask squelch's webhook over TLS beside the floor and a webhook in Go, and write the figures into BENCHMARKS.md (6 min; --short: 1)
+bench-serve *ARGS:
+    @hack/bench-serve {{ ARGS }}
+
 # Build the container image, an OCI archive of one static binary, into target/image (10 min the first time)
 image *ARGS:
     @hack/image {{ ARGS }}

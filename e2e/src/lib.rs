@@ -10,6 +10,7 @@ pub mod faults;
 pub mod helm;
 pub mod kubectl;
 pub mod law;
+pub mod load;
 pub mod matrix;
 pub mod metrics;
 pub mod node;

@@ -1,0 +1,95 @@
+//! What `just bench-serve` holds against each other, each a process of its own and without a cluster: squelch as it
+//! serves, and the floor, which is the same hyper and rustls around an answer that never changes.
+//!
+//! `serve enforce|observe|floor --address ADDRESS --certificate FILE --key FILE ...` says on which address it listens.
+
+#![expect(clippy::print_stdout, reason = "a program that reports")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use squelch::telemetry::{self, LogFormat};
+use squelch::tls::{self, Leaf, PathToken, ServedCertificate};
+use squelch::webhook::server;
+
+#[path = "serve/floor.rs"]
+mod floor;
+#[path = "serve/operator.rs"]
+mod operator;
+
+#[derive(Debug, Parser)]
+struct Options {
+    /// What to be.
+    kind: Kind,
+    /// Where to listen; port 0: any that is free.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    address: SocketAddr,
+    /// File of the certificate, in PEM.
+    #[arg(long)]
+    certificate: PathBuf,
+    /// File of its key, in PEM.
+    #[arg(long)]
+    key: PathBuf,
+    /// What the path of a review carries.
+    #[arg(long)]
+    token: String,
+    /// So many namespaces are there, `team-00000` and on.
+    #[arg(long)]
+    namespaces: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// squelch, with a policy for all namespaces.
+    Enforce,
+    /// squelch, where that policy only counts.
+    Observe,
+    /// A constant answer.
+    Floor,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Err(error) = run(&options) {
+        eprintln!("serve: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// The runtime and the logs are those of `squelch run`.
+fn run(options: &Options) -> Result<()> {
+    telemetry::init(LogFormat::Text, "info")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: &Options) -> Result<()> {
+    let tls = tls::server_config(Arc::new(ServedCertificate::new(leaf(options)?)?), None)?;
+    let listener = server::bind(options.address)?;
+    let address = listener.local_addr()?;
+    let token = PathToken::parse(&options.token).context("--token is none")?;
+    let mode = match options.kind {
+        Kind::Enforce => "Enforce",
+        Kind::Observe => "Observe",
+        Kind::Floor => {
+            println!("listening on {address}");
+            return floor::serve(listener, tls).await;
+        }
+    };
+    let webhook = operator::start(mode, token, options.namespaces)?;
+    println!("listening on {address}");
+    operator::serve(listener, tls, webhook).await;
+    Ok(())
+}
+
+fn leaf(options: &Options) -> Result<Leaf> {
+    let chain = CertificateDer::pem_file_iter(&options.certificate)?.collect::<Result<_, _>>()?;
+    Ok(Leaf { chain, key: PrivateKeyDer::from_pem_file(&options.key)? })
+}

@@ -1,0 +1,129 @@
+//! `just bench-serve`: squelch's webhook beside the least that a webhook can do, and beside the smallest in Go. All of
+//! them run at the same time, each a process of its own, and are asked in turns.
+
+mod report;
+mod samples;
+mod servers;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+use e2e::load::{Pace, Reviews, writing};
+
+use report::Report;
+use samples::{Sample, Samples};
+use servers::{Folder, Kind, Server};
+
+/// Asks squelch's webhook, the least that a webhook can do, and the smallest in Go, side by side.
+#[derive(Debug, Parser)]
+#[command(name = "bench-serve", max_term_width = 110)]
+struct Options {
+    /// The program with squelch and the floor (benches/serve.rs)
+    #[arg(long, env = "SQUELCH_BENCH_SERVE")]
+    serve: PathBuf,
+    /// The smallest webhook in Go (e2e/peers)
+    #[arg(long, env = "SQUELCH_WEBHOOK_GO")]
+    webhook_go: PathBuf,
+    /// How many series live on squelch, each a multiple of 1,000
+    #[arg(long, value_delimiter = ',', default_value = "10000,1000000")]
+    series: Vec<usize>,
+    /// Who is asked
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "enforce,observe,floor,go")]
+    servers: Vec<Kind>,
+    /// Reviews a second; 0: as fast as they are answered
+    #[arg(long, value_delimiter = ',', default_value = "0,500,5000,20000")]
+    rates: Vec<u64>,
+    /// For so many milliseconds at a time; at 500 a second and less for half as long again
+    #[arg(long, default_value_t = 1_500)]
+    milliseconds: u64,
+    /// How often each is asked at each rate; figures are medians
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// A try of less than a minute: few series, one round, half a second each
+    #[arg(long)]
+    short: bool,
+    /// What goes to standard output; progress goes to standard error
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Tables
+    Text,
+    /// All samples and medians as one JSON object
+    Json,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let mut options = Options::parse();
+    if options.short {
+        (options.series, options.rounds, options.milliseconds) = (vec![10_000], 1, 500);
+    }
+    match compare(&options).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a program that reports")]
+async fn compare(options: &Options) -> Result<()> {
+    let folder = Folder::new()?;
+    let mut servers = start(options, &folder).await?;
+    let mut samples = Samples::new(&servers);
+    for round in 0..options.rounds {
+        for &rate in &options.rates {
+            let (pace, duration) = (pace(rate), options.duration(rate));
+            for at in 0..servers.len() {
+                // Nobody is always the one after the same other.
+                let at = (at + round) % servers.len();
+                let outcome = servers[at].ask(pace, duration)?;
+                samples.add(at, pace, Sample::of(&outcome, servers[at].answered_as_meant(&outcome)));
+            }
+            eprintln!("round {} of {}: {}", round + 1, options.rounds, samples::title(pace));
+        }
+    }
+    let report = Report::new(samples, writing(&Reviews::new(options.series[0])));
+    match options.output {
+        Output::Text => print!("{report}"),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(())
+}
+
+/// As a flag says it.
+fn pace(rate: u64) -> Pace {
+    if rate == 0 { Pace::Closed } else { Pace::Rate(rate) }
+}
+
+impl Options {
+    /// Few answers say little of one in a thousand.
+    fn duration(&self, rate: u64) -> Duration {
+        let asked = Duration::from_millis(self.milliseconds);
+        if (1..=500).contains(&rate) { asked * 3 / 2 } else { asked }
+    }
+}
+
+async fn start(options: &Options, folder: &Folder) -> Result<Vec<Server>> {
+    let mut servers = Vec::new();
+    for &kind in &options.servers {
+        let program = if kind == Kind::Go { &options.webhook_go } else { &options.serve };
+        // The others know of no series.
+        let series = if kind.decides() { &options.series[..] } else { &options.series[..1] };
+        for &series in series {
+            servers.push(Server::start(kind, series, program, folder).await?);
+        }
+    }
+    // The largest first: what it owes is paid while the others are filled.
+    for server in servers.iter_mut().rev() {
+        server.fill()?;
+    }
+    Ok(servers)
+}

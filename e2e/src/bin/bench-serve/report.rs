@@ -1,0 +1,248 @@
+//! The tables: what was promised, and what was measured.
+
+use std::fmt;
+
+use e2e::load::Quantiles;
+use serde::Serialize;
+
+use super::samples::{Cell, Row, Sample, Samples, grouped, median};
+use super::servers::Kind;
+
+/// Everything that is told.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    promises: Vec<Promise>,
+    servers: Samples,
+    /// What the caller takes to write a review, in nanoseconds.
+    writing: f64,
+}
+
+/// A figure that squelch promises, and what came of it.
+#[derive(Serialize)]
+struct Promise {
+    what: String,
+    wanted: String,
+    measured: f64,
+    least: f64,
+    most: f64,
+    unit: &'static str,
+    kept: bool,
+}
+
+impl Report {
+    pub(crate) fn new(servers: Samples, writing: f64) -> Self {
+        let of = |kind| servers.0.iter().find(|row| row.kind == kind);
+        let mut promises = Vec::new();
+        if let (Some(floor), Some(go)) = (of(Kind::Floor), of(Kind::Go)) {
+            for row in servers.0.iter().filter(|row| row.series.is_some()) {
+                promises.extend(promised(row, floor, go));
+            }
+        }
+        Self { promises, servers, writing }
+    }
+}
+
+fn promised(row: &Row, floor: &Row, go: &Row) -> Vec<Promise> {
+    let name = name(row);
+    let per_cpu = |sample: &Sample| sample.per_cpu_second;
+    let late = |sample: &Sample| sample.latency.p99 / 1e6;
+    let mut promises = vec![
+        at_least(
+            0.75,
+            format!("{name} ÷ the floor"),
+            pairs(row, floor, None, |own, other| per_cpu(own) / per_cpu(other)),
+        ),
+        at_least(
+            3.0,
+            format!("{name} ÷ Go"),
+            pairs(row, go, None, |own, other| per_cpu(own) / per_cpu(other)),
+        ),
+        at_most(
+            1.0,
+            " ms",
+            format!("{name}: p99 at 5,000/s above the floor's"),
+            pairs(row, floor, Some(5_000), |own, other| late(own) - late(other)),
+        ),
+    ];
+    if row.series == Some(1_000_000) {
+        let resident =
+            row.cells.iter().flat_map(|cell| &cell.rounds).map(|sample| sample.resident_mib).collect();
+        promises.push(at_most(320.0, " MiB", format!("{name}: resident"), resident));
+    }
+    promises
+}
+
+/// A figure of each round, in which both were asked one soon after the other.
+fn pairs(own: &Row, other: &Row, rate: Option<u64>, figure: impl Fn(&Sample, &Sample) -> f64) -> Vec<f64> {
+    let (Some(own), Some(other)) = (own.at(rate), other.at(rate)) else { return Vec::new() };
+    own.rounds.iter().zip(&other.rounds).map(|(own, other)| figure(own, other)).collect()
+}
+
+fn at_least(bound: f64, what: String, figures: Vec<f64>) -> Promise {
+    promise(what, format!("at least {bound}"), "", figures, |measured| measured >= bound)
+}
+
+fn at_most(bound: f64, unit: &'static str, what: String, figures: Vec<f64>) -> Promise {
+    promise(what, format!("at most {bound}{unit}"), unit, figures, |measured| measured <= bound)
+}
+
+fn promise(
+    what: String,
+    wanted: String,
+    unit: &'static str,
+    figures: Vec<f64>,
+    kept: impl Fn(f64) -> bool,
+) -> Promise {
+    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let measured = median(figures);
+    Promise { what, wanted, measured, least, most, unit, kept: kept(measured) }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows: Vec<_> = self.promises.iter().map(promise_row).collect();
+        let of_servers = |row: fn(&Row) -> Vec<String>| self.servers.0.iter().map(row).collect::<Vec<_>>();
+        table(
+            f,
+            &["reviews per CPU second at saturation, and more", "wanted", "median", "least to most", "kept"],
+            &rows,
+        )?;
+        table(f, &costs_head(), &of_servers(costs))?;
+        table(f, &latency_head(), &of_servers(latencies))?;
+        table(f, &["the caller's own part", "500/s", "5,000/s", "20,000/s"], &self.caller())?;
+        for row in &self.servers.0 {
+            for cell in row.cells.iter().filter(|cell| cell.rounds.iter().any(|sample| !sample.as_meant)) {
+                writeln!(f, "**{} at {} did not answer as meant.**\n", name(row), rate_title(cell.rate))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn promise_row(promise: &Promise) -> Vec<String> {
+    let Promise { what, wanted, measured, least, most, unit, kept } = promise;
+    let kept = if *kept { "yes" } else { "**no**" };
+    vec![
+        what.clone(),
+        wanted.clone(),
+        format!("{measured:.2}{unit}"),
+        format!("{least:.2} to {most:.2}"),
+        kept.to_owned(),
+    ]
+}
+
+const RATES: [u64; 3] = [500, 5_000, 20_000];
+
+fn costs_head() -> Vec<&'static str> {
+    vec![
+        "what a review costs",
+        "at saturation",
+        "for a CPU second",
+        "CPU s for a million",
+        "at 500/s",
+        "at 5,000/s",
+        "at 20,000/s",
+        "resident",
+    ]
+}
+
+fn costs(row: &Row) -> Vec<String> {
+    let mut cells = vec![name(row)];
+    if let Some(cell) = row.at(None) {
+        cells.push(format!("{}/s", grouped(cell.median(|sample| sample.rate))));
+        cells.push(grouped(cell.median(|sample| sample.per_cpu_second)));
+        cells.push(format!("{:.1}", cell.median(|sample| 1e6 / sample.per_cpu_second)));
+    }
+    for rate in RATES {
+        cells.push(told(row.at(Some(rate)), |cell| {
+            format!("{:.1}", cell.median(|sample| 1e6 / sample.per_cpu_second))
+        }));
+    }
+    let resident = row.cells.last().map_or(f64::NAN, |cell| cell.median(|sample| sample.resident_mib));
+    cells.push(format!("{resident:.0} MiB"));
+    cells
+}
+
+fn latency_head() -> Vec<&'static str> {
+    vec!["p50 / p99 / p99.9 in ms", "at 500/s", "at 5,000/s", "at 20,000/s"]
+}
+
+fn latencies(row: &Row) -> Vec<String> {
+    let cell = |rate| {
+        told(row.at(Some(rate)), |cell| {
+            let of = |figure: fn(&Quantiles) -> f64| cell.median(|sample| figure(&sample.latency)) / 1e6;
+            format!("{:.2} / {:.2} / {:.2}", of(|q| q.p50), of(|q| q.p99), of(|q| q.p999))
+        })
+    };
+    [name(row)].into_iter().chain(RATES.map(cell)).collect()
+}
+
+/// The cell's figures, or how far it came.
+fn told(cell: Option<&Cell>, figures: impl Fn(&Cell) -> String) -> String {
+    match cell {
+        None => String::new(),
+        Some(cell) if cell.reached() => figures(cell),
+        Some(cell) => format!("reached {}/s", grouped(cell.median(|sample| sample.rate))),
+    }
+}
+
+impl Report {
+    /// Beside the floor: a server that is slow itself makes the caller wait, and costs it nothing.
+    fn caller(&self) -> Vec<Vec<String>> {
+        let Some(floor) = self.servers.0.iter().find(|row| row.kind == Kind::Floor) else {
+            return Vec::new();
+        };
+        let line = |title: &str, figure: fn(&Cell) -> String| {
+            let cells = RATES.map(|rate| floor.at(Some(rate)).map(figure).unwrap_or_default());
+            [title.to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
+        };
+        let writing = format!("{:.2}", self.writing / 1e3);
+        vec![
+            line("CPU s for a million", |cell| {
+                format!("{:.1}", cell.median(|sample| sample.caller_seconds_per_million))
+            }),
+            ["of which to write the reviews".to_owned()]
+                .into_iter()
+                .chain(RATES.map(|_| writing.clone()))
+                .collect(),
+            line("sent too late although a connection was free, p50 / p99 in ms", |cell| {
+                let of = |figure: fn(&Quantiles) -> f64| cell.median(|sample| figure(&sample.delay)) / 1e6;
+                format!("{:.2} / {:.2}", of(|q| q.p50), of(|q| q.p99))
+            }),
+        ]
+    }
+}
+
+fn rate_title(rate: Option<u64>) -> String {
+    rate.map_or("saturation".to_owned(), |rate| format!("{}/s", grouped(rate as f64)))
+}
+
+fn name(row: &Row) -> String {
+    row.series
+        .map_or(row.server.clone(), |series| format!("{}, {} series", row.server, grouped(series as f64)))
+}
+
+/// A Markdown table that reads well on a terminal too: the first column to the left, the others to the right.
+fn table(f: &mut fmt::Formatter<'_>, head: &[&str], rows: &[Vec<String>]) -> fmt::Result {
+    let head: Vec<String> = head.iter().map(ToString::to_string).collect();
+    let width = |at: usize| {
+        let cells = std::iter::once(&head).chain(rows).filter_map(|row| row.get(at));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let ruler = widths.iter().enumerate().map(|(at, width)| match at {
+        0 => "-".repeat(*width),
+        _ => format!("{}:", "-".repeat(width - 1)),
+    });
+    let ruler: Vec<String> = ruler.collect();
+    for row in [&head, &ruler].into_iter().chain(rows) {
+        let cells = widths.iter().enumerate().map(|(at, &width)| {
+            let cell = row.get(at).map_or("", String::as_str);
+            if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        writeln!(f, "| {} |", cells.collect::<Vec<_>>().join(" | "))?;
+    }
+    writeln!(f)
+}

@@ -1,0 +1,163 @@
+//! What was measured, and medians of it.
+
+use e2e::load::{Answers, Outcome, Pace, Quantiles};
+use serde::Serialize;
+
+use super::servers::{Kind, Server};
+
+/// Of what was offered, so much is answered in time, or the rate was not reached.
+const REACHED: f64 = 0.98;
+
+/// One server, asked once.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Sample {
+    /// Reviews answered in time, a second.
+    pub(crate) rate: f64,
+    /// Reviews for a second of the server on a processor.
+    pub(crate) per_cpu_second: f64,
+    /// From when a review was meant to be sent until its answer was read.
+    pub(crate) latency: Quantiles,
+    /// How late the caller was by itself.
+    pub(crate) delay: Quantiles,
+    /// What the caller takes for a million reviews, on a processor.
+    pub(crate) caller_seconds_per_million: f64,
+    pub(crate) resident_mib: f64,
+    pub(crate) answers: Answers,
+    /// Every review was answered, and as it should be.
+    pub(crate) as_meant: bool,
+}
+
+impl Sample {
+    pub(crate) fn of(outcome: &Outcome, as_meant: bool) -> Self {
+        let answered = outcome.answers.number() as f64;
+        if let Some(failure) = &outcome.failure {
+            eprintln!("a review was not answered: {failure}");
+        }
+        Self {
+            rate: outcome.in_time as f64 / outcome.seconds,
+            per_cpu_second: answered / outcome.server_seconds,
+            latency: outcome.latency.quantiles(),
+            delay: outcome.delay.quantiles(),
+            caller_seconds_per_million: outcome.caller_seconds / answered * 1e6,
+            resident_mib: outcome.resident_mib,
+            answers: outcome.answers,
+            as_meant: as_meant && outcome.failure.is_none(),
+        }
+    }
+}
+
+/// All samples of one server at one pace, by round.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cell {
+    /// Reviews offered a second; none: as fast as they are answered.
+    pub(crate) rate: Option<u64>,
+    pub(crate) rounds: Vec<Sample>,
+}
+
+impl Cell {
+    /// The median of one figure.
+    pub(crate) fn median(&self, figure: impl Fn(&Sample) -> f64) -> f64 {
+        median(self.rounds.iter().map(figure).collect())
+    }
+
+    /// Whether it was asked as often as was meant, in most rounds.
+    pub(crate) fn reached(&self) -> bool {
+        self.rate.is_none_or(|rate| self.median(|sample| sample.rate) >= REACHED * rate as f64)
+    }
+}
+
+/// All samples of one server.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) server: String,
+    #[serde(skip)]
+    pub(crate) kind: Kind,
+    pub(crate) series: Option<usize>,
+    pub(crate) cells: Vec<Cell>,
+}
+
+impl Row {
+    pub(crate) fn at(&self, rate: Option<u64>) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.rate == rate)
+    }
+}
+
+/// All samples.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Samples(pub(crate) Vec<Row>);
+
+impl Samples {
+    pub(crate) fn new(servers: &[Server]) -> Self {
+        Self(servers.iter().map(Row::new).collect())
+    }
+
+    /// One more of the server at this place.
+    pub(crate) fn add(&mut self, at: usize, pace: Pace, sample: Sample) {
+        let rate = rate(pace);
+        let cells = &mut self.0[at].cells;
+        match cells.iter_mut().find(|cell| cell.rate == rate) {
+            Some(cell) => cell.rounds.push(sample),
+            None => cells.push(Cell { rate, rounds: vec![sample] }),
+        }
+    }
+}
+
+impl Row {
+    fn new(server: &Server) -> Self {
+        let series = matches!(server.kind, Kind::Enforce | Kind::Observe).then_some(server.series);
+        Self { server: server.kind.to_string(), kind: server.kind, series, cells: Vec::new() }
+    }
+}
+
+/// Reviews a second.
+fn rate(pace: Pace) -> Option<u64> {
+    match pace {
+        Pace::Rate(rate) => Some(rate),
+        Pace::Closed => None,
+    }
+}
+
+pub(crate) fn title(pace: Pace) -> String {
+    rate(pace).map_or("saturation".to_owned(), |rate| format!("{}/s", grouped(rate as f64)))
+}
+
+/// A whole number with its thousands apart.
+pub(crate) fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The one in the middle, or between the two in the middle.
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    let Some(last) = figures.len().checked_sub(1) else { return f64::NAN };
+    f64::midpoint(figures[last / 2], figures[last.div_ceil(2)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 200.0]), 3.0);
+        assert_eq!(median(vec![4.0, 1.0]), 2.5);
+        assert!(median(Vec::new()).is_nan());
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([7.0, 999.6, 12_345.0, 1e6].map(grouped), ["7", "1,000", "12,345", "1,000,000"]);
+    }
+}
