@@ -123,6 +123,11 @@ impl Write {
         match self {
             Self::Create { object } => create(namespace, &event(namespace, object, through, now)),
             Self::Repeat { object, count } => repeat(namespace, &name(object), *count, through, now),
+            Self::Sentinel { object } => {
+                let mut event = event(namespace, object, through, now);
+                event["type"] = "Normal".into();
+                create(namespace, &event)
+            }
             Self::Of(write) if write.count == 1 => create(namespace, &write.event(namespace, now)),
             Self::Of(write) => repeat(namespace, &write.name(), write.count.into(), Through::Core, now),
         }
