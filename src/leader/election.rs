@@ -18,7 +18,7 @@ pub const TERM: Duration = Duration::from_secs(3);
 pub const EVERY: Duration = Duration::from_secs(1);
 
 /// From one look of a replica that stands by to the next: while a Lease that was given back is nobody's, nobody decides.
-pub const LOOK: Duration = Duration::from_millis(250);
+pub(super) const LOOK: Duration = Duration::from_millis(250);
 
 /// Two looks that are further apart had a failed one between them: what was the holder to do meanwhile?
 const TOGETHER: Duration = Duration::from_secs(2);
