@@ -222,7 +222,7 @@ const ROWS: &[Row] = &[
     Row {
         files: &["src/config.rs", "src/config/"],
         knows: Knows::TheWorld,
-        modules: &["api", "replay", "telemetry"],
+        modules: &["SECRET", "api", "replay", "telemetry"],
         crates: NO_KUBERNETES,
     },
     // What a replay counts and says, and the course of its time.
@@ -281,9 +281,12 @@ const ROWS: &[Row] = &[
         modules: &[
             "OLDEST_KUBERNETES",
             "PROOF_PATH",
+            "SECRET",
             "api",
             "arming::CONFIGURATION",
             "arming::DISARM_ANNOTATION",
+            "arming::EVENTS_ENTRY",
+            "arming::PROBE_ENTRY",
             "doctor",
             "tls::Validity",
             "tls::certificates",

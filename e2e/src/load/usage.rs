@@ -40,15 +40,24 @@ fn number_after(text: &str, beginning: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
-    fn the_own_process_takes_something() {
-        let before = Usage::of(std::process::id()).unwrap();
-        let busy: u64 = (0..20_000_000_u64).map(std::hint::black_box).sum();
-        let after = Usage::of(std::process::id()).unwrap();
-        assert!(busy > 0 && after.cpu_seconds > before.cpu_seconds, "{before:?} {after:?}");
-        assert!(after.resident_mib > 0.5, "{after:?}");
+    fn a_busy_process_takes_time_and_memory() {
+        // Not this one: its other tests' threads end, and what they took is gone with them.
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let begin = Instant::now();
+        let mut taken = Usage::of(busy.id()).unwrap();
+        while taken.cpu_seconds < 0.05 && begin.elapsed() < Duration::from_secs(60) {
+            std::thread::yield_now();
+            taken = Usage::of(busy.id()).unwrap();
+        }
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        assert!(taken.cpu_seconds >= 0.05 && taken.resident_mib > 0.1, "{taken:?}");
     }
 
     #[test]

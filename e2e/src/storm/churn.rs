@@ -165,7 +165,8 @@ impl Churn {
 
     /// When the n-th Event of this step is told. Evenly, but for what chance moves it, and never before the one before.
     fn moment(&self, step: Step, n: u32) -> Duration {
-        let chance = mixed(self.seed ^ (step as u64) << 32 ^ u64::from(n)) as f64 / u64::MAX as f64;
+        // The same for all steps: those of a pod follow each other.
+        let chance = mixed(self.seed ^ u64::from(n)) as f64 / u64::MAX as f64;
         // The last may lag behind, and is still within the storm.
         let lagging = Step::Unhealthy.lag();
         let length = self.length.mul_f64((LENGTH - lagging).as_secs_f64() / LENGTH.as_secs_f64());
@@ -408,8 +409,8 @@ mod tests {
         let report = report.unwrap();
         assert_eq!(report.input.writes, u64::from(churn.len()));
         let writes = &report.total.writes;
-        // Each of five reasons has 100 tokens and one more each second; the Warnings go through.
-        assert!((700..=800).contains(&writes.etcd_with), "{writes:?}");
+        // Each of five reasons has 100 tokens and one more each second; the policy is not about Warnings.
+        assert!((600..=650).contains(&writes.etcd_with), "{writes:?}");
         assert_eq!(report.total.occurrences.received, u64::from(churn.len() - churn.of(Step::Unhealthy) * 2));
     }
 }
