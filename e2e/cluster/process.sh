@@ -4,12 +4,13 @@
 
 # A process is known by its number and its start time: numbers are used again, the pair is not.
 # Fields of /proc/PID/stat are counted behind the last ")": a process may have any name.
-# A zombie has ended; only its parent has not asked yet.
+# A zombie has ended; only its parent has not asked yet. One that still has threads has not: its first thread
+# went ahead, and the last one, which takes the memory down, holds its ports for another 100 ms.
 start_time() {
   local stat fields
   { stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
   read -ra fields <<<"${stat##*) }"
-  [[ ${fields[0]} != Z ]] || return 1
+  [[ ${fields[0]} != Z || ${fields[17]} -gt 1 ]] || return 1
   printf '%s' "${fields[19]}"
 }
 
