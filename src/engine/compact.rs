@@ -51,7 +51,7 @@ impl Deciding<'_> {
         if !own {
             let kept = self.is_kept(carried);
             let first = self.scope.change(handle, now, |series| {
-                series.add(occurrences);
+                series.share(occurrences);
                 series.fold(write.occurred_at, kept)
             });
             self.remember(handle, write, first);
@@ -110,7 +110,7 @@ impl Deciding<'_> {
             if own {
                 state.resync(old, occurrences);
             } else {
-                state.add(occurrences);
+                state.share(occurrences);
             }
             let complete = own && write.value == state.total && write.value >= old;
             let raises = write.value > old;
@@ -155,13 +155,24 @@ impl Deciding<'_> {
             None if !self.may_open() => return None,
             None => {
                 let name = write.name.as_deref().unwrap_or_default();
-                let series = Series::opened_by_update(write.old_value, write.occurred_at, self.now);
+                let series = self.reopened(write, carried);
                 let key = self.series_key(write);
                 self.open(key, name, &series)
             }
         };
         self.scope.see(handle, self.now);
         Some(handle)
+    }
+
+    /// A new series of a stored Event. If its name is remembered, what stands there beyond what was told of is untold.
+    fn reopened(&self, write: &Observation<'_>, carried: &Carried) -> Series {
+        let opened = Series::opened_by_update(write.old_value, write.occurred_at, self.now);
+        let (Some(name), Some(_)) = (carried.name, carried.seen_before) else { return opened };
+        let former = self.names.series_of(name);
+        let former = former.filter(|former| self.names.is_stored_name_of(name, *former) == Some(true));
+        let of_all = former.and_then(|former| self.scope.series.ended(former));
+        let told = of_all.unwrap_or(write.value - carried.occurrences);
+        Series { untold: (write.old_value - told).max(0), shared: of_all.is_some(), ..opened }
     }
 
     /// The series of the Event that this write is of, where another policy has governed it so far: it goes over to

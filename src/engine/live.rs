@@ -52,6 +52,10 @@ impl std::fmt::Debug for Handle {
     }
 }
 
+/// So many series that several clients told of are remembered when they have ended, the youngest: 8 KiB. Where one is
+/// not, and its client wrote while nobody decided, what the others told may be taken for that.
+const MOST_ENDED: usize = 256;
+
 /// The live series of a scope, from the least recently to the most recently seen. One that closes is not in that
 /// order: it waits on the agenda for its last payment.
 #[derive(Default)]
@@ -65,6 +69,8 @@ pub(super) struct LiveSeries {
     contents: Segments<Option<Box<Content>>, 16, 7>,
     /// [`Series::untold`] of the few that have one, by their birth.
     untold: BTreeMap<u32, i64>,
+    /// What was told of those that ended, if several told of it, by their birth: at most [`MOST_ENDED`].
+    ended: BTreeMap<u32, i64>,
     agenda: Agenda,
     bytes: usize,
 }
@@ -101,6 +107,11 @@ impl LiveSeries {
         self.series(self.place(handle)?)
     }
 
+    /// What was told of a series until it ended, if several told of it and that is remembered.
+    pub(super) fn ended(&self, handle: Handle) -> Option<i64> {
+        self.ended.get(&handle.birth).copied()
+    }
+
     /// The series that stands at this position, of [`Self::len`].
     pub(super) fn nth(&self, position: u32) -> Option<(Handle, Series)> {
         Some((self.handle(position)?, self.series(position)?))
@@ -135,6 +146,12 @@ impl LiveSeries {
         let series = self.series(at)?;
         self.table.remove(at);
         self.put_untold(handle.birth, 0);
+        if series.shared {
+            self.ended.insert(handle.birth, series.told());
+            if self.ended.len() > MOST_ENDED {
+                self.ended.pop_first();
+            }
+        }
         // The last one stands in its place now.
         if let Some(moved) = self.table.get(at).map(|packed| packed.agenda).filter(|it| *it != NONE) {
             self.agenda.moved(moved, at);

@@ -15,6 +15,7 @@ use super::table::NONE;
 pub(super) struct Packed {
     /// Counts end at `i32::MAX`, so a bit is free: there is a [`Series::untold`], which is kept elsewhere.
     total: u32,
+    /// Here too: [`Series::shared`].
     stored: u32,
     confirmed: u32,
     /// Tells it from every other series that stood under its key, or in its place.
@@ -36,6 +37,8 @@ const FAR: i64 = 1 << 55;
 
 /// The bit of [`Packed::total`] that is no count.
 const UNTOLD: u32 = 1 << 31;
+/// That of [`Packed::stored`].
+const SHARED: u32 = 1 << 31;
 
 /// The bit of [`Series::closing`].
 const CLOSING: u8 = 1;
@@ -51,7 +54,7 @@ impl Packed {
     /// Keeps what `series` says, its moments to the millisecond.
     pub(super) fn put(&mut self, series: &Series) {
         self.total = count(series.total) | if series.untold > 0 { UNTOLD } else { 0 };
-        self.stored = count(series.stored);
+        self.stored = count(series.stored) | if series.shared { SHARED } else { 0 };
         self.confirmed = count(series.confirmed);
         let [bytes @ .., _] = series.occurred_at.as_microsecond().clamp(-FAR, FAR - 1).to_le_bytes();
         self.occurred_at = bytes;
@@ -74,9 +77,10 @@ impl Packed {
         let flag = |bit: u8| self.flags >> bit & 1 == 1;
         Series {
             total: i64::from(self.total & !UNTOLD),
-            stored: i64::from(self.stored),
+            stored: i64::from(self.stored & !SHARED),
             confirmed: i64::from(self.confirmed),
             untold: 0,
+            shared: self.stored & SHARED != 0,
             occurred_at: self.occurred_at(),
             failures: self.failures_and_mark & !MARK,
             seen: self.seen.moment(),
@@ -159,7 +163,7 @@ mod tests {
             moments in prop::array::uniform3(0u64..1 << 40),
             occurred_at in -FAR..FAR,
             flags in prop::array::uniform8(any::<bool>()),
-            failures in 0u8..16,
+            (failures, shared) in (0u8..16, any::<bool>()),
             name in "[a-z]{0,9}",
             birth in any::<u32>(),
         ) {
@@ -169,6 +173,7 @@ mod tests {
                 stored: counts[1],
                 confirmed: counts[2],
                 untold: counts[3],
+                shared,
                 seen: moment(0),
                 paid_at: moment(1),
                 not_before: moment(2),

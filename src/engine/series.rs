@@ -22,9 +22,11 @@ pub(super) struct Series {
     pub(super) stored: i64,
     /// Of `stored`, what has been seen there: a client's admitted write is believed only then.
     pub(super) confirmed: i64,
-    /// So much of the total was found in etcd before anybody told of it: its client wrote while nobody decided, and
-    /// tells of it again with its next value.
+    /// So much of the total was found in etcd before anybody told of it: perhaps its client wrote while nobody decided,
+    /// and tells of it again with its next value.
     pub(super) untold: i64,
+    /// Others than the client of the stored Event have told of some of it, in this life or in one before.
+    pub(super) shared: bool,
     /// When a write of the series was seen last.
     pub(super) seen: Moment,
     /// When the stored Event was written last, as far as is known.
@@ -64,6 +66,7 @@ impl Series {
             stored: value,
             confirmed: 0,
             untold: 0,
+            shared: false,
             seen: now,
             paid_at: now,
             not_before: now.plus(SETTLE),
@@ -178,6 +181,17 @@ impl Series {
     pub(super) fn tell(&mut self, occurrences: i64) {
         let found_before = if occurrences > self.untold { std::mem::take(&mut self.untold) } else { 0 };
         self.add(occurrences - found_before);
+    }
+
+    /// Somebody else tells of occurrences.
+    pub(super) fn share(&mut self, occurrences: i64) {
+        self.shared |= occurrences > 0;
+        self.add(occurrences);
+    }
+
+    /// What of the total was told of.
+    pub(super) fn told(&self) -> i64 {
+        self.total - self.untold
     }
 
     /// Adds occurrences to the total.

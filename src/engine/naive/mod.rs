@@ -7,6 +7,7 @@ mod limits;
 mod paying;
 mod story;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
@@ -27,6 +28,8 @@ pub(super) struct Naive {
     closing: bool,
     names: Vec<Name>,
     pub(super) series: Vec<Story>,
+    /// What several told of a series that has ended, and the name of its Event.
+    past: BTreeMap<usize, (String, i64)>,
     groups: Vec<Group>,
     buckets: Vec<(Key, Bucket)>,
     budget: Option<Bucket>,
@@ -60,6 +63,7 @@ impl Naive {
             closing: false,
             names: Vec::new(),
             series: Vec::new(),
+            past: BTreeMap::new(),
             groups: Vec::new(),
             buckets: Vec::new(),
             budget: None,
@@ -159,7 +163,16 @@ impl Naive {
                 let by_name = self.living_by_name(write, now);
                 by_name.or_else(|| self.living_by_key(write, now)).unwrap_or_else(|| {
                     let name = write.name.clone().unwrap_or_default().into_owned();
-                    self.open(key_of(write), name, write.old_value, now)
+                    let number = self.open(key_of(write), name, write.old_value, now);
+                    let former = self.named(write).and_then(|name| name.story);
+                    let of_all = former.and_then(|former| self.past.get(&former)).cloned();
+                    let of_all = of_all.filter(|(name, _)| write.name.as_deref() == Some(name));
+                    if let Some(story) = self.story(number).filter(|_| seen_before.is_some()) {
+                        let told = of_all.as_ref().map_or(write.value - carried, |(_, told)| *told);
+                        story.untold = (write.old_value - told).max(0);
+                        story.shared = of_all.is_some();
+                    }
+                    number
                 })
             }
         };
@@ -293,8 +306,16 @@ impl Naive {
     /// The series that is meant, if it lives: what is over and has nothing to be paid is forgotten.
     fn living(&mut self, now: Moment, meant: impl Fn(&Story) -> bool) -> Option<usize> {
         let rules = self.rules.clone();
-        self.series.retain(|story| story.closing || story.needs_payment() || !story.is_over(&rules, now));
+        self.keep(|story| story.closing || story.needs_payment() || !story.is_over(&rules, now));
         self.series.iter().find(|story| meant(story)).map(|story| story.number)
+    }
+
+    /// Those that are not kept have ended.
+    pub(super) fn keep(&mut self, kept: impl Fn(&Story) -> bool) {
+        for story in self.series.iter().filter(|story| story.shared && !kept(story)) {
+            self.past.insert(story.number, (story.name.clone(), story.total - story.untold));
+        }
+        self.series.retain(kept);
     }
 
     fn open(&mut self, key: Key, name: String, stored: i64, now: Moment) -> usize {

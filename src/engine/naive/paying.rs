@@ -20,7 +20,7 @@ impl Naive {
             for story in &mut self.series {
                 story.closing |= story.is_over(&rules, now);
             }
-            self.series.retain(|story| !story.closing || story.ordered || story.needs_payment());
+            self.keep(|story| !story.closing || story.ordered || story.needs_payment());
         }
         let due = |story: &&mut Story| match draining {
             true => {
@@ -95,7 +95,7 @@ impl Naive {
 
     fn forget_if_closed(&mut self, due: &Due) {
         let closed = |story: &Story| story.closing && !story.ordered && !story.needs_payment();
-        self.series.retain(|story| story.number != due.number || !closed(story));
+        self.keep(|story| story.number != due.number || !closed(story));
     }
 }
 

@@ -14,6 +14,7 @@ pub(in super::super) struct Story {
     pub(super) stored: i64,
     pub(super) confirmed: i64,
     pub(super) untold: i64,
+    pub(super) shared: bool,
     pub(super) folded: bool,
     pub(super) unverified: bool,
     pub(super) base_unknown: bool,
@@ -44,6 +45,7 @@ impl Story {
             stored,
             confirmed: stored,
             untold: 0,
+            shared: false,
             folded: false,
             unverified: false,
             base_unknown: false,
@@ -61,6 +63,7 @@ impl Story {
     pub(super) fn created(&mut self, write: &Observation<'_>, own: bool, carried: i64, now: Moment) -> Fate {
         if !own {
             self.total += carried;
+            self.shared |= carried > 0;
             self.folded = true;
             return Fate::Folded;
         }
@@ -85,6 +88,7 @@ impl Story {
             self.read(write.old_value, carried);
         } else {
             self.total += carried;
+            self.shared |= carried > 0;
         }
         let right = own && write.value == self.total && write.value >= write.old_value;
         let raises = write.value > write.old_value;

@@ -148,6 +148,18 @@ fn what_was_found_in_etcd_is_not_counted_again_when_its_client_tells_of_it() {
 }
 
 #[test]
+fn what_was_written_unseen_after_a_series_was_closed_is_not_counted_again_either() {
+    let unseen = [Overlook, Legacy(0), COMMIT].repeat(3);
+    for (third, stored) in [(Legacy(0), 6), (Legacy(1), 5)] {
+        let closed = [Legacy(0), COMMIT, Legacy(0), COMMIT, third, Pass(3 * SECOND), CatchUp, IDLE, CatchUp];
+        let world = after(plain(), &[&closed[..], &unseen].concat());
+        assert_eq!(world.etcd.get("l.1").unwrap().count, stored);
+        let world = in_the_end(world, &[Legacy(0), COMMIT]);
+        assert_eq!((received(&world), world.etcd.gained), (7, 7));
+    }
+}
+
+#[test]
 fn a_lost_answer_and_a_restart_tell_one_occurrence_twice() {
     let lost = Step::Commit(0, Commit::AnswerLost);
     let world = in_the_end(plain(), &[Tools, lost, Kill, Begin, Pass(6 * SECOND), Retry(0), COMMIT]);
