@@ -18,6 +18,8 @@ const MAX_MESSAGE: usize = 1024;
 /// The part of a qualified name before its slash, a DNS subdomain, and the part behind it.
 const MAX_PREFIX: usize = 253;
 const MAX_NAME: usize = 63;
+/// Years have four digits, and no sign.
+const EARLIEST: Timestamp = Timestamp::constant(-62_167_219_200, 0);
 /// What stands where something has to stand and nothing was said.
 const UNKNOWN: &str = "Unknown";
 
@@ -92,12 +94,12 @@ pub(super) fn annotations(text: &str) -> Map<String, Value> {
 
 /// metav1.Time: whole seconds.
 pub(super) fn time(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    at.max(EARLIEST).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// metav1.MicroTime: exactly six fraction digits, or the API server cannot decode it.
 pub(super) fn micro_time(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+    at.max(EARLIEST).strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
 /// All that an `eventTime` asks for is there.
@@ -229,6 +231,8 @@ mod tests {
             assert_eq!(fitted(event, "default").first_timestamp, AT, "{time}");
         }
         assert_eq!(fitted(node(""), "default").first_timestamp, "", "none is none");
+        let before_all = EventView { first_timestamp: "-009999-01-02T01:59:59Z".into(), ..node("") };
+        assert_eq!(fitted(before_all, "default").first_timestamp, "0000-01-01T00:00:00Z");
     }
 
     #[test]
