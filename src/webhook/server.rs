@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
@@ -195,14 +197,17 @@ impl Server {
             move |request| Arc::clone(&server).answer(request, Arc::clone(&guest))
         });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        // All that may end a connection is looked at when it stirs, not with each of the reviews.
+        let mut ends = FuturesUnordered::from_iter([self.end(&guest)]);
         let end = tokio::select! {
+            biased;
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
                     tracing::debug!(error, "a connection broke off");
                 }
                 return;
             }
-            end = self.end(&guest) => end,
+            Some(end) = ends.next() => end,
         };
         if let End::Gracefully = end {
             connection.as_mut().graceful_shutdown();

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Entries, Failure, LeftOut, Told, Wrong, time};
 use crate::engine::{Api, Moment, Observation, Operation};
 use crate::replay::course::Course;
-use crate::webhook::review::{AnyEvent, Spelled, Unreadable, Write};
+use crate::webhook::review::{Spelled, Unreadable, Write};
 
 /// A line of a trace.
 #[derive(Debug, Deserialize)]
@@ -22,15 +22,10 @@ struct Line<'a> {
     user: Cow<'a, str>,
     #[serde(borrow)]
     object: &'a RawValue,
-    #[serde(borrow, default, rename = "oldObject", deserialize_with = "any_event")]
-    old_object: Option<AnyEvent<'a>>,
+    #[serde(borrow, rename = "oldObject")]
+    old_object: Option<&'a RawValue>,
     #[serde(default, rename = "dryRun")]
     dry_run: bool,
-}
-
-/// For serde, to which an Event that borrows from the line must borrow for exactly as long.
-fn any_event<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<AnyEvent<'a>>, D::Error> {
-    Option::<AnyEvent<'de>>::deserialize(deserializer)
 }
 
 /// A write of an Event, if it is one.
@@ -114,10 +109,10 @@ impl Entries for Trace {
 fn events<'a>(
     operation: Operation,
     object: &'a RawValue,
-    old_object: Option<AnyEvent<'a>>,
+    old_object: Option<&'a RawValue>,
 ) -> Result<Box<Events<'a>>, Wrong> {
     let object = Spelled::read(object.get(), Some(Api::Core)).map_err(|error| no_event("object", &error))?;
-    let old_object = old_object.map(|old| old.spelled(Some(object.api)));
+    let old_object = old_object.map(|old| Spelled::read(old.get(), Some(object.api)));
     let old_object = old_object.transpose().map_err(|error| no_event("oldObject", &error))?;
     if operation == Operation::Update && old_object.is_none() {
         return Err(Wrong::new("an UPDATE has an oldObject: the Event as it was stored"));

@@ -1,11 +1,10 @@
 //! JSON read without copying: values that only have to be compared, restored or seldom read stay as they were sent.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde_json::Value;
-use serde_json::value::RawValue;
+
+use super::reader::{Malformed, Members, Read, Reader, read};
 
 /// A value's JSON text as sent; empty where absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +24,11 @@ pub(super) enum Emptiness {
 }
 
 impl<'a> Raw<'a> {
+    /// The value that comes next.
+    pub(super) fn from(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        reader.raw().map(Self)
+    }
+
     /// The JSON text; empty where absent.
     pub(in crate::webhook) fn json(self) -> &'a str {
         self.0
@@ -64,11 +68,8 @@ impl<'a> Raw<'a> {
     }
 
     /// The object read as `T`; what is no such object reads as an empty one.
-    pub(super) fn read<T: Default + Deserialize<'a>>(self) -> T {
-        if self.is_blank() {
-            return T::default();
-        }
-        serde_json::from_str(self.0).unwrap_or_default()
+    pub(super) fn read<T: Read<'a>>(self) -> T {
+        if self.is_blank() { T::default() } else { read(self.0).unwrap_or_default() }
     }
 
     /// Both say the same. The same API server has written both, so that equal values are almost always equal text.
@@ -117,14 +118,14 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-impl<'de> Deserialize<'de> for Raw<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <&RawValue>::deserialize(deserializer).map(|raw| Self(raw.get()))
+impl<'a> Read<'a> for Raw<'a> {
+    fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
+        *self = Self::from(reader)?;
+        Ok(())
     }
 }
 
-/// A string that borrows unless it holds escapes; null reads as empty. (`Cow<str>` alone would always copy: serde
-/// borrows only where a field says so, and never inside an `Option`.)
+/// A string that borrows unless it holds escapes; null reads as empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -135,61 +136,54 @@ impl Text<'_> {
     }
 }
 
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Borrowing;
-        impl<'de> Visitor<'de> for Borrowing {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or null")
-            }
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-            fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-                Ok(Text::default())
-            }
-        }
-        // Strings and null arrive through the same door, as map keys too.
-        deserializer.deserialize_any(Borrowing)
+impl<'a> Read<'a> for Text<'a> {
+    fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
+        self.0 = reader.text()?;
+        Ok(())
     }
 }
 
-/// Reads a JSON object into a struct, member by member: of a key that comes twice the last holds, unknown keys go to
-/// `else`, null is an empty object. (serde's derive refuses a key that comes twice.)
+impl Read<'_> for Option<bool> {
+    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        *self = reader.truth()?;
+        Ok(())
+    }
+}
+
+impl<'a, T: Members<'a>> Read<'a> for Option<T> {
+    fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
+        if !reader.object(self.get_or_insert_default())? {
+            *self = None;
+        }
+        Ok(())
+    }
+}
+
+/// Tells which member of an object goes into which field of a struct; unknown keys go to `else`, or nowhere.
 macro_rules! object {
     ($name:ident { $($key:literal => $field:ident),+ $(,)? }) => {
-        object!($name { $($key => $field),+ } else |_read, _key, map| {
-            map.next_value::<serde::de::IgnoredAny>()?;
-        });
+        object!($name { $($key => $field),+ } else |_read, _key, reader| { reader.pass() });
     };
-    ($name:ident { $($key:literal => $field:ident),+ $(,)? } else |$read:ident, $other:ident, $map:ident| $rest:block) => {
-        impl<'de> serde::Deserialize<'de> for $name<'de> {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Members;
-                impl<'de> serde::de::Visitor<'de> for Members {
-                    type Value = $name<'de>;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str(concat!("an object (", stringify!($name), ") or null"))
-                    }
-                    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut $map: A) -> Result<Self::Value, A::Error> {
-                        let mut $read = $name::default();
-                        while let Some($other) = $map.next_key::<crate::webhook::review::json::Text<'de>>()? {
-                            match $other.as_str() {
-                                $($key => $read.$field = $map.next_value()?,)+
-                                _ => $rest
-                            }
-                        }
-                        Ok($read)
-                    }
-                    fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
-                        Ok($name::default())
-                    }
+    ($name:ident { $($key:literal => $field:ident),+ $(,)? } else |$read:ident, $other:ident, $reader:ident| $rest:block) => {
+        impl<'a> crate::webhook::review::reader::Members<'a> for $name<'a> {
+            fn member(
+                &mut self,
+                $other: &str,
+                $reader: &mut crate::webhook::review::reader::Reader<'a>,
+            ) -> Result<(), crate::webhook::review::reader::Malformed> {
+                let $read = self;
+                match $other {
+                    $($key => crate::webhook::review::reader::Read::read(&mut $read.$field, $reader),)+
+                    _ => $rest
                 }
-                deserializer.deserialize_any(Members)
+            }
+        }
+        impl<'a> crate::webhook::review::reader::Read<'a> for $name<'a> {
+            fn read(
+                &mut self,
+                reader: &mut crate::webhook::review::reader::Reader<'a>,
+            ) -> Result<(), crate::webhook::review::reader::Malformed> {
+                reader.object(self).map(drop)
             }
         }
     };
@@ -212,7 +206,7 @@ mod tests {
         assert_eq!(raw("null").text(), "");
         assert_eq!(raw("").text(), "");
         assert_eq!(raw("[1]").text(), "[1]");
-        let text: Text = serde_json::from_str("\"plain\"").unwrap();
+        let text: Text<'_> = read("\"plain\"").unwrap();
         assert!(matches!(text.0, Cow::Borrowed(_)));
     }
 

@@ -1,12 +1,8 @@
 //! The uid of a review of which only the beginning was kept.
 
-use std::cell::RefCell;
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-
 use super::Version;
-use super::json::Text;
+use super::json::{Text, object};
+use super::reader::Reader;
 
 /// What an answer needs to repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,60 +16,27 @@ pub(in crate::webhook) struct Asked {
 /// Reads version and uid from the beginning of a review: the API server writes them first. The text may break off
 /// anywhere behind them. `None` where no uid was found.
 pub(in crate::webhook) fn scan(prefix: &[u8]) -> Option<Asked> {
-    let found = RefCell::new((Version::default(), None));
-    let mut deserializer = serde_json::Deserializer::from_slice(prefix);
-    // The error is expected: that is where the text breaks off. What was found before stands.
-    let _ = Members { found: &found, depth: Depth::Review }.deserialize(&mut deserializer);
-    let (version, uid) = found.into_inner();
-    uid.map(|uid| Asked { version, uid })
+    // It may break off within a character.
+    let text = prefix.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    let mut head = Head::default();
+    // The error is expected: that is where the text breaks off. What was read before stands.
+    let _ = Reader::new(text).object(&mut head);
+    let uid = head.request.unwrap_or_default().uid.0.into_owned();
+    (!uid.is_empty()).then(|| Asked { version: Version::of(head.api_version.as_str()), uid })
 }
 
-#[derive(Clone, Copy)]
-enum Depth {
-    Review,
-    Request,
+#[derive(Debug, Default)]
+struct Head<'a> {
+    api_version: Text<'a>,
+    request: Option<Request<'a>>,
 }
+object!(Head { "apiVersion" => api_version, "request" => request });
 
-struct Members<'f> {
-    found: &'f RefCell<(Version, Option<String>)>,
-    depth: Depth,
+#[derive(Debug, Default)]
+struct Request<'a> {
+    uid: Text<'a>,
 }
-
-impl<'de> DeserializeSeed<'de> for Members<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Members<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an AdmissionReview")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            match (self.depth, key.as_str()) {
-                (Depth::Review, "apiVersion") => {
-                    self.found.borrow_mut().0 = Version::of(map.next_value::<Text<'de>>()?.as_str());
-                }
-                (Depth::Review, "request") => {
-                    map.next_value_seed(Members { found: self.found, depth: Depth::Request })?;
-                }
-                (Depth::Request, "uid") => {
-                    let uid: Text<'de> = map.next_value()?;
-                    self.found.borrow_mut().1 = Some(uid.0.into_owned());
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
+object!(Request { "uid" => uid });
 
 #[cfg(test)]
 mod tests {

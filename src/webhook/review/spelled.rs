@@ -5,10 +5,9 @@
 
 use std::borrow::Cow;
 
-use serde::de::Error;
-
 use super::json::{Raw, Text, object};
-use super::wire::{Event, Metadata, UNKNOWN_FIELDS};
+use super::reader::{self, Malformed};
+use super::wire::{Event, Metadata, unknown};
 use crate::engine::Api;
 
 /// An Event, and the API in which it was spelled.
@@ -25,7 +24,7 @@ pub struct Spelled<'a> {
 pub enum Unreadable {
     /// Not JSON, or of another shape.
     #[error(transparent)]
-    Json(#[from] serde_json::Error),
+    Json(#[from] Malformed),
     /// It says of itself that it is something else.
     #[error("it is of kind {kind:?} and apiVersion {api_version:?}")]
     NoEvent {
@@ -42,13 +41,13 @@ pub enum Unreadable {
 impl<'a> Spelled<'a> {
     /// Reads the JSON of an Event. One that does not say its `apiVersion` is of the API `unless_said`.
     pub fn read(json: &'a str, unless_said: Option<Api>) -> Result<Self, Unreadable> {
-        serde_json::from_str::<AnyEvent<'a>>(json)?.spelled(unless_said)
+        reader::read::<AnyEvent<'a>>(json)?.spelled(unless_said)
     }
 }
 
 /// An Event of either API, read in one go: which one it is stands anywhere in it.
 #[derive(Debug, Default)]
-pub struct AnyEvent<'a> {
+struct AnyEvent<'a> {
     api_version: Text<'a>,
     kind: Text<'a>,
     metadata: Option<Metadata<'a>>,
@@ -100,17 +99,10 @@ object!(AnyEvent {
     "deprecatedFirstTimestamp" => deprecated_first_timestamp,
     "deprecatedLastTimestamp" => deprecated_last_timestamp,
     "deprecatedCount" => deprecated_count,
-} else |read, key, map| {
-    let value: Raw<'de> = map.next_value()?;
-    if read.unknown.len() == UNKNOWN_FIELDS {
-        return Err(A::Error::custom("an Event with too many unknown fields"));
-    }
-    read.unknown.push((key.0, value));
-});
+} else |event, key, reader| { unknown(&mut event.unknown, key, reader) });
 
 impl<'a> AnyEvent<'a> {
-    /// The Event. One that does not say its `apiVersion` is of the API `unless_said`.
-    pub fn spelled(self, unless_said: Option<Api>) -> Result<Spelled<'a>, Unreadable> {
+    fn spelled(self, unless_said: Option<Api>) -> Result<Spelled<'a>, Unreadable> {
         let api = match self.api_version.as_str() {
             "v1" => Some(Api::Core),
             "events.k8s.io/v1" | "events.k8s.io/v1beta1" => Some(Api::Events),
@@ -293,6 +285,6 @@ mod tests {
         assert_eq!(refused(nothing, None), r#"it is of kind "" and apiVersion """#);
         assert_eq!(Spelled::read(nothing, Some(Api::Events)).unwrap().api, Api::Events);
         assert_eq!(refused(r#"{"apiVersion":"v1"}"#, None), "it has no metadata");
-        assert!(refused("{", None).contains("EOF"));
+        assert_eq!(refused("{", None), "a key expected at line 1 column 2");
     }
 }

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use serde::de::Error;
-
 use super::json::{Raw, Text, object};
+use super::reader::{Malformed, Reader};
 
 /// More fields than these that no version of the Event knows are not an Event any more. (The API server drops
 /// unknown fields, so that only one that is newer than squelch sends any.)
-pub(super) const UNKNOWN_FIELDS: usize = 64;
+const UNKNOWN_FIELDS: usize = 64;
 
 /// `AdmissionReview`.
 #[derive(Debug, Default)]
@@ -99,15 +98,22 @@ object!(Event {
     "eventTime" => event_time,
     "count" => count,
     "series" => series,
-} else |read, key, map| {
-    let value: Raw<'de> = map.next_value()?;
-    if !matches!(key.as_str(), "kind" | "apiVersion") {
-        if read.unknown.len() == UNKNOWN_FIELDS {
-            return Err(A::Error::custom("an Event with too many unknown fields"));
-        }
-        read.unknown.push((key.0, value));
-    }
+} else |event, key, reader| {
+    if matches!(key, "kind" | "apiVersion") { reader.pass() } else { unknown(&mut event.unknown, key, reader) }
 });
+
+/// Keeps a field that no version of the Event knows.
+pub(super) fn unknown<'a>(
+    fields: &mut Vec<(Cow<'a, str>, Raw<'a>)>,
+    key: &str,
+    reader: &mut Reader<'a>,
+) -> Result<(), Malformed> {
+    if fields.len() == UNKNOWN_FIELDS {
+        return Err(reader.malformed("no more fields that an Event does not have"));
+    }
+    fields.push((key.to_owned().into(), Raw::from(reader)?));
+    Ok(())
+}
 
 impl<'a> Event<'a> {
     /// `metadata.name`; empty where absent.
