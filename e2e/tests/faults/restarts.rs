@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::cluster::given;
 use e2e::faults::{active, containerd};
 use e2e::node::{IMAGE, SQUELCH, TAG, running_pods};
 use e2e::stage::Stage;
@@ -15,6 +16,8 @@ use kube::{Api, ResourceExt};
 
 use crate::measure::{STORM, begin};
 
+/// As the cluster calls it.
+const NODE: &str = "node1";
 /// Without decisions, draining included.
 const GAP: Duration = Duration::from_secs(4);
 /// The same with 10,000 debts, of which each takes a read and a write.
@@ -36,37 +39,87 @@ pub(crate) async fn drained(by_endpoint: bool) -> Result<String> {
     .await
 }
 
-/// In the middle of an upgrade: replicas of two images beside each other, of which the newer takes over. (The code is
-/// the same, since there is no release before this one.)
+/// In the middle of a change of versions: replicas of two images beside each other, of which the newer one takes over.
+/// With an archive of another build in `SQUELCH_OTHER_IMAGE` it is from this build to that one and back again, else the
+/// code is the same under two names.
 pub(crate) async fn two_versions() -> Result<String> {
     let (stage, _) = begin("fault-versions", STORM).await?;
-    let newer = format!("{IMAGE}:newer");
-    containerd(&stage.node.cluster, &["images", "tag", "--force", &format!("{IMAGE}:{TAG}"), &newer])?;
-    let is_newer = |pod: &Pod| {
-        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-        containers.iter().any(|container| container.image.as_deref() == Some(&newer))
+    let (this, other) = (format!("{IMAGE}:{TAG}"), format!("{IMAGE}:other"));
+    let images = if let Ok(archive) = given("SQUELCH_OTHER_IMAGE") {
+        stage.node.load(&archive).await?;
+        vec![other, this]
+    } else {
+        containerd(&stage.node.cluster, &["images", "tag", "--force", &this, &other])?;
+        vec![other]
     };
     handed_over(stage, GAP, async |stage: &Stage| {
-        let cluster = &stage.node.cluster;
-        let kubectl = cluster.kubectl.namespace(SQUELCH);
-        kubectl.run(&["set", "image", "deployment/squelch", &format!("squelch={newer}")]).await?;
-        kubectl.run(&["rollout", "pause", "deployment/squelch"]).await?;
-        wait_for("a replica of the newer image to decide", GENEROUS, async || {
-            let pod = active(cluster).await.map_err(told)?;
-            if is_newer(&pod) {
-                return Ok(());
-            }
-            let beside = running_pods(cluster).await.map_err(told)?;
-            if !beside.iter().any(|pod| is_newer(pod) && is_ready(pod)) {
-                return Err("no replica of the newer image is ready".to_owned());
-            }
-            evict(cluster, &pod.name_any()).await.map_err(told)?;
-            Err(format!("{} decided", pod.name_any()))
-        })
-        .await?;
-        kubectl.run(&["rollout", "resume", "deployment/squelch"]).await.map(drop)
+        for image in &images {
+            let began = stage.writer.has_written_for();
+            taken_over(stage, image).await.with_context(|| format!("on the way to {image}"))?;
+            let gap = gap(&stage.writer.times(), began, stage.writer.has_written_for());
+            eprintln!("    no decision for {gap:.1?} on the way to {image}");
+        }
+        Ok(())
     })
     .await
+}
+
+/// A rollout to `image` that stands still while a replica of it takes over from those of the image before, and until
+/// one of these stands by for it.
+async fn taken_over(stage: &Stage, image: &str) -> Result<()> {
+    let cluster = &stage.node.cluster;
+    let kubectl = cluster.kubectl.namespace(SQUELCH);
+    kubectl.run(&["set", "image", "deployment/squelch", &format!("squelch={image}")]).await?;
+    kubectl.run(&["rollout", "pause", "deployment/squelch"]).await?;
+    is_beside(cluster, "a replica of the newer image", |pod| is_of(pod, image)).await?;
+    let cordon = Cordon::new(cluster).await?;
+    wait_for("a replica of the newer image to decide", GENEROUS, async || {
+        let deciding = active(cluster).await.map_err(told)?;
+        if is_of(&deciding, image) {
+            return Ok(());
+        }
+        // Whoever stands by first, or the next one to decide would be of the image before too.
+        let mut before = running_pods(cluster).await.map_err(told)?;
+        before.retain(|pod| !is_of(pod, image) && pod.name_any() != deciding.name_any());
+        let pod = before.first().unwrap_or(&deciding).name_any();
+        evict(cluster, &pod).await.map_err(told)?;
+        Err(format!("{} decided, {pod} was evicted", deciding.name_any()))
+    })
+    .await?;
+    drop(cordon);
+    is_beside(cluster, "a replica of the image before", |pod| !is_of(pod, image)).await?;
+    kubectl.run(&["rollout", "resume", "deployment/squelch"]).await?;
+    stage.node.rolled_out(SQUELCH, SQUELCH).await
+}
+
+/// Waits for a ready one.
+async fn is_beside(cluster: &Cluster, what: &str, it: impl Fn(&Pod) -> bool) -> Result<()> {
+    wait_for(&format!("{what} to be ready"), GENEROUS, async || {
+        let pods = running_pods(cluster).await.map_err(told)?;
+        if pods.iter().any(|pod| it(pod) && is_ready(pod)) { Ok(()) } else { Err("none is".to_owned()) }
+    })
+    .await
+}
+
+/// The node gets no pods, so that who is evicted does not come back. It gets them with the end of this value.
+struct Cordon<'a>(&'a Cluster);
+
+impl<'a> Cordon<'a> {
+    async fn new(cluster: &'a Cluster) -> Result<Self> {
+        cluster.kubectl.run(&["cordon", NODE]).await?;
+        Ok(Self(cluster))
+    }
+}
+
+impl Drop for Cordon<'_> {
+    fn drop(&mut self) {
+        self.0.kubectl.say(&["uncordon", NODE]);
+    }
+}
+
+fn is_of(pod: &Pod, image: &str) -> bool {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    containers.iter().any(|container| container.image.as_deref() == Some(image))
 }
 
 fn is_ready(pod: &Pod) -> bool {
