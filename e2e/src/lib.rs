@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod emitters;
 pub mod events;
 pub mod faults;
+pub mod figures;
 pub mod helm;
 pub mod kubectl;
 pub mod law;

@@ -18,11 +18,11 @@ use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
+use squelch::SECRET;
 use squelch::tls::Authority;
 use squelch::tls::kept::{self, Keys};
 use squelch::tls::rotation::{Lifetimes, Ring};
 
-const SECRET: &str = "squelch-webhook";
 const STORM: Duration = Duration::from_secs(60);
 const RATE: u32 = 50;
 /// Three rotations take half a minute where nobody is in the way.

@@ -16,7 +16,7 @@ const STORM: Duration = Duration::from_secs(120);
 const RATE: u32 = 50;
 
 /// The replicas share it: each serves a certificate of the same authority, and is asked with the same token.
-const SECRET: [&str; 2] = ["--secret", "squelch-webhook"];
+const SECRET: [&str; 2] = ["--secret", squelch::SECRET];
 
 /// Two replicas and a policy; the first is the active one, and the other knows that it is proven.
 struct Stage {

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::accounts::SQUELCH;
+use e2e::figures::median;
 use e2e::wait::told;
 use e2e::{GENEROUS, Squelch, Test, events, wait_for};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::json;
+use squelch::SECRET;
 use tokio::time::interval;
 
 use crate::bodies::READ;
@@ -42,8 +44,6 @@ const TOLERANCE: f64 = 8.0;
 
 /// Proofs, status and flushes have connections of their own.
 const DESCRIPTORS: f64 = 16.0;
-
-const SECRET: &str = "squelch-webhook";
 
 /// What became of one strike.
 pub(crate) struct Struck {
@@ -242,16 +242,10 @@ fn others(windows: &[(Vec<Duration>, Vec<Duration>)]) -> Result<String> {
     calm.sort_unstable_by(f64::total_cmp);
     let aside = usize::from(calm.len() > 3);
     let spread = calm[calm.len() - 1 - aside] - calm[aside];
-    let calm = median(calm);
-    let rise = median(pairs.iter().map(|pair| pair.1 - pair.0).collect());
+    let calm = median(&calm);
+    let rise = median(&pairs.iter().map(|pair| pair.1 - pair.0).collect::<Vec<_>>());
     let told = [calm, spread, rise].map(|seconds| seconds * 1000.0);
     let said = format!("others' p99 {:.2} ms (±{:.2}), {:+.2}", told[0], told[1], told[2]);
     ensure!(rise <= (calm / 5.0).max(NOISE.as_secs_f64()).max(spread), "{said}");
     Ok(said)
-}
-
-/// The one in the middle.
-pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_unstable_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or_default()
 }

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use e2e::figures::median;
 use e2e::writer::percentile;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
-use crate::callers::median;
 use crate::script::pods;
 use crate::tenancy::{Ending, Tenancy};
 use crate::tenant::{Said, event};
@@ -133,9 +133,10 @@ async fn flooded(
     ensure!(answers.failed.is_empty(), "the neighbour: {answers}");
     tenancy.was_told_beside(answers.occurrences());
     let p99 = |from, to| percentile(&times, 99, from, to).as_secs_f64() * 1000.0;
-    let without = median(windows.iter().map(|window| p99(window.0, window.1)).collect());
+    let without: Vec<_> = windows.iter().map(|window| p99(window.0, window.1)).collect();
+    let without = median(&without);
     let rise = windows.iter().map(|window| p99(window.1, window.2) - p99(window.0, window.1));
-    let rise = median(rise.collect());
+    let rise = median(&rise.collect::<Vec<_>>());
     let rate = next.get() as f64 / within.as_secs_f64();
     let said = format!(
         "{} writes, {rate:.0} a second; neighbour's p99 {without:.1} ms in that flood without squelch, {rise:+.1} with it",

@@ -1,9 +1,9 @@
 //! The two tables, and what was measured.
 
 use std::pin::Pin;
-use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use e2e::rows::{Table, Wanted, judge};
 
 use crate::callers::Callers;
 use crate::{bodies, floods, forgeries, frames, imitation, reviews, sockets, texts};
@@ -55,34 +55,12 @@ const TENANTS: [Tenant; 12] = [
     ("a delete between every two writes", || Box::pin(forgeries::deletes())),
 ];
 
-/// The lines of one table.
-struct Table {
-    title: &'static str,
-    lines: Vec<String>,
-}
-
-impl Table {
-    async fn run(&mut self, name: &str, row: impl Future<Output = Result<String>>) {
-        eprintln!("==> {name}");
-        let began = Instant::now();
-        let (verdict, measured) = match row.await {
-            Ok(measured) => ("ok", measured),
-            Err(miss) => ("MISS", format!("{miss:#}")),
-        };
-        let line = format!("{verdict:<4}  {name:<56} {:>4.0} s  {measured}", began.elapsed().as_secs_f64());
-        eprintln!("{line}");
-        self.lines.push(line);
-    }
-}
-
 /// Both tables, or those rows of which a name in `SQUELCH_ROWS` is a part.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_else_notices() -> Result<()> {
-    let wanted = std::env::var("SQUELCH_ROWS").unwrap_or_default();
-    let wanted: Vec<_> = wanted.split(',').filter(|name| !name.is_empty()).collect();
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
-    let mut callers = Table { title: "hostile callers", lines: Vec::new() };
-    let rows: Vec<_> = CALLERS.iter().filter(|(name, _)| is_wanted(name)).collect();
+    let wanted = Wanted::asked();
+    let mut callers = Table::new("hostile callers");
+    let rows: Vec<_> = CALLERS.iter().filter(|(name, _)| wanted.is(name)).collect();
     if !rows.is_empty() {
         let stage = Callers::begin().await?;
         for (name, row) in rows {
@@ -90,17 +68,9 @@ async fn nobody_else_notices() -> Result<()> {
         }
         callers.run("all of that together", stage.end()).await;
     }
-    let mut tenants = Table { title: "hostile tenants", lines: Vec::new() };
-    for (name, row) in TENANTS.iter().filter(|(name, _)| is_wanted(name)) {
+    let mut tenants = Table::new("hostile tenants");
+    for (name, row) in TENANTS.iter().filter(|(name, _)| wanted.is(name)) {
         tenants.run(name, row()).await;
     }
-    let tables = [callers, tenants];
-    for Table { title, lines } in tables.iter().filter(|table| !table.lines.is_empty()) {
-        eprintln!("\n{title}\n{}", lines.join("\n"));
-    }
-    let lines: Vec<_> = tables.into_iter().flat_map(|table| table.lines).collect();
-    ensure!(!lines.is_empty(), "no row is called so");
-    let misses = lines.iter().filter(|line| line.starts_with("MISS")).count();
-    ensure!(misses == 0, "{misses} of {} rows missed", lines.len());
-    Ok(())
+    judge(&[callers, tenants])
 }

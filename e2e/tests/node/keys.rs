@@ -21,7 +21,7 @@ async fn failed_calls(node: &Node) -> Result<f64> {
 
 async fn secret(node: &Node) -> Result<Value> {
     let kubectl = node.cluster.kubectl.namespace(SQUELCH);
-    Ok(serde_json::from_str(&kubectl.run(&["get", "secret", "squelch-webhook", "--output=json"]).await?)?)
+    Ok(serde_json::from_str(&kubectl.run(&["get", "secret", squelch::SECRET, "--output=json"]).await?)?)
 }
 
 /// Waits until the Secret has another authority than `before`.
@@ -47,10 +47,10 @@ pub(crate) async fn rotated() -> Result<String> {
     }
     let kubectl = stage.node.cluster.kubectl.namespace(SQUELCH);
     let damage = r#"{"data":{"ca.key":"bm90IGEga2V5"}}"#;
-    kubectl.run(&["patch", "secret", "squelch-webhook", "--type=merge", "--patch", damage]).await?;
+    kubectl.run(&["patch", "secret", squelch::SECRET, "--type=merge", "--patch", damage]).await?;
     authority = another(&stage.node, &authority).await?;
     counters = stage.decides(counters).await?;
-    kubectl.run(&["delete", "secret", "squelch-webhook"]).await?;
+    kubectl.run(&["delete", "secret", squelch::SECRET]).await?;
     another(&stage.node, &authority).await?;
     stage.decides(counters).await?;
     let failed = failed_calls(&stage.node).await? - failed;

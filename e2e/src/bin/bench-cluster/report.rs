@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use e2e::figures::{grouped, median, table};
+
 use crate::cell::Cell;
-use crate::figures::{Paired, median, spread};
+use crate::figures::{Paired, spread};
 use crate::groups::Group;
 use crate::setting::Setting;
 use crate::verdicts::{Verdict, paired};
@@ -142,51 +144,12 @@ fn format_spread(values: &[f64], format: impl Fn(f64) -> String) -> String {
 
 /// A whole number with commas between the thousands; small ones with a digit behind the point.
 fn number(value: f64) -> String {
-    if value < 10.0 {
-        return format!("{value:.1}");
-    }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// The first column to the left, the others to the right.
-fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
-    let length = |text: &str| text.chars().count();
-    let widths: Vec<usize> = (0..head.len())
-        .map(|at| rows.iter().chain([&head]).map(|row| length(&row[at])).max().unwrap_or_default().max(3))
-        .collect();
-    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let padded = |row: &[String]| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
-            if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        line(cells.collect())
-    };
-    let rule = widths
-        .iter()
-        .enumerate()
-        .map(|(at, width)| if at == 0 { "-".repeat(*width) } else { format!("{}:", "-".repeat(width - 1)) });
-    let body: String = rows.iter().map(|row| padded(row)).collect();
-    padded(&head) + &line(rule.collect()) + &body
+    if value < 10.0 { format!("{value:.1}") } else { grouped(value) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_has_as_many_columns_in_every_line() {
-        let text = table(&["", "a long one"], &[vec!["setting".to_owned(), "1".to_owned()]]);
-        assert_eq!(text, "|         | a long one |\n| ------- | ---------: |\n| setting |          1 |\n");
-    }
 
     #[test]
     fn numbers_are_as_exact_as_they_are_small() {

@@ -1,9 +1,10 @@
 //! What squelch promises of its cost, and what came of it.
 
+use e2e::figures::median;
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::figures::{Paired, median};
+use crate::figures::Paired;
 use crate::groups::Group;
 use crate::setting::Setting;
 use crate::work::Pace;

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use e2e::figures::{grouped, median, table};
 use e2e::load::Quantiles;
 use serde::Serialize;
 
-use super::samples::{Cell, Row, Sample, Samples, grouped, median};
+use super::samples::{Cell, Row, Sample, Samples};
 use super::servers::Kind;
 
 /// Everything that is told.
@@ -51,24 +52,24 @@ fn promised(row: &Row, floor: &Row, go: &Row) -> Vec<Promise> {
         at_least(
             0.75,
             format!("{name} ÷ the floor"),
-            pairs(row, floor, None, |own, other| per_cpu(own) / per_cpu(other)),
+            &pairs(row, floor, None, |own, other| per_cpu(own) / per_cpu(other)),
         ),
         at_least(
             3.0,
             format!("{name} ÷ Go"),
-            pairs(row, go, None, |own, other| per_cpu(own) / per_cpu(other)),
+            &pairs(row, go, None, |own, other| per_cpu(own) / per_cpu(other)),
         ),
         at_most(
             1.0,
             " ms",
             format!("{name}: p99 at 5,000/s above the floor's"),
-            pairs(row, floor, Some(5_000), |own, other| late(own) - late(other)),
+            &pairs(row, floor, Some(5_000), |own, other| late(own) - late(other)),
         ),
     ];
     if row.series == Some(1_000_000) {
-        let resident =
-            row.cells.iter().flat_map(|cell| &cell.rounds).map(|sample| sample.resident_mib).collect();
-        promises.push(at_most(320.0, " MiB", format!("{name}: resident"), resident));
+        let samples = row.cells.iter().flat_map(|cell| &cell.rounds);
+        let resident: Vec<_> = samples.map(|sample| sample.resident_mib).collect();
+        promises.push(at_most(320.0, " MiB", format!("{name}: resident"), &resident));
     }
     promises
 }
@@ -79,11 +80,11 @@ fn pairs(own: &Row, other: &Row, rate: Option<u64>, figure: impl Fn(&Sample, &Sa
     own.rounds.iter().zip(&other.rounds).map(|(own, other)| figure(own, other)).collect()
 }
 
-fn at_least(bound: f64, what: String, figures: Vec<f64>) -> Promise {
+fn at_least(bound: f64, what: String, figures: &[f64]) -> Promise {
     promise(what, format!("at least {bound}"), "", figures, |measured| measured >= bound)
 }
 
-fn at_most(bound: f64, unit: &'static str, what: String, figures: Vec<f64>) -> Promise {
+fn at_most(bound: f64, unit: &'static str, what: String, figures: &[f64]) -> Promise {
     promise(what, format!("at most {bound}{unit}"), unit, figures, |measured| measured <= bound)
 }
 
@@ -91,7 +92,7 @@ fn promise(
     what: String,
     wanted: String,
     unit: &'static str,
-    figures: Vec<f64>,
+    figures: &[f64],
     kept: impl Fn(f64) -> bool,
 ) -> Promise {
     let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
@@ -104,14 +105,16 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows: Vec<_> = self.promises.iter().map(promise_row).collect();
         let of_servers = |row: fn(&Row) -> Vec<String>| self.servers.0.iter().map(row).collect::<Vec<_>>();
-        table(
-            f,
-            &["reviews per CPU second at saturation, and more", "wanted", "median", "least to most", "kept"],
-            &rows,
-        )?;
-        table(f, &costs_head(), &of_servers(costs))?;
-        table(f, &latency_head(), &of_servers(latencies))?;
-        table(f, &["the caller's own part", "500/s", "5,000/s", "20,000/s"], &self.caller())?;
+        let promised =
+            ["reviews per CPU second at saturation, and more", "wanted", "median", "least to most", "kept"];
+        for text in [
+            table(&promised, &rows),
+            table(&costs_head(), &of_servers(costs)),
+            table(&latency_head(), &of_servers(latencies)),
+            table(&["the caller's own part", "500/s", "5,000/s", "20,000/s"], &self.caller()),
+        ] {
+            writeln!(f, "{text}")?;
+        }
         for row in &self.servers.0 {
             for cell in row.cells.iter().filter(|cell| cell.rounds.iter().any(|sample| !sample.as_meant)) {
                 writeln!(f, "**{} at {} did not answer as meant.**\n", name(row), rate_title(cell.rate))?;
@@ -222,27 +225,4 @@ fn rate_title(rate: Option<u64>) -> String {
 fn name(row: &Row) -> String {
     row.series
         .map_or(row.server.clone(), |series| format!("{}, {} series", row.server, grouped(series as f64)))
-}
-
-/// A Markdown table that reads well on a terminal too: the first column to the left, the others to the right.
-fn table(f: &mut fmt::Formatter<'_>, head: &[&str], rows: &[Vec<String>]) -> fmt::Result {
-    let head: Vec<String> = head.iter().map(ToString::to_string).collect();
-    let width = |at: usize| {
-        let cells = std::iter::once(&head).chain(rows).filter_map(|row| row.get(at));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let ruler = widths.iter().enumerate().map(|(at, width)| match at {
-        0 => "-".repeat(*width),
-        _ => format!("{}:", "-".repeat(width - 1)),
-    });
-    let ruler: Vec<String> = ruler.collect();
-    for row in [&head, &ruler].into_iter().chain(rows) {
-        let cells = widths.iter().enumerate().map(|(at, &width)| {
-            let cell = row.get(at).map_or("", String::as_str);
-            if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        writeln!(f, "| {} |", cells.collect::<Vec<_>>().join(" | "))?;
-    }
-    writeln!(f)
 }

@@ -1,5 +1,6 @@
 //! What was measured, and medians of it.
 
+use e2e::figures::{grouped, median};
 use e2e::load::{Answers, Outcome, Pace, Quantiles};
 use serde::Serialize;
 
@@ -59,7 +60,7 @@ pub(crate) struct Cell {
 impl Cell {
     /// The median of one figure.
     pub(crate) fn median(&self, figure: impl Fn(&Sample) -> f64) -> f64 {
-        median(self.rounds.iter().map(figure).collect())
+        median(&self.rounds.iter().map(figure).collect::<Vec<_>>())
     }
 
     /// Whether it was asked as often as was meant, in most rounds.
@@ -123,41 +124,4 @@ fn rate(pace: Pace) -> Option<u64> {
 
 pub(crate) fn title(pace: Pace) -> String {
     rate(pace).map_or("saturation".to_owned(), |rate| format!("{}/s", grouped(rate as f64)))
-}
-
-/// A whole number with its thousands apart.
-pub(crate) fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// The one in the middle, or between the two in the middle.
-pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    let Some(last) = figures.len().checked_sub(1) else { return f64::NAN };
-    f64::midpoint(figures[last / 2], figures[last.div_ceil(2)])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 200.0]), 3.0);
-        assert_eq!(median(vec![4.0, 1.0]), 2.5);
-        assert!(median(Vec::new()).is_nan());
-    }
-
-    #[test]
-    fn thousands_stand_apart() {
-        assert_eq!([7.0, 999.6, 12_345.0, 1e6].map(grouped), ["7", "1,000", "12,345", "1,000,000"]);
-    }
 }

@@ -1,0 +1,75 @@
+//! Figures of measurements, and how they are shown.
+
+/// The one in the middle, or between the two in the middle. Of none it is NaN, with which no comparison holds.
+#[must_use]
+pub fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    f64::midpoint(sorted[last / 2], sorted[last.div_ceil(2)])
+}
+
+/// A whole number, with a comma before each three digits.
+#[must_use]
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A table in Markdown, the first column to the left, the others to the right.
+#[must_use]
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
+    let length = |text: &str| text.chars().count();
+    let widths: Vec<usize> = (0..head.len())
+        .map(|at| {
+            let cells = rows.iter().chain([&head]).filter_map(|row| row.get(at));
+            cells.map(|cell| length(cell)).max().unwrap_or_default().max(3)
+        })
+        .collect();
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let padded = |row: &[String]| {
+        let cells = widths.iter().enumerate().map(|(at, width)| {
+            let cell = row.get(at).map_or("", String::as_str);
+            if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        line(cells.collect())
+    };
+    let rule = widths
+        .iter()
+        .enumerate()
+        .map(|(at, width)| if at == 0 { "-".repeat(*width) } else { format!("{}:", "-".repeat(width - 1)) });
+    let body: String = rows.iter().map(|row| padded(row)).collect();
+    padded(&head) + &line(rule.collect()) + &body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert!(median(&[]).is_nan());
+        let middle = [&[3.0, 1.0, 200.0][..], &[4.0, 1.0, 2.0, 3.0], &[7.0]].map(median);
+        assert!(middle.iter().zip([3.0, 2.5, 7.0]).all(|(is, wanted)| (is - wanted).abs() < f64::EPSILON));
+    }
+
+    #[test]
+    fn numbers_are_read_by_threes() {
+        assert_eq!([0.0, 999.0, 1000.0, 1_234_567.4].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_its_widest_cells() {
+        let rows = [vec!["é".to_owned(), "12,345".to_owned()], vec!["long".to_owned()]];
+        let shown = "|      | rate/s |\n| ---- | -----: |\n| é    | 12,345 |\n| long |        |\n";
+        assert_eq!(table(&["", "rate/s"], &rows), shown);
+    }
+}
