@@ -26,7 +26,7 @@ ci: && fmt-check lint check-generated deny gates instructions
 test-unit *ARGS:
     @hack/unit {{ ARGS }}
 
-# End-to-end tests on a cluster of their own; arguments go to the tests, e.g. a name (20 min)
+# End-to-end tests on two clusters of their own; arguments go to the tests on one, e.g. a name (13 min)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
