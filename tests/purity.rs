@@ -198,6 +198,7 @@ const ROWS: &[Row] = &[
             "arming::client",
             "arming::configuration",
             "engine::Moment",
+            "engine::harmless",
             "metrics::ProofResult",
         ],
         crates: Crates::Only(&["base64", "serde_json"]),

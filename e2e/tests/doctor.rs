@@ -7,7 +7,7 @@ use e2e::accounts::SQUELCH;
 use e2e::cluster::given;
 use e2e::process::run_with_input;
 use e2e::wait::told;
-use e2e::{GENEROUS, Test, wait_for};
+use e2e::{GENEROUS, Policy, Test, wait_for};
 use serde_json::{Value, json};
 
 /// The Secret of deploy/rbac.yaml.
@@ -34,7 +34,10 @@ impl Said {
 }
 
 async fn doctor(kubeconfig: &str, more: &[&str]) -> Result<Said> {
-    let mut command = Command::new(given("SQUELCH_BIN")?);
+    asked(Command::new(given("SQUELCH_BIN")?), kubeconfig, more).await
+}
+
+async fn asked(mut command: Command, kubeconfig: &str, more: &[&str]) -> Result<Said> {
     command.args(["doctor", "--output=json", "--kubeconfig", kubeconfig]).args(more).env_remove("KUBECONFIG");
     let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, "")).await??;
     let text = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
@@ -132,6 +135,55 @@ async fn what_is_broken_is_named() -> Result<()> {
     kubectl.run(&["delete", "mutatingwebhookconfiguration", "squelch"]).await?;
     kubectl.namespace(SQUELCH.namespace).run(&["delete", "secret", SECRET]).await?;
     test.passed()
+}
+
+/// As by `kubectl exec`: with squelch's own account, which may read no Deployment, in a pod of squelch's.
+#[tokio::test]
+async fn a_doctor_in_a_pod_of_squelch_knows_how_that_was_started() -> Result<()> {
+    let test = Test::begin("doctor-pod").await?;
+    let (kubectl, owner) = (&test.cluster.kubectl, format!("owner-{}", test.namespace));
+    let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": owner },
+        "rules": [{ "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"],
+            "resourceNames": [owner], "verbs": ["get"] }] });
+    kubectl.apply(&role).await?;
+    let (of, account) = (
+        format!("--clusterrole={owner}"),
+        format!("--serviceaccount={}:{}", SQUELCH.namespace, SQUELCH.name),
+    );
+    kubectl.run(&["create", "clusterrolebinding", &owner, &of, &account]).await?;
+    let flags = [&KEYS[..], &["--enforce=false", "--owner-cluster-role", &owner]].concat();
+    let squelch = test.squelch_with(&flags).await?;
+    let policy = Policy::named(test.client(), &test.namespace, "policy");
+    policy.put(&test.kubectl(), &json!({})).await?;
+    policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
+
+    // Whom the configuration belongs to stands in it.
+    let said = doctor(&test.squelch_kubeconfig(), &[]).await?;
+    ensure!(said.levels("owner") == ["ok"] && said.text.contains(&owner), "{}", said.text);
+    // The rest stands in the pod.
+    let of_squelch = kubectl.namespace(SQUELCH.namespace);
+    of_squelch.apply(&pod("squelch-c", &["run", "--enforce=false", "--secret", SECRET])).await?;
+    let mut in_pod = Command::new(given("SQUELCH_BIN")?);
+    in_pod.env("SQUELCH_POD_NAME", "squelch-c");
+    let said = asked(in_pod, &test.squelch_kubeconfig(), &[]).await?;
+    let why = said.about("armed").first().context("nothing of armed")?.to_string();
+    ensure!(said.levels("armed") == ["warning"] && why.contains("--enforce=false"), "{}", said.text);
+    squelch.stop().await?;
+    of_squelch.run(&["delete", "pod", "squelch-c", "--grace-period=0", "--force"]).await?;
+    of_squelch.run(&["delete", "secret", SECRET]).await?;
+    kubectl.run(&["delete", "clusterrolebinding,clusterrole", &owner]).await?;
+    test.passed()
+}
+
+/// What a kubelet would have made: nothing runs in it.
+fn pod(name: &str, arguments: &[&str]) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": SQUELCH.namespace },
+        "spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{ "name": "squelch", "image": "none", "args": arguments }],
+        },
+    })
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn the_quickstart_applies_and_becomes_effective() -> Result<()> {
     let counters = policy.received(20).await?;
     ensure!(counters.compacted > 10, "{counters:?}");
     let shown = test.kubectl().run(&["get", "eventpolicies"]).await?;
-    for column in ["MODE", "ACCEPTED", "RECEIVED", "ADMITTED", "COMPACTED", "AGE"] {
+    for column in ["MODE", "ACCEPTED", "EFFECTIVE", "RECEIVED", "ADMITTED", "COMPACTED", "AGE"] {
         ensure!(shown.contains(column), "no column {column}:\n{shown}");
     }
     ensure!(shown.contains("Enforce") && shown.contains("20"), "{shown}");

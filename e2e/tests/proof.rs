@@ -241,7 +241,7 @@ async fn the_annotation_disarms_as_long_as_it_is_there() -> Result<()> {
     ensure!(breaks_glass(&squelch).await?);
     assert_eq!(rules(&configuration(&test).await?, "events.squelch.dev"), 0);
     is_told(&test, before, "INC-7 while we look").await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
+    policy.says("Effective", "Unknown", "WebhookNotArmed", "INC-7 while we look").await?;
 
     // It outlives squelch.
     squelch.stop().await?;
@@ -276,7 +276,7 @@ async fn who_deletes_the_configuration_has_disarmed() -> Result<()> {
     is_armed(&squelch, false).await?;
     ensure!(breaks_glass(&squelch).await?);
     is_told(&test, before, "deleted").await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
+    policy.says("Effective", "Unknown", "WebhookNotArmed", "deleted the configuration").await?;
     // Another policy does not undo what a person did.
     let neighbour = test.neighbour().await?;
     let other = Policy::named(test.client(), &neighbour.namespace, "policy");
@@ -292,6 +292,32 @@ async fn who_deletes_the_configuration_has_disarmed() -> Result<()> {
     ensure!(!breaks_glass(&squelch).await?);
     policy.effective().await?;
     other.effective().await?;
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn the_flag_disarms_as_long_as_it_is_given_and_is_told_as_the_reason() -> Result<()> {
+    let test = Test::begin("unenforced").await?;
+    let before = disarmed(&test).await?.0;
+    let squelch = test.squelch_with(&["--enforce=false"]).await?;
+    let policy = Policy::named(test.client(), &test.namespace, "policy");
+    policy.put(&test.kubectl(), &json!({})).await?;
+    policy.says("Effective", "Unknown", "WebhookNotArmed", "--enforce=false").await?;
+    is_told(&test, before, "--enforce=false").await?;
+    wait_for("proofs", GENEROUS, async || {
+        let proven = proofs(&squelch, &["proven"]).await.map_err(told)?;
+        if proven >= 4 { Ok(()) } else { Err(proven.to_string()) }
+    })
+    .await?;
+    ensure!(breaks_glass(&squelch).await?);
+    assert_eq!(rules(&configuration(&test).await?, "events.squelch.dev"), 0);
+    squelch.stop().await?;
+
+    let squelch = test.squelch().await?;
+    is_armed(&squelch, true).await?;
+    ensure!(!breaks_glass(&squelch).await?);
+    policy.effective().await?;
     squelch.stop().await?;
     test.passed()
 }

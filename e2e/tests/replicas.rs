@@ -272,6 +272,27 @@ async fn a_lease_that_is_stolen_is_won_back_by_another_and_one_that_is_deleted_s
     test.passed()
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_over_leaves_a_deleted_configuration_away() -> Result<()> {
+    let Stage { test, policy, active, standby } = Stage::set("deleted").await?;
+    let kubectl = &test.cluster.kubectl;
+    kubectl.run(&["delete", "mutatingwebhookconfiguration", "squelch"]).await?;
+    is_armed(&standby, false).await?;
+    active.stop().await?;
+    standby.is_active().await?;
+    // Its statuses are those of the one that decides.
+    policy.says("Effective", "Unknown", "WebhookNotArmed", "deleted the configuration").await?;
+    let is_away = async || {
+        let there = kubectl.run(&["get", "mutatingwebhookconfiguration", "--output=name"]).await?;
+        ensure!(!there.contains("/squelch\n"), "it was written again: {there}");
+        anyhow::Ok(())
+    };
+    is_away().await?;
+    standby.stop().await?;
+    is_away().await?;
+    test.passed()
+}
+
 /// What a kubelet would have made: nothing runs in it.
 fn pod(name: &str) -> Value {
     let labels = json!({ "app.kubernetes.io/name": "squelch", "app.kubernetes.io/instance": "test" });

@@ -55,6 +55,8 @@ async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
             documents
         };
         ensure!(sorted(&rendered) == sorted(&by_three), "{name}: Helm 3 renders something else");
+        let unenforced = std::fs::read_to_string(&path)?.contains("enforce: false");
+        ensure!(rendered.contains("--enforce=") == unenforced, "{name}: a flag goes before SQUELCH_ENFORCE");
         ensure!(!rendered.contains("caBundle") && !rendered.contains("WebhookConfiguration\n"), "{name}");
         let judged = kubectl
             .run_with(

@@ -38,8 +38,7 @@ use super::status::EventPolicyStatus;
     printcolumn(
         name = "Effective",
         type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Effective")].reason"#,
-        priority = 1
+        json_path = r#".status.conditions[?(@.type=="Effective")].reason"#
     ),
     printcolumn(name = "Precedence", type_ = "string", json_path = ".spec.precedence", priority = 1),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1),

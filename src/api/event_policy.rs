@@ -43,8 +43,7 @@ pub const MOST_PRIORITY: i32 = 100_000;
     printcolumn(
         name = "Effective",
         type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Effective")].reason"#,
-        priority = 1
+        json_path = r#".status.conditions[?(@.type=="Effective")].reason"#
     ),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1),
     printcolumn(name = "Received", type_ = "integer", json_path = ".status.counters.received"),

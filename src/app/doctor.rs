@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::{Api, Client};
 
 use super::cluster;
@@ -46,15 +46,17 @@ pub async fn examine(options: &DoctorOptions) -> Result<bool> {
     Ok(doctor::worst(&findings) < Level::Error)
 }
 
-/// By its Deployment, as far as that can be read; what is given goes before.
+/// By its Deployment, or by the pod that the doctor runs in where that cannot be read; what is given goes before.
 async fn installation(client: &Client, options: &DoctorOptions) -> Installation {
     let DoctorOptions { place: Place { namespace, .. }, deployment, own_user, secret, .. } = options;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let found = deployments.get(deployment).await.ok();
-    let pod = found.and_then(|found| found.spec?.template.spec);
+    let pod = match deployments.get(deployment).await {
+        Ok(found) => found.spec.and_then(|spec| spec.template.spec),
+        Err(_) => own_pod(client, namespace).await,
+    };
     let account = pod.as_ref().and_then(|pod| pod.service_account_name.clone());
     let account = account.unwrap_or_else(|| deployment.clone());
-    let container = pod.and_then(|pod| pod.containers.into_iter().next()).unwrap_or_default();
+    let container = pod.and_then(container).unwrap_or_default();
     let says = |flag| flag_of(&container, flag);
     let usual = || crate::SECRET.to_owned();
     Installation {
@@ -66,6 +68,20 @@ async fn installation(client: &Client, options: &DoctorOptions) -> Installation 
         namespace: namespace.clone(),
         deployment: deployment.clone(),
     }
+}
+
+/// By `kubectl exec` the doctor runs in a pod of squelch's, which has its name in the environment.
+async fn own_pod(client: &Client, namespace: &str) -> Option<PodSpec> {
+    let name = env::var("SQUELCH_POD_NAME").ok()?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    pods.get(&name).await.ok()?.spec
+}
+
+/// That of squelch: others may have put theirs beside it.
+fn container(pod: PodSpec) -> Option<Container> {
+    let runs = |container: &Container| container.args.iter().flatten().any(|argument| argument == "run");
+    let at = pod.containers.iter().position(runs).unwrap_or(0);
+    pod.containers.into_iter().nth(at)
 }
 
 /// What a container is started with: the flag, else its environment variable.
@@ -84,6 +100,16 @@ fn flag_of(container: &Container, flag: &str) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_container_that_others_have_put_into_the_pod_is_not_taken_for_squelchs() {
+        let pod: PodSpec = serde_json::from_value(json!({ "containers": [
+            { "name": "proxy", "args": ["--enforce=no"] },
+            { "name": "squelch", "args": ["run", "--enforce=false"] },
+        ] }))
+        .unwrap();
+        assert_eq!(flag_of(&container(pod).unwrap(), "enforce").as_deref(), Some("false"));
+    }
 
     #[test]
     fn a_flag_goes_before_its_variable_and_no_other_is_taken_for_it() {

@@ -64,7 +64,7 @@ impl Parts {
                 revise(&self.engine, &set);
                 count(&self.metrics, &set);
                 self.readiness.meet(Need::PoliciesListed);
-                let reach = self.reach(&set);
+                let reach = reach(&set);
                 // Where nothing has changed for the webhook, its configuration need not be written.
                 if told.as_ref() != Some(&reach) {
                     self.desired.send_modify(|desired| desired.reach = reach.clone());
@@ -76,16 +76,13 @@ impl Parts {
             }
         }
     }
+}
 
-    fn reach(&self, set: &Set) -> Reach {
-        if !self.enforce {
-            return Reach::Nothing;
-        }
-        if set.governs_everywhere() {
-            return Reach::Everything;
-        }
-        Reach::of(set.namespaces().iter().map(ToString::to_string).collect::<BTreeSet<_>>())
+fn reach(set: &Set) -> Reach {
+    if set.governs_everywhere() {
+        return Reach::Everything;
     }
+    Reach::of(set.namespaces().iter().map(ToString::to_string).collect::<BTreeSet<_>>())
 }
 
 fn revise(engine: &Engine, set: &Set) {

@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
-use crate::arming::{Arming, Desired, Keeper, Probe, Reach};
+use crate::arming::{Arming, Desired, Keeper, NOT_YET, Probe, Proving, Reach};
 use crate::config::RunOptions;
 use crate::engine::{Engine, Settings};
 use crate::leader::{Leader, Peers, Term};
@@ -36,9 +36,8 @@ pub(super) struct Parts {
     pub(super) readiness: Arc<Readiness>,
     /// What the webhook configuration should be.
     pub(super) desired: watch::Sender<Desired>,
-    /// False: the break glass `--enforce=false`.
-    pub(super) enforce: bool,
-    pub(super) armed: Arc<watch::Sender<bool>>,
+    /// Why the API server asks about no write; `None` while it asks.
+    pub(super) unarmed: Arc<watch::Sender<Option<Arc<str>>>>,
     pub(super) payer: Arc<flush::Writer>,
     pub(super) flushing: Task<()>,
     pub(super) keeping_armed: Task<Keeper>,
@@ -115,15 +114,19 @@ impl Parts {
         let serving = serve(listener, &keys, callers(options)?, webhook, &stages)?;
         let (desired, wanted) = watch::channel(at_first(cluster, &keys));
         let arming = Arming::new(&client, announcer.clone(), options.owner_cluster_role.clone());
-        let armed = Arc::new(watch::Sender::new(false));
+        let unarmed = Arc::new(watch::Sender::new(Some(NOT_YET.into())));
         // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
         let payer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
         let (telling, acknowledged) = (desired.clone(), arming.acknowledged());
+        let state = status::State { unarmed: unarmed.subscribe(), active: active.clone() };
+        let (tells, enforce) = (unarmed.clone(), options.enforce);
+        let (keeper, proving) =
+            Keeper::new(arming, probe, wanted, active.clone(), tells, enforce, metrics.clone());
         Ok(Self {
             keeping_keys: Task::start(|stop| keys.run(telling, acknowledged, stop)),
-            keeping_armed: keep_armed(arming, probe, wanted, active.clone(), &armed, &metrics),
+            keeping_armed: keep_armed(keeper, proving),
             flushing: pay(&payer, qps(options.flush_qps), active.clone()),
-            telling: tell(options, &client, &policies, &engine, (&armed, &active), announcer),
+            telling: tell(options, &client, &policies, &engine, state, announcer),
             announcing: Task::start(|stop| announcer::run(client.clone(), announced, stop)),
             watching: watch_policies(&client, &policies, &background),
             begun: leader.begun(),
@@ -135,8 +138,7 @@ impl Parts {
             metrics,
             readiness,
             desired,
-            enforce: options.enforce,
-            armed,
+            unarmed,
             payer,
             serving,
             stages,
@@ -217,15 +219,7 @@ fn watch_policies(client: &Client, policies: &Arc<Store>, background: &Cancellat
     })
 }
 
-fn keep_armed(
-    arming: Arming,
-    probe: Probe,
-    wanted: watch::Receiver<Desired>,
-    active: watch::Receiver<bool>,
-    armed: &Arc<watch::Sender<bool>>,
-    metrics: &Arc<Metrics>,
-) -> Task<Keeper> {
-    let (mut keeper, proving) = Keeper::new(arming, probe, wanted, active, armed.clone(), metrics.clone());
+fn keep_armed(mut keeper: Keeper, proving: Proving) -> Task<Keeper> {
     Task::start(move |stop| async move {
         tokio::join!(keeper.run(stop.clone()), proving.run(stop));
         keeper
@@ -248,13 +242,12 @@ fn tell(
     client: &Client,
     policies: &Arc<Store>,
     engine: &Arc<Engine>,
-    (armed, active): (&Arc<watch::Sender<bool>>, &watch::Receiver<bool>),
+    state: status::State,
     announcer: Announcer,
 ) -> Task<status::Writer> {
     let engine = engine.clone();
     let limits = status::Limits { interval: options.status_interval, qps: options.status_qps };
     let accounts = Box::new(move || engine.all_accounts());
-    let state = status::State { armed: armed.subscribe(), active: active.clone() };
     let writer = status::Writer::new(client.clone(), policies.clone(), accounts, state, announcer, limits);
     Task::start(move |stop| writer.run(stop))
 }

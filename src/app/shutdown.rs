@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::arming::Keeper;
+use crate::arming::{ENDED, Keeper};
 use crate::config::RunOptions;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
@@ -67,7 +67,7 @@ impl Parts {
             _ => None,
         };
         if peers.is_none() && !self.deposed.is_cancelled() {
-            disarm(keeper.as_mut(), &self.armed, &self.metrics).await;
+            disarm(keeper.as_mut(), &self.unarmed, &self.metrics).await;
         }
         let mut telling = self.telling.end().await;
         write_statuses(telling.as_mut(), &self.deposed).await;
@@ -85,7 +85,7 @@ impl Parts {
             Some(leader) => leader.release().await,
             None => error!("what held the Lease had panicked: another replica takes over when it ends"),
         }
-        let Self { announcing, serving, watching, stages, background, armed, metrics, .. } = self;
+        let Self { announcing, serving, watching, stages, background, unarmed, metrics, .. } = self;
         let ending = Ending { announcing, serving, watching, stages, background };
         if let Some(peers) = peers {
             if peers.one_serves(SUCCESSION).await {
@@ -94,7 +94,7 @@ impl Parts {
                 sleep(CLOSING).await;
             } else {
                 warn!("no other replica has taken over");
-                disarm(keeper.as_mut(), &armed, &metrics).await;
+                disarm(keeper.as_mut(), &unarmed, &metrics).await;
             }
         }
         ending.end().await;
@@ -131,12 +131,12 @@ async fn pay(payer: Arc<flush::Writer>, engine: &Engine, limits: flush::Limits, 
     }
 }
 
-async fn disarm(keeper: Option<&mut Keeper>, armed: &watch::Sender<bool>, metrics: &Metrics) {
+async fn disarm(keeper: Option<&mut Keeper>, unarmed: &watch::Sender<Option<Arc<str>>>, metrics: &Metrics) {
     match keeper {
         Some(keeper) => keeper.disarm().await,
         None => error!("what kept the webhook configuration had panicked: its rules may still be there"),
     }
-    armed.send_replace(false);
+    unarmed.send_replace(Some(ENDED.into()));
     metrics.armed(false);
 }
 

@@ -2,6 +2,7 @@
 //! writes it; the others see to it that it holds nobody up.
 
 mod standby;
+mod telling;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,9 @@ pub struct Keeper {
     proofs: Proofs,
     active: watch::Receiver<bool>,
     asks: watch::Sender<bool>,
-    armed: Arc<watch::Sender<bool>>,
+    unarmed: Arc<watch::Sender<Option<Arc<str>>>>,
+    /// False: the break glass `--enforce=false`.
+    enforce: bool,
     metrics: Arc<Metrics>,
     state: State,
 }
@@ -79,19 +82,22 @@ fn uid(configuration: &Value) -> &str {
 }
 
 impl Keeper {
-    /// One that follows `desired`, and the proofs that `probe` asks for. `armed` hears whether the API server asks
-    /// squelch about any write; `active` tells whether it is this replica that writes it.
+    /// One that follows `desired`, and the proofs that `probe` asks for. `unarmed` hears why the API server asks squelch
+    /// about no write, in a sentence, or nothing while it asks; `active` tells whether it is this replica that writes it.
+    /// Without `enforce` there never are rules.
     pub fn new(
         arming: Arming,
         probe: Probe,
         desired: watch::Receiver<Desired>,
         active: watch::Receiver<bool>,
-        armed: Arc<watch::Sender<bool>>,
+        unarmed: Arc<watch::Sender<Option<Arc<str>>>>,
+        enforce: bool,
         metrics: Arc<Metrics>,
     ) -> (Self, Proving) {
         let (asks, asked) = watch::channel(false);
         let (proving, proofs) = Proving::new(probe, asked, active.clone(), metrics.clone());
-        (Self { arming, desired, proofs, active, asks, armed, metrics, state: State::default() }, proving)
+        let state = State::default();
+        (Self { arming, desired, proofs, active, asks, unarmed, enforce, metrics, state }, proving)
     }
 
     /// Keeps it until `stop`. Until the policies are known nothing is written: rules that a process before this one
@@ -132,7 +138,7 @@ impl Keeper {
         if state.glass.ends(now) {
             state.written = None;
         }
-        let standing = in_force(&desired.reach, unproven.as_deref(), &state.glass, now);
+        let standing = in_force(&desired.reach, unproven.as_deref(), &state.glass, self.enforce, now);
         if let Some(left) = state.glass.left_away(now) {
             self.asks.send_replace(false);
             self.tell(&standing);
@@ -230,48 +236,23 @@ impl Keeper {
         true
     }
 
-    /// Tells whether the rules are in force, and why not, to all who want to know; in words only what is new.
-    fn tell(&mut self, standing: &Result<Reach, Unarmed>) {
-        let armed = standing.is_ok();
-        self.armed.send_if_modified(|held| std::mem::replace(held, armed) != armed);
-        self.metrics.armed(armed);
-        self.metrics.break_glass(standing.as_ref().is_err_and(Unarmed::is_break_glass));
-        let told = self.state.told.replace(standing.clone());
-        let about = self.state.written.as_ref().map(|written| written.uid.as_str()).unwrap_or_default();
-        match (&told, standing) {
-            (Some(told), standing) if told == standing => {}
-            (_, Ok(reach)) => {
-                info!(reach = %described(reach), "the webhook is armed");
-                if !matches!(told, Some(Ok(_))) {
-                    let note = format!("Event writes in {} are sent to squelch.", described(reach));
-                    self.arming.announce(about, true, false, note);
-                }
-            }
-            (Some(Err(told)), Err(why)) if told.is_like(why) => {}
-            (_, Err(why)) => {
-                let was_armed = matches!(told, Some(Ok(_)));
-                if was_armed && why.is_trouble() {
-                    warn!(%why, "the webhook is disarmed");
-                } else {
-                    info!(%why, "the webhook is not armed");
-                }
-                if was_armed {
-                    self.arming.announce(about, false, why.is_trouble(), why.to_string());
-                }
-            }
-        }
-    }
-
     /// Takes the rules away for good, trying more than once: left behind they cost each Event write a refused
     /// connection.
     pub async fn disarm(&mut self) {
+        if self.state.glass.left_away(clock::now()).is_some() {
+            // Who took over after somebody deleted it has never written it, and would make it here.
+            self.look().await;
+            if self.state.glass.left_away(clock::now()).is_some() {
+                return info!("the webhook configuration is gone");
+            }
+        }
         let last = Desired { reach: Reach::Nothing, ..self.desired.borrow().clone() };
         let object = last.object(self.state.owner.as_ref());
         let mut known = self.state.written.as_ref().map(|written| written.uid.clone());
         for attempt in 1..=LAST_ATTEMPTS {
             match self.arming.apply(&object, known.as_deref(), DEADLINE).await {
                 Ok(stored) => {
-                    if *self.armed.borrow() {
+                    if self.unarmed.borrow().is_none() {
                         let note = "squelch ends: Event writes pass as if there were no policy.".to_owned();
                         self.arming.announce(uid(&stored), false, false, note);
                     }
@@ -299,15 +280,6 @@ async fn wait(pause: Option<Duration>) {
     match pause {
         Some(pause) => sleep(pause).await,
         None => std::future::pending().await,
-    }
-}
-
-fn described(reach: &Reach) -> String {
-    match reach {
-        Reach::Nothing => "no namespace".to_owned(),
-        Reach::Named(namespaces) if namespaces.len() == 1 => "1 namespace".to_owned(),
-        Reach::Named(namespaces) => format!("{} namespaces", namespaces.len()),
-        Reach::Everything => "all namespaces".to_owned(),
     }
 }
 

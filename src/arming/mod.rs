@@ -17,5 +17,5 @@ pub use configuration::{
 pub use keeper::Keeper;
 pub use probe::{Answered, Probe};
 pub use proving::Proving;
-pub use standing::DISARM_ANNOTATION;
+pub use standing::{DISARM_ANNOTATION, ENDED, NOT_YET};
 pub use writer::Arming;

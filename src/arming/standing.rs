@@ -1,10 +1,11 @@
 //! What is in force, and who has taken the rules away: by the policies, by the proof, by a person. Pure.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::configuration::Reach;
-use crate::engine::Moment;
+use crate::engine::{Moment, harmless};
 
 /// The break glass on the configuration: as long as it is there, and whatever it says, the rules are away.
 pub const DISARM_ANNOTATION: &str = "squelch.dev/disarm";
@@ -12,8 +13,18 @@ pub const DISARM_ANNOTATION: &str = "squelch.dev/disarm";
 /// Who deletes the configuration has disarmed the webhook for so long.
 pub(super) const DELETED_FOR: Duration = Duration::from_secs(600);
 
-/// The word of a reason that is told on.
+/// A person's reason is cut to so many characters.
 const LONGEST_REASON: usize = 200;
+
+/// The same of a sentence for the policies.
+const LONGEST_SENTENCE: usize = 600;
+
+/// What the policies are told before anything is known.
+pub const NOT_YET: &str = "It is not proven yet that the API server reaches the webhook: Event writes pass.";
+
+/// What they are told once squelch has taken the rules away to end.
+pub const ENDED: &str =
+    "squelch has ended, and no other replica was ready: Event writes pass until one decides.";
 
 /// What a person wants, whatever the policies and the proof say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +41,7 @@ pub(super) enum BreakGlass {
 impl BreakGlass {
     /// The configuration stands there, with this annotation.
     pub(super) fn found(annotation: Option<&str>) -> Self {
-        annotation.map_or(Self::Whole, |reason| Self::Annotated(told(reason)))
+        annotation.map_or(Self::Whole, |reason| Self::Annotated(told(reason, LONGEST_REASON)))
     }
 
     /// Somebody has deleted it. Looked at again it is still the same deletion.
@@ -57,9 +68,9 @@ impl BreakGlass {
     }
 }
 
-/// A person's words, for a line: without control characters, and cut.
-fn told(reason: &str) -> String {
-    reason.chars().filter(|char| !char.is_control()).take(LONGEST_REASON).collect()
+/// Somebody else's words, for a line: harmless, and cut.
+fn told(words: &str, longest: usize) -> String {
+    words.chars().take(longest).map(harmless).collect()
 }
 
 /// Why the webhook is asked about no write.
@@ -70,6 +81,8 @@ pub(super) enum Unarmed {
     Unproven(String),
     Annotated(String),
     Deleted,
+    /// By `--enforce=false`.
+    Unenforced,
 }
 
 /// The rules that are to be in force, or why there are none.
@@ -77,6 +90,7 @@ pub(super) fn in_force(
     wanted: &Reach,
     unproven: Option<&str>,
     glass: &BreakGlass,
+    enforce: bool,
     now: Moment,
 ) -> Result<Reach, Unarmed> {
     if glass.left_away(now).is_some() {
@@ -84,6 +98,9 @@ pub(super) fn in_force(
     }
     if let BreakGlass::Annotated(reason) = glass {
         return Err(Unarmed::Annotated(reason.clone()));
+    }
+    if !enforce {
+        return Err(Unarmed::Unenforced);
     }
     if *wanted == Reach::Nothing {
         return Err(Unarmed::NoPolicy);
@@ -97,14 +114,23 @@ impl Unarmed {
         matches!(self, Self::Unproven(_))
     }
 
-    /// It is what a person has asked for on the configuration itself.
+    /// It is what a person has asked for.
     pub(super) fn is_break_glass(&self) -> bool {
-        matches!(self, Self::Annotated(_) | Self::Deleted)
+        matches!(self, Self::Annotated(_) | Self::Deleted | Self::Unenforced)
     }
 
-    /// The same as another, whatever the words of the last proof.
+    /// The same as another, whatever the words of the last proof, which may change each second.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
+        matches!((self, other), (Self::Unproven(_), Self::Unproven(_))) || self == other
+    }
+
+    /// A sentence for the conditions of the policies.
+    pub(super) fn to_policies(&self) -> Arc<str> {
+        match self {
+            // Who reads it has one, for which the rules are not written yet.
+            Self::NoPolicy => NOT_YET.into(),
+            _ => told(&self.to_string(), LONGEST_SENTENCE).into(),
+        }
     }
 }
 
@@ -127,8 +153,13 @@ impl fmt::Display for Unarmed {
             ),
             Self::Deleted => write!(
                 f,
-                "Somebody deleted the configuration: Event writes pass, and it is written again in {} minutes.",
+                "Somebody deleted the configuration: Event writes pass, and it is written again {} minutes later, or by \
+                 a squelch that is started meanwhile.",
                 DELETED_FOR.as_secs() / 60
+            ),
+            Self::Unenforced => f.write_str(
+                "squelch runs with --enforce=false (or SQUELCH_ENFORCE=false): Event writes pass until it is started \
+                 without.",
             ),
         }
     }
@@ -145,9 +176,9 @@ mod tests {
     #[test]
     fn the_rules_are_in_force_while_nothing_speaks_against_them() {
         let whole = BreakGlass::default();
-        assert_eq!(in_force(&Reach::Everything, None, &whole, at(0)), Ok(Reach::Everything));
-        assert_eq!(in_force(&Reach::Nothing, None, &whole, at(0)), Err(Unarmed::NoPolicy));
-        let unproven = in_force(&Reach::Everything, Some("it hangs"), &whole, at(0)).unwrap_err();
+        assert_eq!(in_force(&Reach::Everything, None, &whole, true, at(0)), Ok(Reach::Everything));
+        assert_eq!(in_force(&Reach::Nothing, None, &whole, true, at(0)), Err(Unarmed::NoPolicy));
+        let unproven = in_force(&Reach::Everything, Some("it hangs"), &whole, true, at(0)).unwrap_err();
         assert!(unproven.is_trouble() && unproven.to_string().contains("it hangs"));
     }
 
@@ -155,12 +186,35 @@ mod tests {
     fn the_annotation_counts_whatever_it_says_until_it_is_gone() {
         for reason in ["", "INC-7"] {
             let glass = BreakGlass::found(Some(reason));
-            let unarmed = in_force(&Reach::Everything, None, &glass, at(0)).unwrap_err();
+            let unarmed = in_force(&Reach::Everything, None, &glass, true, at(0)).unwrap_err();
             assert!(unarmed.is_break_glass() && unarmed.to_string().contains(&format!("\"{reason}\"")));
             assert_eq!(glass.left_away(at(0)), None, "the entry of the proof stays");
         }
         assert_eq!(BreakGlass::found(None), BreakGlass::Whole);
-        assert_eq!(BreakGlass::found(Some("a\n\u{1b}[1mb")), BreakGlass::Annotated("a[1mb".to_owned()));
+        assert_eq!(BreakGlass::found(Some("a\n\u{1b}[1mb")), BreakGlass::Annotated("a  [1mb".to_owned()));
+    }
+
+    #[test]
+    fn the_flag_counts_whether_there_is_a_policy_or_not_and_is_told_as_the_reason() {
+        for wanted in [Reach::Everything, Reach::Nothing] {
+            let unarmed = in_force(&wanted, Some("it hangs"), &BreakGlass::Whole, false, at(0)).unwrap_err();
+            assert!(unarmed.is_break_glass() && !unarmed.is_trouble());
+            assert!(unarmed.to_policies().contains("--enforce=false"), "{unarmed}");
+        }
+    }
+
+    #[test]
+    fn policies_are_told_a_short_and_harmless_sentence() {
+        let foreign = format!("a\u{202e}{}", "x".repeat(10_000));
+        for unarmed in
+            [Unarmed::Unproven(foreign.clone()), Unarmed::Annotated(told(&foreign, LONGEST_REASON))]
+        {
+            let sentence = unarmed.to_policies();
+            assert!(sentence.contains("a xxx") && sentence.chars().count() <= LONGEST_SENTENCE, "{sentence}");
+        }
+        assert_eq!(*Unarmed::NoPolicy.to_policies(), *NOT_YET);
+        assert!(Unarmed::Unproven("a".into()).is_like(&Unarmed::Unproven("b".into())));
+        assert!(!Unarmed::Annotated("a".into()).is_like(&Unarmed::Annotated("b".into())));
     }
 
     #[test]
@@ -170,9 +224,9 @@ mod tests {
         let mut glass = glass.missing(at(300)).missing(at(600));
         assert!(!glass.ends(at(699)));
         assert_eq!(glass.left_away(at(699)), Some(Duration::from_secs(1)));
-        assert_eq!(in_force(&Reach::Everything, None, &glass, at(699)), Err(Unarmed::Deleted));
+        assert_eq!(in_force(&Reach::Everything, None, &glass, true, at(699)), Err(Unarmed::Deleted));
         assert_eq!(glass.left_away(at(700)), None);
-        assert_eq!(in_force(&Reach::Everything, None, &glass, at(700)), Ok(Reach::Everything));
+        assert_eq!(in_force(&Reach::Everything, None, &glass, true, at(700)), Ok(Reach::Everything));
         assert!(glass.ends(at(700)) && glass == BreakGlass::Whole);
         // Put back and deleted again it is another ten.
         let again = BreakGlass::found(None).missing(at(650));

@@ -3,8 +3,8 @@
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 
 use super::finding::{Finding, told};
-use super::policies;
 use super::seen::{Seen, Unseen};
+use super::{policies, replicas};
 use crate::arming::{CONFIGURATION, DISARM_ANNOTATION, EVENTS_ENTRY, PROBE_ENTRY};
 
 /// Both entries, that of the Events first.
@@ -48,10 +48,19 @@ fn whole(configuration: &MutatingWebhookConfiguration) -> Finding {
     Finding::ok("webhook", "both entries are there, and no Event write can fail by them")
 }
 
+/// The ClusterRole that it says it belongs to.
+pub(super) fn owner_role(configuration: &MutatingWebhookConfiguration) -> Option<String> {
+    let mut owners = configuration.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.kind == "ClusterRole").map(|owner| owner.name.clone())
+}
+
 /// It goes with the ClusterRole of the chart.
 fn owner(seen: &Seen, configuration: &MutatingWebhookConfiguration) -> Finding {
     let Some(role) = &seen.installation.owner_role else {
-        return Finding::ok("owner", "the configuration belongs to nobody: remove it with squelch drain");
+        return Finding::ok(
+            "owner",
+            "the configuration belongs to nobody: when squelch goes, remove it with squelch drain",
+        );
     };
     let uid = match &seen.owner_uid {
         Ok(uid) => uid,
@@ -119,8 +128,20 @@ fn armed(seen: &Seen, configuration: &MutatingWebhookConfiguration) -> Finding {
     if !seen.installation.enforce {
         return Finding::warning(
             "armed",
-            "disarmed by --enforce=false",
-            "helm upgrade --set operator.enforce=true",
+            "disarmed by --enforce=false (or SQUELCH_ENFORCE=false)",
+            format!(
+                "helm upgrade with --set operator.enforce=true; where only the variable was set: kubectl --namespace {} \
+                 set env deployment/{} SQUELCH_ENFORCE-",
+                told(&seen.installation.namespace),
+                told(&seen.installation.deployment)
+            ),
+        );
+    }
+    if replicas::are_none_wanted(seen) {
+        return Finding::warning(
+            "armed",
+            "no replica is wanted: the one that ended last took the rules away, and Events pass",
+            "see `replicas`",
         );
     }
     if policies::wants_nothing(seen) {
@@ -132,8 +153,8 @@ fn armed(seen: &Seen, configuration: &MutatingWebhookConfiguration) -> Finding {
     Finding::error(
         "armed",
         "there are policies, and the rules are away: Events pass unreviewed",
-        "see `proof` and `replicas`; the Events of the configuration say why: kubectl describe \
-         mutatingwebhookconfiguration squelch",
+        "see `proof` and `replicas`; the last Event of the configuration says why: kubectl --namespace default get \
+         events | grep -i armed",
     )
 }
 
@@ -195,6 +216,13 @@ mod tests {
         });
         assert!(told_of(&by_flag, "armed").1.contains("--enforce=false"));
 
+        let by_scale = changed(|configuration, seen| {
+            without_rules(configuration);
+            seen.deployment.as_mut().unwrap().spec.as_mut().unwrap().replicas = Some(0);
+        });
+        let (level, told) = told_of(&by_scale, "armed");
+        assert!(level == Level::Warning && told.contains("no replica is wanted"), "{told}");
+
         let for_nothing = changed(|configuration, seen| {
             without_rules(configuration);
             (seen.policies, seen.cluster_policies) = (Ok(Vec::new()), Ok(Vec::new()));
@@ -222,6 +250,14 @@ mod tests {
         let mut seen = well();
         seen.configuration = Err(Unseen::Missing);
         assert_eq!(findings(&seen)[0].level, Level::Error);
+    }
+
+    #[test]
+    fn whom_it_belongs_to_is_read_off_it() {
+        let mut configuration = well().configuration.unwrap();
+        assert_eq!(owner_role(&configuration).as_deref(), Some("squelch"));
+        configuration.metadata.owner_references = None;
+        assert_eq!(owner_role(&configuration), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::configuration::ENTRIES;
+use super::configuration::{ENTRIES, owner_role};
 use super::keys::asked;
 use super::rights::{Right, needed};
 use super::seen::{Installation, Look, Seen, Unseen};
@@ -51,9 +51,18 @@ pub struct Clients {
 }
 
 /// Looks at everything.
-pub async fn look(clients: &Clients, installation: Installation, version: (String, String, String)) -> Seen {
+pub async fn look(
+    clients: &Clients,
+    mut installation: Installation,
+    version: (String, String, String),
+) -> Seen {
+    let configuration: Look<MutatingWebhookConfiguration> =
+        Looking { client: &clients.own, installation: &installation }.at(CONFIGURATION).await;
+    if installation.owner_role.is_none() {
+        // Where it is not known how squelch was started.
+        installation.owner_role = configuration.as_ref().ok().and_then(owner_role);
+    }
     let looking = Looking { client: &clients.own, installation: &installation };
-    let configuration: Look<MutatingWebhookConfiguration> = looking.at(CONFIGURATION).await;
     let secret = looking.within::<Secret>(&installation.secret).await;
     let secret: Look<BTreeMap<String, Vec<u8>>> =
         secret.map(|secret| secret.data.into_iter().flatten().map(|(name, bytes)| (name, bytes.0)).collect());

@@ -41,13 +41,28 @@ fn pods(seen: &Seen) -> Finding {
     let wanted = spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let ready = status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
     let why = format!("{ready} of {wanted} pods of the Deployment {} are ready", told(name));
-    let to_do = format!("kubectl --namespace {} describe pods", told(&seen.installation.namespace));
+    let namespace = told(&seen.installation.namespace);
+    let to_do = format!("kubectl --namespace {namespace} describe pods");
     match (ready, wanted) {
+        (_, 0) => Finding::error(
+            "replicas",
+            format!("the Deployment {} is scaled to 0: no Event is reviewed", told(name)),
+            format!(
+                "kubectl --namespace {namespace} scale deployment/{} --replicas=2; a helm upgrade does it too",
+                told(name)
+            ),
+        ),
         (0, _) => Finding::error("replicas", why, to_do),
         _ if ready < wanted => Finding::warning("replicas", why, to_do),
         (_, 1) => Finding::ok("replicas", format!("{why}: while it is replaced, Events pass undecided")),
         _ => Finding::ok("replicas", why),
     }
+}
+
+/// Somebody has scaled it to 0.
+pub(super) fn are_none_wanted(seen: &Seen) -> bool {
+    let spec = seen.deployment.as_ref().ok().and_then(|deployment| deployment.spec.as_ref());
+    spec.is_some_and(|spec| spec.replicas == Some(0))
 }
 
 /// One pod decides: it holds the Lease and has the label.
@@ -172,6 +187,13 @@ mod tests {
         };
         assert_eq!([with(Some(2)), with(Some(1)), with(None)], [Level::Ok, Level::Warning, Level::Error]);
         let mut seen = well();
+        assert!(!are_none_wanted(&seen));
+        let deployment = seen.deployment.as_mut().unwrap();
+        deployment.spec.as_mut().unwrap().replicas = Some(0);
+        deployment.status.as_mut().unwrap().ready_replicas = None;
+        let found = &findings(&seen)[0];
+        assert!(are_none_wanted(&seen) && found.level == Level::Error);
+        assert!(found.why.contains("scaled to 0") && found.what_to_do.contains("--replicas=2"), "{found}");
         seen.deployment = Err(Unseen::Missing);
         assert_eq!(levels(&seen)[0].1, Level::Warning);
     }

@@ -87,7 +87,7 @@ rows! {
     ARMED = Gauge "squelch_armed" []
         "1 while the webhook's rules are in force, else 0.";
     BREAK_GLASS = Gauge "squelch_break_glass" []
-        "1 while somebody keeps the webhook disarmed by the annotation squelch.dev/disarm or has deleted its configuration, else 0.";
+        "1 while somebody keeps the webhook disarmed: by the annotation squelch.dev/disarm, by --enforce=false, or by having deleted its configuration; else 0.";
     PROOFS = Counter "squelch_proofs_total" ["result"]
         "Proofs that the API server reaches the webhook, one a second, by how they ended. Two misses in a row disarm the webhook, three proofs in a row arm it again.";
     PROBE_DURATION = Histogram "squelch_probe_duration_seconds" []

@@ -19,8 +19,8 @@ pub struct Facts<'a> {
     pub outcome: &'a Result<Compiled, Invalid>,
     /// What becomes of it beside the other policies; `None` while it is not understood.
     pub effect: Option<&'a Effect>,
-    /// Event writes reach the webhook.
-    pub armed: bool,
+    /// Why Event writes do not reach the webhook, in a sentence; `None` while they do.
+    pub unarmed: Option<&'a str>,
     /// What was counted since the process began.
     pub counted: &'a Counters,
     /// What of it was dropped, by what it was.
@@ -100,9 +100,8 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         }
         Some(Effect::Governs) | None => {}
     }
-    if !facts.armed {
-        let message = "The webhook is not armed: Events pass as if there were no policy.".to_owned();
-        return (Reason::WebhookNotArmed, message);
+    if let Some(why) = facts.unarmed {
+        return (Reason::WebhookNotArmed, format!("The webhook is not armed. {why}"));
     }
     let message = match compiled.rules.mode {
         _ if all_off(&compiled.rules) => {
@@ -189,15 +188,20 @@ mod tests {
         let accepted = ("Accepted", "True", "Accepted");
         let by = Effect::Overridden { by: policy("ci", "q", &json!({}), 0), namespace: Some("ci".into()) };
         let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces);
-        for (outcome, effect, armed, expected) in [
-            (&good, Some(&governs), true, [accepted, ("Effective", "True", "Effective")]),
-            (&good, Some(&governs), false, [accepted, ("Effective", "Unknown", "WebhookNotArmed")]),
-            (&good, Some(&by), false, [accepted, ("Effective", "False", "Overridden")]),
-            (&good, Some(&nowhere), false, [accepted, ("Effective", "False", "NoNamespaces")]),
-            (&bad, None, true, [("Accepted", "False", "Invalid"), ("Effective", "False", "Invalid")]),
+        for (outcome, effect, unarmed, expected) in [
+            (&good, Some(&governs), None, [accepted, ("Effective", "True", "Effective")]),
+            (
+                &good,
+                Some(&governs),
+                Some("It hangs."),
+                [accepted, ("Effective", "Unknown", "WebhookNotArmed")],
+            ),
+            (&good, Some(&by), Some("It hangs."), [accepted, ("Effective", "False", "Overridden")]),
+            (&good, Some(&nowhere), Some("It hangs."), [accepted, ("Effective", "False", "NoNamespaces")]),
+            (&bad, None, None, [("Accepted", "False", "Invalid"), ("Effective", "False", "Invalid")]),
         ] {
             let counted = Counters::default();
-            let facts = Facts { effect, armed, ..facts(&outcome.outcome, &counted) };
+            let facts = Facts { effect, unarmed, ..facts(&outcome.outcome, &counted) };
             assert_eq!(said(&desired(&facts)), expected);
         }
         let counted = Counters::default();
@@ -294,9 +298,13 @@ mod tests {
         let counted = Counters::default();
         let first = desired(&Facts { now: at(10), ..facts(&good.outcome, &counted) });
         let later = Facts { now: at(20), previous: Some(&first), ..facts(&good.outcome, &counted) };
-        let second = desired(&Facts { generation: 2, armed: false, ..later });
+        let second = desired(&Facts { generation: 2, unarmed: Some("It hangs."), ..later });
         assert_eq!(second.conditions[0].last_transition_time, Time(at(10)));
         assert_eq!(second.conditions[1].last_transition_time, Time(at(20)));
+        assert_eq!(second.conditions[1].message, "The webhook is not armed. It hangs.");
+        let other = Facts { unarmed: Some("INC-7"), previous: Some(&second), now: at(30), ..later };
+        let third = desired(&other).conditions[1].clone();
+        assert_eq!((third.last_transition_time, third.message.contains("INC-7")), (Time(at(20)), true));
         assert_eq!(second.conditions[0].observed_generation, Some(2));
     }
 
@@ -334,7 +342,7 @@ mod tests {
         assert_eq!(with(Facts { base, ..later }), Difference::Counters);
         let dropped = [("ci".into(), Dropped::new(["BackOff", "Pod", "kubelet"], Disposition::Filtered, 1))];
         assert_eq!(with(Facts { dropped: &dropped, ..later }), Difference::Counters);
-        assert_eq!(with(Facts { armed: false, ..later }), Difference::Conditions);
+        assert_eq!(with(Facts { unarmed: Some("It hangs."), ..later }), Difference::Conditions);
         assert_eq!(with(Facts { generation: 2, ..later }), Difference::Conditions);
         assert_eq!(difference(None, &standing), Difference::Conditions);
         // What is read back is what was written.
@@ -349,7 +357,7 @@ mod tests {
             cluster_scoped: false,
             outcome,
             effect: Some(&Effect::Governs),
-            armed: true,
+            unarmed: None,
             counted,
             dropped: &[],
             base: PolicyCounters::default(),

@@ -71,11 +71,17 @@ impl Plan {
     }
 
     /// How many occurrences were received that no status in the cluster tells of.
-    pub fn unwritten(&mut self, set: &Set, accounts: &[Account], armed: bool, wall: Timestamp) -> u64 {
+    pub fn unwritten(
+        &mut self,
+        set: &Set,
+        accounts: &[Account],
+        unarmed: Option<&str>,
+        wall: Timestamp,
+    ) -> u64 {
         let received = |status: Option<&EventPolicyStatus>| {
             status.and_then(|status| status.counters).unwrap_or_default().received
         };
-        let changed = self.changed(set, accounts, armed, wall);
+        let changed = self.changed(set, accounts, unarmed, wall);
         let missing = changed
             .iter()
             .map(|(_, tracked, due)| received(Some(&due.status)) - received(tracked.standing.as_ref()));
@@ -88,13 +94,13 @@ impl Plan {
         &mut self,
         set: &Set,
         accounts: &[Account],
-        armed: bool,
+        unarmed: Option<&str>,
         now: Moment,
         wall: Timestamp,
     ) -> Vec<Due> {
         let interval = self.interval;
         let mut due: Vec<_> = self
-            .changed(set, accounts, armed, wall)
+            .changed(set, accounts, unarmed, wall)
             .into_iter()
             .filter_map(|(change, tracked, found)| {
                 let at = tracked.due_at(change, interval);
@@ -107,8 +113,14 @@ impl Plan {
 
     /// Every status that differs from what stands in the cluster, due or not: for the last writes before exit. Those
     /// with counts come first: counts end with the process, and of what else a policy is the next one tells.
-    pub fn all(&mut self, set: &Set, accounts: &[Account], armed: bool, wall: Timestamp) -> Vec<Due> {
-        let mut all = self.changed(set, accounts, armed, wall);
+    pub fn all(
+        &mut self,
+        set: &Set,
+        accounts: &[Account],
+        unarmed: Option<&str>,
+        wall: Timestamp,
+    ) -> Vec<Due> {
+        let mut all = self.changed(set, accounts, unarmed, wall);
         all.sort_by_key(|(_, tracked, due)| {
             let standing = tracked.standing.as_ref().and_then(|status| status.counters).unwrap_or_default();
             standing == due.status.counters.unwrap_or_default()
@@ -132,7 +144,7 @@ impl Plan {
         &mut self,
         set: &Set,
         accounts: &[Account],
-        armed: bool,
+        unarmed: Option<&str>,
         wall: Timestamp,
     ) -> Vec<(Difference, &Tracked, Due)> {
         self.track(set, wall);
@@ -147,7 +159,7 @@ impl Plan {
                 outcome: &policy.outcome,
                 cluster_scoped: policy.namespace.is_none(),
                 effect: set.effect(policy),
-                armed,
+                unarmed,
                 counted: &counted.counters,
                 dropped: &counted.dropped,
                 base: tracked.base,
@@ -255,7 +267,7 @@ mod tests {
         plan: Plan,
         set: Set,
         accounts: Vec<Account>,
-        armed: bool,
+        unarmed: Option<&'static str>,
     }
 
     impl Scene {
@@ -263,11 +275,11 @@ mod tests {
             let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
             let policies =
                 names.iter().map(|name| policy("ci", name, &json!({"match": {"reasons": [name]}}), 0));
-            Self { plan: Plan::new(limits), set: Set::new(policies), accounts: Vec::new(), armed: true }
+            Self { plan: Plan::new(limits), set: Set::new(policies), accounts: Vec::new(), unarmed: None }
         }
 
         fn due(&mut self, now: u64) -> Vec<Due> {
-            self.plan.due(&self.set, &self.accounts, self.armed, after(now), Timestamp::UNIX_EPOCH)
+            self.plan.due(&self.set, &self.accounts, self.unarmed, after(now), Timestamp::UNIX_EPOCH)
         }
 
         /// Names of what is due, all written with success.
@@ -299,7 +311,7 @@ mod tests {
     fn news_waits_a_second_and_comes_before_counters() {
         let mut scene = Scene::new(&["p", "q"]);
         assert_eq!(scene.write(0).len(), 2);
-        scene.armed = false;
+        scene.unarmed = Some("It hangs.");
         assert!(scene.write(0).is_empty());
         assert_eq!(scene.write(1).len(), 2);
         scene.accounts = vec![account("p", Mode::Enforce, 1)];
@@ -431,7 +443,7 @@ mod tests {
         scene.write(0);
         scene.accounts = vec![account("p", Mode::Enforce, 1)];
         assert!(scene.due(1).is_empty());
-        let all = scene.plan.all(&scene.set, &scene.accounts, true, Timestamp::UNIX_EPOCH);
+        let all = scene.plan.all(&scene.set, &scene.accounts, None, Timestamp::UNIX_EPOCH);
         assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p"]);
     }
 
@@ -439,7 +451,7 @@ mod tests {
     fn at_the_end_counts_go_before_conditions() {
         let mut scene = Scene::new(&["a", "p"]);
         scene.accounts = vec![account("p", Mode::Enforce, 1)];
-        let all = scene.plan.all(&scene.set, &scene.accounts, true, Timestamp::UNIX_EPOCH);
+        let all = scene.plan.all(&scene.set, &scene.accounts, None, Timestamp::UNIX_EPOCH);
         assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p", "a"]);
     }
 }

@@ -40,8 +40,8 @@ const LAST_WRITES_IN_FLIGHT: usize = 16;
 
 /// What the statuses depend on beside policies and counts.
 pub struct State {
-    /// Whether Event writes reach the webhook.
-    pub armed: watch::Receiver<bool>,
+    /// Why Event writes do not reach the webhook, in a sentence; `None` while they do.
+    pub unarmed: watch::Receiver<Option<Arc<str>>>,
     /// Whether this replica is the active one: it alone writes.
     pub active: watch::Receiver<bool>,
 }
@@ -54,7 +54,7 @@ pub struct Writer {
     client: Client,
     store: Arc<Store>,
     accounts: Accounts,
-    armed: watch::Receiver<bool>,
+    unarmed: watch::Receiver<Option<Arc<str>>>,
     active: watch::Receiver<bool>,
     announcer: Announcer,
     plan: Plan,
@@ -79,12 +79,12 @@ impl Writer {
         announcer: Announcer,
         limits: Limits,
     ) -> Self {
-        let State { armed, active } = state;
+        let State { unarmed, active } = state;
         Self {
             client,
             store,
             accounts,
-            armed,
+            unarmed,
             active,
             announcer,
             plan: Plan::new(limits),
@@ -103,7 +103,7 @@ impl Writer {
             return self;
         }
         let mut revision = self.store.subscribe();
-        let mut armed = self.armed.clone();
+        let mut unarmed = self.unarmed.clone();
         while !stop.is_cancelled() {
             // A write that the stop interrupts is made again by `write_all_now`.
             let Some(pause) = stop.run_until_cancelled(self.step(clock::now(), clock::wall())).await else {
@@ -113,7 +113,7 @@ impl Writer {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
                 () = changed(&mut revision) => self.looked = None,
-                () = changed(&mut armed) => self.looked = None,
+                () = changed(&mut unarmed) => self.looked = None,
             }
         }
         self
@@ -141,7 +141,7 @@ impl Writer {
             return 0;
         }
         let accounts = (self.accounts)();
-        self.plan.unwritten(&self.store.load(), &accounts, *self.armed.borrow(), clock::wall())
+        self.plan.unwritten(&self.store.load(), &accounts, self.unarmed.borrow().as_deref(), clock::wall())
     }
 
     /// Writes everything that changed, heeding no interval: the last thing before exit. Answers how many writes
@@ -151,7 +151,8 @@ impl Writer {
         if !self.store.listed() || !self.begun {
             return 0;
         }
-        let all = self.plan.all(&self.store.load(), &(self.accounts)(), *self.armed.borrow(), wall);
+        let all =
+            self.plan.all(&self.store.load(), &(self.accounts)(), self.unarmed.borrow().as_deref(), wall);
         let client = &self.client;
         let writes = all.into_iter().map(|due| async move { (write(client, &due).await, due) });
         let mut written = futures::stream::iter(writes).buffer_unordered(LAST_WRITES_IN_FLIGHT);
@@ -189,7 +190,13 @@ impl Writer {
         if !self.store.listed() {
             return;
         }
-        self.queue = self.plan.due(&self.store.load(), &(self.accounts)(), *self.armed.borrow(), now, wall);
+        self.queue = self.plan.due(
+            &self.store.load(),
+            &(self.accounts)(),
+            self.unarmed.borrow().as_deref(),
+            now,
+            wall,
+        );
         self.queue.reverse();
         self.looked = Some(now);
     }
@@ -331,7 +338,7 @@ mod tests {
         writer: Writer,
         server: ApiServer,
         compacted: Arc<Mutex<u64>>,
-        armed: watch::Sender<bool>,
+        unarmed: watch::Sender<Option<Arc<str>>>,
         active: watch::Sender<bool>,
         announced: Announced,
     }
@@ -349,15 +356,15 @@ mod tests {
                 let (policy, dropped) = (id("ci", "p"), TopDropped::default());
                 vec![Account { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
             };
-            let (armed, armed_now) = watch::channel(true);
+            let (unarmed, unarmed_now) = watch::channel(None);
             let (active, active_now) = watch::channel(true);
-            let state = State { armed: armed_now, active: active_now };
+            let state = State { unarmed: unarmed_now, active: active_now };
             let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
             let client = Client::new(service, "default");
             let (announcer, announced) = Announcer::new();
             let mut writer = Writer::new(client, store, Box::new(accounts), state, announcer, limits);
             writer.begun = true;
-            Self { writer, server, compacted, armed, active, announced }
+            Self { writer, server, compacted, unarmed, active, announced }
         }
 
         /// One step at this millisecond; what it asked of the API server, which answers with `code`.
@@ -471,7 +478,7 @@ mod tests {
     async fn a_webhook_that_is_not_armed_is_told_after_a_second() {
         let mut scene = Scene::new(&["p"]);
         assert!(scene.asked(0).await.is_some());
-        scene.armed.send_replace(false);
+        scene.unarmed.send_replace(Some("It hangs.".into()));
         let (_, asked) = scene.step(1_000, 200).await;
         assert_eq!(asked.unwrap().1["status"]["conditions"][1]["reason"], "WebhookNotArmed");
     }

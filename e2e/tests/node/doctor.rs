@@ -66,7 +66,7 @@ pub(crate) async fn looks() -> Result<String> {
     ensure!(node.helm().run(&["test", SQUELCH]).await.is_err(), "helm test is content without a pod");
     let told = kubectl.run(&["logs", "squelch-doctor"]).await?;
     let lines = told.lines().filter(|line| line.starts_with("error")).count();
-    ensure!(lines > 0 && told.contains("0 of 0 pods"), "{told}");
+    ensure!(lines > 0 && told.contains("is scaled to 0"), "{told}");
     kubectl.run(&["delete", "pod", "squelch-doctor"]).await?;
     kubectl.run(&["scale", "deployment", SQUELCH, &format!("--replicas={wanted}")]).await?;
     node.rolled_out(SQUELCH, SQUELCH).await?;

@@ -73,7 +73,9 @@ impl Keeper {
     }
 
     fn show(&self) {
-        self.metrics.armed(has_rules(self.state.live.as_ref(), EVENTS));
-        self.metrics.break_glass(self.state.glass != BreakGlass::Whole);
+        let armed = has_rules(self.state.live.as_ref(), EVENTS);
+        self.metrics.armed(armed);
+        // While pods are replaced one by one, the active one may have another flag.
+        self.metrics.break_glass(self.state.glass != BreakGlass::Whole || !self.enforce && !armed);
     }
 }

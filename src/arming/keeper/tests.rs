@@ -11,7 +11,7 @@ use tower_test::mock::{self, Handle};
 
 use super::*;
 use crate::announcer::{Announced, Announcer};
-use crate::arming::{Address, ClientConfig};
+use crate::arming::{Address, ClientConfig, NOT_YET};
 use crate::tls::{AcceptedTokens, PathToken};
 use crate::{PROBE_ANNOTATION, PROOF_ANNOTATION};
 
@@ -30,7 +30,7 @@ struct Held {
 struct Scene {
     held: watch::Sender<Held>,
     desired: watch::Sender<Desired>,
-    armed: watch::Receiver<bool>,
+    unarmed: watch::Receiver<Option<Arc<str>>>,
     active: watch::Sender<bool>,
     announced: Announced,
     metrics: Arc<Metrics>,
@@ -66,6 +66,10 @@ impl Scene {
     }
 
     fn of(configuration: Option<Value>, active: bool) -> Self {
+        Self::started(configuration, active, true)
+    }
+
+    fn started(configuration: Option<Value>, active: bool, enforce: bool) -> Self {
         let role = Some("role-1".to_owned());
         let held = Held { configuration, role, made: 0, applied: 0, proofs: 201, selector: None };
         let held = watch::Sender::new(held);
@@ -76,19 +80,20 @@ impl Scene {
         let client = Client::new(service, "default");
         let (announcer, announced) = Announcer::new();
         let (desired, wanted) = watch::channel(desired(Reach::Nothing));
-        let (armed, metrics) = (Arc::new(watch::Sender::new(false)), Arc::new(Metrics::new()));
+        let unarmed = Arc::new(watch::Sender::new(Some(NOT_YET.into())));
+        let metrics = Arc::new(Metrics::new());
         let arming = Arming::new(&client, announcer, Some("squelch".to_owned()));
         let probe = Probe::new(client, "squelch".to_owned(), tokens);
         let (active, follows) = watch::channel(active);
         let (mut keeper, proving) =
-            Keeper::new(arming, probe, wanted, follows, armed.clone(), metrics.clone());
+            Keeper::new(arming, probe, wanted, follows, unarmed.clone(), enforce, metrics.clone());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let keeping = tokio::spawn(async move {
             tokio::join!(keeper.run(stopped.clone()), proving.run(stopped));
             keeper
         });
-        Self { held, desired, armed: armed.subscribe(), active, announced, metrics, stop, keeping }
+        Self { held, desired, unarmed: unarmed.subscribe(), active, announced, metrics, stop, keeping }
     }
 
     fn policies(&self, names: &[&str]) {
@@ -97,7 +102,10 @@ impl Scene {
 
     async fn is_armed(&mut self, armed: bool) {
         let hour = Duration::from_secs(3_600);
-        tokio::time::timeout(hour, self.armed.wait_for(|is| *is == armed)).await.expect("it comes").unwrap();
+        tokio::time::timeout(hour, self.unarmed.wait_for(|why| why.is_none() == armed))
+            .await
+            .expect("it comes")
+            .unwrap();
     }
 
     /// Waits until the API server holds this.
@@ -118,6 +126,11 @@ impl Scene {
         std::iter::from_fn(|| self.announced.next())
             .map(|told| (told.reason, told.warning, told.note))
             .collect()
+    }
+
+    /// What the policies are told.
+    fn why(&self) -> String {
+        self.unarmed.borrow().as_deref().unwrap_or_default().to_owned()
     }
 
     fn breaks_glass(&self) -> bool {
@@ -241,7 +254,7 @@ async fn two_misses_disarm_and_three_proofs_arm_again() {
     // The API server fails: no word, nothing changes.
     scene.held.send_modify(|held| held.proofs = 503);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(*scene.armed.borrow() && scene.told().is_empty());
+    assert!(scene.unarmed.borrow().is_none() && scene.told().is_empty());
 
     let began = clock::now();
     scene.held.send_modify(|held| held.proofs = 403);
@@ -301,15 +314,62 @@ async fn the_annotation_disarms_until_it_is_gone() {
     assert!(scene.breaks_glass() && scene.rules() == 0);
     let told = scene.told();
     assert!(told.len() == 1 && !told[0].1 && told[0].2.contains("INC-7"), "{told:?}");
+    assert!(scene.why().contains("INC-7"), "{}", scene.why());
     // Neither time nor another policy arms it.
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     scene.policies(&["shop", "ci"]);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!*scene.armed.borrow() && scene.rules() == 0 && scene.told().is_empty());
+    assert!(scene.unarmed.borrow().is_some() && scene.rules() == 0 && scene.told().is_empty());
 
     scene.held.send_modify(|held| held.change(|object| object["metadata"]["annotations"] = json!({})));
     scene.is_armed(true).await;
     assert!(!scene.breaks_glass());
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_reason_on_the_annotation_is_told_as_well() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.told();
+    for reason in ["INC-7", "INC-8"] {
+        scene.held.send_modify(annotate(json!(reason)));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let told = scene.told();
+        assert!(told.len() == 1 && told[0].2.contains(reason) && scene.why().contains(reason), "{told:?}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_flag_takes_the_rules_away_and_is_told_as_the_reason_once() {
+    for there in [None, Some(of_another(namespaces(&["shop"])))] {
+        let mut scene = Scene::started(there, true, false);
+        scene.policies(&["shop"]);
+        scene.holds(|held| held.applied == 1).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        scene.policies(&["shop", "ci"]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(scene.breaks_glass() && scene.rules() == 0);
+        let told = scene.told();
+        assert!(told.len() == 1 && told[0].0 == "Disarmed" && !told[0].1, "{told:?}");
+        for words in [&told[0].2, &scene.why()] {
+            assert!(words.contains("--enforce=false"), "{words}");
+        }
+        scene.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_with_the_flag_shows_it_once_the_rules_are_away() {
+    let scene = Scene::started(Some(of_another(namespaces(&["shop"]))), false, false);
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!scene.breaks_glass() && scene.rules() == 1, "the active one has no such flag yet");
+    scene.held.send_modify(|held| held.change(|object| object["webhooks"][0]["rules"] = json!([])));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(scene.breaks_glass() && scene.held.borrow().applied == 0);
     scene.end().await;
 }
 
@@ -323,7 +383,7 @@ async fn an_annotation_from_before_the_start_is_heeded_from_the_start() {
     scene.policies(&["shop"]);
     scene.holds(|held| held.applied == 1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!*scene.armed.borrow() && scene.breaks_glass());
+    assert!(scene.unarmed.borrow().is_some() && scene.breaks_glass());
     assert_eq!(scene.held.borrow().applied, 1);
     assert!(scene.told().is_empty(), "it never was armed");
     scene.end().await;
@@ -502,6 +562,25 @@ async fn who_takes_over_honours_what_a_person_did_before() {
     assert!(scene.held.borrow().configuration.is_none() && scene.breaks_glass());
     scene.is_armed(true).await;
     scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_took_over_after_a_deletion_does_not_make_it_to_take_its_rules_away() {
+    let scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    scene.held.send_modify(|held| held.configuration = None);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    scene.active.send_replace(true);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let held = scene.held.clone();
+    let mut keeper = scene.end().await;
+    keeper.disarm().await;
+    assert!(held.borrow().configuration.is_none());
+    // Put back meanwhile, its rules go.
+    held.send_modify(|held| held.configuration = Some(of_another(namespaces(&["shop"]))));
+    keeper.disarm().await;
+    assert_eq!(held.borrow().configuration.as_ref().unwrap()["webhooks"][0]["rules"], json!([]));
 }
 
 #[tokio::test(start_paused = true)]
