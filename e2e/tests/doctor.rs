@@ -9,9 +9,7 @@ use e2e::process::run_with_input;
 use e2e::wait::told;
 use e2e::{GENEROUS, Policy, Test, wait_for};
 use serde_json::{Value, json};
-
-/// The Secret of deploy/rbac.yaml.
-const SECRET: &str = "squelch-webhook";
+use squelch::SECRET;
 
 const KEYS: [&str; 2] = ["--secret", SECRET];
 
