@@ -22,6 +22,8 @@ const NODE: &str = "node1";
 const GAP: Duration = Duration::from_secs(4);
 /// The same with 10,000 debts, of which each takes a read and a write.
 const LONG_GAP: Duration = Duration::from_secs(35);
+/// The same where one of the two may look at the Lease as seldom as an older version did: as after a crash.
+const GAP_OF_VERSIONS: Duration = Duration::from_secs(7);
 
 /// kubectl rollout restart in the middle of the storm.
 pub(crate) async fn rolled(by_endpoint: bool) -> Result<String> {
@@ -52,7 +54,7 @@ pub(crate) async fn two_versions() -> Result<String> {
         containerd(&stage.node.cluster, &["images", "tag", "--force", &this, &other])?;
         vec![other]
     };
-    handed_over(stage, GAP, async |stage: &Stage| {
+    handed_over(stage, GAP_OF_VERSIONS, async |stage: &Stage| {
         for image in &images {
             let began = stage.writer.has_written_for();
             taken_over(stage, image).await.with_context(|| format!("on the way to {image}"))?;
