@@ -51,6 +51,11 @@ test-nothing-lost:
 test-hostile *ARGS:
     @hack/e2e hostile {{ ARGS }}
 
+# A storm that tells of other objects each minute, and policies that come and go: what squelch takes does not grow (35 min; or MINUTES)
+[group('tiers')]
+soak *MINUTES:
+    @hack/e2e soak {{ MINUTES }}
+
 # Fuzz what reads and writes foreign text, each target for SECONDS; new inputs are kept (7 min and 4 to build)
 [group('tiers')]
 fuzz *ARGS:
