@@ -115,7 +115,10 @@ fn alerts() -> Vec<Value> {
 #[test]
 fn every_alert_has_a_runbook_and_tests_in_which_it_fires_and_does_not() {
     let runbooks = read("docs/runbooks.md");
-    let sections: Vec<&str> = runbooks.split("\n## ").skip(1).collect();
+    // Before them stand those that are about no alert.
+    let of_alerts = |section: &&str| section.starts_with("Squelch");
+    let sections: Vec<&str> =
+        runbooks.split("\n## ").skip(1).skip_while(|section| !of_alerts(section)).collect();
     let tests: Value = serde_saphyr::from_str(&read("charts/squelch/files/rules_test.yaml")).unwrap();
     let tests: Vec<&Value> = tests["tests"]
         .as_array()
