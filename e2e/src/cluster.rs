@@ -72,6 +72,15 @@ impl Cluster {
         Ok((url, pem))
     }
 
+    /// The process of a component of the control plane, such as etcd, as it was started last.
+    ///
+    /// # Errors
+    /// That it was not started.
+    pub fn process_of(&self, component: &str) -> Result<u32> {
+        let file = std::fs::read_to_string(self.folder.join(format!("run/{component}.pid")))?;
+        Ok(file.split_whitespace().next().context("an empty pid file")?.parse()?)
+    }
+
     /// Ends the API server and starts it again, with these flags besides those that the cluster came up with. Waits for
     /// namespaces that are under way to their end: to whoever clears them out meanwhile, an API server that has just come
     /// up serves no policies, and they would be left behind.

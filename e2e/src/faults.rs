@@ -80,9 +80,7 @@ impl Frozen {
     /// # Errors
     /// That it does not run.
     pub fn component(cluster: &Cluster, name: &str) -> Result<Self> {
-        let file = std::fs::read_to_string(cluster.folder.join(format!("run/{name}.pid")))?;
-        let pid = file.split_whitespace().next().context("an empty pid file")?;
-        Self::new(pid.parse()?)
+        Self::new(cluster.process_of(name)?)
     }
 }
 

@@ -12,8 +12,14 @@ pub fn median(figures: &[f64]) -> f64 {
 /// A whole number, with a comma before each three digits.
 #[must_use]
 pub fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
+    by_threes(&format!("{number:.0}"))
+}
+
+/// The digits of a whole number, with or without a sign, and a comma before each three.
+#[must_use]
+pub fn by_threes(whole: &str) -> String {
+    let digits = whole.trim_start_matches('-');
+    let mut text = whole[..whole.len() - digits.len()].to_owned();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
@@ -57,13 +63,17 @@ mod tests {
     #[test]
     fn the_median_is_in_the_middle() {
         assert!(median(&[]).is_nan());
-        let middle = [&[3.0, 1.0, 200.0][..], &[4.0, 1.0, 2.0, 3.0], &[7.0]].map(median);
-        assert!(middle.iter().zip([3.0, 2.5, 7.0]).all(|(is, wanted)| (is - wanted).abs() < f64::EPSILON));
+        let middle = [&[3.0, 1.0, 200.0][..], &[4.0, 1.0, 2.0, 3.0], &[4.0, 1.0], &[7.0]].map(median);
+        assert!(
+            middle.iter().zip([3.0, 2.5, 2.5, 7.0]).all(|(is, wanted)| (is - wanted).abs() < f64::EPSILON)
+        );
     }
 
     #[test]
     fn numbers_are_read_by_threes() {
         assert_eq!([0.0, 999.0, 1000.0, 1_234_567.4].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([7.0, 999.6, 12_345.0, 1e6].map(grouped), ["7", "1,000", "12,345", "1,000,000"]);
+        assert_eq!([-7.0, -123.0, -1234.0].map(grouped), ["-7", "-123", "-1,234"]);
     }
 
     #[test]

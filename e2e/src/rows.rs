@@ -21,7 +21,7 @@ pub async fn run(rows: impl IntoIterator<Item = Row>) -> Result<()> {
         // Whatever a row has had the API server do.
         Cluster::connect().await?.as_it_came_up().await?;
     }
-    judge(&[table])
+    judge(&[table], &wanted)
 }
 
 /// Those rows of which a name in `SQUELCH_ROWS` is a part; all, if none is named.
@@ -74,13 +74,13 @@ impl Table {
 /// Prints the tables.
 ///
 /// # Errors
-/// How many rows missed, or that there is none.
-pub fn judge(tables: &[Table]) -> Result<()> {
+/// How many rows missed, or that none of them was wanted.
+pub fn judge(tables: &[Table], wanted: &Wanted) -> Result<()> {
     for Table { title, lines } in tables.iter().filter(|table| !table.lines.is_empty()) {
         eprintln!("\n{title}\n{}", lines.join("\n"));
     }
     let lines: Vec<_> = tables.iter().flat_map(|table| &table.lines).collect();
-    ensure!(!lines.is_empty(), "no row is called so");
+    ensure!(!lines.is_empty(), "no row is called so: {:?}", wanted.0);
     let misses = lines.iter().filter(|line| line.starts_with("MISS")).count();
     ensure!(misses == 0, "{misses} of {} rows missed", lines.len());
     Ok(())

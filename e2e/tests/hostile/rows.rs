@@ -72,5 +72,5 @@ async fn nobody_else_notices() -> Result<()> {
     for (name, row) in TENANTS.iter().filter(|(name, _)| wanted.is(name)) {
         tenants.run(name, row()).await;
     }
-    judge(&[callers, tenants])
+    judge(&[callers, tenants], &wanted)
 }

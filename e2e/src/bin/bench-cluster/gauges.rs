@@ -1,9 +1,9 @@
 //! What the machine and etcd say before and after a cell.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use e2e::Cluster;
 use e2e::squelch::Admin;
 use serde::Serialize;
 
@@ -86,14 +86,11 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// Those of the cluster in this folder.
-    pub(crate) fn of(folder: &Path, etcd_metrics: &str) -> Result<Self> {
+    /// Those of this cluster.
+    pub(crate) fn of(cluster: &Cluster, etcd_metrics: &str) -> Result<Self> {
         let etcd = Admin::at(etcd_metrics.trim_end_matches("/metrics").to_owned())?;
-        let process = |name: &str| -> Result<u32> {
-            let text = std::fs::read_to_string(folder.join(format!("run/{name}.pid")))?;
-            Ok(text.split_whitespace().next().context("an empty pid file")?.parse()?)
-        };
-        Ok(Self { etcd, api_server: process("kube-apiserver")?, etcd_process: process("etcd")? })
+        let [api_server, etcd_process] = ["kube-apiserver", "etcd"].map(|name| cluster.process_of(name));
+        Ok(Self { etcd, api_server: api_server?, etcd_process: etcd_process? })
     }
 
     /// As they stand now.

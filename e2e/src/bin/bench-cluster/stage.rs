@@ -303,5 +303,5 @@ impl Stage {
 
 fn gauges(cluster: &Cluster) -> Result<Gauges> {
     let etcd = given("SQUELCH_ETCD_METRICS_URL")?.display().to_string();
-    Gauges::of(&cluster.folder, &etcd)
+    Gauges::of(cluster, &etcd)
 }

@@ -3,6 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use anyhow::Result;
+use e2e::figures::by_threes;
 use serde_json::json;
 
 use crate::checks::Check;
@@ -141,7 +142,7 @@ impl Table<'_> {
         let _ = writeln!(self.text, "{label:LABEL$}{left:>NUMBER$}{right:>NUMBER$}");
     }
 
-    fn numbers<N: Into<Number>>(&mut self, label: &str, of: impl Fn(&Tally) -> N) {
+    fn numbers<N: Display>(&mut self, label: &str, of: impl Fn(&Tally) -> N) {
         self.row(label, self.storms.map(|storm| number(of(storm))));
     }
 
@@ -150,34 +151,9 @@ impl Table<'_> {
     }
 }
 
-/// A whole number of either kind.
-#[derive(Clone, Copy)]
-pub(crate) struct Number(i64);
-
-impl From<i64> for Number {
-    fn from(number: i64) -> Self {
-        Self(number)
-    }
-}
-
-impl From<usize> for Number {
-    fn from(number: usize) -> Self {
-        Self(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-/// With commas between the thousands.
-pub(crate) fn number(number: impl Into<Number>) -> String {
-    let number = number.into().0;
-    let digits = number.unsigned_abs().to_string();
-    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+/// A whole number with commas between the thousands.
+pub(crate) fn number(number: impl Display) -> String {
+    by_threes(&number.to_string())
 }
 
 #[cfg(test)]
