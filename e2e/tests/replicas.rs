@@ -322,10 +322,24 @@ async fn the_label_goes_with_the_lease() -> Result<()> {
         })
         .await
     };
+    let placed = async |name: &str, address: &str| {
+        let status = json!({ "status": { "podIP": address, "podIPs": [{ "ip": address }] } }).to_string();
+        kubectl.run(&["patch", "pod", name, "--subresource=status", "--patch", &status]).await.map(drop)
+    };
     // Left over of a former process.
     kubectl.run(&["label", "pod/squelch-b", "squelch.dev/role=active"]).await?;
     let flags = |pod| [&SECRET[..], &["--pod-name", pod]].concat();
-    let active = test.squelch_with(&flags("squelch-a")).await?;
+    // No Service leads to a pod without an address: whoever has one is the active one, although he came later.
+    let unplaced_flags = flags("squelch-a");
+    let unplaced = test.squelch_by(Way { flags: &unplaced_flags, standby: true, ..Way::default() }).await?;
+    placed("squelch-b", "10.244.0.9").await?;
+    let first = test.squelch_with(&flags("squelch-b")).await?;
+    labelled(&["squelch-b"]).await?;
+    ensure!(!decides(&unplaced).await?, "two decide");
+    placed("squelch-a", "10.244.0.8").await?;
+    first.stop().await?;
+    let active = unplaced;
+    active.is_active().await?;
     labelled(&["squelch-a"]).await?;
     test.policy(&idle_after("3s")).await?;
     let standby = another(&test, &flags("squelch-b")).await?;

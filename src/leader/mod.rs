@@ -106,10 +106,18 @@ impl Leader {
         self.deposed.clone()
     }
 
-    /// Stands for election once `ready` has ended, until `stop` or until it is deposed. Then it renews nothing any
-    /// more, and hands itself back for [`Self::release`].
+    /// Stands for election once `ready` has ended and its pod has an address, until `stop` or until it is deposed. Then
+    /// it renews nothing any more, and hands itself back for [`Self::release`].
     pub async fn run(mut self, ready: impl Future<Output = ()>, stop: CancellationToken) -> Self {
         let role = self.role.take();
+        let addressed = role.as_ref().map(Role::addressed);
+        // While a pod ends, the one in its place is just being made. It must not win before another that can be reached.
+        let ready = async {
+            ready.await;
+            if let Some(addressed) = addressed {
+                addressed.await;
+            }
+        };
         let (lease, active, stopping) = (self.lease.clone(), self.active(), stop.clone());
         let labelling = async move {
             if let Some(role) = role {

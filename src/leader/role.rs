@@ -1,4 +1,4 @@
-//! The pod label by which the webhook's Service finds the active replica.
+//! The pod label by which the webhook's Service finds the active replica, and the address that it leads to.
 
 use std::time::Duration;
 
@@ -42,6 +42,20 @@ impl Role {
     /// Of `pod` in `namespace`.
     pub fn new(client: Client, namespace: &str, pod: String) -> Self {
         Self { pods: Api::namespaced(client, namespace), pod, failure: None }
+    }
+
+    /// Waits until the cluster knows an address of the pod: its kubelet tells of it up to seconds after squelch runs, and
+    /// no Service leads to it before. Where the pod cannot be read, that is not waited for.
+    pub(super) fn addressed(&self) -> impl Future<Output = ()> + use<> {
+        let (pods, pod) = (self.pods.clone(), self.pod.clone());
+        async move {
+            while let Ok(own) = called(pods.get(&pod)).await {
+                if own.status.and_then(|status| status.pod_ip).is_some_and(|address| !address.is_empty()) {
+                    return;
+                }
+                sleep(PAUSE).await;
+            }
+        }
     }
 
     /// Keeps the labels as they should be until `stop`.

@@ -109,3 +109,31 @@ async fn labels_that_somebody_changes_are_put_back() {
     tokio::time::sleep(EVERY).await;
     assert_eq!(scene.changes().await, ["+a", "-c"]);
 }
+
+/// An API server that answers so, time after time, about the own pod.
+async fn addressed_by(answers: Vec<Value>) -> bool {
+    let answers = Arc::new(Mutex::new(answers));
+    let service = service_fn(move |request: Request<Body>| {
+        assert!(request.uri().path().ends_with("/namespaces/squelch/pods/a"), "{}", request.uri());
+        let mut answers = answers.lock().unwrap();
+        let answer = if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() };
+        async move { Ok::<_, kube::Error>(Response::new(Body::from(answer.to_string().into_bytes()))) }
+    });
+    let role = Role::new(Client::new(service, "default"), "squelch", "a".to_owned());
+    timeout(Duration::from_secs(60), role.addressed()).await.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_an_address_is_waited_for() {
+    let mut placed = pod("a", false);
+    placed["status"]["podIP"] = json!("10.0.0.1");
+    let mut without = placed.clone();
+    without["status"]["podIP"] = json!("");
+    assert!(!addressed_by(vec![pod("a", false)]).await);
+    assert!(!addressed_by(vec![pod("a", false), without.clone()]).await);
+    assert!(addressed_by(vec![pod("a", false), without, placed]).await);
+    assert!(
+        addressed_by(vec![pod("a", false), json!("what is no pod")]).await,
+        "a doubt keeps nobody from deciding"
+    );
+}
