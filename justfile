@@ -56,7 +56,7 @@ test-hostile *ARGS:
 soak *MINUTES:
     @hack/e2e soak {{ MINUTES }}
 
-# Fuzz what reads and writes foreign text, each target for SECONDS; new inputs are kept (7 min and 4 to build)
+# Fuzz what reads and writes foreign text, each target for SECONDS; --keep keeps new inputs (3 min and 4 to build)
 [group('tiers')]
 fuzz *ARGS:
     @hack/fuzz {{ ARGS }}

@@ -21,7 +21,7 @@ def other_work():
     return load
 
 
-def machine(load, *more):
+def machine(load, *more, profile="quick"):
     """When, where and of what."""
     text = pathlib.Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
@@ -36,7 +36,7 @@ def machine(load, *more):
         f"{os.cpu_count()} cores",
         f"Linux {os.uname().release.split('-')[0]}",
         f"Rust {rust}",
-        "profile `quick`",
+        f"profile `{profile}`",
         f"Go {go}",
         *more,
         f"commit {commit}",

@@ -78,6 +78,8 @@ async fn pay(engine: Arc<Engine>) {
         ticks.tick().await;
         for order in engine.tick(clock::now(), ORDERS) {
             settle(&engine, &order);
+            // Each waits for the API server.
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What goes back: an AdmissionReview response, written by hand into one buffer.
 
+use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use base64::write::EncoderWriter;
 use bytes::Bytes;
 
-use super::patch;
+use super::patch::{self, write_string};
 use super::review::{Review, Version};
 use crate::engine::Denial;
 
@@ -73,17 +73,15 @@ fn begin(version: Version, uid: &str, allowed: bool) -> Vec<u8> {
 }
 
 /// Appends the patch that `write` writes, in base64, and ends the answer.
-fn patched(out: &mut Vec<u8>, write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) {
+fn patched(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    // Encoded in one go: piece by piece it takes twice the instructions.
+    let mut patch = Vec::with_capacity(USUAL_LENGTH);
+    write(&mut patch);
     out.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
-    let mut encoder = EncoderWriter::new(&mut *out, &STANDARD);
-    write(&mut encoder).and_then(|()| encoder.finish().map(drop)).expect("a Vec takes every byte");
-    drop(encoder);
+    let start = out.len();
+    out.resize(start + patch.len().div_ceil(3) * 4, 0);
+    STANDARD.encode_slice(&patch, &mut out[start..]).expect("four bytes for each three");
     out.extend_from_slice(b"\"}}");
-}
-
-/// Appends `text` as a JSON string.
-pub(super) fn write_string(out: &mut dyn std::io::Write, text: &str) {
-    serde_json::to_writer(out, text).expect("a Vec takes every byte, and a string is always JSON");
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! The JSON patches of answers: `add` and `remove` of single fields, never path `""` (the API server answers the
 //! client with 500), never `test`.
 
-use std::io::{Result, Write};
-
 use super::review::{Raw, Review};
 
 /// One field put back; an absent value removes it.
@@ -28,36 +26,44 @@ pub(super) fn restoring<'a>(review: &Review<'a>) -> Option<Vec<Operation<'a>>> {
 }
 
 /// Writes the patch.
-pub(super) fn write(out: &mut dyn Write, operations: &[Operation<'_>]) -> Result<()> {
-    for (at, operation) in operations.iter().enumerate() {
-        out.write_all(if at == 0 { b"[" } else { b"," })?;
-        let (verb, path) = (if operation.value.is_absent() { "remove" } else { "add" }, operation.path);
-        write!(out, r#"{{"op":"{verb}","path":"{path}""#)?;
-        if !operation.value.is_absent() {
-            out.write_all(br#","value":"#)?;
-            out.write_all(operation.value.json().as_bytes())?;
+pub(super) fn write(out: &mut Vec<u8>, operations: &[Operation<'_>]) {
+    let mut before = b'[';
+    for Operation { path, value } in operations {
+        out.push(before);
+        before = b',';
+        out.extend_from_slice(if value.is_absent() { br#"{"op":"remove"# } else { br#"{"op":"add"# });
+        out.extend_from_slice(br#"","path":""#);
+        out.extend_from_slice(path.as_bytes());
+        out.push(b'"');
+        if !value.is_absent() {
+            out.extend_from_slice(br#","value":"#);
+            out.extend_from_slice(value.json().as_bytes());
         }
-        out.write_all(b"}")?;
+        out.push(b'}');
     }
-    out.write_all(b"]")
+    out.push(b']');
 }
 
 /// Writes the patch that gives a `generateName` Event its name.
-pub(super) fn write_name(out: &mut dyn Write, name: &str) -> Result<()> {
-    out.write_all(br#"[{"op":"add","path":"/metadata/name","value":"#)?;
-    serde_json::to_writer(&mut *out, name)?;
-    out.write_all(b"}]")
+pub(super) fn write_name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(br#"[{"op":"add","path":"/metadata/name","value":"#);
+    write_string(out, name);
+    out.extend_from_slice(b"}]");
 }
 
 /// Writes the patch that adds an annotation to others.
-pub(super) fn write_annotation(out: &mut dyn Write, key: &str, value: &str) -> Result<()> {
-    out.write_all(br#"[{"op":"add","path":"#)?;
+pub(super) fn write_annotation(out: &mut Vec<u8>, key: &str, value: &str) {
+    out.extend_from_slice(br#"[{"op":"add","path":"#);
     // RFC 6901, in this order.
-    let pointer = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
-    serde_json::to_writer(&mut *out, &pointer)?;
-    out.write_all(br#","value":"#)?;
-    serde_json::to_writer(&mut *out, value)?;
-    out.write_all(b"}]")
+    write_string(out, &format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1")));
+    out.extend_from_slice(br#","value":"#);
+    write_string(out, value);
+    out.extend_from_slice(b"}]");
+}
+
+/// Appends `text` as a JSON string.
+pub(super) fn write_string(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a Vec takes every byte, and a string is always JSON");
 }
 
 #[cfg(test)]
@@ -76,7 +82,7 @@ mod tests {
         let mut object = review["request"]["object"].clone();
         if !operations.is_empty() {
             let mut text = Vec::new();
-            write(&mut text, &operations).unwrap();
+            write(&mut text, &operations);
             let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
             json_patch::patch(&mut object, &patch).unwrap();
         }
@@ -134,7 +140,7 @@ mod tests {
         #[test]
         fn a_name_is_set_whatever_it_holds(name in any::<String>()) {
             let mut text = Vec::new();
-            write_name(&mut text, &name).unwrap();
+            write_name(&mut text, &name);
             let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
             let mut object = json!({"metadata": {"generateName": "x"}});
             json_patch::patch(&mut object, &patch).unwrap();
@@ -145,7 +151,7 @@ mod tests {
     #[test]
     fn an_annotation_is_added_to_others() {
         let mut text = Vec::new();
-        write_annotation(&mut text, "squelch.dev/proof", "a\"b").unwrap();
+        write_annotation(&mut text, "squelch.dev/proof", "a\"b");
         let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
         let mut object = json!({"metadata": {"annotations": {"other": "1"}}});
         json_patch::patch(&mut object, &patch).unwrap();
