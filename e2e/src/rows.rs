@@ -24,7 +24,7 @@ pub async fn run(rows: impl IntoIterator<Item = Row>) -> Result<()> {
     judge(&[table], &wanted)
 }
 
-/// Those rows of which a name in `SQUELCH_ROWS` is a part; all, if none is named.
+/// Those rows of which a line of `SQUELCH_ROWS` is a part; all, if there is none.
 #[derive(Debug)]
 pub struct Wanted(Vec<String>);
 
@@ -33,7 +33,7 @@ impl Wanted {
     #[must_use]
     pub fn asked() -> Self {
         let names = std::env::var("SQUELCH_ROWS").unwrap_or_default();
-        Self(names.split(',').filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect())
+        Self(names.lines().filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect())
     }
 
     /// Whether this row is.

@@ -55,7 +55,7 @@ const TENANTS: [Tenant; 12] = [
     ("a delete between every two writes", || Box::pin(forgeries::deletes())),
 ];
 
-/// Both tables, or those rows of which a name in `SQUELCH_ROWS` is a part.
+/// Both tables, or those rows of which a line of `SQUELCH_ROWS` is a part.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_else_notices() -> Result<()> {
     let wanted = Wanted::asked();
