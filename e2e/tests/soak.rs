@@ -17,6 +17,8 @@ const RATE: u32 = 500;
 const OBJECTS: usize = 300;
 /// Occurrences of each: a minute of the rate.
 const REPEATS: i64 = 100;
+/// Names are remembered for a day, as many as this: full after two minutes, or it would be seen for hours how they fill.
+const MAX_SERIES: &str = "50000";
 /// An emitter of a minute has long ended by then, however slow the machine is.
 const MINUTE_AT_MOST: Duration = Duration::from_secs(600);
 /// A policy is changed, or made, or deleted, so often.
@@ -36,7 +38,7 @@ async fn nothing_grows() -> Result<()> {
     let minutes = minutes()?;
     let test = Test::begin("soak").await?;
     let other = test.neighbour().await?;
-    let squelch = test.squelch().await?;
+    let squelch = test.squelch_with(&["--max-series", MAX_SERIES]).await?;
     let off = json!({ "disabled": true });
     let series = json!({ "idleTimeout": "30s", "heartbeatInterval": "1m" });
     let policy = test.policy(&json!({ "series": series, "aggregation": off, "spamFilter": off })).await?;
