@@ -7,6 +7,7 @@
 mod answers;
 mod caller;
 mod clock;
+mod cores;
 mod latency;
 pub mod reviews;
 mod run;
@@ -15,6 +16,7 @@ mod usage;
 
 pub use answers::Answers;
 pub use caller::{Caller, Target};
+pub use cores::Cores;
 pub use latency::{Latency, Quantiles};
 pub use reviews::Reviews;
 pub use run::{CONNECTIONS, Load, Outcome, Pace, run, writing};

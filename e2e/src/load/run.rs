@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::answers::Answers;
 use super::caller::{Caller, Target};
 use super::clock::{self, Alarm};
+use super::cores::{self, Cores};
 use super::latency::Latency;
 use super::reviews::Reviews;
 use super::schedule::Schedule;
@@ -49,6 +50,8 @@ pub struct Load<'a> {
     pub at_most: u64,
     /// By how many threads, each with its share of the connections.
     pub threads: u64,
+    /// Where those threads stay; everywhere, if nothing is said.
+    pub cores: Option<&'a Cores>,
     /// Writes the review of a number.
     pub review: &'a (dyn Fn(u64) -> Bytes + Sync),
     /// The number of the first.
@@ -153,6 +156,9 @@ impl Share<'_> {
     }
 
     fn prepare(&self) -> Result<(Runtime, Vec<Caller>)> {
+        if let Some(cores) = self.load.cores {
+            cores::keep_to(&cores.caller)?;
+        }
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let connections = (self.share..CONNECTIONS).step_by(self.load.threads as usize);
         let dials = try_join_all(connections.map(|_| Caller::dial(self.load.target)));
@@ -188,12 +194,20 @@ impl Share<'_> {
                 biased;
                 Some(asked) = asking.next(), if !asking.is_empty() => idle.extend(told.take(asked, end)),
                 rung = alarm.wait_until(next.unwrap_or(end)), if next.is_some() => rung?,
+                () = stay_awake(), if self.load.pace == Pace::Closed && !asking.is_empty() => {}
                 else => break,
             }
         }
         told.thread_seconds = (clock::thread_time() - began) as f64 / 1e9;
         Ok(told)
     }
+}
+
+/// Lets whoever waits for the processor have it, and asks the kernel again. A caller that sleeps between two answers is
+/// woken by the server, in the server's time: the slower a server, the more of that, though it is not its work.
+async fn stay_awake() {
+    std::thread::yield_now();
+    tokio::task::yield_now().await;
 }
 
 /// Which review is sent next, and when.

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use clap::ValueEnum;
-use e2e::load::{Load, Outcome, Pace, Reviews, Target, run};
+use e2e::load::{Cores, Load, Outcome, Pace, Reviews, Target, run};
 use e2e::process::{Process, tail};
 use e2e::{GENEROUS, wait_for};
 use jiff::Timestamp;
@@ -166,10 +166,21 @@ impl Server {
         at_most: u64,
         review: &(dyn Fn(u64) -> Bytes + Sync),
     ) -> Result<Outcome> {
-        let (target, server) = (&self.target, self.process.id());
-        // What is slow is asked by one, so that it costs the machine no more wakings than it must.
-        let threads = if matches!(pace, Pace::Rate(..=5_000)) { 1 } else { 2 };
-        run(&Load { target, server, pace, duration, at_most, threads, review, first: self.next })
+        let (target, server, first) = (&self.target, self.process.id(), self.next);
+        let load =
+            |threads, cores| Load { target, server, pace, duration, at_most, threads, cores, review, first };
+        match pace {
+            // What is slow is asked by one, so that it costs the machine no more wakings than it must.
+            Pace::Rate(..=5_000) => run(&load(1, None)),
+            Pace::Rate(_) => run(&load(2, None)),
+            Pace::Closed => {
+                let cores = Cores::part()?;
+                cores.confine(server)?;
+                let outcome = run(&load(cores.callers(), Some(&cores)));
+                cores.release(server)?;
+                outcome
+            }
+        }
     }
 
     /// Whether the answers are what this server has to say to repeats.
