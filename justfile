@@ -76,7 +76,7 @@ fmt-check:
 [group('checks')]
 lint:
     @hack/tools shellcheck
-    cargo clippy --locked --quiet --profile quick --workspace --all-targets -- --deny warnings
+    hack/cargo-quick clippy --all-targets -- --deny warnings
     @hack/lint
 
 # Are the generated files what the code generates?

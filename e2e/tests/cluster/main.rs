@@ -1,0 +1,40 @@
+//! What squelch does on a real API server, a file for each matter: one program, since to link one for each took longer than to
+//! compile them. `hack/e2e` runs the files by turns.
+
+mod aggregation;
+mod baseline;
+mod certificates;
+mod client_ca;
+mod cluster_policy;
+mod create_only;
+mod doctor;
+mod dropped;
+mod examples;
+mod expiry;
+mod legacy;
+mod limits;
+mod many_policies;
+mod metrics;
+mod new_api;
+mod nothing_lost;
+mod old_clients;
+mod other_webhooks;
+mod outage;
+mod own_writes;
+mod payments;
+mod people;
+mod policy_api;
+mod policy_events;
+mod policy_lives;
+mod prometheus;
+mod proof;
+mod replay;
+mod replicas;
+mod restart;
+mod rights;
+mod scenarios;
+mod soak;
+mod startup;
+mod thrift;
+mod unseen;
+mod untouched;
