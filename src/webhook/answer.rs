@@ -1,12 +1,18 @@
 //! What goes back: an AdmissionReview response, written by hand into one buffer.
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::Simd;
+use base64::engine::general_purpose::PAD;
 use bytes::Bytes;
 
 use super::patch::{self, write_string};
 use super::review::{Review, Version};
 use crate::engine::Denial;
+
+/// Which instructions this processor has for it is asked once.
+static BASE64: LazyLock<Simd> = LazyLock::new(|| Simd::standard(PAD));
 
 /// Room for every answer but one that restores a long message.
 const USUAL_LENGTH: usize = 512;
@@ -80,7 +86,7 @@ fn patched(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
     let start = out.len();
     out.resize(start + patch.len().div_ceil(3) * 4, 0);
-    STANDARD.encode_slice(&patch, &mut out[start..]).expect("four bytes for each three");
+    BASE64.encode_slice(&patch, &mut out[start..]).expect("four bytes for each three");
     out.extend_from_slice(b"\"}}");
 }
 

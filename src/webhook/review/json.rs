@@ -152,7 +152,7 @@ impl Read<'_> for Option<bool> {
 
 impl<'a, T: Members<'a>> Read<'a> for Option<T> {
     fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
-        if !reader.object(self.get_or_insert_default())? {
+        if !reader.object(self.insert(T::default()))? {
             *self = None;
         }
         Ok(())
@@ -183,6 +183,7 @@ macro_rules! object {
                 &mut self,
                 reader: &mut crate::webhook::review::reader::Reader<'a>,
             ) -> Result<(), crate::webhook::review::reader::Malformed> {
+                *self = Self::default();
                 reader.object(self).map(drop)
             }
         }

@@ -169,14 +169,16 @@ impl<'r> Write<'r> {
     pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'r>, Unobserved> {
         let written = self.object;
         let metadata = written.metadata.as_ref().ok_or(Unobserved::NoEvent)?;
+        let series: Series<'_> = written.series.read();
+        let value = value(&series, written);
         let change = match self.operation {
             Operation::Create => Change::new(written, metadata),
             Operation::Update => {
                 let old = self.old_object.ok_or(Unobserved::NoEvent)?;
-                Change::between(written, metadata, old, old.metadata.as_ref().ok_or(Unobserved::NoEvent)?)
+                let old_metadata = old.metadata.as_ref().ok_or(Unobserved::NoEvent)?;
+                Change::between(written, metadata, value, old, old_metadata)
             }
         };
-        let series: Series<'_> = written.series.read();
         Ok(Observation {
             operation: self.operation,
             api: self.api,
@@ -187,7 +189,7 @@ impl<'r> Write<'r> {
             name: name(self.name, metadata),
             generate_name: Cow::Borrowed(metadata.generate_name.as_str()),
             event: view(change.told, change.told_metadata),
-            value: value(&series, written),
+            value,
             old_value: change.old_value,
             has_series: !written.series.is_blank(),
             edited: change.edited,
@@ -219,9 +221,11 @@ impl<'r, 'a> Change<'r, 'a> {
     fn between(
         written: &'r Event<'a>,
         metadata: &'r Metadata<'a>,
+        value: i64,
         old: &'r Event<'a>,
         old_metadata: &'r Metadata<'a>,
     ) -> Self {
+        let old_value = self::value(&old.series.read(), old);
         let counted = [
             (written.count, old.count),
             (written.series, old.series),
@@ -230,9 +234,11 @@ impl<'r, 'a> Change<'r, 'a> {
         Self {
             told: old,
             told_metadata: old_metadata,
-            old_value: value(&old.series.read(), old),
+            old_value,
             edited: differ(written, old) || metadata_differs(metadata, old_metadata),
-            unchanged: counted.iter().all(|(new, old)| new.same(*old, Emptiness::Fields)),
+            // A number that has changed spares looking into what gives it.
+            unchanged: value == old_value
+                && counted.iter().all(|(new, old)| new.same(*old, Emptiness::Fields)),
         }
     }
 }

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use wide::u8x16;
+
 /// Why a text could not be read. (In a box: most that is returned is no error, and goes through registers.)
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} expected at line {} column {}", .0.wanted, .0.line, .0.column)]
@@ -66,9 +68,9 @@ impl<'a> Reader<'a> {
         Malformed(Box::new(Place { wanted, line: lines + 1, column: line.len() + 1 }))
     }
 
-    /// An object, member by member; of one that comes twice the last holds. Null is an empty object: false.
+    /// An object, member by member, into one that is empty; of a member that comes twice the last holds. Null is an
+    /// empty object: false.
     pub(super) fn object<T: Members<'a>>(&mut self, object: &mut T) -> Result<bool, Malformed> {
-        *object = T::default();
         if self.null()? {
             return Ok(false);
         }
@@ -77,8 +79,14 @@ impl<'a> Reader<'a> {
             return Ok(true);
         }
         loop {
-            let key = self.key()?;
-            object.member(&key, self)?;
+            if let Some(key) = self.plain() {
+                self.take(b':', "a colon")?;
+                object.member(key, self)?;
+            } else {
+                let key = self.spelled("a key")?;
+                self.take(b':', "a colon")?;
+                object.member(&key, self)?;
+            }
             if !self.follows(b',') {
                 self.take(b'}', "a comma or the end of the object")?;
                 return Ok(true);
@@ -88,7 +96,10 @@ impl<'a> Reader<'a> {
 
     /// A string, borrowed unless it holds escapes; null is an empty one.
     pub(super) fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
-        if self.null()? { Ok(Cow::Borrowed("")) } else { self.string("a string or null") }
+        if let Some(text) = self.plain() {
+            return Ok(Cow::Borrowed(text));
+        }
+        if self.null()? { Ok(Cow::Borrowed("")) } else { self.spelled("a string or null").map(Cow::Owned) }
     }
 
     /// True or false; `None` for null.
@@ -112,18 +123,35 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes over any value.
+    #[inline]
     pub(super) fn pass(&mut self) -> Result<(), Malformed> {
+        match self.peek() {
+            Some(b'{' | b'[') => self.pass_nested(),
+            first => self.pass_flat(first),
+        }
+    }
+
+    /// Passes over a value that holds no other, and begins with this byte.
+    #[inline]
+    fn pass_flat(&mut self, first: Option<u8>) -> Result<(), Malformed> {
+        match first {
+            Some(b'"') => self.pass_string(),
+            Some(b't') => self.word("true"),
+            Some(b'f') => self.word("false"),
+            Some(b'n') => self.word("null"),
+            _ => self.number(),
+        }
+    }
+
+    fn pass_nested(&mut self) -> Result<(), Malformed> {
         let mut open = Nesting::default();
         loop {
             match self.peek() {
-                Some(b'"') => {
-                    self.string_end()?;
-                }
                 Some(b'{') => {
                     self.at += 1;
                     if !self.follows(b'}') {
                         open.push(true);
-                        self.key_end()?;
+                        self.pass_key()?;
                         continue;
                     }
                 }
@@ -134,25 +162,25 @@ impl<'a> Reader<'a> {
                         continue;
                     }
                 }
-                Some(b't') => self.word("true")?,
-                Some(b'f') => self.word("false")?,
-                Some(b'n') => self.word("null")?,
-                _ => self.number()?,
+                first => self.pass_flat(first)?,
             }
             // A value has ended: what it stands in goes on, or ends too.
             loop {
                 let Some(in_object) = open.innermost() else { return Ok(()) };
-                if self.follows(b',') {
-                    if in_object {
-                        self.key_end()?;
+                match self.peek() {
+                    Some(b',') => {
+                        self.at += 1;
+                        if in_object {
+                            self.pass_key()?;
+                        }
+                        break;
                     }
-                    break;
+                    Some(b'}') if in_object => {}
+                    Some(b']') if !in_object => {}
+                    _ if in_object => return Err(self.malformed("a comma or the end of the object")),
+                    _ => return Err(self.malformed("a comma or the end of the array")),
                 }
-                if in_object {
-                    self.take(b'}', "a comma or the end of the object")?;
-                } else {
-                    self.take(b']', "a comma or the end of the array")?;
-                }
+                self.at += 1;
                 open.pop();
             }
         }
@@ -161,12 +189,19 @@ impl<'a> Reader<'a> {
     /// The next byte that is not blank, which is not taken.
     #[inline]
     fn peek(&mut self) -> Option<u8> {
-        loop {
-            match self.here() {
-                Some(b' ' | b'\n' | b'\t' | b'\r') => self.at += 1,
-                other => return other,
-            }
+        match self.here() {
+            Some(byte) if byte > b' ' => Some(byte),
+            _ => self.past_blanks(),
         }
+    }
+
+    /// The API server sends none.
+    #[cold]
+    fn past_blanks(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.here() {
+            self.at += 1;
+        }
+        self.here()
     }
 
     /// Takes `byte`, if it comes next.
@@ -229,94 +264,101 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn key(&mut self) -> Result<Cow<'a, str>, Malformed> {
-        let key = self.string("a key")?;
-        self.take(b':', "a colon")?;
-        Ok(key)
-    }
-
-    #[inline]
-    fn key_end(&mut self) -> Result<(), Malformed> {
+    fn pass_key(&mut self) -> Result<(), Malformed> {
         if self.peek() != Some(b'"') {
             return Err(self.malformed("a key"));
         }
-        self.string_end()?;
+        self.pass_string()?;
         self.take(b':', "a colon")
     }
 
+    /// The string that comes next; `None` where none does, or it holds escapes.
     #[inline]
-    fn string(&mut self, wanted: &'static str) -> Result<Cow<'a, str>, Malformed> {
+    fn plain(&mut self) -> Option<&'a str> {
+        if self.peek() != Some(b'"') {
+            return None;
+        }
+        let start = self.at + 1;
+        let end = self.end_of_plain(start);
+        if self.text.as_bytes().get(end) != Some(&b'"') {
+            return None;
+        }
+        self.at = end + 1;
+        Some(&self.text[start..end])
+    }
+
+    /// The string that comes next, its escapes resolved. Not each is text: half of a surrogate pair is none.
+    #[cold]
+    fn spelled(&mut self, wanted: &'static str) -> Result<String, Malformed> {
         if self.peek() != Some(b'"') {
             return Err(self.malformed(wanted));
         }
         let start = self.at;
-        if self.string_end()? {
-            return self.unescaped(start).map(Cow::Owned);
-        }
-        Ok(Cow::Borrowed(&self.text[start + 1..self.at - 1]))
-    }
-
-    /// The text of the string that began there. Not each is one: half of a surrogate pair is no text.
-    #[cold]
-    fn unescaped(&self, start: usize) -> Result<String, Malformed> {
+        self.pass_string()?;
         serde_json::from_str(&self.text[start..self.at]).map_err(|_| self.malformed("text before this"))
     }
 
-    /// Passes over the string that begins here; says whether it holds escapes.
+    /// Passes over the string that begins here.
     #[inline]
-    fn string_end(&mut self) -> Result<bool, Malformed> {
-        let mut escapes = false;
-        self.at += 1;
+    fn pass_string(&mut self) -> Result<(), Malformed> {
+        self.at = self.end_of_plain(self.at + 1);
+        if self.here() == Some(b'"') {
+            self.at += 1;
+            return Ok(());
+        }
+        self.pass_rest_of_string()
+    }
+
+    #[cold]
+    fn pass_rest_of_string(&mut self) -> Result<(), Malformed> {
         loop {
-            self.skip_plain();
             match self.here() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(escapes);
+                    return Ok(());
                 }
-                Some(b'\\') => {
-                    escapes = true;
-                    self.escape()?;
-                }
+                Some(b'\\') => self.escape()?,
                 _ => return Err(self.malformed("the rest of a string")),
             }
+            self.at = self.end_of_plain(self.at);
         }
     }
 
-    /// Passes over what is plain in a string: up to where it cannot simply go on, or to the end of the text.
+    /// Where a string that goes on from this place cannot simply go on, or else the end of the text.
     #[inline]
-    fn skip_plain(&mut self) {
-        loop {
-            let into = self.at.wrapping_sub(self.block);
-            if into < 64 {
-                let left = self.ends >> into;
-                if left != 0 {
-                    self.at += left.trailing_zeros() as usize;
-                    return;
-                }
-                self.at = self.block + 64;
-            }
-            if !self.look() {
-                return;
-            }
-        }
+    fn end_of_plain(&mut self, from: usize) -> usize {
+        let into = from.wrapping_sub(self.block);
+        let left = if into < 64 { self.ends >> into } else { 0 };
+        if left == 0 { self.look(from) } else { from + left.trailing_zeros() as usize }
     }
 
-    /// Looks at the 64 bytes among which this one is; false at the end of the text.
+    /// The same; nothing is known of this place, or nothing in its block ends a string from there on.
     #[inline(never)]
-    fn look(&mut self) -> bool {
-        self.block = self.at & !63;
-        let bytes = self.text.as_bytes().get(self.block..).unwrap_or_default();
-        self.ends = match bytes.first_chunk() {
-            Some(whole) => ends(whole),
-            None => {
-                // What is missing ends every string.
-                let mut part = [0; 64];
-                part[..bytes.len()].copy_from_slice(bytes);
-                ends(&part)
+    fn look(&mut self, from: usize) -> usize {
+        let bytes = self.text.as_bytes();
+        let mut at = from;
+        if at & !63 == self.block {
+            at = self.block + 64;
+        }
+        while at < bytes.len() {
+            self.block = at & !63;
+            let block = &bytes[self.block..];
+            self.ends = match block.first_chunk() {
+                Some(whole) => ends(whole),
+                None => {
+                    // What is missing ends every string.
+                    let mut part = [0; 64];
+                    part[..block.len()].copy_from_slice(block);
+                    ends(&part)
+                }
+            };
+            let left = self.ends >> (at & 63);
+            if left != 0 {
+                return at + left.trailing_zeros() as usize;
             }
-        };
-        self.at < self.text.len()
+            at = self.block + 64;
+        }
+        bytes.len()
     }
 
     #[cold]
@@ -335,12 +377,13 @@ impl<'a> Reader<'a> {
 
 /// Of 64 bytes, a bit for each at which a string cannot simply go on: a quote, a backslash, a control character.
 fn ends(bytes: &[u8; 64]) -> u64 {
-    // Both steps are such that the compiler takes many bytes in one.
-    let highs = bytes.map(|byte| if (byte == b'"') | (byte == b'\\') | (byte < 0x20) { 0x80 } else { 0 });
-    let (eights, _) = highs.as_chunks::<8>();
-    // The product brings the high bits of eight bytes together in the highest.
-    let together = |eight: &[u8; 8]| u64::from_le_bytes(*eight).wrapping_mul(0x0002_0408_1020_4081) >> 56;
-    eights.iter().rev().fold(0, |ends, eight| ends << 8 | together(eight))
+    let (quarters, _) = bytes.as_chunks();
+    quarters.iter().rev().fold(0, |ends, quarter| {
+        let quarter = u8x16::new(*quarter);
+        let is = |byte| quarter.simd_eq(u8x16::splat(byte));
+        let ending = is(b'"') | is(b'\\') | quarter.simd_lt(u8x16::splat(b' '));
+        ends << 16 | u64::from(ending.to_bitmask())
+    })
 }
 
 /// What is open, from the outermost in: a bit for each, 1 for an object. As deep as there is text.
