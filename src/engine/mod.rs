@@ -30,6 +30,7 @@ mod owing;
 mod packed;
 #[cfg(test)]
 mod policy_changes;
+mod predecessors;
 #[cfg(test)]
 mod properties;
 mod roster;
@@ -81,6 +82,7 @@ use departed::Departed;
 use held::{Held, Sizes};
 use key::{ByKey, Hasher, Key};
 use names::Names;
+use predecessors::Predecessors;
 use roster::Roster;
 use rules::InForce;
 use scope::{Scope, ScopeId};
@@ -138,6 +140,7 @@ struct Namespace {
     names: Names,
     name: Arc<str>,
     next_scope: ScopeId,
+    predecessors: Predecessors,
 }
 
 /// How much the engine holds.
@@ -274,6 +277,7 @@ impl Engine {
         for name in self.roster.all() {
             let Some(namespace) = self.locked(&name) else { continue };
             accounts.extend(namespace.scopes.iter().map(|scope| scope.account(&namespace.name)));
+            accounts.extend(namespace.predecessors.lines());
         }
         accounts
     }
@@ -421,7 +425,13 @@ impl Engine {
 
 impl Namespace {
     fn new(name: Arc<str>) -> Self {
-        Self { scopes: SmallVec::new(), names: Names::default(), name, next_scope: 0 }
+        Self {
+            scopes: SmallVec::new(),
+            names: Names::default(),
+            name,
+            next_scope: 0,
+            predecessors: Predecessors::default(),
+        }
     }
 
     /// Nothing is known here any more that would matter.

@@ -88,19 +88,23 @@ impl Engine {
         seen_to
     }
 
-    /// Forgets the scopes that are over; what one counted whose policy stands is kept.
+    /// Forgets the scopes that are over; what one counted is kept where its policy stands, or another of its name.
     fn forget_scopes(&self, namespace: &mut Namespace, now: Moment) {
-        namespace.scopes.retain(|scope| {
+        let Namespace { scopes, predecessors, name, .. } = namespace;
+        scopes.retain(|scope| {
             let over = scope.is_over(now);
-            if over && !scope.deleted {
-                self.departed.keep(scope);
-            }
             if over {
+                if scope.deleted {
+                    predecessors.keep(scope, name);
+                } else {
+                    self.departed.keep(scope);
+                }
                 let dropped = scope.sizes().dropped;
                 self.held.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
             }
             !over
         });
+        predecessors.retain(scopes);
     }
 
     /// Where too many entries of the top dropped are held in all, a namespace comes down to its fair share.
