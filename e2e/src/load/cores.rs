@@ -10,8 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 #[derive(Clone, Copy, Debug)]
 pub struct Cores {
     all: CpuSet,
-    /// Those of the caller.
-    pub(super) caller: CpuSet,
+    caller: CpuSet,
     server: CpuSet,
 }
 
@@ -39,7 +38,12 @@ impl Cores {
         u64::from(self.caller.count())
     }
 
-    /// Keeps the threads that a process has to its side.
+    /// Keeps this thread to the caller's side.
+    pub(super) fn keep_caller(&self) -> Result<()> {
+        Ok(sched_setaffinity(None, &self.caller)?)
+    }
+
+    /// Keeps the threads that a process has to the server's side.
     ///
     /// # Errors
     /// That it is not there.
@@ -64,9 +68,4 @@ fn bind(process: u32, cores: &CpuSet) -> Result<()> {
         let _ = sched_setaffinity(number, cores);
     }
     Ok(())
-}
-
-/// Keeps this thread to these.
-pub(super) fn keep_to(cores: &CpuSet) -> Result<()> {
-    Ok(sched_setaffinity(None, cores)?)
 }

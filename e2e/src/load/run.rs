@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::answers::Answers;
 use super::caller::{Caller, Target};
 use super::clock::{self, Alarm};
-use super::cores::{self, Cores};
+use super::cores::Cores;
 use super::latency::Latency;
 use super::reviews::Reviews;
 use super::schedule::Schedule;
@@ -157,7 +157,7 @@ impl Share<'_> {
 
     fn prepare(&self) -> Result<(Runtime, Vec<Caller>)> {
         if let Some(cores) = self.load.cores {
-            cores::keep_to(&cores.caller)?;
+            cores.keep_caller()?;
         }
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let connections = (self.share..CONNECTIONS).step_by(self.load.threads as usize);

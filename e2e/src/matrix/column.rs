@@ -78,7 +78,7 @@ impl Stage {
             anyhow::Ok(Place { cell: *cell, test, policy })
         };
         let cells = try_join_all(cells.iter().map(place)).await?;
-        let given_up = given_up(&test).await?;
+        let given_up = test.given_up().await?;
         Ok((Self { test, column, detour, cells, given_up }, squelch))
     }
 
@@ -168,7 +168,7 @@ impl Stage {
         let cut: u64 = reviews.map(|it| it.cut_before + it.cut_after).sum();
         // A new API server counts anew.
         let before = if self.column == Column::ApiServer { 0 } else { self.given_up };
-        Ok(given_up(&self.test).await? - before - cut as i64)
+        Ok(self.test.given_up().await? - before - cut as i64)
     }
 
     fn reviews(&self, place: &Place) -> crate::proxy::Tally {
@@ -241,14 +241,6 @@ async fn settled(policy: &Policy, received: i64) -> Result<Counters> {
         Ok(counters) => Ok(counters),
         Err(_) => policy.counters().await,
     }
-}
-
-/// How many reviews the API server let pass without an answer, by its own count, since it began.
-async fn given_up(test: &Test) -> Result<i64> {
-    let request = http::Request::get("/metrics").body(Vec::new())?;
-    let scrape = Samples::parse(&test.client().request_text(request).await?);
-    let webhook = [("name", "events.squelch.dev")];
-    Ok(scrape.sum("apiserver_admission_webhook_fail_open_count", &webhook) as i64)
 }
 
 fn judge(evidence: &[Evidence]) -> Result<()> {

@@ -177,8 +177,10 @@ impl Server {
                 let cores = Cores::part()?;
                 cores.confine(server)?;
                 let outcome = run(&load(cores.callers(), Some(&cores)));
-                cores.release(server)?;
-                outcome
+                let released = cores.release(server);
+                // That the server has ended says more than that it cannot be let go.
+                let outcome = outcome?;
+                released.map(|()| outcome)
             }
         }
     }
