@@ -12,6 +12,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
 
 use crate::kubectl::Kubectl;
+use crate::metrics::Samples;
 use crate::process::output_of;
 use crate::wait::{GENEROUS, told, wait_for};
 
@@ -57,6 +58,25 @@ impl Cluster {
         })?;
         let kubectl = Kubectl::new(&kubeconfig);
         Ok(Self { folder, kubeconfig, client, kubectl })
+    }
+
+    /// What its API server tells of itself.
+    ///
+    /// # Errors
+    /// That it does not tell.
+    pub async fn metrics(&self) -> Result<Samples> {
+        let request = http::Request::get("/metrics").body(Vec::new())?;
+        let text = self.client.request_text(request).await.context("the API server's metrics")?;
+        Ok(Samples::parse(&text))
+    }
+
+    /// How many reviews of Events its API server let pass without an answer, by its own count, since it began.
+    ///
+    /// # Errors
+    /// That it does not tell.
+    pub async fn given_up(&self) -> Result<i64> {
+        let webhook = [("name", "events.squelch.dev")];
+        Ok(self.metrics().await?.sum("apiserver_admission_webhook_fail_open_count", &webhook) as i64)
     }
 
     /// Where its API server is, and the authority that has signed its certificate (PEM).

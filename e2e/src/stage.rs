@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::metrics::Samples;
 use crate::policy::Counters;
 use crate::wait::told;
 use crate::writer::{Answers, Timed, Writer};
@@ -194,14 +193,4 @@ impl Evidence {
             answers.slowest
         ))
     }
-}
-
-/// A metric of the API server's, over all label values but these.
-///
-/// # Errors
-/// That it cannot be read.
-pub async fn apiserver(node: &Node, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
-    let request = http::Request::get("/metrics").body(Vec::new())?;
-    let text = node.cluster.client.request_text(request).await.context("the API server's metrics")?;
-    Ok(Samples::parse(&text).sum(name, labels))
 }

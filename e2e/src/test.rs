@@ -14,7 +14,6 @@ use serde_json::Value;
 use crate::emitters::Emitting;
 use crate::events;
 use crate::kubectl::Kubectl;
-use crate::metrics::Samples;
 use crate::process::tail;
 use crate::squelch::Way;
 use crate::wait::{GENEROUS, told, wait_for};
@@ -73,17 +72,6 @@ impl Test {
     /// The administrator in this namespace.
     pub fn client(&self) -> Client {
         self.cluster.client.clone()
-    }
-
-    /// How many reviews of Events the API server let pass without an answer, by its own count, since it began.
-    ///
-    /// # Errors
-    /// That it does not tell.
-    pub async fn given_up(&self) -> Result<i64> {
-        let request = http::Request::get("/metrics").body(Vec::new())?;
-        let scrape = Samples::parse(&self.client().request_text(request).await?);
-        let webhook = [("name", "events.squelch.dev")];
-        Ok(scrape.sum("apiserver_admission_webhook_fail_open_count", &webhook) as i64)
     }
 
     /// kubectl in this namespace, as the administrator.

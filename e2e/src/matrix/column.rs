@@ -78,7 +78,7 @@ impl Stage {
             anyhow::Ok(Place { cell: *cell, test, policy })
         };
         let cells = try_join_all(cells.iter().map(place)).await?;
-        let given_up = test.given_up().await?;
+        let given_up = test.cluster.given_up().await?;
         Ok((Self { test, column, detour, cells, given_up }, squelch))
     }
 
@@ -168,7 +168,7 @@ impl Stage {
         let cut: u64 = reviews.map(|it| it.cut_before + it.cut_after).sum();
         // A new API server counts anew.
         let before = if self.column == Column::ApiServer { 0 } else { self.given_up };
-        Ok(self.test.given_up().await? - before - cut as i64)
+        Ok(self.test.cluster.given_up().await? - before - cut as i64)
     }
 
     fn reviews(&self, place: &Place) -> crate::proxy::Tally {

@@ -10,7 +10,6 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::accounts::SQUELCH;
-use e2e::metrics::Samples;
 use e2e::wait::told;
 use e2e::{Emission, GENEROUS, Policy, Squelch, Test, wait_for};
 use jiff::Timestamp;
@@ -81,8 +80,7 @@ async fn client_config(test: &Test) -> Result<(String, String)> {
 
 /// Calls of squelch's webhook that the API server could not make.
 async fn failed_calls(test: &Test) -> Result<f64> {
-    let scrape = test.client().request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
-    let (samples, webhook) = (Samples::parse(&scrape), [("name", "events.squelch.dev")]);
+    let (samples, webhook) = (test.cluster.metrics().await?, [("name", "events.squelch.dev")]);
     Ok(samples.sum("apiserver_admission_webhook_fail_open_count", &webhook)
         + samples.sum("apiserver_admission_webhook_rejection_count", &webhook))
 }

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use e2e::metrics::Samples;
 use e2e::wait::told;
 use e2e::{Emission, GENEROUS, Test, wait_for};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -21,8 +20,7 @@ const QPS: f64 = 5.0;
 
 /// How many status writes the API server has answered.
 async fn status_writes(test: &Test) -> Result<f64> {
-    let request = http::Request::get("/metrics").body(Vec::new())?;
-    let metrics = Samples::parse(&test.client().request_text(request).await?);
+    let metrics = test.cluster.metrics().await?;
     let labels = [("resource", "eventpolicies"), ("subresource", "status"), ("verb", "APPLY")];
     Ok(metrics.sum("apiserver_request_total", &labels))
 }

@@ -7,7 +7,6 @@ use anyhow::Result;
 use e2e::accounts::{EMITTER, install_emitter};
 use e2e::cluster::{checkout, given};
 use e2e::kubectl::Kubectl;
-use e2e::metrics::Samples;
 use e2e::policy::Counters;
 use e2e::process::tail;
 use e2e::prometheus::dashboard;
@@ -208,8 +207,7 @@ impl Stage {
 
     /// How many requests for single Events the API server has answered so far, through both APIs.
     async fn event_requests(&self) -> Result<usize> {
-        let request = http::Request::get("/metrics").body(Vec::new())?;
-        let metrics = Samples::parse(&self.cluster.client.request_text(request).await?);
+        let metrics = self.cluster.metrics().await?;
         let of = |verb| metrics.sum("apiserver_request_total", &[("resource", "events"), ("verb", verb)]);
         Ok(["GET", "POST", "PUT", "PATCH"].into_iter().map(of).sum::<f64>() as usize)
     }
