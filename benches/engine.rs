@@ -1,12 +1,17 @@
 //! How long one decision takes, by how many series live.
 
 use divan::Bencher;
+use mimalloc::MiMalloc;
 use squelch::engine::{Disposition, Observation};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;
 
 use load::Load;
+
+/// That of `squelch`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// How many series live.
 const LIVE: [usize; 3] = [1_000, 100_000, 1_000_000];

@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 
 use bytes::Bytes;
+use mimalloc::MiMalloc;
 use squelch::engine::Observation;
 
 #[allow(dead_code, reason = "other programs need more of it")]
@@ -16,6 +17,10 @@ mod served;
 
 use load::Load;
 use served::{Asked, Served};
+
+/// That of `squelch`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Few, so that most of what is counted is what is meant.
 const LIVE: usize = 1_000;

@@ -10,12 +10,17 @@
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
 use squelch::engine::{Disposition, Engine, Verdict};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;
 
 use load::Load;
+
+/// That of `squelch`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// What squelch promises: so much is resident, the code and its baseline included.
 const MOST_MIB: f64 = 320.0;

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use mimalloc::MiMalloc;
 use rustix::time::{ClockId, clock_gettime};
 use squelch::engine::{Moment, Order, Plan};
 
@@ -25,6 +26,10 @@ use squelch::engine::{Moment, Order, Plan};
 mod load;
 
 use load::Load;
+
+/// That of `squelch`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// What squelch promises: no pause on the request path is longer.
 const MOST: Duration = Duration::from_millis(1);

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::core::DynamicObject;
 use kube::core::admission::AdmissionReview;
+use mimalloc::MiMalloc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use squelch::webhook::review;
@@ -15,6 +16,10 @@ use squelch::webhook::review;
 mod served;
 
 use served::{ASKED, Asked, OWN_USER, Served};
+
+/// That of `squelch`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() {
     // Many short samples: the median leaves out what else the machine does. Options go first.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
+use mimalloc::MiMalloc;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use squelch::telemetry::{self, LogFormat};
@@ -22,6 +23,10 @@ use squelch::webhook::server;
 mod floor;
 #[path = "serve/operator.rs"]
 mod operator;
+
+/// That of `squelch`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[derive(Debug, Parser)]
 struct Options {

@@ -3,9 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 
 use squelch::config::{Cli, Command, DoctorOptions, DrainOptions, RunOptions};
 use squelch::{api, app, replay, telemetry};
+
+/// Gives back what is free: glibc's keeps what a crowd of connections took, long after it has gone.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A doctor who could not look.
 const NO_LOOK: u8 = 2;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body;
+use tokio::task::yield_now;
 
 use super::room::{Room, Taken};
 
@@ -20,6 +21,10 @@ const BEGINNING: usize = 16 << 10;
 
 /// The API server waits for an answer for one second.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// After so much of a body others have their turn: one that comes faster than it is taken in would keep a worker of the
+/// runtime to itself for milliseconds.
+const PART: usize = 256 << 10;
 
 /// What came.
 pub(super) enum Received<'r> {
@@ -40,11 +45,13 @@ pub(super) async fn receive<B: Body<Data = Bytes>>(body: B, room: &Room) -> Rece
     let taken = if announced > MAX_BODY { None } else { room.take(announced) };
     let Some(mut taken) = taken else { return beginning(body, Gathered::default(), MAX_BODY).await };
     let mut gathered = Gathered { announced, ..Gathered::default() };
+    let mut pace = Pace::default();
     while let Some(frame) = body.as_mut().frame().await {
         let Ok(frame) = frame else { return Received::Broken };
         let Ok(data) = frame.into_data() else { continue };
         let length = gathered.len() + data.len();
         let fits = length <= MAX_BODY && taken.grow_to(length);
+        pace.received(data.len()).await;
         gathered.push(data);
         if !fits {
             drop(taken);
@@ -66,16 +73,17 @@ async fn beginning<'r, B: Body<Data = Bytes>>(
     drained: usize,
 ) -> Received<'r> {
     let mut length = so_far.len();
-    // Copied, so that it does not keep alive what it is the beginning of.
-    let mut kept = BytesMut::from(&so_far.first[..so_far.first.len().min(BEGINNING)]);
+    let mut kept = beginning_of(&so_far.first);
     keep(&mut kept, &so_far.rest);
     drop(so_far);
+    let mut pace = Pace::default();
     while length <= drained {
         match body.as_mut().frame().await {
             None => break,
             Some(Err(_)) => return Received::Broken,
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
+                    pace.received(data.len()).await;
                     length = length.saturating_add(data.len());
                     keep(&mut kept, &data);
                 }
@@ -83,6 +91,25 @@ async fn beginning<'r, B: Body<Data = Bytes>>(
         }
     }
     Received::Beginning(kept.freeze())
+}
+
+/// A copy, so that it does not keep alive what it is the beginning of.
+pub(super) fn beginning_of(body: &[u8]) -> BytesMut {
+    BytesMut::from(&body[..body.len().min(BEGINNING)])
+}
+
+/// How much came since others had their turn.
+#[derive(Default)]
+struct Pace(usize);
+
+impl Pace {
+    async fn received(&mut self, length: usize) {
+        self.0 += length;
+        if self.0 >= PART {
+            self.0 = 0;
+            yield_now().await;
+        }
+    }
 }
 
 fn keep(kept: &mut BytesMut, data: &[u8]) {
@@ -124,7 +151,7 @@ impl Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::stream;
+    use futures::{FutureExt as _, stream};
     use http_body_util::{Full, StreamBody};
     use hyper::body::Frame;
     use std::convert::Infallible;
@@ -165,6 +192,16 @@ mod tests {
         assert!(room.take(30_000).is_some());
         let _held = room.take(29_999).unwrap();
         assert_eq!(begun(receive(Full::new(Bytes::from("ab")), &room).await), "ab");
+    }
+
+    #[test]
+    fn others_have_their_turn_within_a_long_body() {
+        let room = Room::new(usize::MAX);
+        let body = |parts: usize| chunks(vec![Bytes::from(vec![b'x'; PART]); parts]);
+        let short = chunks(vec![Bytes::from(vec![b'x'; PART / 8]); 7]);
+        assert!(receive(short, &room).now_or_never().is_some());
+        assert!(receive(body(1), &room).now_or_never().is_none());
+        assert!(receive_beginning(body(1), MAX_BODY).now_or_never().is_none());
     }
 
     #[tokio::test]

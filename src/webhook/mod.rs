@@ -12,6 +12,7 @@ pub mod review;
 mod room;
 mod router;
 pub mod server;
+mod turns;
 
 pub use handler::Webhook;
 pub use router::{Router, path, router};

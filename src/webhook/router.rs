@@ -10,9 +10,10 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
-use super::body::{BODY_TIMEOUT, MAX_BODIES, Received, receive, receive_beginning};
+use super::body::{BODY_TIMEOUT, MAX_BODIES, Received, beginning_of, receive, receive_beginning};
 use super::handler::{Webhook, unread};
 use super::room::Room;
+use super::turns::{Turn, Turns, apart};
 use crate::{PROOF_PATH, clock};
 
 /// The path's part before the token.
@@ -43,6 +44,7 @@ struct Bounds {
     reviews: Room,
     bodies: Room,
     strays: Room,
+    turns: Turns,
 }
 
 /// A router that asks `webhook`.
@@ -51,6 +53,7 @@ pub fn router(webhook: Arc<Webhook>) -> Router {
         reviews: Room::new(MAX_REVIEWS),
         bodies: Room::new(MAX_BODIES),
         strays: Room::new(MAX_STRAYS),
+        turns: Turns::new(),
     };
     Router { webhook, bounds: Arc::new(bounds) }
 }
@@ -117,13 +120,24 @@ impl Router {
         };
         let answer = match received {
             Received::Whole(bytes, _taken) => {
+                let turn = self.bounds.turns.next(bytes.len()).await;
                 self.webhook.settled().await;
-                self.webhook.answer(&bytes)
+                match turn {
+                    None => self.webhook.answer(&bytes),
+                    Some(turn) => self.answer_apart(turn, bytes).await,
+                }
             }
             Received::Beginning(bytes) => self.webhook.fail_open(&bytes),
             Received::Broken => self.webhook.fail_open(&[]),
         };
         reviewed(answer)
+    }
+
+    async fn answer_apart(&self, turn: Turn, bytes: Bytes) -> Option<Bytes> {
+        // All of it is given back there: that takes a millisecond too.
+        let (webhook, beginning) = (self.webhook.clone(), beginning_of(&bytes));
+        let answered = apart(turn, move || webhook.answer(&bytes)).await;
+        answered.unwrap_or_else(|| self.webhook.fail_open(&beginning))
     }
 
     /// Neither counted nor timed as a review of a write.

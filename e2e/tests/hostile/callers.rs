@@ -32,6 +32,10 @@ const REVIEWS: usize = 200;
 /// Windows without strikes and with them, by turns.
 const PAIRS: usize = 7;
 
+/// Where a machine does other things meanwhile, a p99 rises by those too, but not by as much each time: so many times as
+/// many windows are looked at in all before it is said to rise.
+const ATTEMPTS: usize = 3;
+
 /// An answer that is due is there within this; the median of a row's strikes, for a machine does other things too.
 const DUE: Duration = Duration::from_millis(50);
 
@@ -129,24 +133,32 @@ impl Callers {
         let [memory, descriptors] = self.taken().await?;
         let misses = self.missed_proofs().await?;
         let (mut windows, mut struck) = (Vec::new(), Vec::new());
-        for _ in 0..pairs {
-            let calm = if heavy {
-                // Whatever he answers.
-                self.window(pace, async || strike(&self.sink).await.map_or(Ok(()), |_| Ok(()))).await?
-            } else {
-                self.paced.next(REVIEWS).await?
-            };
-            let during = async || {
-                struck.push(strike(&self.place).await?);
-                Ok(())
-            };
-            windows.push((calm, self.window(pace, during).await?));
-        }
+        let mut attempts = 0;
+        let (others, kept) = loop {
+            for _ in 0..pairs {
+                let calm = if heavy {
+                    // Whatever he answers.
+                    self.window(pace, async || strike(&self.sink).await.map_or(Ok(()), |_| Ok(()))).await?
+                } else {
+                    self.paced.next(REVIEWS).await?
+                };
+                let during = async || {
+                    struck.push(strike(&self.place).await?);
+                    Ok(())
+                };
+                windows.push((calm, self.window(pace, during).await?));
+            }
+            attempts += 1;
+            let (others, kept) = others(&windows);
+            if kept || attempts == ATTEMPTS {
+                break (others, kept);
+            }
+        };
         let answers = answers(&struck)?;
-        let others = others(&windows)?;
+        let against = if heavy { " against one who only reads it" } else { "" };
+        ensure!(kept, "{answers}; {others}{against}");
         let back = self.is_back(memory, descriptors).await?;
         ensure!(self.missed_proofs().await? == misses, "the API server did not reach squelch");
-        let against = if heavy { " against one who only reads" } else { "" };
         Ok(format!("{answers}; {others}{against}; {back}"))
     }
 
@@ -230,8 +242,8 @@ fn answers(struck: &[Struck]) -> Result<String> {
     Ok(said)
 }
 
-/// The other caller's p99, before and meanwhile.
-fn others(windows: &[(Vec<Duration>, Vec<Duration>)]) -> Result<String> {
+/// The other caller's p99, before and meanwhile, and whether it is what it may be.
+fn others(windows: &[(Vec<Duration>, Vec<Duration>)]) -> (String, bool) {
     let p99 = |window: &[Duration]| {
         let mut took = window.to_vec();
         took.sort_unstable();
@@ -246,6 +258,5 @@ fn others(windows: &[(Vec<Duration>, Vec<Duration>)]) -> Result<String> {
     let rise = median(&pairs.iter().map(|pair| pair.1 - pair.0).collect::<Vec<_>>());
     let told = [calm, spread, rise].map(|seconds| seconds * 1000.0);
     let said = format!("others' p99 {:.2} ms (±{:.2}), {:+.2}", told[0], told[1], told[2]);
-    ensure!(rise <= (calm / 5.0).max(NOISE.as_secs_f64()).max(spread), "{said}");
-    Ok(said)
+    (said, rise <= (calm / 5.0).max(NOISE.as_secs_f64()).max(spread))
 }

@@ -1,13 +1,15 @@
-//! Somebody who reads what is sent and makes nothing of it: what a strike costs everybody on this machine where
-//! squelch has nothing to do with it.
+//! Somebody who reads what is sent, sees whether it is JSON, and makes nothing of it: what a strike costs everybody on
+//! this machine where squelch has nothing to do with it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde::de::IgnoredAny;
 use squelch::tls::{Authority, ServedCertificate, server_config};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_blocking;
 use tokio_rustls::TlsAcceptor;
 
 use crate::wire::Place;
@@ -17,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const ANSWER: &str =
     "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 31\r\n\r\n{\"response\":{\"allowed\":true}}  ";
 
-/// Starts it, for as long as this process lives. A body without a length it reads up to `most`.
+/// Starts it, for as long as this process lives. Of a body it takes `most` at most.
 pub(crate) async fn start(most: usize) -> Result<Place> {
     let now = jiff::Timestamp::now();
     let authority = Authority::generate(HOUR, now)?;
@@ -46,15 +48,19 @@ async fn read(tls: &TlsAcceptor, stream: TcpStream, most: usize) -> Result<()> {
         if let Some(end) = head.windows(4).position(|end| end == b"\r\n\r\n") {
             let text = String::from_utf8_lossy(&head[..end]).to_ascii_lowercase();
             let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-            break (head.len() - end - 4, length.unwrap_or(most));
+            break (head.split_off(end + 4), length.unwrap_or(most));
         }
     };
-    while body < length {
+    while body.len() < length {
         let read = stream.read(&mut buffer).await?;
         if read == 0 {
             break;
         }
-        body += read;
+        body.extend_from_slice(&buffer[..read]);
+    }
+    // What is too long is not looked at, as squelch does not.
+    if body.len() < most {
+        spawn_blocking(move || serde_json::from_slice::<IgnoredAny>(&body).is_ok()).await?;
     }
     stream.write_all(ANSWER.as_bytes()).await?;
     stream.shutdown().await.context("it was gone")

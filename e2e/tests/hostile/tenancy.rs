@@ -1,5 +1,4 @@
-//! A namespace with somebody hostile and a bystander in it, one beside it, one without a policy, and what has to hold
-//! at the end of every row.
+//! A namespace with somebody hostile and a bystander in it, one beside it, and what has to hold at the end of every row.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -29,8 +28,6 @@ const PAID: Duration = Duration::from_secs(60);
 pub(crate) struct Tenancy {
     pub(crate) test: Test,
     pub(crate) beside: Test,
-    /// Without a policy.
-    pub(crate) free: Test,
     pub(crate) squelch: Squelch,
     policies: [Policy; 2],
     /// One for the hostile user alone.
@@ -74,8 +71,8 @@ impl Tenancy {
     pub(crate) async fn with(label: &str, apart: Option<&Value>) -> Result<Self> {
         let test = Test::begin(label).await?;
         let squelch = test.squelch().await?;
-        let (beside, free) = (test.neighbour().await?, test.neighbour().await?);
-        for test in [&test, &beside, &free] {
+        let beside = test.neighbour().await?;
+        for test in [&test, &beside] {
             Tenant::admit(&test.cluster, &test.namespace, &[HOSTILE, BYSTANDER, NEIGHBOUR]).await?;
         }
         let policies = [test.policy(&json!({})).await?, beside.policy(&json!({})).await?];
@@ -92,7 +89,6 @@ impl Tenancy {
         let mut tenancy = Self {
             test,
             beside,
-            free,
             squelch,
             policies,
             apart,
@@ -106,6 +102,13 @@ impl Tenancy {
         tenancy.play().await?;
         tenancy.samples = tenancy.samples().await?;
         Ok(tenancy)
+    }
+
+    /// One more namespace, without a policy, which the hostile user may write into.
+    pub(crate) async fn elsewhere(&self) -> Result<Test> {
+        let test = self.test.neighbour().await?;
+        Tenant::admit(&test.cluster, &test.namespace, &[HOSTILE]).await?;
+        Ok(test)
     }
 
     /// The hostile namespace.
