@@ -46,7 +46,7 @@ test-faults *ARGS:
 test-nothing-lost:
     @hack/e2e nothing-lost
 
-# What hostile callers and hostile tenants can do, a line for each way (15 min; or names of rows)
+# What hostile callers and hostile tenants can do, a line for each way (20 min; or names of rows)
 [group('tiers')]
 test-hostile *ARGS:
     @hack/e2e hostile {{ ARGS }}
