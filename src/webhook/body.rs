@@ -1,6 +1,6 @@
 //! Receiving a body within bounds.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -38,24 +38,22 @@ pub(super) enum Received<'r> {
 
 /// Receives a body whole if it is at most [`MAX_BODY`] and `room` holds it.
 pub(super) async fn receive<B: Body<Data = Bytes>>(body: B, room: &Room) -> Received<'_> {
-    let mut body = pin!(body);
+    let body = pin!(body);
+    let mut parts = Parts::of(body);
     // A body that announces its length is charged at once, so that its buffer never has to grow.
     let announced =
-        body.size_hint().exact().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
+        parts.body.size_hint().exact().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
     let taken = if announced > MAX_BODY { None } else { room.take(announced) };
-    let Some(mut taken) = taken else { return beginning(body, Gathered::default(), MAX_BODY).await };
+    let Some(mut taken) = taken else { return beginning(parts, Gathered::default(), MAX_BODY).await };
     let mut gathered = Gathered { announced, ..Gathered::default() };
-    let mut pace = Pace::default();
-    while let Some(frame) = body.as_mut().frame().await {
-        let Ok(frame) = frame else { return Received::Broken };
-        let Ok(data) = frame.into_data() else { continue };
+    while let Some(data) = parts.next().await {
+        let Ok(data) = data else { return Received::Broken };
         let length = gathered.len() + data.len();
         let fits = length <= MAX_BODY && taken.grow_to(length);
-        pace.received(data.len()).await;
         gathered.push(data);
         if !fits {
             drop(taken);
-            return beginning(body, gathered, MAX_BODY).await;
+            return beginning(parts, gathered, MAX_BODY).await;
         }
     }
     Received::Whole(gathered.into_bytes(), taken)
@@ -64,11 +62,11 @@ pub(super) async fn receive<B: Body<Data = Bytes>>(body: B, room: &Room) -> Rece
 /// Keeps the beginning and drains the rest up to `drained` bytes in all: a caller that is still writing would not
 /// see an answer if the connection were cut.
 pub(super) async fn receive_beginning<B: Body<Data = Bytes>>(body: B, drained: usize) -> Received<'static> {
-    beginning(pin!(body), Gathered::default(), drained).await
+    beginning(Parts::of(pin!(body)), Gathered::default(), drained).await
 }
 
 async fn beginning<'r, B: Body<Data = Bytes>>(
-    mut body: std::pin::Pin<&mut B>,
+    mut parts: Parts<'_, B>,
     so_far: Gathered,
     drained: usize,
 ) -> Received<'r> {
@@ -76,19 +74,11 @@ async fn beginning<'r, B: Body<Data = Bytes>>(
     let mut kept = beginning_of(&so_far.first);
     keep(&mut kept, &so_far.rest);
     drop(so_far);
-    let mut pace = Pace::default();
     while length <= drained {
-        match body.as_mut().frame().await {
-            None => break,
-            Some(Err(_)) => return Received::Broken,
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    pace.received(data.len()).await;
-                    length = length.saturating_add(data.len());
-                    keep(&mut kept, &data);
-                }
-            }
-        }
+        let Some(data) = parts.next().await else { break };
+        let Ok(data) = data else { return Received::Broken };
+        length = length.saturating_add(data.len());
+        keep(&mut kept, &data);
     }
     Received::Beginning(kept.freeze())
 }
@@ -98,16 +88,31 @@ pub(super) fn beginning_of(body: &[u8]) -> BytesMut {
     BytesMut::from(&body[..body.len().min(BEGINNING)])
 }
 
-/// How much came since others had their turn.
-#[derive(Default)]
-struct Pace(usize);
+/// What is still to come of a body, in the parts in which it comes.
+struct Parts<'b, B> {
+    body: Pin<&'b mut B>,
+    /// How much came since others had their turn.
+    since: usize,
+}
 
-impl Pace {
-    async fn received(&mut self, length: usize) {
-        self.0 += length;
-        if self.0 >= PART {
-            self.0 = 0;
-            yield_now().await;
+impl<'b, B: Body<Data = Bytes>> Parts<'b, B> {
+    fn of(body: Pin<&'b mut B>) -> Self {
+        Self { body, since: 0 }
+    }
+
+    async fn next(&mut self) -> Option<Result<Bytes, B::Error>> {
+        loop {
+            let frame = match self.body.frame().await? {
+                Ok(frame) => frame,
+                Err(error) => return Some(Err(error)),
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            self.since += data.len();
+            if self.since >= PART {
+                self.since = 0;
+                yield_now().await;
+            }
+            return Some(Ok(data));
         }
     }
 }

@@ -11,8 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 /// the runtime looks at no socket.
 const LONG: usize = 128 << 10;
 
-/// So many long reviews are read at a time for each processor. Fewer would be late for the API server, which gives up
-/// after a second, where others keep the processors busy; more would only be late together.
+/// So many long reviews are read at a time for each processor: those that wait for others are not to wait longer than
+/// the API server does, and those that are read are not to keep each other from the processors.
 const AT_A_TIME: usize = 2;
 
 /// Who hands out turns.

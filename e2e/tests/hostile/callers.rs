@@ -133,33 +133,43 @@ impl Callers {
         let [memory, descriptors] = self.taken().await?;
         let misses = self.missed_proofs().await?;
         let (mut windows, mut struck) = (Vec::new(), Vec::new());
-        let mut attempts = 0;
-        let (others, kept) = loop {
+        let (mut said, mut kept) = (String::new(), false);
+        for _ in 0..ATTEMPTS {
             for _ in 0..pairs {
-                let calm = if heavy {
-                    // Whatever he answers.
-                    self.window(pace, async || strike(&self.sink).await.map_or(Ok(()), |_| Ok(()))).await?
-                } else {
-                    self.paced.next(REVIEWS).await?
-                };
-                let during = async || {
-                    struck.push(strike(&self.place).await?);
-                    Ok(())
-                };
-                windows.push((calm, self.window(pace, during).await?));
+                windows.push(self.pair(pace, heavy, &mut strike, &mut struck).await?);
             }
-            attempts += 1;
-            let (others, kept) = others(&windows);
-            if kept || attempts == ATTEMPTS {
-                break (others, kept);
+            (said, kept) = others(&windows);
+            if kept {
+                break;
             }
-        };
+        }
         let answers = answers(&struck)?;
         let against = if heavy { " against one who only reads it" } else { "" };
-        ensure!(kept, "{answers}; {others}{against}");
+        ensure!(kept, "{answers}; {said}{against}");
         let back = self.is_back(memory, descriptors).await?;
         ensure!(self.missed_proofs().await? == misses, "the API server did not reach squelch");
-        Ok(format!("{answers}; {others}{against}; {back}"))
+        Ok(format!("{answers}; {said}{against}; {back}"))
+    }
+
+    /// How long the other caller's reviews take while nobody strikes squelch, and while somebody does.
+    async fn pair(
+        &self,
+        pace: Duration,
+        heavy: bool,
+        strike: &mut impl AsyncFnMut(&Place) -> Result<Struck>,
+        struck: &mut Vec<Struck>,
+    ) -> Result<(Vec<Duration>, Vec<Duration>)> {
+        let calm = if heavy {
+            // Whatever he answers.
+            self.window(pace, async || strike(&self.sink).await.map_or(Ok(()), |_| Ok(()))).await?
+        } else {
+            self.paced.next(REVIEWS).await?
+        };
+        let during = async || {
+            struck.push(strike(&self.place).await?);
+            Ok(())
+        };
+        Ok((calm, self.window(pace, during).await?))
     }
 
     /// How long the other caller's reviews take while somebody strikes.

@@ -147,15 +147,16 @@ async fn flooded(
     let control = Control::begin(&tenancy, &make).await?;
     let writer = tenancy.beside.writer(RATE).await?;
     writer.goes_on(RATE as usize).await?;
-    let (next, unseen) = (Cell::new(0), Cell::new(0));
+    let next = Cell::new(0);
+    // Numbers of their own, or what the one takes the other would miss.
+    let controls = [&control.plain, &control.asked_about].map(|test| (&*test.namespace, Cell::new(0)));
     let mut parts = Vec::new();
     for part in 0..PARTS {
         let mut began = [Duration::ZERO; 2];
-        for (began, elsewhere) in began.iter_mut().zip([&control.plain, &control.asked_about]) {
+        for (began, (namespace, unseen)) in began.iter_mut().zip(&controls) {
             *began = writer.has_written_for();
-            let elsewhere = &elsewhere.namespace;
-            flood(hands, &unseen, CONTROL, async |number| {
-                tenancy.hostile.create(elsewhere, &make(elsewhere, number % names)).await
+            flood(hands, unseen, CONTROL, async |number| {
+                tenancy.hostile.create(namespace, &make(namespace, number % names)).await
             })
             .await?;
         }

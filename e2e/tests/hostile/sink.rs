@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const ANSWER: &str =
     "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 31\r\n\r\n{\"response\":{\"allowed\":true}}  ";
 
-/// Starts it, for as long as this process lives. Of a body it takes `most` at most.
+/// Starts it, for as long as this process lives. A body without a length it reads up to `most`.
 pub(crate) async fn start(most: usize) -> Result<Place> {
     let now = jiff::Timestamp::now();
     let authority = Authority::generate(HOUR, now)?;
