@@ -35,7 +35,7 @@ labels! {
         AlreadyExists = "already_exists": "Denied with 409 AlreadyExists.",
         Forbidden = "forbidden": "Denied with 403 Forbidden.",
         Restored = "restored": "Allowed, and patched back to what is stored.",
-        FailedOpen = "failed_open": "Allowed undecided: undecodable, overload, or an error of squelch's.",
+        FailedOpen = "failed_open": "Allowed undecided: undecodable, overload, a caller that did not wait, or an error of squelch's.",
         Standby = "standby": "Allowed undecided: this replica is not the active one.",
         NotConcerned = "not_concerned": "Allowed: nothing that squelch's rules ask for (a DELETE, another kind).",
     }

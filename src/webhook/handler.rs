@@ -44,7 +44,7 @@ impl Webhook {
     }
 
     /// Answers a review that came whole; `None` for bytes that are none.
-    pub(super) fn answer(&self, bytes: &[u8]) -> Option<Bytes> {
+    fn answer(&self, bytes: &[u8]) -> Option<Bytes> {
         let decoded = match caught(|| review::decode(bytes)) {
             Some(Ok(decoded)) => decoded,
             Some(Err(error)) => {
@@ -60,9 +60,8 @@ impl Webhook {
         Some(answer)
     }
 
-    /// Lets a write through undecided, of whose review this is known to be the beginning; `None` where no uid was
-    /// found. Then too the write goes on: the API server ignores a webhook that fails.
-    pub(super) fn fail_open(&self, beginning: &[u8]) -> Option<Bytes> {
+    /// Lets a write through undecided, of whose review this is known to be the beginning.
+    fn fail_open(&self, beginning: &[u8]) -> Option<Bytes> {
         self.metrics.write(WriteKind::Unknown, WriteOutcome::FailedOpen);
         unread(beginning)
     }
@@ -106,6 +105,32 @@ impl Webhook {
     }
 }
 
+/// A review that is not decided yet. Let go, as when its caller does not wait for the end of it, it is counted as one
+/// whose write is let through.
+pub(super) struct Undecided(Option<Arc<Webhook>>);
+
+impl Undecided {
+    /// One more, of which `webhook` will be asked.
+    pub(super) fn of(webhook: &Arc<Webhook>) -> Self {
+        Self(Some(webhook.clone()))
+    }
+
+    /// Answers it, since it came whole; `None` for bytes that are no review.
+    pub(super) fn answer(mut self, bytes: &[u8]) -> Option<Bytes> {
+        let answer = self.0.as_ref()?.answer(bytes);
+        self.0 = None;
+        answer
+    }
+}
+
+impl Drop for Undecided {
+    fn drop(&mut self) {
+        if let Some(webhook) = &self.0 {
+            webhook.metrics.write(WriteKind::Unknown, WriteOutcome::FailedOpen);
+        }
+    }
+}
+
 /// The verdict of a replica that does not decide.
 fn stood_by(
     review: &Review<'_>,
@@ -137,7 +162,8 @@ fn spell(
     }
 }
 
-/// The stateless answer to a review of which only this beginning is known: allowed. `None` where no uid was found.
+/// The stateless answer to a review of which only this beginning is known: allowed. `None` where no uid was found; then
+/// too the write goes on, since the API server ignores a webhook that fails.
 pub(super) fn unread(beginning: &[u8]) -> Option<Bytes> {
     let Asked { version, uid } = review::scan(beginning)?;
     Some(answer::allow(version, &uid))

@@ -11,9 +11,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
 use super::body::{BODY_TIMEOUT, MAX_BODIES, Received, beginning_of, receive, receive_beginning};
-use super::handler::{Webhook, unread};
+use super::handler::{Undecided, Webhook, unread};
 use super::room::Room;
-use super::turns::{Turn, Turns, apart};
+use super::turns::{Turns, apart};
 use crate::{PROOF_PATH, clock};
 
 /// The path's part before the token.
@@ -103,9 +103,6 @@ impl Router {
             let began = clock::now();
             let answered = timeout(BODY_TIMEOUT, self.answer(body)).await;
             self.webhook.metrics.admission(clock::now().since(began));
-            if answered.is_err() {
-                self.webhook.fail_open(&[]);
-            }
             answered
         } else {
             timeout(BODY_TIMEOUT, self.answer_stranger(body)).await
@@ -114,30 +111,28 @@ impl Router {
     }
 
     async fn answer<B: Body<Data = Bytes>>(&self, body: B) -> Response<Full<Bytes>> {
+        let undecided = Undecided::of(&self.webhook);
         let received = match self.bounds.reviews.take(1) {
             Some(_in_flight) => receive(body, &self.bounds.bodies).await,
             None => receive_beginning(body, super::body::MAX_BODY).await,
         };
-        let answer = match received {
+        reviewed(match received {
             Received::Whole(bytes, _taken) => {
                 let turn = self.bounds.turns.next(bytes.len()).await;
                 self.webhook.settled().await;
                 match turn {
-                    None => self.webhook.answer(&bytes),
-                    Some(turn) => self.answer_apart(turn, bytes).await,
+                    None => undecided.answer(&bytes),
+                    Some(turn) => {
+                        let beginning = beginning_of(&bytes);
+                        // All of it is given back there: that takes a millisecond too.
+                        let answered = apart(turn, move || undecided.answer(&bytes)).await;
+                        answered.unwrap_or_else(|| unread(&beginning))
+                    }
                 }
             }
-            Received::Beginning(bytes) => self.webhook.fail_open(&bytes),
-            Received::Broken => self.webhook.fail_open(&[]),
-        };
-        reviewed(answer)
-    }
-
-    async fn answer_apart(&self, turn: Turn, bytes: Bytes) -> Option<Bytes> {
-        // All of it is given back there: that takes a millisecond too.
-        let (webhook, beginning) = (self.webhook.clone(), beginning_of(&bytes));
-        let answered = apart(turn, move || webhook.answer(&bytes)).await;
-        answered.unwrap_or_else(|| self.webhook.fail_open(&beginning))
+            Received::Beginning(bytes) => unread(&bytes),
+            Received::Broken => None,
+        })
     }
 
     /// Neither counted nor timed as a review of a write.

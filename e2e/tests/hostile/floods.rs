@@ -35,7 +35,7 @@ const CONTROL: Duration = Duration::from_secs(6);
 /// In so many parts.
 const PARTS: u32 = 5;
 
-/// A neighbour's p99 may rise by a fifth, or by so many milliseconds where that is less.
+/// A neighbour's p99 may rise by a fifth, or by so many milliseconds where that is more.
 const NOISE: f64 = 1.0;
 
 /// The neighbour's writes a second.
@@ -135,8 +135,9 @@ impl Control {
 struct Part([Duration; 4]);
 
 /// Floods the namespace with so many hands, for so long in all, by turns with two that squelch has nothing to do with,
-/// in which there are `names` names at most, while a neighbour writes: his writes take no longer than when the API
-/// server asks another webhook about the flood, which allows all of it. What it costs to be asked at all is told beside.
+/// in which there are `names` names at most, while a neighbour writes: his writes take no longer than when there is no
+/// webhook, or when the API server asks another about the flood, which allows all of it. (Whichever is more: the flood is
+/// as fast as the API server. What that does with the time that a webhook takes or saves is not squelch's.)
 async fn flooded(
     tenancy: Tenancy,
     hands: usize,
@@ -173,9 +174,14 @@ async fn flooded(
     let answers = writer.stop().await;
     ensure!(answers.failed.is_empty(), "the neighbour: {answers}");
     tenancy.was_told_beside(answers.occurrences());
-    let rate = next.get() as f64 / within.as_secs_f64();
+    let rate = |numbers: &Cell<u64>, within: Duration| numbers.get() as f64 / within.as_secs_f64();
+    let [without, asked] = [0, 1].map(|control: usize| rate(&controls[control].1, CONTROL * PARTS));
     let (compared, kept) = compared(&times, &parts);
-    let said = format!("{} writes, {rate:.0} a second; {compared}", next.get());
+    let said = format!(
+        "{} writes, {:.0} a second ({without:.0} without a webhook, {asked:.0} with one that only allows); {compared}",
+        next.get(),
+        rate(&next, within)
+    );
     ensure!(kept, "{said}");
     let asked = control.bystander.asked();
     ensure!(asked > PARTS as usize, "the other webhook was asked {asked} times");
@@ -190,11 +196,11 @@ fn compared(times: &[Timed], parts: &[Part]) -> (String, bool) {
     };
     let medians = |of: &dyn Fn(&Part) -> f64| median(&parts.iter().map(of).collect::<Vec<_>>());
     let [without, asked] = [0, 1].map(|flood| medians(&|part| p99(part, flood)));
-    let rise = medians(&|part| p99(part, 2) - p99(part, 1));
-    let said = format!(
-        "neighbour's p99 {without:.1} ms in that flood without a webhook, {asked:.1} with one that only allows, {rise:+.1} with squelch"
-    );
-    (said, rise <= (asked / 5.0).max(NOISE))
+    let slower = if without > asked { 0 } else { 1 };
+    let rise = medians(&|part| p99(part, 2) - p99(part, slower));
+    let said =
+        format!("neighbour's p99 {without:.1} and {asked:.1} ms, with squelch {rise:+.1} beside the greater");
+    (said, rise <= (without.max(asked) / 5.0).max(NOISE))
 }
 
 /// Writes with the numbers that `next` goes on with, as fast as they are answered.

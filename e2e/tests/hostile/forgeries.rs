@@ -73,14 +73,15 @@ pub(crate) async fn summary_taken() -> Result<String> {
         })
         .await
     };
-    let name = shown(16).await?.metadata.name.context("a summary without a name")?;
+    // Of 20 that are folded, and of 120, more than half are stored at any time.
+    let name = shown(11).await?.metadata.name.context("a summary without a name")?;
     ensure!(tenancy.hostile.delete(&namespace, &name).await? == Said::Stored, "it was not deleted");
     let mut taken = event(&namespace, &name, "elsewhere", "Taken", "this name is mine");
     taken["count"] = 7.into();
     let said = tenancy.hostile.create(&namespace, &taken).await?;
     tenancy.was_told(7);
     tells(29, 129).await?;
-    let summary = shown(60).await?;
+    let summary = shown(61).await?;
     ensure!(events::name(&summary) == name, "{} in place of {name}", events::name(&summary));
     let ended = tenancy.ends(Ending::Counted).await?;
     Ok(format!("{said:?}, then told as the summary again, ×{}; {ended}", value(&summary)))

@@ -1,8 +1,12 @@
+use std::iter;
+
+use super::super::turns::Turn;
 use super::*;
 use crate::leader::Term;
 use crate::metrics::Metrics;
 use crate::policy;
 use crate::tls::{AcceptedTokens, PathToken};
+use futures::FutureExt as _;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
@@ -298,4 +302,29 @@ async fn beyond_the_bounds_writes_are_let_through() {
     assert_eq!(answered(&router, post("/elsewhere", CREATE)).await.0, StatusCode::NOT_FOUND);
     assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
     drop(full);
+}
+
+/// All turns that long reviews can have at a time.
+fn turns(router: &Router) -> Vec<Turn> {
+    iter::from_fn(|| router.bounds.turns.next(usize::MAX).now_or_never()).flatten().collect()
+}
+
+#[tokio::test]
+async fn a_review_is_counted_once_whether_its_caller_waits_or_not() {
+    let (router, token) = served();
+    let long = || post(&asked(&token), CREATE.to_owned() + &" ".repeat(200 << 10));
+    let counted = || {
+        (writes(&router, "create", "core", "allowed"), writes(&router, "unknown", "unknown", "failed_open"))
+    };
+    let all = turns(&router);
+    assert!(router.route(long()).now_or_never().is_none(), "it has a turn");
+    assert_eq!(counted(), ("0".to_owned(), "1".to_owned()), "gone before its turn came");
+    let turns = all.len();
+    drop(all);
+    // It is gone while it is read, unless that takes no time at all.
+    let _ = router.route(long()).now_or_never();
+    for _ in 0..turns {
+        router.bounds.turns.next(usize::MAX).await.unwrap().forget();
+    }
+    assert_eq!(counted(), ("1".to_owned(), "1".to_owned()), "gone while it is read");
 }
