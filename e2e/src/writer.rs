@@ -12,7 +12,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::interval;
+use tokio::time::{Interval, interval_at};
 
 use crate::wait::{GENEROUS, wait_for};
 
@@ -142,9 +142,11 @@ impl Writer {
                 known: None,
             };
             let pause = Duration::from_secs(1) * HANDS / per_second.max(1);
+            // One after the other, or each would wait for all the others.
+            let ticks = interval_at((writer.began + pause * number / HANDS).into(), pause);
             let book =
                 Book { began: writer.began, answers: writer.answers.clone(), times: writer.times.clone() };
-            writer.hands.spawn(hand.write(pause, writer.ended.clone(), book));
+            writer.hands.spawn(hand.write(ticks, writer.ended.clone(), book));
         }
         Ok(writer)
     }
@@ -235,8 +237,7 @@ struct Hand {
 }
 
 impl Hand {
-    async fn write(mut self, pause: Duration, ended: Arc<AtomicBool>, book: Book) {
-        let mut ticks = interval(pause);
+    async fn write(mut self, mut ticks: Interval, ended: Arc<AtomicBool>, book: Book) {
         while !ended.load(Ordering::Relaxed) {
             ticks.tick().await;
             let asked = Instant::now();

@@ -11,6 +11,7 @@ use e2e::writer::{Timed, percentile};
 use e2e::{GENEROUS, Test, wait_for};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
+use tokio::time::interval;
 
 use crate::script::pods;
 use crate::tenancy::{Ending, Tenancy};
@@ -134,10 +135,12 @@ impl Control {
 /// when that was over.
 struct Part([Duration; 4]);
 
-/// Floods the namespace with so many hands, for so long in all, by turns with two that squelch has nothing to do with,
-/// in which there are `names` names at most, while a neighbour writes: his writes take no longer than when there is no
-/// webhook, or when the API server asks another about the flood, which allows all of it. (Whichever is more: the flood is
-/// as fast as the API server. What that does with the time that a webhook takes or saves is not squelch's.)
+/// Floods the namespace for so long in all, by turns with two that squelch has nothing to do with: one as nobody's concern
+/// and one that the API server asks another webhook about, which allows everything. Those are flooded with so many hands,
+/// as fast as they are answered; then squelch gets as many writes a second as that other webhook allowed. (Who is denied
+/// waits for no disk, and would get on faster: what that does to others is the API server's.) Meanwhile a neighbour
+/// writes, no slower beside squelch than without a webhook, or than beside the other, since to be asked at all takes the
+/// API server time. There are `names` names at most.
 async fn flooded(
     tenancy: Tenancy,
     hands: usize,
@@ -153,16 +156,19 @@ async fn flooded(
     let controls = [&control.plain, &control.asked_about].map(|test| (&*test.namespace, Cell::new(0)));
     let mut parts = Vec::new();
     for part in 0..PARTS {
-        let mut began = [Duration::ZERO; 2];
+        let (mut began, mut written) = ([Duration::ZERO; 2], 0);
         for (began, (namespace, unseen)) in began.iter_mut().zip(&controls) {
             *began = writer.has_written_for();
-            flood(hands, unseen, CONTROL, async |number| {
+            let before = unseen.get();
+            flood(hands, unseen, CONTROL, None, async |number| {
                 tenancy.hostile.create(namespace, &make(namespace, number % names)).await
             })
             .await?;
+            written = unseen.get() - before;
         }
         let under_squelch = writer.has_written_for();
-        let governed = flood(hands, &next, within / PARTS, async |number| {
+        let each = CONTROL.div_f64(written.max(1) as f64);
+        let governed = flood(hands, &next, within / PARTS, Some(each), async |number| {
             tenancy.creates(&make(tenancy.namespace(), number)).await
         });
         // Not while the first is measured: these writes are the neighbour's own.
@@ -196,29 +202,33 @@ fn compared(times: &[Timed], parts: &[Part]) -> (String, bool) {
     };
     let medians = |of: &dyn Fn(&Part) -> f64| median(&parts.iter().map(of).collect::<Vec<_>>());
     let [without, asked] = [0, 1].map(|flood| medians(&|part| p99(part, flood)));
-    let slower = if without > asked { 0 } else { 1 };
+    let slower = usize::from(asked > without);
     let rise = medians(&|part| p99(part, 2) - p99(part, slower));
     let said =
         format!("neighbour's p99 {without:.1} and {asked:.1} ms, with squelch {rise:+.1} beside the greater");
     (said, rise <= (without.max(asked) / 5.0).max(NOISE))
 }
 
-/// Writes with the numbers that `next` goes on with, as fast as they are answered.
+/// Writes with the numbers that `next` goes on with, one `each` time, or else as fast as they are answered.
 async fn flood(
     hands: usize,
     next: &Cell<u64>,
     within: Duration,
+    each: Option<Duration>,
     write: impl AsyncFn(u64) -> Result<Said>,
 ) -> Result<()> {
     let began = Instant::now();
-    let numbers = std::iter::from_fn(|| {
+    let numbers = stream::unfold(each.map(interval), |mut ticks| async {
+        if let Some(ticks) = &mut ticks {
+            ticks.tick().await;
+        }
         let number = next.get();
         (number < MOST && began.elapsed() < within).then(|| {
             next.set(number + 1);
-            number
+            (number, ticks)
         })
     });
-    let writing = stream::iter(numbers).map(|number| write(number)).buffer_unordered(hands);
+    let writing = numbers.map(|number| write(number)).buffer_unordered(hands);
     writing
         .try_for_each(async |said| {
             ensure!(!matches!(said, Said::Other(status) if status != 409), "{said:?}");
