@@ -62,8 +62,13 @@ impl Webhook {
 
     /// Lets a write through undecided, of whose review this is known to be the beginning.
     fn fail_open(&self, beginning: &[u8]) -> Option<Bytes> {
-        self.metrics.write(WriteKind::Unknown, WriteOutcome::FailedOpen);
+        self.count_unread();
         unread(beginning)
+    }
+
+    /// Counts a write that is let through undecided, whatever it was.
+    fn count_unread(&self) {
+        self.metrics.write(WriteKind::Unknown, WriteOutcome::FailedOpen);
     }
 
     fn consider(&self, review: &Review<'_>) -> (WriteOutcome, Bytes) {
@@ -126,7 +131,7 @@ impl Undecided {
 impl Drop for Undecided {
     fn drop(&mut self) {
         if let Some(webhook) = &self.0 {
-            webhook.metrics.write(WriteKind::Unknown, WriteOutcome::FailedOpen);
+            webhook.count_unread();
         }
     }
 }

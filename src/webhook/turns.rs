@@ -27,7 +27,7 @@ impl Turns {
         Self::of(AT_A_TIME * available_parallelism().map_or(1, NonZero::get))
     }
 
-    fn of(turns: usize) -> Self {
+    pub(super) fn of(turns: usize) -> Self {
         Self(Arc::new(Semaphore::new(turns)))
     }
 

@@ -156,18 +156,18 @@ async fn flooded(
     let controls = [&control.plain, &control.asked_about].map(|test| (&*test.namespace, Cell::new(0)));
     let mut parts = Vec::new();
     for part in 0..PARTS {
-        let (mut began, mut written) = ([Duration::ZERO; 2], 0);
+        let mut began = [Duration::ZERO; 2];
+        let before = controls[1].1.get();
         for (began, (namespace, unseen)) in began.iter_mut().zip(&controls) {
             *began = writer.has_written_for();
-            let before = unseen.get();
             flood(hands, unseen, CONTROL, None, async |number| {
                 tenancy.hostile.create(namespace, &make(namespace, number % names)).await
             })
             .await?;
-            written = unseen.get() - before;
         }
         let under_squelch = writer.has_written_for();
-        let each = CONTROL.div_f64(written.max(1) as f64);
+        let allowed = controls[1].1.get() - before;
+        let each = CONTROL.div_f64(allowed.max(1) as f64);
         let governed = flood(hands, &next, within / PARTS, Some(each), async |number| {
             tenancy.creates(&make(tenancy.namespace(), number)).await
         });
