@@ -92,7 +92,16 @@ const ROWS: &[Row] = &[
         files: &["src/webhook/review/", "src/webhook/answer.rs", "src/webhook/patch.rs"],
         knows: Knows::Arguments,
         modules: &["engine", "webhook::answer", "webhook::patch", "webhook::review"],
-        crates: Crates::Only(&["base64", "bytes", "jiff", "serde_json", "thiserror", "wide"]),
+        crates: Crates::Only(&[
+            "base64",
+            "bytes",
+            "jiff",
+            "memchr",
+            "serde_json",
+            "simdutf8",
+            "thiserror",
+            "wide",
+        ]),
     },
     Row {
         files: &["src/webhook/"],

@@ -49,7 +49,7 @@ impl<'a> Raw<'a> {
         let Some(inner) = self.0.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
             return Cow::Borrowed(if self.is_blank() { "" } else { self.0 });
         };
-        if !inner.contains('\\') {
+        if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
             return Cow::Borrowed(inner);
         }
         // A lone surrogate is no text: its escaped spelling stands for it.
@@ -119,8 +119,11 @@ fn is_empty(value: &Value) -> bool {
 }
 
 impl<'a> Read<'a> for Raw<'a> {
-    fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
-        *self = Self::from(reader)?;
+    fn read(&mut self, another: Option<&Self>, reader: &mut Reader<'a>) -> Result<(), Malformed> {
+        *self = match another {
+            Some(another) if reader.takes(another.0) => *another,
+            _ => Self::from(reader)?,
+        };
         Ok(())
     }
 }
@@ -137,25 +140,36 @@ impl Text<'_> {
 }
 
 impl<'a> Read<'a> for Text<'a> {
-    fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
+    fn read(&mut self, _: Option<&Self>, reader: &mut Reader<'a>) -> Result<(), Malformed> {
         self.0 = reader.text()?;
         Ok(())
     }
 }
 
 impl Read<'_> for Option<bool> {
-    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+    fn read(&mut self, _: Option<&Self>, reader: &mut Reader<'_>) -> Result<(), Malformed> {
         *self = reader.truth()?;
         Ok(())
     }
 }
 
 impl<'a, T: Members<'a>> Read<'a> for Option<T> {
-    fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
-        if !reader.object(self.insert(T::default()))? {
+    fn read(&mut self, another: Option<&Self>, reader: &mut Reader<'a>) -> Result<(), Malformed> {
+        if !reader.object(self.insert(T::default()), another.and_then(Option::as_ref))? {
             *self = None;
         }
         Ok(())
+    }
+}
+
+impl<'a, T: Members<'a>> Members<'a> for Box<T> {
+    fn member(
+        &mut self,
+        another: Option<&Self>,
+        key: &str,
+        reader: &mut Reader<'a>,
+    ) -> Result<(), Malformed> {
+        (**self).member(another.map(|another| &**another), key, reader)
     }
 }
 
@@ -168,12 +182,17 @@ macro_rules! object {
         impl<'a> crate::webhook::review::reader::Members<'a> for $name<'a> {
             fn member(
                 &mut self,
+                another: Option<&Self>,
                 $other: &str,
                 $reader: &mut crate::webhook::review::reader::Reader<'a>,
             ) -> Result<(), crate::webhook::review::reader::Malformed> {
                 let $read = self;
                 match $other {
-                    $($key => crate::webhook::review::reader::Read::read(&mut $read.$field, $reader),)+
+                    $($key => crate::webhook::review::reader::Read::read(
+                        &mut $read.$field,
+                        another.map(|another| &another.$field),
+                        $reader,
+                    ),)+
                     _ => $rest
                 }
             }
@@ -181,10 +200,11 @@ macro_rules! object {
         impl<'a> crate::webhook::review::reader::Read<'a> for $name<'a> {
             fn read(
                 &mut self,
+                another: Option<&Self>,
                 reader: &mut crate::webhook::review::reader::Reader<'a>,
             ) -> Result<(), crate::webhook::review::reader::Malformed> {
                 *self = Self::default();
-                reader.object(self).map(drop)
+                reader.object(self, another).map(drop)
             }
         }
     };

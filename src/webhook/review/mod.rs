@@ -12,6 +12,7 @@ mod wire;
 use std::borrow::Cow;
 
 use jiff::Timestamp;
+use simdutf8::compat::{Utf8Error, from_utf8};
 
 use self::json::Emptiness;
 use self::wire::{Metadata, Reference, Request, Series, Source};
@@ -52,7 +53,7 @@ impl Version {
 pub enum Undecodable {
     /// Not UTF-8.
     #[error("not UTF-8")]
-    Utf8(#[from] std::str::Utf8Error),
+    Utf8(#[from] Utf8Error),
     /// Not JSON, or not of the shape of an AdmissionReview.
     #[error("no AdmissionReview: {0}")]
     Json(#[from] Malformed),
@@ -80,7 +81,7 @@ pub struct Review<'a> {
 
 /// Reads a review; copies only strings that hold escapes.
 pub fn decode(bytes: &[u8]) -> Result<Review<'_>, Undecodable> {
-    let envelope: wire::Envelope<'_> = reader::read(str::from_utf8(bytes)?)?;
+    let envelope: wire::Envelope<'_> = reader::read(from_utf8(bytes)?)?;
     let request = envelope.request.ok_or(Undecodable::NoRequest)?;
     Ok(Review { version: Version::of(envelope.api_version.as_str()), request })
 }
@@ -116,7 +117,7 @@ impl<'a> Review<'a> {
 
     /// The written Event and the one before it, for a patch that restores; `None` unless both are there.
     pub(super) fn written_and_old(&self) -> Option<(&Event<'a>, &Event<'a>)> {
-        Some((self.request.object.as_ref()?, self.request.old_object.as_ref()?))
+        Some((self.request.object.as_deref()?, self.request.old_object.as_deref()?))
     }
 
     /// What the engine is told. `own_user` is the user of squelch's own writes; `wall` the time of receipt.
@@ -136,8 +137,8 @@ impl<'a> Review<'a> {
             dry_run: request.dry_run.unwrap_or(false),
             namespace: request.namespace.as_str(),
             name: request.name.as_str(),
-            object: request.object.as_ref().ok_or(Unobserved::NoEvent)?,
-            old_object: request.old_object.as_ref(),
+            object: request.object.as_deref().ok_or(Unobserved::NoEvent)?,
+            old_object: request.old_object.as_deref(),
         };
         write.observe(own_user, wall)
     }

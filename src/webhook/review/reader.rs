@@ -21,20 +21,21 @@ struct Place {
 
 /// What can be read.
 pub(super) trait Read<'a>: Default {
-    /// Reads the value that comes next, in the place of what was there before.
-    fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed>;
+    /// Reads the value that comes next, in the place of what was there before. It may be like `another`.
+    fn read(&mut self, another: Option<&Self>, reader: &mut Reader<'a>) -> Result<(), Malformed>;
 }
 
 /// An object that is told its members one by one.
 pub(super) trait Members<'a>: Default {
-    /// Reads the value of this member. It has to be read, or passed over.
-    fn member(&mut self, key: &str, reader: &mut Reader<'a>) -> Result<(), Malformed>;
+    /// Reads the value of this member, which may be like that of `another`. It has to be read, or passed over.
+    fn member(&mut self, another: Option<&Self>, key: &str, reader: &mut Reader<'a>)
+    -> Result<(), Malformed>;
 }
 
 /// Reads the whole of `text`.
 pub(super) fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Malformed> {
     let (mut value, mut reader) = (T::default(), Reader::new(text));
-    value.read(&mut reader)?;
+    value.read(None, &mut reader)?;
     match reader.peek() {
         None => Ok(value),
         Some(_) => Err(reader.malformed("the end")),
@@ -70,7 +71,11 @@ impl<'a> Reader<'a> {
 
     /// An object, member by member, into one that is empty; of a member that comes twice the last holds. Null is an
     /// empty object: false.
-    pub(super) fn object<T: Members<'a>>(&mut self, object: &mut T) -> Result<bool, Malformed> {
+    pub(super) fn object<T: Members<'a>>(
+        &mut self,
+        object: &mut T,
+        another: Option<&T>,
+    ) -> Result<bool, Malformed> {
         if self.null()? {
             return Ok(false);
         }
@@ -81,11 +86,11 @@ impl<'a> Reader<'a> {
         loop {
             if let Some(key) = self.plain() {
                 self.take(b':', "a colon")?;
-                object.member(key, self)?;
+                object.member(another, key, self)?;
             } else {
                 let key = self.spelled("a key")?;
                 self.take(b':', "a colon")?;
-                object.member(&key, self)?;
+                object.member(another, &key, self)?;
             }
             if !self.follows(b',') {
                 self.take(b'}', "a comma or the end of the object")?;
@@ -120,6 +125,19 @@ impl<'a> Reader<'a> {
         let start = self.at;
         self.pass()?;
         Ok(&self.text[start..self.at])
+    }
+
+    /// Takes the value of a member that is spelled like this, which is JSON, if it comes next.
+    #[inline]
+    pub(super) fn takes(&mut self, value: &str) -> bool {
+        self.peek();
+        let rest = &self.text.as_bytes()[self.at..];
+        // The same digits may begin another number.
+        let takes = !value.is_empty()
+            && rest.starts_with(value.as_bytes())
+            && matches!(rest.get(value.len()), Some(b',' | b'}'));
+        self.at += if takes { value.len() } else { 0 };
+        takes
     }
 
     /// Passes over any value.
@@ -345,12 +363,7 @@ impl<'a> Reader<'a> {
             let block = &bytes[self.block..];
             self.ends = match block.first_chunk() {
                 Some(whole) => ends(whole),
-                None => {
-                    // What is missing ends every string.
-                    let mut part = [0; 64];
-                    part[..block.len()].copy_from_slice(block);
-                    ends(&part)
-                }
+                None => ends_of_last(block),
             };
             let left = self.ends >> (at & 63);
             if left != 0 {
@@ -384,6 +397,14 @@ fn ends(bytes: &[u8; 64]) -> u64 {
         let ending = is(b'"') | is(b'\\') | quarter.simd_lt(u8x16::splat(b' '));
         ends << 16 | u64::from(ending.to_bitmask())
     })
+}
+
+/// The same of fewer bytes, with which the text is at its end; what is missing ends every string.
+#[cold]
+fn ends_of_last(bytes: &[u8]) -> u64 {
+    let mut block = [0; 64];
+    block[..bytes.len()].copy_from_slice(bytes);
+    ends(&block)
 }
 
 /// What is open, from the outermost in: a bit for each, 1 for an object. As deep as there is text.
@@ -540,6 +561,28 @@ mod tests {
                 assert_eq!(read, text[before + 1..text.len() - 4]);
                 assert!(matches!(read, Cow::Borrowed(_)) && reader.follows(b','));
             }
+        }
+    }
+
+    #[test]
+    fn a_value_is_taken_where_the_same_one_stands_as_a_member() {
+        for (text, value, taken) in [
+            ("1,", "1", true),
+            (" 1}", "1", true),
+            ("12,", "1", false),
+            ("1.5,", "1", false),
+            ("1 ,", "1", false),
+            ("1", "1", false),
+            ("\"a\",", "\"a\"", true),
+            ("\"ab\",", "\"a\"", false),
+            ("{\"a\":1}}", "{\"a\":1}", true),
+            ("null,", "null", true),
+            (",", "", false),
+        ] {
+            let mut reader = Reader::new(text);
+            assert_eq!(reader.takes(value), taken, "{text} {value}");
+            let left = text.trim_start().strip_prefix(value).filter(|_| taken);
+            assert_eq!(&text[reader.at..], left.unwrap_or(text.trim_start()), "{text} {value}");
         }
     }
 

@@ -20,7 +20,7 @@ pub(in crate::webhook) fn scan(prefix: &[u8]) -> Option<Asked> {
     let text = prefix.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let mut head = Head::default();
     // The error is expected: that is where the text breaks off. What was read before stands.
-    let _ = Reader::new(text).object(&mut head);
+    let _ = Reader::new(text).object(&mut head, None);
     let uid = head.request.unwrap_or_default().uid.0.into_owned();
     (!uid.is_empty()).then(|| Asked { version: Version::of(head.api_version.as_str()), uid })
 }

@@ -251,7 +251,60 @@ fn depth_and_breadth_end_in_an_error_or_an_answer_never_in_a_crash() {
     assert!(matches!(decode(b"{}"), Err(Undecodable::NoRequest)));
 }
 
+#[test]
+fn the_usual_kinds_are_read_as_any_others() {
+    for usual in [
+        include_str!("../testdata/core_create.json"),
+        include_str!("../testdata/core_update.json"),
+        include_str!("../testdata/events_create.json"),
+        include_str!("../testdata/events_update.json"),
+    ] {
+        let unusual = usual.replacen("\"version\":\"v1\"", "\"version\": \"v1\"", 1);
+        assert_ne!(usual, unusual);
+        let show = |text: &str| {
+            let review = decode(text.as_bytes()).unwrap();
+            format!("{:?} {:?}", review.api(), review.request.kind)
+        };
+        assert_eq!(show(usual), show(&unusual));
+        let other = usual.replace("\"requestKind\":{\"group\":\"", "\"requestKind\":{\"group\":\"other.");
+        assert_eq!(decode(other.as_bytes()).unwrap().api(), None);
+    }
+}
+
+/// Any value of a field, of which some begin like others.
+fn spelled() -> impl Strategy<Value = String> {
+    let values =
+        ["1", "12", "1.5", "1e2", "null", "[]", "[1]", "{}", "{ }", r#"{"count":1}"#, r#""""#, r#""\u0061""#];
+    prop_oneof![
+        prop::sample::select(values.to_vec()).prop_map(str::to_owned),
+        "[a-z<é]{0,3}".prop_map(|text| json!(text).to_string()),
+    ]
+}
+
+/// The members of an object and those of another.
+fn spelled_twice(keys: &'static [&'static str]) -> impl Strategy<Value = (String, String)> {
+    prop::collection::vec((prop::sample::select(keys), spelled(), spelled()), 1..6).prop_map(|members| {
+        let one: Vec<_> = members.iter().map(|(key, value, _)| format!("\"{key}\":{value}")).collect();
+        let another: Vec<_> = members.iter().map(|(key, _, value)| format!("\"{key}\":{value}")).collect();
+        (one.join(","), another.join(","))
+    })
+}
+
 proptest! {
+    #[test]
+    fn a_stored_event_is_read_alike_behind_the_written_one_and_before_it(
+        (object, old) in spelled_twice(&["count", "series", "message", "source", "tomorrow", "m\\u0065ssage"]),
+        (metadata, old_metadata) in spelled_twice(&["name", "labels", "managedFields", "uid"]),
+    ) {
+        let object = format!(r#"{{"metadata":{{{metadata}}},{object}}}"#);
+        let old = format!(r#"{{{old},"metadata":{{{old_metadata}}}}}"#);
+        let behind = format!(r#"{{"request":{{"object":{object},"oldObject":{old}}}}}"#);
+        // There is nothing yet that it may be like.
+        let before = format!(r#"{{"request":{{"oldObject":{old},"object":{object}}}}}"#);
+        let read = |text: &str| decode(text.as_bytes()).ok().map(|review| format!("{review:?}"));
+        prop_assert_eq!(read(&behind), read(&before));
+    }
+
     #[test]
     fn no_text_of_a_tenant_fails_or_changes(message in any::<String>(), reason in any::<String>(), name in any::<String>()) {
         let mut review = core_create();

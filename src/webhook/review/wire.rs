@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::json::{Raw, Text, object};
-use super::reader::{Malformed, Reader};
+use super::reader::{Malformed, Read, Reader};
 
 /// More fields than these that no version of the Event knows are not an Event any more. (The API server drops
 /// unknown fields, so that only one that is newer than squelch sends any.)
@@ -29,12 +29,12 @@ pub(super) struct Request<'a> {
     pub(super) operation: Text<'a>,
     pub(super) user: User<'a>,
     pub(super) dry_run: Option<bool>,
-    pub(super) object: Option<Event<'a>>,
-    pub(super) old_object: Option<Event<'a>>,
+    /// In a box, as below: a review is handed on from hand to hand.
+    pub(super) object: Option<Box<Event<'a>>>,
+    pub(super) old_object: Option<Box<Event<'a>>>,
 }
 object!(Request {
     "uid" => uid,
-    "kind" => kind,
     "requestKind" => request_kind,
     "subResource" => subresource,
     "name" => name,
@@ -43,8 +43,49 @@ object!(Request {
     "userInfo" => user,
     "dryRun" => dry_run,
     "object" => object,
-    "oldObject" => old_object,
+} else |request, key, reader| {
+    match key {
+        "kind" => request.read_kinds(reader),
+        // A repeat leaves most of it as it was.
+        "oldObject" => request.old_object.read(Some(&request.object), reader),
+        _ => reader.pass(),
+    }
 });
+
+/// From the value of `kind` to that of `requestResource`, as the API server writes them about an Event, and the group in
+/// which the client wrote it.
+const KINDS: [(&str, &str); 2] = [
+    (
+        concat!(
+            r#"{"group":"","version":"v1","kind":"Event"},"#,
+            r#""resource":{"group":"","version":"v1","resource":"events"},"#,
+            r#""requestKind":{"group":"","version":"v1","kind":"Event"},"#,
+            r#""requestResource":{"group":"","version":"v1","resource":"events"}"#,
+        ),
+        "",
+    ),
+    (
+        concat!(
+            r#"{"group":"","version":"v1","kind":"Event"},"#,
+            r#""resource":{"group":"","version":"v1","resource":"events"},"#,
+            r#""requestKind":{"group":"events.k8s.io","version":"v1","kind":"Event"},"#,
+            r#""requestResource":{"group":"events.k8s.io","version":"v1","resource":"events"}"#,
+        ),
+        "events.k8s.io",
+    ),
+];
+
+impl<'a> Request<'a> {
+    /// Reads `kind`, and what follows it in the order of the API server, as long as it is the usual.
+    fn read_kinds(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
+        let Some((_, group)) = KINDS.iter().find(|(spelling, _)| reader.takes(spelling)) else {
+            return self.kind.read(None, reader);
+        };
+        self.kind = GroupKind::event("");
+        self.request_kind = GroupKind::event(group);
+        Ok(())
+    }
+}
 
 /// `metav1.GroupVersionKind`, the version left aside.
 #[derive(Debug, Default)]
@@ -53,6 +94,12 @@ pub(super) struct GroupKind<'a> {
     pub(super) kind: Text<'a>,
 }
 object!(GroupKind { "group" => group, "kind" => kind });
+
+impl GroupKind<'_> {
+    fn event(group: &'static str) -> Self {
+        Self { group: Text(group.into()), kind: Text("Event".into()) }
+    }
+}
 
 /// `userInfo`.
 #[derive(Debug, Default)]
