@@ -128,7 +128,8 @@ impl<'a> Reader<'a> {
         Ok(&self.text[start..self.at])
     }
 
-    /// Takes the value of a member that is spelled like this, which is JSON, if it comes next.
+    /// Takes the value of a member that is spelled like this, which is JSON, if it comes next. (Or such a value and some
+    /// members more.)
     #[inline]
     pub(super) fn takes(&mut self, value: &str) -> bool {
         self.peek();
