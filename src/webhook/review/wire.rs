@@ -52,33 +52,33 @@ object!(Request {
     }
 });
 
-/// From the value of `kind` to that of `requestResource`, as the API server writes them about an Event, and the group in
-/// which the client wrote it.
-const KINDS: [(&str, &str); 2] = [
-    (
-        concat!(
-            r#"{"group":"","version":"v1","kind":"Event"},"#,
-            r#""resource":{"group":"","version":"v1","resource":"events"},"#,
-            r#""requestKind":{"group":"","version":"v1","kind":"Event"},"#,
-            r#""requestResource":{"group":"","version":"v1","resource":"events"}"#,
-        ),
-        "",
-    ),
-    (
-        concat!(
-            r#"{"group":"","version":"v1","kind":"Event"},"#,
-            r#""resource":{"group":"","version":"v1","resource":"events"},"#,
-            r#""requestKind":{"group":"events.k8s.io","version":"v1","kind":"Event"},"#,
-            r#""requestResource":{"group":"events.k8s.io","version":"v1","resource":"events"}"#,
-        ),
-        "events.k8s.io",
-    ),
-];
+/// The group in which a client wrote an Event, and what the API server then writes from the value of `kind` to that of
+/// `requestResource`.
+macro_rules! kinds {
+    ($group:literal) => {
+        (
+            $group,
+            concat!(
+                r#"{"group":"","version":"v1","kind":"Event"},"#,
+                r#""resource":{"group":"","version":"v1","resource":"events"},"#,
+                r#""requestKind":{"group":""#,
+                $group,
+                r#"","version":"v1","kind":"Event"},"#,
+                r#""requestResource":{"group":""#,
+                $group,
+                r#"","version":"v1","resource":"events"}"#,
+            ),
+        )
+    };
+}
+
+/// Those of both APIs.
+const KINDS: [(&str, &str); 2] = [kinds!(""), kinds!("events.k8s.io")];
 
 impl<'a> Request<'a> {
     /// Reads `kind`, and what follows it in the order of the API server, as long as it is the usual.
     fn read_kinds(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
-        let Some((_, group)) = KINDS.iter().find(|(spelling, _)| reader.takes(spelling)) else {
+        let Some((group, _)) = KINDS.iter().find(|(_, spelling)| reader.takes(spelling)) else {
             return self.kind.read(None, reader);
         };
         self.kind = GroupKind::event("");
