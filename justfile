@@ -51,6 +51,11 @@ test-nothing-lost:
 test-hostile *ARGS:
     @hack/e2e hostile {{ ARGS }}
 
+# 10,000 namespaces are made and deleted, and squelch keeps nothing of them (an hour; or a number)
+[group('tiers')]
+test-namespaces *NUMBER:
+    @hack/e2e namespaces {{ NUMBER }}
+
 # A storm that tells of other objects each minute, and policies that come and go: what squelch takes does not grow (35 min; or MINUTES)
 [group('tiers')]
 soak *MINUTES:

@@ -1,4 +1,5 @@
-//! One decision or one review again and again, for a counter of instructions: see hack/instructions.
+//! One decision, one review or the selection of a policy again and again, for a counter of instructions: see
+//! hack/instructions.
 //!
 //! `instructions NAME NUMBER` does it so often; without arguments it prints the names.
 
@@ -7,8 +8,14 @@
 use std::process::ExitCode;
 
 use bytes::Bytes;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::{ApiResource, DynamicObject};
 use mimalloc::MiMalloc;
-use squelch::engine::Observation;
+use serde_json::{Value, json};
+use squelch::api::{ClusterEventPolicy, EventPolicy};
+use squelch::engine::{Api, EventView, Observation, Operation};
+use squelch::policy::{Index, Set};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;
@@ -42,11 +49,19 @@ const REVIEWS: [(&str, Asked); 3] = [
     ("review-events-update", Asked::EventsUpdate),
 ];
 
+/// A name, and what makes policies and the text of each field of a write.
+type Selection = (&'static str, fn() -> (Set, String));
+
+/// The selection of a policy among the worst that the API server accepts and the limits of a namespace allow.
+const SELECTIONS: [Selection; 2] =
+    [("select-worst-globs", worst_globs), ("select-worst-exact", worst_exact_texts)];
+
 fn main() -> ExitCode {
     // `cargo bench` adds a flag.
     let arguments: Vec<_> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let [name, number] = &arguments[..] else {
         let names = DECISIONS.map(|(name, ..)| name).into_iter().chain(REVIEWS.map(|(name, _)| name));
+        let names = names.chain(SELECTIONS.map(|(name, _)| name));
         names.for_each(|name| println!("{name}"));
         return ExitCode::SUCCESS;
     };
@@ -55,6 +70,8 @@ fn main() -> ExitCode {
         decide(&load(LIVE), write, number);
     } else if let Some((_, asked)) = REVIEWS.into_iter().find(|(of, _)| of == name) {
         review(asked, number);
+    } else if let Some((_, worst)) = SELECTIONS.into_iter().find(|(of, _)| of == name) {
+        select(worst, number);
     } else {
         return ExitCode::FAILURE;
     }
@@ -76,5 +93,83 @@ fn review(asked: Asked, number: usize) {
     let bytes = Bytes::from(asked.bytes());
     for _ in 0..number {
         served.answer(served.request(bytes.clone()));
+    }
+}
+
+fn select(worst: fn() -> (Set, String), number: usize) {
+    let (set, text) = worst();
+    assert!(set.policies().iter().all(|policy| set.is_effective(policy)), "the limits allow all of them");
+    let write = write(&text);
+    for _ in 0..number {
+        let governing = std::hint::black_box(&set).governing(std::hint::black_box(&write));
+        assert!(governing.is_some_and(|governing| !governing.exempt), "each text was compared");
+    }
+}
+
+/// Globs that nothing but their last character keeps from matching.
+fn worst_globs() -> (Set, String) {
+    let text = |length: usize| format!("*{}y*", "x".repeat(length - 3));
+    let set = set_of(&json!({"reasons": [text(23)]}), &json!([{"reasons": vec![text(128); 15]}]));
+    (set, "x".repeat(256))
+}
+
+/// As many exact texts as the limits allow, that nothing but their last character keeps from matching.
+fn worst_exact_texts() -> (Set, String) {
+    let text = format!("{}y", "x".repeat(62));
+    let mut reasons = vec![text.clone(); 31];
+    reasons.push("x*".to_owned());
+    let entry = json!({"reasons": reasons, "reportingComponents": reasons, "users": vec![&text; 32]});
+    let set = set_of(&json!({"users": vec![&text; 32]}), &Value::from(vec![entry; 16]));
+    (set, "x".repeat(63))
+}
+
+/// 64 policies of the namespace and 64 of the cluster. The last one alone matches, and nothing that it exempts does.
+fn set_of(matching: &Value, exempt: &Value) -> Set {
+    let some = json!({ "match": matching });
+    let last = json!({ "priority": -1, "exempt": exempt });
+    let mut index = Index::default();
+    index.apply_namespace("ci", "1", [].into());
+    for at in 0..64 {
+        let cluster = DynamicObject::new(&format!("c{at}"), &ApiResource::erase::<ClusterEventPolicy>(&()));
+        index.apply(&object(cluster, if at < 63 { &some } else { &last }));
+        let own = DynamicObject::new(&format!("p{at}"), &ApiResource::erase::<EventPolicy>(&()));
+        index.apply(&object(own.within("ci"), &some));
+    }
+    index.set()
+}
+
+fn object(mut object: DynamicObject, spec: &Value) -> DynamicObject {
+    let metadata = &mut object.metadata;
+    metadata.uid = metadata.name.clone();
+    metadata.generation = Some(1);
+    metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    object.data(json!({ "spec": spec }))
+}
+
+fn write(text: &str) -> Observation<'_> {
+    Observation {
+        operation: Operation::Create,
+        api: Api::Core,
+        user: text,
+        own: false,
+        dry_run: false,
+        namespace: "ci",
+        name: Some("pod.1".into()),
+        generate_name: "".into(),
+        event: EventView {
+            event_type: "Normal".into(),
+            reason: text.into(),
+            reporting_component: text.into(),
+            ..EventView::default()
+        },
+        value: 1,
+        old_value: 0,
+        has_series: false,
+        edited: false,
+        unchanged: false,
+        stale: false,
+        first_seen: None,
+        last_observed: None,
+        occurred_at: Timestamp::UNIX_EPOCH,
     }
 }

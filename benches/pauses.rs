@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use mimalloc::MiMalloc;
 use rustix::time::{ClockId, clock_gettime};
-use squelch::engine::{Moment, Order, Plan};
+use squelch::engine::{Found, Moment, Order, Plan};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;
@@ -150,7 +150,9 @@ fn pay(load: &Load, longest: &mut Longest, what: &'static str, now: &mut Duratio
 }
 
 fn settle(load: &Load, order: &Order, now: Moment) {
-    if let Plan::Write { value, .. } | Plan::Create { value, .. } = load.engine().plan(order, Some(1), now) {
+    if let Plan::Write { value, .. } | Plan::Create { value, .. } =
+        load.engine().plan(order, Some(Found::counting(1)), now)
+    {
         load.engine().settle(order, value, now);
     }
 }

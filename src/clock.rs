@@ -9,9 +9,14 @@ use tokio::time::Instant;
 
 use crate::engine::Moment;
 
+/// How long before the first call the epoch is. A test's paused time may begin before the first call of another test in
+/// the same process; moments before the epoch would all be the same.
+const EPOCH_BEFORE_FIRST_CALL: Duration = if cfg!(test) { Duration::from_secs(60) } else { Duration::ZERO };
+
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
     #[expect(clippy::disallowed_methods, reason = "this is where time is read")]
-    Instant::now()
+    let first_call = Instant::now();
+    first_call.checked_sub(EPOCH_BEFORE_FIRST_CALL).unwrap_or(first_call)
 });
 
 /// The monotonic time since the process's epoch (the first call).

@@ -15,7 +15,7 @@ use crate::telemetry::LogFormat;
 pub use values::{WebhookService, WebhookUrl};
 use values::{
     bind, certificate_lifetime, clock_offset, dns_name, drain_timeout, log_level, shutdown_timeout,
-    status_interval, webhook_service, webhook_url,
+    status_interval, token_lifetime, webhook_service, webhook_url,
 };
 
 /// Event policy operator for Kubernetes: folds, merges and limits Events, and counts what it held back.
@@ -222,7 +222,7 @@ pub struct RunOptions {
     pub client_subject: Vec<String>,
 
     /// How long a certificate of squelch's own is valid, from 5s to 87600h (10 years). It is renewed after two
-    /// thirds; authority and token, which last three times as long, after two thirds of that
+    /// thirds; its authority, which lasts three times as long, after two thirds of that
     #[arg(
         long,
         env = "SQUELCH_CERTIFICATE_LIFETIME",
@@ -232,6 +232,18 @@ pub struct RunOptions {
         help_heading = "Certificates"
     )]
     pub certificate_lifetime: Duration,
+
+    /// How long the token in the webhook's path lasts, from 1m to 168h (7 days), at most as long as the authority. It is
+    /// renewed after two thirds, and after calls of the webhook have failed, which the API server logs with the token
+    #[arg(
+        long,
+        env = "SQUELCH_TOKEN_LIFETIME",
+        value_name = "DURATION",
+        default_value = "1h",
+        value_parser = token_lifetime,
+        help_heading = "Certificates"
+    )]
+    pub token_lifetime: Duration,
 
     /// For tests: the clock by which certificates are made is so much ahead, or behind if below zero
     #[arg(
@@ -380,6 +392,7 @@ mod tests {
         assert_eq!(options.status_interval, Duration::from_secs(10));
         assert_eq!((options.namespace, options.webhook_service, options.secret), (None, None, None));
         assert_eq!(options.certificate_lifetime, Duration::from_secs(90 * 24 * 3600));
+        assert_eq!(options.token_lifetime, Duration::from_secs(3600));
         assert_eq!((options.certificate_dir, options.clock_offset), (None, SignedDuration::ZERO));
         assert_eq!((options.status_qps, options.flush_qps, options.shutdown_flush_qps), (5, 20, 500));
         assert_eq!(options.shutdown_timeout, Duration::from_secs(30));
@@ -427,6 +440,8 @@ mod tests {
             ("--webhook-service", "squelch.squelch.svc", "such as squelch or squelch:443"),
             ("--certificate-lifetime", "1s", "between 5s and 87600h, such as 2160h"),
             ("--certificate-lifetime", "87601h", "between 5s and 87600h, such as 2160h"),
+            ("--token-lifetime", "30s", "between 1m and 168h, such as 1h"),
+            ("--token-lifetime", "169h", "between 1m and 168h, such as 1h"),
             ("--clock-offset", "-400d", "such as 6m or 1h30m"),
             ("--webhook-url", "http://127.0.0.1:9443", "https only"),
             ("--webhook-url", "https://127.0.0.1:9443/events", "chooses the path itself"),

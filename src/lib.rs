@@ -4,6 +4,7 @@
 //! most one policy ([`policy`]), is decided by the [`engine`], and leaves as bytes again. What the engine holds
 //! back it owes; [`flush`] pays. [`status`] and [`metrics`] tell. `ARCHITECTURE.md` has the picture.
 
+pub mod accept;
 pub mod admin;
 pub mod announcer;
 pub mod api;
@@ -11,6 +12,7 @@ pub mod app;
 pub mod arming;
 pub mod clock;
 pub mod config;
+pub mod descriptors;
 pub mod doctor;
 pub mod engine;
 pub mod flush;

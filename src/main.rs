@@ -1,6 +1,7 @@
 //! The `squelch` binary.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
@@ -14,6 +15,9 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A doctor who could not look.
 const NO_LOOK: u8 = 2;
+
+/// How long threads of the runtime may take to end.
+const LAST_THREADS: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
@@ -53,5 +57,8 @@ fn doctor(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
 fn operate(options: RunOptions) -> anyhow::Result<()> {
     telemetry::init(options.log_format, &options.log_level)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(app::run(options))
+    let ended = runtime.block_on(app::run(options));
+    // A thread that hangs must not keep the process.
+    runtime.shutdown_timeout(LAST_THREADS);
+    ended
 }

@@ -117,7 +117,7 @@ fn to_find_the_policy_that_governs_allocates_nothing() {
     let last =
         json!({"namespaceSelector": {"matchLabels": {"team": "shop"}}, "exempt": [{"reasons": ["?x*"]}]});
     index.apply(&cluster("last").data(spec(last)));
-    index.apply_namespace(write.namespace, Labels::from([("team".to_owned(), "shop".to_owned())]));
+    index.apply_namespace(write.namespace, "1", Labels::from([("team".to_owned(), "shop".to_owned())]));
     let set = index.set();
     for (write, display) in
         [(&write, Some("last")), (&Observation { namespace: "unknown", ..write.clone() }, None)]

@@ -125,9 +125,7 @@ fn the_chart_gives_squelch_the_rights_that_its_doctor_asks_for() {
         .replace("{{ $name }}", "squelch")
         .replace("{{ .Release.Namespace }}", "squelch");
     let rendered: Vec<_> = named.lines().filter(|line| !line.contains("{{")).collect();
-    let mut given = rules(&rendered.join("\n"));
-    // The role that the configuration belongs to, which the doctor is told of by the Deployment.
-    given.retain(|rule| !rule.contains("clusterroles"));
+    let given = rules(&rendered.join("\n"));
     let asked = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/rbac.yaml")).unwrap();
     assert_eq!(given, rules(&asked));
     assert!(given.len() > 5);
@@ -175,4 +173,28 @@ fn only_the_webhooks_service_knows_the_label_of_the_active_replica() {
     let (webhook, metrics) = services.split_once("---").unwrap();
     assert!(webhook.contains(label) && webhook.contains("publishNotReadyAddresses: true"));
     assert!(!metrics.contains(label), "every replica has metrics");
+}
+
+/// A rule of a NetworkPolicy without peers is a rule for everybody, so each has to begin with its peers. (What is
+/// rendered, the end-to-end test `scenarios` checks.)
+#[test]
+fn every_rule_of_the_network_policy_begins_with_its_peers() {
+    let template = read("templates/networkpolicy.yaml");
+    let mut rules = 0;
+    let mut begins = "";
+    for line in template.lines() {
+        begins = match line {
+            "  ingress:" => "  - from:",
+            "  egress:" => "  - to:",
+            _ => begins,
+        };
+        if line.starts_with("  - ") {
+            assert_eq!(line, begins);
+            rules += 1;
+        }
+    }
+    assert_eq!(rules, 5, "reviews, scrapes, probes; the API server, DNS");
+    let refused = template.lines().position(|line| line == "{{- if not $values.apiServerPeers }}").unwrap();
+    let reason = template.lines().nth(refused + 1).unwrap();
+    assert!(reason.starts_with("{{- fail \"networkPolicy.apiServerPeers"), "{reason}");
 }

@@ -40,6 +40,7 @@ fn happenings() -> BTreeMap<&'static str, Vec<Occurrence>> {
         ("failing-probes", storms::failing_probes(dice, "shop", 30, 30 * MINUTE)),
         ("kube-system", storms::kube_system(dice, 60 * MINUTE)),
         ("mixed", mixed),
+        ("nodes-in-trouble", storms::nodes_in_trouble(&mut Dice::new(36), 6, 60 * MINUTE)),
         ("noisy-tenant", storms::noisy_tenant(dice, "team-red", 120)),
         ("rollout", storms::rollout(dice, "shop", 500, 17)),
     ])
@@ -404,4 +405,18 @@ fn in_kube_system_only_the_same_again_is_folded() {
     replay.drops_nothing();
     assert_eq!(replay.occurrences("aggregated"), 0);
     assert!(replay.occurrences("compacted") > 0);
+}
+
+#[test]
+fn events_about_nodes_pass_whatever_a_policy_in_default_says() {
+    let [alone, protected] = <[Replayed; 2]>::try_from(replayed("cluster-scoped-objects")).ok().unwrap();
+    let of_nodes = |replay: &Replayed, answer: &str| {
+        let of_nodes =
+            replay.writes.iter().filter(|(told, _)| told["object"]["involvedObject"]["kind"] == "Node");
+        of_nodes.filter(|(_, decided)| decided["answer"] == answer).count()
+    };
+    let (passed, refused) = (of_nodes(&alone, "allow"), of_nodes(&alone, "409"));
+    assert!(refused > 50, "{passed} {refused}");
+    assert_eq!((of_nodes(&protected, "allow"), of_nodes(&protected, "409")), (passed + refused, 0));
+    assert!(protected.occurrences("compacted") > 0, "Events about pods are compacted as before");
 }

@@ -5,25 +5,25 @@ use std::fs;
 use std::path::Path;
 
 use squelch::engine::Disposition;
-use squelch::metrics::table::{ALL, MAX_SCOPES, OTHER, Row, Type};
-use squelch::metrics::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WriteOutcome};
+use squelch::metrics::table::{ALL, MAX_OF_NAMESPACE, MAX_SCOPES, OTHER, Row, Type};
+use squelch::metrics::{
+    BackgroundTask, EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WatchedResource,
+    WriteOutcome,
+};
 
 const HEAD: &str = "# Metrics
 
 <!-- Made from src/metrics/table.rs and src/metrics/labels.rs by `just generate`. -->
 
 `/metrics` on `--http-bind`, in Prometheus' text format. Labels are closed sets: no label holds a reason, an object's
-name or a message. What can be counted is there from the start with 0, so that `rate()` sees the first drop. The
+name or a message. One scrape is gathered at a time. Gathering takes at most a tenth of one processor: a scrape beyond
+that shows the last text again, which is older than a second only in clusters where gathering takes 100 ms. What can be counted is there from the start with 0, so that `rate()` sees the first drop. The
 process' own metrics are there too (`process_*`).
 ";
 
 fn reference() -> String {
     let mut text = HEAD.to_owned();
-    let _ = writeln!(
-        text,
-        "\n`policy` is `namespace/name` of the policy, or the `name` of a ClusterEventPolicy. Beyond {MAX_SCOPES} pairs of `event_namespace` and `policy`, both \
-         labels are `{OTHER}`."
-    );
+    text.push_str(&scopes());
     for row in ALL {
         let _ = write!(text, "\n## {}\n\n{}. {}{}\n", row.name, kind(row), labels(row), row.help);
         for label in row.labels {
@@ -31,6 +31,30 @@ fn reference() -> String {
         }
     }
     text
+}
+
+/// About the labels that only the cluster bounds.
+fn scopes() -> String {
+    format!(
+        "
+## Namespaces and policies
+
+`policy` is `namespace/name` of the policy, or the `name` of a ClusterEventPolicy. There are at most {MAX_SCOPES} pairs
+of `event_namespace` and `policy`, of which one namespace has at most {MAX_OF_NAMESPACE}. What has no pair of its own is
+counted under the policy `{OTHER}` of its namespace, or under its ClusterEventPolicy in the namespace `{OTHER}`, or under
+`{OTHER}` in both labels.
+
+The pairs of an EventPolicy are exported with 0 as soon as squelch knows the policy. A ClusterEventPolicy has a pair for
+each namespace that it governs, as far as there is room, and one in the namespace `{OTHER}`. So `increase()` sees the
+first burst. Where some of the namespaces have no pair, what such a namespace counts before its first scrape is in the
+namespace `{OTHER}`.
+
+Within one process no counter falls. Each occurrence is added to one pair, once, and stays there. A pair is removed one
+hour after its policy or its namespace. If it returns it begins with 0, which Prometheus takes for a counter reset. So
+`increase()` is right for each pair, and the increases of all pairs add up to everything that was counted. The values
+themselves do not once a pair is removed: use `sum(increase(...))` rather than the increase of a `sum`.
+"
+    )
 }
 
 fn kind(row: &Row) -> &'static str {
@@ -59,10 +83,12 @@ fn values(text: &mut String, row: &Row, label: &str) {
         }
         "result" => FlushResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "table" => EvictionTable::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "task" => BackgroundTask::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "condition" => PolicyCondition::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "kind" if row.name == "squelch_policies" => {
             PolicyKind::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
         }
+        "resource" => WatchedResource::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         _ => return,
     };
     let _ = writeln!(text, "\n| `{label}` | |\n|---|---|");

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use squelch::engine::Disposition;
 use squelch::metrics::table::{ALL, Row, Type};
-use squelch::metrics::{EvictionTable, FlushResult, PolicyCondition, PolicyKind, WriteOutcome};
+use squelch::metrics::{
+    BackgroundTask, EvictionTable, FlushResult, PolicyCondition, PolicyKind, WatchedResource, WriteOutcome,
+};
 
 fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -71,8 +73,10 @@ fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
         "outcome" => WriteOutcome::ALL.iter().map(|of| of.as_str()).collect(),
         "result" => FlushResult::ALL.iter().map(|of| of.as_str()).collect(),
         "table" => EvictionTable::ALL.iter().map(|of| of.as_str()).collect(),
+        "task" => BackgroundTask::ALL.iter().map(|of| of.as_str()).collect(),
         "condition" => PolicyCondition::ALL.iter().map(|of| of.as_str()).collect(),
         "kind" if row.name == "squelch_policies" => PolicyKind::ALL.iter().map(|of| of.as_str()).collect(),
+        "resource" => WatchedResource::ALL.iter().map(|of| of.as_str()).collect(),
         "mode" => vec!["Enforce", "Observe"],
         _ => return None,
     })

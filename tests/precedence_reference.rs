@@ -27,6 +27,13 @@ At most one policy governs a write of an Event, and no other sees it. They are a
 Among those of one step the one with the higher `priority` is asked first; of equal ones the older
 (`metadata.creationTimestamp`); of those the one whose name comes first in the alphabet. ClusterEventPolicies are asked
 only where their `namespaceSelector` selects the namespace.
+
+At most 64 EventPolicies of a namespace are in force there, and at most 64 of the ClusterEventPolicies that select it.
+The texts in `match` of each of these groups weigh at most 2048 together: a text weighs 1 and 1 more for every 64
+characters, one with more than one wildcard 8 and its characters from the first wildcard to the last. In the order above
+each policy is in force that these limits leave room for. The others say `TooManyPolicies` in their conditions `Accepted` and `Effective`, and nothing is enforced by
+them. A ClusterEventPolicy that a limit keeps out of some namespaces alone is in force in the others; the message of its
+condition `Effective` names one of the former.
 ";
 
 /// A namespace's only label.
@@ -71,7 +78,7 @@ fn set(policies: &[Written], known: bool) -> Set {
     }
     if known {
         let labels: Labels = LABELS.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        index.apply_namespace("ci", labels);
+        index.apply_namespace("ci", "1", labels);
     }
     index.set()
 }
@@ -93,7 +100,9 @@ fn governing(policies: &[Written], known: bool) -> String {
         has_series: false,
         edited: false,
         unchanged: false,
+        stale: false,
         first_seen: None,
+        last_observed: None,
         occurred_at: Timestamp::UNIX_EPOCH,
     };
     let set = set(policies, known);
@@ -207,6 +216,29 @@ fn what_counts(text: &mut String) {
     row(text, &format!("`matchLabels: {{team: shop}}`, {new}"), &shop, false);
 }
 
+/// A policy that matches every Event.
+fn own() -> Written {
+    Written::own("own", json!({}))
+}
+
+/// One of higher priority, which matches Warnings, or else Normal Events.
+fn before(name: &'static str, matches_warnings: bool) -> Written {
+    let mut spec = matching(matches_warnings);
+    spec["priority"] = json!(1);
+    Written::own(name, spec)
+}
+
+/// [`own`] behind a number of others.
+fn behind(count: usize) -> Vec<Written> {
+    (0..count).map(|at| before(format!("p{at}").leak(), true)).chain([own()]).collect()
+}
+
+/// One whose `match` weighs 100 for each text.
+fn heavy(name: &'static str, priority: i64, texts: usize) -> Written {
+    let texts = vec![format!("*{}*", "x".repeat(90)); texts];
+    Written::own(name, json!({ "priority": priority, "match": { "reasons": texts } }))
+}
+
 /// What the status of the last policy says.
 fn told(policies: &[Written]) -> &'static str {
     let set = set(policies, true);
@@ -214,6 +246,10 @@ fn told(policies: &[Written]) -> &'static str {
     let policy = set.policies().iter().find(|policy| *policy.name == *last.name).expect("it was applied");
     match set.effect(policy) {
         Some(Effect::Governs) => "True, `Effective`",
+        Some(Effect::GovernsInPart(_)) => {
+            "True, `Effective`, with a message that names a namespace without it"
+        }
+        Some(Effect::TooMany(_)) => "False, `TooManyPolicies`",
         Some(Effect::Overridden { .. }) => "False, `Overridden`",
         Some(Effect::NoNamespaces) => "False, `NoNamespaces`",
         None => "False, `Invalid`",
@@ -223,11 +259,11 @@ fn told(policies: &[Written]) -> &'static str {
 fn conditions(text: &mut String) {
     let _ = writeln!(
         text,
-        "\n## What its status says\n\nA policy that is left nothing to govern says so in its condition `Effective`. (While \
-         the webhook is not armed, those that are `Effective` here say `WebhookNotArmed`.)\n\n\
+        "\n## What its status says\n\nA policy says in its condition `Effective` when another one leaves it nothing to govern. \
+         Several policies that leave it nothing only together are not noticed: it stays `Effective`, and its counters \
+         stay 0. (While the webhook is not armed, policies that are `Effective` here say `WebhookNotArmed`.)\n\n\
          | `own`: EventPolicy | beside it | its `Effective` |\n|---|---|---|"
     );
-    let own = || Written::own("own", json!({}));
     let strong = |spec| Written::cluster("strong", "Override", spec);
     for (what, beside, policies) in [
         ("any", "nothing", vec![own()]),
@@ -244,6 +280,23 @@ fn conditions(text: &mut String) {
             vec![Written::own("first", json!({ "priority": 1 })), own()],
         ),
         (
+            "any",
+            "two EventPolicies of higher priority, one matches Warnings and the other Normal Events",
+            vec![before("first", true), before("second", false), own()],
+        ),
+        ("any", "63 EventPolicies of higher priority, which match Warnings", behind(63)),
+        ("any", "64 EventPolicies of higher priority, which match Warnings", behind(64)),
+        (
+            "its `match` weighs 1000",
+            "an EventPolicy of higher priority, whose `match` weighs 1000",
+            vec![heavy("first", 1, 10), heavy("own", 0, 10)],
+        ),
+        (
+            "its `match` weighs 1100",
+            "an EventPolicy of higher priority, whose `match` weighs 1000",
+            vec![heavy("first", 1, 10), heavy("own", 0, 11)],
+        ),
+        (
             "not accepted",
             "nothing",
             vec![Written::own("own", json!({ "series": { "idleTimeout": "soon" } }))],
@@ -251,6 +304,9 @@ fn conditions(text: &mut String) {
     ] {
         let _ = writeln!(text, "| {what} | {beside} | {} |", told(&policies));
     }
+}
+
+fn conditions_of_cluster_policies(text: &mut String) {
     let _ = writeln!(text, "\n| `weak`: ClusterEventPolicy | beside it | its `Effective` |\n|---|---|---|");
     let weak = |spec| Written::cluster("weak", "Default", spec);
     let bank = json!({ "namespaceSelector": { "matchLabels": { "team": "bank" } } });
@@ -275,6 +331,7 @@ fn reference() -> String {
     within_a_tier(&mut text);
     what_counts(&mut text);
     conditions(&mut text);
+    conditions_of_cluster_policies(&mut text);
     text
 }
 

@@ -6,6 +6,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 use squelch::api::{ClusterEventPolicySpec, EventPolicySpec};
@@ -64,15 +65,25 @@ fn blocks<'a>(heading: &str, language: &str) -> Vec<&'a str> {
 /// Runs the commands where squelch is on the path and kubectl prints what a cluster has; what they print.
 fn run(commands: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = std::env::temp_dir().join(format!("squelch-readme-{}", std::process::id()));
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("squelch-readme-{}-{number}", std::process::id()));
     let programs = folder.join("bin");
     std::fs::create_dir_all(&programs).unwrap();
     symlink(root.join("examples"), folder.join("examples")).unwrap();
     symlink(env!("CARGO_BIN_EXE_squelch"), programs.join("squelch")).unwrap();
-    let kubectl =
-        "#!/bin/sh\n[ \"$*\" = 'get events --all-namespaces -o json' ] && exec cat \"$DUMP\"\nexit 1\n";
-    std::fs::write(programs.join("kubectl"), kubectl).unwrap();
-    std::fs::set_permissions(programs.join("kubectl"), Permissions::from_mode(0o755)).unwrap();
+    let kubectl = "#!/bin/sh\n\
+        case \"$*\" in\n\
+        'get events --all-namespaces -o json') exec cat \"$DUMP\" ;;\n\
+        'get namespaces -o json') exec cat namespaces ;;\n\
+        esac\nexit 1\n";
+    for (program, script) in [("kubectl", kubectl), ("cargo", "#!/bin/sh\n")] {
+        std::fs::write(programs.join(program), script).unwrap();
+        std::fs::set_permissions(programs.join(program), Permissions::from_mode(0o755)).unwrap();
+    }
+    std::fs::write(folder.join("namespaces"), NAMESPACES).unwrap();
+    let teams = policies().into_iter().find(|policy| policy["kind"] == "ClusterEventPolicy").unwrap();
+    std::fs::write(folder.join("teams.yaml"), teams.to_string()).unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
     shell.args(["-e", "-c", commands]).current_dir(&folder);
@@ -85,8 +96,22 @@ fn run(commands: &str) -> String {
 
 #[test]
 fn trying_a_policy_prints_what_the_readme_shows() {
-    let commands = blocks(REPLAY, "sh");
-    assert_eq!(commands.len(), 1);
-    let printed = run(commands[0]);
+    let printed = run(blocks(REPLAY, "sh")[0]);
     assert_eq!(blocks(REPLAY, ""), [printed.as_str()], "the README shows something else:\n{printed}");
+}
+
+/// What `kubectl get namespaces -o json` prints, where one of them is a team's.
+const NAMESPACES: &str = r#"{"kind": "List", "apiVersion": "v1", "items": [
+    {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"tier": "team", "kubernetes.io/metadata.name": "shop"}}},
+    {"kind": "Namespace", "metadata": {"name": "orders", "labels": {"kubernetes.io/metadata.name": "orders"}}}
+]}"#;
+
+#[test]
+fn the_cluster_event_policy_of_the_readme_is_tried_with_the_labels_of_the_namespaces() {
+    let commands = blocks(REPLAY, "sh");
+    assert_eq!(commands.len(), 2);
+    let printed = run(&format!("kubectl get events --all-namespaces -o json > events.json\n{}", commands[1]));
+    let governed =
+        |namespace: &str| printed.lines().any(|line| line.starts_with(namespace) && line.contains(" teams "));
+    assert!(governed("shop") && !governed("orders"), "{printed}");
 }

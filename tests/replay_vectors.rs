@@ -119,15 +119,19 @@ fn theirs(line: &Value) -> &'static str {
 
 #[test]
 fn aggregation_and_spam_filter_decide_each_event_as_client_go_does() {
-    let mut compared = 0;
+    let (mut compared, mut witnesses) = (0, 0);
     for vectors in vectors(&["aggregation-", "spam-", "classic-"]) {
         let decisions = vectors.decisions(&vectors.classic());
         for (number, (line, decision)) in vectors.lines.iter().zip(&decisions).enumerate() {
-            assert_eq!(decision["disposition"], theirs(line), "{}, event {number}: {line}", vectors.name);
+            // A summary needs an Event of its group that the API server has taken: the first is not aggregated.
+            let witness = vectors.name.contains("-max1-") && decision["disposition"] == "admitted";
+            let same = decision["disposition"] == theirs(line);
+            assert!(witness || same, "{}, event {number}: {decision} for {line}", vectors.name);
             compared += 1;
+            witnesses += u64::from(witness);
         }
     }
-    assert_eq!(compared, 7555, "events compared");
+    assert_eq!((compared, witnesses), (7555, 68), "events compared, and those that are stored only here");
 }
 
 #[test]

@@ -291,7 +291,9 @@ impl Load {
             has_series: false,
             edited: false,
             unchanged: false,
+            stale: false,
             first_seen: None,
+            last_observed: None,
             occurred_at: Timestamp::UNIX_EPOCH,
         }
     }

@@ -9,7 +9,7 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 use squelch::api::ClusterEventPolicy;
 use squelch::clock::{self, Clock};
-use squelch::engine::{Engine, Order, Plan, Settings};
+use squelch::engine::{Engine, Found, Order, Plan, Settings};
 use squelch::leader::Term;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
@@ -63,7 +63,7 @@ fn policies(mode: &str, namespaces: usize) -> Store {
     policy.metadata.uid = Some("p1".to_owned());
     let mut index = Index::default();
     for number in 0..namespaces {
-        index.apply_namespace(&format!("team-{number:05}"), Default::default());
+        index.apply_namespace(&format!("team-{number:05}"), "1", Default::default());
     }
     index.apply(&policy);
     let store = Store::default();
@@ -86,7 +86,9 @@ async fn pay(engine: Arc<Engine>) {
 
 fn settle(engine: &Engine, order: &Order) {
     let now = clock::now();
-    if let Plan::Write { value, .. } | Plan::Create { value, .. } = engine.plan(order, Some(STORED), now) {
+    if let Plan::Write { value, .. } | Plan::Create { value, .. } =
+        engine.plan(order, Some(Found::counting(STORED)), now)
+    {
         engine.settle(order, value, now);
     }
 }

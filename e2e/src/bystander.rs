@@ -1,4 +1,4 @@
-//! Another mutating webhook on Events, of somebody else.
+//! Another webhook on Events, of somebody else: a mutating one, or a validating one that refuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +18,9 @@ use crate::kubectl::Kubectl;
 use crate::proxy::server::{Answer, Body, Broken, Server, authority};
 use crate::{Cluster, Test};
 
+/// What a refusing one says.
+pub const REFUSAL: &str = "example.com: tenants do not write for the kubelet";
+
 /// The annotation that it leaves.
 const MARK: &str = "example.com/seen";
 
@@ -28,10 +31,13 @@ pub struct Habits {
     pub slow: Duration,
     /// It annotates what it sees, and so has others asked again.
     pub marks: bool,
+    /// It is a validating webhook, which refuses what this user writes.
+    pub refuses: Option<&'static str>,
 }
 
 /// A webhook that the API server asks about the Events of one namespace, until the end of this value.
 pub struct Bystander {
+    kind: &'static str,
     name: String,
     cluster: Kubectl,
     service: Arc<Service>,
@@ -54,14 +60,17 @@ impl Bystander {
         let server = Server::bind(&authority).await?;
         let Cluster { kubectl, .. } = &test.cluster;
         let name = format!("{place}-{}", test.namespace);
-        let configuration = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": { "name": name },
+        let kind = match habits.refuses {
+            None => "MutatingWebhookConfiguration",
+            Some(_) => "ValidatingWebhookConfiguration",
+        };
+        let mut configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": { "name": name },
             "webhooks": [{
                 "name": "bystander.example.com",
                 "clientConfig": { "url": server.url, "caBundle": STANDARD.encode(authority.ca_pem()) },
                 "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 10,
-                "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded",
+                "failurePolicy": "Fail",
                 "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": test.namespace } },
                 "rules": [{
                     "apiGroups": ["", "events.k8s.io"], "apiVersions": ["v1"], "resources": ["events"],
@@ -69,9 +78,12 @@ impl Bystander {
                 }],
             }],
         });
+        if habits.refuses.is_none() {
+            configuration["webhooks"][0]["reinvocationPolicy"] = json!("IfNeeded");
+        }
         let service = Arc::new(Service { habits, asked: AtomicUsize::new(0) });
         let serving = server.serve(service.clone());
-        let this = Self { name, cluster: kubectl.clone(), service, serving };
+        let this = Self { kind, name, cluster: kubectl.clone(), service, serving };
         kubectl.apply(&configuration).await?;
         Ok(this)
     }
@@ -89,6 +101,10 @@ impl Answer for Service {
         tokio::time::sleep(self.habits.slow).await;
         let request = &review["request"];
         let mut response = json!({ "uid": request["uid"], "allowed": true });
+        if self.habits.refuses.is_some_and(|user| request["userInfo"]["username"] == user) {
+            response["allowed"] = json!(false);
+            response["status"] = json!({ "code": 403, "message": REFUSAL });
+        }
         let annotations = &request["object"]["metadata"]["annotations"];
         if self.habits.marks && annotations[MARK].is_null() {
             let patch = match annotations.is_null() {
@@ -109,7 +125,7 @@ impl Answer for Service {
 
 impl Drop for Bystander {
     fn drop(&mut self) {
-        self.cluster.say(&["delete", "mutatingwebhookconfiguration", &self.name]);
+        self.cluster.say(&["delete", self.kind, &self.name]);
         self.serving.abort();
     }
 }

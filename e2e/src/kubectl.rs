@@ -32,6 +32,12 @@ impl Kubectl {
         self.with(format!("--as={user}")).with("--as-group=system:masters".to_owned())
     }
 
+    /// The same as another user, with the rights of that user: the administrator impersonates.
+    #[must_use]
+    pub fn user(&self, user: &str) -> Self {
+        self.with(format!("--as={user}"))
+    }
+
     fn with(&self, argument: String) -> Self {
         let mut arguments = self.arguments.clone();
         arguments.push(argument);

@@ -51,7 +51,11 @@ pub async fn holds(test: &Test, squelch: Squelch, policy: &Policy, sent: i64) ->
 /// Where they differ.
 pub fn adds_up(stored: &[Event], counters: &Counters) -> Result<()> {
     let sum: i64 = stored.iter().map(events::value).sum();
-    let law = counters.admitted + counters.compacted + counters.aggregated + counters.recovered;
+    let law = counters.admitted
+        + counters.compacted
+        + counters.aggregated
+        + counters.failed_open
+        + counters.recovered;
     ensure!(sum == law, "{sum} are stored, and {law} by the law: {counters:?}\n{}", events::list(stored));
     Ok(())
 }

@@ -121,7 +121,15 @@ impl Policy {
     /// # Errors
     /// What its status says instead.
     pub async fn effective(&self) -> Result<()> {
-        wait_for("a policy to be effective", GENEROUS, async || {
+        self.effective_within(GENEROUS).await
+    }
+
+    /// Waits until it is in force as it stands now, until `deadline`.
+    ///
+    /// # Errors
+    /// What its status says instead.
+    pub async fn effective_within(&self, deadline: std::time::Duration) -> Result<()> {
+        wait_for("a policy to be effective", deadline, async || {
             let policy = self.api.get(&self.name).await.map_err(told)?;
             let status = &policy.data["status"];
             let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();

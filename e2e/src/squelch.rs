@@ -39,11 +39,15 @@ pub struct Way<'a> {
     pub by: Option<&'a Detour>,
     /// More flags of `squelch run`.
     pub flags: &'a [&'a str],
+    /// Environment variables.
+    pub environment: &'a [(&'a str, &'a str)],
     /// Another is the active one: it is not waited for that this one is.
     pub standby: bool,
     /// It is as quiet as one that was installed, in place of what a test wants to see: statuses each second, and more
     /// in its log.
     pub as_installed: bool,
+    /// Its limits of open files, as `prlimit --nofile=SOFT:HARD` takes them; else those of the test.
+    pub open_files: Option<&'a str>,
 }
 
 impl Squelch {
@@ -61,7 +65,16 @@ impl Squelch {
             found_at.clone_from(&detour.webhook_url);
             detour.leads_to(&webhook);
         }
-        let mut command = Command::new(given("SQUELCH_BIN")?);
+        let binary = given("SQUELCH_BIN")?;
+        let mut command = match way.open_files {
+            None => Command::new(binary),
+            Some(limits) => {
+                // It sets the limits and becomes the binary: the process keeps its number.
+                let mut command = Command::new("prlimit");
+                command.arg(format!("--nofile={limits}")).arg(binary);
+                command
+            }
+        };
         command
             .args(["run", "--kubeconfig"])
             .arg(kubeconfig)
@@ -69,6 +82,7 @@ impl Squelch {
             .args(["--webhook-bind", &format!("127.0.0.1:{webhook_port}")])
             .args(["--http-bind", &format!("127.0.0.1:{http_port}")])
             .args(way.flags)
+            .envs(way.environment.iter().copied())
             // Nothing of the administrator's reaches it.
             .env_remove("KUBECONFIG");
         if !way.as_installed {
@@ -127,6 +141,14 @@ impl Squelch {
     /// That there is nothing to thaw.
     pub fn thaw(&mut self) -> Result<()> {
         self.process.signal("CONT")
+    }
+
+    /// Has the task panic that `SQUELCH_TEST_PANIC` names.
+    ///
+    /// # Errors
+    /// That there is no process.
+    pub fn panic_task(&mut self) -> Result<()> {
+        self.process.signal("USR1")
     }
 
     async fn until_ready(&mut self) -> Result<()> {

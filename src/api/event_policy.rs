@@ -9,7 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::clauses::{Clauses, MOST_SHORT_LIST, exempt_rule};
+use super::clauses::{Clauses, MOST_SHORT_LIST, exempt_rule, exempt_weight_rule, match_weight_rule};
 use super::stages::{Aggregation, Budget, Series, SpamFilter};
 use super::status::EventPolicyStatus;
 
@@ -68,15 +68,19 @@ pub struct EventPolicySpec {
     pub priority: i32,
 
     /// Which Events the policy governs: all clauses that are given must hold, and a list holds if one of its
-    /// entries does. Default: every Event of a namespace.
+    /// entries does. A text with wildcards has at most 8 of them and 128 characters, and is compared with the first
+    /// 256 bytes. Each text weighs 1 and 1 more for every 64 characters, one with several wildcards 8 and its characters
+    /// from the first wildcard to the last: at most 2048 in all. Default: every Event of a namespace.
     #[serde(default, rename = "match", skip_serializing_if = "Clauses::is_empty")]
+    #[x_kube(validation = match_weight_rule())]
     pub matching: Clauses,
 
     /// Events that are governed and counted, but always go through: those that one entry of this list describes.
-    /// At most 16 entries; an entry has the fields of `match`, at least one of them. Default: none.
+    /// At most 16 entries; an entry has the fields of `match`, at least one of them. The texts of all entries weigh at
+    /// most 2048, as those of `match`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_SHORT_LIST))]
-    #[x_kube(validation = exempt_rule())]
+    #[x_kube(validation = exempt_rule(), validation = exempt_weight_rule())]
     pub exempt: Vec<Clauses>,
 
     /// Series compaction: Events that say the same thing about the same object are stored once, with a count
@@ -103,8 +107,9 @@ pub struct EventPolicySpec {
     #[schemars(with = "Budget")]
     pub budget: Option<Budget>,
 
-    /// How a write that was held back is refused where the client takes a refusal well. `AlreadyExists`: 409,
-    /// which client-go takes without a word. `Forbidden`: 403, which clients log. Default: `AlreadyExists`.
+    /// How a CREATE that was held back is refused. `AlreadyExists`: 409, which client-go takes without a word.
+    /// `Forbidden`: 403, which clients log. An UPDATE is not concerned: it is answered with 409 (v1) or with what is
+    /// stored (events.k8s.io). Default: `AlreadyExists`.
     #[serde(default)]
     pub rejection: Rejection,
 }

@@ -11,7 +11,10 @@ mod stages;
 mod status;
 mod texts;
 
-pub use clauses::{Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, MOST_LONG_LIST, MOST_SHORT_LIST, Regarding};
+pub use clauses::{
+    CHARACTERS_OF_WEIGHT_1, Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, MOST_LONG_LIST, MOST_SHORT_LIST,
+    MOST_WEIGHT, Regarding, SEVERAL_WILDCARDS, TOO_HEAVY,
+};
 pub use cluster_event_policy::{ClusterEventPolicy, ClusterEventPolicySpec};
 pub use duration::{BadDuration, DurationField, parse_duration};
 pub use event_policy::{EventPolicy, EventPolicySpec, MOST_PRIORITY, Mode, Rejection};
@@ -26,4 +29,6 @@ pub use stages::{
     INTERVAL, MAX_EVENTS, Per, SPAM_FILTER, Series, SpamFilter,
 };
 pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
-pub use texts::{API_GROUP, KIND, NAME, TYPE, TextField, WORD};
+pub use texts::{
+    API_GROUP, KIND, LONG_GLOB, MOST_GLOB_CHARACTERS, MOST_WILDCARDS, NAME, TYPE, TextField, WORD, check_glob,
+};

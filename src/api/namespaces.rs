@@ -27,6 +27,7 @@ pub struct NamespaceSelector {
     /// label kubernetes.io/metadata.name with its name. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = MOST_SHORT_LIST, "additionalProperties" = label_value()))]
+    #[x_kube(validation = Rule::new(format!("self.all(key, {})", label_key("key"))).message(LABEL_KEY))]
     pub match_labels: BTreeMap<String, String>,
 
     /// Requirements on the labels of the namespace, each of which must hold. At most 16. Default: none.
@@ -49,7 +50,7 @@ impl NamespaceSelector {
 pub struct LabelRequirement {
     /// The key of the label, such as team or example.com/team.
     #[schemars(length(max = MOST_LABEL_PREFIX + 1 + MOST_LABEL))]
-    #[x_kube(validation = Rule::new(format!("self.matches('{KEY_PATTERN}')")).message(LABEL_KEY))]
+    #[x_kube(validation = Rule::new(label_key("self")).message(LABEL_KEY))]
     pub key: String,
 
     /// `In`: the label has one of `values`. `NotIn`: it has none of them, or is not there. `Exists`: it is there.
@@ -104,8 +105,12 @@ fn values_rule() -> Rule {
         .message(LABEL_VALUES)
 }
 
-/// The schema of a label's value. Keys of a map cannot have one: those of `matchLabels` are checked when the policy is
-/// compiled.
+/// Whether a text is the key of a label, in CEL.
+fn label_key(text: &str) -> String {
+    format!("{text}.matches('{KEY_PATTERN}') && {text}.indexOf('/') <= {MOST_LABEL_PREFIX}")
+}
+
+/// The schema of a label's value.
 fn label_value() -> Value {
     json!({
         "type": "string",

@@ -16,9 +16,9 @@ pub struct EventPolicyStatus {
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
 
-    /// Accepted: the policy was understood (reason Invalid says what is wrong otherwise). Effective: Event writes
-    /// are decided by it (otherwise reason Invalid, Overridden by policies of higher precedence, `NoNamespaces`
-    /// selected, or `WebhookNotArmed`).
+    /// Accepted: the policy was understood and can be in force (otherwise the reason is Invalid or `TooManyPolicies`,
+    /// and the message says what to change). Effective: Event writes are decided by it (otherwise the reason is that of
+    /// Accepted, Overridden by one policy of higher precedence, `NoNamespaces` selected, or `WebhookNotArmed`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -115,7 +115,7 @@ pub enum DroppedBy {
 /// The types of the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionType {
-    /// The policy was understood.
+    /// The policy was understood and can be in force.
     Accepted,
     /// Event writes are decided by it.
     Effective,
@@ -142,10 +142,14 @@ pub enum Reason {
     /// Accepted and Effective are False: a field is wrong, and the message says which and what to write. The
     /// policy enforces nothing.
     Invalid,
+    /// Accepted and Effective are False: the policies that precede it exhaust a limit of the namespace (of a
+    /// `ClusterEventPolicy`: in each namespace in which it could be in force). The policy enforces nothing.
+    TooManyPolicies,
     /// Effective is True: Event writes that match are decided by this policy.
     Effective,
-    /// Effective is False: policies of higher precedence govern every Event of the namespace (of a
-    /// `ClusterEventPolicy`: of each namespace that is selected), so that none is left for this one.
+    /// Effective is False: a policy of higher precedence governs every Event of the namespace (of a
+    /// `ClusterEventPolicy`: one in each namespace that is selected), so that none is left for this one. Several
+    /// policies that govern every Event only together do not make a policy Overridden.
     Overridden,
     /// Effective is False: no namespace has the labels that the `namespaceSelector` of a `ClusterEventPolicy` asks for.
     NoNamespaces,
@@ -156,9 +160,10 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Accepted,
         Self::Invalid,
+        Self::TooManyPolicies,
         Self::Effective,
         Self::Overridden,
         Self::NoNamespaces,
@@ -170,6 +175,7 @@ impl Reason {
         match self {
             Self::Accepted => "Accepted",
             Self::Invalid => "Invalid",
+            Self::TooManyPolicies => "TooManyPolicies",
             Self::Effective => "Effective",
             Self::Overridden => "Overridden",
             Self::NoNamespaces => "NoNamespaces",
@@ -181,7 +187,7 @@ impl Reason {
     pub fn status(self) -> &'static str {
         match self {
             Self::Accepted | Self::Effective => "True",
-            Self::Invalid | Self::Overridden | Self::NoNamespaces => "False",
+            Self::Invalid | Self::TooManyPolicies | Self::Overridden | Self::NoNamespaces => "False",
             Self::WebhookNotArmed => "Unknown",
         }
     }

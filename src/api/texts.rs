@@ -67,6 +67,39 @@ pub const NAME: TextField = TextField {
     sentence: "name must be one name or glob, such as web-0 or \"web-*\", without the kind; write each alternative as an entry of its own",
 };
 
+/// The most characters of a text with wildcards. (Exact texts may be as long as what they are compared with.)
+pub const MOST_GLOB_CHARACTERS: usize = 128;
+
+/// The most wildcards of a text.
+pub const MOST_WILDCARDS: usize = 8;
+
+/// The sentence that refuses a text with more of either.
+pub const LONG_GLOB: &str = "a text with wildcards has at most 8 of them (* and ?) and at most 128 characters; write a shorter one, such as \"Failed*\", or exact texts";
+
+/// Checks the length of a text with wildcards; the error is a sentence that says what to write.
+pub fn check_glob(text: &str) -> Result<(), &'static str> {
+    let wildcards = text.chars().filter(|c| wild(*c)).count();
+    let long = wildcards > 0 && text.chars().count() > MOST_GLOB_CHARACTERS;
+    if wildcards > MOST_WILDCARDS || long { Err(LONG_GLOB) } else { Ok(()) }
+}
+
+/// [`check_glob`] as the CEL rule on a field.
+pub(super) fn glob_rule() -> Rule {
+    Rule::new(format!("!({})", long_glob("self"))).message(LONG_GLOB)
+}
+
+/// [`check_glob`] as the CEL rule on a list.
+pub(super) fn glob_list_rule() -> Rule {
+    Rule::new(format!("!self.exists(text, {})", long_glob("text"))).message(LONG_GLOB)
+}
+
+fn long_glob(text: &str) -> String {
+    format!(
+        "{text}.matches(r'[*?]([^*?]*[*?]){{{MOST_WILDCARDS}}}') || \
+         size({text}) > {MOST_GLOB_CHARACTERS} && {text}.matches(r'[*?]')"
+    )
+}
+
 /// Signs of regular expressions, of the shell's globs and of lists in one text.
 const NO_GLOB: [char; 12] = [',', '|', '!', '^', '$', '(', ')', '[', ']', '{', '}', '\\'];
 
@@ -101,6 +134,17 @@ mod tests {
         }
         for text in mistaken {
             assert_eq!(field.check(text), Err(field.sentence), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_with_wildcards_has_few_of_them_and_is_short() {
+        let (wildcards, characters) = ("*?".repeat(4), "ä".repeat(127));
+        for good in [&wildcards, &format!("{characters}*"), &"x".repeat(511), "", "*"] {
+            assert_eq!(check_glob(good), Ok(()), "{good}");
+        }
+        for long in [format!("{wildcards}x*"), format!("{characters}x*"), format!("?{}", "x".repeat(128))] {
+            assert_eq!(check_glob(&long), Err(LONG_GLOB), "{long}");
         }
     }
 

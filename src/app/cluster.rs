@@ -17,6 +17,10 @@ use crate::config::RunOptions;
 /// How long the API server may take to answer the first questions.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// A connection that waits for an answer, and gets nothing for this long, is closed. The API server sends a bookmark on
+/// each watch once a minute.
+const SILENCE: Duration = Duration::from_secs(90);
+
 /// The namespace where none can be told: that of deploy/rbac.yaml.
 const USUAL_NAMESPACE: &str = "squelch";
 
@@ -98,6 +102,10 @@ async fn configuration(kubeconfig: Option<&Path>) -> Result<Config> {
         }
     };
     config.default_retry = false;
+    // By default a connection on which the API server is silent is waited for without end.
+    config.read_timeout = Some(SILENCE);
+    // The time counts from the last request, not from when the connection became idle.
+    config.reset_reader_on_write = true;
     Ok(config)
 }
 

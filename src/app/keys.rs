@@ -23,7 +23,7 @@ use crate::engine::Moment;
 use crate::metrics::Metrics;
 use crate::tls::kept::{self, Keys};
 use crate::tls::mounted::{Mounted, Pair};
-use crate::tls::rotation::{Generation as _, Id, Lifetimes, Ring, Rotation, Step, renewal};
+use crate::tls::rotation::{Generation as _, Id, Lifetimes, Ring, Rotation, Step, later, renewal, signed};
 use crate::tls::{AcceptedTokens, Leaf, ServedCertificate, TlsError, Validity};
 use crate::webhook::path;
 
@@ -105,11 +105,12 @@ impl Keeper {
     }
 
     /// Keeps them until `stop`. `desired` is told how the API server is to call the webhook; `acknowledged` tells
-    /// which of that is in force.
+    /// which of that is in force, and `exposed` when a failed call has last shown the token to others.
     pub(super) async fn run(
         mut self,
         desired: watch::Sender<Desired>,
         mut acknowledged: watch::Receiver<Option<ClientConfig>>,
+        mut exposed: watch::Receiver<Option<Moment>>,
         stop: CancellationToken,
     ) {
         let mut looks = interval(self.lifetimes.look);
@@ -119,8 +120,16 @@ impl Keeper {
             loop {
                 tokio::select! {
                     _ = looks.tick() => self.look().await,
-                    changed = active.changed() => if changed.is_err() { return },
+                    // The replica that was active before may have written the Secret since the last look.
+                    changed = active.changed() => {
+                        if changed.is_err() { return }
+                        self.look().await;
+                    }
                     changed = acknowledged.changed() => if changed.is_err() { return },
+                    Ok(()) = exposed.changed() => {
+                        let failed = *exposed.borrow_and_update();
+                        failed.into_iter().for_each(|at| self.expose(at));
+                    }
                 }
                 let in_force = acknowledged.borrow_and_update().clone();
                 self.turn(in_force.as_ref()).await;
@@ -128,6 +137,12 @@ impl Keeper {
             }
         };
         stop.run_until_cancelled(keeping).await;
+    }
+
+    /// A call failed at `at`: the API server may have logged the token.
+    fn expose(&mut self, at: Moment) {
+        let ago = signed(clock::now().since(at));
+        self.rotation.expose(later(self.time.wall(), -ago));
     }
 
     /// Everything that follows from what is known.
@@ -157,9 +172,9 @@ impl Keeper {
             Found::Nowhere => {}
             Found::Nothing if !self.may_write() => self.revision = None,
             Found::Nothing => {
-                warn!("the Secret with the webhook's keys is gone: it is made again with the same keys");
+                warn!("the Secret with the webhook's keys was deleted; new keys replace those in use");
                 self.revision = None;
-                self.keep(self.rotation.ring().clone()).await;
+                self.renew().await;
             }
             Found::Kept(data, revision) => self.read(&data, revision).await,
             Found::Failed(error) => {
@@ -206,9 +221,9 @@ impl Keeper {
                 );
             }
             Err(damage) => {
-                warn!(%damage, "the Secret with the webhook's keys is damaged: the keys in use are written over it");
+                warn!(%damage, "the Secret with the webhook's keys is damaged; new keys replace those in use");
                 self.metrics.keys_refused();
-                self.keep(self.rotation.ring().clone()).await;
+                self.renew().await;
             }
         }
     }
@@ -217,18 +232,37 @@ impl Keeper {
     async fn rotate(&mut self) {
         for _ in 0..STEPS_AT_ONCE {
             let step = self.rotation.step(self.serving.id, self.time.wall(), now());
-            let fresh = || Keys::generate(self.mounted.is_none(), self.lifetimes, self.time.wall()).ok();
+            let fresh = || match step {
+                Step::IntroduceToken => self.rotation.ring().current.with_new_token(self.time.wall()).ok(),
+                _ => self.fresh(),
+            };
             let Some(ring) = self.rotation.after(step, fresh) else { return };
             if !self.keep(ring).await {
                 return;
             }
             match step {
                 Step::Keep => {}
-                Step::Introduce => info!("new webhook keys are made known"),
-                Step::Promote => info!("the new webhook keys take over"),
-                Step::Drop => info!("the former webhook keys are dropped"),
+                Step::IntroduceToken => info!("new webhook token introduced"),
+                Step::Introduce => info!("new webhook keys introduced"),
+                Step::Promote => info!("new webhook keys promoted"),
+                Step::Drop => info!("former webhook keys dropped"),
             }
         }
+    }
+
+    /// Writes the Secret again. New keys replace what it held: whoever deleted it wants to be rid of them.
+    async fn renew(&mut self) {
+        self.rotation.spoil(now());
+        let step = self.rotation.step(self.serving.id, self.time.wall(), now());
+        // All at once, or another deletion would come between.
+        let introduced =
+            (step == Step::Introduce).then(|| self.rotation.after(step, || self.fresh())).flatten();
+        let ring = introduced.unwrap_or_else(|| self.rotation.ring().clone());
+        self.keep(ring).await;
+    }
+
+    fn fresh(&self) -> Option<Keys> {
+        Keys::generate(self.mounted.is_none(), self.lifetimes, self.time.wall()).ok()
     }
 
     /// Writes `ring`, unless somebody else was first: then the next look reads theirs.
@@ -265,7 +299,15 @@ impl Keeper {
                 let served = self.serving.files.as_ref().is_some_and(|files| Arc::ptr_eq(files, pair));
                 (pair.authority_id(), !served)
             }
-            None => (current.term().id, wall >= self.serving.renewal || !good),
+            None => {
+                let signs =
+                    current.authority.as_ref().is_some_and(|its| its.ca_pem() == self.serving.authority);
+                if signs {
+                    // Another token of the same authority.
+                    self.serving.id = current.term().id;
+                }
+                (current.term().id, wall >= self.serving.renewal || !good)
+            }
         };
         let same = candidate == self.serving.id;
         if if same { !due } else { !self.rotation.may_serve(candidate, good, now()) } {
@@ -346,3 +388,6 @@ fn is_good(validity: Validity, wall: Timestamp) -> bool {
 fn now() -> Duration {
     clock::now().since(Moment::default())
 }
+
+#[cfg(test)]
+mod tests;

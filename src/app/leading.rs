@@ -9,12 +9,12 @@ use crate::clock;
 use crate::config::RunOptions;
 use crate::engine::Engine;
 use crate::leader::{Identity, Leader, Lease, Owner, Peers, Role, Term};
-use crate::metrics::Metrics;
+use crate::metrics::{BackgroundTask, Metrics};
 use crate::policy::Store;
 use crate::tls;
 
 use super::cluster::Cluster;
-use super::parts::Task;
+use super::tasks::{Supervisor, Task};
 
 /// One who stands for the Lease with connections of its own: nothing else may delay a renewal.
 pub(super) fn leader(
@@ -39,12 +39,12 @@ pub(super) fn leader(
 }
 
 /// It stands once it knows all policies: before that it would let everything through.
-pub(super) fn lead(leader: Leader, policies: &Store) -> Task<Leader> {
+pub(super) fn lead(supervisor: &Supervisor, leader: Leader, policies: &Store) -> Task<Leader> {
     let mut revision = policies.subscribe();
     let listed = async move {
         let _ = revision.wait_for(|revision| revision.listed).await;
     };
-    Task::start(|stop| leader.run(listed, stop))
+    supervisor.start(BackgroundTask::Leader, |stop| leader.run(listed, stop))
 }
 
 /// The other pods, where the API server finds the active one by a Service.

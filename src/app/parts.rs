@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -16,16 +15,18 @@ use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
 use crate::arming::{Arming, Desired, Keeper, NOT_YET, Probe, Proving, Reach};
 use crate::config::RunOptions;
+use crate::descriptors::Descriptors;
 use crate::engine::{Engine, Settings};
 use crate::leader::{Leader, Peers, Term};
-use crate::metrics::Metrics;
-use crate::policy::{Store, watch as policy_watch};
-use crate::tls::{self, ClientAuthorities};
+use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
+use crate::policy::{Source, Store, watch as policy_watch};
+use crate::tls::{self, AcceptedTokens, ClientAuthorities};
 use crate::webhook::server::{self, Limits, Stages};
 use crate::webhook::{Webhook, router};
 use crate::{clock, flush, status};
 
 use super::cluster::Cluster;
+use super::tasks::{Failures, Supervisor, Task};
 use super::{keys, leading};
 
 /// The running operator.
@@ -44,8 +45,9 @@ pub(super) struct Parts {
     pub(super) keeping_keys: Task<()>,
     pub(super) telling: Task<status::Writer>,
     pub(super) announcing: Task<()>,
-    pub(super) serving: JoinHandle<()>,
-    pub(super) watching: JoinHandle<()>,
+    pub(super) serving: Task<()>,
+    pub(super) showing: Task<()>,
+    pub(super) watching: Task<()>,
     pub(super) stages: Stages,
     pub(super) leading: Task<Leader>,
     /// Cancelled once it was that.
@@ -54,39 +56,20 @@ pub(super) struct Parts {
     pub(super) deposed: CancellationToken,
     /// The other replicas; `None` outside of pods.
     pub(super) peers: Option<Peers>,
-    /// Ends with the process: the admin port and the watch.
-    pub(super) background: CancellationToken,
-}
-
-/// A task that ends when it is told to.
-pub(super) struct Task<T> {
-    stop: CancellationToken,
-    handle: JoinHandle<T>,
-}
-
-impl<T: Send + 'static> Task<T> {
-    pub(super) fn start<F: Future<Output = T> + Send + 'static>(
-        make: impl FnOnce(CancellationToken) -> F,
-    ) -> Self {
-        let stop = CancellationToken::new();
-        Self { handle: tokio::spawn(make(stop.clone())), stop }
-    }
-
-    /// Tells it to end, and waits until it has. `None` if it panicked.
-    pub(super) async fn end(self) -> Option<T> {
-        self.stop.cancel();
-        self.handle.await.ok()
-    }
 }
 
 impl Parts {
     /// Binds the ports first, so that an address in use is told at once; then everything that watches and writes.
-    pub(super) async fn start(options: &RunOptions, cluster: &Cluster) -> Result<Self> {
+    pub(super) async fn start(
+        options: &RunOptions,
+        cluster: &Cluster,
+        descriptors: Descriptors,
+    ) -> Result<(Self, Failures)> {
         let client = cluster.client()?;
         let metrics = Arc::new(Metrics::new());
         let readiness = Arc::new(Readiness::default());
-        let background = CancellationToken::new();
-        show(options.http_bind, &metrics, &readiness, &background).await?;
+        let (supervisor, failures) = Supervisor::new();
+        let showing = show(&supervisor, options.http_bind, &metrics, &readiness, descriptors)?;
         let listener = bind(options.webhook_bind, "--webhook-bind", server::bind(options.webhook_bind))?;
 
         let engine = Arc::new(Engine::new(settings(options)?));
@@ -101,17 +84,10 @@ impl Parts {
 
         // Connections of its own, each for one proof.
         let probe = Probe::new(cluster.client()?, cluster.namespace.clone(), keys.tokens());
-        let webhook = Arc::new(Webhook {
-            engine: engine.clone(),
-            policies: policies.clone(),
-            metrics: metrics.clone(),
-            own_user: cluster.own_user.clone(),
-            tokens: keys.tokens(),
-            clock: clock::Clock::default(),
-            term,
-        });
+        let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), term);
         let stages = Stages::default();
-        let serving = serve(listener, &keys, callers(options)?, webhook, &stages)?;
+        let tls = tls::server_config(keys.certificate(), callers(options)?)?;
+        let serving = serve(&supervisor, listener, tls, webhook, &stages, descriptors);
         let (desired, wanted) = watch::channel(at_first(cluster, &keys));
         let arming = Arming::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let unarmed = Arc::new(watch::Sender::new(Some(NOT_YET.into())));
@@ -122,16 +98,19 @@ impl Parts {
         let (tells, enforce) = (unarmed.clone(), options.enforce);
         let (keeper, proving) =
             Keeper::new(arming, probe, wanted, active.clone(), tells, enforce, metrics.clone());
-        Ok(Self {
-            keeping_keys: Task::start(|stop| keys.run(telling, acknowledged, stop)),
-            keeping_armed: keep_armed(keeper, proving),
-            flushing: pay(&payer, qps(options.flush_qps), active.clone()),
-            telling: tell(options, &client, &policies, &engine, state, announcer),
-            announcing: Task::start(|stop| announcer::run(client.clone(), announced, stop)),
-            watching: watch_policies(&client, &policies, &background),
+        let exposed = proving.exposed();
+        let parts = Self {
+            keeping_keys: supervisor
+                .start(BackgroundTask::Keys, |stop| keys.run(telling, acknowledged, exposed, stop)),
+            keeping_armed: keep_armed(&supervisor, keeper, proving),
+            flushing: pay(&supervisor, &payer, qps(options.flush_qps), active.clone()),
+            telling: tell(&supervisor, options, &client, &policies, &engine, state, announcer),
+            announcing: supervisor
+                .start(BackgroundTask::Announcer, |stop| announcer::run(client.clone(), announced, stop)),
+            watching: watch_policies(&supervisor, &client, &policies, &metrics),
             begun: leader.begun(),
             deposed: leader.deposed(),
-            leading: leading::lead(leader, &policies),
+            leading: leading::lead(&supervisor, leader, &policies),
             peers: leading::peers(options, cluster)?,
             engine,
             policies,
@@ -141,9 +120,10 @@ impl Parts {
             unarmed,
             payer,
             serving,
+            showing,
             stages,
-            background,
-        })
+        };
+        Ok((parts, failures))
     }
 }
 
@@ -177,29 +157,52 @@ fn at_first(cluster: &Cluster, keys: &keys::Keeper) -> Desired {
 }
 
 /// The plain HTTP port.
-async fn show(
+fn show(
+    supervisor: &Supervisor,
     address: SocketAddr,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
-    background: &CancellationToken,
-) -> Result<()> {
-    let admin = Admin { metrics: metrics.clone(), readiness: readiness.clone() };
-    let listener = bind(address, "--http-bind", TcpListener::bind(address).await)?;
-    tokio::spawn(admin::serve(listener, admin, background.clone()));
-    Ok(())
+    descriptors: Descriptors,
+) -> Result<Task<()>> {
+    let admin = Admin::new(metrics.clone(), readiness.clone());
+    let listener = bind(address, "--http-bind", server::bind(address))?;
+    let places = descriptors.admin_connections();
+    Ok(supervisor.start(BackgroundTask::Http, |stop| admin::serve(listener, admin, places, stop)))
+}
+
+/// The webhook, as far as it is no server.
+fn webhook(
+    cluster: &Cluster,
+    engine: &Arc<Engine>,
+    policies: &Arc<Store>,
+    metrics: &Arc<Metrics>,
+    tokens: Arc<AcceptedTokens>,
+    term: Arc<Term>,
+) -> Arc<Webhook> {
+    Arc::new(Webhook {
+        engine: engine.clone(),
+        policies: policies.clone(),
+        metrics: metrics.clone(),
+        own_user: cluster.own_user.clone(),
+        tokens,
+        clock: clock::Clock::default(),
+        term,
+    })
 }
 
 /// The webhook's port.
 fn serve(
+    supervisor: &Supervisor,
     listener: TcpListener,
-    keys: &keys::Keeper,
-    callers: Option<Arc<ClientAuthorities>>,
+    tls: rustls::ServerConfig,
     webhook: Arc<Webhook>,
     stages: &Stages,
-) -> Result<JoinHandle<()>> {
-    let tls = Arc::new(tls::server_config(keys.certificate(), callers)?);
-    let serving = server::serve(listener, tls, router(webhook), stages.clone(), Limits::default());
-    Ok(tokio::spawn(serving))
+    descriptors: Descriptors,
+) -> Task<()> {
+    let limits = Limits { connections: descriptors.webhook_connections(), ..Limits::default() };
+    supervisor.start_with(BackgroundTask::Webhook, stages.stop.clone(), |_stop| {
+        server::serve(listener, Arc::new(tls), router(webhook), stages.clone(), limits)
+    })
 }
 
 fn settings(options: &RunOptions) -> Result<Settings> {
@@ -212,23 +215,43 @@ fn settings(options: &RunOptions) -> Result<Settings> {
     })
 }
 
-fn watch_policies(client: &Client, policies: &Arc<Store>, background: &CancellationToken) -> JoinHandle<()> {
-    let (watching, ending) = (policy_watch::run(client.clone(), policies.clone()), background.clone());
-    tokio::spawn(async move {
-        ending.run_until_cancelled(watching).await;
+fn watch_policies(
+    supervisor: &Supervisor,
+    client: &Client,
+    policies: &Arc<Store>,
+    metrics: &Arc<Metrics>,
+) -> Task<()> {
+    let metrics = metrics.clone();
+    let responded = move |source| metrics.watch_response(watched(source), clock::wall());
+    let watching = policy_watch::run(client.clone(), policies.clone(), responded);
+    supervisor.start(BackgroundTask::PolicyWatch, |stop| async move {
+        stop.run_until_cancelled(watching).await;
     })
 }
 
-fn keep_armed(mut keeper: Keeper, proving: Proving) -> Task<Keeper> {
-    Task::start(move |stop| async move {
+fn watched(source: Source) -> WatchedResource {
+    match source {
+        Source::EventPolicies => WatchedResource::EventPolicies,
+        Source::ClusterEventPolicies => WatchedResource::ClusterEventPolicies,
+        Source::Namespaces => WatchedResource::Namespaces,
+    }
+}
+
+fn keep_armed(supervisor: &Supervisor, mut keeper: Keeper, proving: Proving) -> Task<Keeper> {
+    supervisor.start(BackgroundTask::Arming, |stop| async move {
         tokio::join!(keeper.run(stop.clone()), proving.run(stop));
         keeper
     })
 }
 
-fn pay(payer: &Arc<flush::Writer>, qps: NonZeroU32, mut active: watch::Receiver<bool>) -> Task<()> {
+fn pay(
+    supervisor: &Supervisor,
+    payer: &Arc<flush::Writer>,
+    qps: NonZeroU32,
+    mut active: watch::Receiver<bool>,
+) -> Task<()> {
     let payer = payer.clone();
-    Task::start(move |stop| async move {
+    supervisor.start(BackgroundTask::Flush, |stop| async move {
         // Until then nothing is owed.
         let begins = async { active.wait_for(|active| *active).await.is_ok() };
         if stop.run_until_cancelled(begins).await == Some(true) {
@@ -238,6 +261,7 @@ fn pay(payer: &Arc<flush::Writer>, qps: NonZeroU32, mut active: watch::Receiver<
 }
 
 fn tell(
+    supervisor: &Supervisor,
     options: &RunOptions,
     client: &Client,
     policies: &Arc<Store>,
@@ -249,5 +273,5 @@ fn tell(
     let limits = status::Limits { interval: options.status_interval, qps: options.status_qps };
     let accounts = Box::new(move || engine.all_accounts());
     let writer = status::Writer::new(client.clone(), policies.clone(), accounts, state, announcer, limits);
-    Task::start(move |stop| writer.run(stop))
+    supervisor.start(BackgroundTask::Status, |stop| writer.run(stop))
 }

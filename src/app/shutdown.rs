@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -17,7 +16,8 @@ use crate::metrics::Metrics;
 use crate::webhook::server::Stages;
 use crate::{clock, flush, status};
 
-use super::parts::{Parts, Task, qps};
+use super::parts::{Parts, qps};
+use super::tasks::Task;
 
 /// How long the last statuses may take.
 const LAST_STATUSES: Duration = Duration::from_secs(5);
@@ -85,8 +85,8 @@ impl Parts {
             Some(leader) => leader.release().await,
             None => error!("what held the Lease had panicked: another replica takes over when it ends"),
         }
-        let Self { announcing, serving, watching, stages, background, unarmed, metrics, .. } = self;
-        let ending = Ending { announcing, serving, watching, stages, background };
+        let Self { announcing, serving, showing, watching, stages, unarmed, metrics, .. } = self;
+        let ending = Ending { announcing, serving, showing, watching, stages };
         if let Some(peers) = peers {
             if peers.one_serves(SUCCESSION).await {
                 info!("another replica has taken over; the API server is asked to dial anew");
@@ -119,8 +119,8 @@ impl Parts {
         if let Some(leader) = leader {
             leader.release().await;
         }
-        let Self { announcing, serving, watching, stages, background, .. } = self;
-        Ending { announcing, serving, watching, stages, background }.end().await;
+        let Self { announcing, serving, showing, watching, stages, .. } = self;
+        Ending { announcing, serving, showing, watching, stages }.end().await;
     }
 }
 
@@ -152,10 +152,10 @@ async fn write_statuses(telling: Option<&mut status::Writer>, deposed: &Cancella
 /// What goes on until the last.
 struct Ending {
     announcing: Task<()>,
-    serving: JoinHandle<()>,
-    watching: JoinHandle<()>,
+    serving: Task<()>,
+    showing: Task<()>,
+    watching: Task<()>,
     stages: Stages,
-    background: CancellationToken,
 }
 
 impl Ending {
@@ -164,13 +164,14 @@ impl Ending {
             warn!("not every Event about what squelch does could be written");
         }
         self.stages.closing.cancel();
-        self.stages.stop.cancel();
-        if self.serving.await.is_err() {
+        if self.serving.end().await.is_none() {
             error!("the webhook's server had panicked");
         }
-        self.background.cancel();
+        if self.showing.end().await.is_none() {
+            error!("the server of the plain HTTP port had panicked");
+        }
         // Let go of in order: the watch would complain of a runtime that ends under it.
-        if self.watching.await.is_err() {
+        if self.watching.end().await.is_none() {
             error!("the watch of policies had panicked");
         }
         info!("squelch ends");

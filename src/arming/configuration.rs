@@ -40,6 +40,15 @@ impl Reach {
             _ => Self::Everything,
         }
     }
+
+    /// Whether `wider` covers all of it.
+    pub(super) fn is_within(&self, wider: &Self) -> bool {
+        match (self, wider) {
+            (Self::Nothing, _) | (_, Self::Everything) => true,
+            (Self::Named(these), Self::Named(those)) => these.is_subset(those),
+            _ => false,
+        }
+    }
 }
 
 /// A ClusterRole that the configuration belongs to: the API server removes it with its owner.
@@ -212,6 +221,12 @@ pub(super) fn has_rules(live: Option<&Value>, entry: &str) -> bool {
     entry.and_then(|entry| entry["rules"].as_array()).is_some_and(|rules| !rules.is_empty())
 }
 
+/// The names of the entries that squelch has not written.
+pub(super) fn foreign_entries(live: &Value) -> Vec<String> {
+    let names = live["webhooks"].as_array().into_iter().flatten().filter_map(|entry| entry["name"].as_str());
+    names.filter(|name| ![EVENTS, PROBE].contains(name)).map(str::to_owned).collect()
+}
+
 fn named_so<'v>(list: &'v Value, name: &Value) -> Option<&'v Value> {
     list.as_array().into_iter().flatten().find(|item| item["name"] == *name)
 }
@@ -360,6 +375,27 @@ mod tests {
         }
         let added = |v: &mut Value| v["webhooks"].as_array_mut().unwrap().push(json!({"name": "theirs"}));
         assert_eq!(differing(added), "");
+        let mut live = everything();
+        assert_eq!(foreign_entries(&live), Vec::<String>::new());
+        added(&mut live);
+        assert_eq!(foreign_entries(&live), ["theirs"]);
+    }
+
+    #[test]
+    fn one_reach_is_within_another() {
+        let named = |names: &[&str]| Reach::of(names.iter().map(ToString::to_string).collect());
+        let (a, b, both) = (named(&["a"]), named(&["b"]), named(&["a", "b"]));
+        for (narrow, wide, within) in [
+            (&Reach::Nothing, &a, true),
+            (&a, &Reach::Nothing, false),
+            (&a, &both, true),
+            (&both, &a, false),
+            (&a, &b, false),
+            (&both, &Reach::Everything, true),
+            (&Reach::Everything, &both, false),
+        ] {
+            assert_eq!(narrow.is_within(wide), within, "{narrow:?} {wide:?}");
+        }
     }
 
     #[test]

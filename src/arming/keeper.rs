@@ -1,6 +1,7 @@
 //! Keeps the configuration as it should be: by the policies, by the proof, by what a person wants. The active replica
 //! writes it; the others see to it that it holds nobody up.
 
+mod others;
 mod standby;
 mod telling;
 
@@ -11,12 +12,13 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
-use super::configuration::{Desired, Owner, Reach, differences};
+use super::configuration::{Desired, Owner, Reach};
+use super::pace::{Change, Pace};
 use super::probe::Probe;
 use super::proving::{Proofs, Proving};
-use super::standing::{BreakGlass, DISARM_ANNOTATION, Unarmed, in_force};
+use super::standing::{BreakGlass, Unarmed, in_force};
 use super::writer::{Arming, Unwritten};
 use crate::clock;
 use crate::metrics::Metrics;
@@ -56,6 +58,11 @@ struct State {
     written: Option<Written>,
     /// Somebody has changed what was written.
     edited: bool,
+    /// It was read a moment ago, and may be written.
+    looked: bool,
+    /// The entries that squelch has not written.
+    foreign: Vec<String>,
+    pace: Pace,
     glass: BreakGlass,
     owner: Option<Owner>,
     /// What was told last of the rules.
@@ -66,14 +73,28 @@ struct State {
 
 struct Written {
     uid: String,
+    reach: Reach,
     object: Value,
     /// As the API server had it then: others may change what anybody writes, each time, on its way there.
     stored: Value,
 }
 
 impl Written {
-    fn new(object: Value, stored: Value) -> Self {
-        Self { uid: uid(&stored).to_owned(), object, stored }
+    fn new(reach: Reach, object: Value, stored: Value) -> Self {
+        Self { uid: uid(&stored).to_owned(), reach, object, stored }
+    }
+}
+
+impl State {
+    /// What a write of `desired` would change.
+    fn change(&self, desired: &Desired, standing: &Result<Reach, Unarmed>) -> Change {
+        if standing.as_ref().is_err_and(|why| *why != Unarmed::NoPolicy) {
+            return Change::Disarms;
+        }
+        let Some(written) = self.written.as_ref().filter(|_| !self.edited) else { return Change::Other };
+        let as_wide = Desired { reach: written.reach.clone(), ..desired.clone() };
+        let same = as_wide.object(self.owner.as_ref()) == written.object;
+        if same && desired.reach.is_within(&written.reach) { Change::Narrows } else { Change::Other }
     }
 }
 
@@ -125,7 +146,7 @@ impl Keeper {
                 changed = self.proofs.missing.changed() => if changed.is_err() { return },
                 changed = self.active.changed() => if changed.is_err() { return },
                 () = wait(pause) => {}
-                _ = looks.tick() => self.look().await,
+                _ = looks.tick() => drop(self.look().await),
             }
         }
     }
@@ -133,8 +154,9 @@ impl Keeper {
     /// Writes what should be there unless it is; when to come again.
     async fn write(&mut self) -> Option<Duration> {
         let desired = self.desired.borrow_and_update().clone();
-        let unproven = self.proofs.unproven.borrow_and_update().clone();
+        let unproven = self.proofs.unproven();
         let (state, now) = (&mut self.state, clock::now());
+        let looked = std::mem::take(&mut state.looked);
         if state.glass.ends(now) {
             state.written = None;
         }
@@ -145,24 +167,46 @@ impl Keeper {
             return Some(left);
         }
         let reach = standing.clone().unwrap_or(Reach::Nothing);
-        let client = desired.client.clone();
-        let object = Desired { reach, ..desired }.object(state.owner.as_ref());
+        let desired = Desired { reach, ..desired };
+        let object = desired.object(state.owner.as_ref());
         let there = state.written.as_ref().filter(|_| !state.edited);
         if there.is_some_and(|written| written.object == object) {
+            state.pace.settle();
             self.tell(&standing);
             return None;
         }
+        let change = state.change(&desired, &standing);
+        if let Some(wait) = state.pace.wait(change, now) {
+            return Some(wait);
+        }
+        if standing.is_ok() && !looked {
+            // Another replica may have taken the rules away a moment ago. They must not come back without new probes.
+            self.state.looked = self.look().await;
+            return Some(if self.state.looked { Duration::ZERO } else { PAUSE });
+        }
+        self.apply(desired, object, &standing).await
+    }
+
+    async fn apply(
+        &mut self,
+        desired: Desired,
+        object: Value,
+        standing: &Result<Reach, Unarmed>,
+    ) -> Option<Duration> {
         let (deadline, pause) =
             if standing.is_err() { (DISARM_DEADLINE, DISARM_PAUSE) } else { (DEADLINE, PAUSE) };
+        let state = &mut self.state;
         let known = state.written.as_ref().map(|written| written.uid.as_str());
         match self.arming.apply(&object, known, deadline).await {
             Ok(stored) => {
                 state.live = Some(stored.clone());
-                state.written = Some(Written::new(object, stored));
-                self.arming.acknowledge(client);
+                state.written = Some(Written::new(desired.reach, object, stored));
+                state.pace.wrote(clock::now());
+                self.metrics.configuration_write();
+                self.arming.acknowledge(desired.client);
                 (state.edited, state.failure) = (false, None);
                 self.asks.send_replace(true);
-                self.tell(&standing);
+                self.tell(standing);
                 None
             }
             Err(Unwritten::NotThatOne) => {
@@ -177,63 +221,6 @@ impl Keeper {
                 Some(pause)
             }
         }
-    }
-
-    /// Looks what somebody else has made of it.
-    async fn look(&mut self) {
-        if self.state.owner.is_none() {
-            self.find_owner().await;
-        }
-        match self.arming.look().await {
-            Ok(Some(live)) => {
-                self.state.live = Some(live.clone());
-                let annotation = live["metadata"]["annotations"][DISARM_ANNOTATION].as_str();
-                self.state.glass = BreakGlass::found(annotation);
-                let Some(written) = &mut self.state.written else { return };
-                uid(&live).clone_into(&mut written.uid);
-                let differing = differences(&written.stored, &live);
-                if !differing.is_empty() {
-                    let fields = differing.join(", ");
-                    warn!(fields, "somebody changed the webhook configuration; it is put back");
-                    self.state.edited = true;
-                }
-            }
-            Ok(None) => {
-                let was_there = self.state.live.take().is_some();
-                if was_there || self.state.written.is_some() {
-                    self.miss().await;
-                }
-            }
-            Err(error) => debug!(%error, "the webhook configuration could not be read"),
-        }
-    }
-
-    /// The configuration is gone: with its owner, or by a person.
-    async fn miss(&mut self) {
-        let had = self.state.owner.clone();
-        if self.find_owner().await && self.state.owner.is_some() && self.state.owner != had {
-            info!(
-                "the webhook configuration went with the ClusterRole that it belonged to; there is a new one"
-            );
-            self.state.written = None;
-            return;
-        }
-        self.state.glass = self.state.glass.missing(clock::now());
-    }
-
-    /// False if it could not be asked.
-    async fn find_owner(&mut self) -> bool {
-        match self.arming.owner().await {
-            Ok(owner) => self.state.owner = owner,
-            Err(error) => {
-                if self.state.failure.as_ref() != Some(&error) {
-                    warn!(%error, "the ClusterRole that owns the webhook configuration could not be read");
-                    self.state.failure = Some(error);
-                }
-                return false;
-            }
-        }
-        true
     }
 
     /// Takes the rules away for good, trying more than once: left behind they cost each Event write a refused

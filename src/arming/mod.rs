@@ -4,6 +4,7 @@
 mod client;
 mod configuration;
 mod keeper;
+mod pace;
 mod probe;
 mod proof;
 mod proving;

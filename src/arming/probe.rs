@@ -1,5 +1,6 @@
 //! One proof: a dry-run Event through the API server comes back with the mark that only squelch's webhook sets.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
 use super::proof::Outcome;
+use crate::descriptors;
 use crate::metrics::ProofResult;
 use crate::tls::{self, AcceptedTokens};
 use crate::{PROBE_ANNOTATION, PROOF_ANNOTATION};
@@ -73,17 +75,24 @@ impl Probe {
 
     /// A miss only if the API server is well, else it says nothing of the webhook: when it starts it refuses much.
     async fn confirmed(&self, answer: Answered) -> Answered {
-        if Outcome::of(answer.result) != Outcome::Missed || self.api_server_is_well().await {
+        // Without descriptors nothing can be asked, and the failure is this process's own.
+        if Outcome::of(answer.result) != Outcome::Missed || answer.result == ProofResult::NoDescriptors {
             return answer;
         }
-        answered(ProofResult::NotWell, format!("the API server is not well ({})", answer.why))
+        match self.health().await {
+            Health::Well => answer,
+            Health::NotWell => {
+                answered(ProofResult::NotWell, format!("the API server is not well ({})", answer.why))
+            }
+            Health::Unasked(failure) => failure.answered(),
+        }
     }
 
     /// What a look at the answer says.
-    fn judge(&self, nonce: &str, answer: Result<(StatusCode, Value), String>) -> Answered {
+    fn judge(&self, nonce: &str, answer: Result<(StatusCode, Value), Failure>) -> Answered {
         let (status, body) = match answer {
             Ok(answer) => answer,
-            Err(error) => return answered(ProofResult::Unreachable, error),
+            Err(failure) => return failure.answered(),
         };
         let message = body["message"].as_str().unwrap_or_default();
         let refused = |result| answered(result, format!("the API server answers {status}: {message}"));
@@ -136,21 +145,58 @@ impl Probe {
 
     /// It serves, and reaches its etcd. That it says no to the question says so too. Its health is asked past the
     /// queues of priority and fairness, which Event writes that wait for a webhook fill.
-    async fn api_server_is_well(&self) -> bool {
+    async fn health(&self) -> Health {
         let asked = self.send(Request::get("/readyz").body(Body::empty()));
-        let answer = timeout(WELL_DEADLINE, asked).await;
-        answer.is_ok_and(|answer| answer.is_ok_and(|(status, _)| !status.is_server_error()))
+        match timeout(WELL_DEADLINE, asked).await {
+            Ok(Ok((status, _))) if !status.is_server_error() => Health::Well,
+            Ok(Err(failure)) if failure.no_descriptors => Health::Unasked(failure),
+            _ => Health::NotWell,
+        }
     }
 
     /// Over a new connection, which ends with the answer: there may be several API servers.
-    async fn send(&self, request: Result<Request<Body>, http::Error>) -> Result<(StatusCode, Value), String> {
-        let mut request = request.map_err(|error| error.to_string())?;
+    async fn send(
+        &self,
+        request: Result<Request<Body>, http::Error>,
+    ) -> Result<(StatusCode, Value), Failure> {
+        let mut request = request.map_err(|error| Failure::of(&error))?;
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        let answer = self.client.send(request).await.map_err(|error| error.to_string())?;
+        let answer = self.client.send(request).await.map_err(|error| Failure::of(&error))?;
         let status = answer.status();
-        let body = answer.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
+        let body = answer.into_body().collect_bytes().await.map_err(|error| Failure::of(&error))?;
         // What is no JSON has no message and no mark.
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+}
+
+/// What the API server says of itself.
+enum Health {
+    Well,
+    NotWell,
+    /// This process could not ask, for lack of descriptors.
+    Unasked(Failure),
+}
+
+/// A call without an answer.
+struct Failure {
+    why: String,
+    /// Its cause is this process, which has no file descriptor left.
+    no_descriptors: bool,
+}
+
+impl Failure {
+    fn of(error: &(dyn Error + 'static)) -> Self {
+        Self { why: error.to_string(), no_descriptors: descriptors::are_exhausted(error) }
+    }
+
+    fn answered(self) -> Answered {
+        if self.no_descriptors {
+            return answered(
+                ProofResult::NoDescriptors,
+                format!("no file descriptor is left ({})", self.why),
+            );
+        }
+        answered(ProofResult::Unreachable, self.why)
     }
 }
 
@@ -275,6 +321,34 @@ mod tests {
         assert_eq!(tokio::join!(probe.ask(), starting).0.result, ProofResult::NotWell);
         drop(server);
         assert_eq!(probe.ask().await.result, ProofResult::Unreachable);
+    }
+
+    /// The failure is this process's own, and the API server cannot be asked for its health either.
+    #[tokio::test]
+    async fn a_dial_without_descriptors_is_a_miss() {
+        let exhausted = |_request: Request<Body>| async {
+            let error = std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+            Err::<Response<Body>, _>(tower::BoxError::from(error))
+        };
+        let (probe, _) = probe(Client::new(tower::service_fn(exhausted), "default"));
+        let answered = probe.ask().await;
+        assert_eq!(answered.result, ProofResult::NoDescriptors, "{}", answered.why);
+        assert_eq!(Outcome::of(answered.result), Outcome::Missed);
+    }
+
+    #[tokio::test]
+    async fn a_miss_that_cannot_be_confirmed_without_descriptors_stays_a_miss() {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let unmarked_once = move |_request: Request<Body>| {
+            let first = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            async move {
+                let error = std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+                let body = Body::from(b"{}".to_vec());
+                if first { Ok(Response::new(body)) } else { Err(tower::BoxError::from(error)) }
+            }
+        };
+        let (probe, _) = probe(Client::new(tower::service_fn(unmarked_once), "default"));
+        assert_eq!(probe.ask().await.result, ProofResult::NoDescriptors);
     }
 
     /// Leaves the Event without an answer, for ever; what the health check is answered.

@@ -1,5 +1,6 @@
 //! Whether the webhook is proven to answer, by what became of the proofs so far. Pure.
 
+use crate::engine::Moment;
 use crate::metrics::ProofResult;
 
 /// So many proofs in a row prove it.
@@ -22,15 +23,40 @@ impl Outcome {
     pub(super) fn of(result: ProofResult) -> Self {
         match result {
             ProofResult::Proven => Self::Proven,
-            ProofResult::NoAnswer | ProofResult::NoMark | ProofResult::WrongMark | ProofResult::Refused => {
-                Self::Missed
-            }
+            ProofResult::NoAnswer
+            | ProofResult::NoMark
+            | ProofResult::WrongMark
+            | ProofResult::NoDescriptors
+            | ProofResult::Refused => Self::Missed,
             ProofResult::TooManyRequests
             | ProofResult::ServerError
             | ProofResult::Unreachable
             | ProofResult::NotWell
             | ProofResult::Unexpected => Self::NoWord,
         }
+    }
+}
+
+/// Whether a probe with this result has shown the token to others: the API server logs the whole URL of a webhook call
+/// that fails, and where another process answers, that process has received it.
+pub(super) fn exposes_token(result: ProofResult) -> bool {
+    use ProofResult::{NoAnswer, NoMark, NotWell, WrongMark};
+    matches!(result, NoAnswer | NoMark | WrongMark | NotWell)
+}
+
+/// When the token has to be replaced because of failed probes: once they succeed again. A token that is replaced while
+/// they fail is logged at once, like the one before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Exposure(Option<Moment>);
+
+impl Exposure {
+    /// Takes the result of a probe that ended at `at`. Returns the time of the last failure with the first success after
+    /// it.
+    pub(super) fn record(&mut self, result: ProofResult, at: Moment) -> Option<Moment> {
+        if exposes_token(result) {
+            self.0 = Some(at);
+        }
+        if Outcome::of(result) == Outcome::Proven { self.0.take() } else { None }
     }
 }
 
@@ -74,6 +100,8 @@ impl Proof {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -113,6 +141,30 @@ mod tests {
         assert_eq!(course("P-P--P"), ".....+");
         assert_eq!(course("PPP------"), "..+++++++");
         assert_eq!(course("PPPM---M"), "..+++++.");
+    }
+
+    #[test]
+    fn a_token_is_exposed_by_failed_calls_and_replaced_after_they_succeed_again() {
+        use ProofResult::{NoAnswer, NoMark, NotWell, Proven, Refused, TooManyRequests, WrongMark};
+        let at = |second| Moment::from_epoch(Duration::from_secs(second));
+        for (result, reported) in [
+            (Proven, None),
+            (Refused, None),
+            (TooManyRequests, None),
+            (NoMark, Some(at(1))),
+            (NoAnswer, Some(at(1))),
+            (WrongMark, Some(at(1))),
+            (NotWell, Some(at(1))),
+        ] {
+            let mut exposure = Exposure::default();
+            assert_eq!(exposure.record(result, at(1)), None, "{result:?}");
+            assert_eq!(exposure.record(Proven, at(2)), reported, "{result:?}");
+            assert_eq!(exposure.record(Proven, at(3)), None, "{result:?} is reported once");
+        }
+        let mut exposure = Exposure::default();
+        let reports =
+            [NoMark, NoMark, TooManyRequests, Proven, Proven].map(|result| exposure.record(result, at(7)));
+        assert_eq!(reports, [None, None, None, Some(at(7)), None]);
     }
 
     #[test]

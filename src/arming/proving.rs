@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::probe::{Answered, Probe};
-use super::proof::{MISSES, Outcome, Proof};
+use super::proof::{Exposure, MISSES, Outcome, Proof};
 use crate::clock;
+use crate::engine::Moment;
 use crate::metrics::{Metrics, ProofResult};
 
 /// From one proof to the next.
@@ -23,6 +24,10 @@ const QUICK_PROOFS: u32 = 20;
 /// What is said before there is anything to say.
 pub(super) const NOTHING_YET: &str = "there is no proof yet";
 
+/// The reason after the rules were taken away.
+pub(super) const TAKEN_AWAY: &str =
+    "another replica or a person took the rules away, and new probes have to succeed first";
+
 /// Asks for proofs.
 pub struct Proving {
     probe: Probe,
@@ -32,8 +37,13 @@ pub struct Proving {
     unproven: watch::Sender<Option<String>>,
     /// Whether the last proofs were misses, so many that Event writes are not to be held up any longer.
     missing: watch::Sender<bool>,
+    /// When the last probe failed that has shown the token to others; set once probes succeed again.
+    exposed: watch::Sender<Option<Moment>>,
     /// Whether it is this replica's own webhook that is to be proven.
     active: watch::Receiver<bool>,
+    /// The number of renewals that were requested, and the number that are carried out.
+    renew: watch::Receiver<u64>,
+    renewed: watch::Sender<u64>,
     metrics: Arc<Metrics>,
 }
 
@@ -41,6 +51,23 @@ pub struct Proving {
 pub(super) struct Proofs {
     pub(super) unproven: watch::Receiver<Option<String>>,
     pub(super) missing: watch::Receiver<bool>,
+    renew: watch::Sender<u64>,
+    renewed: watch::Receiver<u64>,
+}
+
+impl Proofs {
+    /// Why the webhook is not proven, by the probes since the last [`Self::renew`].
+    pub(super) fn unproven(&mut self) -> Option<String> {
+        // In this order: a value that was sent after the renewal is one of new probes.
+        let current = *self.renewed.borrow() == *self.renew.borrow();
+        let unproven = self.unproven.borrow_and_update().clone();
+        if current { unproven } else { Some(TAKEN_AWAY.to_owned()) }
+    }
+
+    /// Discards all probes so far, and the one that is under way: new probes have to succeed.
+    pub(super) fn renew(&self) {
+        self.renew.send_modify(|times| *times += 1);
+    }
 }
 
 impl Proving {
@@ -52,10 +79,19 @@ impl Proving {
     ) -> (Self, Proofs) {
         let (unproven, heard) = watch::channel(Some(NOTHING_YET.to_owned()));
         let (missing, missed) = watch::channel(false);
+        let (renew, renews) = watch::channel(0);
+        let (renewed, renewals) = watch::channel(0);
+        let (exposed, _) = watch::channel(None);
         (
-            Self { probe, asked, unproven, missing, active, metrics },
-            Proofs { unproven: heard, missing: missed },
+            Self { probe, asked, unproven, missing, exposed, active, renew: renews, renewed, metrics },
+            Proofs { unproven: heard, missing: missed, renew, renewed: renewals },
         )
+    }
+
+    /// When the last probe failed that has shown the token to others. It changes once probes succeed again: then a new
+    /// token is not logged at once.
+    pub fn exposed(&self) -> watch::Receiver<Option<Moment>> {
+        self.exposed.subscribe()
     }
 
     /// Asks each second until `stop`.
@@ -65,6 +101,7 @@ impl Proving {
 
     async fn ask(&mut self) {
         let mut course = Course::default();
+        let mut exposure = Exposure::default();
         loop {
             if !*self.asked.borrow_and_update() {
                 course = Course::default();
@@ -79,16 +116,35 @@ impl Proving {
                 course.take_over();
             }
             course.active = active;
+            let renewal = *self.renew.borrow_and_update();
+            if renewal != *self.renewed.borrow() {
+                course.renew();
+                self.unproven.send_replace(Some(TAKEN_AWAY.to_owned()));
+                self.renewed.send_replace(renewal);
+            }
             let began = clock::now();
-            let answered = self.probe.ask().await;
+            let answered = tokio::select! {
+                biased;
+                // A probe that was sent before the rules were taken away proves nothing about the time after it.
+                Ok(()) = self.renew.changed() => {
+                    // The API server cancels the call of the webhook, and logs it with its URL.
+                    exposure.record(ProofResult::NoAnswer, clock::now());
+                    continue;
+                }
+                answered = self.probe.ask() => answered,
+            };
             self.metrics.proof(answered.result, clock::now().since(began));
             course.hear(&answered, &self.unproven);
+            if let Some(at) = exposure.record(answered.result, clock::now()) {
+                self.exposed.send_replace(Some(at));
+            }
             self.missing.send_if_modified(|held| std::mem::replace(held, course.is_missing()) != *held);
             let pause = course.pause().saturating_sub(clock::now().since(began));
             tokio::select! {
                 () = sleep(pause) => {}
-                // Its own webhook is another than the one before.
-                _ = self.active.changed() => {}
+                // Its own webhook is another than the one before. Whoever says so is gone only when the process ends.
+                changed = self.active.changed() => if changed.is_err() { return },
+                Ok(()) = self.renew.changed() => {}
             }
         }
     }
@@ -110,7 +166,7 @@ struct Course {
 
 impl Course {
     fn hear(&mut self, answered: &Answered, unproven: &watch::Sender<Option<String>>) {
-        let outcome = Outcome::of(answered.result);
+        let outcome = self.outcome(answered.result);
         self.asked = self.asked.saturating_add(1);
         let changed = self.proof.hear(outcome);
         self.settled |= self.proof.is_proven();
@@ -142,17 +198,36 @@ impl Course {
         self.proof.forget_what_speaks_against_it();
     }
 
+    /// The rules were taken away: new probes have to succeed.
+    fn renew(&mut self) {
+        self.proof = Proof::default();
+        // Soon after a takeover the probes are quick.
+        self.settled &= self.asked >= QUICK_PROOFS;
+    }
+
+    /// Without descriptors a standby cannot tell anything of the active replica's webhook.
+    fn outcome(&self, result: ProofResult) -> Outcome {
+        if result == ProofResult::NoDescriptors && !self.active {
+            Outcome::NoWord
+        } else {
+            Outcome::of(result)
+        }
+    }
+
     fn is_missing(&self) -> bool {
         self.missed >= MISSES
     }
 
     /// Only what is new: a failure that lasts is one line.
-    fn log(&self, Answered { result, why }: &Answered, outcome: Outcome) {
-        let result = result.as_str();
+    fn log(&self, answered: &Answered, outcome: Outcome) {
+        let (result, why) = (answered.result.as_str(), &answered.why);
         match outcome {
             Outcome::Proven => info!("the API server reaches the webhook"),
             _ if !self.settled && self.asked < QUICK_PROOFS => debug!(result, why, "no proof yet"),
             Outcome::Missed => warn!(result, why, "the webhook missed a proof"),
+            Outcome::NoWord if answered.result == ProofResult::NoDescriptors => {
+                warn!(result, why, "this standby cannot probe the webhook");
+            }
             Outcome::NoWord => warn!(result, why, "the API server fails; no word on the webhook"),
         }
     }
@@ -164,7 +239,14 @@ impl Course {
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::tls::{AcceptedTokens, PathToken};
+    use crate::{PROBE_ANNOTATION, PROOF_ANNOTATION};
 
     fn answered(result: ProofResult) -> Answered {
         Answered { result, why: result.as_str().to_owned() }
@@ -186,6 +268,65 @@ mod tests {
         assert_eq!(hear(NoAnswer), (false, None));
         assert_eq!(hear(ServerError), (false, None));
         assert_eq!(hear(NoAnswer), (true, Some("no_answer".to_owned())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_is_cancelled_exposes_the_token() {
+        let (service, mut server) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let token = PathToken::generate().unwrap();
+        let tokens = Arc::new(AcceptedTokens::new(vec![token.clone()]));
+        let probe = Probe::new(Client::new(service, "default"), "squelch".to_owned(), tokens.clone());
+        let ((_asks, asked), (_is_active, active)) = (watch::channel(true), watch::channel(true));
+        let (proving, proofs) = Proving::new(probe, asked, active, Arc::new(Metrics::new()));
+        let mut exposed = proving.exposed();
+        let stop = CancellationToken::new();
+        let proving = tokio::spawn(proving.run(stop.clone()));
+        let _unanswered = server.next_request().await.unwrap();
+        proofs.renew();
+        let (request, second) = server.next_request().await.unwrap();
+        assert_eq!(*exposed.borrow(), None, "not before a probe succeeds");
+        let body = request.into_body().collect_bytes().await.unwrap();
+        let mut event: Value = serde_json::from_slice(&body).unwrap();
+        let nonce = event["metadata"]["annotations"][PROBE_ANNOTATION].as_str().unwrap();
+        let mark = tokens.mark(token.reveal(), nonce).unwrap();
+        event["metadata"]["annotations"][PROOF_ANNOTATION] = json!(mark);
+        let body = Body::from(event.to_string().into_bytes());
+        second.send_response(Response::builder().status(201).body(body).unwrap());
+        let seen = tokio::time::timeout(EVERY, exposed.wait_for(Option::is_some)).await;
+        assert!(seen.is_ok_and(|seen| seen.is_ok()));
+        stop.cancel();
+        proving.await.unwrap();
+    }
+
+    #[test]
+    fn without_descriptors_the_active_replica_disarms_and_a_standby_does_not() {
+        let (unproven, heard) = watch::channel(None);
+        let mut course = Course { active: true, ..Course::default() };
+        for _ in 0..MISSES {
+            course.hear(&answered(ProofResult::NoDescriptors), &unproven);
+        }
+        assert!(course.is_missing());
+        assert_eq!(heard.borrow().as_deref(), Some("no_descriptors"));
+        let mut standby = Course::default();
+        for _ in 0..10 {
+            standby.hear(&answered(ProofResult::NoDescriptors), &unproven);
+        }
+        assert!(!standby.is_missing());
+    }
+
+    #[tokio::test]
+    async fn it_ends_when_nobody_is_left_to_say_which_replica_is_active() {
+        let (service, mut server) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let tokens = Arc::new(AcceptedTokens::new(Vec::new()));
+        let probe = Probe::new(Client::new(service, "default"), "squelch".to_owned(), tokens);
+        let ((_asks, asked), (is_active, active)) = (watch::channel(true), watch::channel(true));
+        let (proving, _proofs) = Proving::new(probe, asked, active, Arc::new(Metrics::new()));
+        let proving = tokio::spawn(proving.run(CancellationToken::new()));
+        let (_, first) = server.next_request().await.unwrap();
+        drop(is_active);
+        first.send_response(Response::builder().status(429).body(Body::empty()).unwrap());
+        assert!(server.next_request().await.is_none(), "it asks no more");
+        proving.await.unwrap();
     }
 
     #[test]

@@ -113,6 +113,10 @@ pub(super) fn certificate_lifetime(text: &str) -> Result<Duration, String> {
     duration(text, "5s", "87600h", "2160h")
 }
 
+pub(super) fn token_lifetime(text: &str) -> Result<Duration, String> {
+    duration(text, "1m", "168h", "1h")
+}
+
 pub(super) fn clock_offset(text: &str) -> Result<SignedDuration, String> {
     let (behind, length) = text.strip_prefix('-').map_or((false, text), |length| (true, length));
     let length = parse_duration(length).map_err(|bad| format!("the duration {bad}"))?;

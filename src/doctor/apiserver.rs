@@ -68,7 +68,7 @@ fn unreviewed(metrics: &str) -> Finding {
 }
 
 /// The sum of all children of a metric that have these labels.
-fn sum(metrics: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
+pub(super) fn sum(metrics: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
     let of_name = metrics.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
     let children = of_name.filter_map(|line| line.rsplit_once("} "));
     let wanted = children.filter(|(child, _)| {

@@ -7,6 +7,9 @@ use super::seen::{Seen, Unseen};
 use super::{policies, replicas};
 use crate::arming::{CONFIGURATION, DISARM_ANNOTATION, EVENTS_ENTRY, PROBE_ENTRY};
 
+/// At most this many foreign entries are named.
+const NAMED: usize = 5;
+
 /// Both entries, that of the Events first.
 pub(super) const ENTRIES: [&str; 2] = [EVENTS_ENTRY, PROBE_ENTRY];
 
@@ -24,7 +27,13 @@ pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
         }
         Err(unseen) => return vec![Finding::unseen("webhook", "the webhook configuration", unseen)],
     };
-    vec![whole(configuration), owner(seen, configuration), proof(seen), armed(seen, configuration)]
+    vec![
+        whole(configuration),
+        entries(configuration),
+        owner(seen, configuration),
+        proof(seen),
+        armed(seen, configuration),
+    ]
 }
 
 fn entry<'c>(configuration: &'c MutatingWebhookConfiguration, name: &str) -> Option<&'c MutatingWebhook> {
@@ -46,6 +55,25 @@ fn whole(configuration: &MutatingWebhookConfiguration) -> Finding {
         }
     }
     Finding::ok("webhook", "both entries are there, and no Event write can fail by them")
+}
+
+/// All entries are squelch's.
+fn entries(configuration: &MutatingWebhookConfiguration) -> Finding {
+    let names = configuration.webhooks.iter().flatten().map(|entry| entry.name.as_str());
+    let foreign: Vec<_> = names.filter(|name| !ENTRIES.contains(name)).collect();
+    if foreign.is_empty() {
+        return Finding::ok("entries", "squelch has written every entry of the configuration");
+    }
+    let named = foreign.iter().take(NAMED).map(|name| told(name)).collect::<Vec<_>>().join(", ");
+    let why = format!(
+        "{} entries are not squelch's and can make the API server send any write to any address: {named}",
+        foreign.len()
+    );
+    Finding::error(
+        "entries",
+        why,
+        "docs/runbooks.md#squelchforeignwebhookentry: find their writer, and remove them",
+    )
 }
 
 /// The ClusterRole that it says it belongs to.
@@ -245,6 +273,13 @@ mod tests {
         assert_eq!(told_of(&failing, "webhook").0, Level::Error);
         let halved = changed(|configuration, _| drop(configuration.webhooks.as_mut().unwrap().pop()));
         assert!(told_of(&halved, "webhook").1.contains("probe.squelch.dev"));
+        let extended = changed(|configuration, _| {
+            let webhooks = configuration.webhooks.as_mut().unwrap();
+            webhooks
+                .push(MutatingWebhook { name: "all.example.com\u{1b}".to_owned(), ..webhooks[0].clone() });
+        });
+        let (level, told) = told_of(&extended, "entries");
+        assert!(level == Level::Error && told.contains(": all.example.com "), "{told}");
         let orphaned = changed(|configuration, _| configuration.metadata.owner_references = None);
         assert_eq!(told_of(&orphaned, "owner").0, Level::Warning);
         let mut seen = well();

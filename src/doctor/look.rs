@@ -37,6 +37,10 @@ use crate::{PROOF_PATH, clock};
 /// How long one look may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// The name of the port with the metrics in the chart's pods, and its number where none has this name.
+const METRICS_PORT: &str = "metrics";
+const USUAL_PORT: i32 = 8080;
+
 /// So often a proof is asked for: one can be lost.
 const PROOFS: usize = 3;
 
@@ -71,12 +75,14 @@ pub async fn look(
         .ok()
         .and_then(|it| it.webhooks.iter().flatten().find(|it| it.name == ENTRIES[0]));
     let deployment = looking.within::<Deployment>(&installation.deployment).await;
+    let pods = looking.pods(&deployment).await;
     Seen {
         at: clock::wall(),
         version,
         definitions: looking.definitions().await,
         rights: rights(&clients.squelch, &installation).await,
-        pods: looking.pods(&deployment).await,
+        scraped: looking.scrape(&deployment, &pods).await,
+        pods,
         lease: looking.within::<Lease>(LEASE_NAME).await,
         endpoints: looking.endpoints(events).await,
         owner_uid: looking.owner_uid().await,
@@ -146,6 +152,29 @@ impl Looking<'_> {
         Ok(told(self.api::<Pod>().list(&parameters)).await?.items)
     }
 
+    /// The metrics of each pod, by way of the API server.
+    async fn scrape(
+        &self,
+        deployment: &Look<Deployment>,
+        pods: &Look<Vec<Pod>>,
+    ) -> Look<Vec<(String, Look<String>)>> {
+        let deployment = deployment.as_ref().map_err(Clone::clone)?;
+        let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        let containers = template.map(|pod| pod.containers.as_slice()).unwrap_or_default();
+        let mut ports = containers.iter().flat_map(|container| container.ports.iter().flatten());
+        let port = ports.find(|port| port.name.as_deref() == Some(METRICS_PORT));
+        let port = port.map_or(USUAL_PORT, |port| port.container_port);
+        let mut scraped = Vec::new();
+        for pod in pods.as_ref().map_err(Clone::clone)? {
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            let namespace = &self.installation.namespace;
+            let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
+            let metrics = self.text(&path).await;
+            scraped.push((name, metrics));
+        }
+        Ok(scraped)
+    }
+
     async fn endpoints(&self, entry: Option<&MutatingWebhook>) -> Option<Look<Vec<EndpointSlice>>> {
         let service = entry?.client_config.service.as_ref()?;
         let of_service = format!("kubernetes.io/service-name={}", service.name);
@@ -195,7 +224,11 @@ impl Looking<'_> {
     }
 
     async fn metrics(&self) -> Look<String> {
-        let request = http::Request::get("/metrics").body(Vec::new());
+        self.text("/metrics").await
+    }
+
+    async fn text(&self, path: &str) -> Look<String> {
+        let request = http::Request::get(path).body(Vec::new());
         let request = request.map_err(|error| Unseen::Failed(error.to_string()))?;
         told(self.client.request_text(request)).await
     }

@@ -16,6 +16,7 @@ mod seen;
 mod served;
 #[cfg(test)]
 mod testing;
+mod watches;
 
 pub use finding::{Finding, Level, json, text, worst};
 pub use look::{Clients, look};
@@ -24,11 +25,12 @@ pub use seen::{Installation, Look, Seen, Unseen};
 
 /// Every finding, in the order in which to read them: what comes first explains what comes later.
 pub fn findings(seen: &Seen) -> Vec<Finding> {
-    let checks: [fn(&Seen) -> Vec<Finding>; 8] = [
+    let checks: [fn(&Seen) -> Vec<Finding>; 9] = [
         apiserver::version,
         definitions::findings,
         rights::findings,
         replicas::findings,
+        watches::findings,
         keys::findings,
         configuration::findings,
         policies::findings,

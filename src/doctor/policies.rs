@@ -50,10 +50,21 @@ fn said(kind: &str, policies: &Look<Vec<Value>>) -> Finding {
     let (accepted, effective) =
         (with(ConditionType::Accepted, "True").len(), with(ConditionType::Effective, "True").len());
     let why = format!("{} {kind}, {accepted} of them Accepted, {effective} Effective", policies.len());
-    let invalid = with(ConditionType::Accepted, "False");
+    let (too_many, invalid): (Vec<_>, Vec<_>) =
+        with(ConditionType::Accepted, "False").into_iter().partition(|policy| {
+            condition(policy, ConditionType::Accepted)["reason"] == Reason::TooManyPolicies.as_str()
+        });
     if !invalid.is_empty() {
         let why = format!("{why}; Invalid: {}", named(&invalid));
         return Finding::warning("policies", why, "its status says which field is wrong, and what to write");
+    }
+    if !too_many.is_empty() {
+        let why = format!("{why}; beyond a limit of their namespace (TooManyPolicies): {}", named(&too_many));
+        return Finding::warning(
+            "policies",
+            why,
+            "its status says which limit is exhausted, and what to change",
+        );
     }
     let generation =
         |policy: &&Value| policy["metadata"]["generation"] != policy["status"]["observedGeneration"];
@@ -135,6 +146,17 @@ mod tests {
         let many: Vec<_> = ["a", "b", "c", "d"].map(|name| policy(name, false)).into();
         assert!(of(many)[0].why.ends_with("ns/a, ns/b, ns/c, ..."));
         assert_eq!(of(Vec::new()).len(), 2, "without policies nothing can expire");
+    }
+
+    #[test]
+    fn policies_beyond_a_limit_are_named() {
+        let mut beyond = policy("b", false);
+        let conditions = beyond["status"]["conditions"].as_array_mut().unwrap();
+        let accepted = conditions.iter_mut().find(|condition| condition["type"] == "Accepted").unwrap();
+        accepted["reason"] = json!("TooManyPolicies");
+        let found = of(vec![policy("a", true), beyond]);
+        assert_eq!(found[0].level, Level::Warning);
+        assert!(found[0].why.ends_with("(TooManyPolicies): ns/b"), "{}", found[0].why);
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub fn needed(installation: &Installation) -> Vec<Right> {
         let namespace = if object.kind == "Role" { installation.namespace.as_str() } else { "" };
         rights.extend(object.rules.iter().flat_map(|rule| rule.rights(namespace, installation)));
     }
+    // The file names the role of its own; another name, or none, is what the installation says.
+    rights.retain(|right| right.resource != "clusterroles");
     if let Some(role) = &installation.owner_role {
         let (verb, group) = ("get".to_owned(), "rbac.authorization.k8s.io".to_owned());
         let (resource, name) = ("clusterroles".to_owned(), role.clone());
@@ -146,6 +148,9 @@ mod tests {
         ] {
             assert!(told.iter().any(|told| told == right), "{right} is not in {told:#?}");
         }
+        assert!(!told.iter().any(|told| told.ends_with("rbac.authorization.k8s.io squelch")), "{told:#?}");
+        installation.owner_role = None;
+        assert!(!needed(&installation).iter().any(|right| right.resource == "clusterroles"));
         // Every rule is read.
         let verbs = RBAC.matches("verbs:").count();
         assert!(verbs > 5 && told.len() > verbs);

@@ -63,6 +63,8 @@ pub struct Seen {
     pub deployment: Look<Deployment>,
     /// The pods of that.
     pub pods: Look<Vec<Pod>>,
+    /// The metrics of each of them, by name.
+    pub scraped: Look<Vec<(String, Look<String>)>>,
     /// The Lease of the replica that decides.
     pub lease: Look<Lease>,
     /// Where the webhook's Service leads to; `None` where the webhook is no Service.

@@ -26,7 +26,7 @@ fn at() -> Timestamp {
 
 /// New keys, and how the Secret keeps them.
 pub(super) fn keys() -> (BTreeMap<String, Vec<u8>>, Ring<Keys>) {
-    let lifetimes = Lifetimes::of(Duration::from_secs(2160 * 3600));
+    let lifetimes = Lifetimes::of(Duration::from_secs(2160 * 3600), Duration::from_secs(3600));
     let ring = Ring::of(Keys::generate(true, lifetimes, at()).unwrap());
     let kept = kept::print(&ring).into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
     (kept, ring)
@@ -58,6 +58,14 @@ pub(super) fn definition(name: &str) -> CustomResourceDefinition {
 pub(super) fn pod(name: &str, active: bool) -> Pod {
     let labels = if active { json!({ "squelch.dev/role": "active" }) } else { json!({}) };
     serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap()
+}
+
+/// The metrics of a pod whose watches had their last answer then.
+pub(super) fn scrape(seconds_ago: i64) -> String {
+    let at = at().as_second() - seconds_ago;
+    let line =
+        |resource| format!("squelch_watch_last_response_timestamp_seconds{{resource=\"{resource}\"}} {at}\n");
+    ["clustereventpolicies", "eventpolicies", "namespaces"].map(line).concat()
 }
 
 pub(super) fn slice(addresses: &[&str]) -> EndpointSlice {
@@ -102,6 +110,7 @@ pub(super) fn well() -> Seen {
         }))
         .unwrap()),
         pods: Ok(vec![pod("squelch-a", true), pod("squelch-b", false)]),
+        scraped: Ok(["squelch-a", "squelch-b"].map(|pod| (pod.to_owned(), Ok(scrape(60)))).into()),
         lease: Ok(serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap()),
         endpoints: Some(Ok(vec![slice(&["10.244.0.7"])])),
         secret: Ok(secret),

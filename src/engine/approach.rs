@@ -44,6 +44,11 @@ impl Deciding<'_> {
     pub(super) fn approach_steps(&mut self, rules: &Rules, write: &Observation<'_>) {
         let aggregation = rules.aggregation.filter(|_| is_aggregated(write));
         self.keys.group = aggregation.map(|aggregation| self.hasher.group(write, aggregation.group_by));
+        self.fetch_limits(rules, write);
+    }
+
+    /// Asks for what limits look at, and for the group, if there is one.
+    pub(super) fn fetch_limits(&mut self, rules: &Rules, write: &Observation<'_>) {
         let filter = rules.spam_filter.as_ref();
         self.keys.bucket = filter.map(|filter| self.hasher.spam_filter(write, filter.per));
         self.scope.fetch_steps(self.keys.group, self.keys.bucket, &self.full);

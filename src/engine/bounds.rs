@@ -121,6 +121,7 @@ fn a_deleted_policy_is_forgotten_by_and_by() {
     let before = ticked_until_empty(&engine, at(2));
     assert!(before.len() >= 10, "{before:?}");
     engine.tick(at(3), 100);
+    engine.tick(at(600_003), 100);
     assert!(engine.accounts().is_empty());
     // What became of it is still told.
     assert_eq!(engine.gauges(), Gauges { names: 5000, ..Gauges::default() });

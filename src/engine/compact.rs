@@ -50,23 +50,15 @@ impl Deciding<'_> {
         }
         if !own {
             let kept = self.is_kept(carried);
-            let first = self.scope.change(handle, now, |series| {
-                series.share(occurrences);
-                series.fold(write.occurred_at, kept)
+            let changed = self.scope.change(handle, now, |series| {
+                (series.share(occurrences), series.fold(write.occurred_at, kept))
             });
+            let (newly_shared, first) = changed.unwrap_or_default();
+            self.mark_shared(handle, newly_shared);
             self.remember(handle, write, first);
             return verdict(Disposition::Compacted, Stage::Series, occurrences, refusal(rules, write));
         }
-        self.scope.change(handle, now, |series| {
-            // The stored Event is gone, and its client makes it again; or it tries again, and it is there.
-            if occurrences > 0 {
-                series.tell(occurrences);
-                series.client_pays(write.value, now);
-            } else {
-                series.unsettled(now);
-            }
-            series.confirmed = 0;
-        });
+        self.scope.change(handle, now, |series| series.create_again(occurrences, write.value, now));
         verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow)
     }
 
@@ -83,7 +75,7 @@ impl Deciding<'_> {
         let holds_back = write.api == Api::Events && !write.begins_at_one() && (occurrences > 1 || silent);
         let refusal = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
         let folded = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
-        let Some(handle) = self.series_of_update(rules, write, carried) else {
+        let Some((handle, was_shared)) = self.series_of_update(rules, write, carried) else {
             // There is no room to owe what it carries, and it must not pass where it would lower what is stored.
             if !lowers(write) {
                 return None;
@@ -95,6 +87,7 @@ impl Deciding<'_> {
         };
         let own = self.is_stored_name(handle, write, carried);
         self.names.join(carried.name, handle, own);
+        self.mark_shared(handle, was_shared);
         // Where no more may owe, what tells all that it carries goes through. What would lower the count or leave
         // something out is folded even then.
         let crowded = self.owes_one_too_many(Some(handle), carried);
@@ -103,14 +96,13 @@ impl Deciding<'_> {
             return Some(self.pass_outside(write, carried, Stage::Series));
         }
         let kept = self.is_kept(carried);
-        let (passes, instead, first) = self.scope.change(handle, now, |state| {
+        let (passes, instead, first, newly_shared) = self.scope.change(handle, now, |state| {
             // Under Observe clients' writes are stored as they come: what Enforce would find there is what it
             // would have stored.
             let old = if rules.mode == Mode::Observe { state.stored } else { write.old_value };
+            let newly_shared = !own && state.share(occurrences);
             if own {
                 state.resync(old, occurrences);
-            } else {
-                state.share(occurrences);
             }
             let complete = own && write.value == state.total && write.value >= old;
             let raises = write.value > old;
@@ -124,8 +116,9 @@ impl Deciding<'_> {
             } else {
                 first = state.fold(write.occurred_at, kept);
             }
-            (passes, instead.then_some(told_again), first)
+            (passes, instead.then_some(told_again), first, newly_shared)
         })?;
+        self.mark_shared(handle, newly_shared);
         if let Some(told_again) = instead {
             self.debts_refused += 1;
             self.scope.counters.recovered += told_again.unsigned_abs();
@@ -133,35 +126,36 @@ impl Deciding<'_> {
         if passes || instead.is_some() {
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
         }
-        self.remember(handle, write, Some(first));
+        self.remember(handle, write, first);
         Some(folded)
     }
 
-    /// The series that an UPDATE belongs to: that of its name, else that of its key, else a new one.
+    /// The series that an UPDATE belongs to: that of its name, else that of its key, else a new one; and whether several
+    /// clients told of the former life of a new one.
     fn series_of_update(
         &mut self,
         rules: &Rules,
         write: &Observation<'_>,
         carried: &Carried,
-    ) -> Option<Handle> {
+    ) -> Option<(Handle, bool)> {
         let by_name = carried.name.and_then(|name| self.names.series_of(name));
         let living = by_name.and_then(|handle| self.living(handle)).or_else(|| {
             let key = self.series_key(write);
             let handle = self.scope.series.find(key)?;
             self.living(handle)
         });
-        let handle = match living.or_else(|| self.take_over(rules, write, carried)) {
-            Some(handle) => handle,
+        let found = match living.or_else(|| self.take_over(rules, write, carried)) {
+            Some(handle) => (handle, false),
             None if !self.may_open() => return None,
             None => {
                 let name = write.name.as_deref().unwrap_or_default();
                 let series = self.reopened(write, carried);
                 let key = self.series_key(write);
-                self.open(key, name, &series)
+                (self.open(key, name, &series), series.shared)
             }
         };
-        self.scope.see(handle, self.now);
-        Some(handle)
+        self.scope.see(found.0, self.now);
+        Some(found)
     }
 
     /// A new series of a stored Event. If its name is remembered, what stands there beyond what was told of is untold.
@@ -171,8 +165,22 @@ impl Deciding<'_> {
         let former = self.names.series_of(name);
         let former = former.filter(|former| self.names.is_stored_name_of(name, *former) == Some(true));
         let of_all = former.and_then(|former| self.scope.series.ended(former));
-        let told = of_all.unwrap_or(write.value - carried.occurrences);
-        Series { untold: (write.old_value - told).max(0), shared: of_all.is_some(), ..opened }
+        let was_shared = former.is_some() && self.names.was_shared(name);
+        let told = match of_all {
+            Some(told) => told,
+            // Its record was evicted. What others told must not be taken for what this client wrote unseen.
+            None if was_shared => write.old_value,
+            None => write.value - carried.occurrences,
+        };
+        let shared = of_all.is_some() || was_shared;
+        Series { untold: (write.old_value - told).max(0), shared, ..opened }
+    }
+
+    /// Notes at the name of a series' stored Event that several clients tell of it.
+    fn mark_shared(&mut self, handle: Handle, newly: bool) {
+        if newly && let Some(name) = self.scope.series.name(handle) {
+            self.names.mark_shared(self.hasher.name(name), handle);
+        }
     }
 
     /// The series of the Event that this write is of, where another policy has governed it so far: it goes over to
@@ -222,8 +230,8 @@ impl Deciding<'_> {
     }
 
     /// Keeps what is needed to create the Event of a series again, if this write is the `first` that was folded.
-    fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: Option<bool>) {
-        if first == Some(true) {
+    fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: bool) {
+        if first {
             self.scope.remember(handle, Content::of(&write.event));
         }
     }

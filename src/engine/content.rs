@@ -74,6 +74,17 @@ impl Content {
         }
     }
 
+    /// Whether what was read is the Event that this content was kept of. An Event of the new API has a fixed message too,
+    /// as long as nobody has updated it; through core/v1 its clients may change it.
+    pub(super) fn is_event_like(&self, read: &Self, untouched: bool) -> bool {
+        let (kept, read) = (self.view(), read.view());
+        kept.regarding == read.regarding
+            && kept.event_type == read.event_type
+            && kept.reason == read.reason
+            && kept.reporter() == read.reporter()
+            && (kept.event_time.is_empty() || !untouched || kept.message == read.message)
+    }
+
     /// How many bytes it takes.
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -4,6 +4,9 @@
 //! if there is something to write it writes that under the `resourceVersion` it has read, and tells
 //! [`Engine::settle`]. Whatever happens, each order is answered by exactly one of `plan` (nothing to write),
 //! [`Engine::settle`], [`Engine::postpone`], [`Engine::give_back`] and [`Engine::abandon`].
+//!
+//! squelch never writes an Event for a client to which the API server has refused it. A review comes before validation,
+//! quota and the API server's own checks, so an admitted write proves nothing: only what squelch has read does.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +17,7 @@ use jiff::Timestamp;
 use super::content::Content;
 use super::live::Handle;
 use super::scope::{Scope, ScopeId};
-use super::series::Series;
+use super::series::{COMMITTED, CREATION_ROUNDING, Series};
 use super::tick::{CLOSING, DECIDING, DRAINING};
 use super::{Engine, Mode, Moment, PolicyId, SeriesRules};
 
@@ -38,6 +41,17 @@ pub struct Order {
     pub(super) series: Handle,
 }
 
+/// A stored Event, as it was read.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The count that it shows.
+    pub count: i64,
+    /// How long ago it was created, by the clock of the API server that it was read from, if that is known.
+    pub age: Option<Duration>,
+    /// What it says; `None` where it is certain to be the Event that was meant.
+    pub content: Option<Box<Content>>,
+}
+
 /// What is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
@@ -52,7 +66,7 @@ pub enum Plan {
         /// Of a summary: what it is to say from now on.
         content: Option<Box<Content>>,
     },
-    /// The stored Event is gone: it is to be created with `value`.
+    /// There is no such Event: it is to be created with `value`.
     Create {
         /// The count it is to show.
         value: i64,
@@ -60,37 +74,64 @@ pub enum Plan {
         occurred_at: Timestamp,
         /// What it is to say.
         content: Box<Content>,
+        /// Of a summary that was never stored: the name of an admitted Event of its group. That Event has to be read first,
+        /// and [`Engine::testify`] says whether it allows to create the summary.
+        witness: Option<Box<str>>,
+    },
+    /// There is no such Event yet, but its client's write may still be stored; the order is answered, and given again.
+    Wait,
+    /// There is no such Event and never was, as far as squelch knows, or another one has its name: it is never written.
+    /// The pending occurrences are lost and counted as that; the order is answered.
+    Lost {
+        /// How many occurrences are lost.
+        occurrences: u64,
     },
 }
 
 impl Engine {
-    /// What to write, given the count that was `found` in etcd (`None`: no such Event).
-    pub fn plan(&self, order: &Order, found: Option<i64>, now: Moment) -> Plan {
+    /// What to write, given the Event that was `found` in etcd (`None`: no such Event).
+    pub fn plan(&self, order: &Order, found: Option<Found>, now: Moment) -> Plan {
         let deciding = self.phase() == DECIDING;
+        let was_found = found.is_some();
         let planned = self.with_series(order, |scope, handle| {
-            let rules = scope.rules.pace(scope.series.get(handle)?.summary);
-            let content = scope.series.content(handle).cloned();
-            let plan = scope.change(handle, now, |series| {
-                // A client's write was admitted since the order was given: it is due again when that has settled.
-                let unsettled = deciding && now < series.not_before;
-                let plan = if unsettled {
-                    Plan::Nothing
-                } else {
-                    plan(series, content.as_ref(), &rules, found, !deciding, now)
-                };
-                series.ordered = plan != Plan::Nothing;
-                if plan == Plan::Nothing {
-                    series.failures = 0;
-                }
-                series.drained = !deciding && !series.ordered;
-                plan
-            });
-            if plan == Some(Plan::Nothing) {
-                scope.finish(handle);
+            // A client's write was admitted since the order was given: it is due again when that has settled.
+            if deciding && now < scope.series.get(handle)?.not_before {
+                return scope.answer(handle, Plan::Nothing, deciding, now);
             }
-            plan
+            let plan = scope.plan(handle, found, deciding, now)?;
+            scope.answer(handle, plan, deciding, now)
         });
-        planned.unwrap_or(Plan::Nothing)
+        let planned = planned.unwrap_or(Plan::Nothing);
+        if was_found
+            && !matches!(planned, Plan::Lost { .. })
+            && let Some(mut namespace) = self.locked(&order.namespace)
+        {
+            namespace.names.prove(self.hasher.name(&order.name), order.series);
+        }
+        planned
+    }
+
+    /// Whether a summary may be created, given the Event of its group that was `found` under the witness's name: then
+    /// [`Plan::Nothing`] says so. Else the order is answered, as [`Plan::Wait`] or [`Plan::Lost`] says.
+    pub fn testify(&self, order: &Order, found: Option<Found>, now: Moment) -> Plan {
+        let deciding = self.phase() == DECIDING;
+        let testified = self.with_series(order, |scope, handle| {
+            let (group, witness) = scope.series.witness(handle)?.clone();
+            let since = now.since(witness.admitted_at);
+            let is_it = |content: &Content| self.hasher.witness(&content.view()) == witness.says;
+            let verdict = match found {
+                Some(found) if found.content.as_deref().is_none_or(is_it) && !found.is_older_than(since) => {
+                    return Some(Plan::Nothing);
+                }
+                None if since < COMMITTED => Plan::Wait,
+                _ => {
+                    scope.refute_witness(group, &witness);
+                    Plan::Lost { occurrences: scope.discard(handle)? }
+                }
+            };
+            scope.answer(handle, verdict, deciding, now)
+        });
+        testified.unwrap_or(Plan::Lost { occurrences: 0 })
     }
 
     /// The stored Event shows `value` now: the API server has acknowledged it.
@@ -102,8 +143,10 @@ impl Engine {
                 series.failures = 0;
                 series.drained = !deciding;
                 series.settle(value);
+                series.read = true;
                 series.paid_at = now;
             })?;
+            scope.series.forget_witness(handle);
             scope.finish(handle)
         });
     }
@@ -133,12 +176,13 @@ impl Engine {
     /// It can never be written: what is owed is lost, and counted as that. The series is forgotten, so that its
     /// client hears from the API server itself what is wrong with the next such Event. Returns how many occurrences.
     pub fn abandon(&self, order: &Order) -> u64 {
-        let lost = self.with_series(order, |scope, handle| {
-            let lost = scope.close(handle)?.owed().unsigned_abs();
-            scope.counters.lost += lost;
-            Some(lost)
+        let abandoned = self.with_series(order, |scope, handle| {
+            if let Some((group, witness)) = scope.series.witness(handle).cloned() {
+                scope.refute_witness(group, &witness);
+            }
+            scope.discard(handle)
         });
-        lost.unwrap_or(0)
+        abandoned.unwrap_or(0)
     }
 
     /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not, and
@@ -196,7 +240,92 @@ impl Engine {
     }
 }
 
+impl Found {
+    /// An Event that is certain to be the one that was meant.
+    pub fn counting(count: i64) -> Self {
+        Self { count, age: None, content: None }
+    }
+
+    /// Whether it was there before an Event whose CREATE was admitted this long ago.
+    fn is_older_than(&self, admitted: Duration) -> bool {
+        self.age.is_some_and(|age| age > admitted + CREATION_ROUNDING)
+    }
+}
+
 impl Scope {
+    /// What the stored Event of a series lacks, given what was found under its name.
+    fn plan(&mut self, handle: Handle, found: Option<Found>, deciding: bool, now: Moment) -> Option<Plan> {
+        let series = self.series.get(handle)?;
+        if found.as_ref().is_some_and(|found| self.is_another(handle, &series, found, now)) {
+            return Some(Plan::Lost { occurrences: self.discard(handle)? });
+        }
+        if found.is_none() && !series.read && !series.summary {
+            let plan = if series.may_still_be_stored(now) {
+                Plan::Wait
+            } else {
+                Plan::Lost { occurrences: self.discard(handle)? }
+            };
+            return Some(plan);
+        }
+        let count = found.as_ref().map(|found| found.count);
+        if let Some(read) = found {
+            self.confirm(handle, &series, read, now);
+        }
+        let rules = self.rules.pace(series.summary);
+        let content = self.series.content(handle).cloned();
+        let planned =
+            self.change(handle, now, |series| plan(series, content.as_ref(), &rules, count, !deciding, now));
+        let witness = self.series.witness(handle).map(|(_, witness)| witness.name.clone());
+        match planned? {
+            Plan::Create { value, occurred_at, content, .. } => {
+                Some(Plan::Create { value, occurred_at, content, witness })
+            }
+            planned => Some(planned),
+        }
+    }
+
+    /// Whether what was found is not the Event of this series: it says something else, or is older than the CREATE that
+    /// the series was opened by, which the API server has refused then.
+    fn is_another(&self, handle: Handle, series: &Series, found: &Found, now: Moment) -> bool {
+        // A summary's name is random: squelch has made what stands there, or somebody who knows what becomes of it.
+        if series.summary {
+            return false;
+        }
+        let too_old = found.age.is_some_and(|age| series.is_younger_than(age, now));
+        let Some(content) = &found.content else { return too_old };
+        let Some(kept) = self.series.content(handle) else { return too_old };
+        let untouched = !series.read && series.confirmed == 0;
+        too_old || !kept.is_event_like(content, untouched)
+    }
+
+    /// squelch has read the stored Event: from now on it may create it again, as it was read.
+    fn confirm(&mut self, handle: Handle, series: &Series, read: Found, now: Moment) {
+        self.change(handle, now, |series| series.read = true);
+        self.series.forget_witness(handle);
+        if let Some(content) = read.content.filter(|_| series.folded && !series.summary) {
+            self.remember(handle, *content);
+        }
+    }
+
+    /// Takes the order as answered, where the plan says so.
+    fn answer(&mut self, handle: Handle, plan: Plan, deciding: bool, now: Moment) -> Option<Plan> {
+        self.change(handle, now, |series| match plan {
+            Plan::Write { .. } | Plan::Create { .. } => (series.ordered, series.drained) = (true, false),
+            Plan::Nothing => {
+                (series.ordered, series.drained, series.failures) = (false, !deciding, 0);
+            }
+            Plan::Wait => {
+                series.retry(now.plus(FIRST_RETRY), !deciding);
+                series.drained = false;
+            }
+            Plan::Lost { .. } => {}
+        });
+        if plan == Plan::Nothing {
+            self.finish(handle);
+        }
+        Some(plan)
+    }
+
     /// Forgets the series of an order that was answered, if it was closing and owes nothing any more.
     fn finish(&mut self, handle: Handle) -> Option<()> {
         let series = self.series.get(handle)?;
@@ -255,7 +384,8 @@ pub(super) fn plan(
             // Someone deleted what had been seen, and nothing is owed: it stays deleted.
             Some(_) if series.owed() == 0 && series.confirmed > 0 => series.settle(series.total),
             Some(content) => {
-                return Plan::Create { value: series.total, occurred_at, content: Box::new(content.clone()) };
+                let content = Box::new(content.clone());
+                return Plan::Create { value: series.total, occurred_at, content, witness: None };
             }
             // Nothing was folded: whether its client's write was committed is the client's affair.
             None => series.settle(series.total),

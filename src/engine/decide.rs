@@ -2,6 +2,7 @@
 
 use super::approach::Keys;
 use super::key::Hasher;
+use super::live::Handle;
 use super::names::{Carried, Names};
 use super::scope::Scope;
 use super::series::Series;
@@ -18,6 +19,7 @@ pub(super) struct Full {
     pub(super) text: bool,
     pub(super) groups: bool,
     pub(super) fingerprints: bool,
+    pub(super) ended: bool,
     pub(super) buckets: bool,
     /// As many series owe as may.
     pub(super) owing: bool,
@@ -73,11 +75,16 @@ impl Deciding<'_> {
     pub(super) fn decide(&mut self, governing: Governing<'_>, write: &Observation<'_>) -> Verdict {
         let rules = governing.rules;
         self.approach(rules, write);
+        if self.full.ended {
+            self.scope.evict_ended();
+        }
         if self.tells_nothing(write) {
             return Verdict::passed(Stage::Edit);
         }
         let carried = self.carry(write);
-        let verdict = if governing.exempt {
+        let verdict = if carried.foreign {
+            self.pass_foreign(governing, write, &carried)
+        } else if governing.exempt {
             self.pass_beside(write, &carried, Stage::Exempt)
         } else if self.draining && !held_back_while_draining(rules, write, carried.occurrences) {
             self.pass_beside(write, &carried, Stage::Standby)
@@ -101,12 +108,16 @@ impl Deciding<'_> {
         }
     }
 
-    /// Counts a write that goes through undecided.
+    /// Counts a write that goes through undecided. The series of its Event adds its occurrences: what others reported
+    /// stays pending, whatever absolute count this write stores.
     pub(super) fn fail_open(&mut self, write: &Observation<'_>) {
         if self.tells_nothing(write) {
             return;
         }
         let carried = self.carry(write);
+        if !carried.foreign {
+            self.pass_beside(write, &carried, Stage::Admit);
+        }
         self.scope.counters.count(Disposition::FailedOpen, carried.occurrences.unsigned_abs());
     }
 
@@ -117,7 +128,43 @@ impl Deciding<'_> {
 
     fn carry(&mut self, write: &Observation<'_>) -> Carried {
         let name = self.keys.name;
-        self.names.carry(self.hasher, name, write, self.began_before, self.full.names, self.now)
+        let carried =
+            self.names.carry(self.hasher, name, write, self.began_before, self.full.names, self.now);
+        if let Some(displaced) = carried.displaced {
+            self.discard(displaced);
+        }
+        carried
+    }
+
+    /// Discards a series, of whatever scope: its stored Event is another user's. Its pending occurrences are lost.
+    fn discard(&mut self, handle: Handle) {
+        let [earlier, later] = &mut self.others;
+        let others = earlier.iter_mut().chain(later.iter_mut());
+        for scope in others.chain(std::iter::once(&mut *self.scope)) {
+            scope.discard(handle);
+        }
+    }
+
+    /// A CREATE of a name that belongs to another user: the API server refuses it if that user's Event is stored.
+    /// Only the limits act on it, so that it changes nothing for that user, and stores no more than any other CREATE.
+    fn pass_foreign(
+        &mut self,
+        governing: Governing<'_>,
+        write: &Observation<'_>,
+        carried: &Carried,
+    ) -> Verdict {
+        let stage = if governing.exempt {
+            Stage::Exempt
+        } else if self.draining {
+            Stage::Standby
+        } else {
+            self.fetch_limits(governing.rules, write);
+            if let Some(limited) = self.limit(governing.rules, write, carried) {
+                return limited;
+            }
+            Stage::Admit
+        };
+        verdict(Disposition::Admitted, stage, carried.occurrences, Answer::Allow)
     }
 
     /// Steps 5 to 9: the first that answers ends it.
@@ -144,7 +191,8 @@ impl Deciding<'_> {
         series.is_some_and(|series| self.scope.series.get(series).is_some())
     }
 
-    /// Nothing held it back. A CREATE opens its series.
+    /// Nothing held it back. A CREATE opens its series, unless it carries nothing: then it is a retry, and what its Event
+    /// shows is not known, as that may be stored already.
     fn admit(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
         let mut admitted = self.pass_outside(write, carried, Stage::Admit);
         if write.operation == Operation::Update && rules.series.is_some() && rules.mode == Mode::Enforce {
@@ -152,27 +200,39 @@ impl Deciding<'_> {
             let left_out = carried.occurrences - (write.value - write.old_value);
             self.scope.counters.lost += left_out.max(0).unsigned_abs();
         }
-        if write.operation == Operation::Update || rules.series.is_none() || !self.may_open() {
+        if write.operation == Operation::Update {
             return admitted;
         }
-        let minted = (write.name.is_none() && rules.mode == Mode::Enforce)
+        let opens = rules.series.is_some() && carried.occurrences > 0 && self.may_open();
+        let is_named = write.name.is_some() || rules.mode == Mode::Observe;
+        let minted = (!is_named && (opens || self.keys.group.is_some()))
             .then(|| minted_name(&write.generate_name, self.hasher.minted(self.number)));
         let stored_name = write.name.as_deref().or(minted.as_deref()).unwrap_or_default();
-        let series = Series::opened_by_create(write.value, write.occurred_at, self.now);
-        let key = self.series_key(write);
-        let handle = self.open(key, stored_name, &series);
-        let name = match &minted {
-            None => carried.name,
-            Some(minted) => {
-                let name = Some(self.hasher.name(minted));
-                self.names.carry(self.hasher, name, write, false, self.full.names, self.now).name
-            }
-        };
-        self.names.join(name, handle, true);
+        if let (Some(group), Some(aggregation)) = (self.keys.group, &rules.aggregation) {
+            let says = || self.hasher.witness(&write.event);
+            self.scope.admitted_of_group(group, stored_name, says, aggregation, self.now);
+        }
+        if opens {
+            self.open_by_create(write, carried, stored_name, minted.is_some());
+        }
         if let Some(minted) = minted {
             admitted.answer = Answer::AllowNamed(minted);
         }
         admitted
+    }
+
+    /// Opens the series of an admitted CREATE, whose Event gets this name; `minted` by squelch, if so.
+    fn open_by_create(&mut self, write: &Observation<'_>, carried: &Carried, name: &str, minted: bool) {
+        let series = Series::opened_by_create(write.value, write.occurred_at, self.now);
+        let key = self.series_key(write);
+        let handle = self.open(key, name, &series);
+        let entry = if minted {
+            let key = Some(self.hasher.name(name));
+            self.names.carry(self.hasher, key, write, false, self.full.names, self.now).name
+        } else {
+            carried.name
+        };
+        self.names.join(entry, handle, true);
     }
 
     /// Lets a write through outside any series. What a client's absolute value tells beyond what it carries is
@@ -201,14 +261,18 @@ impl Deciding<'_> {
         let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write, carried)) else {
             return self.pass_outside(write, carried, stage);
         };
-        let told_again = self.scope.change(handle, now, |series| {
-            match write.operation {
-                Operation::Update => series.resync(write.old_value, occurrences),
-                Operation::Create => series.tell(occurrences),
+        let told_again = self.scope.change(handle, now, |series| match write.operation {
+            Operation::Update => {
+                series.resync(write.old_value, occurrences);
+                let beyond = write.value - series.total;
+                series.client_pays(write.value, now);
+                beyond
             }
-            let beyond = write.value - series.total;
-            series.client_pays(write.value, now);
-            beyond
+            Operation::Create => {
+                let beyond = write.value - series.total - occurrences;
+                series.create_again(occurrences, write.value, now);
+                beyond
+            }
         });
         self.scope.counters.recovered += told_again.unwrap_or(0).max(0).unsigned_abs();
         verdict(Disposition::Admitted, stage, occurrences, Answer::Allow)

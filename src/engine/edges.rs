@@ -359,3 +359,315 @@ fn a_client_that_counts_its_repeats_from_one_counts_on() {
     let again = engine.decide(by(&loud), &series(named("cart.3", write())), at(1_800_002));
     assert_eq!(again.answer, Answer::Deny(Denial::Forbidden));
 }
+
+#[test]
+fn a_client_that_reads_increments_and_writes_back_is_counted() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    let mut stored = 1;
+    for n in 1..=100u64 {
+        let last_observed = Some(Timestamp::from_second(n as i64).unwrap());
+        let next = Observation { last_observed, ..update(stored + 1, stored) };
+        for repeated in [false, true] {
+            // The API server may ask twice about one write, after a conflict: that is one occurrence.
+            if engine.decide(by(&rules), &next, at(n * 1000 + u64::from(repeated))).answer == Answer::Allow {
+                stored = next.value;
+            }
+            assert_eq!(stored + engine.gauges().owed as i64, n as i64 + 1);
+        }
+        for order in engine.tick(at(n * 1000 + 500), 10) {
+            if let Some(value) = pay(&engine, &order, Some(stored), at(n * 1000 + 500)) {
+                stored = value;
+            }
+        }
+    }
+    engine.drain();
+    for order in engine.tick(at(200_000), 10) {
+        stored = pay(&engine, &order, Some(stored), at(200_000)).unwrap_or(stored);
+    }
+    assert_eq!((counters(&engine).received(), stored), (101, 101));
+}
+
+#[test]
+fn a_create_of_a_taken_name_touches_nothing() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    for (name, value) in [("cart.1", 2_000_000_000), ("x.2", 1)] {
+        let mut forged = Observation { user: "tenant", value, ..named(name, write()) };
+        forged.event.message = "forged".into();
+        let verdict = engine.decide(by(&rules), &forged, at(1));
+        assert_eq!((verdict.answer, verdict.occurrences), (Answer::Allow, 1));
+    }
+    assert!(engine.tick(at(3000), 10).is_empty(), "nothing is pending");
+    let next = engine.decide(by(&rules), &update(2, 1), at(4000)).occurrences;
+    assert_eq!((counters(&engine).received(), counters(&engine).recovered, next), (4, 0, 1));
+}
+
+#[test]
+fn an_undecided_create_of_a_taken_name_touches_nothing() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.fail_open(by(&rules), &Observation { user: "tenant", value: 2_000_000_000, ..write() }, at(1));
+    let next = engine.decide(by(&rules), &update(2, 1), at(4000));
+    assert_eq!((next.occurrences, next.answer), (1, Answer::Allow));
+    assert_eq!((counters(&engine).of(Disposition::FailedOpen), counters(&engine).recovered), (1, 0));
+}
+
+#[test]
+fn a_create_of_a_taken_name_is_limited_like_any_other() {
+    let engine = engine();
+    let rules = Rules {
+        budget: Some(BucketRules { burst: 2.try_into().unwrap(), refill_interval: Duration::from_secs(300) }),
+        ..rules()
+    };
+    engine.decide(by(&rules), &write(), at(0));
+    let forged = Observation { user: "tenant", ..write() };
+    let told = [1, 2].map(|now| engine.decide(by(&rules), &forged, at(now)).disposition);
+    assert_eq!(told, [Some(Disposition::Admitted), Some(Disposition::Throttled)]);
+}
+
+#[test]
+fn a_name_that_another_user_took_by_a_create_belongs_to_who_updates_it() {
+    let (engine, rules) = (engine(), rules());
+    let taken = Observation { user: "tenant", value: 2_000_000_000, ..write() };
+    engine.decide(by(&rules), &taken, at(0));
+    engine.decide(by(&rules), &named("x.2", taken), at(1));
+    assert!(
+        engine.gauges().owed > 0,
+        "the tenant's own series, as long as nobody else shows whose Event it is"
+    );
+    engine.decide(by(&rules), &write(), at(2));
+    let next = engine.decide(by(&rules), &update(2, 1), at(3));
+    assert_eq!((next.occurrences, next.answer), (1, Answer::Allow));
+    assert_eq!(engine.gauges().owed, 0);
+    assert!(counters(&engine).lost > 0);
+    assert_eq!(engine.decide(by(&rules), &update(3, 2), at(4)).occurrences, 1);
+}
+
+#[test]
+fn an_evicted_record_of_an_ended_series_loses_nothing() {
+    let (engine, rules) = (engine(), rules());
+    let tell = |name: &str, message: Option<String>, now| {
+        let mut write = named(name, write());
+        if let Some(message) = message {
+            write.event.message = message.into();
+        }
+        engine.decide(by(&rules), &write, at(now));
+    };
+    tell("cart.1", None, 0);
+    for n in 0..99 {
+        tell(&format!("b.{n}"), None, 1);
+    }
+    for order in engine.tick(at(3000), 10) {
+        pay(&engine, &order, Some(1), at(3000));
+    }
+    for n in 0..300 {
+        for t in 0..2 {
+            tell(&format!("o.{n}.{t}"), Some(n.to_string()), 4000);
+        }
+    }
+    for round in 0..100u64 {
+        let now = at(400_000 + round * 100);
+        for order in engine.tick(now, 1000) {
+            pay(&engine, &order, Some(1), now);
+        }
+    }
+    assert!(engine.gauges().ended_evicted > 0);
+    let refresh = Observation { api: Api::Events, has_series: true, ..update(201, 100) };
+    assert_ne!(engine.decide(by(&rules), &refresh, at(500_000)).answer, Answer::Allow);
+}
+
+/// What the namespaces are called and which they are.
+fn namespaces(engine: &Engine, known: &[(&str, &str)]) {
+    let known = known.iter().map(|(name, uid)| (Arc::from(*name), Arc::from(*uid)));
+    engine.identify_namespaces(&Arc::new(known.collect()));
+}
+
+#[test]
+fn nothing_of_a_namespace_is_kept_for_the_next_of_its_name() {
+    let (engine, rules) = (engine(), rules());
+    namespaces(&engine, &[("shop", "first")]);
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    namespaces(&engine, &[("shop", "first")]);
+    assert_eq!(engine.gauges().owed, 1, "the same namespace");
+    let order = engine.tick(at(2001), 10).remove(0);
+    namespaces(&engine, &[("shop", "second")]);
+    assert_eq!(engine.plan(&order, Some(Found::counting(1)), at(2002)), Plan::Nothing);
+    let Gauges { series, names, owed, owing, .. } = engine.gauges();
+    assert_eq!((series, names, owed, owing, counters(&engine).lost), (0, 0, 0, 0, 1));
+    let first = engine.decide(by(&rules), &write(), at(2003));
+    assert_eq!((first.disposition, first.occurrences), (Some(Disposition::Admitted), 1));
+    assert_eq!(counters(&engine).received(), 3, "what was counted stays");
+    assert!(engine.is_counted_right());
+}
+
+#[test]
+fn a_namespace_that_is_gone_is_forgotten_at_once_and_its_counts_are_kept() {
+    let (engine, mut rules) = (engine(), rules());
+    rules.policy.display = "quiet".into();
+    let standing =
+        Standing { policy: rules.policy.clone(), namespace: None, rules: Some(Arc::new(rules.clone())) };
+    let names: Vec<String> = (0..500).map(|number| format!("pr-{number}")).collect();
+    for name in &names {
+        namespaces(&engine, &[(name, "uid")]);
+        for event in ["cart.1", "cart.2"] {
+            engine.decide(by(&rules), &Observation { namespace: name, ..named(event, write()) }, at(0));
+        }
+        namespaces(&engine, &[]);
+        engine.revise_within(std::slice::from_ref(&standing), |_, _| Footing::Unknown, at(1));
+        engine.tick(at(2), 10);
+    }
+    assert_eq!(engine.gauges(), Gauges::default());
+    assert!(engine.accounts().is_empty() && engine.is_counted_right());
+    let [line] = &engine.all_accounts()[..] else { panic!("one line for the policy") };
+    assert_eq!((line.counters.received(), line.counters.lost), (1000, 500));
+}
+
+#[test]
+fn the_counts_of_a_namespace_that_is_gone_with_its_policy_are_kept_for_the_last_scrape() {
+    let (engine, rules) = (engine(), rules());
+    namespaces(&engine, &[("shop", "uid")]);
+    let standing = Standing {
+        policy: rules.policy.clone(),
+        namespace: Some("shop".into()),
+        rules: Some(Arc::new(rules.clone())),
+    };
+    engine.revise(std::slice::from_ref(&standing), at(0));
+    for event in ["cart.1", "cart.2"] {
+        engine.decide(by(&rules), &named(event, write()), at(0));
+    }
+    namespaces(&engine, &[]);
+    engine.revise(&[], at(1));
+    engine.tick(at(2), 10);
+    let [line] = &engine.all_accounts()[..] else { panic!("one line for the policy") };
+    assert_eq!((&*line.namespace, line.counters.received(), line.counters.lost), ("shop", 2, 1));
+    engine.tick(at(600_002), 10);
+    assert!(engine.all_accounts().is_empty());
+    assert_eq!(engine.gauges(), Gauges::default());
+}
+
+/// The same as this user would write it, at this second by its own clock.
+fn by_user<'a>(user: &'a str, second: i64, write: Observation<'a>) -> Observation<'a> {
+    Observation { user, last_observed: Some(Timestamp::from_second(second).unwrap()), ..write }
+}
+
+#[test]
+fn users_that_read_one_event_and_add_one_are_counted_in_turn() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &by_user("a", 1, write()), at(1000));
+    let mut stored = 1;
+    for second in 2..=120 {
+        let user = if second % 3 == 0 { "b" } else { "a" };
+        let next = by_user(user, second, update(stored + 1, stored));
+        let now = at(second as u64 * 1000);
+        if engine.decide(by(&rules), &next, now).answer == Answer::Allow {
+            stored = next.value;
+        }
+        for order in engine.tick(now, 10) {
+            stored = pay(&engine, &order, Some(stored), now).unwrap_or(stored);
+        }
+        assert_eq!(stored + engine.gauges().owed as i64, second);
+    }
+    assert_eq!(counters(&engine).received(), 120);
+}
+
+#[test]
+fn a_create_that_is_tried_again_loses_nothing() {
+    type Again = fn(&Engine, &Rules);
+    let again: [Again; 2] = [
+        |engine, rules| drop(engine.decide(by(rules), &write(), at(10_000))),
+        |engine, rules| engine.fail_open(by(rules), &write(), at(10_000)),
+    ];
+    let found =
+        |count, seconds| Some(Found { age: Some(Duration::from_secs(seconds)), ..Found::counting(count) });
+    for again in again {
+        let (engine, rules) = (engine(), rules());
+        engine.decide(by(&rules), &write(), at(0));
+        engine.decide(by(&rules), &named("cart.2", write()), at(1));
+        let order = engine.tick(at(9000), 10).remove(0);
+        assert!(matches!(engine.plan(&order, found(1, 9), at(9000)), Plan::Write { value: 2, .. }));
+        engine.settle(&order, 2, at(9000));
+        again(&engine, &rules);
+        engine.decide(by(&rules), &named("cart.3", write()), at(11_000));
+        let order = engine.tick(at(13_000), 10).remove(0);
+        assert_eq!(
+            engine.plan(&order, found(2, 13), at(13_000)),
+            Plan::Nothing,
+            "one more than two is not due"
+        );
+        assert_eq!((counters(&engine).lost, engine.gauges().owed), (0, 1));
+    }
+}
+
+#[test]
+fn an_update_by_another_user_discards_nothing_of_an_event_that_was_read() {
+    let (engine, rules) = (engine(), rules());
+    for n in 0..5 {
+        engine.decide(by(&rules), &named(&format!("cart.{n}"), write()), at(0));
+    }
+    let order = engine.tick(at(2000), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(1), at(2000)), Some(5));
+    engine.decide(by(&rules), &named("cart.9", write()), at(3000));
+    let another = Observation { user: "nobody", ..named("cart.0", update(6, 5)) };
+    engine.decide(by(&rules), &another, at(4000));
+    assert_eq!(counters(&engine).lost, 0);
+}
+
+#[test]
+fn a_count_that_another_user_claims_does_not_silence_the_owner() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &by_user("owner", 1, write()), at(0));
+    engine.decide(by(&rules), &by_user("nobody", 2, update(2_000_000_000, 1)), at(1000));
+    // It is refused behind the webhook, and the series is over.
+    let next = engine.decide(by(&rules), &by_user("owner", 500, update(2, 1)), at(500_000));
+    assert_eq!(next.occurrences, 1);
+}
+
+#[test]
+fn an_event_of_the_same_name_about_another_object_is_no_witness() {
+    let (engine, rules) = (engine(), super::testing::summing());
+    let about = |object: &'static str, name: &'static str| {
+        let mut write = named(name, write());
+        write.event.regarding.name = object.into();
+        write
+    };
+    engine.decide(by(&rules), &about("refused", "n"), at(0));
+    let stored = about("allowed", "n");
+    engine.decide(by(&rules), &stored, at(1000));
+    engine.decide(by(&rules), &about("refused", "m"), at(2000));
+    let order = engine.tick(at(5000), 10).remove(0);
+    assert!(matches!(engine.plan(&order, None, at(5000)), Plan::Create { .. }));
+    let content = Some(Box::new(Content::of(&stored.event)));
+    let read = Found { count: 1, age: Some(Duration::from_secs(4)), content };
+    assert_eq!(engine.testify(&order, Some(read), at(5000)), Plan::Lost { occurrences: 1 });
+}
+
+#[test]
+fn a_summary_that_somebody_has_changed_is_made_a_summary_again() {
+    let (engine, rules) = (engine(), super::testing::summing());
+    super::testing::witness(&engine, &rules, write().user, at(0));
+    engine.decide(by(&rules), &named("a.1", write()), at(0));
+    let order = engine.tick(at(100), 10).remove(0);
+    assert_eq!(pay(&engine, &order, None, at(100)), Some(1));
+    for name in ["a.2", "a.3"] {
+        engine.decide(by(&rules), &named(name, write()), at(200));
+    }
+    let order = engine.tick(at(300), 10).remove(0);
+    let changed = Found { content: Some(Box::new(Content::of(&write().event))), ..Found::counting(1) };
+    assert!(matches!(engine.plan(&order, Some(changed), at(300)), Plan::Write { value: 3, .. }));
+}
+
+#[test]
+fn a_witness_has_a_name_that_an_event_can_have_and_a_refused_one_goes() {
+    let (engine, rules) = (engine(), super::testing::summing());
+    let long = "x".repeat(300);
+    engine.decide(by(&rules), &named(&long, write()), at(0));
+    assert_eq!(engine.decide(by(&rules), &named("a.1", write()), at(1)).answer, Answer::Allow);
+    engine.decide(by(&rules), &named("a.2", write()), at(2));
+    let order = engine.tick(at(100), 10).remove(0);
+    assert!(matches!(engine.plan(&order, None, at(100)), Plan::Create { witness: Some(_), .. }));
+    assert_eq!(engine.abandon(&order), 1);
+    let next = engine.decide(by(&rules), &named("a.3", write()), at(200));
+    assert_eq!(next.answer, Answer::Allow, "its client sees why the API server refuses it");
+}

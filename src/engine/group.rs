@@ -1,5 +1,7 @@
 //! Groups of look-alikes: who said how many different things about one object, or one kind of objects.
 
+use std::time::Duration;
+
 use super::decide::Full;
 use super::key::Key;
 use super::table::{At, Remains, Table};
@@ -14,7 +16,28 @@ struct Group {
     remembered: Fingerprints,
     /// Across objects: fingerprints of the distinct ones that it saw, at most [`MAX_OBJECTS`].
     objects: Fingerprints,
+    /// The last admitted Event of the group. In a box: 8 bytes for every group, and few groups keep one.
+    witness: Option<Box<Witness>>,
 }
+
+/// An admitted Event of a group. A summary is created only if the API server has stored it: what the API server
+/// refuses a client, squelch must not write for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Witness {
+    /// The name of the Event.
+    pub(super) name: Box<str>,
+    /// When its CREATE was admitted.
+    pub(super) admitted_at: Moment,
+    /// A hash of what it says: another Event may have the name.
+    pub(super) says: u64,
+}
+
+/// A witness is kept this long before a newer one takes its place: one that the API server refuses must not take the
+/// place of one that is stored at once, and one that expires must not stay.
+const KEPT: Duration = Duration::from_secs(5 * 60);
+
+/// The longest name of an object: an Event with a longer one is never stored.
+const MAX_NAME: usize = 253;
 
 /// Distinct fingerprints. Most groups have one: it costs no allocation.
 #[derive(Default)]
@@ -50,7 +73,7 @@ impl Groups {
         self.table.fetch(key, full.groups);
     }
 
-    /// How many fingerprints all groups together remember.
+    /// How many fingerprints all groups together remember, their witnesses included.
     pub(super) fn fingerprints(&self) -> usize {
         self.fingerprints
     }
@@ -62,9 +85,10 @@ impl Groups {
 
     /// Whether a write with this message is one too many for its group (client-go, tools/record,
     /// `EventAggregate`): the group remembers `max_events - 1` distinct messages, and this is another one. Then
-    /// the answer is on how many objects the group saw them. If it is not, it is remembered. A group that was
-    /// silent for strictly more than the interval starts anew. `full`: where there is no room for one more group,
-    /// or for what tells its messages apart, the oldest of these goes.
+    /// the answer is on how many objects the group saw them. If it is not, it is remembered. A write is never too
+    /// many while no Event of its group was admitted. A group that was silent for strictly more than the interval
+    /// starts anew. `full`: where there is no room for one more group, or for what tells its messages apart, the
+    /// oldest of these goes.
     pub(super) fn too_many(
         &mut self,
         key: Key,
@@ -87,12 +111,50 @@ impl Groups {
             }
         };
         let known = group.remembered.contains(message);
-        let too_many = !known && group.remembered.len() + 1 >= rules.max_events as usize;
-        if !known && !too_many {
+        let at_capacity = group.remembered.len() + 1 >= rules.max_events as usize;
+        let too_many = !known && at_capacity && group.witness.is_some();
+        if !known && !at_capacity {
             group.remembered.insert(message);
         }
         self.fingerprints += group.weight() - before;
         too_many.then_some(objects)
+    }
+
+    /// An Event of the group was admitted under this name. It is kept as the witness from the second distinct message
+    /// on: most groups have one, and need none.
+    pub(super) fn admitted(
+        &mut self,
+        key: Key,
+        name: &str,
+        says: impl FnOnce() -> u64,
+        rules: &AggregationRules,
+        now: Moment,
+    ) {
+        let Some(group) = self.table.find(key).and_then(|at| self.table.get_mut(at)) else { return };
+        let needs_one = group.remembered.len() > 1 || group.remembered.len() + 1 >= rules.max_events as usize;
+        let has_one = group.witness.as_deref().is_some_and(|known| now.since(known.admitted_at) < KEPT);
+        if needs_one && !has_one && name.len() <= MAX_NAME {
+            self.fingerprints -= group.weight();
+            group.witness = Some(Box::new(Witness { name: name.into(), admitted_at: now, says: says() }));
+            self.fingerprints += group.weight();
+        }
+    }
+
+    /// The last admitted Event of the group, if it has one.
+    pub(super) fn witness(&self, key: Key) -> Option<&Witness> {
+        self.table.find(key).and_then(|at| self.table.get(at))?.witness.as_deref()
+    }
+
+    /// The API server has not stored the witness: the next write of the group is not aggregated.
+    pub(super) fn refute_witness(&mut self, key: Key, refuted: &Witness) {
+        let group = self.table.find(key).and_then(|at| self.table.get_mut(at));
+        if let Some(group) = group
+            && group.witness.as_deref() == Some(refuted)
+        {
+            self.fingerprints -= group.weight();
+            group.witness = None;
+            self.fingerprints += group.weight();
+        }
     }
 
     /// The group of this key as a write finds it: anew, if it was silent for too long.
@@ -163,9 +225,17 @@ impl Groups {
 }
 
 impl Group {
-    /// How many fingerprints it remembers.
+    /// How many fingerprints it remembers; its witness takes as much room as some.
     fn weight(&self) -> usize {
-        self.remembered.len() + self.objects.len()
+        let witness = self.witness.as_deref().map_or(0, Witness::weight);
+        self.remembered.len() + self.objects.len() + witness
+    }
+}
+
+impl Witness {
+    /// Its bytes, in fingerprints.
+    fn weight(&self) -> usize {
+        (size_of::<Self>() + self.name.len()) / size_of::<u64>()
     }
 }
 
@@ -202,7 +272,6 @@ impl Fingerprints {
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
-    use std::time::Duration;
 
     use super::super::testing::at;
     use super::*;
@@ -212,47 +281,70 @@ mod tests {
         AggregationRules { max_events, interval: Duration::from_secs(600), group_by: GroupBy::Object }
     }
 
+    /// Whether a write is too many for its group; one that is not is admitted.
+    fn tell(
+        groups: &mut Groups,
+        key: Key,
+        message: u64,
+        object: u64,
+        rules: &AggregationRules,
+        full: Full,
+        now: Moment,
+    ) -> Option<usize> {
+        let told = groups.too_many(key, message, object, rules, full, now);
+        if told.is_none() {
+            groups.admitted(key, "", || 0, rules, now);
+        }
+        told
+    }
+
     #[test]
     fn the_tenth_distinct_message_is_the_first_too_many_and_is_not_remembered() {
         let mut groups = Groups::default();
         let told: Vec<bool> = (0..12)
-            .map(|message| groups.too_many(1, message, 7, &rules(10), Full::default(), at(1)).is_some())
+            .map(|message| tell(&mut groups, 1, message, 7, &rules(10), Full::default(), at(1)).is_some())
             .collect();
         assert_eq!(told.iter().filter(|one| **one).count(), 3);
         assert!(told[9] && !told[8]);
         assert!(
-            groups.too_many(1, 3, 7, &rules(10), Full::default(), at(2)).is_none(),
+            tell(&mut groups, 1, 3, 7, &rules(10), Full::default(), at(2)).is_none(),
             "a remembered one goes on"
         );
-        assert!(groups.too_many(1, 11, 7, &rules(10), Full::default(), at(3)).is_some());
+        assert!(tell(&mut groups, 1, 11, 7, &rules(10), Full::default(), at(3)).is_some());
     }
 
     #[test]
-    fn with_one_event_at_most_every_write_is_too_many() {
-        assert!(Groups::default().too_many(1, 1, 7, &rules(1), Full::default(), at(1)).is_some());
+    fn with_one_event_at_most_every_write_but_the_first_is_too_many() {
+        let mut groups = Groups::default();
+        let first = groups.too_many(1, 1, 7, &rules(1), Full::default(), at(0));
+        assert_eq!(first, None, "no Event of the group is stored");
+        let second = groups.too_many(1, 2, 7, &rules(1), Full::default(), at(1));
+        assert_eq!(second, None, "the first may have been filtered");
+        groups.admitted(1, "e.2", || 0, &rules(1), at(1));
+        assert!(tell(&mut groups, 1, 1, 7, &rules(1), Full::default(), at(2)).is_some());
     }
 
     #[test]
     fn only_strictly_more_than_the_interval_starts_anew() {
         let mut groups = Groups::default();
-        assert!(groups.too_many(1, 1, 7, &rules(2), Full::default(), at(0)).is_none());
+        assert!(tell(&mut groups, 1, 1, 7, &rules(2), Full::default(), at(0)).is_none());
         assert!(
-            groups.too_many(1, 2, 7, &rules(2), Full::default(), at(600_000)).is_some(),
+            tell(&mut groups, 1, 2, 7, &rules(2), Full::default(), at(600_000)).is_some(),
             "exactly the interval"
         );
-        assert!(groups.too_many(1, 2, 7, &rules(2), Full::default(), at(1_200_001)).is_none());
+        assert!(tell(&mut groups, 1, 2, 7, &rules(2), Full::default(), at(1_200_001)).is_none());
     }
 
     #[test]
     fn the_oldest_makes_room_and_old_ones_are_forgotten() {
         let mut groups = Groups::default();
         for key in 0..3 {
-            groups.too_many(key, 1, 7, &rules(2), Full::default(), at(key as u64));
+            tell(&mut groups, key, 1, 7, &rules(2), Full::default(), at(key as u64));
         }
         let full = Full { groups: true, ..Full::default() };
-        groups.too_many(9, 1, 7, &rules(2), full, at(5));
+        tell(&mut groups, 9, 1, 7, &rules(2), full, at(5));
         assert_eq!((groups.len(), groups.evicted()), (3, 1));
-        assert!(groups.too_many(0, 2, 7, &rules(2), full, at(6)).is_none(), "it started anew");
+        assert!(tell(&mut groups, 0, 2, 7, &rules(2), full, at(6)).is_none(), "it started anew");
         assert_eq!(groups.forget(Some(&rules(2)), 10, at(600_005)), 1);
         assert_eq!(groups.len(), 2);
     }
@@ -262,13 +354,15 @@ mod tests {
         let mut groups = Groups::default();
         for key in 0..3 {
             for message in 0..100 {
-                groups.too_many(key, message, 7, &rules(10_000), Full::default(), at(key as u64));
+                tell(&mut groups, key, message, 7, &rules(10_000), Full::default(), at(key as u64));
             }
         }
-        assert_eq!(groups.fingerprints(), 300);
+        let witness = size_of::<Witness>() / 8;
+        assert_eq!(groups.fingerprints(), 3 * (100 + witness));
         let full = Full { fingerprints: true, ..Full::default() };
-        groups.too_many(2, 100, 7, &rules(10_000), full, at(5));
-        assert_eq!((groups.len(), groups.fingerprints(), groups.evicted()), (2, 201, 1));
+        tell(&mut groups, 2, 100, 7, &rules(10_000), full, at(5));
+        let left = 201 + 2 * witness;
+        assert_eq!((groups.len(), groups.fingerprints(), groups.evicted()), (2, left, 1));
         groups.clear();
         assert_eq!((groups.len(), groups.fingerprints(), groups.is_nothing()), (0, 0, false));
         assert!(groups.forget(None, 10, at(6)) > 0 && groups.is_nothing());
@@ -283,25 +377,31 @@ mod tests {
             let group_by = if across { GroupBy::Kind } else { GroupBy::Object };
             let rules = AggregationRules { group_by, ..rules(max_events) };
             let mut groups = Groups::default();
-            let mut model: BTreeMap<Key, (u64, BTreeSet<u64>, BTreeSet<u64>)> = BTreeMap::new();
+            let mut model: BTreeMap<Key, (u64, BTreeSet<u64>, BTreeSet<u64>, bool)> = BTreeMap::new();
             let mut now = 0;
             for (key, message, object, pause) in writes {
                 now += pause;
-                let (seen, messages, objects) = model.entry(key).or_insert_with(|| (now, [].into(), [].into()));
+                let anew = || (now, [].into(), [].into(), false);
+                let (seen, messages, objects, witnessed) = model.entry(key).or_insert_with(anew);
                 if now - *seen > 600_000 {
-                    (*messages, *objects) = Default::default();
+                    (*messages, *objects, *witnessed) = Default::default();
                 }
                 *seen = now;
                 objects.insert(object);
-                let too_many = !messages.contains(&message) && messages.len() + 1 >= max_events as usize;
-                if !too_many {
+                let at_capacity = messages.len() + 1 >= max_events as usize;
+                let too_many = !messages.contains(&message) && at_capacity && *witnessed;
+                if !at_capacity {
                     messages.insert(message);
                 }
+                *witnessed |= !too_many && (messages.len() > 1 || messages.len() + 1 >= max_events as usize);
                 let expected = too_many.then_some(if across { objects.len() } else { 1 });
-                let told = groups.too_many(key, message, object, &rules, Full::default(), at(now));
+                let told = tell(&mut groups, key, message, object, &rules, Full::default(), at(now));
                 prop_assert_eq!(told, expected);
                 let weight = |objects: &BTreeSet<u64>| if across { objects.len() } else { 0 };
-                let fingerprints = model.values().map(|(_, messages, objects)| messages.len() + weight(objects));
+                let witness = size_of::<Witness>() / 8;
+                let fingerprints = model.values().map(|(_, messages, objects, witnessed)| {
+                    messages.len() + weight(objects) + usize::from(*witnessed) * witness
+                });
                 prop_assert_eq!(groups.fingerprints(), fingerprints.sum::<usize>());
             }
         }

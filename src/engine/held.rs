@@ -11,6 +11,9 @@ use super::{Settings, dropped};
 /// themselves and 122 MiB for two million remembered names.
 const TEXT: usize = 96;
 
+/// One ended series is remembered for each this many that may live: 64,000 where a million may, 3 MiB.
+const ENDED: usize = 16;
+
 /// One more for each so many of a bound there may be where namespaces below their fair share came, and those above
 /// theirs have not given up as much yet: see [`super::Engine::make_room`]. Nobody gets more, whatever his share.
 const BEYOND: usize = 16;
@@ -70,6 +73,8 @@ counted! {
     owed,
     /// Of the series those that owe.
     owing,
+    /// Records of ended series.
+    ended,
     /// Entries of the top dropped.
     dropped,
     /// Series that have something to be paid, or are being paid.
@@ -86,6 +91,8 @@ counted! {
     groups_evicted,
     /// Buckets given up for want of room.
     buckets_evicted,
+    /// Records of ended series given up for want of room.
+    ended_evicted,
     /// Entries of the top dropped given up for want of room.
     dropped_evicted,
 }
@@ -122,6 +129,7 @@ impl Held {
             text: full(&self.text, of.text, bounds.text),
             groups: full(&self.groups, of.groups, bounds.groups),
             fingerprints: full(&self.fingerprints, of.fingerprints, bounds.fingerprints),
+            ended: full(&self.ended, of.ended, bounds.ended),
             buckets: full(&self.buckets, of.buckets, bounds.buckets),
             owing: shared(&self.owing, of.owing, max_owing),
             dropped: shared(&self.dropped, of.dropped, dropped::MAX_IN_ALL),
@@ -141,6 +149,7 @@ impl Held {
             text: beyond(&self.text, of.text, bounds.text),
             groups: beyond(&self.groups, of.groups, bounds.groups),
             fingerprints: beyond(&self.fingerprints, of.fingerprints, bounds.fingerprints),
+            ended: beyond(&self.ended, of.ended, bounds.ended),
             ..Full::default()
         }
     }
@@ -154,6 +163,7 @@ impl Held {
             || beyond(&self.text, bounds.text)
             || beyond(&self.groups, bounds.groups)
             || beyond(&self.fingerprints, bounds.fingerprints)
+            || beyond(&self.ended, bounds.ended)
     }
 
     /// How many names a namespace that has `names` may keep: all, unless there are too many in all; then as many
@@ -177,6 +187,7 @@ struct Bounds {
     text: usize,
     groups: usize,
     fingerprints: usize,
+    ended: usize,
     buckets: usize,
 }
 
@@ -189,6 +200,7 @@ impl Bounds {
             text: max_series.saturating_mul(TEXT),
             groups: half,
             fingerprints: max_series,
+            ended: max_series.div_ceil(ENDED),
             buckets: half,
         }
     }

@@ -29,7 +29,9 @@ impl Deciding<'_> {
             None if !self.may_open() => return None,
             None => {
                 let name = summary_name(&write.event.regarding.name, group);
-                self.open(key, &name, &Series::opened_by_fold(write.occurred_at, self.now))
+                let summary = self.open(key, &name, &Series::opened_by_fold(write.occurred_at, self.now));
+                self.scope.note_witness(summary, group);
+                summary
             }
         };
         self.scope.see(summary, self.now);

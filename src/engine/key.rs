@@ -64,6 +64,7 @@ enum Kind {
     Dropped = 10,
     Jitter = 11,
     Namespace = 12,
+    Witness = 13,
 }
 
 impl Hasher {
@@ -113,6 +114,18 @@ impl Hasher {
         fields.text(&event.event_type);
         fields.text(&event.reason);
         fields.finish()
+    }
+
+    /// What makes an Event the witness of a group: object, type, reason and reporter, by its own fields alone.
+    pub(super) fn witness(&self, event: &EventView<'_>) -> u64 {
+        let mut fields = self.begin(Kind::Witness);
+        reference(&mut fields, &event.regarding);
+        fields.text(&event.event_type);
+        fields.text(&event.reason);
+        let (component, instance) = event.reporter();
+        fields.text(component);
+        fields.text(instance);
+        fields.finish() as u64
     }
 
     /// What tells the messages of a group apart: the text; across objects the object too.

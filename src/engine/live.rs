@@ -1,11 +1,12 @@
 //! The live series of a scope: what each counts, what its Event is called, and when to look at it next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::Moment;
 use super::agenda::Agenda;
 use super::content::Content;
+use super::group::Witness;
 use super::key::Key;
 use super::packed::Packed;
 use super::segments::Segments;
@@ -52,8 +53,8 @@ impl std::fmt::Debug for Handle {
     }
 }
 
-/// So many series that several clients told of are remembered when they have ended, the youngest: 8 KiB. Where one is
-/// not, and its client wrote while nobody decided, what the others told may be taken for that.
+/// Maximum number of ended series that a scope remembers, if several clients told of them: 12 KiB. Where the record of
+/// one is evicted, what its client wrote while no replica was active is counted twice.
 const MOST_ENDED: usize = 256;
 
 /// The live series of a scope, from the least recently to the most recently seen. One that closes is not in that
@@ -71,6 +72,11 @@ pub(super) struct LiveSeries {
     untold: BTreeMap<u32, i64>,
     /// What was told of those that ended, if several told of it, by their birth: at most [`MOST_ENDED`].
     ended: BTreeMap<u32, i64>,
+    /// Their births, in the order in which they ended.
+    ended_in_order: VecDeque<u32>,
+    ended_evicted: usize,
+    /// The groups of the summaries that were never stored yet, by their birth, and an admitted Event of each.
+    witnesses: BTreeMap<u32, (Key, Witness)>,
     agenda: Agenda,
     bytes: usize,
 }
@@ -112,6 +118,45 @@ impl LiveSeries {
         self.ended.get(&handle.birth).copied()
     }
 
+    /// All of it; none are left.
+    pub(super) fn take(&mut self) -> Self {
+        let evicted = Self { ended_evicted: self.ended_evicted, ..Self::default() };
+        std::mem::replace(self, evicted)
+    }
+
+    /// How many ended series are remembered.
+    pub(super) fn ended_len(&self) -> usize {
+        self.ended.len()
+    }
+
+    /// Records of ended series that were given up for want of room.
+    pub(super) fn ended_evicted(&self) -> usize {
+        self.ended_evicted
+    }
+
+    /// Gives up the oldest record of an ended series. False if there is none.
+    pub(super) fn evict_ended(&mut self) -> bool {
+        let Some(birth) = self.ended_in_order.pop_front() else { return false };
+        self.ended.remove(&birth);
+        self.ended_evicted += 1;
+        true
+    }
+
+    /// The group of a summary that was never stored yet, and an admitted Event of it.
+    pub(super) fn witness(&self, handle: Handle) -> Option<&(Key, Witness)> {
+        self.witnesses.get(&handle.birth)
+    }
+
+    /// Notes the group of a summary, and an admitted Event of it.
+    pub(super) fn set_witness(&mut self, handle: Handle, group: Key, witness: Witness) {
+        self.witnesses.insert(handle.birth, (group, witness));
+    }
+
+    /// The summary is stored: it needs no witness any more.
+    pub(super) fn forget_witness(&mut self, handle: Handle) {
+        self.witnesses.remove(&handle.birth);
+    }
+
     /// The series that stands at this position, of [`Self::len`].
     pub(super) fn nth(&self, position: u32) -> Option<(Handle, Series)> {
         Some((self.handle(position)?, self.series(position)?))
@@ -146,10 +191,12 @@ impl LiveSeries {
         let series = self.series(at)?;
         self.table.remove(at);
         self.put_untold(handle.birth, 0);
+        self.forget_witness(handle);
         if series.shared {
             self.ended.insert(handle.birth, series.told());
+            self.ended_in_order.push_back(handle.birth);
             if self.ended.len() > MOST_ENDED {
-                self.ended.pop_first();
+                self.evict_ended();
             }
         }
         // The last one stands in its place now.

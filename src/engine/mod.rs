@@ -54,8 +54,9 @@ mod verdict;
 #[cfg(test)]
 mod world;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
@@ -64,11 +65,11 @@ use smallvec::SmallVec;
 
 pub use accounts::{Account, Counters};
 pub use content::Content;
-pub use debts::{Order, Plan};
+pub use debts::{Found, Order, Plan};
 pub use dropped::{Dropped, TopDropped, harmless};
 pub use key::AGGREGATE_PREFIX;
 pub use limit::BucketRules;
-pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation};
+pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation, is_namespace_name};
 pub use rules::{
     AggregationRules, Footing, Governing, GroupBy, Mode, Per, PolicyId, Rejection, Rules, SeriesRules,
     SpamFilterRules, Standing,
@@ -129,7 +130,11 @@ pub struct Engine {
     phase: AtomicU8,
     /// Microseconds of the Unix epoch.
     began: AtomicI64,
+    uids: Mutex<Arc<NamespaceUids>>,
 }
+
+/// The uids of the namespaces, by name.
+pub type NamespaceUids = BTreeMap<Arc<str>, Arc<str>>;
 
 /// What is known in one namespace: its names, and a scope for each policy.
 // In this order in memory: what every decision looks at is where the scopes end and the names begin.
@@ -141,6 +146,8 @@ struct Namespace {
     name: Arc<str>,
     next_scope: ScopeId,
     predecessors: Predecessors,
+    /// Which namespace of this name it is, once that is known.
+    uid: Option<Arc<str>>,
 }
 
 /// How much the engine holds.
@@ -167,6 +174,10 @@ pub struct Gauges {
     pub text: usize,
     /// Fingerprints by which groups tell messages and objects apart.
     pub fingerprints: usize,
+    /// Records of ended series, kept so that a series that opens again knows what others told of it.
+    pub ended: usize,
+    /// Records of ended series given up for want of room, since the process began.
+    pub ended_evicted: u64,
     /// Series given up for want of room, since the process began.
     pub series_evicted: u64,
     /// Series of which what is needed to create their Event again was given up for want of room, since the process
@@ -198,6 +209,7 @@ impl Engine {
             debts_refused: AtomicU64::new(0),
             phase: AtomicU8::new(tick::DECIDING),
             began: AtomicI64::new(settings.began.as_microsecond()),
+            uids: Mutex::default(),
         }
     }
 
@@ -215,7 +227,7 @@ impl Engine {
         if write.dry_run {
             return Verdict::passed(Stage::DryRun);
         }
-        if write.edited {
+        if write.edited || write.stale {
             return Verdict::passed(Stage::Edit);
         }
         let mut verdict =
@@ -229,7 +241,7 @@ impl Engine {
     /// Counts a write that is let through undecided (overload, a panic) and remembers its value.
     pub fn fail_open(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) {
         let Some(governing) = governing else { return };
-        if write.own || write.dry_run || write.edited {
+        if write.own || write.dry_run || write.edited || write.stale {
             return;
         }
         self.with_deciding(governing, write, now, |deciding| deciding.fail_open(write));
@@ -271,6 +283,42 @@ impl Engine {
         }
     }
 
+    /// The uids of the namespaces as they are now. What is kept of a namespace that is gone, or that has another uid
+    /// than before, is discarded, and its pending occurrences are lost: nothing of it may be written into another one.
+    /// What was counted there stays.
+    pub fn identify_namespaces(&self, uids: &Arc<NamespaceUids>) {
+        *self.uids() = uids.clone();
+        for name in self.roster.all() {
+            let Some(mut namespace) = self.locked(&name) else { continue };
+            let current = uids.get(&name).cloned();
+            if namespace.uid == current {
+                continue;
+            }
+            let known = std::mem::replace(&mut namespace.uid, current);
+            if known.is_none() {
+                continue;
+            }
+            let before = namespace.sizes();
+            // A large table takes long to free: not under the lock.
+            let series: Vec<_> = namespace.scopes.iter_mut().map(Scope::discard_all).collect();
+            let names = namespace.names.discard_all();
+            self.held.change(&before, &namespace.sizes());
+            if namespace.uid.is_none() {
+                // The scope of a namespaced policy goes with its policy.
+                namespace.scopes.retain(|scope| {
+                    let is_cluster_scoped = scope.policy().is_cluster_scoped();
+                    if is_cluster_scoped {
+                        self.departed.keep(scope);
+                        self.forget_dropped(scope);
+                    }
+                    !is_cluster_scoped
+                });
+            }
+            drop(namespace);
+            drop((series, names));
+        }
+    }
+
     /// Every line of the accounts, in no order. Namespaces are locked one at a time.
     pub fn accounts(&self) -> Vec<Account> {
         let mut accounts = Vec::new();
@@ -299,6 +347,8 @@ impl Engine {
             dropped: sizes.dropped,
             text: sizes.text,
             fingerprints: sizes.fingerprints,
+            ended: sizes.ended,
+            ended_evicted: sizes.ended_evicted as u64,
             owed: sizes.owed as u64,
             owing: sizes.owing,
             debts_refused: self.debts_refused.load(Ordering::Relaxed),
@@ -321,8 +371,15 @@ impl Engine {
             let name: Arc<str> = name.into();
             self.held.namespace_opened();
             self.roster.enter(name.clone());
-            Box::new(Namespace::new(name))
+            let uid = self.uids().get(&name).cloned();
+            Box::new(Namespace { uid, ..Namespace::new(name) })
         })
+    }
+
+    /// The uids of the namespaces, as they were last told.
+    fn uids(&self) -> MutexGuard<'_, Arc<NamespaceUids>> {
+        // A panic elsewhere leaves what was told whole.
+        self.uids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state of a namespace, locked, if there is any.
@@ -431,12 +488,13 @@ impl Namespace {
             name,
             next_scope: 0,
             predecessors: Predecessors::default(),
+            uid: None,
         }
     }
 
     /// Nothing is known here any more that would matter.
     fn is_empty(&self) -> bool {
-        self.scopes.is_empty() && self.names.len() == 0
+        self.scopes.is_empty() && self.names.len() == 0 && self.predecessors.is_empty()
     }
 
     /// Asks the memory for where everything is: see [`approach`].

@@ -17,13 +17,15 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// by more than this. (They are remembered for a day; a series, which may be over after a second, is ordered by those.)
 const ORDERED_BY: Duration = Duration::from_secs(16);
 
-/// What is known of one Event name: 24 bytes, and 44 with its key and its chain. There are two for each series.
+/// What is known of one Event name: 28 bytes, and 48 with its key and its chain. There are two for each series.
 #[derive(Clone, Copy, Default)]
 struct Name {
-    /// The highest absolute value seen, refused or not: at most `i32::MAX`.
+    /// The highest absolute value seen, refused or not: at most `i32::MAX`. The top bit is [`READS`].
     highest: u32,
     /// The series that its UPDATEs belong to, while it lives.
     series: Handle,
+    /// The latest occurrence time seen under this name, see [`occurrence_time`], or 0; with [`PROVEN`] and [`SHARED`].
+    occurred: u32,
     /// When a write of this name was seen last.
     seen: Stamp,
     /// A hash of the user whose value that is, and [`STORED`].
@@ -33,6 +35,20 @@ struct Name {
 /// The bit that says that this is the name of the series' stored Event. (The name as text is elsewhere in memory.)
 const STORED: u32 = 1 << 23;
 
+/// The bit of [`Name::highest`] that says that its user counts by reading the stored Event and adding one.
+const READS: u32 = 1 << 31;
+
+/// The bit of [`Name::occurred`] that says that the stored Event is the name's: its user has updated it, or squelch has
+/// read it. A CREATE proves nothing: the API server may refuse it after admission.
+const PROVEN: u32 = 1 << 31;
+
+/// The bit of [`Name::occurred`] that says that several clients have told of the last series that was stored under
+/// this name.
+const SHARED: u32 = 1 << 30;
+
+/// The bits of [`Name::occurred`] that hold the time.
+const TIME: u32 = SHARED - 1;
+
 /// What a write of a name tells, held against what is remembered of it.
 pub(super) struct Carried {
     /// The name's entry; `None` for a CREATE by `generateName`. It stays where it is while a write is decided.
@@ -41,6 +57,11 @@ pub(super) struct Carried {
     pub(super) occurrences: i64,
     /// When the name was seen before; `None`: never, as far as is remembered.
     pub(super) seen_before: Option<Moment>,
+    /// A CREATE of a name that belongs to another user. The API server refuses it if that Event is stored, so it must
+    /// not change what is known of the name.
+    pub(super) foreign: bool,
+    /// The series of the Event that another user claimed by a CREATE, when an UPDATE shows that the Event is not theirs.
+    pub(super) displaced: Option<Handle>,
 }
 
 /// The name table of one namespace.
@@ -58,6 +79,19 @@ impl Names {
     /// How many there are, and were forgotten for want of room.
     pub(super) fn sizes(&self) -> Sizes {
         Sizes { names: self.len(), names_evicted: self.evicted, ..Sizes::default() }
+    }
+
+    /// Forgets all names; returns what takes long to free.
+    pub(super) fn discard_all(&mut self) -> impl Sized + use<> {
+        std::mem::take(&mut self.table)
+    }
+
+    /// squelch has read the Event that this series is stored as: it is known to be its clients'.
+    pub(super) fn prove(&mut self, key: Key, series: Handle) {
+        let entry = self.table.find(key).and_then(|at| self.table.get_mut(at));
+        if let Some(entry) = entry.filter(|entry| entry.series == series && entry.is_stored()) {
+            entry.occurred |= PROVEN;
+        }
     }
 
     /// Asks the memory for where everything is.
@@ -83,18 +117,32 @@ impl Names {
     /// Makes `series` the one that this name's UPDATEs belong to. `stored`: its stored Event has this name.
     pub(super) fn join(&mut self, name: Option<At>, series: Handle, stored: bool) {
         if let Some(entry) = name.and_then(|name| self.table.get_mut(name)) {
+            if entry.series != series {
+                entry.occurred &= !SHARED;
+            }
             entry.series = series;
             entry.set_user(entry.user(), stored);
         }
+    }
+
+    /// Notes that several clients have told of this series, which is stored under this name.
+    pub(super) fn mark_shared(&mut self, key: Key, series: Handle) {
+        let entry = self.table.find(key).and_then(|at| self.table.get_mut(at));
+        if let Some(entry) = entry.filter(|entry| entry.series == series) {
+            entry.occurred |= SHARED;
+        }
+    }
+
+    /// Whether several clients have told of the last series that was stored under this name.
+    pub(super) fn was_shared(&self, name: At) -> bool {
+        self.table.get(name).is_some_and(|name| name.occurred & SHARED != 0)
     }
 
     /// Whether an UPDATE with nothing new in it tells of an occurrence all the same: it comes from the client
     /// whose value is remembered, and is above it. (Another client's occurrences had raised the stored Event.)
     pub(super) fn tells_more(&self, hasher: &Hasher, key: Option<Key>, write: &Observation<'_>) -> bool {
         let entry = key.and_then(|key| self.table.find(key)).and_then(|at| self.table.get(at));
-        entry.is_some_and(|entry| {
-            write.value > i64::from(entry.highest) && entry.user() == user(hasher, write.user)
-        })
+        entry.is_some_and(|entry| write.value > entry.highest() && entry.user() == user(hasher, write.user))
     }
 
     /// Counts what a write carries and remembers its value under the `key` of its name. `began_before` says that the Event
@@ -110,29 +158,37 @@ impl Names {
         now: Moment,
     ) -> Carried {
         let Some(key) = key else {
-            return Carried { name: None, occurrences: write.value, seen_before: None };
+            return Carried::by(None, write.value, None);
         };
+        let user = user(hasher, write.user);
         let Some(at) = self.table.find(key) else {
-            let occurrences = match write.operation {
-                Operation::Create if began_before => 1,
-                Operation::Create => write.value,
-                Operation::Update if write.value > write.old_value => write.value - write.old_value,
-                Operation::Update => 1,
-            };
-            let name = Name { seen: Stamp::at(now), ..Name::default() }.raised(hasher, write);
-            return Carried { name: Some(self.remember(key, name, full)), occurrences, seen_before: None };
+            let at = self.remember(key, Name::first_seen(user, write, now), full);
+            return Carried::by(Some(at), carried_by_unknown(write, began_before), None);
         };
         let entry = self.table.get_mut(at).expect("just found");
-        let occurrences = (write.value - i64::from(entry.highest)).max(0);
-        if occurrences > 0 {
-            *entry = entry.raised(hasher, write);
+        if entry.user() != user {
+            match write.operation {
+                Operation::Create => return Carried { foreign: true, ..Carried::by(Some(at), 1, None) },
+                Operation::Update if !entry.is_proven() => {
+                    let displaced = entry.is_stored().then_some(entry.series);
+                    *entry = Name::first_seen(user, write, now);
+                    let occurrences = carried_by_unknown(write, began_before);
+                    return Carried { displaced, ..Carried::by(Some(at), occurrences, None) };
+                }
+                Operation::Update => {}
+            }
         }
+        let occurrences = entry.carried(user, write);
+        if write.value > entry.highest() {
+            *entry = entry.raised(user, write);
+        }
+        entry.see_occurrence(write);
         let seen_before = std::mem::replace(&mut entry.seen, Stamp::at(now));
         // To move it means to look at its neighbours, which are in no cache.
         if !seen_before.same(ORDERED_BY, entry.seen) {
             self.table.touch(at);
         }
-        Carried { name: Some(at), occurrences, seen_before: Some(seen_before.moment()) }
+        Carried::by(Some(at), occurrences, Some(seen_before.moment()))
     }
 
     fn remember(&mut self, key: Key, name: Name, full: bool) -> At {
@@ -164,12 +220,92 @@ impl Names {
     }
 }
 
+impl Carried {
+    fn by(name: Option<At>, occurrences: i64, seen_before: Option<Moment>) -> Self {
+        Self { name, occurrences, seen_before, foreign: false, displaced: None }
+    }
+}
+
+/// How many occurrences a write carries of whose name nothing is known.
+fn carried_by_unknown(write: &Observation<'_>, began_before: bool) -> i64 {
+    match write.operation {
+        Operation::Create if began_before => 1,
+        Operation::Create => write.value,
+        Operation::Update => (write.value - write.old_value).max(1),
+    }
+}
+
 impl Name {
-    /// The name once this write has told more than any before.
-    fn raised(mut self, hasher: &Hasher, write: &Observation<'_>) -> Self {
-        self.highest = count(write.value);
-        self.set_user(user(hasher, write.user), self.is_stored());
+    /// A name that nothing was known of before this write.
+    fn first_seen(user: u32, write: &Observation<'_>, now: Moment) -> Self {
+        let mut name = Self {
+            highest: count(write.value),
+            occurred: occurrence_time(write).unwrap_or(0),
+            seen: Stamp::at(now),
+            ..Self::default()
+        };
+        name.set_user(user, false);
+        name.prove(write);
+        name
+    }
+
+    /// The name once this write of this user has told more than any before.
+    fn raised(mut self, user: u32, write: &Observation<'_>) -> Self {
+        let reads = if user == self.user() { self.highest & READS } else { 0 };
+        self.highest = count(write.value) | reads;
+        self.set_user(user, self.is_stored());
         self
+    }
+
+    /// How many occurrences a write carries: what its value tells beyond the highest one. A client that reads the
+    /// stored Event, adds one and writes it back never exceeds the highest value while its writes are merged: such a
+    /// write carries one occurrence if it happened later than any before. A retry repeats the time.
+    fn carried(&mut self, user: u32, write: &Observation<'_>) -> i64 {
+        let beyond = (write.value - self.highest()).max(0);
+        let adds_one = write.operation == Operation::Update && write.value == write.old_value + 1;
+        let is_later = self.is_before(write);
+        let is_its_user = self.user() == user;
+        if adds_one && is_later && beyond == 0 && is_its_user {
+            self.highest |= READS;
+        }
+        // Another user's count says nothing of what this one has told: what adds one to what is stored has read it.
+        let reads = self.highest & READS != 0 || !is_its_user;
+        if adds_one && reads { i64::from(is_later || beyond > 0) } else { beyond }
+    }
+
+    /// Notes when a write says that it happened.
+    fn see_occurrence(&mut self, write: &Observation<'_>) {
+        if self.is_before(write)
+            && let Some(time) = occurrence_time(write)
+        {
+            self.occurred = self.occurred & !TIME | time;
+        }
+        self.prove(write);
+    }
+
+    /// An UPDATE proves that its Event is stored, and that its user may change it.
+    fn prove(&mut self, write: &Observation<'_>) {
+        if write.operation == Operation::Update {
+            self.occurred |= PROVEN;
+        }
+    }
+
+    /// Whether the write says that it happened later than all that were seen. Times half a turn of the clock apart (6
+    /// days) cannot be told from earlier ones; a name is remembered for one day.
+    fn is_before(&self, write: &Observation<'_>) -> bool {
+        let seen = self.occurred & TIME;
+        occurrence_time(write).is_some_and(|time| {
+            let later_by = time.wrapping_sub(seen) & TIME;
+            seen == 0 || (1..=TIME / 2).contains(&later_by)
+        })
+    }
+
+    fn highest(&self) -> i64 {
+        i64::from(self.highest & !READS)
+    }
+
+    fn is_proven(&self) -> bool {
+        self.occurred & PROVEN != 0
     }
 
     fn is_stored(&self) -> bool {
@@ -189,6 +325,12 @@ impl Name {
         let [a, b, c] = self.user;
         u32::from_le_bytes([a, b, c, 0])
     }
+}
+
+/// When the write says that it happened last: milliseconds in 30 bits, which come round after 12 days. Never 0, which
+/// stands for no time.
+fn occurrence_time(write: &Observation<'_>) -> Option<u32> {
+    write.last_observed.map(|time| (time.as_millisecond() as u32 & TIME).max(1))
 }
 
 /// 23 bits of a keyed hash. To take another user's value for this one's needs one of 8 million users, whom nobody
@@ -261,8 +403,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_takes_24_bytes() {
-        assert_eq!(size_of::<Name>(), 24);
+    fn a_name_takes_28_bytes() {
+        assert_eq!(size_of::<Name>(), 28);
     }
 
     #[test]

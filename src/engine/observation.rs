@@ -39,6 +39,17 @@ impl Moment {
     }
 }
 
+/// Whether a namespace can have this name (a DNS label: RFC 1123, at most 63 characters). A review names the namespace,
+/// and its caller may not be the API server: another text would lead anywhere in a URL.
+pub fn is_namespace_name(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !text.is_empty()
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+        && text.len() <= 63
+        && text.bytes().all(is_inner)
+}
+
 /// The two operations on Events that the webhook is asked about. A PATCH is an UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
@@ -157,8 +168,12 @@ pub struct Observation<'a> {
     pub edited: bool,
     /// An UPDATE in which `count`, `series` and `lastTimestamp` are as they were.
     pub unchanged: bool,
+    /// An UPDATE whose resourceVersion is not that of `oldObject`: the API server refuses it with 409 Conflict.
+    pub stale: bool,
     /// When the Event says that it happened first (`firstTimestamp`, else `eventTime`), if it says so legibly.
     pub first_seen: Option<Timestamp>,
+    /// When the Event says that it happened last, as written, if it says so legibly. A client's clock may be ahead.
+    pub last_observed: Option<Timestamp>,
     /// When the Event says that it happened last (`series.lastObservedTime`, `lastTimestamp`, `eventTime`), else
     /// the time of receipt. Data only: it is stored, never compared with the engine's moments.
     pub occurred_at: Timestamp,
@@ -170,5 +185,37 @@ impl Observation<'_> {
     /// answer of 200 it would take over, and begin at 1 again with the next occurrence.
     pub(super) fn begins_at_one(&self) -> bool {
         self.api == Api::Events && self.has_series && self.value == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_namespace_is_a_dns_label() {
+        let longest = "a".repeat(63);
+        for name in ["a", "0", "kube-system", "1-2", "xn--4ca", longest.as_str()] {
+            assert!(is_namespace_name(name), "{name}");
+        }
+        let too_long = "a".repeat(64);
+        for text in [
+            "",
+            "-",
+            "-a",
+            "a-",
+            "A",
+            "a.b",
+            "a_b",
+            "ü",
+            "a b",
+            "..",
+            "squelch/pods/POD?a=",
+            "a%2fb",
+            "a\0",
+            too_long.as_str(),
+        ] {
+            assert!(!is_namespace_name(text), "{text:?}");
+        }
     }
 }

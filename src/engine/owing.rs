@@ -132,9 +132,11 @@ mod tests {
         let plain = rules();
         let engine = crowded(&plain);
         let summing = Rules { aggregation: Some(aggregation), ..plain };
-        let mut news = named("cart.2", write());
-        news.event.message = "another".into();
-        assert_eq!(engine.decide(by(&summing), &news, at(3)).stage, Stage::Admit);
+        for (name, message) in [("cart.2", "another"), ("cart.3", "one more")] {
+            let mut news = named(name, write());
+            news.event.message = message.into();
+            assert_eq!(engine.decide(by(&summing), &news, at(3)).stage, Stage::Admit);
+        }
         assert_eq!(engine.gauges().debts_refused, 1);
     }
 

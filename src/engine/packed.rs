@@ -17,6 +17,7 @@ pub(super) struct Packed {
     total: u32,
     /// Here too: [`Series::shared`].
     stored: u32,
+    /// Here too: [`Series::read`].
     confirmed: u32,
     /// Tells it from every other series that stood under its key, or in its place.
     pub(super) birth: u32,
@@ -39,6 +40,8 @@ const FAR: i64 = 1 << 55;
 const UNTOLD: u32 = 1 << 31;
 /// That of [`Packed::stored`].
 const SHARED: u32 = 1 << 31;
+/// That of [`Packed::confirmed`].
+const READ: u32 = 1 << 31;
 
 /// The bit of [`Series::closing`].
 const CLOSING: u8 = 1;
@@ -55,7 +58,7 @@ impl Packed {
     pub(super) fn put(&mut self, series: &Series) {
         self.total = count(series.total) | if series.untold > 0 { UNTOLD } else { 0 };
         self.stored = count(series.stored) | if series.shared { SHARED } else { 0 };
-        self.confirmed = count(series.confirmed);
+        self.confirmed = count(series.confirmed) | if series.read { READ } else { 0 };
         let [bytes @ .., _] = series.occurred_at.as_microsecond().clamp(-FAR, FAR - 1).to_le_bytes();
         self.occurred_at = bytes;
         self.failures_and_mark = self.failures_and_mark & MARK | series.failures.min(!MARK);
@@ -78,7 +81,8 @@ impl Packed {
         Series {
             total: i64::from(self.total & !UNTOLD),
             stored: i64::from(self.stored & !SHARED),
-            confirmed: i64::from(self.confirmed),
+            confirmed: i64::from(self.confirmed & !READ),
+            read: self.confirmed & READ != 0,
             untold: 0,
             shared: self.stored & SHARED != 0,
             occurred_at: self.occurred_at(),
@@ -163,7 +167,7 @@ mod tests {
             moments in prop::array::uniform3(0u64..1 << 40),
             occurred_at in -FAR..FAR,
             flags in prop::array::uniform8(any::<bool>()),
-            (failures, shared) in (0u8..16, any::<bool>()),
+            (failures, shared, read) in (0u8..16, any::<bool>(), any::<bool>()),
             name in "[a-z]{0,9}",
             birth in any::<u32>(),
         ) {
@@ -174,6 +178,7 @@ mod tests {
                 confirmed: counts[2],
                 untold: counts[3],
                 shared,
+                read,
                 seen: moment(0),
                 paid_at: moment(1),
                 not_before: moment(2),

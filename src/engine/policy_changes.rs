@@ -87,6 +87,8 @@ fn a_deleted_policy_pays_within_seconds_whatever_its_heartbeat() {
     scene.change(None);
     scene.pass(3);
     assert_eq!((scene.stored, scene.engine.gauges().series), (8, 0));
+    assert_eq!(counters(&scene.engine).received(), 8, "for the last scrape");
+    scene.pass(601);
     assert!(scene.engine.accounts().is_empty());
 }
 
@@ -196,17 +198,17 @@ fn aggregation_switched_off_pays_its_summaries() {
     let aggregation =
         AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
     let summing = Rules { aggregation: Some(aggregation), ..rules() };
-    for (name, message) in [("cart.1", "a"), ("cart.2", "b"), ("cart.3", "c")] {
+    for (name, message) in [("cart.1", "a"), ("cart.2", "b"), ("cart.3", "c"), ("cart.4", "d")] {
         let mut write = named(name, write());
         write.event.message = message.into();
         engine.decide(by(&summing), &write, at(1));
     }
-    assert_eq!(engine.gauges().owed, 3);
+    assert_eq!((engine.gauges().series, engine.gauges().owed), (2, 3), "the first Event, and the summary");
     let rules = Arc::new(rules());
     let standing =
         Standing { policy: rules.policy.clone(), namespace: Some("shop".into()), rules: Some(rules) };
     engine.revise(&[standing], at(2));
     let order = engine.tick(at(3), 10).remove(0);
     assert_eq!(pay(&engine, &order, None, at(4)), Some(3));
-    assert_eq!((engine.gauges().series, engine.gauges().owed), (0, 0));
+    assert_eq!((engine.gauges().series, engine.gauges().owed), (1, 0));
 }

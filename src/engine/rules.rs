@@ -15,6 +15,13 @@ pub struct PolicyId {
     pub uid: Arc<str>,
 }
 
+impl PolicyId {
+    /// Whether it is the id of a ClusterEventPolicy.
+    pub fn is_cluster_scoped(&self) -> bool {
+        !self.display.contains('/')
+    }
+}
+
 /// `spec.mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {

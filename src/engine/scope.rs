@@ -9,15 +9,15 @@ use super::content::Content;
 use super::decide::Full;
 use super::departed::GONE_AFTER;
 use super::dropped::Sketch;
-use super::group::Groups;
+use super::group::{Groups, Witness};
 use super::held::Sizes;
 use super::key::Key;
 use super::limit::{Buckets, Budget, Charge};
 use super::live::{Handle, LiveSeries};
 use super::series::Series;
 use super::{
-    Account, AggregationRules, BucketRules, Counters, Disposition, EventView, Footing, Moment, PolicyId,
-    Rules, Standing,
+    Account, AggregationRules, BucketRules, Counters, Disposition, EventView, Footing, Mode, Moment,
+    PolicyId, Rules, Standing,
 };
 
 /// A scope within its namespace; never used again for another.
@@ -122,6 +122,8 @@ impl Scope {
             groups_evicted: self.groups.evicted(),
             buckets: self.spam_filter.len(),
             buckets_evicted: self.spam_filter.evicted(),
+            ended: self.series.ended_len(),
+            ended_evicted: self.series.ended_evicted(),
             dropped: self.dropped.len(),
             dropped_evicted: usize::try_from(self.dropped.evicted()).unwrap_or(usize::MAX),
             ..self.sizes
@@ -152,6 +154,30 @@ impl Scope {
         self.sizes = reckoned(self.sizes, Some(&series), None);
         self.recount();
         Some(series)
+    }
+
+    /// Forgets a series whose pending occurrences can never be written; returns how many are lost by that. Under Observe
+    /// nothing is pending for anybody.
+    pub(super) fn discard(&mut self, handle: Handle) -> Option<u64> {
+        let pending = self.close(handle)?.owed().unsigned_abs();
+        let lost = if self.rules.mode == Mode::Enforce { pending } else { 0 };
+        self.counters.lost += lost;
+        Some(lost)
+    }
+
+    /// Forgets all series, groups and buckets: they are of a namespace that is gone. Pending occurrences are lost. Returns
+    /// the series, which take long to free.
+    pub(super) fn discard_all(&mut self) -> LiveSeries {
+        let lost = if self.rules.mode == Mode::Enforce { self.sizes.owed as u64 } else { 0 };
+        self.counters.lost += lost;
+        self.groups.clear();
+        self.spam_filter.clear();
+        self.budget = Budget::default();
+        (self.unrevised, self.undrained_below) = (0, 0);
+        let series = self.series.take();
+        self.sizes = Sizes { owed: 0, owing: 0, unpaid: 0, undrained: 0, ..self.sizes };
+        self.recount();
+        series
     }
 
     /// The one way to change a series: keeps the sum of debts and the agenda in step.
@@ -251,6 +277,32 @@ impl Scope {
         told
     }
 
+    /// See [`Groups::admitted`].
+    pub(super) fn admitted_of_group(
+        &mut self,
+        group: Key,
+        name: &str,
+        says: impl FnOnce() -> u64,
+        rules: &AggregationRules,
+        now: Moment,
+    ) {
+        self.groups.admitted(group, name, says, rules, now);
+        self.recount();
+    }
+
+    /// A summary was opened: an admitted Event of its group has to be stored before the summary is.
+    pub(super) fn note_witness(&mut self, summary: Handle, group: Key) {
+        if let Some(witness) = self.groups.witness(group) {
+            self.series.set_witness(summary, group, witness.clone());
+        }
+    }
+
+    /// See [`Groups::refute_witness`].
+    pub(super) fn refute_witness(&mut self, group: Key, witness: &Witness) {
+        self.groups.refute_witness(group, witness);
+        self.recount();
+    }
+
     /// See [`Buckets::ask`].
     pub(super) fn ask_spam_filter(
         &mut self,
@@ -304,14 +356,21 @@ impl Scope {
         self.close(handle).is_some()
     }
 
+    /// Gives up the oldest record of an ended series.
+    pub(super) fn evict_ended(&mut self) {
+        self.series.evict_ended();
+        self.recount();
+    }
+
     /// Gives up one entry of what there is too much of. False if there is none, or if it has to be paid first.
     pub(super) fn give_up(&mut self, surplus: &Full, now: Moment) -> bool {
         let series = surplus.series && self.evict_oldest(now);
         let text = surplus.text && !series && (self.spare_a_content(now) || self.evict_oldest(now));
         let of_groups = surplus.groups || surplus.fingerprints;
         let group = of_groups && self.groups.give_up_oldest().is_some();
+        let ended = surplus.ended && self.series.evict_ended();
         self.recount();
-        series || text || group
+        series || text || group || ended
     }
 
     /// Gives up the content of one of the series that were not seen for longest, if it owes nothing: what it folds

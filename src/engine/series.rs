@@ -9,6 +9,13 @@ use super::{Moment, SeriesRules};
 /// squelch does not write an Event that it admitted a client's write of less than this ago: the two would meet.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
+/// The API server may take this long to store a write that was admitted: until then an Event that is not there may
+/// still come. Most are stored within [`SETTLE`]; an etcd that needs a second for each commit is slower.
+pub(super) const COMMITTED: Duration = Duration::from_secs(5);
+
+/// How much older than its admission a new Event may look: its time of creation and that of the read are whole seconds.
+pub(super) const CREATION_ROUNDING: Duration = Duration::from_secs(1);
+
 /// Kubernetes counts in i32; so does every total.
 pub(super) const MAX_COUNT: i64 = i32::MAX as i64;
 
@@ -22,6 +29,9 @@ pub(super) struct Series {
     pub(super) stored: i64,
     /// Of `stored`, what has been seen there: a client's admitted write is believed only then.
     pub(super) confirmed: i64,
+    /// squelch itself has read or written the stored Event since a client last created it: if it goes, squelch may
+    /// create it again. What only a review has shown may never have been stored.
+    pub(super) read: bool,
     /// So much of the total was found in etcd before anybody told of it: perhaps its client wrote while nobody decided,
     /// and tells of it again with its next value.
     pub(super) untold: i64,
@@ -65,6 +75,7 @@ impl Series {
             total: value,
             stored: value,
             confirmed: 0,
+            read: false,
             untold: 0,
             shared: false,
             seen: now,
@@ -183,15 +194,42 @@ impl Series {
         self.add(occurrences - found_before);
     }
 
-    /// Somebody else tells of occurrences.
-    pub(super) fn share(&mut self, occurrences: i64) {
-        self.shared |= occurrences > 0;
+    /// Somebody else tells of occurrences. True if that is the first time.
+    pub(super) fn share(&mut self, occurrences: i64) -> bool {
+        let newly = occurrences > 0 && !self.shared;
+        self.shared |= newly;
         self.add(occurrences);
+        newly
     }
 
     /// What of the total was told of.
     pub(super) fn told(&self) -> i64 {
         self.total - self.untold
+    }
+
+    /// A client creates its stored Event, which then shows `value`: the former one is gone. A CREATE that carries nothing
+    /// is tried again, and its Event may be there: it is to be read.
+    pub(super) fn create_again(&mut self, occurrences: i64, value: i64, now: Moment) {
+        if occurrences > 0 {
+            self.tell(occurrences);
+            self.client_pays(value, now);
+            self.read = false;
+        } else {
+            self.unsettled(now);
+        }
+        self.confirmed = 0;
+    }
+
+    /// Whether an Event of this age was there before the CREATE that opened the series: then the API server has refused
+    /// that CREATE, and the Event is somebody else's. An UPDATE shows that its client may change the Event.
+    pub(super) fn is_younger_than(&self, age: Duration, now: Moment) -> bool {
+        let claimed_only = !self.read && self.confirmed == 0 && !self.summary;
+        claimed_only && age > now.since(self.paid_at) + CREATION_ROUNDING
+    }
+
+    /// Whether a client's write of it was admitted so lately that the API server may not have stored it yet.
+    pub(super) fn may_still_be_stored(&self, now: Moment) -> bool {
+        now.since(self.paid_at) < COMMITTED
     }
 
     /// Adds occurrences to the total.
@@ -203,6 +241,11 @@ impl Series {
     /// what the write at hand carries: a write may have passed unreviewed, so the total is at least what is
     /// stored and one more for a write that tells of anything.
     pub(super) fn resync(&mut self, stored: i64, occurrences: i64) {
+        // The Event was there before the CREATE that opened the series, which the API server has refused then. What
+        // others have reported since is not in the count that it shows.
+        if self.shared && self.confirmed == 0 && !self.read {
+            self.find(self.total + (stored - self.stored).max(0));
+        }
         self.tell(occurrences);
         self.find(stored + occurrences.min(1));
         self.stored = stored.min(self.total);

@@ -7,7 +7,7 @@ use super::{Answer, Api, Denial, Governing, Mode, Observation, Stage, Verdict};
 /// it: that one is answered as an engine does that has never seen its Event.
 pub fn stand_by(governing: Option<Governing<'_>>, write: &Observation<'_>) -> Verdict {
     let mut verdict = Verdict::passed(Stage::Standby);
-    let passes = write.own || write.dry_run || write.edited || !lowers(write);
+    let passes = write.own || write.dry_run || write.edited || write.stale || !lowers(write);
     let Some(Governing { rules, exempt: false }) = governing.filter(|_| !passes) else { return verdict };
     if rules.series.is_some() && rules.mode == Mode::Enforce {
         let silent = write.api == Api::Events && !write.begins_at_one();
@@ -37,6 +37,7 @@ mod tests {
             through_events(update(1, 8)),
             through_events(update(9, 8)),
             Observation { edited: true, ..update(3, 8) },
+            Observation { stale: true, ..update(3, 8) },
             Observation { own: true, ..update(3, 8) },
             Observation { dry_run: true, ..update(3, 8) },
         ] {

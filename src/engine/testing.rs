@@ -9,8 +9,8 @@ use proptest::test_runner::RngSeed;
 use super::held::Sizes;
 use super::scope::Scope;
 use super::{
-    Api, Counters, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation,
-    Order, Plan, PolicyId, Rejection, Rules, SeriesRules, Settings,
+    AggregationRules, Api, Counters, Disposition, Engine, EventView, Found, Governing, GroupBy, Mode, Moment,
+    ObjectReference, Observation, Operation, Order, Plan, PolicyId, Rejection, Rules, SeriesRules, Settings,
 };
 
 /// A CREATE of the first Event of a crash-looping Pod.
@@ -47,7 +47,9 @@ pub(crate) fn write() -> Observation<'static> {
         has_series: false,
         edited: false,
         unchanged: false,
+        stale: false,
         first_seen: None,
+        last_observed: None,
         occurred_at: Timestamp::UNIX_EPOCH,
     }
 }
@@ -120,12 +122,35 @@ pub(crate) fn cases(by_default: u32) -> ProptestConfig {
 
 /// Drives one order as the writer would, with `found` in etcd; returns what it wrote.
 pub(crate) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
-    let value = match engine.plan(order, found, now) {
-        Plan::Nothing => return None,
+    let value = match planned(engine, order, found, now) {
+        Plan::Nothing | Plan::Wait | Plan::Lost { .. } => return None,
         Plan::Write { value, .. } | Plan::Create { value, .. } => value,
     };
     engine.settle(order, value, now);
     Some(value)
+}
+
+/// Rules under which every CREATE goes into the summary once an Event of its group was admitted; no series but that.
+pub(crate) fn summing() -> Rules {
+    let aggregation =
+        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
+    Rules { aggregation: Some(aggregation), series: None, ..rules() }
+}
+
+/// Admits an Event of the group, as this user.
+pub(crate) fn witness(engine: &Engine, rules: &Rules, user: &'static str, now: Moment) {
+    let name = format!("witness.{user}.{}", now.milliseconds());
+    let verdict = engine.decide(by(rules), &Observation { user, ..named(&name, write()) }, now);
+    assert_eq!(verdict.disposition, Some(Disposition::Admitted));
+}
+
+/// What is planned where this count is found; the witness of a summary is stored.
+pub(crate) fn planned(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Plan {
+    let plan = engine.plan(order, found.map(Found::counting), now);
+    if let Plan::Create { witness: Some(_), .. } = &plan {
+        assert_eq!(engine.testify(order, Some(Found::counting(1)), now), Plan::Nothing);
+    }
+    plan
 }
 
 impl Engine {

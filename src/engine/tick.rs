@@ -88,7 +88,7 @@ impl Engine {
         seen_to
     }
 
-    /// Forgets the scopes that are over; what one counted is kept where its policy stands, or another of its name.
+    /// Forgets the scopes that are over; what one counted is kept: as long as its policy stands, or for a while.
     fn forget_scopes(&self, namespace: &mut Namespace, now: Moment) {
         let Namespace { scopes, predecessors, name, .. } = namespace;
         scopes.retain(|scope| {
@@ -99,12 +99,17 @@ impl Engine {
                 } else {
                     self.departed.keep(scope);
                 }
-                let dropped = scope.sizes().dropped;
-                self.held.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
+                self.forget_dropped(scope);
             }
             !over
         });
-        predecessors.retain(scopes);
+        predecessors.retain(scopes, now);
+    }
+
+    /// A scope is forgotten: so is what it dropped most.
+    pub(super) fn forget_dropped(&self, scope: &Scope) {
+        let dropped = scope.sizes().dropped;
+        self.held.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
     }
 
     /// Where too many entries of the top dropped are held in all, a namespace comes down to its fair share.

@@ -83,13 +83,13 @@ impl Scope {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{at, by, engine, named, pay, rules, write};
-    use super::super::{AggregationRules, GroupBy, Observation, Rules};
+    use super::super::Observation;
+    use super::super::testing::{at, by, engine, named, pay, rules, summing, witness, write};
     use super::*;
 
     /// What is due until nothing is any more: when, and what was paid.
     fn course(engine: &Engine, from: Moment) -> Vec<(Moment, i64)> {
-        let (mut now, mut paid, mut stored) = (from, Vec::new(), None);
+        let (mut now, mut paid, mut stored) = (from, Vec::new(), Some(1));
         while let Some(due) = engine.next_due("shop", now) {
             assert!(due > now || now == from, "{due:?} after {now:?}");
             now = due;
@@ -117,12 +117,12 @@ mod tests {
 
     #[test]
     fn a_summary_that_waits_for_its_group_hides_nobody() {
-        let aggregation =
-            AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
-        let (engine, rules) = (engine(), Rules { aggregation: Some(aggregation), ..rules() });
+        let (engine, rules) = (engine(), summing());
+        witness(&engine, &rules, write().user, at(0));
         engine.decide(by(&rules), &named("a.1", write()), at(0));
         assert_eq!(engine.tick_in("shop", at(0), 100).len(), 1);
         engine.tick_in("shop", at(400_000), 100);
+        witness(&engine, &rules, "another", at(500_000));
         engine.decide(by(&rules), &Observation { user: "another", ..named("b.1", write()) }, at(500_000));
         engine.tick_in("shop", at(500_000), 100);
         // The first is over when its group is; the second was seen later, and is looked at later.

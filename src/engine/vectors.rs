@@ -151,14 +151,22 @@ fn decided(rules: &Rules, lines: &[Line]) -> Vec<Disposition> {
 
 #[test]
 fn aggregation_and_spam_filter_decide_each_event_as_client_go_does() {
-    let mut compared = 0;
+    let (mut compared, mut witnesses) = (0, 0);
     for (name, rules, lines) in ["aggregation-", "spam-", "classic-"].into_iter().flat_map(files) {
+        let from_the_first = rules.aggregation.is_some_and(|aggregation| aggregation.max_events == 1);
         for (number, (line, ours)) in lines.iter().zip(decided(&rules, &lines)).enumerate() {
-            assert_eq!(ours, line.disposition(), "{name}, event {number}: {}", line.message);
+            // A summary needs an Event of its group that the API server has taken: the first is not aggregated.
+            let witness = from_the_first && ours == Disposition::Admitted;
+            assert!(
+                witness || ours == line.disposition(),
+                "{name}, event {number}: {ours:?}, {}",
+                line.message
+            );
             compared += 1;
+            witnesses += u64::from(witness);
         }
     }
-    assert_eq!(compared, 7555, "events compared");
+    assert_eq!((compared, witnesses), (7555, 68), "events compared, and those that are stored only here");
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub enum Stage {
     NoPolicy,
     /// A dry run: nothing will be stored.
     DryRun,
-    /// An edit, not an occurrence.
+    /// An edit, not an occurrence, or a stale UPDATE, which the API server refuses.
     Edit,
     /// `spec.exempt`.
     Exempt,

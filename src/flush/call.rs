@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::RETRY_AFTER;
+use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use kube::Client;
 use kube::api::{GetParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -19,7 +21,7 @@ use tracing::debug;
 use super::event::Stored;
 use super::refusal::Refusal;
 use crate::FIELD_MANAGER;
-use crate::engine::Order;
+use crate::engine::{Order, is_namespace_name};
 
 /// A call without an answer after this long is taken for lost; the next look reads what became of it. The API
 /// server itself gives a call a minute: a writer that waits for that pays nobody.
@@ -39,9 +41,10 @@ pub(super) struct Calls<'a> {
 
 impl<'a> Calls<'a> {
     /// # Errors
-    /// The Event can have no such name: it came with a CREATE that the API server refused after squelch had seen it.
+    /// No Event can have this name or this namespace: it came with a CREATE that the API server refused after squelch
+    /// had seen it, or from a caller that is not the API server.
     pub(super) fn about(order: &'a Order, client: &'a Client) -> Result<Self, Refusal> {
-        if !is_path_segment(&order.name) {
+        if !is_path_segment(&order.name) || !is_namespace_name(&order.namespace) {
             return Err(Refusal::Invalid);
         }
         let name = utf8_percent_encode(&order.name, ESCAPED).to_string();
@@ -51,7 +54,19 @@ impl<'a> Calls<'a> {
 
     /// The Event as it is stored; `None`: there is none.
     pub(super) async fn read(&self) -> Result<Option<Stored>, Refusal> {
-        match self.send("read", self.events.get(&self.name, &GetParams::default())).await {
+        self.read_named(&self.name).await
+    }
+
+    /// Another Event of the same namespace, as it is stored; `None`: there is none, or can be none of this name.
+    pub(super) async fn read_other(&self, name: &str) -> Result<Option<Stored>, Refusal> {
+        if !is_path_segment(name) {
+            return Ok(None);
+        }
+        self.read_named(&utf8_percent_encode(name, ESCAPED).to_string()).await
+    }
+
+    async fn read_named(&self, name: &str) -> Result<Option<Stored>, Refusal> {
+        match self.send("read", self.events.get(name, &GetParams::default())).await {
             Ok(event) => Ok(Some(event)),
             Err(Refusal::Gone) => Ok(None),
             Err(refusal) => Err(refusal),
@@ -80,12 +95,14 @@ impl<'a> Calls<'a> {
             let request = request.map_err(|_| Refusal::Invalid)?;
             let exchange = tokio::time::timeout(DEADLINE, exchange(self.client, request));
             let answered = exchange.await.map_err(|_| Refusal::Timeout)?;
-            let (status, retry_after, body) = answered.map_err(|_| Refusal::Disconnected)?;
+            let (status, headers, body) = answered.map_err(|_| Refusal::Disconnected)?;
+            let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
             if status.is_success() {
-                let event = serde_json::from_slice(&body).ok().and_then(Stored::new);
+                let event = serde_json::from_slice(&body).ok();
+                let event = event.and_then(|event| Stored::new(event, header(DATE).and_then(date)));
                 return event.ok_or(Refusal::Unexpected);
             }
-            Err(Refusal::of(status.as_u16(), retry_after.as_deref(), &body))
+            Err(Refusal::of(status.as_u16(), header(RETRY_AFTER), &body))
         };
         // Never the answer's text: it may quote the tenant's.
         sent.await.inspect_err(|refusal| {
@@ -97,12 +114,14 @@ impl<'a> Calls<'a> {
 async fn exchange(
     client: &Client,
     request: http::Request<Vec<u8>>,
-) -> Result<(StatusCode, Option<String>, Bytes), kube::Error> {
-    let response = client.send(request.map(Body::from)).await?;
-    let status = response.status();
-    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = retry_after.map(ToOwned::to_owned);
-    Ok((status, retry_after, response.into_body().collect_bytes().await?))
+) -> Result<(StatusCode, HeaderMap, Bytes), kube::Error> {
+    let (head, body) = client.send(request.map(Body::from)).await?.into_parts();
+    Ok((head.status, head.headers, body.collect_bytes().await?))
+}
+
+/// The time that the API server gave its answer, in whole seconds of its own clock (RFC 9110, section 6.6.1).
+fn date(header: &str) -> Option<Timestamp> {
+    rfc2822::parse(header).ok().map(|date| date.timestamp())
 }
 
 /// What the API server takes for a name (apimachinery, api/validation/path, `IsValidPathSegmentName`). A name in a

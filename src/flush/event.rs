@@ -1,23 +1,72 @@
 //! The bodies of squelch's own writes, in the shape that the stored Event has. Pure.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::valid::{self, Form};
-use crate::engine::{Content, ObjectReference};
+use crate::engine::{Content, EventView, Found, ObjectReference};
 
 /// An Event as it was read. Untyped: a time that Kubernetes takes (of the year 10000, say) is none to every
 /// library, and such an Event is to be paid like any other.
-pub(super) struct Stored(Value);
+pub(super) struct Stored(Value, Option<Timestamp>);
 
 impl Stored {
-    /// The Event that an answer of the API server's holds; `None`: it holds none.
-    pub(super) fn new(event: Value) -> Option<Self> {
-        event["metadata"]["resourceVersion"].is_string().then_some(Self(event))
+    /// The Event that an answer of the API server's of this `date` holds; `None`: it holds none.
+    pub(super) fn new(event: Value, date: Option<Timestamp>) -> Option<Self> {
+        event["metadata"]["resourceVersion"].is_string().then_some(Self(event, date))
+    }
+
+    /// What the engine compares with what it expects there.
+    pub(super) fn found(&self) -> Found {
+        let metadata = &self.0["metadata"];
+        let json = |map: &Value| if map.is_object() { map.to_string() } else { String::new() };
+        let (labels, annotations) = (json(&metadata["labels"]), json(&metadata["annotations"]));
+        let field = |field: &str| text(&self.0[field]);
+        let event = EventView {
+            regarding: reference_of(&self.0["involvedObject"]),
+            related: self.has("related").then(|| reference_of(&self.0["related"])),
+            event_type: field("type"),
+            reason: field("reason"),
+            action: field("action"),
+            message: field("message"),
+            reporting_component: field("reportingComponent"),
+            reporting_instance: field("reportingInstance"),
+            source_component: text(&self.0["source"]["component"]),
+            source_host: text(&self.0["source"]["host"]),
+            first_timestamp: field("firstTimestamp"),
+            event_time: field("eventTime"),
+            labels: &labels,
+            annotations: &annotations,
+        };
+        Found { count: count(self), age: self.age(), content: Some(Box::new(Content::of(&event))) }
+    }
+
+    /// How long ago it was created, by the clock of the API server, which has written both times.
+    fn age(&self) -> Option<Duration> {
+        let created: Timestamp = self.0["metadata"]["creationTimestamp"].as_str()?.parse().ok()?;
+        Duration::try_from(self.1?.duration_since(created)).ok()
     }
 
     fn has(&self, field: &str) -> bool {
         !self.0[field].is_null()
+    }
+}
+
+fn text(value: &Value) -> Cow<'_, str> {
+    value.as_str().unwrap_or_default().into()
+}
+
+fn reference_of(reference: &Value) -> ObjectReference<'_> {
+    ObjectReference {
+        api_version: text(&reference["apiVersion"]),
+        kind: text(&reference["kind"]),
+        namespace: text(&reference["namespace"]),
+        name: text(&reference["name"]),
+        uid: text(&reference["uid"]),
+        field_path: text(&reference["fieldPath"]),
     }
 }
 
@@ -160,7 +209,7 @@ mod tests {
     use crate::engine::EventView;
 
     fn stored(body: Value) -> Stored {
-        Stored::new(body).unwrap()
+        Stored::new(body, None).unwrap()
     }
 
     fn at(text: &str) -> Timestamp {

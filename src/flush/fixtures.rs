@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use tower_test::mock::{self, Handle, SendResponse};
 
 use super::checks::objections;
+use super::event::recreate;
 use super::writer::{Looked, Unanswered, Writer};
 use crate::clock;
 use crate::engine::testing::{by, named, rules, write};
-use crate::engine::{Disposition, Engine, Moment, Observation, Rules, SeriesRules, Settings};
+use crate::engine::{Content, Disposition, Engine, Moment, Observation, Rules, SeriesRules, Settings};
 use crate::metrics::{FlushResult, Metrics};
 
 /// What the API server says in place of doing what it is asked.
@@ -61,10 +62,14 @@ impl ApiServer {
         self.events.insert(name.to_owned(), event);
     }
 
-    /// A legacy Event with this count.
+    /// The legacy Event of a scenario with this count.
     pub(super) fn store_count(&mut self, name: &str, count: i64) {
-        let about = json!({"namespace": "shop", "name": "cart"});
-        self.store(name, json!({"involvedObject": about, "count": count, "metadata": {"namespace": "shop"}}));
+        let event = Content::of(&write().event);
+        let mut event = recreate("shop", name, &event, count, jiff::Timestamp::UNIX_EPOCH);
+        if let Some(before) = self.events.get(name) {
+            event["message"] = before["message"].clone();
+        }
+        self.store(name, event);
     }
 
     pub(super) fn count(&self, name: &str) -> Option<i64> {
@@ -185,6 +190,17 @@ impl Scene {
         let mut scene = Self::new();
         scene.decide(&write());
         scene.server.store_count("cart.1", 1);
+        scene.fold();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        scene
+    }
+
+    /// The Event `cart.1` showed 2 and is gone, and is owed two occurrences, which are due.
+    pub(super) async fn gone() -> Self {
+        let mut scene = Self::owing().await;
+        scene.pays().await;
+        scene.server.events.clear();
+        scene.fold();
         scene.fold();
         tokio::time::advance(Duration::from_secs(2)).await;
         scene

@@ -61,7 +61,8 @@ impl Refusal {
         };
         match code {
             404 if details["kind"] == "namespaces" => Self::Terminating,
-            404 => Self::Gone,
+            // Whatever else answers 404, a proxy's page say, tells nothing of the Event.
+            404 if details["kind"] == "events" => Self::Gone,
             409 => Self::Conflict,
             403 if is_of_a_namespace_that_ends(details) => Self::Terminating,
             401 | 403 => Self::Forbidden,
@@ -137,6 +138,7 @@ mod tests {
         assert_eq!(of(403, &json!({"kind": "events"})), Refusal::Forbidden);
         assert_eq!(of(404, &json!({"kind": "namespaces", "name": "shop"})), Refusal::Terminating);
         assert_eq!(of(404, &json!({"kind": "events", "name": "cart.1"})), Refusal::Gone);
+        assert_eq!(Refusal::of(404, None, b"404 page not found"), Refusal::Unexpected);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::{Limits, drain, run};
 use crate::clock;
 use crate::engine::testing::{named, update, write};
-use crate::engine::{Disposition, Observation};
+use crate::engine::{AggregationRules, Disposition, GroupBy, Observation};
 use crate::metrics::FlushResult;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -122,7 +122,7 @@ async fn an_event_that_changed_since_it_was_read_is_read_again() {
 #[tokio::test(start_paused = true)]
 async fn an_event_deleted_since_it_was_read_is_made_again_with_the_full_count() {
     let mut scene = Scene::owing().await;
-    let looked = scene.look(|call, _| (call == 2).then(|| status(404))).await;
+    let looked = scene.look(|call, _| (call == 2).then(|| details(404, &json!({"kind": "events"})))).await;
     assert_eq!(looked.refusal, Some(Refusal::Gone));
     scene.server.events.clear();
     scene.look_for(looked.again.unwrap(), |_, _| None).await;
@@ -187,6 +187,21 @@ async fn a_name_that_no_event_can_have_is_asked_of_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_that_cannot_be_is_asked_of_nobody() {
+    for namespace in ["squelch/pods/POD?a=", "..", "%2e%2e", "", "a#b"] {
+        let mut scene = Scene::new();
+        for name in ["cart.1", "cart.2"] {
+            scene.decide(&Observation { namespace, ..named(name, write()) });
+        }
+        tokio::time::advance(2 * SECOND).await;
+        let looked = scene.look(|_, _| None).await;
+        assert_eq!(looked.refusal, Some(Refusal::Invalid), "{namespace}");
+        assert!(scene.server.asked.is_empty(), "{:?}", scene.server.asked);
+        assert_eq!((scene.lost(), scene.engine.gauges().owed), (1, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn any_other_name_is_one_segment_of_the_path() {
     for name in ["a?dryRun=All", "a#b", "a b", "ü"] {
         let mut scene = Scene::new();
@@ -211,12 +226,64 @@ async fn a_writer_that_is_dropped_gives_its_order_back() {
 // --- admission is not commit -----------------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
-async fn a_create_that_was_never_stored_is_told_once_something_was_folded_into_it() {
+async fn a_create_that_was_never_stored_is_read_for_some_seconds_and_then_lost() {
+    let mut scene = Scene::owing().await;
+    scene.server.events.clear();
+    let mut reads = 0;
+    while scene.lost() == 0 {
+        scene.pays().await;
+        assert_eq!(scene.server.verbs(), ["GET"], "squelch does not create what the API server refused");
+        reads += 1;
+        tokio::time::advance(scene.due_after().unwrap_or_default()).await;
+    }
+    assert_eq!((reads, scene.lost(), scene.engine.gauges().owed), (4, 1, 0));
+    assert_eq!(scene.flushes(FlushResult::NotStored), 4);
+    assert_eq!(scene.decide(&named("cart.9", write())), Some(Disposition::Admitted), "its client sees why");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_stored_late_gets_its_count() {
     let mut scene = Scene::owing().await;
     scene.server.events.clear();
     scene.pays().await;
-    assert_eq!(scene.server.verbs(), ["GET", "POST"]);
-    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().owed), (Some(2), 0));
+    scene.server.store_count("cart.1", 1);
+    tokio::time::advance(scene.due_after().unwrap()).await;
+    scene.pays().await;
+    assert_eq!((scene.server.count("cart.1"), scene.lost()), (Some(2), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_event_of_the_same_name_is_left_as_it_is() {
+    let mut scene = Scene::owing().await;
+    scene.server.events.get_mut("cart.1").unwrap()["involvedObject"]["uid"] = json!("another");
+    let before = scene.server.events["cart.1"].clone();
+    scene.pays().await;
+    assert_eq!(scene.server.verbs(), ["GET"]);
+    assert_eq!((&scene.server.events["cart.1"], scene.lost()), (&before, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_is_created_only_if_an_event_of_its_group_is_stored() {
+    for stored in [true, false] {
+        let mut scene = Scene::new();
+        let aggregation = AggregationRules { max_events: 3, interval: IDLE, group_by: GroupBy::Object };
+        scene.rules.aggregation = Some(aggregation);
+        for number in 1..=5 {
+            let name = format!("cart.{number}");
+            let mut distinct = named(&name, write());
+            distinct.event.message = number.to_string().into();
+            scene.decide(&distinct);
+        }
+        if stored {
+            scene.server.store_count("cart.2", 1);
+        }
+        tokio::time::advance(6 * SECOND).await;
+        scene.pays().await;
+        let expected: &[&str] = if stored { &["GET", "GET", "POST"] } else { &["GET", "GET"] };
+        assert_eq!(scene.server.verbs(), expected);
+        assert!(scene.server.asked[1].1.ends_with("/events/cart.2"), "{:?}", scene.server.asked);
+        assert_eq!((scene.lost(), scene.engine.gauges().owed), (if stored { 0 } else { 3 }, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,26 +297,24 @@ async fn a_create_that_was_never_stored_and_folded_nothing_is_asked_about_by_nob
 
 #[tokio::test(start_paused = true)]
 async fn where_the_api_server_refuses_the_event_for_good_the_next_one_hears_it() {
-    let mut scene = Scene::owing().await;
-    scene.server.events.clear();
+    let mut scene = Scene::gone().await;
     scene.look(|call, _| (call == 2).then(|| status(422))).await;
-    assert_eq!((scene.lost(), scene.engine.gauges().series), (1, 0));
+    assert_eq!((scene.lost(), scene.engine.gauges().series), (2, 0));
     assert_eq!(scene.decide(&named("cart.9", write())), Some(Disposition::Admitted), "no ghost takes it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_debt_that_a_quota_refuses_is_paid_when_there_is_room() {
-    let mut scene = Scene::owing().await;
-    scene.server.events.clear();
+    let mut scene = Scene::gone().await;
     let quota = details(403, &json!({"kind": "events", "name": "cart.1"}));
     for _ in 0..3 {
         scene.look(|call, _| (call == 2).then(|| quota.clone())).await;
         scene.fold();
         tokio::time::advance(scene.due_after().unwrap()).await;
     }
-    assert_eq!((scene.engine.gauges().owed, scene.lost()), (4, 0));
+    assert_eq!((scene.engine.gauges().owed, scene.lost()), (5, 0));
     scene.pays().await;
-    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().owed), (Some(5), 0));
+    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().owed), (Some(7), 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use scopeguard::ScopeGuard;
 use tracing::warn;
 
 use super::call::Calls;
-use super::event;
+use super::event::{self, Stored};
 use super::refusal::{Refusal, Then};
 use crate::clock;
 use crate::engine::{Engine, Order, Plan};
@@ -78,17 +78,23 @@ impl Writer {
     async fn read_and_write(&self, order: &Order) -> Result<FlushResult, Refusal> {
         let calls = Calls::about(order, &self.client)?;
         let found = calls.read().await?;
-        let planned = self.engine.plan(order, found.as_ref().map(event::count), clock::now());
+        let planned = self.engine.plan(order, found.as_ref().map(Stored::found), clock::now());
+        let planned = self.with_witness(order, &calls, planned).await?;
         let (stored, value, result) = match (planned, found) {
             (Plan::Write { value, occurred_at, content }, Some(found)) => {
                 let change = event::change(&found, value, occurred_at, content.as_deref(), &order.namespace);
                 (calls.change(change).await?, value, FlushResult::Written)
             }
-            (Plan::Create { value, occurred_at, content }, None) => {
+            (Plan::Create { value, occurred_at, content, .. }, None) => {
                 let body = event::recreate(&order.namespace, &order.name, &content, value, occurred_at);
                 (calls.create(&body).await?, value, FlushResult::Created)
             }
-            // Nothing to write: the engine has taken the order as answered.
+            // The engine has taken the order as answered.
+            (Plan::Wait, _) => return Ok(FlushResult::NotStored),
+            (Plan::Lost { occurrences }, _) => {
+                log_lost(order, occurrences, "it is not stored, or another Event has its name");
+                return Ok(FlushResult::NotStored);
+            }
             _ => return Ok(FlushResult::Confirmed),
         };
         if event::count(&stored) < value {
@@ -97,6 +103,18 @@ impl Writer {
         }
         self.engine.settle(order, value, clock::now());
         Ok(result)
+    }
+}
+
+impl Writer {
+    /// A summary is created only once an Event of its group was read: the API server may have refused all of them.
+    async fn with_witness(&self, order: &Order, calls: &Calls<'_>, planned: Plan) -> Result<Plan, Refusal> {
+        let Plan::Create { witness: Some(witness), .. } = &planned else { return Ok(planned) };
+        let found = calls.read_other(witness).await?;
+        match self.engine.testify(order, found.as_ref().map(Stored::found), clock::now()) {
+            Plan::Nothing => Ok(planned),
+            answered => Ok(answered),
+        }
     }
 }
 
@@ -116,12 +134,15 @@ fn postpone(unanswered: Unanswered, at_least: Duration) {
 
 fn abandon(unanswered: Unanswered) {
     let Pending { engine, order, .. } = ScopeGuard::into_inner(unanswered);
-    let lost = engine.abandon(&order);
+    log_lost(&order, engine.abandon(&order), "the API server refused the write");
+}
+
+fn log_lost(order: &Order, lost: u64, reason: &'static str) {
     if lost > 0 {
         // Its name, not its text; and the name, which is a tenant's too, without anything that a terminal obeys.
         let event: String = order.name.escape_debug().take(MAX_SHOWN).collect();
-        warn!(namespace = %order.namespace, event, policy = %order.policy.display, lost,
-            "what was folded into this Event is lost: the API server will not take it");
+        warn!(namespace = %order.namespace, event, policy = %order.policy.display, lost, reason,
+            "pending occurrences of an Event are lost");
     }
 }
 

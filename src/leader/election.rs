@@ -44,6 +44,8 @@ pub struct Record {
     pub revision: String,
     /// How often it went from one to another.
     pub transitions: i32,
+    /// `renewTime` in microseconds: tells one write from another, and is compared with no clock.
+    pub renewed: Option<i64>,
 }
 
 /// What follows.
@@ -80,6 +82,47 @@ impl Identity {
     pub fn succeeds(&self, holder: &str) -> bool {
         let pod = holder.split_once(SEPARATOR).map(|(pod, _)| pod);
         self.name != holder && self.pod.is_some() && self.pod.as_deref() == pod
+    }
+}
+
+/// The writes of the Lease that this replica has sent and that have no answer yet.
+///
+/// Each write has a `renewTime` of its own. A Lease that is read with the `renewTime` of one of them proves that the API
+/// server committed this write, whatever became of the answer. A new `resourceVersion` alone proves nothing: another
+/// writer may have added an annotation.
+#[derive(Debug, Default)]
+pub struct Unanswered {
+    /// `renewTime`, and when it was sent.
+    writes: Vec<(i64, Moment)>,
+    /// The `renewTime` of the last write that is known to be committed.
+    committed: Option<i64>,
+}
+
+impl Unanswered {
+    /// Adds a write that is sent at `now`. Returns its `renewTime`: `wall`, in microseconds, or the next one that no
+    /// other write has.
+    pub fn send(&mut self, wall: i64, now: Moment) -> i64 {
+        // An older one could only prove a deadline that has passed.
+        self.writes.retain(|(_, sent)| now.since(*sent) <= TERM);
+        let mut renewed = wall;
+        while self.committed == Some(renewed) || self.writes.iter().any(|(other, _)| *other == renewed) {
+            renewed = renewed.saturating_add(1);
+        }
+        self.writes.push((renewed, now));
+        renewed
+    }
+
+    /// When the write of `me` was sent that made the Lease what was `found`; `None` if it is none of these, or if
+    /// another writer has given it to somebody else since.
+    pub fn proven_by(&self, found: &Record, me: &Identity) -> Option<Moment> {
+        let renewed = found.renewed.filter(|_| found.holder == me.name)?;
+        self.writes.iter().find(|(other, _)| *other == renewed).map(|(_, sent)| *sent)
+    }
+
+    /// The write of `record`, sent then, is committed: those before it can prove nothing more.
+    pub fn commit(&mut self, record: &Record, sent: Moment) {
+        self.writes.retain(|(_, other)| *other > sent);
+        self.committed = record.renewed;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Patch, PatchParams};
@@ -11,14 +12,17 @@ use tokio::time::timeout;
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
-use super::election::{Found, Identity, LEASE, Record};
+use super::election::{Found, Identity, LEASE, Record, TERM};
 use crate::{FIELD_MANAGER, clock};
 
 /// The name of the Lease.
 pub const NAME: &str = "squelch";
 
-/// A call without an answer after this long has failed: three of them fit into the term of one who decides.
-const DEADLINE: Duration = Duration::from_millis(900);
+/// A read without an answer after this long has failed: three of them fit into the term of one who decides.
+pub(super) const DEADLINE: Duration = Duration::from_millis(900);
+
+/// A write without an answer after this long has failed: an answer after that proves a deadline that has passed.
+const LONGEST: Duration = TERM;
 
 /// The ServiceAccount that the Lease goes with.
 #[derive(Clone, Debug)]
@@ -62,22 +66,22 @@ impl Lease {
     }
 
     pub(super) async fn read(&self) -> Result<Found, String> {
-        match called(self.leases.get(NAME)).await? {
+        match called(self.leases.get(NAME), DEADLINE).await? {
             Ok(lease) => Ok(Found::Lease(record(lease))),
             Err(CallError::Answered(404)) => Ok(Found::Absent),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Makes it this replica's, or renews it; only over what was `found`.
-    pub(super) async fn take(&self, found: &Found) -> Result<Written, String> {
-        let now = now()?;
+    /// Makes it this replica's, or renews it, with the `renewTime` `renewed`; only over what was `found`.
+    pub(super) async fn take(self, found: Found, renewed: i64) -> Result<Written, String> {
+        let now = time(Timestamp::from_microsecond(renewed).map_err(|error| error.to_string())?)?;
         let mut spec = json!({
             "holderIdentity": self.me.name(),
             "leaseDurationSeconds": LEASE.as_secs(),
             "renewTime": now,
         });
-        let before = match found {
+        let before = match &found {
             Found::Absent => None,
             Found::Lease(before) => Some(before),
         };
@@ -95,14 +99,14 @@ impl Lease {
         }
         match before {
             None => self.make(metadata, spec).await,
-            Some(before) => self.change(&before.revision, metadata, spec).await,
+            Some(before) => self.change(&before.revision, metadata, spec, LONGEST).await,
         }
     }
 
     /// Gives it back, if it is still as `mine`.
     pub(super) async fn release(&self, mine: &Record) -> Result<Written, String> {
-        let spec = json!({ "holderIdentity": "", "renewTime": now()? });
-        self.change(&mine.revision, json!({}), spec).await
+        let spec = json!({ "holderIdentity": "", "renewTime": time(clock::wall())? });
+        self.change(&mine.revision, json!({}), spec, DEADLINE).await
     }
 
     /// A plain create cannot be limited to a name by RBAC: server-side apply can. Without force, and under a name of
@@ -115,18 +119,29 @@ impl Lease {
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec,
         });
         let manager = PatchParams::apply(&format!("{FIELD_MANAGER}-{maker}"));
-        self.write(&manager, &Patch::Apply(lease)).await
+        self.write(&manager, &Patch::Apply(lease), LONGEST).await
     }
 
-    async fn change(&self, revision: &str, mut metadata: Value, spec: Value) -> Result<Written, String> {
+    async fn change(
+        &self,
+        revision: &str,
+        mut metadata: Value,
+        spec: Value,
+        deadline: Duration,
+    ) -> Result<Written, String> {
         metadata["resourceVersion"] = revision.into();
         let change = json!({ "metadata": metadata, "spec": spec });
         let manager = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        self.write(&manager, &Patch::Merge(change)).await
+        self.write(&manager, &Patch::Merge(change), deadline).await
     }
 
-    async fn write(&self, manager: &PatchParams, patch: &Patch<Value>) -> Result<Written, String> {
-        match called(self.leases.patch(NAME, manager, patch)).await? {
+    async fn write(
+        &self,
+        manager: &PatchParams,
+        patch: &Patch<Value>,
+        deadline: Duration,
+    ) -> Result<Written, String> {
+        match called(self.leases.patch(NAME, manager, patch), deadline).await? {
             Ok(lease) => Ok(Written::Done(record(lease))),
             Err(CallError::Answered(409 | 404)) => Ok(Written::Conflict),
             Err(error) => Err(error.into()),
@@ -151,17 +166,20 @@ impl From<CallError> for String {
 
 /// Within the deadline, and unheard: the client library calls each failed call an error, and whoever calls each second
 /// tells changes only.
-async fn called<T>(call: impl Future<Output = kube::Result<T>>) -> Result<Result<T, CallError>, String> {
-    let answered = timeout(DEADLINE, call).with_subscriber(NoSubscriber::new()).await;
-    let answer = answered.map_err(|_| format!("no answer within {} ms", DEADLINE.as_millis()))?;
+async fn called<T>(
+    call: impl Future<Output = kube::Result<T>>,
+    deadline: Duration,
+) -> Result<Result<T, CallError>, String> {
+    let answered = timeout(deadline, call).with_subscriber(NoSubscriber::new()).await;
+    let answer = answered.map_err(|_| format!("no answer within {} ms", deadline.as_millis()))?;
     Ok(answer.map_err(|error| match error {
         kube::Error::Api(status) if matches!(status.code, 404 | 409) => CallError::Answered(status.code),
         error => CallError::Other(error.to_string()),
     }))
 }
 
-fn now() -> Result<Value, String> {
-    serde_json::to_value(MicroTime(clock::wall())).map_err(|error| error.to_string())
+fn time(at: Timestamp) -> Result<Value, String> {
+    serde_json::to_value(MicroTime(at)).map_err(|error| error.to_string())
 }
 
 fn record(lease: v1::Lease) -> Record {
@@ -170,5 +188,6 @@ fn record(lease: v1::Lease) -> Record {
         holder: spec.holder_identity.unwrap_or_default(),
         revision: lease.metadata.resource_version.unwrap_or_default(),
         transitions: spec.lease_transitions.unwrap_or_default(),
+        renewed: spec.renew_time.map(|MicroTime(at)| at.as_microsecond()),
     }
 }

@@ -7,16 +7,20 @@ mod peers;
 mod role;
 mod term;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-pub use election::{EVERY, Election, Found, Identity, LEASE, Record, Step, TERM};
+pub use election::{EVERY, Election, Found, Identity, LEASE, Record, Step, TERM, Unanswered};
 pub use lease::{Lease, NAME as LEASE_NAME, Owner};
 pub use peers::Peers;
 pub use role::Role;
@@ -26,7 +30,7 @@ use crate::announcer::{Announcement, Announcer};
 use crate::clock;
 use crate::engine::Moment;
 use crate::metrics::Metrics;
-use lease::Written;
+use lease::{DEADLINE, Written};
 
 /// A call that failed is made again after this long.
 const RETRY: Duration = Duration::from_millis(100);
@@ -55,9 +59,29 @@ pub struct Leader {
     metrics: Arc<Metrics>,
     /// The Lease as this replica wrote it last.
     mine: Option<Record>,
+    /// When it sent the write that made it so.
+    sent: Moment,
+    /// The writes that have no answer yet.
+    unanswered: Unanswered,
+    /// The same, as calls: an answer that is late counts from the sending of its write.
+    under_way: FuturesUnordered<BoxFuture<'static, Answer>>,
     /// When it was awake last.
     awake: Moment,
     failure: Option<String>,
+}
+
+/// What became of a write.
+struct Answer {
+    sent: Moment,
+    written: Result<Written, String>,
+}
+
+/// What a read of the Lease brought.
+enum Read {
+    Found(Found),
+    /// It is this replica's, by the late answer of a write; renew it after this long.
+    Held(Duration),
+    Failed,
 }
 
 /// What has to be done before the first decision.
@@ -86,6 +110,9 @@ impl Leader {
             announcer,
             metrics,
             mine: None,
+            sent: Moment::default(),
+            unanswered: Unanswered::default(),
+            under_way: FuturesUnordered::new(),
             awake: clock::now(),
             failure: None,
         }
@@ -165,17 +192,29 @@ impl Leader {
 
     async fn step(&mut self) -> Duration {
         if let Some(mine) = self.mine.clone() {
-            let renewed = self.take(&Found::Lease(mine)).await;
+            let renewed = self.take(Found::Lease(mine)).await;
             self.check_term();
             if let Some(pause) = renewed {
                 return pause;
             }
         }
-        let found = self.lease.read().await;
-        let Some(found) = self.heard(found) else { return RETRY };
+        let found = match self.read().await {
+            Read::Found(found) => found,
+            Read::Held(pause) => return pause,
+            Read::Failed => return RETRY,
+        };
+        if let Found::Lease(record) = &found
+            && let Some(sent) = self.unanswered.proven_by(record, self.lease.me())
+        {
+            return self.hold(record.clone(), sent);
+        }
         match self.election.hear(&found, clock::now()) {
-            Step::Wait(pause) => pause,
-            Step::Take => self.take(&found).await.unwrap_or(RETRY),
+            Step::Wait(pause) => {
+                // Never held, but for a moment that had passed when its answer came.
+                self.mine = None;
+                pause
+            }
+            Step::Take => self.take(found).await.unwrap_or(RETRY),
             Step::Yield(holder) => {
                 self.yield_to(&holder);
                 Duration::ZERO
@@ -183,23 +222,59 @@ impl Leader {
         }
     }
 
-    /// Writes the Lease over what was found; when to come again, or `None` if something else stands there.
-    async fn take(&mut self, found: &Found) -> Option<Duration> {
+    /// Writes the Lease over what was found; when to come again. `None` if something else stands there, the write has
+    /// failed, or there is no answer yet: then it has to be read.
+    async fn take(&mut self, found: Found) -> Option<Duration> {
         let sent = clock::now();
-        let taken = self.lease.take(found).await;
-        match self.heard(taken) {
-            Some(Written::Done(mine)) => {
-                self.hold(mine, sent);
-                Some(EVERY.saturating_sub(clock::now().since(sent)))
+        let renewed = self.unanswered.send(clock::wall().as_microsecond(), sent);
+        let call = self.lease.clone().take(found, renewed);
+        self.under_way.push(call.map(move |written| Answer { sent, written }).boxed());
+        let mut patience = pin!(sleep(DEADLINE));
+        loop {
+            let answer = tokio::select! {
+                biased;
+                Some(answer) = self.under_way.next() => answer,
+                () = &mut patience => return None,
+            };
+            let newest = answer.sent == sent;
+            match self.heard(answer.written) {
+                Some(Written::Done(mine)) => return Some(self.hold(mine, answer.sent)),
+                // A write that has failed may be committed all the same.
+                Some(Written::Conflict) | None if newest => return None,
+                _ => {}
             }
-            Some(Written::Conflict) => None,
-            None => Some(RETRY),
         }
     }
 
-    /// The Lease is this replica's, by what it sent then.
-    fn hold(&mut self, mine: Record, sent: Moment) {
-        self.mine = Some(mine);
+    /// Reads the Lease, unless the answer of an earlier write comes first that says that it is this replica's.
+    async fn read(&mut self) -> Read {
+        let lease = self.lease.clone();
+        let mut reading = pin!(lease.read());
+        loop {
+            let answer = tokio::select! {
+                biased;
+                Some(answer) = self.under_way.next() => answer,
+                found = &mut reading => return self.heard(found).map_or(Read::Failed, Read::Found),
+            };
+            if let Some(Written::Done(mine)) = self.heard(answer.written) {
+                return Read::Held(self.hold(mine, answer.sent));
+            }
+        }
+    }
+
+    /// The Lease is this replica's, by what it sent then; when to renew it.
+    fn hold(&mut self, mine: Record, sent: Moment) -> Duration {
+        let pause = EVERY.saturating_sub(clock::now().since(sent));
+        if self.mine.is_some() && sent < self.sent {
+            // The answer of a later write came before.
+            return pause;
+        }
+        self.unanswered.commit(&mine, sent);
+        (self.mine, self.sent) = (Some(mine), sent);
+        let until = sent.plus(TERM);
+        if until <= clock::now() {
+            return pause;
+        }
         if let Some(begin) = self.begin.take() {
             self.election.won();
             begin();
@@ -209,9 +284,10 @@ impl Leader {
         } else if !*self.active.borrow() {
             info!("the Lease is this replica's again: it goes on deciding");
         }
-        self.term.extend(sent.plus(TERM));
+        self.term.extend(until);
         self.metrics.active(true);
         self.active.send_if_modified(|active| !std::mem::replace(active, true));
+        pause
     }
 
     /// Past its term it decides no more: each review sees that by itself, this is for all else.
@@ -298,6 +374,13 @@ impl Leader {
             action: "Lead",
             note,
         });
+    }
+}
+
+/// Also where the task panics: the others must not go on writing as the active replica.
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.retire();
     }
 }
 

@@ -37,9 +37,10 @@ impl Term {
         nanoseconds(now) < self.until.load(Ordering::Acquire)
     }
 
-    /// It decides until then. What was done before is seen by every review that finds the term to hold.
+    /// It decides until then, or longer if an earlier call said so. What was done before is seen by every review that
+    /// finds the term to hold.
     pub(super) fn extend(&self, until: Moment) {
-        self.until.store(nanoseconds(until), Ordering::Release);
+        self.until.fetch_max(nanoseconds(until), Ordering::AcqRel);
         self.patience.store(0, Ordering::Release);
         self.extended.notify_waiters();
     }
@@ -106,6 +107,7 @@ mod tests {
         term.extend(at(3_000));
         assert!(term.holds(at(2_999)) && !term.holds(at(3_000)));
         term.extend(at(4_000));
+        term.extend(at(3_500));
         assert!(term.holds(at(3_999)));
         let mut waiting = std::pin::pin!(term.ended());
         assert!(futures::poll!(&mut waiting).is_pending());

@@ -20,7 +20,21 @@ struct Held {
     revision: u64,
     /// Answers each call with this status instead.
     refuses: Option<u16>,
+    slow: Slow,
     asked: Vec<String>,
+}
+
+/// How slow the API server is.
+#[derive(Clone, Copy, Default)]
+struct Slow {
+    /// The time from a read to its answer.
+    reads: Duration,
+    /// The time from a write to its answer.
+    writes: Duration,
+    /// A write is committed at the end of that time, not at its beginning.
+    commits_late: bool,
+    /// A write is committed, and its client is disconnected in place of an answer.
+    disconnects: bool,
 }
 
 type ApiServer = Arc<Mutex<Held>>;
@@ -81,9 +95,23 @@ fn client(server: &ApiServer) -> Client {
         async move {
             let (head, body) = request.into_parts();
             let body = serde_json::from_slice(&body.collect_bytes().await?).unwrap_or_default();
-            let mut held = server.lock().unwrap();
-            held.asked.push(format!("{} {}", head.method, head.uri));
-            let (code, answer) = held.answer(&head.method, &body);
+            let slow = server.lock().unwrap().slow;
+            let reads = head.method == Method::GET;
+            let pause = if reads { slow.reads } else { slow.writes };
+            if slow.commits_late {
+                tokio::time::sleep(pause).await;
+            }
+            let (code, answer) = {
+                let mut held = server.lock().unwrap();
+                held.asked.push(format!("{} {}", head.method, head.uri));
+                held.answer(&head.method, &body)
+            };
+            if !slow.commits_late {
+                tokio::time::sleep(pause).await;
+            }
+            if slow.disconnects && !reads {
+                return Err(kube::Error::Service("connection reset".into()));
+            }
             let answer = Body::from(answer.to_string().into_bytes());
             Ok::<_, kube::Error>(Response::builder().status(code).body(answer).unwrap())
         }
@@ -226,4 +254,83 @@ async fn nobody_stands_before_it_is_ready() {
     stop.cancel();
     leading.await.unwrap().release().await;
     assert!(server.lock().unwrap().asked.is_empty());
+}
+
+/// How often in `time` the deadline of the active replica has passed, asked each 10 ms.
+async fn lapses(scene: &Scene, time: Duration) -> usize {
+    let (began, mut lapses) = (clock::now(), 0);
+    while clock::now().since(began) < time {
+        lapses += usize::from(!scene.term.holds(clock::now()) || !*scene.active.borrow());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    lapses
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_answered_after_1200_ms_keeps_the_deadline() {
+    let late = Duration::from_millis(1_200);
+    let cases = [
+        Slow { writes: late, ..Slow::default() },
+        Slow { writes: late, commits_late: true, ..Slow::default() },
+        Slow { writes: late, reads: late, ..Slow::default() },
+        Slow { writes: Duration::from_secs(3_600), ..Slow::default() },
+        Slow { disconnects: true, ..Slow::default() },
+    ];
+    let mut found = Vec::new();
+    for slow in cases {
+        let server = ApiServer::default();
+        let mut scene = Scene::new(&server, "a");
+        scene.is_active(true).await;
+        let revision = server.lock().unwrap().revision;
+        server.lock().unwrap().slow = slow;
+        let lapses = lapses(&scene, Duration::from_secs(60)).await;
+        let renewals = server.lock().unwrap().revision - revision;
+        found.push((lapses, renewals));
+        assert_eq!(server.lock().unwrap().holder(), "a_0000000000000007");
+    }
+    assert!(found.iter().all(|(lapses, renewals)| *lapses == 0 && *renewals >= 40), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_revision_by_another_writer_proves_no_renewal() {
+    let server = ApiServer::default();
+    let mut scene = Scene::new(&server, "a");
+    scene.is_active(true).await;
+    let began = clock::now();
+    // No write of this replica reaches the API server, and somebody annotates the Lease each 100 ms.
+    server.lock().unwrap().slow =
+        Slow { writes: Duration::from_secs(3_600), commits_late: true, ..Slow::default() };
+    while *scene.active.borrow() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut held = server.lock().unwrap();
+        let lease = held.lease.clone().unwrap();
+        held.write(lease, 200);
+        assert!(clock::now().since(began) < Duration::from_secs(5), "still active after 5 s");
+    }
+    assert!(!scene.term.holds(clock::now()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_last_renewal_had_no_answer_is_given_back() {
+    let server = ApiServer::default();
+    let mut scene = Scene::new(&server, "a");
+    scene.is_active(true).await;
+    server.lock().unwrap().slow = Slow { writes: Duration::from_secs(3_600), ..Slow::default() };
+    let revision = server.lock().unwrap().revision;
+    while server.lock().unwrap().revision == revision {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let leader = scene.end().await;
+    server.lock().unwrap().slow = Slow::default();
+    leader.release().await;
+    assert_eq!(server.lock().unwrap().holder(), "");
+}
+#[tokio::test(start_paused = true)]
+async fn a_replica_whose_leader_task_panics_is_not_active() {
+    let mut scene = Scene::new(&ApiServer::default(), "a");
+    scene.is_active(true).await;
+    // Drops it as a panic does.
+    scene.leading.abort();
+    scene.is_active(false).await;
+    assert!(!scene.term.holds(clock::now()));
 }

@@ -99,6 +99,7 @@ labels! {
         Written = "written": "The stored Event was updated.",
         Created = "created": "The Event was missing and has been created.",
         Confirmed = "confirmed": "It was read, and nothing had to be written.",
+        NotStored = "not_stored": "The Event was never stored (the API server refused it, say), or another one has its name: read again for 5 s, then its pending occurrences are counted as lost.",
         Conflict = "conflict": "409: someone else wrote in between; it is read again.",
         Gone = "gone": "404: someone deleted it in between; it is read again.",
         Terminating = "terminating": "The namespace ends or has ended: given up, counted as lost.",
@@ -119,6 +120,7 @@ labels! {
         NoAnswer = "no_answer": "A miss: no answer within 500 ms. The webhook hangs, or packets to it are dropped.",
         NoMark = "no_mark": "A miss: answered without a mark. The API server could not ask the webhook (refused connection, certificate, wrong path); its log says why.",
         WrongMark = "wrong_mark": "A miss: the mark was not made with the token of this squelch. Somebody else answers.",
+        NoDescriptors = "no_descriptors": "A miss: no file descriptor was left for the connection to the API server, so the webhook may accept none either. On a standby it is no miss.",
         Refused = "refused": "A miss: the API server refused the Event of the proof (rights, missing namespace, quota, another's policy). The log has its words.",
         TooManyRequests = "too_many_requests": "No miss: 429.",
         ServerError = "server_error": "No miss: 5xx.",
@@ -129,11 +131,28 @@ labels! {
 }
 
 labels! {
+    /// A part of the operator that runs until the process ends: the label `task`.
+    BackgroundTask {
+        Webhook = "webhook": "Serves reviews.",
+        Http = "http": "Serves probes and metrics.",
+        PolicyWatch = "policy_watch": "Watches policies and namespaces.",
+        Policies = "policies": "Passes each change of the policies to the other tasks.",
+        Leader = "leader": "Acquires and renews the Lease.",
+        Arming = "arming": "Writes the webhook configuration, and probes.",
+        Keys = "keys": "Rotates certificate and token.",
+        Flush = "flush": "Writes pending occurrences to stored Events.",
+        Status = "status": "Writes the statuses of the policies.",
+        Announcer = "announcer": "Writes Events about squelch itself.",
+    }
+}
+
+labels! {
     /// What gives entries up for want of room: the label `table` of evictions.
     EvictionTable {
         Series = "series": "Series that owed nothing. The next such Event is stored as a new one.",
         Contents = "contents": "What was kept to create an Event again. Nothing was owed; the next repeat brings it along.",
         Names = "names": "Remembered Event names. The next write under such a name is counted by what is stored.",
+        Ended = "ended": "Records of ended series that several clients wrote. If such a series begins again, its whole stored count is taken as counted before.",
         Groups = "groups": "Groups of look-alikes. They start anew.",
         Buckets = "buckets": "Buckets of spam filters. They were full: no decision changes.",
         Dropped = "dropped": "Combinations in the top dropped. Their counts stay in all counters.",
@@ -152,6 +171,15 @@ labels! {
     /// The label `condition` of policies.
     PolicyCondition {
         Accepted = "Accepted": "The policy is valid.",
-        Effective = "Effective": "The policy governs writes.",
+        Effective = "Effective": "The policy governs writes, and the webhook is armed. 0 on standbys.",
+    }
+}
+
+labels! {
+    /// The label `resource` of watches.
+    WatchedResource {
+        EventPolicies = "eventpolicies": "The EventPolicies of all namespaces.",
+        ClusterEventPolicies = "clustereventpolicies": "The ClusterEventPolicies.",
+        Namespaces = "namespaces": "The namespaces and their labels.",
     }
 }

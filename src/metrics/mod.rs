@@ -4,9 +4,10 @@
 mod accounts;
 mod labels;
 mod process;
+mod scopes;
 pub mod table;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,18 +17,30 @@ use prometheus::{
 };
 
 pub use labels::{
-    EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WriteKind, WriteOutcome,
+    BackgroundTask, EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WatchedResource,
+    WriteKind, WriteOutcome,
 };
+pub use scopes::InForce;
+use scopes::Scopes;
 use table::Row;
 
-use crate::engine::Engine;
+use crate::clock;
+use crate::engine::{Engine, Moment};
 
 /// The content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
+/// While one scrape collects, others get the last text if it is no older than this.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// Every metric of the process. One is made at start, and shared.
 pub struct Metrics {
     registry: Registry,
+    scopes: Arc<Mutex<Scopes>>,
+    /// Held by the scrape that collects.
+    collecting: Mutex<()>,
+    /// The last text, and when its collection began.
+    last: Mutex<Option<(Moment, String)>>,
     writes: Vec<IntCounter>,
     admission_duration: Histogram,
     stray_requests: IntCounter,
@@ -35,14 +48,25 @@ pub struct Metrics {
     flushes: Vec<IntCounter>,
     own_reviews: IntCounter,
     policies: IntGaugeVec,
+    watch_last_response: Vec<IntGauge>,
     active: IntGauge,
     armed: IntGauge,
     break_glass: IntGauge,
+    configuration_writes: IntCounter,
+    foreign_entries: IntGauge,
     proofs: Vec<IntCounter>,
     probe_duration: Histogram,
     proofs_given: IntCounter,
     certificate_not_after: IntGauge,
     keys_refused: IntCounter,
+    task_failures: Vec<IntCounter>,
+}
+
+/// Registers what is known of the process and of its build.
+fn show_process(registry: &Registry) {
+    let build_info = gauges(registry, &table::BUILD_INFO);
+    build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+    process::register(registry);
 }
 
 impl Metrics {
@@ -52,9 +76,9 @@ impl Metrics {
         let writes = counters(&registry, &table::WRITES);
         let flushes = counters(&registry, &table::FLUSHES);
         let proofs = counters(&registry, &table::PROOFS);
-        let build_info = gauges(&registry, &table::BUILD_INFO);
-        build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        process::register(&registry);
+        let watches = gauges(&registry, &table::WATCH_LAST_RESPONSE);
+        let task_failures = counters(&registry, &table::TASK_FAILURES);
+        show_process(&registry);
         Self {
             writes: WriteKind::ALL
                 .iter()
@@ -75,9 +99,18 @@ impl Metrics {
                 .collect(),
             own_reviews: registered(&registry, IntCounter::with_opts(options(&table::OWN_REVIEWS))),
             policies: policies(&registry),
+            watch_last_response: WatchedResource::ALL
+                .iter()
+                .map(|resource| watches.with_label_values(&[resource.as_str()]))
+                .collect(),
             active: registered(&registry, IntGauge::with_opts(options(&table::ACTIVE))),
             armed: registered(&registry, IntGauge::with_opts(options(&table::ARMED))),
             break_glass: registered(&registry, IntGauge::with_opts(options(&table::BREAK_GLASS))),
+            configuration_writes: registered(
+                &registry,
+                IntCounter::with_opts(options(&table::CONFIGURATION_WRITES)),
+            ),
+            foreign_entries: registered(&registry, IntGauge::with_opts(options(&table::FOREIGN_ENTRIES))),
             proofs: ProofResult::ALL
                 .iter()
                 .map(|result| proofs.with_label_values(&[result.as_str()]))
@@ -89,7 +122,14 @@ impl Metrics {
                 IntGauge::with_opts(options(&table::CERTIFICATE_NOT_AFTER)),
             ),
             keys_refused: registered(&registry, IntCounter::with_opts(options(&table::KEYS_REFUSED))),
+            task_failures: BackgroundTask::ALL
+                .iter()
+                .map(|task| task_failures.with_label_values(&[task.as_str()]))
+                .collect(),
             registry,
+            scopes: Arc::default(),
+            collecting: Mutex::default(),
+            last: Mutex::default(),
         }
     }
 
@@ -97,7 +137,7 @@ impl Metrics {
     /// metrics can never disagree. Once a process.
     pub fn show_engine(&self, engine: Arc<Engine>) {
         self.registry
-            .register(Box::new(accounts::EngineCollector::new(engine)))
+            .register(Box::new(accounts::EngineCollector::new(engine, self.scopes.clone())))
             .expect("the engine is shown once, under names that only it has");
     }
 
@@ -137,6 +177,16 @@ impl Metrics {
         self.policies.with_label_values(&[kind.as_str(), condition.as_str()]).set(number);
     }
 
+    /// Takes the cluster-scoped policies that are in force: their series begin with 0.
+    pub fn in_force(&self, in_force: InForce) {
+        locked(&self.scopes).put_in_force(in_force);
+    }
+
+    /// The API server has sent something on the list or watch of this resource.
+    pub fn watch_response(&self, resource: WatchedResource, at: Timestamp) {
+        self.watch_last_response[resource as usize].set(at.as_second());
+    }
+
     /// Whether this replica is the active one.
     pub fn active(&self, active: bool) {
         self.active.set(i64::from(active));
@@ -150,6 +200,16 @@ impl Metrics {
     /// Whether somebody keeps the webhook disarmed.
     pub fn break_glass(&self, broken: bool) {
         self.break_glass.set(i64::from(broken));
+    }
+
+    /// The API server has accepted a write of the webhook configuration.
+    pub fn configuration_write(&self) {
+        self.configuration_writes.inc();
+    }
+
+    /// The number of entries in the webhook configuration that squelch has not written.
+    pub fn foreign_entries(&self, number: usize) {
+        self.foreign_entries.set(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
     /// A proof took this long and ended so.
@@ -173,12 +233,46 @@ impl Metrics {
         self.keys_refused.inc();
     }
 
-    /// All metrics in Prometheus' text format.
-    pub fn text(&self) -> String {
-        TextEncoder::new()
-            .encode_to_string(&self.registry.gather())
-            .expect("every gathered family has a name and metrics")
+    /// A background task panicked or ended unexpectedly.
+    pub fn task_failed(&self, task: BackgroundTask) {
+        self.task_failures[task as usize].inc();
     }
+
+    /// Returns all metrics in Prometheus' text format. To collect them takes as long as a pass over all namespaces, so
+    /// one call collects at a time. Calls during that time return the last text if it is fresh, else wait.
+    pub fn text(&self) -> String {
+        let collecting = match self.collecting.try_lock() {
+            Ok(collecting) => collecting,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                if let Some(text) = self.fresh_text() {
+                    return text;
+                }
+                let collecting = locked(&self.collecting);
+                if let Some(text) = self.fresh_text() {
+                    return text;
+                }
+                collecting
+            }
+        };
+        let began = clock::now();
+        let text = TextEncoder::new()
+            .encode_to_string(&self.registry.gather())
+            .expect("every gathered family has a name and metrics");
+        *locked(&self.last) = Some((began, text.clone()));
+        drop(collecting);
+        text
+    }
+
+    fn fresh_text(&self) -> Option<String> {
+        let last = locked(&self.last);
+        last.as_ref().filter(|(began, _)| clock::now().since(*began) < FRESH).map(|(_, text)| text.clone())
+    }
+}
+
+/// A panic elsewhere leaves counters that are still sums.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for Metrics {

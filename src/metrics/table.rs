@@ -24,10 +24,13 @@ pub struct Row {
     pub labels: &'static [&'static str],
 }
 
-/// At most so many pairs of `event_namespace` and `policy` have children of their own; later ones share `other`.
+/// The maximum number of pairs of `event_namespace` and `policy`, without the pair `other`, `other`.
 pub const MAX_SCOPES: usize = 500;
 
-/// The value of `event_namespace` and `policy` beyond [`MAX_SCOPES`].
+/// The maximum number of such pairs with the same `event_namespace`. The last one has the policy [`OTHER`].
+pub const MAX_OF_NAMESPACE: usize = 50;
+
+/// The value of `policy`, or of `event_namespace`, or of both, where a scope has no pair of its own.
 pub const OTHER: &str = "other";
 
 /// Seconds: a decision takes microseconds, the API server waits for one second.
@@ -57,7 +60,7 @@ rows! {
     RECOVERED = Counter "squelch_recovered_occurrences_total" ["event_namespace", "policy"]
         "Occurrences that a client's absolute count told again and that are therefore stored, though not received anew.";
     LOST = Counter "squelch_lost_occurrences_total" ["event_namespace", "policy"]
-        "Occurrences that were held back and could never be added to a stored Event.";
+        "Occurrences that were held back and could never be added to a stored Event. Losses at the end of a process are seldom scraped: the log has them.";
     DROPPED_WARNINGS = Counter "squelch_dropped_warnings_total" ["event_namespace", "policy"]
         "Occurrences of type Warning that were filtered or throttled. What mode Observe only counts is not in it.";
     WRITES = Counter "squelch_writes_total" ["operation", "api", "outcome"]
@@ -75,19 +78,27 @@ rows! {
     OWED = Gauge "squelch_owed_occurrences" []
         "Occurrences held back and not yet added to a stored Event.";
     DEBT_REFUSALS = Counter "squelch_debt_refusals_total" []
-        "Writes that were let through because as many series owe as may (--max-owing).";
+        "Writes that were let through for want of room: `--max-owing` series have pending occurrences, or the text kept of Events is used up (96 bytes for each of `--max-series`).";
     SERIES = Gauge "squelch_series" []
         "Live series.";
+    ENDED_SERIES = Gauge "squelch_ended_series" []
+        "Ended series of which a record is kept, because several clients wrote their counts. Limit: one for each 16 of --max-series, and a sixteenth more.";
     EVICTIONS = Counter "squelch_evictions_total" ["table"]
         "Entries given up for want of room, by table. A name that was given up is counted by what is stored.";
     POLICIES = Gauge "squelch_policies" ["kind", "condition"]
         "Policies that have the condition True.";
+    WATCH_LAST_RESPONSE = Gauge "squelch_watch_last_response_timestamp_seconds" ["resource"]
+        "Time of the last response of the API server to the list or watch of this resource, in seconds since the Unix epoch. The API server sends a bookmark each minute.";
     ACTIVE = Gauge "squelch_active" []
         "1 on the replica that decides, else 0.";
     ARMED = Gauge "squelch_armed" []
         "1 while the webhook's rules are in force, else 0.";
     BREAK_GLASS = Gauge "squelch_break_glass" []
         "1 while somebody keeps the webhook disarmed: by the annotation squelch.dev/disarm, by --enforce=false, or by having deleted its configuration; else 0.";
+    CONFIGURATION_WRITES = Counter "squelch_webhook_configuration_writes_total" []
+        "Writes of the MutatingWebhookConfiguration by this replica that the API server has accepted.";
+    FOREIGN_ENTRIES = Gauge "squelch_webhook_foreign_entries" []
+        "Entries of squelch's MutatingWebhookConfiguration that squelch has not written. Such an entry can make the API server send any write to any address.";
     PROOFS = Counter "squelch_proofs_total" ["result"]
         "Proofs that the API server reaches the webhook, one a second, by how they ended. Two misses in a row disarm the webhook, three proofs in a row arm it again.";
     PROBE_DURATION = Histogram "squelch_probe_duration_seconds" []
@@ -98,6 +109,8 @@ rows! {
         "When the served certificate ends, in seconds since the Unix epoch.";
     KEYS_REFUSED = Counter "squelch_keys_refused_total" []
         "Times that the Secret or the mounted files held keys that cannot be used. The former ones were kept.";
+    TASK_FAILURES = Counter "squelch_task_failures_total" ["task"]
+        "Background tasks that panicked or ended unexpectedly. The process then flushes pending occurrences and exits with an error.";
     BUILD_INFO = Gauge "squelch_build_info" ["version"]
         "Always 1; the version is in the label.";
 }

@@ -1,4 +1,9 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, mpsc};
+
 use jiff::Timestamp;
+use prometheus::core::Desc;
+use prometheus::proto::MetricFamily;
 
 use super::*;
 use crate::clock;
@@ -60,6 +65,7 @@ fn a_scrape_of_ten_thousand_namespaces_is_small() {
     }
     let metrics = Metrics::new();
     metrics.show_engine(Arc::new(engine));
+    metrics.text();
     let began = clock::now();
     let text = metrics.text();
     println!("a scrape took {} ms", clock::now().since(began).as_millis());
@@ -94,11 +100,86 @@ fn each_counter_counts_its_own() {
         let line = format!("squelch_proofs_total{{result=\"{}\"}} 1\n", result.as_str());
         assert!(metrics.text().contains(&line), "{line}");
     }
+    let at = "2026-11-21T08:00:00Z".parse().unwrap();
+    for resource in WatchedResource::ALL {
+        metrics.watch_response(*resource, at);
+        let name = "squelch_watch_last_response_timestamp_seconds";
+        let line = format!("{name}{{resource=\"{}\"}} 1795248000\n", resource.as_str());
+        assert!(metrics.text().contains(&line), "{line}");
+    }
+    metrics.foreign_entries(2);
+    metrics.configuration_write();
+    for task in BackgroundTask::ALL {
+        metrics.task_failed(*task);
+        let line = format!("squelch_task_failures_total{{task=\"{}\"}} 1\n", task.as_str());
+        assert!(metrics.text().contains(&line), "{line}");
+    }
     metrics.armed(true);
     metrics.certificate_not_after("2026-11-21T08:00:00Z".parse().unwrap());
     metrics.admission(Duration::from_micros(7));
     let text = metrics.text();
     assert!(text.contains("squelch_armed 1\n"));
+    assert!(text.contains("squelch_webhook_foreign_entries 2\n"));
+    assert!(text.contains("squelch_webhook_configuration_writes_total 1\n"));
     assert!(text.contains("squelch_serving_certificate_not_after_seconds 1795248000\n"), "{text}");
     assert!(text.contains("squelch_admission_duration_seconds_bucket{le=\"0.00001\"} 1\n"), "{text}");
+}
+
+/// Collects nothing; `during` runs meanwhile.
+struct Slow<F>(F);
+
+impl<F: Fn() + Send + Sync> Collector for Slow<F> {
+    fn desc(&self) -> Vec<&Desc> {
+        Vec::new()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        (self.0)();
+        Vec::new()
+    }
+}
+
+#[test]
+fn only_one_scrape_collects_at_a_time() {
+    const SCRAPES: usize = 8;
+    let (metrics, collecting) = (Metrics::new(), AtomicUsize::new(0));
+    let alone = move || {
+        assert_eq!(collecting.fetch_add(1, Ordering::SeqCst), 0, "two collect at once");
+        std::thread::yield_now();
+        collecting.fetch_sub(1, Ordering::SeqCst);
+    };
+    metrics.registry.register(Box::new(Slow(alone))).unwrap();
+    let together = Barrier::new(SCRAPES);
+    std::thread::scope(|scope| {
+        for _ in 0..SCRAPES {
+            scope.spawn(|| {
+                together.wait();
+                assert!(metrics.text().contains("squelch_build_info"));
+            });
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_one_scrape_collects_another_gets_the_last_text() {
+    let metrics = Metrics::new();
+    let (entered, has_entered) = mpsc::channel();
+    let (leave, may_leave) = mpsc::channel();
+    let may_leave = Mutex::new(may_leave);
+    let slow = move || {
+        entered.send(()).unwrap();
+        locked(&may_leave).recv().unwrap();
+    };
+    metrics.registry.register(Box::new(Slow(slow))).unwrap();
+    leave.send(()).unwrap();
+    let before = metrics.text();
+    has_entered.recv().unwrap();
+    metrics.active(true);
+    std::thread::scope(|scope| {
+        let collecting = scope.spawn(|| metrics.text());
+        has_entered.recv().unwrap();
+        assert_eq!(metrics.text(), before);
+        leave.send(()).unwrap();
+        assert!(collecting.join().unwrap().contains("squelch_active 1"));
+    });
 }

@@ -89,7 +89,9 @@ pub(crate) fn event() -> Observation<'static> {
         has_series: false,
         edited: false,
         unchanged: false,
+        stale: false,
         first_seen: None,
+        last_observed: None,
         occurred_at: Timestamp::UNIX_EPOCH,
     }
 }

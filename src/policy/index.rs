@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus};
-use crate::engine::PolicyId;
+use crate::engine::{NamespaceUids, PolicyId};
 
 use super::compile::{Compiled, Invalid, Labels, compile, compile_cluster};
 use super::order::Namespaces;
@@ -54,6 +54,7 @@ type Key = (Option<Arc<str>>, Arc<str>);
 pub struct Index {
     policies: BTreeMap<Key, Arc<Policy>>,
     namespaces: Namespaces,
+    uids: Arc<NamespaceUids>,
     /// The sources whose first list is complete.
     listed: BTreeSet<Source>,
     /// While a list is running: what it has shown so far.
@@ -81,18 +82,21 @@ impl Index {
     }
 
     /// A namespace was added, changed or listed.
-    pub fn apply_namespace(&mut self, name: &str, labels: Labels) -> Change {
-        self.show(Source::Namespaces, &(None, name.into()));
-        if self.namespaces.get(name) == Some(&labels) {
-            return Change::Nothing;
+    pub fn apply_namespace(&mut self, name: &str, uid: &str, labels: Labels) -> Change {
+        let name: Arc<str> = name.into();
+        self.show(Source::Namespaces, &(None, name.clone()));
+        let identity = self.identify(&name, uid);
+        if self.namespaces.get(&name) == Some(&labels) {
+            return identity;
         }
-        self.namespaces.insert(name.into(), labels);
-        self.change_of_namespaces()
+        self.namespaces.insert(name, labels);
+        identity.max(self.change_of_namespaces())
     }
 
-    /// A namespace was deleted.
+    /// A namespace was deleted: whatever is kept under its name is to be discarded.
     pub fn delete_namespace(&mut self, name: &str) -> Change {
-        self.namespaces.remove(name).map_or(Change::Nothing, |_| self.change_of_namespaces())
+        Arc::make_mut(&mut self.uids).remove(name);
+        self.namespaces.remove(name).map_or(Change::Nothing, |_| Change::Policies)
     }
 
     /// A list begins. One that was running broke off: what it showed is not proof of what is gone.
@@ -107,16 +111,12 @@ impl Index {
         let before = (self.policies.len(), self.namespaces.len());
         if of == Source::Namespaces {
             self.namespaces.retain(|name, _| seen.contains(&(None, name.clone())));
+            Arc::make_mut(&mut self.uids).retain(|name, _| self.namespaces.contains_key(name));
         } else {
             self.policies.retain(|key, _| source(key) != of || seen.contains(key));
         }
-        if self.policies.len() < before.0 {
-            Change::Policies
-        } else if self.namespaces.len() < before.1 {
-            self.change_of_namespaces()
-        } else {
-            Change::Nothing
-        }
+        let after = (self.policies.len(), self.namespaces.len());
+        if after == before { Change::Nothing } else { Change::Policies }
     }
 
     /// Every first list is complete. Before, precedence is not known.
@@ -131,7 +131,18 @@ impl Index {
 
     /// The set as it is now.
     pub fn set(&self) -> Set {
-        Set::in_cluster(self.policies(), &self.namespaces)
+        Set::in_cluster(self.policies(), &self.namespaces).identified(self.uids.clone())
+    }
+
+    /// Keeps the uid of a namespace. A name that has another uid than before is another namespace.
+    fn identify(&mut self, name: &Arc<str>, uid: &str) -> Change {
+        let known = self.uids.get(name).map(|known| **known == *uid);
+        if known == Some(true) {
+            return Change::Nothing;
+        }
+        Arc::make_mut(&mut self.uids).insert(name.clone(), uid.into());
+        let has_policies = || self.policies.keys().any(|(namespace, _)| namespace.as_ref() == Some(name));
+        if known == Some(false) || has_policies() { Change::Policies } else { Change::Nothing }
     }
 
     fn show(&mut self, source: Source, key: &Key) {
@@ -327,7 +338,7 @@ mod tests {
             match source {
                 Source::EventPolicies => index.apply(&own),
                 Source::ClusterEventPolicies => index.apply(&cluster),
-                Source::Namespaces => index.apply_namespace("ci", labels(&[])),
+                Source::Namespaces => index.apply_namespace("ci", "1", labels(&[])),
             };
             index.end_list(source);
         }
@@ -335,10 +346,7 @@ mod tests {
         assert_eq!(names(&index), ["p", "ci/p"]);
         for source in Source::ALL {
             index.begin_list(source);
-            assert_eq!(
-                index.end_list(source),
-                if source == Source::Namespaces { Change::Nothing } else { Change::Policies }
-            );
+            assert_eq!(index.end_list(source), Change::Policies, "{source:?}");
             let left: &[&str] = if source == Source::EventPolicies { &["p"] } else { &[] };
             assert_eq!(names(&index), left);
         }
@@ -350,14 +358,14 @@ mod tests {
         let mut index = Index::default();
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
         index.apply(&cluster_object("shops", shops.clone()));
-        index.apply_namespace("ci", labels(&[("team", "shop")]));
-        index.apply_namespace("gone", labels(&[("team", "shop")]));
+        index.apply_namespace("ci", "1", labels(&[("team", "shop")]));
+        index.apply_namespace("gone", "2", labels(&[("team", "shop")]));
         for source in Source::ALL {
             index.begin_list(source);
             index.begin_list(source);
         }
         assert!(index.set().governing(&event()).is_some() && index.set().knows("gone"));
-        index.apply_namespace("ci", labels(&[("team", "shop")]));
+        index.apply_namespace("ci", "1", labels(&[("team", "shop")]));
         assert_eq!(index.end_list(Source::Namespaces), Change::Policies);
         assert!(index.set().governing(&event()).is_some() && !index.set().knows("gone"));
         index.apply(&cluster_object("shops", shops));
@@ -368,17 +376,38 @@ mod tests {
     fn a_label_changes_what_cluster_policies_govern_and_nothing_else() {
         let mut index = Index::default();
         index.apply(&object("ci", "own", json!({"spec": {"match": {"types": ["Normal"]}}})));
-        assert_eq!(index.apply_namespace("ci", labels(&[])), Change::Nothing, "nobody asks for labels");
+        index.apply_namespace("ci", "1", labels(&[("team", "bank")]));
+        assert_eq!(index.apply_namespace("ci", "1", labels(&[])), Change::Nothing, "nobody asks for labels");
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
         assert_eq!(index.apply(&cluster_object("shops", shops)), Change::Policies);
         assert!(index.set().governing(&event()).is_none());
         let shop = labels(&[("team", "shop")]);
-        assert_eq!(index.apply_namespace("ci", shop.clone()), Change::Policies);
+        assert_eq!(index.apply_namespace("ci", "1", shop.clone()), Change::Policies);
         assert_eq!(&*index.set().governing(&event()).unwrap().rules.policy.display, "shops");
-        assert_eq!(index.apply_namespace("ci", shop), Change::Nothing);
+        assert_eq!(index.apply_namespace("ci", "1", shop), Change::Nothing);
         assert_eq!(index.delete_namespace("ci"), Change::Policies);
         assert_eq!(index.delete_namespace("ci"), Change::Nothing);
         assert!(index.set().governing(&event()).is_none());
+    }
+
+    #[test]
+    fn a_name_with_another_uid_is_another_namespace() {
+        let mut index = Index::default();
+        let uid = |index: &Index| index.set().namespace_uids().get("ci").map(ToString::to_string);
+        assert_eq!(index.apply_namespace("ci", "1", labels(&[])), Change::Nothing, "no policy is for it");
+        assert_eq!(uid(&index).as_deref(), Some("1"));
+        assert_eq!(index.apply_namespace("ci", "2", labels(&[])), Change::Policies);
+        assert_eq!(uid(&index).as_deref(), Some("2"));
+        assert_eq!(index.delete_namespace("ci"), Change::Policies);
+        assert_eq!(uid(&index), None);
+        index.apply(&object("ci", "own", json!({"spec": {}})));
+        assert_eq!(
+            index.apply_namespace("ci", "3", labels(&[])),
+            Change::Policies,
+            "its policy counts already"
+        );
+        index.begin_list(Source::Namespaces);
+        assert_eq!((index.end_list(Source::Namespaces), uid(&index)), (Change::Policies, None));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! force in which namespace (`order` says so); the [`Store`] holds the current set for whoever decides.
 
 mod compile;
+mod deadlines;
 mod glob;
 mod index;
 mod order;
@@ -13,8 +14,8 @@ pub mod watch;
 
 pub use compile::{Compiled, Invalid, Labels, Tier, compile, compile_cluster};
 pub use index::{Change, Index, Source};
-pub use order::Namespaces;
-pub use set::{Effect, Policy, Set};
+pub use order::{Limit, MOST_POLICIES, Namespaces};
+pub use set::{Beyond, Effect, Policy, Set};
 pub use store::{Revision, Store};
 
 #[cfg(test)]

@@ -7,14 +7,68 @@ use std::sync::Arc;
 
 use super::compile::{Compiled, Labels, Tier};
 use super::set::Policy;
+use crate::api;
+
+/// The most policies of one kind that are in force in a namespace.
+pub const MOST_POLICIES: usize = 64;
 
 /// The namespaces of the cluster, with their labels.
 pub type Namespaces = BTreeMap<Arc<str>, Labels>;
 
+/// What bounds the policies of one kind that are in force in a namespace, and with them the time in which a write's
+/// policy is selected. The `EventPolicies` of a namespace and the `ClusterEventPolicies` that select it are counted
+/// apart: neither take the place of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// [`MOST_POLICIES`] precede the policy.
+    Policies,
+    /// With those in force that precede the policy, its `match` clauses weigh more than [`api::MOST_WEIGHT`].
+    Weight {
+        /// The weight of the policy's own.
+        own: usize,
+    },
+}
+
+/// What the policies of one kind have used up in a namespace.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    policies: usize,
+    weight: usize,
+}
+
+impl Usage {
+    /// Adds a policy if the limits allow it. Those of higher precedence come first.
+    fn add(&mut self, policy: &Policy) -> Result<(), Limit> {
+        let own = policy.compiled().map_or(0, |compiled| compiled.weight);
+        if self.policies >= MOST_POLICIES {
+            return Err(Limit::Policies);
+        }
+        if self.weight + own > api::MOST_WEIGHT {
+            return Err(Limit::Weight { own });
+        }
+        *self = Self { policies: self.policies + 1, weight: self.weight + own };
+        Ok(())
+    }
+}
+
+/// Policies within and beyond the limits.
+#[derive(Debug)]
+pub(super) struct Limited<T> {
+    /// In order of precedence.
+    pub(super) within: Vec<T>,
+    pub(super) beyond: Vec<(T, Limit)>,
+}
+
+impl<T> Default for Limited<T> {
+    fn default() -> Self {
+        Self { within: Vec::new(), beyond: Vec::new() }
+    }
+}
+
 /// Every policy that is understood, in order of precedence.
 pub(super) struct Ordered {
     overriding: Vec<Arc<Policy>>,
-    by_namespace: HashMap<Arc<str>, Vec<Arc<Policy>>>,
+    by_namespace: HashMap<Arc<str>, Limited<Arc<Policy>>>,
     defaults: Vec<Arc<Policy>>,
 }
 
@@ -22,38 +76,58 @@ impl Ordered {
     pub(super) fn new(policies: &[Arc<Policy>]) -> Self {
         let mut ordered: Vec<_> = { policies.iter() }.filter(|policy| policy.compiled().is_some()).collect();
         ordered.sort_by(|a, b| precedence(a).cmp(&precedence(b)));
-        let (mut overriding, mut by_namespace, mut defaults) = (Vec::new(), HashMap::new(), Vec::new());
+        let (mut overriding, mut defaults) = (Vec::new(), Vec::new());
+        let mut by_namespace: HashMap<_, (Usage, Limited<_>)> = HashMap::new();
         for policy in ordered {
-            let tier = match (&policy.namespace, policy.compiled().map(|compiled| compiled.tier)) {
-                (Some(namespace), _) => by_namespace.entry(namespace.clone()).or_default(),
-                (None, Some(Tier::Override)) => &mut overriding,
-                (None, _) => &mut defaults,
-            };
-            tier.push(policy.clone());
+            match (&policy.namespace, policy.compiled().map(|compiled| compiled.tier)) {
+                (Some(namespace), _) => {
+                    let (usage, limited) = by_namespace.entry(namespace.clone()).or_default();
+                    match usage.add(policy) {
+                        Ok(()) => limited.within.push(policy.clone()),
+                        Err(limit) => limited.beyond.push((policy.clone(), limit)),
+                    }
+                }
+                (None, Some(Tier::Override)) => overriding.push(policy.clone()),
+                (None, _) => defaults.push(policy.clone()),
+            }
         }
-        Self { overriding, by_namespace, defaults }
+        let by_namespace = by_namespace.into_iter().map(|(namespace, (_, limited))| (namespace, limited));
+        Self { overriding, by_namespace: by_namespace.collect(), defaults }
     }
 
     /// The policies that can govern a write in this namespace: the first whose `match` holds does. Override cluster
     /// policies, the namespace's own, Default cluster policies; within a tier higher priority, then older creation,
     /// then name; and none behind one that governs every write.
     ///
+    /// Policies beyond a limit of their kind are not among them. Those behind one that governs every write are counted
+    /// all the same: whether a policy is within the limits does not depend on what others match.
+    ///
     /// Without labels it is a namespace that was made a moment ago and is not known yet. There only those cluster
     /// policies are in force that are for every namespace: what labels it has nobody can say, and a policy that was
     /// never meant for it must not drop its Events.
-    pub(super) fn in_force(&self, namespace: &str, labels: Option<&Labels>) -> Vec<&Arc<Policy>> {
-        let selected = |policy: &&Arc<Policy>| policy.selects(labels);
-        let own = self.by_namespace.get(namespace).into_iter().flatten();
-        let overriding = self.overriding.iter().filter(selected);
-        let defaults = self.defaults.iter().filter(selected);
-        let mut in_force = Vec::new();
-        for policy in overriding.chain(own).chain(defaults) {
-            in_force.push(policy);
-            if policy.compiled().is_some_and(Compiled::governs_all) {
-                break;
-            }
+    pub(super) fn in_force<'a>(
+        &'a self,
+        namespace: &str,
+        labels: Option<&Labels>,
+    ) -> Limited<&'a Arc<Policy>> {
+        let (mut usage, mut beyond) = (Usage::default(), Vec::new());
+        let mut limited = |policy: &&'a Arc<Policy>| {
+            let added = policy.selects(labels).then(|| usage.add(policy));
+            beyond.extend(added.and_then(Result::err).map(|limit| (*policy, limit)));
+            added == Some(Ok(()))
+        };
+        let mut within: Vec<_> = self.overriding.iter().filter(&mut limited).collect();
+        let defaults: Vec<_> = self.defaults.iter().filter(&mut limited).collect();
+        if let Some(own) = self.by_namespace.get(namespace) {
+            within.extend(&own.within);
+            beyond.extend(own.beyond.iter().map(|(policy, limit)| (policy, *limit)));
         }
-        in_force
+        within.extend(defaults);
+        let governs_all = |policy: &&Arc<Policy>| policy.compiled().is_some_and(Compiled::governs_all);
+        if let Some(last) = within.iter().position(governs_all) {
+            within.truncate(last + 1);
+        }
+        Limited { within, beyond }
     }
 
     /// The namespaces that have policies of their own.
@@ -78,7 +152,20 @@ mod tests {
 
     fn in_force(policies: &[Arc<Policy>], labels: Option<&Labels>) -> Vec<String> {
         let ordered = Ordered::new(policies);
-        ordered.in_force("ci", labels).into_iter().map(|policy| policy.id.display.to_string()).collect()
+        let limited = ordered.in_force("ci", labels);
+        limited.within.into_iter().map(|policy| policy.id.display.to_string()).collect()
+    }
+
+    fn beyond(policies: &[Arc<Policy>]) -> Vec<(String, Limit)> {
+        let ordered = Ordered::new(policies);
+        let limited = ordered.in_force("ci", Some(&labels(&[])));
+        let said = limited.beyond.into_iter().map(|(policy, limit)| (policy.id.display.to_string(), limit));
+        said.collect()
+    }
+
+    /// A spec whose `match` weighs this many hundreds, one for each text.
+    fn heavy(hundreds: usize) -> Value {
+        json!({"match": {"reasons": vec![format!("*{}*", "x".repeat(90)); hundreds]}})
     }
 
     /// A policy that leaves something to others.
@@ -158,6 +245,56 @@ mod tests {
         assert_eq!(in_force(&policies, None), ["ci/first", "ci/own"]);
         let policies = [own, first, default, cluster_policy("override", &whole("Override"), 5)];
         assert_eq!(in_force(&policies, None), ["override"]);
+    }
+
+    #[test]
+    fn of_each_kind_64_policies_are_in_force_those_of_highest_precedence() {
+        let own =
+            (0..66).map(|at| policy("ci", &format!("own-{at:02}"), &some(&json!({"priority": -at})), 0));
+        let cluster = (0..66).map(|at| {
+            let precedence = if at % 2 == 0 { "Override" } else { "Default" };
+            let spec = some(&json!({"priority": -at, "precedence": precedence}));
+            cluster_policy(&format!("cluster-{at:02}"), &spec, 0)
+        });
+        let invalid =
+            (0..9).map(|at| policy("ci", &format!("invalid-{at}"), &json!({"priority": 1_000_000}), 0));
+        let elsewhere = (0..9).map(|at| policy("other", &format!("other-{at}"), &json!({"priority": 9}), 0));
+        let mut policies: Vec<_> = own.chain(cluster).chain(invalid).chain(elsewhere).collect();
+        for _ in 0..2 {
+            policies.reverse();
+            let names = in_force(&policies, Some(&labels(&[])));
+            let of = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).count();
+            assert_eq!((names.len(), of("ci/own"), of("cluster")), (128, 64, 64));
+            assert_eq!(names[..2], ["cluster-00", "cluster-02"]);
+            assert_eq!((&*names[33], &*names[96], &*names[127]), ("ci/own-00", "ci/own-63", "cluster-61"));
+            let beyond = beyond(&policies);
+            // All 33 Override policies precede the Default ones.
+            let expected = ["cluster-63", "cluster-65", "ci/own-64", "ci/own-65"];
+            assert_eq!(beyond, expected.map(|name| (name.to_owned(), Limit::Policies)));
+        }
+    }
+
+    #[test]
+    fn what_a_policy_matches_makes_no_place_for_others() {
+        let policies: Vec<_> = (0..65).map(|at| policy("ci", &format!("{at:02}"), &json!({}), 0)).collect();
+        assert_eq!(in_force(&policies, None), ["ci/00"]);
+        assert_eq!(beyond(&policies), [("ci/64".to_owned(), Limit::Policies)]);
+    }
+
+    #[test]
+    fn match_clauses_that_weigh_too_much_together_are_not_in_force_together() {
+        let policies = [
+            policy("ci", "a-1200", &heavy(12), 0),
+            policy("ci", "b-900", &heavy(9), 0),
+            policy("ci", "c-800", &heavy(8), 0),
+            policy("ci", "d-100", &heavy(1), 0),
+            cluster_policy("a-2000", &heavy(20), 0),
+            cluster_policy("b-100", &heavy(1), 0),
+        ];
+        assert_eq!(in_force(&policies, Some(&labels(&[]))), ["ci/a-1200", "ci/c-800", "a-2000"]);
+        let said = beyond(&policies);
+        let weight = |name: &str, own| (name.to_owned(), Limit::Weight { own });
+        assert_eq!(said, [weight("b-100", 100), weight("ci/b-900", 900), weight("ci/d-100", 100)]);
     }
 
     #[test]

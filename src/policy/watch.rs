@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 
 use crate::api::{ClusterEventPolicy, EventPolicy};
 
+use super::deadlines::with_deadlines;
 use super::index::{Change, Index, Source};
 use super::store::Store;
 
@@ -20,12 +21,19 @@ use super::store::Store;
 const TOGETHER: usize = 1000;
 
 /// Watches the policies of both kinds and the labels of the namespaces, and keeps `store` up to date, for ever: to end
-/// it, drop it. Failures are logged and tried again with a growing pause.
-pub async fn run(client: Client, store: Arc<Store>) {
-    let own = Api::all_with(client.clone(), &ApiResource::erase::<EventPolicy>(&()));
-    let cluster = Api::all_with(client.clone(), &ApiResource::erase::<ClusterEventPolicy>(&()));
+/// it, drop it. Failures are logged and tried again with a growing pause. `responded` is called with each source for
+/// which the API server has sent anything, a bookmark for example.
+pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(Source) + Send + Sync + 'static) {
+    let responded = Arc::new(responded);
+    let client = |source| {
+        let responded = responded.clone();
+        with_deadlines(&client, move || responded(source))
+    };
+    let own = Api::all_with(client(Source::EventPolicies), &ApiResource::erase::<EventPolicy>(&()));
+    let cluster =
+        Api::all_with(client(Source::ClusterEventPolicies), &ApiResource::erase::<ClusterEventPolicy>(&()));
     // Metadata alone: that is all that is asked for, and it spares the API server the rest.
-    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client);
+    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client(Source::Namespaces));
     let config = watcher::Config::default;
     let news = select_all([
         told(Source::EventPolicies, watcher(own, config()).default_backoff(), Object::Policy),
@@ -97,7 +105,8 @@ fn take(source: Source, event: Event<Object>, index: &mut Index) -> Change {
         }
         Event::Apply(Object::Namespace(namespace)) | Event::InitApply(Object::Namespace(namespace)) => {
             let name = namespace.name.unwrap_or_default();
-            index.apply_namespace(&name, namespace.labels.unwrap_or_default())
+            let uid = namespace.uid.unwrap_or_default();
+            index.apply_namespace(&name, &uid, namespace.labels.unwrap_or_default())
         }
         Event::Delete(Object::Policy(policy)) => index.delete(&policy),
         Event::Delete(Object::Namespace(namespace)) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::etcd::{Etcd, Stored};
-use crate::engine::{Answer, Content, Engine, Moment, Observation, Operation, Order, Plan, Verdict};
+use crate::engine::{Answer, Content, Engine, Found, Moment, Observation, Operation, Order, Plan, Verdict};
 
 /// How often the running squelch asks what is due, and how many orders it takes at a time.
 const TICK: Duration = Duration::from_millis(100);
@@ -107,11 +107,20 @@ impl Payer {
 
     fn pay(&mut self, engine: &Engine, order: Order, now: Moment) -> Option<Payment> {
         let stored = self.etcd.event(&order.namespace, &order.name).filter(|event| event.count > 0);
-        let planned = engine.plan(&order, stored.map(|event| event.count), now);
+        let planned = engine.plan(&order, stored.map(|event| Found::counting(event.count)), now);
         let (count, content) = match planned {
-            Plan::Nothing => return None,
+            Plan::Nothing | Plan::Wait | Plan::Lost { .. } => return None,
             Plan::Write { value, content, .. } => (value, content),
-            Plan::Create { value, content, .. } => (value, Some(content)),
+            Plan::Create { value, content, witness, .. } => {
+                if let Some(witness) = witness {
+                    let found = self.stored(&order.namespace, &witness).filter(|count| *count > 0);
+                    let found = found.map(Found::counting);
+                    if engine.testify(&order, found, now) != Plan::Nothing {
+                        return None;
+                    }
+                }
+                (value, Some(content))
+            }
         };
         let bytes = bytes(stored, content.as_deref());
         self.etcd.store(&order.namespace, &order.name, count, bytes);

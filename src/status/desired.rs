@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::dropped::{DroppedIn, top_dropped};
+use crate::api;
 use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
 use crate::engine::{Counters, Disposition, Mode, Rules};
-use crate::policy::{Compiled, Effect, Invalid};
+use crate::policy::{Beyond, Compiled, Effect, Invalid, Limit, MOST_POLICIES};
 
 /// All that a status depends on.
 #[derive(Clone, Copy, Debug)]
@@ -70,27 +71,34 @@ pub fn difference(standing: Option<&EventPolicyStatus>, desired: &EventPolicySta
         != (desired.observed_generation, &desired.conditions)
     {
         Difference::Conditions
-    } else if (standing.counters, &standing.top_dropped, &standing.since)
-        != (desired.counters, &desired.top_dropped, &desired.since)
-    {
+    } else if counters_differ(standing, desired) {
         Difference::Counters
     } else {
         Difference::Nothing
     }
 }
 
+/// Whether the counts of two statuses differ, whatever else does.
+pub(super) fn counters_differ(standing: &EventPolicyStatus, desired: &EventPolicyStatus) -> bool {
+    (standing.counters, &standing.top_dropped, &standing.since)
+        != (desired.counters, &desired.top_dropped, &desired.since)
+}
+
 fn accepted(facts: &Facts<'_>) -> (Reason, String) {
-    match facts.outcome {
-        Ok(_) => (Reason::Accepted, "The policy is understood.".to_owned()),
-        Err(invalid) => (Reason::Invalid, invalid.to_string()),
+    match (facts.outcome, facts.effect) {
+        (Err(invalid), _) => (Reason::Invalid, invalid.to_string()),
+        (Ok(_), Some(Effect::TooMany(beyond))) => {
+            (Reason::TooManyPolicies, too_many(facts.cluster_scoped, beyond))
+        }
+        (Ok(_), _) => (Reason::Accepted, "The policy is understood.".to_owned()),
     }
 }
 
 fn effective(facts: &Facts<'_>) -> (Reason, String) {
-    let Ok(compiled) = facts.outcome else {
-        return (Reason::Invalid, "Nothing is enforced until the policy is accepted.".to_owned());
-    };
+    let unaccepted = |reason| (reason, "Nothing is enforced until the policy is accepted.".to_owned());
+    let Ok(compiled) = facts.outcome else { return unaccepted(Reason::Invalid) };
     match facts.effect {
+        Some(Effect::TooMany(_)) => return unaccepted(Reason::TooManyPolicies),
         Some(Effect::Overridden { by, namespace }) => {
             return (Reason::Overridden, overridden(facts.cluster_scoped, &by.title(), namespace.as_deref()));
         }
@@ -98,7 +106,7 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
             let message = "No namespace has the labels that spec.namespaceSelector asks for.".to_owned();
             return (Reason::NoNamespaces, message);
         }
-        Some(Effect::Governs) | None => {}
+        Some(Effect::Governs | Effect::GovernsInPart(_)) | None => {}
     }
     if let Some(why) = facts.unarmed {
         return (Reason::WebhookNotArmed, format!("The webhook is not armed. {why}"));
@@ -110,7 +118,38 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         Mode::Enforce => "Event writes are decided by this policy.",
         Mode::Observe => "Event writes are decided and counted; nothing is held back (mode: Observe).",
     };
-    (Reason::Effective, message.to_owned())
+    let message = match facts.effect {
+        Some(Effect::GovernsInPart(beyond)) => {
+            format!("{message} Not in all namespaces: {}", too_many(facts.cluster_scoped, beyond))
+        }
+        _ => message.to_owned(),
+    };
+    (Reason::Effective, message)
+}
+
+/// Which limit is exhausted, where, and what to do. It contains no figures of other policies: each edit of one would
+/// change this status.
+fn too_many(cluster_scoped: bool, Beyond { namespace, limit }: &Beyond) -> String {
+    let of_namespace = if cluster_scoped {
+        let namespace =
+            namespace.as_deref().map_or_else(String::new, |namespace| format!(" such as {namespace}"));
+        format!("ClusterEventPolicies that select a namespace{namespace}")
+    } else {
+        "EventPolicies of a namespace".to_owned()
+    };
+    let order = if cluster_scoped { "precedence, priority, age, name" } else { "priority, age, name" };
+    match limit {
+        Limit::Policies => format!(
+            "At most {MOST_POLICIES} {of_namespace} are in force there, and {MOST_POLICIES} precede this one (by {order}). \
+             Delete or merge policies, or raise the priority of this one to put it in the place of another."
+        ),
+        Limit::Weight { own } => format!(
+            "The texts in match of the {of_namespace} weigh at most {} together: those of this one weigh {own}, which \
+             the policies that precede it (by {order}) do not leave. Write exact texts or a single wildcard in each, \
+             delete or merge policies, or raise the priority of this one.",
+            api::MOST_WEIGHT
+        ),
+    }
 }
 
 fn all_off(rules: &Rules) -> bool {
@@ -188,6 +227,8 @@ mod tests {
         let accepted = ("Accepted", "True", "Accepted");
         let by = Effect::Overridden { by: policy("ci", "q", &json!({}), 0), namespace: Some("ci".into()) };
         let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces);
+        let beyond = Beyond { namespace: Some("ci".into()), limit: Limit::Policies };
+        let (too_many, in_part) = (Effect::TooMany(beyond.clone()), Effect::GovernsInPart(beyond));
         for (outcome, effect, unarmed, expected) in [
             (&good, Some(&governs), None, [accepted, ("Effective", "True", "Effective")]),
             (
@@ -198,6 +239,13 @@ mod tests {
             ),
             (&good, Some(&by), Some("It hangs."), [accepted, ("Effective", "False", "Overridden")]),
             (&good, Some(&nowhere), Some("It hangs."), [accepted, ("Effective", "False", "NoNamespaces")]),
+            (&good, Some(&in_part), None, [accepted, ("Effective", "True", "Effective")]),
+            (
+                &good,
+                Some(&too_many),
+                Some("It hangs."),
+                [("Accepted", "False", "TooManyPolicies"), ("Effective", "False", "TooManyPolicies")],
+            ),
             (&bad, None, None, [("Accepted", "False", "Invalid"), ("Effective", "False", "Invalid")]),
         ] {
             let counted = Counters::default();
@@ -261,6 +309,38 @@ mod tests {
             let facts = Facts { cluster_scoped, effect: Some(&effect), ..facts(&good.outcome, &counted) };
             assert_eq!(desired(&facts).conditions[1].message, expected);
         }
+    }
+
+    #[test]
+    fn a_policy_beyond_a_limit_says_which_and_what_to_do() {
+        let good = policy("ci", "p", &json!({}), 0);
+        let counted = Counters::default();
+        let messages = |cluster_scoped, effect: Effect| {
+            let facts = Facts { cluster_scoped, effect: Some(&effect), ..facts(&good.outcome, &counted) };
+            desired(&facts).conditions.into_iter().map(|condition| condition.message).collect::<Vec<_>>()
+        };
+        let beyond = |limit| Beyond { namespace: Some("ci".into()), limit };
+        let own = messages(false, Effect::TooMany(beyond(Limit::Policies)));
+        assert_eq!(
+            own,
+            [
+                "At most 64 EventPolicies of a namespace are in force there, and 64 precede this one (by \
+                 priority, age, name). Delete or merge policies, or raise the priority of this one to put it in the \
+                 place of another.",
+                "Nothing is enforced until the policy is accepted."
+            ]
+        );
+        let heavy = messages(false, Effect::TooMany(beyond(Limit::Weight { own: 900 })));
+        assert!(
+            heavy[0].contains("weigh at most 2048 together: those of this one weigh 900"),
+            "{}",
+            heavy[0]
+        );
+        let in_part = messages(true, Effect::GovernsInPart(beyond(Limit::Policies)));
+        let expected = "Event writes are decided by this policy. Not in all namespaces: At most 64 \
+            ClusterEventPolicies that select a namespace such as ci are in force there, and 64 precede this \
+            one (by precedence, priority, age, name). ";
+        assert!(in_part[1].starts_with(expected), "{}", in_part[1]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct News {
 pub enum Verdict {
     /// The spec is understood.
     Accepted,
-    /// The spec is wrong: the policy enforces nothing.
+    /// The spec is wrong, or there are too many policies: this one enforces nothing.
     Rejected,
     /// Policies of higher precedence leave it nothing to govern.
     Overridden,
@@ -50,7 +50,9 @@ fn verdict(kind: ConditionType, reason: &str) -> Option<Verdict> {
     let is = |meant: Reason| reason == meant.as_str();
     match kind {
         ConditionType::Accepted if is(Reason::Accepted) => Some(Verdict::Accepted),
-        ConditionType::Accepted if is(Reason::Invalid) => Some(Verdict::Rejected),
+        ConditionType::Accepted if is(Reason::Invalid) || is(Reason::TooManyPolicies) => {
+            Some(Verdict::Rejected)
+        }
         ConditionType::Effective if is(Reason::Overridden) => Some(Verdict::Overridden),
         ConditionType::Accepted | ConditionType::Effective => None,
     }
@@ -87,6 +89,7 @@ mod tests {
         let by_a = status((Reason::Accepted, "fine"), (Reason::Overridden, "by a"));
         let by_b = status((Reason::Accepted, "fine"), (Reason::Overridden, "by b"));
         let bad = status((Reason::Invalid, "this"), (Reason::Invalid, "nothing"));
+        let beyond = status((Reason::TooManyPolicies, "64"), (Reason::TooManyPolicies, "nothing"));
         let worse = status((Reason::Invalid, "that"), (Reason::Invalid, "nothing"));
         for (before, after, expected) in [
             (None, &good, &[Verdict::Accepted][..]),
@@ -102,6 +105,10 @@ mod tests {
             (Some(&bad), &bad, &[]),
             (Some(&bad), &worse, &[Verdict::Rejected]),
             (Some(&worse), &good, &[Verdict::Accepted]),
+            (None, &beyond, &[Verdict::Rejected]),
+            (Some(&beyond), &beyond, &[]),
+            (Some(&bad), &beyond, &[Verdict::Rejected]),
+            (Some(&beyond), &good, &[Verdict::Accepted]),
         ] {
             assert_eq!(told(before, after), expected, "{before:?} to {after:?}");
         }

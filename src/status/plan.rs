@@ -1,6 +1,11 @@
 //! Which status is to be written next. Pure: time comes as an argument.
+//!
+//! Everybody who can edit a policy can cause writes, and the rate of writes is limited. So writes of news (an edit, a
+//! changed condition) and writes of counters take turns: while both are due, each has half of the rate. Counters that
+//! would be older than two intervals at half of the rate go first, if the whole rate can carry them. Among the news,
+//! namespaces take turns.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +15,7 @@ use crate::api::{DroppedOccurrences, EventPolicyStatus, PolicyCounters};
 use crate::engine::{Account, Counters, Moment, TopDropped};
 use crate::policy::{Policy, Set};
 
-use super::desired::{Difference, Facts, desired, difference};
+use super::desired::{Difference, Facts, counters_differ, desired, difference};
 use super::dropped::DroppedIn;
 use super::news::{News, news};
 
@@ -27,6 +32,13 @@ pub struct Limits {
     pub qps: u32,
 }
 
+impl Limits {
+    /// The least time between two writes.
+    pub(super) fn pause(self) -> Duration {
+        Duration::from_secs(1) / self.qps.max(1)
+    }
+}
+
 /// A status to be written.
 #[derive(Clone, Debug)]
 pub struct Due {
@@ -34,16 +46,33 @@ pub struct Due {
     pub policy: Arc<Policy>,
     /// What it is to show.
     pub status: EventPolicyStatus,
+    /// Which share of the writes it takes.
+    turn: Turn,
+}
+
+/// The writes that share the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    News,
+    Counters,
 }
 
 /// What is known of the statuses in the cluster.
 #[derive(Debug)]
 pub struct Plan {
     interval: Duration,
+    /// The least time between two writes.
+    pause: Duration,
     /// What stood in the statuses as this replica began, by policy uid, until a policy is tracked.
     found: HashMap<Arc<str>, EventPolicyStatus>,
     /// By policy uid.
     tracked: HashMap<Arc<str>, Tracked>,
+    /// When news of each namespace's policies was last written (or tried); `None`: of cluster-scoped policies.
+    news_of: HashMap<Option<Arc<str>>, Moment>,
+    /// Counters were due at the last look.
+    counters_wait: bool,
+    /// News was written while counters were due: they have the next turn.
+    counters_first: bool,
 }
 
 #[derive(Debug)]
@@ -62,7 +91,15 @@ struct Tracked {
 impl Plan {
     /// Knows nothing yet.
     pub fn new(limits: Limits) -> Self {
-        Self { interval: limits.interval, found: HashMap::new(), tracked: HashMap::new() }
+        Self {
+            interval: limits.interval,
+            pause: limits.pause(),
+            found: HashMap::new(),
+            tracked: HashMap::new(),
+            news_of: HashMap::new(),
+            counters_wait: false,
+            counters_first: false,
+        }
     }
 
     /// What stands in the statuses of the policies with these uids: newer than what the watch may have told.
@@ -88,8 +125,7 @@ impl Plan {
         missing.map(|missing| missing.max(0).unsigned_abs()).sum()
     }
 
-    /// The statuses that are due, the most outdated first: news of a policy, then counters. Policies that are
-    /// gone are forgotten.
+    /// The statuses that are due, in the order in which they are to be written. Policies that are gone are forgotten.
     pub fn due(
         &mut self,
         set: &Set,
@@ -99,16 +135,56 @@ impl Plan {
         wall: Timestamp,
     ) -> Vec<Due> {
         let interval = self.interval;
-        let mut due: Vec<_> = self
-            .changed(set, accounts, unarmed, wall)
-            .into_iter()
-            .filter_map(|(change, tracked, found)| {
-                let at = tracked.due_at(change, interval);
-                (at <= now).then_some(((std::cmp::Reverse(change), at), found))
-            })
-            .collect();
-        due.sort_by_key(|(order, _)| *order);
-        due.into_iter().map(|(_, due)| due).collect()
+        let (mut news, mut counters, mut load) = (Vec::new(), Vec::new(), 0);
+        for (change, tracked, due) in self.changed(set, accounts, unarmed, wall) {
+            let (news_at, counters_at) = (tracked.news_due_at(interval), tracked.counters_due_at(interval));
+            let is_news = change == Difference::Conditions && news_at <= now;
+            let counters_wait = tracked.counters_wait(&due.status);
+            load += u32::from(counters_wait);
+            // A policy whose news waits behind the news of many others is not to wait with its counters too.
+            if counters_wait && counters_at <= now {
+                news.extend(is_news.then(|| (news_at, due.clone())));
+                counters.push((counters_at, Due { turn: Turn::Counters, ..due }));
+            } else if is_news {
+                news.push((news_at, due));
+            }
+        }
+        counters.sort_by_key(|(at, _)| *at);
+        self.counters_wait = !counters.is_empty();
+        let is_urgent = self.is_urgent(&counters, load, now);
+        let (news, counters) = (self.by_namespace(news), counters.into_iter().map(|(_, due)| due));
+        let due = if is_urgent {
+            counters.chain(news).collect()
+        } else {
+            take_turns(news.into_iter(), counters, self.counters_first)
+        };
+        let mut seen = HashSet::new();
+        due.into_iter().filter(|due| seen.insert(due.policy.id.uid.clone())).collect()
+    }
+
+    /// Whether some of the counters, which are in order, would be older than two intervals if they had half of the
+    /// rate. Not if their load, the number of policies whose counters change, is more than the whole rate can carry.
+    fn is_urgent(&self, counters: &[(Moment, Due)], load: u32, now: Moment) -> bool {
+        // One write more than there are: the rate is not kept to the millisecond.
+        let written = (2..).map(|number: u32| now.plus(2 * number * self.pause));
+        let is_late = |((at, _), written): (&(Moment, Due), Moment)| written > at.plus(self.interval);
+        load * self.pause <= self.interval && counters.iter().zip(written).any(is_late)
+    }
+
+    /// The news of each namespace, the oldest first, in turns: first one of each namespace, then a second one of each.
+    /// The namespaces in the order in which they had their last turn.
+    fn by_namespace(&self, mut news: Vec<(Moment, Due)>) -> Vec<Due> {
+        news.sort_by_key(|(at, _)| *at);
+        let mut number_of: HashMap<Option<Arc<str>>, usize> = HashMap::new();
+        let in_turns = news.into_iter().map(|(at, due)| {
+            let namespace = &due.policy.namespace;
+            let number = number_of.entry(namespace.clone()).or_default();
+            *number += 1;
+            ((*number, self.news_of.get(namespace).copied(), at), due)
+        });
+        let mut in_turns: Vec<_> = in_turns.collect();
+        in_turns.sort_by_key(|(order, _)| *order);
+        in_turns.into_iter().map(|(_, due)| due).collect()
     }
 
     /// Every status that differs from what stands in the cluster, due or not: for the last writes before exit. Those
@@ -130,7 +206,11 @@ impl Plan {
 
     /// A write was attempted; if it succeeded, that status stands. Returns what it tells that was not known before.
     pub fn attempted(&mut self, due: Due, succeeded: bool, now: Moment) -> Vec<News> {
+        self.counters_first = due.turn == Turn::News && self.counters_wait;
         let Some(tracked) = self.tracked.get_mut(&due.policy.id.uid) else { return Vec::new() };
+        if due.turn == Turn::News {
+            self.news_of.insert(due.policy.namespace.clone(), now);
+        }
         tracked.attempt = Some((now, succeeded));
         if !succeeded {
             return Vec::new();
@@ -169,7 +249,8 @@ impl Plan {
                 now: wall,
             });
             let change = difference(tracked.standing.as_ref(), &status);
-            let due = Due { policy: policy.clone(), status };
+            let turn = if change == Difference::Conditions { Turn::News } else { Turn::Counters };
+            let due = Due { policy: policy.clone(), status, turn };
             (change > Difference::Nothing).then_some((change, tracked, due))
         });
         changed.collect()
@@ -187,6 +268,8 @@ impl Plan {
             }
             self.tracked.insert(policy.id.uid.clone(), tracked);
         }
+        let namespaces: HashSet<_> = set.policies().iter().map(|policy| &policy.namespace).collect();
+        self.news_of.retain(|namespace, _| namespaces.contains(namespace));
     }
 }
 
@@ -203,13 +286,41 @@ impl Tracked {
         }
     }
 
-    fn due_at(&self, change: Difference, interval: Duration) -> Moment {
-        match (self.attempt, change) {
-            (None, _) => Moment::default(),
-            (Some((last, true)), Difference::Conditions) => last.plus(NEWS_INTERVAL.min(interval)),
-            (Some((last, _)), _) => last.plus(interval),
+    fn news_due_at(&self, interval: Duration) -> Moment {
+        match self.attempt {
+            None => Moment::default(),
+            Some((last, true)) => last.plus(NEWS_INTERVAL.min(interval)),
+            Some((last, false)) => last.plus(interval),
         }
     }
+
+    fn counters_due_at(&self, interval: Duration) -> Moment {
+        self.attempt.map_or_else(Moment::default, |(last, _)| last.plus(interval))
+    }
+
+    /// Whether counters that stand in the cluster are outdated. Those of a new policy come with its first status.
+    fn counters_wait(&self, desired: &EventPolicyStatus) -> bool {
+        self.standing.as_ref().is_some_and(|standing| counters_differ(standing, desired))
+    }
+}
+
+/// One of each in turns, as long as there are both.
+fn take_turns(
+    mut news: impl Iterator<Item = Due>,
+    mut counters: impl Iterator<Item = Due>,
+    counters_first: bool,
+) -> Vec<Due> {
+    let mut counters_next = counters_first;
+    let in_turns = std::iter::from_fn(|| {
+        let next = if counters_next {
+            counters.next().or_else(|| news.next())
+        } else {
+            news.next().or_else(|| counters.next())
+        };
+        counters_next = next.as_ref()?.turn == Turn::News;
+        next
+    });
+    in_turns.collect()
 }
 
 /// What the engine has counted of one policy.
@@ -238,220 +349,4 @@ fn sums(accounts: &[Account]) -> HashMap<Arc<str>, Counted> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::engine::{Disposition, Dropped, Mode, PolicyId};
-    use crate::policy::Index;
-    use crate::policy::fixtures::{cluster_object, id, labels, object, policy};
-    use crate::status::Verdict;
-
-    fn after(seconds: u64) -> Moment {
-        Moment::from_epoch(Duration::from_secs(seconds))
-    }
-
-    fn account(name: &str, mode: Mode, occurrences: u64) -> Account {
-        let mut counters = Counters::default();
-        counters.count(Disposition::Compacted, occurrences);
-        Account {
-            namespace: "ci".into(),
-            policy: id("ci", name),
-            mode,
-            counters,
-            dropped: TopDropped::default(),
-        }
-    }
-
-    struct Scene {
-        plan: Plan,
-        set: Set,
-        accounts: Vec<Account>,
-        unarmed: Option<&'static str>,
-    }
-
-    impl Scene {
-        fn new(names: &[&str]) -> Self {
-            let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
-            let policies =
-                names.iter().map(|name| policy("ci", name, &json!({"match": {"reasons": [name]}}), 0));
-            Self { plan: Plan::new(limits), set: Set::new(policies), accounts: Vec::new(), unarmed: None }
-        }
-
-        fn due(&mut self, now: u64) -> Vec<Due> {
-            self.plan.due(&self.set, &self.accounts, self.unarmed, after(now), Timestamp::UNIX_EPOCH)
-        }
-
-        /// Names of what is due, all written with success.
-        fn write(&mut self, now: u64) -> Vec<String> {
-            let due = self.due(now);
-            let names = due.iter().map(|due| due.policy.name.to_string()).collect();
-            for due in due {
-                self.plan.attempted(due, true, after(now));
-            }
-            names
-        }
-    }
-
-    #[test]
-    fn a_fresh_policy_is_due_at_once_and_counters_each_interval() {
-        let mut scene = Scene::new(&["p"]);
-        assert_eq!(scene.write(0), ["p"]);
-        assert!(scene.write(60).is_empty(), "nothing has changed");
-        scene.accounts = vec![account("p", Mode::Enforce, 1), account("p", Mode::Observe, 2)];
-        let status = scene.due(60).remove(0).status;
-        assert_eq!(status.counters.unwrap().compacted, 3);
-        assert_eq!(scene.write(60), ["p"]);
-        scene.accounts[0] = account("p", Mode::Enforce, 5);
-        assert!(scene.write(69).is_empty());
-        assert_eq!(scene.write(70), ["p"]);
-    }
-
-    #[test]
-    fn news_waits_a_second_and_comes_before_counters() {
-        let mut scene = Scene::new(&["p", "q"]);
-        assert_eq!(scene.write(0).len(), 2);
-        scene.unarmed = Some("It hangs.");
-        assert!(scene.write(0).is_empty());
-        assert_eq!(scene.write(1).len(), 2);
-        scene.accounts = vec![account("p", Mode::Enforce, 1)];
-        let fresh = policy("ci", "fresh", &json!({}), 5);
-        scene.set = Set::new(scene.set.policies().iter().cloned().chain([fresh]));
-        assert_eq!(scene.write(30), ["fresh", "p"]);
-    }
-
-    #[test]
-    fn what_is_written_is_news_once() {
-        let mut scene = Scene::new(&["p"]);
-        let due = scene.due(0).remove(0);
-        assert_eq!(scene.plan.attempted(due.clone(), false, after(0)), []);
-        let news = scene.plan.attempted(due.clone(), true, after(0));
-        assert_eq!(news.iter().map(|news| news.what).collect::<Vec<_>>(), [Verdict::Accepted]);
-        assert_eq!(scene.plan.attempted(due, true, after(1)), []);
-    }
-
-    #[test]
-    fn the_most_outdated_is_first() {
-        let mut scene = Scene::new(&["a", "b"]);
-        let mut due = scene.due(0);
-        scene.plan.attempted(due.remove(1), true, after(3));
-        scene.plan.attempted(due.remove(0), true, after(5));
-        scene.accounts = vec![account("a", Mode::Enforce, 1), account("b", Mode::Enforce, 1)];
-        assert_eq!(scene.write(30), ["b", "a"]);
-    }
-
-    #[test]
-    fn a_failed_write_is_tried_again_after_the_interval() {
-        let mut scene = Scene::new(&["p"]);
-        let due = scene.due(0).remove(0);
-        scene.plan.attempted(due, false, after(0));
-        assert!(scene.due(9).is_empty());
-        assert_eq!(scene.write(10), ["p"]);
-    }
-
-    #[test]
-    fn counters_go_on_over_a_restart_and_begin_anew_with_a_new_policy() {
-        let mut index = Index::default();
-        let status = json!({"counters": {"received": 7, "compacted": 7}, "since": "2026-01-01T00:00:00Z"});
-        let mut stored = object("ci", "p", json!({"spec": {}, "status": status}));
-        index.apply(&stored);
-        let mut scene =
-            Scene { set: index.set(), accounts: vec![account("p", Mode::Enforce, 2)], ..Scene::new(&[]) };
-        let shown = scene.due(0).remove(0).status;
-        assert_eq!(shown.counters.unwrap().received, 9);
-        assert_eq!(shown.since.unwrap().0.to_string(), "2026-01-01T00:00:00Z");
-        // What the watch brings back of our own writing is not counted twice.
-        stored.data["status"]["counters"]["received"] = json!(9);
-        index.apply(&stored);
-        scene.set = index.set();
-        assert_eq!(scene.due(0).remove(0).status.counters.unwrap().received, 9);
-
-        stored.metadata.uid = Some("another".into());
-        stored.data = json!({"spec": {}});
-        index.apply(&stored);
-        scene.set = index.set();
-        assert_eq!(scene.due(0).remove(0).status.counters.unwrap().received, 0);
-    }
-
-    #[test]
-    fn what_was_dropped_adds_up_over_modes_and_restarts() {
-        let dropped = |reason, count| TopDropped {
-            entries: vec![Dropped::new([reason, "Pod", "kubelet"], Disposition::Filtered, count)],
-            others: 5,
-        };
-        let line = |mode, dropped| Account { dropped, ..account("p", mode, 0) };
-        let mut index = Index::default();
-        let mut stored = object("ci", "p", json!({"spec": {}}));
-        index.apply(&stored);
-        let accounts =
-            vec![line(Mode::Enforce, dropped("BackOff", 3)), line(Mode::Observe, dropped("BackOff", 4))];
-        let mut scene = Scene { set: index.set(), accounts, ..Scene::new(&[]) };
-        let status = scene.due(0).remove(0).status;
-        let listed = json!([{
-            "namespace": "ci", "reason": "BackOff", "kind": "Pod", "component": "kubelet",
-            "disposition": "filtered", "count": 7,
-        }]);
-        assert_eq!(serde_json::to_value(&status.top_dropped).unwrap(), listed);
-        assert_eq!(scene.write(0), ["p"]);
-        assert!(scene.write(60).is_empty(), "nothing has changed");
-
-        stored.data["status"] = serde_json::to_value(&status).unwrap();
-        let mut index = Index::default();
-        index.apply(&stored);
-        let accounts =
-            vec![line(Mode::Enforce, dropped("BackOff", 10)), line(Mode::Observe, dropped("Pulled", 8))];
-        let mut restarted = Scene { set: index.set(), accounts, ..Scene::new(&[]) };
-        let listed = restarted.due(0).remove(0).status.top_dropped;
-        let said: Vec<_> = listed.iter().map(|line| (&*line.reason, line.count)).collect();
-        assert_eq!(said, [("BackOff", 17), ("Pulled", 8)]);
-    }
-
-    #[test]
-    fn a_cluster_policy_sums_up_its_namespaces() {
-        let dropped = |count| TopDropped {
-            entries: vec![Dropped::new(["BackOff", "Pod", "kubelet"], Disposition::Filtered, count)],
-            others: 0,
-        };
-        let line = |namespace: &str, dropped| Account {
-            namespace: namespace.into(),
-            policy: PolicyId { display: "all".into(), uid: "uid-of-all".into() },
-            dropped,
-            ..account("all", Mode::Enforce, 5)
-        };
-        let mut index = Index::default();
-        let was = |namespace| {
-            json!({"namespace": namespace, "reason": "R", "kind": "Pod", "component": "c",
-                "disposition": "filtered", "count": 1})
-        };
-        let status = json!({"topDropped": [was("ci"), was("gone")]});
-        index.apply(&cluster_object("all", json!({"spec": {}, "status": status})));
-        index.apply_namespace("ci", labels(&[]));
-        index.apply_namespace("shop", labels(&[]));
-        let accounts =
-            vec![line("ci", dropped(3)), line("shop", dropped(4)), line("", TopDropped::default())];
-        let mut scene = Scene { set: index.set(), accounts, ..Scene::new(&[]) };
-        let due = scene.due(0).remove(0);
-        assert_eq!((&*due.policy.id.display, due.status.counters.unwrap().compacted), ("all", 15));
-        let listed = due.status.top_dropped.iter();
-        let listed: Vec<_> = listed.map(|line| (&*line.namespace, &*line.reason, line.count)).collect();
-        assert_eq!(listed, [("shop", "BackOff", 4), ("ci", "BackOff", 3), ("ci", "R", 1)]);
-    }
-
-    #[test]
-    fn at_the_end_everything_that_changed_is_written() {
-        let mut scene = Scene::new(&["p", "q"]);
-        scene.write(0);
-        scene.accounts = vec![account("p", Mode::Enforce, 1)];
-        assert!(scene.due(1).is_empty());
-        let all = scene.plan.all(&scene.set, &scene.accounts, None, Timestamp::UNIX_EPOCH);
-        assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p"]);
-    }
-
-    #[test]
-    fn at_the_end_counts_go_before_conditions() {
-        let mut scene = Scene::new(&["a", "p"]);
-        scene.accounts = vec![account("p", Mode::Enforce, 1)];
-        let all = scene.plan.all(&scene.set, &scene.accounts, None, Timestamp::UNIX_EPOCH);
-        assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p", "a"]);
-    }
-}
+mod tests;

@@ -35,6 +35,9 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is looked for changes. Looking costs a pass over all policies.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The same while policies change: somebody may edit one all the time.
+const SOONEST_LOOK: Duration = Duration::from_millis(100);
+
 /// How many of the last writes before exit are in flight together.
 const LAST_WRITES_IN_FLIGHT: usize = 16;
 
@@ -62,8 +65,10 @@ pub struct Writer {
     begun: bool,
     /// What the last look found due, the most outdated last.
     queue: Vec<Due>,
-    /// When it was last looked; `None`: look again now.
+    /// When it was last looked.
     looked: Option<Moment>,
+    /// Policies or conditions have changed since.
+    outdated: bool,
     /// The least time between two writes, and when the next may be.
     pause: Duration,
     next: Moment,
@@ -91,7 +96,8 @@ impl Writer {
             begun: false,
             queue: Vec::new(),
             looked: None,
-            pause: Duration::from_secs(1) / limits.qps.max(1),
+            outdated: false,
+            pause: limits.pause(),
             next: Moment::default(),
         }
     }
@@ -112,8 +118,8 @@ impl Writer {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
-                () = changed(&mut revision) => self.looked = None,
-                () = changed(&mut unarmed) => self.looked = None,
+                () = changed(&mut revision) => self.outdated = true,
+                () = changed(&mut unarmed) => self.outdated = true,
             }
         }
         self
@@ -166,11 +172,12 @@ impl Writer {
 
     /// Makes at most one write; answers after what time the next step has something to do.
     async fn step(&mut self, now: Moment, wall: Timestamp) -> Duration {
-        if self.looked.is_none_or(|looked| now.since(looked) >= LOOK_INTERVAL) {
-            self.look(now, wall);
-        }
+        // Nothing can be written before, so nothing is looked for.
         if now < self.next {
             return self.next.since(now);
+        }
+        if self.until_look(now).is_zero() {
+            self.look(now, wall);
         }
         if !*self.active.borrow() {
             // Another one may be by now, whose counts would be lost.
@@ -182,10 +189,16 @@ impl Writer {
             let outcome = write(&self.client, &due).await;
             attempted(&mut self.plan, &self.announcer, due, outcome, now);
         }
-        if self.queue.is_empty() { LOOK_INTERVAL } else { self.pause }
+        if self.queue.is_empty() { self.until_look(now) } else { self.pause }
+    }
+
+    fn until_look(&self, now: Moment) -> Duration {
+        let interval = if self.outdated { SOONEST_LOOK } else { LOOK_INTERVAL };
+        self.looked.map_or(Duration::ZERO, |looked| interval.saturating_sub(now.since(looked)))
     }
 
     fn look(&mut self, now: Moment, wall: Timestamp) {
+        (self.looked, self.outdated) = (Some(now), false);
         // Before the first list nothing is known, and a policy's base would be read from nowhere.
         if !self.store.listed() {
             return;
@@ -198,7 +211,6 @@ impl Writer {
             wall,
         );
         self.queue.reverse();
-        self.looked = Some(now);
     }
 }
 

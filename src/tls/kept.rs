@@ -1,13 +1,13 @@
 //! What is kept of the keys, as a Secret keeps it: named texts.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::rotation::{Generation, Id, Lifetimes, Ring, Term};
-use super::{Authority, PathToken, TlsError, Validity};
+use super::rotation::{AuthorityTerm, Generation, Id, Lifetimes, Ring, Term};
+use super::{Authority, PathToken, TlsError};
 
 /// The form that [`print`] writes and [`parse`] reads.
 const VERSION: &str = "1";
@@ -36,7 +36,7 @@ pub struct Keys {
     pub authority: Option<Arc<Authority>>,
     /// In the webhook's path.
     pub token: PathToken,
-    /// When they were made.
+    /// When the token was made.
     pub since: Timestamp,
 }
 
@@ -47,6 +47,15 @@ impl Keys {
             true => Some(Arc::new(Authority::generate(lifetimes.authority, wall)?)),
             false => None,
         };
+        Self::with(authority, wall)
+    }
+
+    /// A new token with the authority of these.
+    pub fn with_new_token(&self, wall: Timestamp) -> Result<Self, TlsError> {
+        Self::with(self.authority.clone(), wall)
+    }
+
+    fn with(authority: Option<Arc<Authority>>, wall: Timestamp) -> Result<Self, TlsError> {
         // As precise as it is kept.
         let since = Timestamp::from_second(wall.as_second()).unwrap_or(wall);
         Ok(Self { authority, token: PathToken::generate()?, since })
@@ -55,14 +64,19 @@ impl Keys {
 
 impl Generation for Keys {
     fn term(&self) -> Term {
-        let mut hasher = DefaultHasher::new();
-        self.token.reveal().hash(&mut hasher);
-        self.authority.as_ref().map(|authority| authority.ca_pem()).hash(&mut hasher);
-        let always = Validity { begins: Timestamp::MIN, ends: Timestamp::MAX };
-        let validity = self.authority.as_ref().map_or(always, |authority| authority.validity());
-        let Validity { begins, ends } = validity;
-        Term { id: Id(hasher.finish()), since: self.since, begins, ends }
+        let authority = self.authority.as_ref().map(|authority| {
+            let validity = authority.validity();
+            AuthorityTerm { id: id(authority.ca_pem()), begins: validity.begins, ends: validity.ends }
+        });
+        let id = id(&(self.token.reveal(), authority.map(|authority| authority.id.0)));
+        Term { id, since: self.since, authority }
     }
+}
+
+fn id(of: &(impl Hash + ?Sized)) -> Id {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    Id(hasher.finish())
 }
 
 /// Why what is kept cannot be used.
@@ -150,7 +164,7 @@ mod tests {
     use super::*;
 
     fn keys(with_authority: bool) -> Keys {
-        let lifetimes = Lifetimes::of(Duration::from_secs(3600));
+        let lifetimes = Lifetimes::of(Duration::from_secs(3600), Duration::from_secs(3600));
         Keys::generate(with_authority, lifetimes, "2026-11-21T08:00:00.25Z".parse().unwrap()).unwrap()
     }
 
@@ -200,6 +214,17 @@ mod tests {
         let other = sound["next-ca.key"].clone();
         assert!(damaged("ca.key", Some(&other)).starts_with("ca.crt and ca.key: "));
         assert!(parse(&BTreeMap::new(), true).is_err());
+    }
+
+    #[test]
+    fn a_new_token_keeps_the_authority() {
+        let old = keys(true);
+        let new = old.with_new_token("2026-11-21T09:00:00Z".parse().unwrap()).unwrap();
+        assert_ne!((new.token.reveal(), new.since), (old.token.reveal(), old.since));
+        assert!(new.term().id != old.term().id && new.term().shares_authority(&old.term()));
+        assert!(!new.term().shares_authority(&keys(true).term()));
+        let alone = keys(false);
+        assert!(alone.with_new_token(alone.since).unwrap().authority.is_none());
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! When a new generation of keys is made, when it takes over, and when the old one goes. Pure.
 //!
 //! A generation is an authority with a token (or a token alone). The API server must trust an authority before it signs
-//! what is served, and every replica must accept a token before the API server is told of it. So a generation comes in
-//! three steps: it is made known, it takes over, and a while later the one before it goes.
+//! what is served, and every replica must accept a token before the API server is given it. So a generation comes in
+//! three steps: it is introduced, it is promoted, and a while later the one before it is dropped.
+//!
+//! A token lives an hour and an authority months, because the API server logs the token with each failed call. Most new
+//! generations are therefore a new token with the authority of the generation before.
 
 use std::time::Duration;
 
@@ -10,6 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Keys begin to be good this long before they are made, for an API server whose clock is behind.
 pub const BACKDATED: SignedDuration = SignedDuration::from_mins(5);
+
+/// A token whose call failed is renewed at this age or later: at most 12 renewals an hour.
+const MIN_EXPOSED_AGE: Duration = Duration::from_secs(5 * 60);
 
 /// Of a Secret that is replaced again and again, so many states are remembered.
 const MAX_LINGERING: usize = 32;
@@ -23,8 +29,17 @@ pub struct Id(pub u64);
 pub struct Term {
     /// Which one it is.
     pub id: Id,
-    /// When it was made.
+    /// When its token was made.
     pub since: Timestamp,
+    /// The authority of the generation; `None` where the certificate comes from elsewhere.
+    pub authority: Option<AuthorityTerm>,
+}
+
+/// When an authority is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthorityTerm {
+    /// Which one it is: generations that differ in the token alone share it.
+    pub id: Id,
     /// From then on it is good.
     pub begins: Timestamp,
     /// From then on it is not.
@@ -32,16 +47,32 @@ pub struct Term {
 }
 
 impl Term {
-    /// Whether it is good at `wall`.
+    /// Whether its authority is good at `wall`. A token is good until it is dropped.
     pub fn is_good(&self, wall: Timestamp) -> bool {
-        self.begins <= wall && wall < self.ends
+        self.authority.is_none_or(|authority| authority.begins <= wall && wall < authority.ends)
     }
 
-    fn is_due(&self, wall: Timestamp, lifetimes: Lifetimes) -> bool {
-        let life = self.ends.duration_since(self.since).min(signed(lifetimes.authority));
-        // One that was made in the future is of a clock that was wrong.
-        renewal(self.since, life) <= wall || self.since > later(wall, BACKDATED)
+    /// Whether both have the same authority.
+    pub fn shares_authority(&self, other: &Self) -> bool {
+        self.authority.map(|authority| authority.id) == other.authority.map(|authority| authority.id)
     }
+
+    fn token_is_due(&self, wall: Timestamp, lifetimes: Lifetimes) -> bool {
+        is_due(self.since, signed(lifetimes.token), wall)
+    }
+}
+
+impl AuthorityTerm {
+    fn is_due(&self, wall: Timestamp, lifetimes: Lifetimes) -> bool {
+        let made = later(self.begins, BACKDATED);
+        is_due(made, self.ends.duration_since(made).min(signed(lifetimes.authority)), wall)
+    }
+}
+
+/// Whether what was made at `since` is to be renewed at `wall`.
+fn is_due(since: Timestamp, life: SignedDuration, wall: Timestamp) -> bool {
+    // A time in the future comes from a clock that was wrong.
+    renewal(since, life) <= wall || since > later(wall, BACKDATED)
 }
 
 /// What has a term.
@@ -55,8 +86,13 @@ pub trait Generation: Clone {
 pub struct Lifetimes {
     /// A served certificate.
     pub leaf: Duration,
-    /// An authority and its token.
+    /// An authority.
     pub authority: Duration,
+    /// A token, at most as long as an authority.
+    pub token: Duration,
+    /// The least age at which a token that was exposed is renewed. It bounds the renewals where calls fail again and
+    /// again.
+    pub exposed: Duration,
     /// The time between two looks at what is kept.
     pub look: Duration,
     /// What was made known is known everywhere after this: every replica has looked since, and every API server has
@@ -65,12 +101,14 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Those that follow from the life of a served certificate.
-    pub fn of(leaf: Duration) -> Self {
-        let look = (leaf / 10).clamp(Duration::from_millis(500), Duration::from_secs(5));
+    /// Those that follow from the life of a served certificate and the life of a token.
+    pub fn of(leaf: Duration, token: Duration) -> Self {
         // After two lives of a leaf the next authority takes over; what the last one has signed outlives none.
         let authority = leaf.saturating_mul(3);
-        Self { leaf, authority, look, settle: 3 * look }
+        let token = token.min(authority);
+        let look = (leaf.min(token) / 10).clamp(Duration::from_millis(500), Duration::from_secs(5));
+        let exposed = MIN_EXPOSED_AGE.min(token / 3);
+        Self { leaf, authority, token, exposed, look, settle: 3 * look }
     }
 }
 
@@ -117,7 +155,9 @@ impl<G> Ring<G> {
 pub enum Step {
     /// Nothing.
     Keep,
-    /// Make a generation, and make it known.
+    /// Make a token with the current authority, and write it to the Secret.
+    IntroduceToken,
+    /// Make an authority and a token, and write both to the Secret.
     Introduce,
     /// The next one takes over.
     Promote,
@@ -125,7 +165,8 @@ pub enum Step {
     Drop,
 }
 
-/// What is known to be in force in the API server, and since when (time of the process).
+/// What is known to be in force in the API server, and since when (time of the process). A deletion of the Secret begins
+/// these times anew, because standbys may have missed what it held.
 #[derive(Clone, Debug, Default)]
 struct InForce {
     trusted: Vec<(Id, Duration)>,
@@ -141,13 +182,19 @@ pub struct Rotation<G> {
     in_force: InForce,
     /// When the current generation came without the usual steps.
     replaced: Option<Duration>,
+    /// The last time (of the API server's clock) at which the API server may have logged the token in use.
+    exposed: Option<Timestamp>,
+    /// What the Secret held when it was last deleted or damaged.
+    spoiled: Vec<Id>,
     lifetimes: Lifetimes,
 }
 
 impl<G: Generation> Rotation<G> {
     /// Begins with what is kept.
     pub fn new(ring: Ring<G>, lifetimes: Lifetimes) -> Self {
-        Self { ring, lingering: Vec::new(), in_force: InForce::default(), replaced: None, lifetimes }
+        let in_force = InForce::default();
+        let (lingering, spoiled) = (Vec::new(), Vec::new());
+        Self { ring, lingering, in_force, replaced: None, exposed: None, spoiled, lifetimes }
     }
 
     /// What is kept.
@@ -186,6 +233,11 @@ impl<G: Generation> Rotation<G> {
         };
     }
 
+    /// A call with the token in use failed at `at` (by the API server's clock): the API server has logged its URL.
+    pub fn expose(&mut self, at: Timestamp) {
+        self.exposed = self.exposed.max(Some(at));
+    }
+
     /// What is to be done with the ring, where `serving` has signed what is served.
     pub fn step(&self, serving: Id, wall: Timestamp, now: Duration) -> Step {
         let current = self.ring.current.term();
@@ -198,8 +250,35 @@ impl<G: Generation> Rotation<G> {
                 let over = self.is_asked_for_good(now) && previous.term().id != serving;
                 if over { Step::Drop } else { Step::Keep }
             }
-            (None, None) if current.is_due(wall, self.lifetimes) => Step::Introduce,
+            (None, None) if self.spoiled.contains(&current.id) => Step::Introduce,
+            (None, None) if current.authority.is_some_and(|its| its.is_due(wall, self.lifetimes)) => {
+                Step::Introduce
+            }
+            (None, None) if self.is_exposed(wall) || current.token_is_due(wall, self.lifetimes) => {
+                Step::IntroduceToken
+            }
             (None, None) => Step::Keep,
+        }
+    }
+
+    /// Whether the current token may have been logged, and is old enough to be renewed for that.
+    fn is_exposed(&self, wall: Timestamp) -> bool {
+        let since = self.ring.current.term().since;
+        self.exposed.is_some_and(|at| since <= at) && later(since, signed(self.lifetimes.exposed)) <= wall
+    }
+
+    /// The Secret was found deleted or damaged at `now`: somebody may know what it held, so none of it is to stay. A
+    /// rotation that is under way goes on, since only a generation that is known everywhere can be promoted; the next
+    /// rotation follows it. Its wait begins again, because a standby could not read the Secret: until the standby
+    /// has read what is next, it refuses that token; until it has read of a promotion, it serves the previous
+    /// authority, which therefore stays trusted.
+    pub fn spoil(&mut self, now: Duration) {
+        self.spoiled = self.ring.iter().map(|generation| generation.term().id).collect();
+        if let Some(next) = self.ring.next.as_ref().map(|next| next.term().id) {
+            self.in_force.trusted.retain(|(id, _)| *id != next);
+        }
+        if let Some((_, since)) = &mut self.in_force.asked {
+            *since = now;
         }
     }
 
@@ -208,7 +287,7 @@ impl<G: Generation> Rotation<G> {
         let Ring { current, next, previous } = self.ring.clone();
         match step {
             Step::Keep => None,
-            Step::Introduce => Some(Ring { current, next: Some(fresh()?), previous }),
+            Step::IntroduceToken | Step::Introduce => Some(Ring { current, next: Some(fresh()?), previous }),
             Step::Promote => Some(Ring { current: next?, next: None, previous: Some(current) }),
             Step::Drop => Some(Ring { current, next, previous: None }),
         }

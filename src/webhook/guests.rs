@@ -1,64 +1,58 @@
-//! Who is connected, and who of them has proved to be the API server.
+//! What a connection to the webhook has shown and done.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
-/// Every open connection that has not proved itself, by age.
-#[derive(Debug, Default)]
-pub(super) struct Guests {
-    next: AtomicU64,
-    strangers: Mutex<BTreeMap<u64, CancellationToken>>,
-}
+use crate::accept::Connection;
 
-impl Guests {
-    /// A new connection: a stranger.
-    pub(super) fn welcome(self: &Arc<Self>) -> Guest {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let dismissed = CancellationToken::new();
-        self.strangers().insert(number, dismissed.clone());
-        let guests = Arc::clone(self);
-        let (proved, answered, leaves) = (AtomicBool::new(false), Notify::new(), Notify::new());
-        Guest { guests, number, dismissed, proved, answered, leaves }
-    }
-
-    /// Makes room: whoever has been here longest without proof has to go.
-    pub(super) fn dismiss_oldest_stranger(&self) {
-        if let Some((_, dismissed)) = self.strangers().pop_first() {
-            dismissed.cancel();
-        }
-    }
-
-    fn strangers(&self) -> MutexGuard<'_, BTreeMap<u64, CancellationToken>> {
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// Maximum requests without the token on a connection that has not shown it. The next request cuts the connection: an
+/// HTTP/2 client could otherwise leave any number of answers in memory. HTTP/1.1 connections end after their first one.
+pub(super) const MAX_UNAUTHENTICATED: usize = 4;
 
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Guest {
-    guests: Arc<Guests>,
-    number: u64,
-    dismissed: CancellationToken,
+    connection: Arc<Connection>,
     proved: AtomicBool,
+    unauthenticated: AtomicUsize,
+    exceeded: Notify,
     answered: Notify,
     leaves: Notify,
 }
 
 impl Guest {
+    /// A new connection: a stranger.
+    pub(super) fn new(connection: Arc<Connection>) -> Self {
+        Self {
+            connection,
+            proved: AtomicBool::new(false),
+            unauthenticated: AtomicUsize::new(0),
+            exceeded: Notify::new(),
+            answered: Notify::new(),
+            leaves: Notify::new(),
+        }
+    }
+
     /// It has shown an accepted token, and is not asked again.
     pub(super) fn prove(&self) {
         // The flag spares the lock on every later review of the connection.
         if !self.proved.swap(true, Ordering::Relaxed) {
-            self.guests.strangers().remove(&self.number);
+            self.connection.keep();
         }
     }
 
     pub(super) fn has_proved(&self) -> bool {
         self.proved.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request without an accepted token.
+    pub(super) fn count_unauthenticated(&self) {
+        let earlier = self.unauthenticated.fetch_add(1, Ordering::Relaxed);
+        if earlier >= MAX_UNAUTHENTICATED && !self.has_proved() {
+            self.exceeded.notify_one();
+        }
     }
 
     /// An answer was given.
@@ -81,33 +75,11 @@ impl Guest {
         self.leaves.notified().await;
     }
 
-    /// Ends when its place is needed.
+    /// Ends when the connection must be cut: its place is needed, or it exceeded [`MAX_UNAUTHENTICATED`].
     pub(super) async fn dismissed(&self) {
-        self.dismissed.cancelled().await;
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        self.guests.strangers().remove(&self.number);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_stranger_goes_first_and_who_proved_stays() {
-        let guests = Arc::new(Guests::default());
-        let [first, second, third] = [guests.welcome(), guests.welcome(), guests.welcome()];
-        first.prove();
-        guests.dismiss_oldest_stranger();
-        let gone = |guest: &Guest| guest.dismissed.is_cancelled();
-        assert!(!gone(&first) && gone(&second) && !gone(&third));
-        drop((second, third));
-        guests.dismiss_oldest_stranger();
-        assert!(!gone(&first));
-        assert!(guests.strangers().is_empty());
+        tokio::select! {
+            () = self.connection.dismissed() => {}
+            () = self.exceeded.notified() => {}
+        }
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::answer;
+use super::caller::Caller;
 use super::review::{self, Asked, Review, Unobserved, Version};
+use super::turns::LONG;
 use crate::clock::Clock;
 use crate::engine::{Answer, Engine, Governing, Moment, Observation, Verdict, stand_by};
 use crate::leader::Term;
@@ -43,8 +45,9 @@ impl Webhook {
         self.term.settled(self.clock.now()).await;
     }
 
-    /// Answers a review that came whole; `None` for bytes that are none.
-    fn answer(&self, bytes: &[u8]) -> Option<Bytes> {
+    /// Answers a review that came whole; `None` for bytes that are none. The write of a caller that no longer waits is
+    /// let through undecided.
+    fn answer(&self, bytes: &[u8], caller: &Caller) -> Option<Bytes> {
         let decoded = match caught(|| review::decode(bytes)) {
             Some(Ok(decoded)) => decoded,
             Some(Err(error)) => {
@@ -54,8 +57,8 @@ impl Webhook {
             None => return self.fail_open(bytes),
         };
         let kind = WriteKind::of(decoded.operation(), decoded.api());
-        let (outcome, answer) =
-            caught(|| self.consider(&decoded)).unwrap_or_else(|| (WriteOutcome::FailedOpen, allow(&decoded)));
+        let (outcome, answer) = caught(|| self.consider(&decoded, caller))
+            .unwrap_or_else(|| (WriteOutcome::FailedOpen, allow(&decoded)));
         self.metrics.write(kind, outcome);
         Some(answer)
     }
@@ -71,26 +74,36 @@ impl Webhook {
         self.metrics.write(WriteKind::Unknown, WriteOutcome::FailedOpen);
     }
 
-    fn consider(&self, review: &Review<'_>) -> (WriteOutcome, Bytes) {
+    fn consider(&self, review: &Review<'_>, caller: &Caller) -> (WriteOutcome, Bytes) {
         match review.observe(&self.own_user, self.clock.wall()) {
-            Ok(write) => self.decide(review, &write),
+            Ok(write) => self.decide(review, &write, caller),
             Err(Unobserved::NotConcerned) => (WriteOutcome::NotConcerned, allow(review)),
             Err(Unobserved::NoEvent) => {
                 tracing::warn!("a review holds no Event; its write is let through");
                 (WriteOutcome::FailedOpen, allow(review))
             }
+            Err(Unobserved::NoNamespace) => {
+                tracing::warn!("a review names a namespace that cannot exist; its write is let through");
+                (WriteOutcome::FailedOpen, allow(review))
+            }
         }
     }
 
-    fn decide(&self, review: &Review<'_>, write: &Observation<'_>) -> (WriteOutcome, Bytes) {
+    fn decide(&self, review: &Review<'_>, write: &Observation<'_>, caller: &Caller) -> (WriteOutcome, Bytes) {
         if write.own && !write.dry_run {
             self.metrics.own_review();
         }
         let policies = self.policies.load();
-        let governing = policies.governing(write);
+        // Whoever has the token can name any namespace, and fill the tables with those that do not exist. The Events of
+        // a namespace that the watch has not shown yet pass uncounted.
+        let governing = policies.governing(write).filter(|_| policies.knows(write.namespace));
         let now = self.clock.now();
         if !self.term.holds(now) {
             return stood_by(review, governing, &stand_by(governing, write));
+        }
+        // Nothing of squelch's own writes is decided.
+        if !write.own && !caller.waits(now) {
+            return self.undecided(review, governing, write, now);
         }
         let decided = caught(|| self.engine.decide(governing, write, now));
         let spelled = decided.and_then(|verdict| spell(review, governing, &verdict));
@@ -110,29 +123,43 @@ impl Webhook {
     }
 }
 
-/// A review that is not decided yet. Let go, as when its caller does not wait for the end of it, it is counted as one
-/// whose write is let through.
-pub(super) struct Undecided(Option<Arc<Webhook>>);
+/// A review that is not decided yet. Dropped, as when its caller gives up, its write counts as let through.
+pub(super) struct Undecided {
+    webhook: Option<Arc<Webhook>>,
+    caller: Caller,
+    body: Bytes,
+}
 
 impl Undecided {
-    /// One more, of which `webhook` will be asked.
-    pub(super) fn of(webhook: &Arc<Webhook>) -> Self {
-        Self(Some(webhook.clone()))
+    /// A review by `caller` for `webhook`, of which nothing has been read.
+    pub(super) fn of(webhook: &Arc<Webhook>, caller: Caller) -> Self {
+        Self { webhook: Some(webhook.clone()), caller, body: Bytes::new() }
     }
 
-    /// Answers it, since it came whole; `None` for bytes that are no review.
-    pub(super) fn answer(mut self, bytes: &[u8]) -> Option<Bytes> {
-        let answer = self.0.as_ref()?.answer(bytes);
-        self.0 = None;
+    /// Keeps the whole body: of a review that is dropped from now on, the engine counts the occurrences and remembers
+    /// the client's value.
+    pub(super) fn received(&mut self, body: Bytes) {
+        self.body = body;
+    }
+
+    /// Answers the review; `None` for a body that is no review.
+    pub(super) fn answer(mut self) -> Option<Bytes> {
+        let answer = self.webhook.as_ref()?.answer(&self.body, &self.caller);
+        self.webhook = None;
         answer
     }
 }
 
 impl Drop for Undecided {
     fn drop(&mut self) {
-        if let Some(webhook) = &self.0 {
-            webhook.count_unread();
+        let Some(webhook) = self.webhook.take() else { return };
+        // A long one would keep a worker of the runtime busy for the sake of a caller that has gone.
+        if self.body.is_empty() || self.body.len() > LONG || std::thread::panicking() {
+            return webhook.count_unread();
         }
+        self.caller.give_up();
+        // Counts the write. There is nobody to answer.
+        let _ = webhook.answer(&self.body, &self.caller);
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod answer;
 mod body;
+mod caller;
 mod guests;
 mod handler;
 mod patch;

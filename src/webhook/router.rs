@@ -7,14 +7,15 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::timeout;
 
 use super::body::{BODY_TIMEOUT, MAX_BODIES, Received, beginning_of, receive, receive_beginning};
+use super::caller::{Caller, Connection, Stalls, look_for_reset};
 use super::handler::{Undecided, Webhook, unread};
 use super::room::Room;
 use super::turns::{Turns, apart};
-use crate::{PROOF_PATH, clock};
+use crate::PROOF_PATH;
 
 /// The path's part before the token.
 const PREFIX: &str = "/events/";
@@ -45,15 +46,21 @@ struct Bounds {
     bodies: Room,
     strays: Room,
     turns: Turns,
+    stalls: Arc<Stalls>,
+    /// Of requests that come on no connection of the server's.
+    unconnected: Arc<Connection>,
 }
 
 /// A router that asks `webhook`.
 pub fn router(webhook: Arc<Webhook>) -> Router {
+    let stalls = Arc::new(Stalls::default());
     let bounds = Bounds {
         reviews: Room::new(MAX_REVIEWS),
         bodies: Room::new(MAX_BODIES),
         strays: Room::new(MAX_STRAYS),
         turns: Turns::new(),
+        unconnected: Arc::new(Connection::new(Arc::clone(&stalls))),
+        stalls,
     };
     Router { webhook, bounds: Arc::new(bounds) }
 }
@@ -84,8 +91,27 @@ impl Router {
         self.webhook.term.ended().await;
     }
 
+    /// A new connection of the server's.
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::new(Connection::new(Arc::clone(&self.bounds.stalls)))
+    }
+
+    /// Watches for stalls of the process until dropped.
+    pub(super) async fn watch_for_stalls(&self) {
+        self.bounds.stalls.watch(&self.webhook.clock).await;
+    }
+
     /// Answers one request. A well-formed review is answered with 200, whatever is decided.
     pub async fn route<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<Full<Bytes>> {
+        self.route_from(&self.bounds.unconnected, request).await
+    }
+
+    /// The same for a request that came on `connection`.
+    pub(super) async fn route_from<B: Body<Data = Bytes>>(
+        &self,
+        connection: &Arc<Connection>,
+        request: Request<B>,
+    ) -> Response<Full<Bytes>> {
         // Before a byte of the body is read.
         let proved = self.accepts(&request);
         if !proved {
@@ -96,13 +122,16 @@ impl Router {
         }
         let proof = offered(&request).filter(|offered| proved && offered.proof);
         let proof = proof.map(|offered| offered.token.to_owned());
+        let can_be_reset = request.version() == Version::HTTP_2;
         let body = request.into_body();
         let answered = if let Some(token) = proof {
             timeout(BODY_TIMEOUT, self.answer_proof(body, &token)).await
         } else if proved {
-            let began = clock::now();
-            let answered = timeout(BODY_TIMEOUT, self.answer(body)).await;
-            self.webhook.metrics.admission(clock::now().since(began));
+            let clock = &self.webhook.clock;
+            let began = clock.now();
+            let answered =
+                timeout(BODY_TIMEOUT, self.answer(body, connection.caller(began), can_be_reset)).await;
+            self.webhook.metrics.admission(clock.now().since(began));
             answered
         } else {
             timeout(BODY_TIMEOUT, self.answer_stranger(body)).await
@@ -110,8 +139,13 @@ impl Router {
         answered.unwrap_or_else(|_late| text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n"))
     }
 
-    async fn answer<B: Body<Data = Bytes>>(&self, body: B) -> Response<Full<Bytes>> {
-        let undecided = Undecided::of(&self.webhook);
+    async fn answer<B: Body<Data = Bytes>>(
+        &self,
+        body: B,
+        caller: Caller,
+        can_be_reset: bool,
+    ) -> Response<Full<Bytes>> {
+        let mut undecided = Undecided::of(&self.webhook, caller);
         let received = match self.bounds.reviews.take(1) {
             Some(_in_flight) => receive(body, &self.bounds.bodies).await,
             None => receive_beginning(body, super::body::MAX_BODY).await,
@@ -119,13 +153,17 @@ impl Router {
         reviewed(match received {
             Received::Whole(bytes, _taken) => {
                 let turn = self.bounds.turns.next(bytes.len()).await;
+                let beginning = beginning_of(if turn.is_some() { &bytes } else { &[] });
+                undecided.received(bytes);
                 self.webhook.settled().await;
+                if can_be_reset {
+                    look_for_reset().await;
+                }
                 match turn {
-                    None => undecided.answer(&bytes),
+                    None => undecided.answer(),
                     Some(turn) => {
-                        let beginning = beginning_of(&bytes);
                         // All of it is given back there: that takes a millisecond too.
-                        let answered = apart(turn, move || undecided.answer(&bytes)).await;
+                        let answered = apart(turn, move || undecided.answer()).await;
                         answered.unwrap_or_else(|| unread(&beginning))
                     }
                 }

@@ -19,22 +19,24 @@ use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::guests::{Guest, Guests};
+use super::caller::{Connection, Watched};
+use super::guests::Guest;
 use super::router::Router;
+use crate::accept::{Acceptor, Dismiss};
 
 /// Dials that wait to be accepted: when the webhook stalls, the API server opens a connection for each write that
 /// waits. (The kernel cuts it to `net.core.somaxconn`, 4096 by default.)
 const BACKLOG: u32 = 4_000;
 
-/// What keeps a connection from being accepted (descriptors, memory) may be over by then.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+/// Streams of one HTTP/2 connection that were reset before they were accepted: as many as writes wait when the webhook
+/// has stalled.
+const MAX_RESETS: usize = 4_000;
 
 /// Binds `address`, with room for as many waiting dials as the API server may make.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -96,54 +98,32 @@ pub async fn serve(
     stages: Stages,
     limits: Limits,
 ) {
-    let guests = Arc::new(Guests::default());
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let mut acceptor = Acceptor::new(listener, limits.connections, Dismiss::Unkept);
     let tls = TlsAcceptor::from(tls);
     let server = Arc::new(Server { tls, router, stages, limits, told_of_refusal: AtomicBool::new(false) });
     let mut connections = JoinSet::new();
+    // Aborted at the end, with the set.
+    let mut watching = JoinSet::new();
+    let router = server.router.clone();
+    watching.spawn(async move { router.watch_for_stalls().await });
     loop {
-        let accepted = tokio::select! {
+        let (stream, place) = tokio::select! {
             () = server.stages.stop.cancelled() => break,
-            accepted = accept(&listener, &places, &guests) => accepted,
+            accepted = acceptor.accept() => accepted,
         };
-        match accepted {
-            Ok((stream, place)) => {
-                let (server, guest) = (Arc::clone(&server), guests.welcome());
-                connections.spawn(async move {
-                    server.attend(stream, guest).await;
-                    drop(place);
-                });
-            }
-            // The caller's doing: nothing to wait for.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                sleep(ACCEPT_AGAIN).await;
-            }
-        }
+        let (server, guest) = (Arc::clone(&server), Guest::new(place.connection()));
+        connections.spawn(async move {
+            server.attend(stream, guest).await;
+            drop(place);
+        });
         // Those that ended are let go here: at most as many wait for it as may be open.
         while connections.try_join_next().is_some() {}
     }
-    drop(listener);
+    drop(acceptor);
     let all_ended = async { while connections.join_next().await.is_some() {} };
     if timeout(limits.last_words, all_ended).await.is_err() {
         tracing::warn!("connections that did not end in time are cut");
     }
-}
-
-/// The next connection, and its place among those that may be open.
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-    guests: &Guests,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let (stream, _peer) = listener.accept().await?;
-    if places.available_permits() == 0 {
-        // Someone sits there who never proved to be the API server, or everyone did and this one waits.
-        guests.dismiss_oldest_stranger();
-    }
-    let place = Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore");
-    Ok((stream, place))
 }
 
 struct Server {
@@ -192,9 +172,11 @@ impl Server {
     /// HTTP from the first request to the end of the connection.
     async fn converse(self: Arc<Self>, stream: TlsStream<TcpStream>, guest: Arc<Guest>) {
         let builder = builder(&self.limits);
+        let shared = self.router.connection();
+        let stream = Watched::new(stream, Arc::clone(&shared));
         let service = service_fn({
             let (server, guest) = (Arc::clone(&self), Arc::clone(&guest));
-            move |request| Arc::clone(&server).answer(request, Arc::clone(&guest))
+            move |request| Arc::clone(&server).answer(request, Arc::clone(&guest), Arc::clone(&shared))
         });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         // All that may end a connection is looked at when it stirs, not with each of the reviews.
@@ -211,7 +193,10 @@ impl Server {
         };
         if let End::Gracefully = end {
             connection.as_mut().graceful_shutdown();
-            let _ = timeout(self.limits.last_words, connection).await;
+            tokio::select! {
+                _ended = timeout(self.limits.last_words, connection) => {}
+                () = guest.dismissed() => {}
+            }
         }
     }
 
@@ -263,22 +248,26 @@ impl Server {
         self: Arc<Self>,
         request: Request<Incoming>,
         guest: Arc<Guest>,
+        connection: Arc<Connection>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         let proved = self.router.accepts(&request);
         if proved {
             guest.prove();
+        } else {
+            guest.count_unauthenticated();
         }
         // HTTP/2 has no such header: it is told by GOAWAY, see `end`.
         let tells_by_header = request.version() <= Version::HTTP_11;
         let proof = self.router.proves(&request);
-        let mut response = self.router.route(request).await;
+        let mut response = self.router.route_from(&connection, request).await;
         let last = proof || !self.router.decides();
         // A stranger gets one answer a connection. So does a proof, and whoever asks one that does not decide: the
         // next has to dial anew.
         if tells_by_header && (self.stages.closing.is_cancelled() || !proved || last) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        if last {
+        // A graceful end takes time, which only a caller with the token gets.
+        if proved && last {
             guest.take_leave();
         }
         guest.answer();
@@ -295,6 +284,9 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(256)
+        // After a stall all resets of its time arrive at once. hyper would end the connection at the 21st, and with it the
+        // reviews whose callers still wait.
+        .max_pending_accept_reset_streams(MAX_RESETS)
         .initial_stream_window_size(256 << 10)
         .initial_connection_window_size(1 << 20)
         .max_header_list_size(16 << 10);

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// A longer review takes half a millisecond and more to read (300 MB/s: `just bench`, a whole review), in which a worker of
 /// the runtime looks at no socket.
-const LONG: usize = 128 << 10;
+pub(super) const LONG: usize = 128 << 10;
 
 /// So many long reviews are read at a time for each processor: those that wait for others are not to wait longer than
 /// the API server does, and those that are read are not to keep each other from the processors.

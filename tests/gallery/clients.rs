@@ -136,7 +136,7 @@ impl Clients {
         let first = old.as_ref().map_or_else(|| json!(now), |old| old["firstTimestamp"].clone());
         let object = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"name": name, "namespace": told.about.namespace},
+            "metadata": {"name": name, "namespace": home(&told.about)},
             "involvedObject": reference(&told.about),
             "type": told.event_type, "reason": told.reason, "message": message,
             "source": {"component": told.by.component, "host": told.by.instance},
@@ -170,7 +170,7 @@ impl Clients {
         let Series { about: told, name, count, last } = &self.series[key];
         let mut object = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
-            "metadata": {"name": name, "namespace": told.about.namespace},
+            "metadata": {"name": name, "namespace": home(&told.about)},
             "regarding": reference(&told.about), "action": told.action,
             "type": told.event_type, "reason": told.reason, "note": told.message,
             "reportingController": told.by.component, "reportingInstance": told.by.instance,
@@ -281,4 +281,9 @@ fn reference(about: &Object) -> Value {
         reference["fieldPath"] = json!(about.field_path);
     }
     reference
+}
+
+/// Where an Event is stored: client-go's recorders put one about an object without a namespace into `default`.
+fn home(about: &Object) -> &str {
+    if about.namespace.is_empty() { "default" } else { &about.namespace }
 }

@@ -324,3 +324,31 @@ pub(crate) fn kube_system(dice: &mut Dice, until: Millis) -> Vec<Occurrence> {
     }
     all
 }
+
+/// Nodes that run out of memory and lose contact, and pods in `default` that crash meanwhile. Events about a Node are
+/// stored in `default`.
+pub(crate) fn nodes_in_trouble(dice: &mut Dice, nodes: u64, until: Millis) -> Vec<Occurrence> {
+    let mut all = crash_loops(dice, "default", 5, until);
+    for number in 0..nodes {
+        let kubelet = kubelet(number);
+        let name = kubelet.instance.clone();
+        let node = object("v1", "Node", "", &name, &name);
+        let mut at = dice.below(MINUTE);
+        while at < until {
+            let victim =
+                format!("System OOM encountered, victim process: java, pid: {}", 2000 + dice.below(60_000));
+            all.push(told(at, &kubelet, &node, "Warning", "SystemOOM", victim));
+            at += 20 * SECOND + dice.below(2 * MINUTE);
+        }
+        let mut at = 5 * MINUTE + dice.below(5 * MINUTE);
+        while at < until {
+            for (reason, after) in [("NodeNotReady", 0), ("NodeReady", 50 * SECOND)] {
+                let status = format!("Node {name} status is now: {reason}");
+                all.push(told(at + after, &controller("node-controller"), &node, "Normal", reason, status));
+            }
+            at += 4 * MINUTE + dice.below(4 * MINUTE);
+        }
+    }
+    all.retain(|occurrence| occurrence.at < until);
+    all
+}

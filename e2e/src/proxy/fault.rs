@@ -14,6 +14,10 @@ use super::asked::Asked;
 pub enum Fault {
     /// The call is made this much later.
     Delay(Duration),
+    /// The call is made at once, and its answer comes this much later.
+    DelayAnswer(Duration),
+    /// The call is not made, and never answered; the connection stays open.
+    Hang,
     /// The connection is reset; the call was not made.
     CutBefore,
     /// The call is made, and the connection is reset in place of the answer.
@@ -32,6 +36,8 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Delay(_) => f.write_str("delayed"),
+            Self::DelayAnswer(_) => f.write_str("answered late"),
+            Self::Hang => f.write_str("never answered"),
             Self::CutBefore => f.write_str("cut before"),
             Self::CutAfter => f.write_str("cut after"),
             Self::Refuse(code) => write!(f, "{code}"),

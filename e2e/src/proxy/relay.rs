@@ -112,7 +112,8 @@ impl<L: Look> Relay<L> {
             Some(Fault::Refuse(code)) => return refusal(code, None),
             Some(Fault::RefuseFor(code, seconds)) => return refusal(code, Some(seconds)),
             Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
-            Some(Fault::CutAfter | Fault::Expire(_) | Fault::BreakOff(_)) | None => {}
+            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::CutAfter | Fault::DelayAnswer(_) | Fault::Expire(_) | Fault::BreakOff(_)) | None => {}
         }
         let (mut head, answer) = self.behind.call(parts, body).await?.into_parts();
         head.headers.remove(CONNECTION);
@@ -130,8 +131,10 @@ impl<L: Look> Relay<L> {
             self.look.decided(&asked, &answer);
             whole(answer)
         };
-        if fault == Some(Fault::CutAfter) {
-            return Err("cut after the call".into());
+        match fault {
+            Some(Fault::CutAfter) => return Err("cut after the call".into()),
+            Some(Fault::DelayAnswer(time)) => tokio::time::sleep(time).await,
+            _ => {}
         }
         Ok(Response::from_parts(head, answer))
     }

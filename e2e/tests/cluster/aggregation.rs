@@ -116,15 +116,16 @@ async fn events_of_the_new_api_end_in_a_summary_of_the_new_api() -> Result<()> {
 }
 
 #[tokio::test]
-async fn with_one_event_at_most_there_is_nothing_but_the_summary() -> Result<()> {
+async fn with_one_event_at_most_there_is_one_event_and_the_summary() -> Result<()> {
     let test = Test::begin("aggregate-all").await?;
     let squelch = test.squelch().await?;
-    let policy = test.policy(&json!({ "aggregation": { "maxEvents": 1 } })).await?;
+    let one = json!({ "series": { "disabled": true }, "aggregation": { "maxEvents": 1 } });
+    let policy = test.policy(&one).await?;
     let storm = Emission::creates_core().about("pod", 1).count(50).rate(100).generate_name();
     was_quiet(&test.emit(&storm)?.finish(STORM).await?)?;
-    assert_eq!(law::holds(&test, squelch, &policy, 50).await?.aggregated, 50);
+    assert_eq!(law::holds(&test, squelch, &policy, 50).await?.aggregated, 49);
     let (summary, plain) = stored(&test).await?;
-    assert_eq!((events::value(&summary), plain.len()), (50, 0));
+    assert_eq!((events::value(&summary), plain.len()), (49, 1));
     test.passed()
 }
 

@@ -41,15 +41,6 @@ fn secrets(test: &Test) -> Api<Secret> {
     Api::namespaced(test.client(), SQUELCH.namespace)
 }
 
-/// Waits until the Secret is `what`.
-async fn secret_is(test: &Test, what: &str, mut is: impl FnMut(&Data) -> bool) -> Result<Data> {
-    wait_for(&format!("a Secret that is {what}"), GENEROUS, async || {
-        let data = secret(test).await.map_err(told)?;
-        if is(&data) { Ok(data) } else { Err(format!("{:?}", data.keys())) }
-    })
-    .await
-}
-
 /// Writes data of the Secret as a person would.
 async fn patch_secret(test: &Test, data: &Data) -> Result<()> {
     let patch = json!({ "stringData": data }).to_string();
@@ -186,19 +177,19 @@ async fn a_secret_that_is_deleted_damaged_or_replaced_fails_no_write() -> Result
     let counting = Counting::begin("secret", &["--secret", SECRET]).await?;
     let (test, squelch) = (&counting.test, &counting.squelch);
     let failed = failed_calls(test).await?;
-    let kept = secret(test).await?;
+    let mut kept = secret(test).await?;
     goes_with_the_account(test).await?;
     counting
         .storm(async || {
             delete_secret(test).await?;
-            secret_is(test, "made again with the same keys", |data| *data == kept).await?;
+            let second = renewed(test, &kept).await?;
             goes_with_the_account(test).await?;
 
             patch_secret(test, &Data::from([("ca.key".to_owned(), "garbage".to_owned())])).await?;
-            secret_is(test, "mended", |data| *data == kept).await?;
+            kept = renewed(test, &second).await?;
             assert_eq!(gauge(squelch, "squelch_keys_refused_total").await?, 1);
 
-            let keys = Keys::generate(true, Lifetimes::of(HOUR), Timestamp::now())?;
+            let keys = Keys::generate(true, Lifetimes::of(HOUR, HOUR), Timestamp::now())?;
             let other = kept::print(&Ring::of(keys));
             patch_secret(test, &other).await?;
             wait_for("the other keys alone to be in force", GENEROUS, async || {
@@ -213,6 +204,24 @@ async fn a_secret_that_is_deleted_damaged_or_replaced_fails_no_write() -> Result
         .await?;
     assert_eq!(failed_calls(test).await? - failed, 0.0);
     counting.end().await?.passed()
+}
+
+/// Waits until the Secret holds other keys than `old` and nothing else, and the API server uses those alone.
+async fn renewed(test: &Test, old: &Data) -> Result<Data> {
+    let what = "a Secret with new keys alone, which are in force";
+    wait_for(what, LONG, async || {
+        let data = secret(test).await.map_err(told)?;
+        let (url, bundle) = client_config(test).await.map_err(told)?;
+        let of = |name: &str| data.get(name).filter(|value| old.get(name) != Some(value));
+        let (token, authority) = (of("token"), of("ca.crt"));
+        let seen = (
+            token.is_some_and(|token| url.contains(token)),
+            authority.is_some_and(|authority| bundle.trim() == authority.trim()),
+            data.contains_key("next-token") || data.contains_key("previous-token"),
+        );
+        if seen == (true, true, false) { Ok(data) } else { Err(format!("{seen:?}")) }
+    })
+    .await
 }
 
 /// What the other tests find to be 0 is counted where it is not.

@@ -12,8 +12,8 @@ const OCCURRENCES: i64 = 30;
 #[tokio::test]
 async fn counts_stay_right_beside_webhooks_that_are_slow_or_change_what_they_see() -> Result<()> {
     let test = Test::begin("bystanders").await?;
-    let slow = Habits { slow: Duration::from_millis(100), marks: false };
-    let marking = Habits { slow: Duration::ZERO, marks: true };
+    let slow = Habits { slow: Duration::from_millis(100), marks: false, refuses: None };
+    let marking = Habits { slow: Duration::ZERO, marks: true, refuses: None };
     // Asked before squelch and after it.
     let bystanders = [
         Bystander::begin(&test, "a-slow", slow).await?,

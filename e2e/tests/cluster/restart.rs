@@ -5,6 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::emitters::{Call, Emitting};
 use e2e::policy::idle_after;
+use e2e::squelch::Way;
+use e2e::wait::{told, wait_for};
 use e2e::writes::never_lowered;
 use e2e::{Emission, GENEROUS, Test};
 use serde_json::{Value, json};
@@ -114,6 +116,30 @@ async fn after_a_crash_every_write_is_taken_and_the_next_life_goes_on() -> Resul
     // A client's own count tells what the crash forgot.
     test.one_event("pod-0", OCCURRENCES / 2).await?;
     squelch.stop().await?;
+    test.passed()
+}
+
+/// What was pending is in etcd when the process has ended, and its end shows in the exit code.
+#[tokio::test]
+async fn a_panicked_task_ends_the_process_after_a_flush() -> Result<()> {
+    let test = Test::begin("panic").await?;
+    let environment = &[("SQUELCH_TEST_PANIC", "status")];
+    let mut squelch = test.squelch_by(Way { environment, ..Way::default() }).await?;
+    test.policy(&idle_after("3s")).await?;
+    let storm = test.emit(&Emission::legacy().about("pod", 1).count(OCCURRENCES / 2).rate(RATE))?;
+    storm.has_called(80, STORM).await?;
+    squelch.panic_task()?;
+    let status = wait_for("squelch to end", GENEROUS, async || {
+        squelch.ended().map_err(told)?.ok_or_else(|| "it still runs".to_owned())
+    })
+    .await?;
+    ensure!(status.code() == Some(1), "{status}");
+    let log = squelch.log()?;
+    ensure!(log.contains("the task status panicked"), "the log does not name the task");
+    ensure!(!log.contains("is lost"), "occurrences are lost");
+    ensure!(rules(&test).await?.as_array().is_none_or(Vec::is_empty), "rules are left behind");
+    storm.finish(STORM).await?;
+    test.one_event("pod-0", OCCURRENCES / 2).await?;
     test.passed()
 }
 

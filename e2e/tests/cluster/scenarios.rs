@@ -134,3 +134,33 @@ fn callers_are_asked_for_a_certificate_where_there_are_authorities() -> Result<(
     ensure!(!rendered.contains("client-ca") && !rendered.contains("volumes:"), "it is off unless asked for");
     Ok(())
 }
+
+#[test]
+fn a_network_policy_has_peers_in_every_rule() -> Result<()> {
+    let policy = |arguments: &[&str]| -> Result<serde_json::Value> {
+        let arguments = [&["--show-only", "templates/networkpolicy.yaml"], arguments].concat();
+        let rendered = helm(Path::new("helm"), &arguments)?.map_err(anyhow::Error::msg)?;
+        Ok(serde_saphyr::from_str(&rendered)?)
+    };
+    let without = helm(Path::new("helm"), &["--set", "networkPolicy.enabled=true"])?;
+    ensure!(
+        without.as_ref().is_err_and(|refusal| refusal.contains("networkPolicy.apiServerPeers")),
+        "{without:?}"
+    );
+    let scenario = checkout("charts/squelch/scenarios/network-policy.yaml").display().to_string();
+    let peers = "networkPolicy.apiServerPeers[0].ipBlock.cidr=10.0.0.0/28";
+    let least = ["--set", "networkPolicy.enabled=true", "--set", peers];
+    for (arguments, ingress, egress) in [(&["--values", scenario.as_str()][..], 3, 2), (&least, 1, 2)] {
+        let policy = policy(arguments)?;
+        for (direction, peers, number) in [("ingress", "from", ingress), ("egress", "to", egress)] {
+            let rules = policy["spec"][direction].as_array().context("no rules")?;
+            ensure!(rules.len() == number, "{direction}: {rules:?}");
+            for rule in rules {
+                ensure!(rule[peers].as_array().is_some_and(|peers| !peers.is_empty()), "{rule}");
+                ensure!(rule["ports"].as_array().is_some_and(|ports| !ports.is_empty()), "{rule}");
+            }
+        }
+        ensure!(policy["spec"]["policyTypes"] == serde_json::json!(["Ingress", "Egress"]), "{policy}");
+    }
+    Ok(())
+}

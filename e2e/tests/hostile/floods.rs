@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use e2e::bystander::{Bystander, Habits};
 use e2e::figures::median;
 use e2e::wait::told;
@@ -18,7 +18,7 @@ use crate::tenancy::{Ending, Tenancy};
 use crate::tenant::{Said, event};
 
 /// Writes under way at a time.
-const HANDS: usize = 8;
+pub(crate) const HANDS: usize = 8;
 
 /// The same of writes so long that each takes the API server a fifth of a second of a processor: with eight on two
 /// processors it gives up its own calls of webhooks, whoever answers them.
@@ -28,7 +28,7 @@ const FEW_HANDS: usize = 2;
 const MOST: u64 = 100_000;
 
 /// So long the flood goes to the governed namespace, in all.
-const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// So long it goes to each of two namespaces without a policy before each part of that.
 const CONTROL: Duration = Duration::from_secs(6);
@@ -119,7 +119,7 @@ impl Control {
     /// One namespace is nobody's concern, the other that of a webhook which lets everything through.
     async fn begin(tenancy: &Tenancy, make: impl Fn(&str, u64) -> Value) -> Result<Self> {
         let (plain, asked_about) = (tenancy.elsewhere().await?, tenancy.elsewhere().await?);
-        let habits = Habits { slow: Duration::ZERO, marks: false };
+        let habits = Habits { slow: Duration::ZERO, marks: false, refuses: None };
         let bystander = Bystander::begin(&asked_about, "m-allowing", habits).await?;
         let first = make(&asked_about.namespace, 0);
         wait_for("the API server to ask the other webhook", GENEROUS, async || {
@@ -141,7 +141,7 @@ struct Part([Duration; 4]);
 /// waits for no disk, and would get on faster: what that does to others is the API server's.) Meanwhile a neighbour
 /// writes, no slower beside squelch than without a webhook, or than beside the other, since to be asked at all takes the
 /// API server time. There are `names` names at most.
-async fn flooded(
+pub(crate) async fn flooded(
     tenancy: Tenancy,
     hands: usize,
     within: Duration,
@@ -154,7 +154,7 @@ async fn flooded(
     let next = Cell::new(0);
     // Numbers of their own, or what the one takes the other would miss.
     let controls = [&control.plain, &control.asked_about].map(|test| (&*test.namespace, Cell::new(0)));
-    let mut parts = Vec::new();
+    let (mut parts, mut played) = (Vec::new(), Ok(()));
     for part in 0..PARTS {
         let mut began = [Duration::ZERO; 2];
         let before = controls[1].1.get();
@@ -173,12 +173,14 @@ async fn flooded(
         });
         // Not while the first is measured: these writes are the neighbour's own.
         let playing = async { if part == 0 { tenancy.play().await } else { Ok(()) } };
-        tokio::try_join!(governed, playing)?;
+        // Wrong answers are reported with the figures.
+        let (governed, playing) = tokio::join!(governed, playing);
+        governed?;
+        played = played.and(playing);
         parts.push(Part([began[0], began[1], under_squelch, writer.has_written_for()]));
     }
     let times = writer.times();
     let answers = writer.stop().await;
-    ensure!(answers.failed.is_empty(), "the neighbour: {answers}");
     tenancy.was_told_beside(answers.occurrences());
     let rate = |numbers: &Cell<u64>, within: Duration| numbers.get() as f64 / within.as_secs_f64();
     let [without, asked] = [0, 1].map(|control: usize| rate(&controls[control].1, CONTROL * PARTS));
@@ -188,6 +190,8 @@ async fn flooded(
         next.get(),
         rate(&next, within)
     );
+    played.with_context(|| said.clone())?;
+    ensure!(answers.failed.is_empty(), "the neighbour: {answers}; {said}");
     ensure!(kept, "{said}");
     let asked = control.bystander.asked();
     ensure!(asked > PARTS as usize, "the other webhook was asked {asked} times");

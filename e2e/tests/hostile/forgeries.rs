@@ -13,7 +13,7 @@ use crate::tenant::{Said, event};
 const EACH: usize = 60;
 
 /// The largest value of a count.
-const LARGEST: i64 = i32::MAX as i64;
+pub(crate) const LARGEST: i64 = i32::MAX as i64;
 
 /// Events that say of themselves what squelch says of its own, with any meaning that a mark has anywhere.
 pub(crate) async fn marks() -> Result<String> {

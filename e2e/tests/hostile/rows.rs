@@ -6,7 +6,7 @@ use anyhow::Result;
 use e2e::rows::{Table, Wanted, judge};
 
 use crate::callers::Callers;
-use crate::{bodies, floods, forgeries, frames, imitation, reviews, sockets, texts};
+use crate::{bodies, floods, forgeries, frames, globs, imitation, leaked_token, reviews, sockets, texts};
 
 type Outcome<'a> = Pin<Box<dyn Future<Output = Result<String>> + 'a>>;
 type Caller = (&'static str, for<'a> fn(&'a Callers) -> Outcome<'a>);
@@ -40,7 +40,7 @@ const CALLERS: [Caller; 21] = [
 ];
 
 /// Through the API server, each with a squelch of its own.
-const TENANTS: [Tenant; 12] = [
+const TENANTS: [Tenant; 14] = [
     ("distinct reasons", || Box::pin(floods::reasons())),
     ("distinct objects and names", || Box::pin(floods::names())),
     ("distinct messages", || Box::pin(floods::messages())),
@@ -53,6 +53,8 @@ const TENANTS: [Tenant; 12] = [
     ("the name of a summary taken", || Box::pin(forgeries::summary_taken())),
     ("counts that jump to the largest number", || Box::pin(forgeries::jumping_counts())),
     ("a delete between every two writes", || Box::pin(forgeries::deletes())),
+    ("forged reviews with the token, under Enforce", || Box::pin(leaked_token::under_enforce())),
+    ("1,000 policies with the worst globs", || Box::pin(globs::worst_policies())),
 ];
 
 /// Both tables, or those rows of which a line of `SQUELCH_ROWS` is a part.

@@ -13,16 +13,18 @@ use serde_json::json;
 use e2e::stage::Stage;
 
 /// What every finding of an installation that is well is about.
-const LOOKED_AT: [&str; 12] = [
+const LOOKED_AT: [&str; 14] = [
     "kubernetes",
     "definitions",
     "rights",
     "replicas",
+    "watches",
     "endpoints",
     "certificate",
     "trust",
     "token",
     "webhook",
+    "entries",
     "owner",
     "proof",
     "armed",

@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn ring() -> Ring<Keys> {
-        let lifetimes = Lifetimes::of(Duration::from_secs(3600));
+        let lifetimes = Lifetimes::of(Duration::from_secs(3600), Duration::from_secs(3600));
         Ring::of(Keys::generate(true, lifetimes, "2026-11-21T08:00:00Z".parse().unwrap()).unwrap())
     }
 

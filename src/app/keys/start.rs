@@ -37,7 +37,7 @@ impl Keeper {
         active: watch::Receiver<bool>,
     ) -> Result<Self> {
         let (address, names) = reached(options, cluster)?;
-        let lifetimes = Lifetimes::of(options.certificate_lifetime);
+        let lifetimes = Lifetimes::of(options.certificate_lifetime, options.token_lifetime);
         let mut time = Time::new(options.clock_offset);
         let store = Store::new(cluster.client()?, place(options, cluster)?);
         let own = options.certificate_dir.is_none();

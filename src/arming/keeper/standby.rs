@@ -21,8 +21,11 @@ impl Keeper {
         if state.owner.is_none() {
             self.find_owner().await;
         }
-        self.look().await;
-        if has_rules(self.state.live.as_ref(), EVENTS) && self.proofs.unproven.borrow().is_none() {
+        let was_read = self.look().await;
+        if !was_read || !has_rules(self.state.live.as_ref(), EVENTS) {
+            // Another replica may have taken them away, for a reason that the probes of this one have not shown.
+            self.proofs.renew();
+        } else if self.proofs.unproven().is_none() {
             // They stay in force, which is no news.
             self.state.told = Some(Ok(Reach::Nothing));
         }

@@ -11,7 +11,7 @@ use tower_test::mock::{self, Handle};
 
 use super::*;
 use crate::announcer::{Announced, Announcer};
-use crate::arming::{Address, ClientConfig, NOT_YET};
+use crate::arming::{Address, ClientConfig, DISARM_ANNOTATION, NOT_YET};
 use crate::tls::{AcceptedTokens, PathToken};
 use crate::{PROBE_ANNOTATION, PROOF_ANNOTATION};
 
@@ -25,6 +25,10 @@ struct Held {
     proofs: u16,
     /// In place of each `objectSelector` that is written.
     selector: Option<Value>,
+    /// How often it was probed.
+    probed: u32,
+    /// The configuration can be written, and not read.
+    unreadable: bool,
 }
 
 struct Scene {
@@ -71,7 +75,16 @@ impl Scene {
 
     fn started(configuration: Option<Value>, active: bool, enforce: bool) -> Self {
         let role = Some("role-1".to_owned());
-        let held = Held { configuration, role, made: 0, applied: 0, proofs: 201, selector: None };
+        let held = Held {
+            configuration,
+            role,
+            made: 0,
+            applied: 0,
+            proofs: 201,
+            selector: None,
+            probed: 0,
+            unreadable: false,
+        };
         let held = watch::Sender::new(held);
         let (service, server) = mock::pair();
         let token = PathToken::generate().unwrap();
@@ -163,6 +176,7 @@ impl Held {
         let status =
             |code: u16| (code, json!({"kind": "Status", "code": code, "reason": "R", "message": "in words"}));
         if path.ends_with("/events") {
+            self.probed += 1;
             return if self.proofs == 201 { (201, marked(body, token)) } else { status(self.proofs) };
         }
         if path == "/readyz" {
@@ -176,6 +190,9 @@ impl Held {
             return (200, role);
         }
         assert!(path.ends_with("/mutatingwebhookconfigurations/squelch"), "{path}");
+        if method == Method::GET && self.unreadable {
+            return status(503);
+        }
         if method == Method::GET {
             return self.configuration.clone().map_or_else(|| status(404), |object| (200, object));
         }
@@ -236,9 +253,9 @@ async fn it_is_armed_once_it_is_proven_and_not_before() {
     assert_eq!((told.len(), told[0].0, told[0].1), (1, "Armed", false), "{told:?}");
 
     // Proven is proven: another policy is in force with its own write.
-    let began = clock::now();
     scene.policies(&[]);
     scene.is_armed(false).await;
+    let began = clock::now();
     scene.policies(&["ci"]);
     scene.is_armed(true).await;
     assert_eq!(clock::now().since(began), Duration::ZERO);
@@ -597,4 +614,177 @@ async fn who_is_active_no_more_writes_no_more() {
     scene.active.send_replace(true);
     scene.holds(|held| held.applied > applied).await;
     scene.end().await;
+}
+
+fn take_rules_away(held: &mut Held) {
+    held.change(|object| object["webhooks"][0]["rules"] = json!([]));
+}
+
+fn rules_of(held: &Held) -> usize {
+    held.configuration.as_ref().unwrap()["webhooks"][0]["rules"].as_array().map_or(0, Vec::len)
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_that_a_standby_took_away_come_back_only_after_three_new_probes() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let mut found = Vec::new();
+    for policy_comes_meanwhile in [false, true] {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        scene.told();
+        let (began, probed) = (clock::now(), scene.held.borrow().probed);
+        scene.held.send_modify(take_rules_away);
+        if policy_comes_meanwhile {
+            scene.policies(&["shop", "ci"]);
+        }
+        scene.holds(|held| rules_of(held) == 1).await;
+        scene.is_armed(true).await;
+        let told: Vec<_> = scene.told().into_iter().map(|told| (told.0, told.1)).collect();
+        found.push((scene.held.borrow().probed - probed, clock::now().since(began), told));
+    }
+    let told = [("Disarmed", true), ("Armed", false)];
+    assert!(
+        found.iter().all(|(probes, took, said)| {
+            *probes >= 3 && (Duration::from_secs(2)..Duration::from_secs(6)).contains(took) && *said == told
+        }),
+        "{found:?}"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_armed_until_the_configuration_was_read() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.policies(&[]);
+    scene.is_armed(false).await;
+    // A person wants no rules, and squelch cannot know it.
+    scene.held.send_modify(|held| held.unreadable = true);
+    scene.held.send_modify(annotate(json!("maintenance")));
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.rules(), 0);
+    scene.held.send_modify(|held| held.unreadable = false);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((scene.rules(), scene.breaks_glass()), (0, true));
+    scene.held.send_modify(|held| held.change(|object| object["metadata"]["annotations"] = Value::Null));
+    scene.is_armed(true).await;
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_takes_over_without_rules_probes_anew() {
+    let mut there = of_another(namespaces(&["shop"]));
+    there["webhooks"][0]["rules"] = json!([]);
+    let mut scene = Scene::of(Some(there), false);
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let (began, probed) = (clock::now(), scene.held.borrow().probed);
+    scene.active.send_replace(true);
+    scene.is_armed(true).await;
+    assert!(scene.held.borrow().probed - probed >= 3);
+    assert!(clock::now().since(began) < Duration::from_secs(1), "{:?}", clock::now().since(began));
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_that_come_and_go_cause_few_writes_and_the_last_state_is_written() {
+    // Each pair takes turns ten times a second for a minute.
+    let pairs: [[&[&str]; 2]; 3] = [[&["shop", "ci"], &["shop"]], [&["shop"], &[]], [&["ci"], &["bank"]]];
+    let mut found = Vec::new();
+    for pair in pairs {
+        let mut scene = Scene::new();
+        scene.policies(pair[0]);
+        scene.is_armed(true).await;
+        let applied = scene.held.borrow().applied;
+        for round in 1..=600 {
+            scene.policies(pair[round % 2]);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        found.push(scene.held.borrow().applied - applied);
+        // The narrower of both is the last.
+        scene.policies(pair[1]);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let held = scene.held.borrow().configuration.clone().unwrap();
+        let selected = &held["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
+        assert_eq!(*selected, if pair[1].is_empty() { Value::Null } else { json!(pair[1]) });
+        assert_eq!(scene.rules(), usize::from(!pair[1].is_empty()));
+        scene.end().await;
+    }
+    assert!(found[0] <= 1 && found[1] <= 1 && found[2] <= 81, "{found:?} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_configuration_is_widened_at_once_and_narrowed_after_five_seconds() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let names = |held: &Held| {
+        let object = held.configuration.as_ref().unwrap();
+        object["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"].clone()
+    };
+    for (wanted, after) in [(vec!["ci", "shop"], 0), (vec!["ci"], 5), (vec!["bank", "ci"], 0)] {
+        let began = clock::now();
+        scene.policies(&wanted);
+        scene.holds(|held| names(held) == json!(wanted)).await;
+        assert_eq!(clock::now().since(began), Duration::from_secs(after), "{wanted:?}");
+    }
+    let writes = format!("squelch_webhook_configuration_writes_total {}\n", scene.held.borrow().applied);
+    assert!(scene.metrics.text().contains(&writes), "{writes}");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_limit_delays_a_disarming() {
+    let spend = async |scene: &Scene| {
+        for round in 0..100 {
+            scene.policies(&[["shop", "ci"][round % 2]]);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    spend(&scene).await;
+    let began = clock::now();
+    scene.held.send_modify(|held| held.proofs = 403);
+    scene.holds(|held| rules_of(held) == 0).await;
+    assert!(clock::now().since(began) < Duration::from_secs(3));
+    scene.held.send_modify(|held| held.proofs = 201);
+    scene.is_armed(true).await;
+    spend(&scene).await;
+    let began = clock::now();
+    scene.held.send_modify(annotate(json!("INC-7")));
+    scene.holds(|held| rules_of(held) == 0).await;
+    assert!(clock::now().since(began) <= LOOK);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_squelch_has_not_written_is_shown_and_left_alone() {
+    for active in [true, false] {
+        let scene = Scene::of(Some(of_another(namespaces(&["shop"]))), active);
+        scene.policies(&["shop"]);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let shows = |number: u32| {
+            scene.metrics.text().contains(&format!("squelch_webhook_foreign_entries {number}\n"))
+        };
+        let applied = scene.held.borrow().applied;
+        assert!(shows(0));
+        let add = |object: &mut Value| {
+            let entry = json!({"name": "all.example.com", "clientConfig": {"url": "https://example.com"}});
+            object["webhooks"].as_array_mut().unwrap().push(entry);
+        };
+        scene.held.send_modify(|held| held.change(add));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(shows(1));
+        assert_eq!(scene.held.borrow().applied, applied, "it is for a person to remove");
+        let remove = |object: &mut Value| drop(object["webhooks"].as_array_mut().unwrap().pop());
+        scene.held.send_modify(|held| held.change(remove));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(shows(0));
+        scene.end().await;
+    }
 }

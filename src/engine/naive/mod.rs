@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::*;
 use keys::{emitter, first_repeat_of_an_old_client, group_of, key_of, object, refused};
 use limits::Bucket;
-pub(super) use paying::Due;
+pub(super) use paying::{Due, Planned};
 use story::{Fate, Story};
 
 /// How long squelch keeps away from an Event whose client's write it has admitted.
@@ -46,13 +46,32 @@ struct Name {
     user: String,
     seen: Moment,
     story: Option<usize>,
+    /// The latest time that a write of it has said that it happened.
+    latest: Option<Timestamp>,
+    /// Its user counts by reading what is stored and adding one.
+    reads: bool,
+    /// Its user has updated it.
+    proven: bool,
+}
+
+/// What a write carries.
+struct Carried {
+    occurrences: i64,
+    seen_before: Option<Moment>,
+    /// It is a CREATE of a name that is another user's.
+    foreign: bool,
 }
 
 struct Group {
     key: Key,
     messages: Vec<Key>,
     seen: Moment,
+    /// The name of the last Event of it that was admitted, and when.
+    witness: Option<Witness>,
 }
+
+/// The name of an admitted Event of a group, and when it was admitted.
+type Witness = (String, Moment);
 
 impl Naive {
     pub(super) fn new(rules: Rules, began: Timestamp) -> Self {
@@ -80,11 +99,14 @@ impl Naive {
         minted: Option<&str>,
         now: Moment,
     ) -> Verdict {
-        if write.edited || write.unchanged && !self.is_above_its_own(write) {
+        if write.edited || write.stale || write.unchanged && !self.is_above_its_own(write) {
             return Verdict::passed(Stage::Edit);
         }
-        let (carried, seen_before) = self.carried(write, now);
+        let Carried { occurrences: carried, seen_before, foreign } = self.carried(write, now);
         let update = write.operation == Operation::Update;
+        if foreign {
+            return self.foreign(write, exempt, now);
+        }
         if exempt {
             return self.beside(write, carried, Stage::Exempt, now);
         }
@@ -105,6 +127,14 @@ impl Naive {
         self.admitted(write, carried, minted, now)
     }
 
+    /// The namespace is another one.
+    pub(super) fn forget(&mut self) {
+        let rules = self.rules.clone();
+        let kept = (self.draining, self.closing, self.recovered, self.made);
+        *self = Self::new(rules, self.began);
+        (self.draining, self.closing, self.recovered, self.made) = kept;
+    }
+
     fn folds(&self) -> bool {
         self.rules.series.is_some() && self.rules.mode == Mode::Enforce
     }
@@ -123,18 +153,71 @@ impl Naive {
         self.named(write).is_some_and(|name| write.value > name.highest && name.user == write.user)
     }
 
+    /// A CREATE of another user's name: limited, and else let through; it opens nothing.
+    fn foreign(&mut self, write: &Observation<'_>, exempt: bool, now: Moment) -> Verdict {
+        let stage = match (exempt, self.draining) {
+            (true, _) => Stage::Exempt,
+            (_, true) => Stage::Standby,
+            _ => {
+                if let Some((disposition, stage)) = self.limited(write, now) {
+                    return verdict(disposition, stage, 1, refused(&self.rules, write));
+                }
+                Stage::Admit
+            }
+        };
+        verdict(Disposition::Admitted, stage, 1, Answer::Allow)
+    }
+
+    /// Who takes a name by a CREATE has to give it back to a user who updates its Event, and the series that is stored
+    /// under it is gone.
+    fn give_name_back(&mut self, write: &Observation<'_>) {
+        let Some(at) = self.names.iter().position(|known| write.name.as_deref() == Some(&*known.name)) else {
+            return;
+        };
+        let taken = write.operation == Operation::Update
+            && self.names[at].user != write.user
+            && !self.names[at].proven;
+        if taken {
+            let name = self.names.remove(at);
+            self.series.retain(|story| Some(story.number) != name.story || story.name != name.name);
+        }
+    }
+
     /// How many occurrences it carries, and when its name was seen before.
-    fn carried(&mut self, write: &Observation<'_>, now: Moment) -> (i64, Option<Moment>) {
-        let Some(name) = write.name.clone() else { return (write.value, None) };
+    fn carried(&mut self, write: &Observation<'_>, now: Moment) -> Carried {
+        let by = |occurrences, seen_before| Carried { occurrences, seen_before, foreign: false };
+        let Some(name) = write.name.clone() else { return by(write.value, None) };
+        let update = write.operation == Operation::Update;
+        self.give_name_back(write);
         if let Some(known) = self.named(write) {
-            let carried = (write.value - known.highest).max(0);
-            if carried > 0 {
+            if !update && known.user != write.user {
+                return Carried { foreign: true, ..by(1, None) };
+            }
+            let one_more = update && write.value == write.old_value + 1;
+            let later = write.last_observed.is_some() && write.last_observed > known.latest;
+            let another = known.user != write.user;
+            known.reads |= one_more && !another && later && write.value <= known.highest;
+            let beyond = (write.value - known.highest).max(0);
+            let reads = known.reads || another;
+            let carried = if one_more && reads { i64::from(later || beyond > 0) } else { beyond };
+            if beyond > 0 {
+                known.reads &= known.user == write.user;
                 (known.highest, known.user) = (write.value, write.user.to_owned());
             }
-            return (carried, Some(std::mem::replace(&mut known.seen, now)));
+            known.latest = known.latest.max(write.last_observed);
+            known.proven |= update;
+            return by(carried, Some(std::mem::replace(&mut known.seen, now)));
         }
-        let user = write.user.to_owned();
-        self.names.push(Name { name: name.into(), highest: write.value, user, seen: now, story: None });
+        self.names.push(Name {
+            name: name.into(),
+            highest: write.value,
+            user: write.user.to_owned(),
+            seen: now,
+            story: None,
+            latest: write.last_observed,
+            reads: false,
+            proven: update,
+        });
         let older = write.first_seen.is_some_and(|first| first < self.began);
         let carried = match write.operation {
             Operation::Create => {
@@ -146,7 +229,7 @@ impl Naive {
             }
             Operation::Update => (write.value - write.old_value).max(1),
         };
-        (carried, None)
+        by(carried, None)
     }
 
     /// Step 5.
@@ -208,7 +291,7 @@ impl Naive {
         let (key, message) = group_of(write, rules.group_by);
         self.groups.retain(|group| now.since(group.seen) <= rules.interval);
         let at = self.groups.iter().position(|group| group.key == key).unwrap_or_else(|| {
-            self.groups.push(Group { key: key.clone(), messages: Vec::new(), seen: now });
+            self.groups.push(Group { key: key.clone(), messages: Vec::new(), seen: now, witness: None });
             self.groups.len() - 1
         });
         let group = &mut self.groups[at];
@@ -220,12 +303,15 @@ impl Naive {
             group.messages.push(message);
             return None;
         }
+        let witness = group.witness.clone()?;
+        let group_key = key.clone();
         let key = [vec!["summary".to_owned()], key].concat();
         let summary = self.living(now, |story| story.key == key).unwrap_or_else(|| {
             let begins = format!("{}.", write.event.regarding.name);
             let number = self.open(key, begins, 0, now);
             if let Some(story) = self.story(number) {
                 (story.summary, story.base_unknown) = (true, true);
+                story.witness = Some((group_key, witness));
             }
             number
         });
@@ -235,7 +321,7 @@ impl Naive {
         Some(verdict(Disposition::Aggregated, Stage::Aggregation, carried, refused(&self.rules, write)))
     }
 
-    /// Step 9. A CREATE opens its series.
+    /// Step 9. A CREATE opens its series, if it carries anything.
     fn admitted(
         &mut self,
         write: &Observation<'_>,
@@ -244,7 +330,10 @@ impl Naive {
         now: Moment,
     ) -> Verdict {
         let mut admitted = self.outside(write, carried, Stage::Admit);
-        if write.operation == Operation::Create && self.rules.series.is_some() {
+        if write.operation == Operation::Create {
+            self.admitted_of_group(write, minted, now);
+        }
+        if write.operation == Operation::Create && carried > 0 && self.rules.series.is_some() {
             let name = write.name.as_deref().or(minted).unwrap_or_default();
             let number = self.open(key_of(write), name.to_owned(), write.value, now);
             if let Some(story) = self.story(number) {
@@ -254,11 +343,30 @@ impl Naive {
                 let named = Observation { name: Some(minted.into()), ..write.clone() };
                 self.carried(&named, now);
                 self.join(&named, number);
-                admitted.answer = Answer::AllowNamed(minted.to_owned());
             }
             self.join(write, number);
         }
+        if let Some(minted) = minted {
+            admitted.answer = Answer::AllowNamed(minted.to_owned());
+        }
         admitted
+    }
+
+    /// The Event may be the witness of its group, from the second message on.
+    fn admitted_of_group(&mut self, write: &Observation<'_>, minted: Option<&str>, now: Moment) {
+        let Some(rules) = self.rules.aggregation else { return };
+        if write.event.message.starts_with(AGGREGATE_PREFIX) {
+            return;
+        }
+        let (key, _) = group_of(write, rules.group_by);
+        let name = write.name.as_deref().or(minted).unwrap_or_default();
+        for group in self.groups.iter_mut().filter(|group| group.key == key) {
+            let kept = |(_, at): &Witness| now.since(*at) < Duration::from_secs(300);
+            let needed = group.messages.len() > 1 || group.messages.len() + 1 >= rules.max_events as usize;
+            if needed && !group.witness.as_ref().is_some_and(kept) {
+                group.witness = Some((name.to_owned(), now));
+            }
+        }
     }
 
     /// Beside any series, but a write of a stored Event that is paid for counts there.
@@ -268,13 +376,20 @@ impl Naive {
         let Some(story) = story.filter(|story| write.name.as_deref() == Some(&*story.name)) else {
             return self.outside(write, carried, stage);
         };
-        match write.operation {
-            Operation::Update => story.read(write.old_value, carried),
-            Operation::Create => story.told(carried),
-        }
-        let beyond = (write.value - story.total).max(0);
-        story.paid_by_client(write.value, now);
-        self.recovered += beyond;
+        let beyond = match write.operation {
+            Operation::Update => {
+                story.reads(write.old_value, carried);
+                let beyond = write.value - story.total;
+                story.paid_by_client(write.value, now);
+                beyond
+            }
+            Operation::Create => {
+                let beyond = write.value - story.total - carried;
+                story.creates(write, carried, now);
+                beyond
+            }
+        };
+        self.recovered += beyond.max(0);
         verdict(Disposition::Admitted, stage, carried, Answer::Allow)
     }
 

@@ -12,6 +12,22 @@ pub(in super::super) struct Due {
     pub(in super::super) number: usize,
 }
 
+/// What the engine should plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Planned {
+    Nothing,
+    Write(i64),
+    /// With the name of the Event that has to be there first, for a summary that was never stored.
+    Create(i64, Option<String>),
+    Wait,
+    Lost(i64),
+}
+
+/// An admitted write may be stored this much later.
+const COMMITTED: Duration = Duration::from_secs(5);
+/// Times of creation are in whole seconds.
+const ROUNDING: Duration = Duration::from_secs(1);
+
 impl Naive {
     /// What is due now. What is over is closed, and forgotten if there is nothing to be paid.
     pub(in super::super) fn tick(&mut self, now: Moment) -> Vec<Due> {
@@ -36,32 +52,65 @@ impl Naive {
         due.collect()
     }
 
-    /// What the engine should plan, given what was found: nothing, or the count to be shown, and whether the
-    /// Event is created again.
+    /// What the engine should plan, given the count that was found and its Event's age.
     pub(in super::super) fn plan(
         &mut self,
         due: &Due,
-        found: Option<i64>,
+        found: Option<(i64, Duration)>,
         now: Moment,
-    ) -> Option<(i64, bool)> {
+    ) -> Planned {
         let (rules, draining) = (self.rules.clone(), self.draining);
-        let story = self.story(due.number)?;
+        let Some(story) = self.story(due.number) else { return Planned::Nothing };
         let plan = if !draining && now < story.not_before {
-            None
+            Planned::Nothing
         } else {
             story.plan(found, draining, &rules.pace(story.summary), now)
         };
-        story.ordered = plan.is_some();
-        story.drained = draining && plan.is_none();
-        self.forget_if_closed(due);
+        if found.is_some() && !matches!(plan, Planned::Lost(_)) {
+            let of_name = |it: &&mut super::Name| it.name == due.name && it.story == Some(due.number);
+            self.names.iter_mut().filter(of_name).for_each(|name| name.proven = true);
+        }
+        self.answered(due, &plan, now);
         plan
+    }
+
+    /// Whether the summary may be created, given the age of its witness if that is there.
+    pub(in super::super) fn testify(&mut self, due: &Due, witness: Option<Duration>, now: Moment) -> Planned {
+        let Some(story) = self.story(due.number) else { return Planned::Lost(0) };
+        let Some((group, (name, admitted_at))) = story.witness.clone() else { return Planned::Lost(0) };
+        let since = now.since(admitted_at);
+        let plan = match witness {
+            Some(age) if age <= since + ROUNDING => return Planned::Nothing,
+            None if since < COMMITTED => Planned::Wait,
+            _ => Planned::Lost(story.owed()),
+        };
+        if plan != Planned::Wait {
+            for group in self.groups.iter_mut().filter(|it| it.key == group) {
+                group.witness.take_if(|witness| *witness == (name.clone(), admitted_at));
+            }
+        }
+        self.answered(due, &plan, now);
+        plan
+    }
+
+    fn answered(&mut self, due: &Due, plan: &Planned, now: Moment) {
+        let draining = self.draining;
+        let Some(story) = self.story(due.number) else { return };
+        story.ordered = matches!(plan, Planned::Write(_) | Planned::Create(..));
+        story.drained = draining && *plan == Planned::Nothing;
+        match plan {
+            Planned::Wait => story.retry_at = now.plus(Duration::from_secs(1)),
+            Planned::Lost(_) => self.keep(|story| story.number != due.number),
+            _ => self.forget_if_closed(due),
+        }
     }
 
     pub(in super::super) fn settle(&mut self, due: &Due, value: i64, now: Moment) {
         let draining = self.draining;
         if let Some(story) = self.story(due.number) {
             story.seen_stored(value);
-            (story.ordered, story.paid_at, story.drained) = (false, now, draining);
+            (story.ordered, story.paid_at, story.drained, story.read) = (false, now, draining, true);
+            story.witness = None;
         }
         self.forget_if_closed(due);
     }
@@ -132,11 +181,23 @@ impl Story {
 
     fn plan(
         &mut self,
-        found: Option<i64>,
+        found: Option<(i64, Duration)>,
         draining: bool,
         pace: &SeriesRules,
         now: Moment,
-    ) -> Option<(i64, bool)> {
+    ) -> Planned {
+        let since = now.since(self.paid_at);
+        let created_only = !self.read && self.confirmed == 0 && !self.summary;
+        if found.is_some_and(|(_, age)| created_only && age > since + ROUNDING) {
+            return Planned::Lost(self.owed());
+        }
+        if found.is_none() && !self.read && !self.summary {
+            return if since < COMMITTED { Planned::Wait } else { Planned::Lost(self.owed()) };
+        }
+        if found.is_some() {
+            (self.read, self.witness) = (true, None);
+        }
+        let found = found.map(|(count, _)| count);
         if self.base_unknown {
             let base = found.unwrap_or(0);
             self.base_unknown = false;
@@ -146,20 +207,21 @@ impl Story {
         let Some(found) = found else {
             let deleted_and_paid = self.owed() == 0 && self.confirmed > 0;
             if self.folded && !deleted_and_paid {
-                return Some((self.total, true));
+                let witness = self.witness.as_ref().map(|(_, (name, _))| name.clone());
+                return Planned::Create(self.total, witness);
             }
             self.seen_stored(self.total);
-            return None;
+            return Planned::Nothing;
         };
         if found >= self.total {
             self.seen_stored(found);
-            return None;
+            return Planned::Nothing;
         }
         if found >= self.stored && !self.closing && !draining && !self.is_due(pace, now) {
             (self.stored, self.confirmed, self.unverified) = (found, found, false);
-            return None;
+            return Planned::Nothing;
         }
-        Some((self.total, false))
+        Planned::Write(self.total)
     }
 
     fn seen_stored(&mut self, value: i64) {

@@ -13,6 +13,10 @@ pub(in super::super) struct Story {
     pub(in super::super) total: i64,
     pub(super) stored: i64,
     pub(super) confirmed: i64,
+    /// squelch has read what is stored since a client last created it.
+    pub(super) read: bool,
+    /// A summary's: the key of its group, and an Event of that.
+    pub(super) witness: Option<(Key, Witness)>,
     pub(super) untold: i64,
     pub(super) shared: bool,
     pub(super) folded: bool,
@@ -44,6 +48,8 @@ impl Story {
             total: stored,
             stored,
             confirmed: stored,
+            read: false,
+            witness: None,
             untold: 0,
             shared: false,
             folded: false,
@@ -67,12 +73,18 @@ impl Story {
             self.folded = true;
             return Fate::Folded;
         }
+        self.creates(write, carried, now);
+        Fate::Through
+    }
+
+    /// Its client creates it again, because it is gone; or tries again.
+    pub(super) fn creates(&mut self, write: &Observation<'_>, carried: i64, now: Moment) {
         self.told(carried);
         if carried > 0 {
             self.paid_by_client(write.value, now);
+            self.read = false;
         }
         (self.confirmed, self.unverified, self.not_before) = (0, true, now.plus(SETTLE));
-        Fate::Through
     }
 
     pub(super) fn updated(
@@ -85,7 +97,7 @@ impl Story {
         now: Moment,
     ) -> Fate {
         if own {
-            self.read(write.old_value, carried);
+            self.reads(write.old_value, carried);
         } else {
             self.total += carried;
             self.shared |= carried > 0;
@@ -102,7 +114,11 @@ impl Story {
     }
 
     /// The API server has read `old`.
-    pub(super) fn read(&mut self, old: i64, carried: i64) {
+    pub(super) fn reads(&mut self, old: i64, carried: i64) {
+        let create_was_refused = old > self.stored && self.confirmed == 0 && !self.read;
+        if create_was_refused && self.shared {
+            self.found(self.total + old - self.stored);
+        }
         self.told(carried);
         self.found(old + carried.min(1));
         (self.stored, self.confirmed) = (old, old);

@@ -1,15 +1,14 @@
 //! What random writes and lives have found, each once more as a test of its own.
 
-use super::super::testing::{engine, named, pay, update};
+use super::super::testing::{engine, named, pay, summing, update, witness};
 use super::*;
 
 #[test]
 fn a_summary_that_is_over_is_forgotten_whether_or_not_a_tick_has_come() {
-    let aggregation =
-        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
-    let rules = Rules { aggregation: Some(aggregation), ..rules() };
+    let (rules, user) = (summing(), write().user);
     let plans = [false, true].map(|ticks_on_time| {
         let engine = engine();
+        witness(&engine, &rules, user, at(0));
         engine.decide(by(&rules), &write(), at(0));
         let order = engine.tick(at(100), 10).remove(0);
         assert_eq!(pay(&engine, &order, None, at(100)), Some(1));
@@ -17,6 +16,7 @@ fn a_summary_that_is_over_is_forgotten_whether_or_not_a_tick_has_come() {
             engine.tick(at(600_001), 10);
         }
         // The summary has expired, too: a new one tells of what came after it.
+        witness(&engine, &rules, user, at(700_000));
         engine.decide(by(&rules), &named("cart.2", write()), at(700_000));
         let order = engine.tick(at(700_100), 10).remove(0);
         pay(&engine, &order, None, at(700_100))
@@ -86,11 +86,10 @@ fn namespaces_take_turns_in_the_same_order_in_every_engine() {
 
 #[test]
 fn a_summary_is_closed_on_time_whatever_came_since() {
-    let aggregation =
-        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
-    let rules = Rules { aggregation: Some(aggregation), ..rules() };
+    let rules = summing();
     let engine = engine();
     let mut stored = None;
+    witness(&engine, &rules, write().user, at(0));
     for (number, name) in ["a.1", "a.2", "a.3"].into_iter().enumerate() {
         engine.decide(by(&rules), &named(name, write()), at(number as u64));
         for order in engine.tick(at(number as u64), 10) {
@@ -100,6 +99,7 @@ fn a_summary_is_closed_on_time_whatever_came_since() {
     assert_eq!((stored, engine.gauges().owed), (Some(2), 1));
     // It waits for its group, and is looked at; then another summary comes.
     engine.tick(at(400_000), 10);
+    witness(&engine, &rules, "another", at(500_000));
     engine.decide(by(&rules), &Observation { user: "another", ..named("b.1", write()) }, at(500_000));
     let order = engine.tick(at(500_000), 10).remove(0);
     assert_eq!(pay(&engine, &order, None, at(500_000)), Some(1));

@@ -56,6 +56,7 @@ fn write_of_anything() -> impl Strategy<Value = Observation<'static>> {
                 has_series,
                 unchanged: update && unchanged,
                 first_seen: times.0,
+                last_observed: times.0,
                 occurred_at: times.1,
                 ..write()
             };

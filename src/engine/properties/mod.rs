@@ -45,7 +45,9 @@ fn any_write() -> impl Strategy<Value = Observation<'static>> {
                 value: if update && unchanged { old } else { value },
                 old_value: if update { old } else { 0 },
                 has_series: events && (update || value > 1),
-                edited: update && edited,
+                // Half of what passes as an edit.
+                edited: update && edited && value % 2 == 0,
+                stale: update && edited && value % 2 == 1,
                 unchanged: update && unchanged,
                 first_seen: older.then_some(Timestamp::MIN),
                 ..write()

@@ -12,7 +12,7 @@ fn one_message_too_many_is_told_by_the_summary() {
     assert_eq!(told[3], held(Disposition::Aggregated, Stage::Aggregation));
     let order = engine.tick(at(4000), 10).remove(0);
     assert!(order.name.starts_with("cart.") && order.name.len() == "cart.".len() + 16, "{}", order.name);
-    let Plan::Create { value: 2, content, .. } = engine.plan(&order, None, at(4001)) else {
+    let Plan::Create { value: 2, content, .. } = planned(&engine, &order, None, at(4001)) else {
         panic!("no summary")
     };
     let says = content.view();
@@ -22,7 +22,7 @@ fn one_message_too_many_is_told_by_the_summary() {
     engine.decide(by(&rules), &saying("e", "5"), at(5000));
     engine.decide(by(&rules), &saying("f", "6"), at(5001));
     let order = engine.tick(at(6000), 10).remove(0);
-    let plan = engine.plan(&order, Some(2), at(6001));
+    let plan = planned(&engine, &order, Some(2), at(6001));
     let Plan::Write { value: 4, content: Some(content), .. } = plan else { panic!("{plan:?}") };
     assert_eq!(content.view().message, "(combined from similar events): f");
 }
@@ -32,10 +32,10 @@ fn what_stands_under_a_summarys_name_is_what_it_counts_from() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
     let order = engine.tick(at(4000), 10).remove(0);
-    assert_eq!(engine.plan(&order, Some(7), at(4001)), Plan::Nothing, "one more than seven is not due");
+    assert_eq!(planned(&engine, &order, Some(7), at(4001)), Plan::Nothing, "one more than seven is not due");
     engine.drain();
     let order = engine.tick(at(4002), 10).into_iter().find(|order| order.name.len() > 10).unwrap();
-    assert!(matches!(engine.plan(&order, Some(7), at(4003)), Plan::Write { value: 8, .. }));
+    assert!(matches!(planned(&engine, &order, Some(7), at(4003)), Plan::Write { value: 8, .. }));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn across_objects_the_summary_says_on_how_many() {
         engine.decide(by(&rules), &write, at(at_second as u64));
     }
     let order = engine.tick(at(4000), 10).remove(0);
-    let Plan::Create { value: 2, content, .. } = engine.plan(&order, None, at(4001)) else {
+    let Plan::Create { value: 2, content, .. } = planned(&engine, &order, None, at(4001)) else {
         panic!("no summary")
     };
     let says = content.view();
@@ -62,6 +62,61 @@ fn across_objects_the_summary_says_on_how_many() {
         says.message
     );
     assert_eq!(says.regarding.name, "d");
+}
+
+#[test]
+fn a_summary_of_which_no_event_is_stored_is_never_created() {
+    let (engine, rules) = (engine(), all_stages());
+    answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
+    let order = engine.tick(at(4000), 10).remove(0);
+    let Plan::Create { witness: Some(witness), .. } = engine.plan(&order, None, at(4001)) else {
+        panic!("no witness")
+    };
+    assert_eq!(&*witness, "2", "the last Event of the group that was admitted");
+    assert_eq!(engine.testify(&order, None, at(4002)), Plan::Wait, "the API server may still store it");
+    let order = engine.tick(at(7001), 10).remove(0);
+    assert!(matches!(engine.plan(&order, None, at(7001)), Plan::Create { witness: Some(_), .. }));
+    assert_eq!(engine.testify(&order, None, at(7001)), Plan::Lost { occurrences: 2 });
+    assert_eq!((counters(&engine).lost, engine.gauges().owed), (2, 0));
+    let next = engine.decide(by(&rules), &saying("e", "5"), at(7002));
+    assert_eq!(next.answer, Answer::Allow, "its client sees why the API server refuses it");
+}
+
+#[test]
+fn an_event_that_was_there_before_is_no_witness() {
+    let (engine, rules) = (engine(), all_stages());
+    answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
+    let order = engine.tick(at(6000), 10).remove(0);
+    assert!(matches!(engine.plan(&order, None, at(6000)), Plan::Create { witness: Some(_), .. }));
+    let older = Found { age: Some(Duration::from_secs(60)), ..Found::counting(1) };
+    assert_eq!(engine.testify(&order, Some(older), at(6001)), Plan::Lost { occurrences: 1 });
+}
+
+#[test]
+fn an_event_of_another_reason_is_no_witness() {
+    let (engine, rules) = (engine(), all_stages());
+    answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
+    let order = engine.tick(at(6000), 10).remove(0);
+    assert!(matches!(engine.plan(&order, None, at(6000)), Plan::Create { witness: Some(_), .. }));
+    let other = EventView { reason: "Pulled".into(), ..write().event };
+    let other = Found { content: Some(Box::new(Content::of(&other))), ..Found::counting(1) };
+    assert_eq!(engine.testify(&order, Some(other), at(6001)), Plan::Lost { occurrences: 1 });
+}
+
+#[test]
+fn a_group_whose_events_were_all_filtered_is_not_aggregated() {
+    let (engine, rules) = (engine(), all_stages());
+    // Four other Events about the same object empty the bucket.
+    for n in 0..4 {
+        let name = format!("other.{n}");
+        let mut other = named(&name, write());
+        other.event.reason = n.to_string().into();
+        engine.decide(by(&rules), &other, at(n));
+    }
+    for (name, message) in [("1", "a"), ("2", "b"), ("3", "c")] {
+        let verdict = engine.decide(by(&rules), &saying(message, name), at(10));
+        assert_eq!(verdict.disposition, Some(Disposition::Filtered), "{message}");
+    }
 }
 
 #[test]

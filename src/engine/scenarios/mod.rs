@@ -9,7 +9,7 @@ mod series;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::testing::{at, by, counters, engine, named, pay, rules, update, write};
+use super::testing::{at, by, counters, engine, named, pay, planned, rules, update, write};
 use super::*;
 
 /// The engine's answers to writes one second apart, beginning at one second.

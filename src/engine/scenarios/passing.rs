@@ -18,6 +18,25 @@ fn own_writes_ungoverned_writes_dry_runs_and_edits_pass_uncounted() {
 }
 
 #[test]
+fn a_stale_update_changes_nothing_and_the_next_try_counts() {
+    let rules = rules();
+    let exempt = Governing { rules: &rules, exempt: true };
+    for governing in [by(&rules), Some(exempt)] {
+        let engine = engine();
+        engine.decide(governing, &write(), at(0));
+        let before = (counters(&engine), engine.gauges());
+        // Somebody has written 2 since its client read 1.
+        let stale = Observation { stale: true, ..update(2, 2) };
+        assert_eq!(engine.decide(governing, &stale, at(1)), Verdict::passed(Stage::Edit));
+        engine.fail_open(governing, &stale, at(2));
+        assert_eq!((counters(&engine), engine.gauges()), before);
+        assert_eq!(engine.decide(governing, &update(3, 2), at(3)).occurrences, 2, "its name still shows 1");
+        let lowers = Observation { stale: true, ..update(3, 8) };
+        assert_eq!(engine.decide(governing, &lowers, at(4)), Verdict::passed(Stage::Edit));
+    }
+}
+
+#[test]
 fn an_exempt_write_is_admitted_and_counted() {
     let (engine, rules) = (engine(), rules());
     let exempt = Governing { rules: &rules, exempt: true };

@@ -72,26 +72,98 @@ fn a_deleted_event_comes_back_only_if_something_is_owed() {
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     let order = engine.tick(at(2000), 10).remove(0);
-    assert_eq!(pay(&engine, &order, None, at(2000)), Some(2), "never stored, and one is owed");
-    engine.decide(by(&rules), &named("cart.3", write()), at(3000));
+    assert_eq!(pay(&engine, &order, Some(1), at(2000)), Some(2));
+    for name in ["cart.3", "cart.4"] {
+        engine.decide(by(&rules), &named(name, write()), at(3000));
+    }
+    let order = engine.tick(at(5000), 10).remove(0);
+    assert_eq!(pay(&engine, &order, None, at(5000)), Some(4), "read before, and two are owed");
+    engine.decide(by(&rules), &named("cart.5", write()), at(6000));
     engine.drain();
-    let order = engine.tick(at(3001), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(3), at(3001)), None, "somebody else has stored it");
+    let order = engine.tick(at(6001), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(5), at(6001)), None, "somebody else has stored it");
     assert_eq!(engine.unpaid(), 0);
 }
 
 #[test]
-fn an_admitted_create_that_was_never_stored_is_told_all_the_same() {
+fn squelch_does_not_create_an_event_that_the_api_server_never_stored() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
-    let mut stored = None;
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
-    for millisecond in (0..800_000).step_by(500) {
+    let mut plans = Vec::new();
+    for millisecond in (0..8000).step_by(500) {
         for order in engine.tick(at(millisecond), 10) {
-            stored = pay(&engine, &order, stored, at(millisecond)).or(stored);
+            plans.push((millisecond, engine.plan(&order, None, at(millisecond))));
         }
     }
-    assert_eq!(stored, Some(2));
+    let (last, waited) = plans.split_last().unwrap();
+    assert!(waited.iter().all(|(_, plan)| *plan == Plan::Wait), "{plans:?}");
+    assert_eq!(*last, (5000, Plan::Lost { occurrences: 1 }), "{plans:?}");
+    assert_eq!((counters(&engine).lost, engine.gauges().series, engine.unpaid()), (1, 0, 0));
+    let third = engine.decide(by(&rules), &named("cart.3", write()), at(8000));
+    assert_eq!(third, admitted(Stage::Admit, 1), "its client sees why the API server refuses it");
+}
+
+#[test]
+fn while_it_drains_squelch_waits_for_an_event_that_may_still_be_stored() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    engine.drain();
+    let order = engine.tick(at(2), 10).remove(0);
+    assert_eq!(engine.plan(&order, None, at(3)), Plan::Wait);
+    assert_eq!(engine.unpaid(), 1);
+    let order = engine.tick(at(1100), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(1), at(1100)), Some(2));
+    assert_eq!((engine.unpaid(), counters(&engine).lost), (0, 0));
+}
+
+#[test]
+fn another_event_of_the_same_name_is_never_written() {
+    let forged = |change: fn(&mut EventView<'static>)| {
+        let mut event = write().event;
+        change(&mut event);
+        Found { content: Some(Box::new(Content::of(&event))), ..Found::counting(1) }
+    };
+    let older = Found { age: Some(Duration::from_secs(10)), ..forged(|_| {}) };
+    let others = [
+        older,
+        forged(|event| event.regarding.uid = "other".into()),
+        forged(|event| event.event_type = "Normal".into()),
+        forged(|event| event.reason = "Other".into()),
+        forged(|event| event.reporting_component = "other".into()),
+    ];
+    for other in others {
+        let (engine, rules) = (engine(), rules());
+        engine.decide(by(&rules), &write(), at(0));
+        engine.decide(by(&rules), &named("cart.2", write()), at(1));
+        let order = engine.tick(at(2000), 10).remove(0);
+        assert_eq!(engine.plan(&order, Some(other), at(2000)), Plan::Lost { occurrences: 1 });
+        assert_eq!((counters(&engine).lost, engine.gauges().series), (1, 0));
+    }
+    for own in [forged(|_| {}), forged(|event| event.message = "core/v1 lets it change".into())] {
+        let (engine, rules) = (engine(), rules());
+        engine.decide(by(&rules), &write(), at(0));
+        engine.decide(by(&rules), &named("cart.2", write()), at(1));
+        let order = engine.tick(at(2000), 10).remove(0);
+        let own = Found { age: Some(Duration::from_secs(3)), ..own };
+        assert!(matches!(engine.plan(&order, Some(own), at(2000)), Plan::Write { value: 2, .. }));
+    }
+}
+
+#[test]
+fn an_event_is_created_again_as_it_was_read() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    let order = engine.tick(at(2000), 10).remove(0);
+    let read = EventView { labels: r#"{"added":"by-another-webhook"}"#, ..write().event };
+    let read = Found { content: Some(Box::new(Content::of(&read))), ..Found::counting(1) };
+    assert!(matches!(engine.plan(&order, Some(read), at(2000)), Plan::Write { value: 2, .. }));
+    let Plan::Create { value: 2, content, witness: None, .. } = engine.plan(&order, None, at(2001)) else {
+        panic!("it was read, and is gone")
+    };
+    assert_eq!(content.view().labels, r#"{"added":"by-another-webhook"}"#);
 }
 
 #[test]
@@ -100,7 +172,7 @@ fn what_can_never_be_paid_is_counted_as_lost() {
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     let order = engine.tick(at(2000), 10).remove(0);
-    assert!(matches!(engine.plan(&order, None, at(2000)), Plan::Create { value: 2, .. }));
+    assert!(matches!(planned(&engine, &order, Some(1), at(2000)), Plan::Write { value: 2, .. }));
     assert_eq!(engine.abandon(&order), 1);
     assert_eq!((counters(&engine).lost, engine.gauges().owed, engine.unpaid()), (1, 0, 0));
 }
@@ -114,6 +186,7 @@ fn a_deleted_policy_pays_what_is_owed_and_is_forgotten() {
     let order = engine.tick(at(2001), 10).remove(0);
     assert_eq!(pay(&engine, &order, Some(1), at(2002)), Some(2));
     engine.tick(at(2003), 10);
+    engine.tick(at(602_003), 10);
     assert!(engine.accounts().is_empty());
 }
 
@@ -133,4 +206,30 @@ fn a_policy_that_turns_to_observe_pays_what_enforce_has_folded() {
     assert_eq!(observed, admitted(Stage::Admit, 1));
     let order = engine.tick(at(2002), 10).remove(0);
     assert_eq!(pay(&engine, &order, Some(1), at(2003)), Some(2));
+}
+
+/// An undecided write of the stored Event shows nothing of what others reported under it.
+#[test]
+fn an_undecided_write_leaves_pending_occurrences_pending() {
+    let (engine, rules) = (engine(), rules());
+    answers(&engine, &rules, &[write(), named("cart.2", write()), named("cart.3", write())]);
+    assert_eq!(engine.gauges().owed, 2);
+    engine.fail_open(by(&rules), &update(2, 1), at(4000));
+    assert_eq!(counters(&engine).of(Disposition::FailedOpen), 1);
+    engine.drain();
+    let order = engine.tick(at(10_000), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(2), at(10_001)), Some(4));
+}
+
+/// A client's own count is absolute: undecided, it lowers what is stored until the next write of squelch's.
+#[test]
+fn an_undecided_write_that_lowers_a_stored_count_is_written_over() {
+    let (engine, rules) = (engine(), rules());
+    answers(&engine, &rules, &[write(), named("cart.2", write()), named("cart.3", write())]);
+    let order = engine.tick(at(3100), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(1), at(3101)), Some(3));
+    engine.fail_open(by(&rules), &update(2, 3), at(4000));
+    engine.drain();
+    let order = engine.tick(at(10_000), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(2), at(10_001)), Some(4));
 }

@@ -14,7 +14,17 @@ pub(super) struct Stored {
     pub(super) series: bool,
     /// The second in which it was last observed.
     pub(super) second: u64,
+    /// When it was created.
+    created: Moment,
     expires: Option<Moment>,
+}
+
+impl Stored {
+    /// How long ago it was created, as whole seconds tell.
+    pub(super) fn age(&self, now: Moment) -> Duration {
+        let second = |moment: Moment| moment.since(Moment::default()).as_secs();
+        Duration::from_secs(second(now) - second(self.created))
+    }
 }
 
 /// What a write makes of an Event.
@@ -58,6 +68,7 @@ impl Etcd {
             api: written.api,
             series: written.series || before.is_some_and(|event| event.series),
             second: written.second,
+            created: before.map_or(now, |event| event.created),
             expires: self.ttl.map(|ttl| now.plus(ttl)),
         };
         self.events.insert(name.to_owned(), stored);
@@ -70,6 +81,10 @@ impl Etcd {
         if let Some(event) = self.events.get_mut(name) {
             event.version = self.version;
         }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
     }
 
     pub(super) fn delete(&mut self, name: &str) {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::testing::{cases, rules};
-use super::steps::{calm, harsh, lived, with_crashes, with_oversights, with_restarts};
+use super::steps::{calm, harsh, lived, with_crashes, with_others, with_oversights, with_restarts};
 use super::*;
 
 impl World {
@@ -76,11 +76,32 @@ impl World {
         let counters = self.counters();
         let stored = [Disposition::Admitted, Disposition::Compacted, Disposition::Aggregated];
         let law = (stored.iter().map(|it| counters.of(*it)).sum::<u64>() + counters.recovered) as i64;
-        let Balance { lost, told_again, unseen, .. } = self.balance;
-        let within = law - lost - told_again..=law + unseen;
+        let Balance { lost, told_again, unseen, refused, .. } = self.balance;
+        let within = law - lost - told_again - refused - counters.lost as i64..=law + unseen;
         if !self.balance.disturbed && !within.contains(&self.etcd.gained) {
             let gained = self.etcd.gained;
             self.break_law(format!("{gained} stored, and should be {within:?}: {counters:?}"));
+        }
+    }
+
+    /// The oracle outside of the engine: where nothing may be dropped, lost or counted twice, the counts in etcd are what
+    /// the API server was asked to store.
+    fn check_what_was_asked(&mut self) {
+        let counters = self.counters();
+        let Balance { refused, unseen, told_again, disturbed, lost, passed_unseen, .. } = self.balance;
+        let dropped = counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled);
+        let told = dropped + counters.recovered + counters.lost + counters.of(Disposition::FailedOpen);
+        if disturbed
+            || passed_unseen
+            || told > 0
+            || refused + unseen + told_again + lost > 0
+            || self.lives.len() > 1
+        {
+            return;
+        }
+        let asked = self.asked.values().sum::<i64>() + self.asked_besides;
+        if asked != self.etcd.gained {
+            self.break_law(format!("{asked} occurrences were asked, and {} are stored", self.etcd.gained));
         }
     }
 
@@ -111,6 +132,7 @@ impl World {
         self.come_to_rest();
         self.check_each_step();
         self.check_what_is_stored();
+        self.check_what_was_asked();
         self.check_that_nothing_is_left();
         self.judge()
     }
@@ -179,6 +201,16 @@ proptest! {
     ) {
         let world = World { with_tools: false, ..World::new(rules) };
         world.expiring(Duration::from_secs(ttl)).live(&steps)?;
+    }
+
+    #[test]
+    fn clients_that_nobody_expects_keep_the_law(rules in policy(), steps in lived(with_others())) {
+        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    }
+
+    #[test]
+    fn series_alone_keep_the_law_among_clients_that_nobody_expects(steps in lived(with_others())) {
+        World { with_tools: false, ..World::new(rules()) }.live(&steps)?;
     }
 
     #[test]

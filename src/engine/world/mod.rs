@@ -15,6 +15,7 @@ mod operator;
 mod steps;
 mod writer;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::naive::{self, Naive};
@@ -56,6 +57,17 @@ struct World {
     /// What all lives have counted.
     counted: Counters,
     names_are_forgotten: bool,
+    /// The user whose writes the API server refuses after admission.
+    refused_user: Option<&'static str>,
+    /// How often the namespace was made anew.
+    renewals: usize,
+    /// The names that a client's write has stored, and their users.
+    ever: BTreeSet<String>,
+    ever_users: BTreeSet<&'static str>,
+    /// What the API server was asked, by name: how many occurrences their clients knew of.
+    asked: BTreeMap<String, i64>,
+    /// And what no such number tells: a write without a name, and a value that is repeated for a later occurrence.
+    asked_besides: i64,
     broken: Vec<String>,
     trace: Vec<String>,
 }
@@ -69,8 +81,12 @@ struct Balance {
     told_again: i64,
     /// What a life owed when it ended without having paid.
     lost: i64,
+    /// What was admitted, and refused behind the webhook.
+    refused: i64,
     /// What writes that nobody decided have added, or have destroyed and may have been restored.
     unseen: i64,
+    /// A write passed, or was refused, that no engine decided.
+    passed_unseen: bool,
     /// Something was counted and did not reach etcd as it was admitted: what is stored proves nothing any more.
     disturbed: bool,
 }
@@ -95,6 +111,12 @@ impl World {
             balance: Balance::default(),
             counted: Counters::default(),
             names_are_forgotten: false,
+            refused_user: None,
+            renewals: 0,
+            ever: BTreeSet::new(),
+            ever_users: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            asked_besides: 0,
             broken: Vec::new(),
             trace: Vec::new(),
         };
@@ -118,6 +140,10 @@ impl World {
             Step::ToolsRestart => self.tools_restart(),
             Step::CreateOnly(message) => self.create_only(message),
             Step::Generate => self.generate(),
+            Step::Reader => self.reader(),
+            Step::TakeName(at) => self.take_name(at),
+            Step::Validate => self.validate(),
+            Step::Renew => self.renew(),
             Step::Retry(at) => self.retry(at),
             Step::Annotate(at) => self.annotate(at),
             Step::Delete(at) => self.delete(at),
@@ -154,6 +180,39 @@ impl World {
         self.etcd.annotate(&name);
     }
 
+    fn validate(&mut self) {
+        self.refused_user = if self.refused_user.is_some() { None } else { Some("core") };
+        self.note(format!("refused behind the webhook from now on: {:?}", self.refused_user));
+    }
+
+    /// The namespace ends, after all that was under way, and another of its name begins.
+    fn renew(&mut self) {
+        self.renewals += 1;
+        self.note("the namespace is deleted and made again");
+        self.commit_all();
+        self.give_up_all();
+        self.etcd.clear();
+        self.ever.clear();
+        self.ever_users.clear();
+        self.held.clear();
+        let uids = self.uids();
+        for life in &mut self.lives {
+            life.engine.identify_namespaces(&uids);
+            life.naive.iter_mut().for_each(Naive::forget);
+        }
+        self.grapevine.forget_hearing();
+    }
+
+    /// squelch never makes an Event that no client's write has stored, nor a summary of a user of whom none is stored.
+    fn check_created(&mut self, name: &str) {
+        let user = name.split('.').next().unwrap_or_default();
+        let across = self.rules.aggregation.is_some_and(|it| it.group_by == GroupBy::Kind);
+        let of_group = self.ever_users.contains(user) || across && !self.ever_users.is_empty();
+        if !self.ever.contains(name) && !of_group {
+            self.break_law(format!("squelch creates {name}, and nothing of it was ever stored"));
+        }
+    }
+
     fn delete(&mut self, at: usize) {
         let Some(name) = self.etcd.nth(at) else { return };
         self.note(format_args!("somebody deletes {name}"));
@@ -185,10 +244,15 @@ impl World {
         let request = self.pending.remove(at);
         let name = request.stored_name().to_owned();
         let found = self.etcd.get(&name);
-        if commit == Commit::Refused || found.is_some() == request.create {
-            self.balance.disturbed |= request.counted > 0;
+        let is_refused = commit == Commit::Refused || self.refused_user == Some(request.client.user());
+        if is_refused || found.is_some() == request.create {
+            if request.create {
+                self.balance.refused += request.counted;
+            } else {
+                self.balance.disturbed |= request.counted > 0;
+            }
             self.note(format_args!("{request} is refused by the API server"));
-            let exists = commit != Commit::Refused && request.create;
+            let exists = !is_refused && request.create;
             return self.reply(request, if exists { Reply::Exists } else { Reply::Failed });
         }
         if found.is_some_and(|event| event.version != request.reviewed_on) {
@@ -197,6 +261,8 @@ impl World {
             return self.review(request); // 409 Conflict: the API server patches anew
         }
         self.store(&name, request.written(found), request.unseen, &request.to_string());
+        self.ever.insert(name);
+        self.ever_users.insert(request.client.user());
         let series = request.has_series();
         let done = Reply::Done(ReadBack { count: request.value, series });
         self.reply(request, if commit == Commit::AnswerLost { Reply::Lost } else { done });

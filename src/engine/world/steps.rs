@@ -23,6 +23,14 @@ pub(super) enum Step {
     CreateOnly(usize),
     /// The same by `generateName`.
     Generate,
+    /// A client reads the stored Event, adds one and writes it back.
+    Reader,
+    /// A tenant that may only create takes the name of a stored Event.
+    TakeName(usize),
+    /// The API server begins to refuse all that one user writes, after admission; or it ends that.
+    Validate,
+    /// The namespace is deleted and made again.
+    Renew,
     /// A client whose answer was lost, or that takes a 409 for a reason to, asks again.
     Retry(usize),
     /// Somebody annotates an Event.
@@ -123,6 +131,13 @@ pub(super) fn calm() -> Vec<Step> {
 pub(super) fn harsh() -> Vec<Step> {
     let refused = [0, 1].map(|at| Step::Commit(at, Commit::Refused));
     [calm(), refused.to_vec(), vec![Step::Delete(0), Step::Delete(2)]].concat()
+}
+
+/// Calm lives with those who read and add one, those who take the names of others, a validator behind the webhook, and
+/// namespaces that come again.
+pub(super) fn with_others() -> Vec<Step> {
+    let names = [0, 1, 2, 3].map(Step::TakeName);
+    [calm(), names.to_vec(), vec![Step::Reader; 12], vec![Step::Validate, Step::Renew]].concat()
 }
 
 /// Calm lives, and restarts that end in order.

@@ -1,5 +1,6 @@
 //! The flush writer: takes orders, reads, writes, and is disturbed.
 
+use super::naive::Planned;
 use super::steps::Fate;
 use super::*;
 
@@ -10,7 +11,19 @@ pub(super) struct Held {
     pub(super) life: usize,
     /// What the naive model calls it.
     due: Option<naive::Due>,
+    /// The value to be written, and the version that was read.
     planned: Option<(i64, Option<u64>)>,
+}
+
+/// The plan in the naive model's words.
+fn called(plan: &Plan) -> Planned {
+    match plan {
+        Plan::Nothing => Planned::Nothing,
+        Plan::Write { value, .. } => Planned::Write(*value),
+        Plan::Create { value, witness, .. } => Planned::Create(*value, witness.as_deref().map(str::to_owned)),
+        Plan::Wait => Planned::Wait,
+        Plan::Lost { occurrences } => Planned::Lost(*occurrences as i64),
+    }
 }
 
 impl World {
@@ -45,22 +58,36 @@ impl World {
 
     pub(super) fn read(&mut self, at: usize) {
         let Some(held) = self.held.get_mut(at) else { return };
-        let found = self.etcd.get(&held.order.name);
-        let (count, now) = (found.map(|event| event.count), self.now);
+        let now = self.now;
+        let found =
+            |name: &str| self.etcd.get(name).map(|event| (event.count, event.age(now), event.version));
+        let read = found(&held.order.name);
+        let of = |(count, age, _)| Found { age: Some(age), ..Found::counting(count) };
         let life = &mut self.lives[held.life];
-        let plan = life.engine.plan(&held.order, count, now);
-        let expected =
-            life.naive.as_mut().zip(held.due.as_ref()).map(|(naive, due)| naive.plan(due, count, now));
-        let planned = match &plan {
-            Plan::Nothing => None,
-            Plan::Write { value, .. } => Some((*value, false)),
-            Plan::Create { value, .. } => Some((*value, true)),
+        let mut naive = life.naive.as_mut().zip(held.due.as_ref());
+        let plan = life.engine.plan(&held.order, read.map(of), now);
+        let mut planned = called(&plan);
+        let mut expected =
+            naive.as_mut().map(|(naive, due)| naive.plan(due, read.map(|(count, age, _)| (count, age)), now));
+        if let Planned::Create(_, Some(witness)) = &planned {
+            let witness = found(witness);
+            let testified = called(&life.engine.testify(&held.order, witness.map(of), now));
+            let should_be = naive.map(|(naive, due)| naive.testify(due, witness.map(|(_, age, _)| age), now));
+            if testified != Planned::Nothing {
+                (planned, expected) = (testified, should_be);
+            }
+        }
+        held.planned = match planned {
+            Planned::Write(value) | Planned::Create(value, _) => {
+                Some((value, read.map(|(.., version)| version)))
+            }
+            _ => None,
         };
-        held.planned = planned.map(|(value, _)| (value, found.map(|event| event.version)));
         let name = held.order.name.clone();
-        if planned.is_none() {
+        if held.planned.is_none() {
             self.held.remove(at);
         }
+        let count = read.map(|(count, ..)| count);
         self.note(format_args!("the writer reads {name}, {count:?}, and plans {planned:?}"));
         if let Some(expected) = expected.filter(|expected| *expected != planned) {
             self.break_law(format!("the plan should be {expected:?}"));
@@ -78,6 +105,9 @@ impl World {
         }
         let Held { order, life, due, .. } = self.held.remove(at);
         if fate != Fate::Failed {
+            if current.is_none() {
+                self.check_created(&name);
+            }
             let api = current.map_or(Api::Core, |event| event.api);
             let written = Written { count: value, api, series: api == Api::Events, second: self.second() };
             self.store(&name, written, false, &format!("a flush, {fate:?}"));

@@ -1,5 +1,7 @@
 //! Sentences first; then replicas in a world of random outages, where time is a number.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::super::term::Term;
@@ -11,7 +13,8 @@ fn at(milliseconds: u64) -> Moment {
 }
 
 fn lease(holder: &str, revision: u64) -> Found {
-    Found::Lease(Record { holder: holder.to_owned(), revision: revision.to_string(), transitions: 0 })
+    let (holder, revision) = (holder.to_owned(), revision.to_string());
+    Found::Lease(Record { holder, revision, transitions: 0, renewed: None })
 }
 
 fn election(pod: Option<&str>) -> Election {
@@ -97,9 +100,34 @@ fn the_holder_yields_to_any_other() {
     }
 }
 
+#[test]
+fn a_read_proves_the_write_whose_time_it_shows_and_nothing_else() {
+    let mut unanswered = Unanswered::default();
+    let me = Identity::new(None, 1);
+    let shows = |renewed| Record { renewed, holder: me.name().to_owned(), ..Record::default() };
+    // The wall clock stands still, or steps back to where it was.
+    let times = [0, 500, 1_000].map(|sent| unanswered.send(7, at(sent)));
+    assert_eq!(times, [7, 8, 9]);
+    assert_eq!(unanswered.proven_by(&shows(Some(8)), &me), Some(at(500)));
+    assert_eq!(unanswered.proven_by(&shows(Some(10)), &me), None);
+    assert_eq!(unanswered.proven_by(&shows(None), &me), None, "a new revision alone");
+    let edited = Record { holder: "a person".to_owned(), ..shows(Some(8)) };
+    assert_eq!(unanswered.proven_by(&edited, &me), None, "another holder, and the rest as it was");
+    unanswered.commit(&shows(Some(8)), at(500));
+    assert_eq!(
+        [7, 8, 9].map(|time| unanswered.proven_by(&shows(Some(time)), &me)),
+        [None, None, Some(at(1_000))]
+    );
+    assert_eq!(unanswered.send(8, at(1_500)), 10, "8 and 9 are taken");
+    // What has passed can prove no deadline any more.
+    assert_eq!(unanswered.send(9, at(5_000)), 9);
+}
+
 /// How long a call is waited for, in milliseconds.
 const DEADLINE: u64 = 900;
 const RETRY: u64 = 250;
+/// An answer that would take this long is lost.
+const LOST: u64 = 4_000;
 /// The world moves in steps of so many milliseconds.
 const STEP: u64 = 10;
 
@@ -131,8 +159,10 @@ impl Trouble {
 struct Call {
     sent: u64,
     reaches: u64,
-    returns: u64,
-    take: Option<Found>,
+    /// `None`: the answer is lost.
+    returns: Option<u64>,
+    /// What a write replaces, and its `renewTime`.
+    take: Option<(Found, i64)>,
     said: Said,
 }
 
@@ -149,7 +179,12 @@ struct Replica {
     election: Election,
     term: Term,
     mine: Option<Record>,
+    /// When the write was sent that made it so.
+    sent: u64,
+    unanswered: Unanswered,
     call: Option<Call>,
+    /// A write had no answer in time: the Lease is read before it is written again.
+    unsure: bool,
     next: u64,
     alive: bool,
 }
@@ -158,22 +193,29 @@ struct World {
     lease: Found,
     revision: u64,
     replicas: Vec<Replica>,
-    /// Calls that nobody waits for any more, and that may arrive all the same.
+    /// Calls that their replica waits for no more; it takes the answer of a write all the same.
     late: Vec<(usize, Call)>,
     troubles: Vec<Trouble>,
-    /// How long calls take, in turn.
-    latencies: Vec<u64>,
+    /// How long calls take on their way there and back, in turn. Beyond [`LOST`] the answer is lost.
+    latencies: Vec<(u64, u64)>,
+    /// How long writes take instead.
+    writes: Option<(u64, u64)>,
+    /// When another writer annotates the Lease.
+    annotations: BTreeSet<u64>,
     calls: usize,
     now: u64,
 }
 
 impl World {
-    fn new(replicas: usize, troubles: Vec<Trouble>, latencies: Vec<u64>) -> Self {
+    fn new(replicas: usize, troubles: Vec<Trouble>, latencies: Vec<(u64, u64)>) -> Self {
         let replica = |number: usize| Replica {
             election: Election::new(Identity::new(None, number as u64)),
             term: Term::default(),
             mine: None,
+            sent: 0,
+            unanswered: Unanswered::default(),
             call: None,
+            unsure: false,
             next: 300 * number as u64,
             alive: true,
         };
@@ -185,6 +227,8 @@ impl World {
             late: Vec::new(),
             troubles,
             latencies,
+            writes: None,
+            annotations: BTreeSet::new(),
             calls: 0,
             now: 0,
         }
@@ -219,10 +263,28 @@ impl World {
 
     fn step(&mut self) {
         self.now += STEP;
+        if self.annotations.contains(&self.now)
+            && let Found::Lease(record) = &mut self.lease
+        {
+            self.revision += 1;
+            record.revision = self.revision.to_string();
+        }
         let late = std::mem::take(&mut self.late);
         for (number, mut call) in late {
             self.api_server(number, &mut call);
-            if matches!(call.said, Said::NotAsked) {
+            let frozen = self.troubles.iter().any(|trouble| trouble.freezes(number, self.now));
+            if call.returns.is_some_and(|returns| returns <= self.now) && !frozen {
+                if let Said::There(found, true) = call.said
+                    && call.sent + 3_000 > self.now
+                    && self.replicas[number].alive
+                {
+                    let replica = &mut self.replicas[number];
+                    // It waits no more for what it is waiting for.
+                    let waits = replica.call.take().filter(|call| call.take.is_some());
+                    (replica.next, replica.unsure) = (replica.hear(&found, true, call.sent, self.now), false);
+                    self.late.extend(waits.map(|call| (number, call)));
+                }
+            } else if call.sent + 10_000 > self.now {
                 self.late.push((number, call));
             }
         }
@@ -249,37 +311,46 @@ impl World {
         if self.troubles.iter().any(|trouble| trouble.cuts(number, self.now)) {
             return;
         }
-        let wins = call.take.as_ref() == Some(&self.lease);
+        let wins = call.take.as_ref().is_some_and(|(before, _)| *before == self.lease);
         if wins {
             self.revision += 1;
             let holder = self.replicas[number].election.me.name().to_owned();
-            let revision = self.revision.to_string();
-            self.lease = Found::Lease(Record { holder, revision, transitions: 0 });
+            let (revision, renewed) =
+                (self.revision.to_string(), call.take.as_ref().map(|(_, renewed)| *renewed));
+            self.lease = Found::Lease(Record { holder, revision, transitions: 0, renewed });
         }
         call.said = Said::There(self.lease.clone(), wins);
     }
 
     fn replica(&mut self, number: usize) {
         let now = self.now;
-        let latency = self.latencies[self.calls % self.latencies.len()];
+        let (there, back) = self.latencies[self.calls % self.latencies.len()];
         let replica = &mut self.replicas[number];
-        let over = |call: &mut Call| call.returns <= now || call.sent + DEADLINE <= now;
-        if let Some(call) = replica.call.take_if(over) {
+        let answered = |call: &Call| call.returns.is_some_and(|returns| returns <= now);
+        if let Some(call) = replica.call.take_if(|call| answered(call) || call.sent + DEADLINE <= now) {
             replica.next = match call.said.clone() {
-                Said::There(found, won) if call.returns <= now => replica.hear(&found, won, call.sent, now),
+                Said::There(found, won) if answered(&call) => replica.hear(&found, won, call.sent, now),
+                // What was written may stand there: it is read at once.
+                _ if call.take.is_some() => {
+                    replica.unsure = true;
+                    now
+                }
                 _ => now + RETRY,
             };
-            self.late.push((number, call));
+            if !answered(&call) && call.take.is_some() {
+                self.late.push((number, call));
+            }
         }
         if replica.call.is_none() && replica.next <= now {
-            let take = replica.mine.clone().map(Found::Lease).or_else(|| replica.wants());
-            replica.call = Some(Call {
-                sent: now,
-                reaches: now + latency / 2,
-                returns: now + latency,
-                take,
-                said: Said::NotAsked,
-            });
+            let renews = replica.mine.clone().map(Found::Lease).filter(|_| !replica.unsure);
+            replica.unsure = false;
+            // Replicas share a wall clock that stands still.
+            let take = renews.or_else(|| replica.wants());
+            let take = take.map(|found| (found, replica.unanswered.send(0, at(now))));
+            let (there, back) = self.writes.filter(|_| take.is_some()).unwrap_or((there, back));
+            let returns = (back < LOST).then_some(now + there + back);
+            replica.call =
+                Some(Call { sent: now, reaches: now + there, returns, take, said: Said::NotAsked });
             self.calls += 1;
         }
     }
@@ -295,13 +366,11 @@ impl Replica {
 
     /// An answer; when to come again.
     fn hear(&mut self, found: &Found, won: bool, sent: u64, now: u64) -> u64 {
-        if let Found::Lease(record) = found
-            && won
-        {
-            self.mine = Some(record.clone());
-            self.election.won();
-            self.term.extend(at(sent).plus(TERM));
-            return sent + 1_000;
+        if let Found::Lease(record) = found {
+            let proven = self.unanswered.proven_by(record, &self.election.me);
+            if let Some(sent) = if won { Some(at(sent)) } else { proven } {
+                return self.hold(record, sent, now);
+            }
         }
         match self.election.hear(found, at(now)) {
             Step::Wait(pause) => now + u64::try_from(pause.as_millis()).unwrap().max(1),
@@ -313,12 +382,28 @@ impl Replica {
             Step::Yield(_) => {
                 // The process ends, and its next life stands again.
                 self.term.end();
-                self.mine = None;
+                (self.mine, self.unanswered) = (None, Unanswered::default());
                 let Identity { pod, .. } = self.election.me.clone();
                 self.election = Election::new(Identity::new(pod.as_deref(), now));
                 now + 1_000
             }
         }
+    }
+
+    fn hold(&mut self, record: &Record, sent: Moment, now: u64) -> u64 {
+        let milliseconds = u64::try_from(sent.since(at(0)).as_millis()).unwrap();
+        // Of a former life, or an answer that a later one has overtaken.
+        let mine = record.holder == self.election.me.name();
+        if !mine || self.mine.is_some() && milliseconds < self.sent {
+            return self.next;
+        }
+        self.unanswered.commit(record, sent);
+        (self.mine, self.sent) = (Some(record.clone()), milliseconds);
+        if sent.plus(TERM) > at(now) {
+            self.election.won();
+            self.term.extend(sent.plus(TERM));
+        }
+        milliseconds + 1_000
     }
 }
 
@@ -333,13 +418,14 @@ fn troubles(replicas: usize) -> impl Strategy<Value = Vec<Trouble>> {
     prop::collection::vec(trouble, 0..6)
 }
 
-fn latencies() -> impl Strategy<Value = Vec<u64>> {
-    // Most calls take milliseconds, some longer than they are waited for.
-    prop::collection::vec(prop_oneof![8 => 2..60_u64, 2 => 60..5_000_u64], 1..40)
+fn latencies() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    // Most calls take milliseconds, some longer than they are waited for, and some answers are lost.
+    let one = || prop_oneof![8 => 1..30_u64, 2 => 30..5_000_u64];
+    prop::collection::vec((one(), one()), 1..40)
 }
 
-fn quick() -> impl Strategy<Value = Vec<u64>> {
-    prop::collection::vec(2..60_u64, 1..40)
+fn quick() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    prop::collection::vec((1..30_u64, 1..30_u64), 1..40)
 }
 
 proptest! {
@@ -350,11 +436,36 @@ proptest! {
     fn never_two_decide_and_one_does_in_the_end(
         (replicas, troubles) in (2..4_usize).prop_flat_map(|n| (Just(n), troubles(n))),
         latencies in latencies(),
+        annotations in prop::collection::vec(0..6_000_u64, 0..40),
     ) {
         let mut world = World::new(replicas, troubles, latencies);
+        world.annotations = annotations.into_iter().map(|ten| ten * 10).collect();
         world.run_until(60_000);
-        world.latencies = vec![20];
+        world.latencies = vec![(10, 10)];
         world.until_decided(12_000);
+    }
+
+    /// However late the API server commits each write, or loses each answer: as long as one half of what a deadline
+    /// lasts is enough for one of both, the same replica stays the active one.
+    #[test]
+    fn late_commits_and_late_answers_end_no_deadline(
+        commits in 10..1_300_u64,
+        answers in prop_oneof![1..100_u64, Just(LOST)],
+        writes_only in any::<bool>(),
+    ) {
+        let mut world = World::new(2, Vec::new(), vec![(10, 10)]);
+        world.run_until(3_000);
+        let active = world.deciding();
+        prop_assert!(active.is_some());
+        let lost = answers == LOST;
+        world.writes = Some((if lost { commits / 4 } else { commits }, answers));
+        if !writes_only && !lost {
+            world.latencies = vec![(commits, answers)];
+        }
+        while world.now < 60_000 {
+            world.step();
+            prop_assert_eq!(world.deciding(), active, "at {} ms", world.now);
+        }
     }
 
     /// Whoever crashes, at any moment.

@@ -4,7 +4,7 @@ use crate::api;
 use crate::engine::Observation;
 
 use super::Invalid;
-use crate::policy::glob::{Glob, MOST_CHARACTERS};
+use crate::policy::glob::Glob;
 
 /// Lists are bounded because each entry costs time in every decision.
 pub(super) fn bounded<T>(list: &[T], most: usize, path: &str) -> Result<(), Invalid> {
@@ -55,6 +55,18 @@ impl Clauses {
             && one_holds(&self.reporting_components, |glob| glob.matches(event.reporter().0))
             && one_holds(&self.regarding, |regarding| regarding.holds(write))
             && one_holds(&self.users, |glob| glob.matches(write.user))
+    }
+
+    /// The most that one check costs; see [`Glob::weight`].
+    pub(super) fn weight(&self) -> usize {
+        let Self { types, reasons, reporting_components, regarding, users } = self;
+        let of_list = |list: &[Glob]| list.iter().map(Glob::weight).sum::<usize>();
+        let of_object = |object: &Regarding| {
+            let fields = [&object.kind, &object.api_group, &object.name];
+            fields.into_iter().flatten().map(Glob::weight).sum::<usize>()
+        };
+        [types, reasons, reporting_components, users].map(|list| of_list(list)).iter().sum::<usize>()
+            + regarding.iter().map(of_object).sum::<usize>()
     }
 
     pub(super) fn always_hold(&self) -> bool {
@@ -126,7 +138,6 @@ fn checked(form: api::TextField, text: &str, path: &str) -> Result<(), Invalid> 
 }
 
 fn glob(text: &str, path: &str) -> Result<Glob, Invalid> {
-    Glob::compile(text).ok_or_else(|| {
-        Invalid::new(path, &format!("a glob with * or ? must have at most {MOST_CHARACTERS} characters"))
-    })
+    api::check_glob(text).map_err(|sentence| Invalid::new(path, sentence))?;
+    Ok(Glob::compile(text))
 }

@@ -27,6 +27,8 @@ pub struct Compiled {
     pub priority: i32,
     /// Of which tier it is.
     pub tier: Tier,
+    /// The weight of `spec.match`: the most that this policy adds to the cost of selecting one.
+    pub weight: usize,
     matching: Clauses,
     exempt: Box<[Clauses]>,
     namespaces: Selector,
@@ -109,9 +111,11 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
         }
         Clauses::compile(clauses, &format!("spec.exempt[{index}]"))
     });
+    let exempt: Box<[_]> = exempt.collect::<Result<_, _>>()?;
     Ok(Compiled {
+        weight: light_enough(matching.weight(), "spec.match")?,
         matching,
-        exempt: exempt.collect::<Result<_, _>>()?,
+        exempt: light_enough(exempt.iter().map(Clauses::weight).sum(), "spec.exempt").map(|_| exempt)?,
         priority: priority(spec.priority)?,
         tier: Tier::Namespace,
         namespaces: Selector::default(),
@@ -131,6 +135,10 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
             },
         },
     })
+}
+
+fn light_enough(weight: usize, path: &str) -> Result<usize, Invalid> {
+    if weight <= api::MOST_WEIGHT { Ok(weight) } else { Err(Invalid::new(path, api::TOO_HEAVY)) }
 }
 
 fn priority(priority: i32) -> Result<i32, Invalid> {
@@ -202,9 +210,27 @@ mod tests {
                 .starts_with("spec.match.reasons: must have")
         );
         assert!(
-            invalid(json!({"match": {"users": ["ci", format!("*{}", "x".repeat(512))]}}))
-                .starts_with("spec.match.users[1]: a glob")
+            invalid(json!({"match": {"users": ["ci", format!("*{}", "x".repeat(128))]}}))
+                .starts_with("spec.match.users[1]: a text with wildcards")
         );
+        assert!(
+            invalid(json!({"exempt": [{"regarding": [{"name": "*a*b*c*d*e*f*g*h*i"}]}]}))
+                .starts_with("spec.exempt[0].regarding[0].name: a text with wildcards")
+        );
+    }
+
+    #[test]
+    fn the_texts_of_match_and_those_of_exempt_weigh_at_most_2048() {
+        let of_136 = format!("*{}*", "x".repeat(126));
+        let clauses = |heavy: usize, light: usize| {
+            let (heavy, light) = (vec![of_136.clone(); heavy], vec!["x"; light]);
+            json!({"reasons": heavy, "users": light, "regarding": [{"kind": "Pod", "name": "a?b"}]})
+        };
+        assert_eq!(compiled(json!({"match": clauses(15, 6)})).unwrap().weight, 2048);
+        assert!(invalid(json!({"match": clauses(15, 7)})).starts_with("spec.match: comparing its texts"));
+        let halves = |light| json!({"exempt": [clauses(15, light), {"reasons": ["x"]}]});
+        assert_eq!(compiled(halves(5)).unwrap().weight, 0);
+        assert!(invalid(halves(6)).starts_with("spec.exempt: comparing its texts"));
     }
 
     #[test]

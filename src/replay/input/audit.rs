@@ -184,6 +184,7 @@ impl Audit {
                 name,
                 object: &written.event,
                 old_object: old_object.as_ref().map(|old| &old.event),
+                stale: false,
             };
             let seen = write.observe(&course.own_user, wall);
             let mut seen = seen.map_err(|_| Wrong::new("the Event has no metadata"))?;

@@ -210,6 +210,7 @@ impl Event<'_> {
             name: "",
             object: &self.spelled.event,
             old_object: None,
+            stale: false,
         };
         write.observe(own_user, Timestamp::MAX).ok()
     }
@@ -246,6 +247,7 @@ impl Item<'_> {
         let write = &mut self.write;
         write.occurred_at =
             Timestamp::UNIX_EPOCH.saturating_add(now.since(Moment::default())).unwrap_or(Timestamp::MAX);
+        write.last_observed = Some(write.occurred_at);
         write.operation = if value == 1 { Operation::Create } else { Operation::Update };
         write.has_series = write.api == Api::Events && value > 1;
         (write.value, write.old_value) = (value, 0);

@@ -84,6 +84,7 @@ impl Entries for Trace {
             name: "",
             object: &events.object.event,
             old_object: events.old_object.as_ref().map(|old| &old.event),
+            stale: false,
         };
         let seen = write.observe(own_user, wall(entry.at));
         seen.map(Some).map_err(|_| Wrong::new("there is no Event in it with metadata"))

@@ -16,7 +16,7 @@ use simdutf8::compat::{Utf8Error, from_utf8};
 
 use self::json::Emptiness;
 use self::wire::{Metadata, Reference, Request, Series, Source};
-use crate::engine::{Api, EventView, ObjectReference, Observation, Operation};
+use crate::engine::{Api, EventView, ObjectReference, Observation, Operation, is_namespace_name};
 
 pub(super) use self::json::Raw;
 pub use self::reader::Malformed;
@@ -70,6 +70,8 @@ pub enum Unobserved {
     NotConcerned,
     /// The Event that it should hold is missing.
     NoEvent,
+    /// No namespace can have the name that it gives: the API server has not sent it.
+    NoNamespace,
 }
 
 /// A decoded review; borrows from its bytes.
@@ -120,6 +122,12 @@ impl<'a> Review<'a> {
         Some((self.request.object.as_deref()?, self.request.old_object.as_deref()?))
     }
 
+    /// See [`Observation::stale`].
+    fn is_stale(&self, operation: Operation) -> bool {
+        operation == Operation::Update
+            && self.written_and_old().is_some_and(|(written, old)| written.is_stale_over(old))
+    }
+
     /// What the engine is told. `own_user` is the user of squelch's own writes; `wall` the time of receipt.
     pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'_>, Unobserved> {
         let request = &self.request;
@@ -130,6 +138,9 @@ impl<'a> Review<'a> {
         if self.version != Version::V1 || !is_event || !request.subresource.as_str().is_empty() {
             return Err(Unobserved::NotConcerned);
         }
+        if !is_namespace_name(request.namespace.as_str()) {
+            return Err(Unobserved::NoNamespace);
+        }
         let write = Write {
             operation,
             api,
@@ -139,6 +150,7 @@ impl<'a> Review<'a> {
             name: request.name.as_str(),
             object: request.object.as_deref().ok_or(Unobserved::NoEvent)?,
             old_object: request.old_object.as_deref(),
+            stale: self.is_stale(operation),
         };
         write.observe(own_user, wall)
     }
@@ -163,6 +175,8 @@ pub struct Write<'r> {
     pub object: &'r Event<'r>,
     /// The Event as it was stored, of an UPDATE.
     pub old_object: Option<&'r Event<'r>>,
+    /// See [`Observation::stale`]. Only a review says: what has been stored has a resourceVersion of its own.
+    pub stale: bool,
 }
 
 impl<'r> Write<'r> {
@@ -180,6 +194,8 @@ impl<'r> Write<'r> {
                 Change::between(written, metadata, value, old, old_metadata)
             }
         };
+        let last_observed = [series.last_observed_time, written.last_timestamp, written.event_time];
+        let last_observed = last_observed.into_iter().find_map(time);
         Ok(Observation {
             operation: self.operation,
             api: self.api,
@@ -195,11 +211,10 @@ impl<'r> Write<'r> {
             has_series: !written.series.is_blank(),
             edited: change.edited,
             unchanged: change.unchanged,
+            stale: self.stale,
             first_seen: time(written.first_timestamp).or_else(|| time(written.event_time)),
-            occurred_at: [series.last_observed_time, written.last_timestamp, written.event_time]
-                .into_iter()
-                .find_map(time)
-                .map_or(wall, |told| told.min(wall)),
+            last_observed,
+            occurred_at: last_observed.map_or(wall, |told| told.min(wall)),
         })
     }
 }

@@ -201,6 +201,7 @@ mod tests {
             name: "",
             object: &written.event,
             old_object: old.as_ref().map(|old| &old.event),
+            stale: false,
         };
         check(&write.observe("squelch", Timestamp::UNIX_EPOCH).unwrap(), written.api)
     }

@@ -138,6 +138,35 @@ fn what_the_server_owns_and_what_is_empty_make_no_edit() {
 }
 
 #[test]
+fn an_update_is_stale_where_the_api_server_compares_another_resource_version() {
+    for (written, stored, stale) in [
+        (json!("48300"), json!("48301"), true),
+        (json!("48302"), json!("48301"), true),
+        (json!("48301"), json!("48301"), false),
+        // The API server compares numbers, and takes no resourceVersion, and 0, for whichever is stored.
+        (json!("048301"), json!("48301"), false),
+        (Value::Null, json!("48301"), false),
+        (json!(""), json!("48301"), false),
+        (json!("0"), json!("48301"), false),
+        // It never sends any of these.
+        (json!("other"), json!("48301"), false),
+        (json!(48300), json!([]), false),
+        (json!("48300"), Value::Null, false),
+    ] {
+        let mut review = core_update();
+        review["request"]["object"]["metadata"]["resourceVersion"] = written.clone();
+        review["request"]["oldObject"]["metadata"]["resourceVersion"] = stored.clone();
+        observed(&review, |seen| assert_eq!(seen.stale, stale, "{written} over {stored}"));
+    }
+    let mut absent = core_update();
+    absent["request"]["object"]["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    assert!(observed(&absent, |seen| !seen.stale));
+    let mut create = core_create();
+    create["request"]["object"]["metadata"]["resourceVersion"] = json!("1");
+    assert!(observed(&create, |seen| !seen.stale));
+}
+
+#[test]
 fn unchanged_means_that_nothing_counted_moved() {
     let mut review = core_update();
     review["request"]["object"] = review["request"]["oldObject"].clone();
@@ -216,6 +245,15 @@ fn a_review_without_its_event_says_so() {
         let mut review = review;
         review["request"][path] = Value::Null;
         assert_eq!(unobserved(&review), Unobserved::NoEvent, "{path}");
+    }
+}
+
+#[test]
+fn a_namespace_that_cannot_be_is_not_observed() {
+    for namespace in ["squelch/pods/POD?a=", "..", "A", "", "a.b"] {
+        let mut review = core_create();
+        review["request"]["namespace"] = json!(namespace);
+        assert_eq!(unobserved(&review), Unobserved::NoNamespace, "{namespace}");
     }
 }
 

@@ -179,13 +179,26 @@ impl<'a> Event<'a> {
         if regarding.namespace.as_str().is_empty() { "default".into() } else { regarding.namespace.0 }
     }
 
+    /// Its resourceVersion says that it was made from another than `stored`. The API server compares numbers, and takes
+    /// none, and 0, for whichever is stored. What is no number is not compared here.
+    pub(super) fn is_stale_over(&self, stored: &Self) -> bool {
+        let (Some(written), Some(stored)) = (&self.metadata, &stored.metadata) else { return false };
+        if written.resource_version == stored.resource_version {
+            return false;
+        }
+        let number = |metadata: &Metadata<'_>| metadata.resource_version.text().parse::<u64>().ok();
+        number(written)
+            .filter(|version| *version != 0)
+            .is_some_and(|version| number(stored).is_some_and(|stored| stored != version))
+    }
+
     /// `metadata.managedFields`; `None` where there is no metadata to hold them.
     pub(in crate::webhook) fn managed_fields(&self) -> Option<Raw<'a>> {
         self.metadata.as_ref().map(|metadata| metadata.managed_fields)
     }
 }
 
-/// The Event's `metadata`, what the server alone owns left aside.
+/// The Event's `metadata`, most of what the server alone owns left aside.
 #[derive(Debug, Default)]
 pub(super) struct Metadata<'a> {
     pub(super) name: Text<'a>,
@@ -196,6 +209,7 @@ pub(super) struct Metadata<'a> {
     pub(super) owner_references: Raw<'a>,
     pub(super) finalizers: Raw<'a>,
     pub(super) managed_fields: Raw<'a>,
+    pub(super) resource_version: Raw<'a>,
 }
 object!(Metadata {
     "name" => name,
@@ -206,6 +220,7 @@ object!(Metadata {
     "ownerReferences" => owner_references,
     "finalizers" => finalizers,
     "managedFields" => managed_fields,
+    "resourceVersion" => resource_version,
 });
 
 /// `series`.

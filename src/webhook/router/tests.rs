@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock;
 use crate::leader::Term;
 use crate::metrics::Metrics;
 use crate::policy;
@@ -6,6 +7,7 @@ use crate::tls::{AcceptedTokens, PathToken};
 use futures::FutureExt as _;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const CREATE: &str = include_str!("../testdata/core_create.json");
 
@@ -14,6 +16,10 @@ pub(in crate::webhook) fn served() -> (Router, PathToken) {
 }
 
 fn serving(term: Term) -> (Router, PathToken) {
+    serving_by(clock::Clock::default(), term)
+}
+
+fn serving_by(clock: clock::Clock, term: Term) -> (Router, PathToken) {
     let token = PathToken::generate().unwrap();
     let webhook = Webhook {
         engine: Arc::new(crate::engine::testing::engine()),
@@ -21,7 +27,7 @@ fn serving(term: Term) -> (Router, PathToken) {
         metrics: Arc::new(Metrics::new()),
         own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
-        clock: clock::Clock::default(),
+        clock,
         term: Arc::new(term),
     };
     (router(Arc::new(webhook)), token)
@@ -197,6 +203,21 @@ async fn one_that_does_not_decide_counts_nothing_and_keeps_counts_from_being_low
 }
 
 #[tokio::test]
+async fn a_stale_update_is_left_to_the_api_server() {
+    for term in [Term::endless(), Term::default()] {
+        let (router, token) = serving(term);
+        governed(&router);
+        let mut lowers: Value = serde_json::from_str(include_str!("../testdata/core_update.json")).unwrap();
+        lowers["request"]["oldObject"]["count"] = json!(1_000_000);
+        lowers["request"]["oldObject"]["metadata"]["resourceVersion"] = json!("48302");
+        let uid = lowers["request"]["uid"].as_str().unwrap();
+        let (_, answer) = answered(&router, post(&asked(&token), lowers.to_string())).await;
+        assert_eq!(answer, allowed(uid, "admission.k8s.io/v1"));
+        assert!(router.webhook.engine.accounts().is_empty());
+    }
+}
+
+#[tokio::test]
 async fn past_its_term_nothing_is_decided() {
     let (router, token) = serving(Term::endless());
     governed(&router);
@@ -317,4 +338,77 @@ async fn a_review_is_counted_once_whether_its_caller_waits_or_not() {
     let _ = router.route(long()).now_or_never();
     drop(router.bounds.turns.next(usize::MAX).await);
     assert_eq!(counted(), ("1".to_owned(), "1".to_owned()), "gone while it is read");
+}
+
+/// Writes that were let through, and occurrences of them that the engine counted.
+fn failed_open(router: &Router) -> (String, u64) {
+    let counted = router.webhook.engine.accounts();
+    let occurrences = counted.first().map_or(0, |account| account.counters.received());
+    (writes(router, "create", "core", "failed_open"), occurrences)
+}
+
+#[tokio::test]
+async fn a_review_that_waited_for_the_end_of_a_stall_is_let_through_and_counted_once() {
+    let clock = clock::Clock::by_hand();
+    let (router, token) = serving_by(clock.clone(), Term::endless());
+    governed(&router);
+    let stalls = &router.bounds.stalls;
+    let beats = |milliseconds| {
+        clock.set(Duration::from_millis(milliseconds));
+        stalls.beat(clock.now());
+    };
+    beats(10_000);
+    clock.set(Duration::from_millis(11_500));
+    let (_, answer) = answered(&router, post(&asked(&token), CREATE)).await;
+    assert_eq!(answer["response"]["allowed"], json!(true), "{answer}");
+    assert_eq!(failed_open(&router), ("1".to_owned(), 1), "before the next beat");
+    beats(11_500);
+    answered(&router, post(&asked(&token), CREATE)).await;
+    assert_eq!(failed_open(&router).0, "2", "after it");
+    (115..126).for_each(|tenths| beats(tenths * 100));
+    answered(&router, post(&asked(&token), CREATE)).await;
+    assert_eq!(failed_open(&router).0, "2", "reviews from before its end have been given up");
+}
+
+#[tokio::test]
+async fn a_reset_stream_counts_once_as_let_through() {
+    let (router, token) = served();
+    governed(&router);
+    let mut request = post(&asked(&token), CREATE);
+    *request.version_mut() = Version::HTTP_2;
+    assert!(router.route(request).now_or_never().is_none(), "hyper can look for a reset");
+    assert_eq!(failed_open(&router), ("1".to_owned(), 1));
+}
+
+/// A policy for every namespace, of which there is `shop` alone.
+fn governed_everywhere() -> (Router, PathToken) {
+    let (router, token) = served();
+    let policy = policy::fixtures::cluster_policy("all", &json!({}), 1);
+    let namespaces = policy::Namespaces::from([("shop".into(), policy::fixtures::labels(&[]))]);
+    router.webhook.policies.swap(policy::Set::in_cluster([policy], &namespaces));
+    (router, token)
+}
+
+#[tokio::test]
+async fn only_known_namespaces_fill_the_tables() {
+    let (router, token) = governed_everywhere();
+    for namespace in ["nowhere", "shop-2", "kube-system"] {
+        let review = CREATE.replace("\"namespace\":\"shop\"", &format!("\"namespace\":\"{namespace}\""));
+        let (status, answer) = answered(&router, post(&asked(&token), review)).await;
+        assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    }
+    assert_eq!(router.webhook.engine.gauges().series, 0);
+    assert_eq!(writes(&router, "create", "core", "allowed"), "3");
+    answered(&router, post(&asked(&token), CREATE)).await;
+    assert_eq!(router.webhook.engine.gauges().series, 1);
+}
+
+#[tokio::test]
+async fn a_namespace_that_cannot_be_is_let_through_undecided() {
+    let (router, token) = governed_everywhere();
+    let review = CREATE.replace("\"namespace\":\"shop\"", "\"namespace\":\"squelch/pods/POD?a=\"");
+    let (status, answer) = answered(&router, post(&asked(&token), review)).await;
+    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+    assert_eq!(router.webhook.engine.gauges().series, 0);
+    assert_eq!(writes(&router, "create", "core", "failed_open"), "1");
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::Engine;
 use crate::leader::Term;
 use crate::metrics::Metrics;
 use crate::policy;
@@ -24,6 +25,8 @@ struct Served {
     term: Arc<Term>,
     stages: Stages,
     metrics: Arc<Metrics>,
+    engine: Arc<Engine>,
+    policies: Arc<policy::Store>,
     task: JoinHandle<()>,
 }
 
@@ -45,9 +48,11 @@ fn serving(limits: Limits, term: Term, callers: Option<tls::ClientAuthorities>) 
     let certificate = Arc::new(ServedCertificate::new(leaf(&authority, crate::clock::wall())).unwrap());
     let token = PathToken::generate().unwrap();
     let metrics = Arc::new(Metrics::new());
+    let engine = Arc::new(crate::engine::testing::engine());
+    let policies = Arc::new(policy::Store::default());
     let webhook = Webhook {
-        engine: Arc::new(crate::engine::testing::engine()),
-        policies: Arc::new(policy::Store::default()),
+        engine: Arc::clone(&engine),
+        policies: Arc::clone(&policies),
         metrics: metrics.clone(),
         own_user: "squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
@@ -59,7 +64,7 @@ fn serving(limits: Limits, term: Term, callers: Option<tls::ClientAuthorities>) 
     let config = Arc::new(tls::server_config(Arc::clone(&certificate), callers.map(Arc::new)).unwrap());
     let stages = Stages::default();
     let task = tokio::spawn(serve(listener, config, router(Arc::new(webhook)), stages.clone(), limits));
-    Served { address, authority, certificate, token, term, stages, metrics, task }
+    Served { address, authority, certificate, token, term, stages, metrics, engine, policies, task }
 }
 
 fn client(authority: &Authority, version: &'static rustls::SupportedProtocolVersion) -> rustls::ClientConfig {
@@ -225,7 +230,6 @@ async fn a_full_house_makes_room_by_the_oldest_stranger() {
 #[tokio::test]
 async fn a_connection_that_says_nothing_takes_little() {
     let served = start(Limits::default());
-    let stream = TcpStream::connect(served.address).await.unwrap();
     let config = tls::server_config(Arc::clone(&served.certificate), None).unwrap();
     let (router, _) = crate::webhook::router::tests::served();
     let server = Arc::new(Server {
@@ -235,7 +239,12 @@ async fn a_connection_that_says_nothing_takes_little() {
         limits: Limits::default(),
         told_of_refusal: AtomicBool::new(false),
     });
-    let attending = server.attend(stream, Arc::new(Guests::default()).welcome());
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut acceptor = Acceptor::new(listener, 1, Dismiss::Unkept);
+    let _dialled = TcpStream::connect(address).await.unwrap();
+    let (stream, place) = acceptor.accept().await;
+    let attending = server.attend(stream, Guest::new(place.connection()));
     assert!(size_of_val(&attending) <= 1_024, "{} bytes", size_of_val(&attending));
 }
 
@@ -387,3 +396,6 @@ async fn only_callers_with_an_accepted_certificate_are_served() {
     }
     assert!(served.metrics.text().contains("squelch_refused_handshakes_total 6"));
 }
+
+mod given_up;
+mod unauthenticated;

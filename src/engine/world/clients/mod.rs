@@ -25,14 +25,20 @@ pub(super) enum Client {
     ToolsRefresh,
     /// A client that asks once and remembers nothing.
     Passing,
+    /// A client that reads the stored Event, adds one and writes it back.
+    Reader,
+    /// A tenant that may only create, and takes the names of others.
+    Tenant,
 }
 
 impl Client {
-    fn user(self) -> &'static str {
+    pub(super) fn user(self) -> &'static str {
         match self {
             Self::Legacy(_) | Self::Passing => "core",
             Self::Kube(_) => "kube",
             Self::Tools | Self::ToolsRefresh => "tools",
+            Self::Reader => "reader",
+            Self::Tenant => "tenant",
         }
     }
 }
@@ -51,8 +57,10 @@ pub(super) struct Request {
     first_seen: Timestamp,
     /// The second in which it was sent.
     second: u64,
+    /// When its occurrence happened.
+    occurred: Timestamp,
     /// How many occurrences under its name its client knew of when it was made.
-    knows: i64,
+    pub(super) knows: i64,
     /// How often it was sent before.
     tries: u32,
     /// The version of the stored Event on which it was last reviewed.
@@ -81,6 +89,7 @@ impl Request {
             message: MESSAGES[0],
             first_seen: Timestamp::UNIX_EPOCH,
             second: 0,
+            occurred: Timestamp::UNIX_EPOCH,
             knows: 1,
             tries: 0,
             reviewed_on: 0,
@@ -95,9 +104,14 @@ impl Request {
         Self { create: value == 1, value, ..Self::first(client, name) }
     }
 
+    /// The same, whose last occurrence was then.
+    fn observed_last(self, occurred: Timestamp) -> Self {
+        Self { occurred, ..self }
+    }
+
     pub(super) fn api(&self) -> Api {
         match self.client {
-            Client::Legacy(_) | Client::Passing => Api::Core,
+            Client::Legacy(_) | Client::Passing | Client::Reader | Client::Tenant => Api::Core,
             Client::Kube(_) | Client::Tools | Client::ToolsRefresh => Api::Events,
         }
     }
@@ -125,11 +139,14 @@ impl Request {
         // Each identity reports an object of its own, so that a summary's name tells whose it is.
         seen.event.regarding.name = self.client.user().into();
         seen.event.message = self.message.into();
-        seen.first_seen = Some(match api {
+        let written = |time: Timestamp| match api {
             // Times of core/v1 are in whole seconds.
-            Api::Core => Timestamp::from_second(self.first_seen.as_second()).unwrap(),
-            Api::Events => self.first_seen,
-        });
+            Api::Core => Timestamp::from_second(time.as_second()).unwrap(),
+            Api::Events => time,
+        };
+        (seen.first_seen, seen.last_observed) =
+            (Some(written(self.first_seen)), Some(written(self.occurred)));
+        seen.occurred_at = written(self.occurred);
         match stored {
             None => Observation { has_series: self.has_series(), generate_name: "g.".into(), ..seen },
             Some(old) => Observation {
@@ -180,6 +197,8 @@ pub(super) struct Known {
     pub(super) heard_in: Option<usize>,
     /// A write of this name has passed unseen.
     pub(super) passed_unseen: bool,
+    /// The namespace was made anew since.
+    pub(super) renewed: bool,
     first_seen: Timestamp,
 }
 
@@ -218,16 +237,31 @@ impl Grapevine {
         }
     }
 
+    /// The namespace is another one: whoever hears of a name next knows nothing of it.
+    pub(super) fn forget_hearing(&mut self) {
+        for known in self.names.values_mut() {
+            (known.heard_in, known.passed_unseen, known.renewed) = (None, true, true);
+        }
+    }
+
     /// A write of `name` passes that no engine hears of.
     pub(super) fn pass_unseen(&mut self, name: &str) {
         self.known(name).passed_unseen = true;
     }
 }
 
+fn wall(moment: Moment) -> Timestamp {
+    let milliseconds = moment.since(Moment::default()).as_millis();
+    Timestamp::from_millisecond(i64::try_from(milliseconds).expect("a run takes hours")).unwrap()
+}
+
 impl World {
     /// A client sends: where there is nothing to PATCH it CREATEs instead, all but kube's Recorder.
     fn send(&mut self, mut request: Request) {
         request.second = self.second();
+        if request.occurred == Timestamp::UNIX_EPOCH {
+            request.occurred = self.wall();
+        }
         if let Some(name) = &request.name {
             let known = self.grapevine.known(name);
             request.first_seen = known.first_seen;
@@ -253,7 +287,8 @@ impl World {
             let again = self.unanswered.remove(at);
             let name = again.stored_name().to_owned();
             let fresh = Request { message: again.message, ..Request::nth(again.client, &name, again.value) };
-            self.send(Request { tries: again.tries + 1, knows: again.knows, ..fresh });
+            let Request { occurred, knows, .. } = again;
+            self.send(Request { tries: again.tries + 1, knows, occurred, ..fresh });
         }
     }
 
@@ -277,9 +312,15 @@ impl World {
         }
     }
 
+    /// No client asks again: the namespace ends.
+    pub(super) fn give_up_all(&mut self) {
+        for request in std::mem::take(&mut self.unanswered) {
+            self.clients.answered(request.client, request.value, Reply::Failed, self.now);
+        }
+    }
+
     pub(super) fn wall(&self) -> Timestamp {
-        let milliseconds = self.now.since(Moment::default()).as_millis();
-        Timestamp::from_millisecond(i64::try_from(milliseconds).expect("a run takes hours")).unwrap()
+        wall(self.now)
     }
 
     /// Times of core/v1 are in whole seconds.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::World;
 use super::super::steps::MESSAGES;
-use super::{Client, Moment, Reply, Request};
+use super::{Client, Moment, Reply, Request, wall};
 
 /// How long kube's Recorder and client-go's remember a series that is not repeated.
 const REMEMBERED: Duration = Duration::from_secs(360);
@@ -41,6 +41,8 @@ pub(in super::super) struct Memories {
     kube: [Option<Kube>; 2],
     tools: Option<Tools>,
     refreshed: Moment,
+    /// The name of the reader's Event, the highest value that it wrote, and when.
+    reader: (u64, i64, u64),
     /// The last number that went into a name.
     made: u64,
 }
@@ -52,6 +54,7 @@ impl Default for Memories {
             kube: [None; 2],
             tools: None,
             refreshed: Moment::default(),
+            reader: (9, 0, 0),
             made: 10,
         }
     }
@@ -132,7 +135,7 @@ impl World {
             self.clients.tools = Some(Tools { number, count: 1, series: false, seen });
             let name = format!("t.{number}");
             self.occurs(&name);
-            return self.send(Request::first(Client::Tools, &name));
+            return self.send(Request::first(Client::Tools, &name).observed_last(self.wall()));
         };
         let begins = !tools.series;
         let count = if begins { 2 } else { tools.count + 1 };
@@ -140,7 +143,7 @@ impl World {
         let name = format!("t.{}", tools.number);
         self.occurs(&name);
         if begins {
-            self.send(Request::nth(Client::Tools, &name, count));
+            self.send(Request::nth(Client::Tools, &name, count).observed_last(self.wall()));
         }
     }
 
@@ -151,7 +154,8 @@ impl World {
             && let Some(tools) = self.clients.tools.filter(|tools| tools.series)
         {
             self.clients.refreshed = self.now;
-            self.send(Request::nth(Client::ToolsRefresh, &format!("t.{}", tools.number), tools.count));
+            let request = Request::nth(Client::ToolsRefresh, &format!("t.{}", tools.number), tools.count);
+            self.send(request.observed_last(wall(tools.seen)));
         }
     }
 
@@ -161,7 +165,8 @@ impl World {
             && let Some(tools) = self.clients.tools.take_if(|tools| now.since(tools.seen) > REMEMBERED)
             && tools.series
         {
-            self.send(Request::nth(Client::Tools, &format!("t.{}", tools.number), tools.count));
+            let request = Request::nth(Client::Tools, &format!("t.{}", tools.number), tools.count);
+            self.send(request.observed_last(wall(tools.seen)));
         }
     }
 
@@ -177,6 +182,35 @@ impl World {
             let known = self.grapevine.known(&name);
             known.occurred = known.told.max(still_to_tell);
         }
+    }
+
+    /// It reads what is stored, adds one and writes it back. Two of its writes that say the same value and the same
+    /// second are one write and its retry, for all that anybody can tell.
+    pub(in super::super) fn reader(&mut self) {
+        if self.busy(Client::Reader) {
+            return;
+        }
+        let second = self.second();
+        let (number, highest, latest) = self.clients.reader;
+        let name = format!("r.{number}");
+        let value = self.etcd.get(&name).map_or(1, |event| event.count + 1);
+        if value == 1 && highest > 0 {
+            // Its Event is gone: it begins another.
+            self.clients.reader = (self.clients.new_number(), 0, 0);
+            return;
+        }
+        if value > highest || second > latest {
+            self.occurs(&name);
+        }
+        self.clients.reader = (number, highest.max(value), latest.max(second));
+        self.send(Request { create: value == 1, value, ..Request::first(Client::Reader, &name) });
+    }
+
+    /// It creates an Event under the name of somebody else's.
+    pub(in super::super) fn take_name(&mut self, at: usize) {
+        let Some(name) = self.etcd.nth(at) else { return };
+        let value = [1, 1000][at % 2];
+        self.send(Request { create: true, value, ..Request::first(Client::Tenant, &name) });
     }
 
     pub(in super::super) fn create_only(&mut self, message: usize) {

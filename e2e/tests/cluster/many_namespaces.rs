@@ -1,0 +1,153 @@
+//! Namespaces that come and go, as a CI system makes them: what squelch keeps of them goes with them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::metrics::Samples;
+use e2e::user::Version;
+use e2e::wait::told;
+use e2e::{Squelch, Test, User, wait_for};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use serde_json::json;
+
+/// How many there are in all, for the long form.
+const ALL: &str = "SQUELCH_NAMESPACES";
+const MANY: usize = 10_000;
+const SOME: usize = 100;
+/// So many are there at a time.
+const AT_ONCE: usize = 50;
+/// Events in each, and occurrences of each.
+const EVENTS: usize = 4;
+const OCCURRENCES: usize = 3;
+/// The allocator keeps a little, in MiB, and what is kept for each namespace that is gone must not show: 10,000 of them
+/// at 1 KiB are more.
+const TOLERANCE: f64 = 8.0;
+/// Namespaces are cleared out by a controller, a few a second.
+const GONE: Duration = Duration::from_secs(300);
+const LABEL: &str = "e2e.example.com/batch";
+/// A member of this group has every right.
+const BUILDER: &str = "builder";
+
+/// All gauges of squelch's tables, and what it takes of memory.
+const GAUGES: [&str; 2] = ["squelch_series", "squelch_owed_occurrences"];
+
+fn memory(metrics: &Samples) -> f64 {
+    metrics.sum("process_resident_memory_bytes", &[]) / 1024.0 / 1024.0
+}
+
+/// Makes a batch of namespaces, has Events written in each, and deletes them again.
+async fn batch(test: &Test, builder: &User, number: usize) -> Result<usize> {
+    let namespaces: Api<Namespace> = Api::all(test.client());
+    let each = |at: usize| {
+        let (namespaces, builder) = (namespaces.clone(), builder.clone());
+        let name = format!("pr-{number}-{at}-{}", test.namespace);
+        let label = test.namespace.clone();
+        async move {
+            let object = json!({ "apiVersion": "v1", "kind": "Namespace",
+                "metadata": { "name": name, "labels": { LABEL: label } } });
+            namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+            let mut merged = 0;
+            for occurrence in 0..OCCURRENCES {
+                for event in 0..EVENTS {
+                    let pod = format!("pod-{event}");
+                    let event = Version::Core.event(
+                        &name,
+                        &format!("{pod}.{occurrence}"),
+                        &pod,
+                        "again",
+                        Timestamp::now(),
+                    );
+                    let answer = builder.create(&event).await?;
+                    ensure!(answer.is_success() || answer.is_refused_by_squelch(), "{answer:?}");
+                    merged += usize::from(answer.is_refused_by_squelch());
+                }
+            }
+            namespaces.delete(&name, &DeleteParams::default()).await?;
+            anyhow::Ok(merged)
+        }
+    };
+    let merged = stream::iter((0..AT_ONCE).map(each)).buffer_unordered(16);
+    let merged: Vec<_> = merged.try_collect().await?;
+    let of_batch = ListParams::default().labels(&format!("{LABEL}={}", test.namespace));
+    wait_for("a batch of namespaces to be gone", GONE, async || {
+        let left = namespaces.list_metadata(&of_batch).await.map_err(told)?.items.len();
+        if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
+    })
+    .await?;
+    Ok(merged.iter().sum())
+}
+
+/// Waits until every gauge is at most what it was.
+async fn gauges_are_back(squelch: &Squelch, before: &Samples) -> Result<Samples> {
+    wait_for("the gauges to be what they were", Duration::from_secs(30), async || {
+        let now = squelch.metrics().await.map_err(told)?;
+        let above = GAUGES.iter().find(|gauge| now.sum(gauge, &[]) > before.sum(gauge, &[]));
+        match above {
+            None => Ok(now),
+            Some(gauge) => {
+                Err(format!("{gauge} {}, and was {}", now.sum(gauge, &[]), before.sum(gauge, &[])))
+            }
+        }
+    })
+    .await
+}
+
+async fn come_and_go(label: &str, namespaces: usize) -> Result<()> {
+    let test = Test::begin(label).await?;
+    let squelch = test.squelch().await?;
+    // A series outlives its namespace by far, unless it goes with it.
+    // It is for every namespace, so that a new one is governed from its first Event on.
+    let spec = json!({ "series": { "idleTimeout": "24h" }, "match": { "users": [BUILDER] } });
+    let builder = User::in_group(&test.cluster, BUILDER, "system:masters").await?;
+    let policy = test.cluster_policy();
+    policy.change(&test.kubectl(), &spec).await?;
+    let empty = squelch.metrics().await?;
+    // The tables and buffers that every life has.
+    batch(&test, &builder, 0).await?;
+    let before = squelch.metrics().await?;
+    let mut merged = 0;
+    let batches = namespaces / AT_ONCE;
+    for number in 1..=batches {
+        merged += batch(&test, &builder, number).await?;
+        if number % 20 == 0 {
+            let now = squelch.metrics().await?;
+            eprintln!(
+                "{} namespaces: {:.1} MiB, {} series",
+                number * AT_ONCE,
+                memory(&now),
+                now.sum("squelch_series", &[])
+            );
+        }
+    }
+    ensure!(merged > 0, "nothing was merged: no policy governed these namespaces");
+    let now = squelch.metrics().await?;
+    let seen = format!(
+        "{} namespaces, {merged} writes merged in them; {:.1} MiB, then {:.1}; {} series, then {}",
+        batches * AT_ONCE,
+        memory(&before),
+        memory(&now),
+        empty.sum("squelch_series", &[]),
+        now.sum("squelch_series", &[])
+    );
+    eprintln!("{seen}");
+    let after = gauges_are_back(&squelch, &empty).await.context(seen.clone())?;
+    ensure!(memory(&after) <= memory(&before) + TOLERANCE, "{seen}");
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn what_is_kept_of_a_namespace_goes_with_it() -> Result<()> {
+    come_and_go("come-and-go", SOME).await
+}
+
+#[tokio::test]
+#[ignore = "long: just test-namespaces"]
+async fn ten_thousand_namespaces_leave_nothing_behind() -> Result<()> {
+    let asked = std::env::var(ALL).ok().map(|text| text.parse()).transpose()?;
+    come_and_go("ten-thousand", asked.unwrap_or(MANY)).await
+}

@@ -1,0 +1,126 @@
+//! A tenant who may create Events and nothing else, and the Event of another user: squelch changes it for nobody.
+
+use anyhow::{Context, Result, ensure};
+use e2e::policy::idle_after;
+use e2e::user::Version;
+use e2e::wait::told;
+use e2e::writes::history;
+use e2e::{GENEROUS, Squelch, Test, User, wait_for};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+const OWNER: &str = "system:node:node-1";
+const TENANT: &str = "tenant";
+/// The owner's Event, and what it is about.
+const NAME: &str = "cart.1";
+const POD: &str = "cart";
+/// What the tenant reports.
+const FORGED: i64 = 2_000_000_000;
+
+/// Waits until nothing is pending: the flush writer has read what it could add to.
+async fn nothing_is_pending(squelch: &Squelch) -> Result<()> {
+    wait_for("nothing to be pending", GENEROUS, async || {
+        let pending = squelch.metrics().await.map_err(told)?.sum("squelch_owed_occurrences", &[]);
+        if pending == 0.0 { Ok(()) } else { Err(format!("{pending} are pending")) }
+    })
+    .await
+}
+
+/// Waits until the Event is so old that its time of creation, in whole seconds, tells it from one that is created now.
+async fn wait_until_old(event: &Value) -> Result<()> {
+    let created: Timestamp = event["metadata"]["creationTimestamp"].as_str().context("a time")?.parse()?;
+    wait_for("the Event to be four seconds old", GENEROUS, async || {
+        let age = Timestamp::now().duration_since(created);
+        if age >= SignedDuration::from_secs(4) { Ok(()) } else { Err(format!("{age}")) }
+    })
+    .await
+}
+
+/// What the tenant writes: the owner's name with a count and a text of their own, then the same under another name, then
+/// exactly what the owner wrote but for the count.
+fn forgeries(version: Version, test: &Test, time: Timestamp) -> Result<Vec<Value>> {
+    let forged = |name: &str, message: &str, count: i64| {
+        let mut event = version.event(&test.namespace, name, POD, message, time);
+        if count > 1 {
+            let fields = version.counted(count, time).as_object().context("fields")?.clone();
+            event.as_object_mut().context("an Event")?.extend(fields);
+        }
+        anyhow::Ok(event)
+    };
+    Ok(vec![
+        forged(NAME, "forged", FORGED)?,
+        forged("tenant.1", "forged", 1)?,
+        forged(NAME, "again", FORGED)?,
+        forged("tenant.2", "again", 1)?,
+    ])
+}
+
+/// Whether squelch still knows the owner's Event when the tenant writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Kept,
+    /// It has restarted in between.
+    Lost,
+}
+
+async fn is_left_alone(label: &str, version: Version, memory: Memory) -> Result<()> {
+    let test = Test::begin(label).await?;
+    let mut squelch = test.squelch().await?;
+    let policy = test.policy(&idle_after("10m")).await?;
+    let verbs = ["get", "create", "patch"];
+    let owner = User::with_rights(&test.cluster, OWNER, &test.namespace, &verbs).await?;
+    let tenant = User::with_rights(&test.cluster, TENANT, &test.namespace, &["create"]).await?;
+
+    let began = Timestamp::now() - SignedDuration::from_secs(60);
+    let time = |number: i64| began + SignedDuration::from_secs(number);
+    let event = version.event(&test.namespace, NAME, POD, "again", time(0));
+    let answer = owner.create(&event).await?;
+    ensure!(answer.is_success(), "{answer:?}");
+    let answer = owner.patch(&event, NAME, &version.counted(2, time(2))).await?;
+    ensure!(answer.is_success() || answer.is_refused_by_squelch(), "{answer:?}");
+    nothing_is_pending(&squelch).await?;
+    if memory == Memory::Lost {
+        squelch.stop().await?;
+        squelch = test.squelch().await?;
+        policy.effective().await?;
+        wait_until_old(&owner.get(&event, NAME).await?.object()?).await?;
+    }
+    let before = owner.get(&event, NAME).await?;
+    ensure!(version.count(&before.object()?) == 2, "{before:?}");
+    let writes = test.writes().await?;
+
+    let forgeries = forgeries(version, &test, time(10))?;
+    let mut answers = Vec::new();
+    for forged in &forgeries {
+        let answer = tenant.create(forged).await?;
+        answers.push(format!("{} {:.90}", answer.code, answer.text));
+    }
+    nothing_is_pending(&squelch).await?;
+    let after = owner.get(&event, NAME).await?;
+    let seen = format!("answers {answers:#?}\n{}", history(&writes.so_far().await?));
+    ensure!(after.text == before.text, "{}\nwas changed to\n{}\n{seen}", before.text, after.text);
+
+    // The owner goes on.
+    let answer = owner.patch(&event, NAME, &version.counted(3, time(20))).await?;
+    ensure!(answer.is_success() || answer.is_refused_by_squelch(), "{answer:?}");
+    let counters = policy.received(2 + forgeries.len() as i64 + 1).await?;
+    squelch.stop().await?;
+    let stored = owner.get(&event, NAME).await?.object()?;
+    ensure!(version.count(&stored) == 3, "{stored} after the owner's third; {counters:?}\n{seen}");
+    test.passed()
+}
+
+#[tokio::test]
+async fn anothers_event_is_left_alone_through_core() -> Result<()> {
+    is_left_alone("taken-core", Version::Core, Memory::Kept).await
+}
+
+#[tokio::test]
+async fn anothers_event_is_left_alone_through_events_k8s_io() -> Result<()> {
+    is_left_alone("taken-new", Version::New, Memory::Kept).await
+}
+
+#[tokio::test]
+async fn anothers_event_is_left_alone_after_a_restart() -> Result<()> {
+    is_left_alone("taken-restart", Version::Core, Memory::Lost).await
+}

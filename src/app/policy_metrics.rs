@@ -1,0 +1,123 @@
+//! What the metrics say of policies.
+
+use std::sync::Arc;
+
+use crate::engine::{Footing, Mode};
+use crate::metrics::table::MAX_SCOPES;
+use crate::metrics::{InForce, Metrics, PolicyCondition, PolicyKind};
+use crate::policy::{Policy, Set};
+
+/// The maximum number of namespaces in which policies are tried, where they govern few of them.
+const TRIED: usize = 20_000;
+
+/// Counts the policies that are accepted, and those that are effective: none while the webhook is not armed.
+pub(super) fn count(metrics: &Metrics, set: &Set, armed: bool) {
+    for kind in [PolicyKind::EventPolicy, PolicyKind::ClusterEventPolicy] {
+        let of_kind = |policy: &&Arc<Policy>| {
+            let cluster_scoped = policy.namespace.is_none();
+            cluster_scoped == (kind == PolicyKind::ClusterEventPolicy)
+        };
+        let policies: Vec<_> = set.policies().iter().filter(of_kind).collect();
+        let accepted = policies.iter().filter(|policy| set.is_accepted(policy)).count();
+        let effective = policies.iter().filter(|policy| armed && set.is_effective(policy)).count();
+        metrics.policies(kind, PolicyCondition::Accepted, accepted);
+        metrics.policies(kind, PolicyCondition::Effective, effective);
+    }
+}
+
+/// Lets the series of cluster-scoped policies begin with 0, so that `increase()` sees the first burst. Those of
+/// namespaced policies begin in the engine.
+pub(super) fn begin(metrics: &Metrics, set: &Set) {
+    metrics.in_force(in_force(set));
+}
+
+fn in_force(set: &Set) -> InForce {
+    let cluster_scoped = set.policies().iter().filter(|policy| policy.namespace.is_none());
+    let governing: Vec<_> = cluster_scoped
+        .filter(|policy| set.is_effective(policy))
+        .filter_map(|policy| Some((policy, policy.outcome.as_ref().as_ref().ok()?.rules.mode)))
+        .collect();
+    let mut pairs = Vec::new();
+    let mut tried = 0;
+    for namespace in if governing.is_empty() { Vec::new() } else { set.namespaces() } {
+        for (policy, mode) in &governing {
+            if pairs.len() == MAX_SCOPES || tried == TRIED {
+                return InForce { policies: named(&governing), pairs, complete: false };
+            }
+            tried += 1;
+            if set.footing(&namespace, &policy.id) == Footing::Governs {
+                pairs.push((namespace.clone(), policy.id.display.clone(), *mode));
+            }
+        }
+    }
+    InForce { policies: named(&governing), pairs, complete: true }
+}
+
+fn named(governing: &[(&Arc<Policy>, Mode)]) -> Vec<(Arc<str>, Mode)> {
+    governing.iter().map(|(policy, mode)| (policy.id.display.clone(), *mode)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::policy::Index;
+    use crate::policy::fixtures::{cluster_object, labels, object};
+
+    fn cluster(namespaces: usize) -> Index {
+        let mut index = Index::default();
+        index.apply(&object("ci", "own", json!({"spec": {"match": {"reasons": ["A"]}}})));
+        index.apply(&cluster_object("all", json!({"spec": {}})));
+        index.apply(&cluster_object(
+            "some",
+            json!({"spec": {"mode": "Observe", "priority": 5, "match": {"reasons": ["B"]},
+                "namespaceSelector": {"matchLabels": {"team": "a"}}}}),
+        ));
+        index.apply(&cluster_object("wrong", json!({"spec": {"series": {"idleTimeout": "soon"}}})));
+        index.apply_namespace("ci", "1", labels(&[("team", "a")]));
+        for number in 1..namespaces {
+            index.apply_namespace(&format!("n{number:04}"), "1", labels(&[]));
+        }
+        index
+    }
+
+    fn line(metrics: &Metrics, name: &str) -> String {
+        let text = metrics.text();
+        let of = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+        of.map(|line| line.rsplit(' ').next().unwrap().to_owned()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_policy_is_effective_only_while_the_webhook_is_armed() {
+        let (metrics, set) = (Metrics::new(), cluster(2).set());
+        for (armed, effective) in [(true, ["2", "1"]), (false, ["0", "0"]), (true, ["2", "1"])] {
+            count(&metrics, &set, armed);
+            let of = |condition, kind| {
+                line(&metrics, &format!("squelch_policies{{condition=\"{condition}\",kind=\"{kind}\"}}"))
+            };
+            let kinds = ["ClusterEventPolicy", "EventPolicy"];
+            assert_eq!(kinds.map(|kind| of("Effective", kind)), effective, "armed: {armed}");
+            assert_eq!(kinds.map(|kind| of("Accepted", kind)), ["2", "1"]);
+        }
+    }
+
+    #[test]
+    fn the_series_of_cluster_policies_begin_where_they_govern() {
+        let InForce { policies, pairs, complete } = in_force(&cluster(3).set());
+        let mut policies: Vec<_> = policies.iter().map(|(policy, mode)| (&**policy, *mode)).collect();
+        policies.sort_unstable();
+        assert_eq!(policies, [("all", Mode::Enforce), ("some", Mode::Observe)]);
+        let mut pairs: Vec<_> =
+            pairs.iter().map(|(namespace, policy, _)| (&**namespace, &**policy)).collect();
+        pairs.sort_unstable();
+        let expected = [("ci", "all"), ("ci", "some"), ("n0001", "all"), ("n0002", "all")];
+        assert_eq!((pairs.as_slice(), complete), (&expected[..], true));
+    }
+
+    #[test]
+    fn a_large_cluster_does_not_make_more_series() {
+        let InForce { policies, pairs, complete } = in_force(&cluster(2 * MAX_SCOPES).set());
+        assert_eq!((policies.len(), pairs.len(), complete), (2, MAX_SCOPES, false));
+    }
+}

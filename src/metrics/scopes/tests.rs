@@ -1,0 +1,312 @@
+use proptest::prelude::*;
+
+use super::testing::account;
+use super::*;
+use crate::engine::testing::{at, by, cases, engine, rules, write};
+use crate::engine::{Disposition, Engine, Footing, Observation, PolicyId, Rules, Standing};
+
+fn minutes(minutes: u64) -> Moment {
+    at(minutes * 60_000)
+}
+
+/// What each series has counted as compacted, in Enforce.
+fn compacted(scopes: &Scopes) -> BTreeMap<(&str, &str), u64> {
+    let series = scopes.all().filter_map(|((namespace, policy), by_mode)| {
+        let counters = by_mode[0].1.as_ref()?;
+        Some(((&**namespace, &**policy), counters.of(Disposition::Compacted)))
+    });
+    series.collect()
+}
+
+fn scopes(all: usize, namespace: usize) -> Scopes {
+    Scopes::new(Limits { all, namespace })
+}
+
+fn in_force(namespaces: &[&str], policy: &str, complete: bool) -> InForce {
+    let pairs = namespaces.iter().map(|namespace| ((*namespace).into(), policy.into(), Mode::Enforce));
+    InForce { policies: vec![(policy.into(), Mode::Enforce)], pairs: pairs.collect(), complete }
+}
+
+#[test]
+fn a_policy_made_anew_counts_on() {
+    let mut scopes = Scopes::default();
+    scopes.add(&[account("shop", "shop/fold", "1", 3), account("shop", "shop/fold", "2", 4)], minutes(0));
+    assert_eq!(compacted(&scopes)[&("shop", "shop/fold")], 7);
+    // Between two scrapes: nothing of what the second one counts is mistaken for the first one's.
+    scopes.add(&[account("shop", "shop/fold", "3", 9)], minutes(1));
+    assert_eq!(compacted(&scopes)[&("shop", "shop/fold")], 16);
+}
+
+#[test]
+fn other_never_falls() {
+    let mut scopes = scopes(1, 5);
+    let lines = ["a", "b", "c"].map(|namespace| account(namespace, &format!("{namespace}/p"), namespace, 10));
+    scopes.add(&lines, minutes(0));
+    assert_eq!(compacted(&scopes), BTreeMap::from([(("a", "a/p"), 10), (("other", "other"), 20)]));
+    scopes.add(&lines[..2], minutes(1));
+    assert_eq!(compacted(&scopes)[&("other", "other")], 20, "a namespace is gone");
+    scopes.add(&lines, minutes(2));
+    assert_eq!(compacted(&scopes)[&("other", "other")], 30, "and another one of its name counts from 0");
+}
+
+#[test]
+fn a_series_is_removed_an_hour_after_its_last_line() {
+    let mut scopes = scopes(1, 5);
+    let (a, b) = (account("a", "a/p", "1", 10), account("b", "b/p", "2", 5));
+    scopes.add(&[a, b.clone()], minutes(0));
+    scopes.add(std::slice::from_ref(&b), minutes(59));
+    assert_eq!(compacted(&scopes)[&("a", "a/p")], 10);
+    scopes.add(std::slice::from_ref(&b), minutes(60));
+    assert_eq!(compacted(&scopes), BTreeMap::from([(("other", "other"), 5)]));
+    // Its place is taken by a line that shared a series, whose counts stay.
+    scopes.add(&[account("b", "b/p", "2", 6)], minutes(61));
+    scopes.add(&[account("b", "b/p", "2", 9)], minutes(62));
+    assert_eq!(compacted(&scopes), BTreeMap::from([(("b", "b/p"), 3), (("other", "other"), 6)]));
+}
+
+#[test]
+fn one_namespace_does_not_take_every_series() {
+    let mut scopes = Scopes::default();
+    let mut lines: Vec<_> = (0..2 * MAX_SCOPES)
+        .map(|number| account("greedy", &format!("greedy/p{number:04}"), &number.to_string(), 1))
+        .collect();
+    scopes.add(&lines, minutes(0));
+    lines.push(account("shop", "shop/p", "shop", 7));
+    scopes.add(&lines, minutes(1));
+    let counts = compacted(&scopes);
+    assert_eq!(counts[&("shop", "shop/p")], 7);
+    assert_eq!(counts.keys().filter(|(namespace, _)| *namespace == "greedy").count(), MAX_OF_NAMESPACE);
+    assert_eq!(counts[&("greedy", "other")], 2 * MAX_SCOPES as u64 - (MAX_OF_NAMESPACE as u64 - 1));
+    assert_eq!(counts[&("other", "other")], 0);
+}
+
+#[test]
+fn many_namespaces_share_other() {
+    let mut scopes = Scopes::default();
+    let lines: Vec<_> = (0..MAX_SCOPES + 2)
+        .map(|number| account(&format!("n{number:04}"), &format!("n{number:04}/p"), "u", 1))
+        .collect();
+    scopes.add(&lines[2..], minutes(0));
+    assert_eq!(compacted(&scopes).len(), MAX_SCOPES + 1);
+    // Two that sort before all others come later.
+    scopes.add(&lines, minutes(1));
+    let counts = compacted(&scopes);
+    assert_eq!((counts.len(), counts[&("other", "other")]), (MAX_SCOPES + 1, 2));
+}
+
+#[test]
+fn the_series_of_a_cluster_policy_begin_with_0() {
+    let mut scopes = Scopes::default();
+    scopes.put_in_force(in_force(&["ci", "shop"], "all", true));
+    scopes.add(&[], minutes(0));
+    let begun = BTreeMap::from(
+        [("ci", "all"), ("other", "all"), ("other", "other"), ("shop", "all")].map(|labels| (labels, 0)),
+    );
+    assert_eq!(compacted(&scopes), begun);
+    scopes.add(&[account("ci", "all", "1", 3)], minutes(1));
+    assert_eq!(compacted(&scopes)[&("ci", "all")], 3);
+}
+
+/// A burst that nobody sees the beginning of would be missing in `increase()`.
+#[test]
+fn the_first_counts_are_in_a_series_that_began_with_0_also_where_not_every_namespace_has_one() {
+    let mut scopes = scopes(3, 5);
+    scopes.put_in_force(in_force(&["a", "b"], "all", false));
+    scopes.add(&[], minutes(0));
+    scopes.add(&[account("z", "all", "1", 100)], minutes(1));
+    let counts = compacted(&scopes);
+    assert_eq!((counts[&("other", "all")], counts[&("z", "all")]), (100, 0), "{counts:?}");
+    assert!(!counts.contains_key(&("b", "all")), "it has counted nothing and makes room");
+    scopes.add(&[account("z", "all", "1", 110)], minutes(2));
+    assert_eq!(compacted(&scopes)[&("z", "all")], 10);
+}
+
+#[test]
+fn counts_of_a_namespace_that_ended_before_the_next_scrape_are_not_missing() {
+    let mut scopes = Scopes::default();
+    scopes.put_in_force(in_force(&["ci"], "all", true));
+    scopes.add(&[account("ci", "all", "1", 3)], minutes(0));
+    // It counted 4 more and went, another one came and counted 5.
+    let lines = [account("", "all", "1", 7), account("ci", "all", "1", 5)];
+    scopes.add(&lines, minutes(1));
+    let sum: u64 = compacted(&scopes).values().sum();
+    assert_eq!(sum, 12);
+    scopes.add(&lines[..1], minutes(2));
+    assert_eq!(compacted(&scopes).values().sum::<u64>(), 12);
+}
+
+/// A small cluster: its policies, its namespaces, an engine, and a Prometheus that adds up what it sees.
+struct World {
+    engine: Engine,
+    scopes: Scopes,
+    policies: BTreeMap<usize, (u32, Mode)>,
+    namespaces: [bool; NAMESPACES],
+    made: u32,
+    now: u64,
+    /// Occurrences that were decided, and those that Prometheus has seen as an increase.
+    decided: u64,
+    increased: u64,
+    seen: BTreeMap<(Labels, Mode), Counters>,
+}
+
+const NAMESPACES: usize = 4;
+/// The first ones are cluster-scoped, then each namespace has one.
+const CLUSTER_POLICIES: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Write { namespace: usize, policy: usize, times: u8 },
+    MakePolicy(usize),
+    DeletePolicy(usize),
+    TurnNamespace(usize),
+    Pass { minutes: u64 },
+    Scrape,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let policies = CLUSTER_POLICIES + NAMESPACES;
+    let act = prop_oneof![
+        8 => (0..NAMESPACES, 0..policies, 1u8..4)
+            .prop_map(|(namespace, policy, times)| Act::Write { namespace, policy, times }),
+        3 => (0..policies).prop_map(Act::MakePolicy),
+        1 => (0..policies).prop_map(Act::DeletePolicy),
+        2 => (0..NAMESPACES).prop_map(Act::TurnNamespace),
+        2 => (1u64..40).prop_map(|minutes| Act::Pass { minutes }),
+        4 => Just(Act::Scrape),
+    ];
+    prop::collection::vec(act, 1..80)
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            engine: engine(),
+            scopes: scopes(6, 3),
+            policies: BTreeMap::new(),
+            namespaces: [true; NAMESPACES],
+            made: 0,
+            now: 0,
+            decided: 0,
+            increased: 0,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    fn rules(&self, policy: usize) -> Option<Rules> {
+        let (uid, mode) = self.policies.get(&policy)?;
+        let display = match policy.checked_sub(CLUSTER_POLICIES) {
+            None => format!("c{policy}"),
+            Some(namespace) => format!("n{namespace}/p"),
+        };
+        let policy = PolicyId { display: display.into(), uid: format!("u{uid}").into() };
+        Some(Rules { policy, mode: *mode, series: None, ..rules() })
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Write { namespace, policy, times } => self.write(namespace, policy, times),
+            Act::MakePolicy(policy) => {
+                // Counts that go with a deleted policy before anybody has read them are in no metric.
+                self.scrape();
+                self.made += 1;
+                let mode = if self.made.is_multiple_of(3) { Mode::Observe } else { Mode::Enforce };
+                self.policies.insert(policy, (self.made, mode));
+                self.revise();
+            }
+            Act::DeletePolicy(policy) => {
+                self.scrape();
+                self.policies.remove(&policy);
+                self.revise();
+            }
+            Act::TurnNamespace(namespace) => {
+                self.namespaces[namespace] ^= true;
+                self.revise();
+            }
+            Act::Pass { minutes } => {
+                self.now += minutes * 60_000;
+                self.tick();
+            }
+            Act::Scrape => self.scrape(),
+        }
+    }
+
+    fn write(&mut self, namespace: usize, policy: usize, times: u8) {
+        let elsewhere = policy.checked_sub(CLUSTER_POLICIES).is_some_and(|own| own != namespace);
+        let Some(rules) = self.rules(policy).filter(|_| !elsewhere && self.namespaces[namespace]) else {
+            return;
+        };
+        for _ in 0..times {
+            let namespace = format!("n{namespace}");
+            self.engine.decide(
+                by(&rules),
+                &Observation { namespace: &namespace, name: None, ..write() },
+                at(self.now),
+            );
+            self.decided += 1;
+        }
+    }
+
+    fn revise(&mut self) {
+        let standing = self.policies.keys().filter_map(|policy| {
+            let rules = self.rules(*policy)?;
+            let namespace = policy.checked_sub(CLUSTER_POLICIES).map(|own| format!("n{own}").into());
+            Some(Standing { policy: rules.policy.clone(), namespace, rules: Some(Arc::new(rules)) })
+        });
+        let standing: Vec<_> = standing.collect();
+        let footing = |namespace: &str, _: &PolicyId| {
+            let known = (0..NAMESPACES).any(|at| self.namespaces[at] && namespace == format!("n{at}"));
+            if known { Footing::Governs } else { Footing::Unknown }
+        };
+        self.engine.revise_within(&standing, footing, at(self.now));
+        self.tick();
+    }
+
+    fn tick(&self) {
+        for _ in 0..3 * NAMESPACES {
+            assert!(self.engine.tick(at(self.now), 10).is_empty(), "nothing is merged");
+        }
+    }
+
+    fn scrape(&mut self) {
+        self.now += 15_000;
+        let cluster = self.policies.iter().filter(|(policy, _)| **policy < CLUSTER_POLICIES);
+        let policies: Vec<_> =
+            cluster.map(|(policy, (_, mode))| (format!("c{policy}").into(), *mode)).collect();
+        self.scopes.put_in_force(InForce {
+            policies,
+            pairs: Vec::new(),
+            complete: self.made.is_multiple_of(2),
+        });
+        self.scopes.add(&self.engine.all_accounts(), at(self.now));
+        let mut shown = BTreeMap::new();
+        let mut of_namespace: BTreeMap<&str, usize> = BTreeMap::new();
+        for (labels, by_mode) in self.scopes.all() {
+            *of_namespace.entry(&labels.0).or_default() += 1;
+            for (mode, counters) in by_mode {
+                let Some(counters) = counters else { continue };
+                let before = self.seen.get(&(labels.clone(), *mode)).map_or(0, Counters::received);
+                assert!(counters.received() >= before, "{labels:?} fell from {before}");
+                self.increased += counters.received() - before;
+                shown.insert((labels.clone(), *mode), *counters);
+            }
+        }
+        self.seen = shown;
+        assert!(of_namespace.values().sum::<usize>() <= 7, "{of_namespace:?}");
+        assert!(of_namespace.iter().all(|(namespace, number)| *number <= 3 || *namespace == OTHER));
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1000))]
+
+    #[test]
+    fn no_series_falls_and_the_increases_are_what_was_counted(acts in acts()) {
+        let mut world = World::new();
+        for act in acts {
+            world.act(act);
+            prop_assert!(world.increased <= world.decided, "counted twice");
+        }
+        world.scrape();
+        prop_assert_eq!(world.increased, world.decided);
+    }
+}

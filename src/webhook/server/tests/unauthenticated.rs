@@ -1,0 +1,187 @@
+//! Callers that never show the token.
+
+use super::*;
+
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// A frame of HTTP/2 (RFC 9113, section 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// A request head: a method from HPACK's static table, then `https`, the path, an authority and `application/json`.
+fn head(method: u8, path: &str) -> Vec<u8> {
+    let length = u8::try_from(path.len()).ok().filter(|length| *length < 127).unwrap();
+    let mut head =
+        [&[method, 0x87, 0x04, length], path.as_bytes(), &[0x41, 1, b'x', 0x0f, 0x10, 16]].concat();
+    head.extend(b"application/json");
+    head
+}
+
+fn get(path: &str) -> Vec<u8> {
+    head(0x82, path)
+}
+
+fn post(path: &str) -> Vec<u8> {
+    head(0x83, path)
+}
+
+/// An HTTP/2 connection of single frames.
+struct Http2(TlsStream<TcpStream>);
+
+impl Http2 {
+    /// Sends the `requests` at once. No stream has a window: no body of an answer is taken.
+    async fn open(served: &Served, requests: &[Vec<u8>]) -> Self {
+        let mut stream = served.connect_offering(b"h2").await.unwrap();
+        let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        out.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+        out.extend(requests.concat());
+        stream.write_all(&out).await.unwrap();
+        Self(stream)
+    }
+
+    /// Reads until a frame of this kind and stream.
+    async fn read_until(&mut self, wanted: (u8, u32)) -> Vec<u8> {
+        let mut kinds = Vec::new();
+        loop {
+            let mut head = [0; 9];
+            let read = timeout(Duration::from_secs(20), self.0.read_exact(&mut head)).await;
+            read.expect("the server sends a frame").unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            self.0.read_exact(&mut payload).await.unwrap();
+            kinds.push(head[3]);
+            if (head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]])) == wanted {
+                return kinds;
+            }
+        }
+    }
+}
+
+/// A review whose body never ends, then a request for a probe.
+fn endless_review_and_probe() -> [Vec<u8>; 2] {
+    [
+        frame(HEADERS, END_HEADERS, 1, &post("/events/guessed")),
+        frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/events/guessed/proof")),
+    ]
+}
+
+/// Ends that depend on time alone come too late for these tests.
+fn patient(connections: usize) -> Limits {
+    Limits { connections, proof: HOUR, last_words: HOUR, ..Limits::default() }
+}
+
+async fn is_served(served: &Served) {
+    let dialled = timeout(Duration::from_secs(20), served.connect()).await;
+    let mut stream = dialled.expect("the API server's dial is accepted").unwrap();
+    assert!(is_allowed(&served.ask(&mut stream).await));
+}
+
+#[tokio::test]
+async fn answers_that_are_not_taken_end_with_their_connection() {
+    let served = start(patient(100));
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    // The server's own tasks have begun.
+    is_served(&served).await;
+    let before = alive();
+    let requests: Vec<_> =
+        (0..256).map(|number| frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, &post("/"))).collect();
+    for _ in 0..4 {
+        let mut connection = Http2::open(&served, &requests).await;
+        ends(&mut connection.0).await;
+    }
+    let ended = timeout(Duration::from_secs(20), async {
+        while alive() > before {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(ended.await.is_ok(), "{} tasks, {before} before", alive());
+    is_served(&served).await;
+}
+
+/// Requests of an HTTP/2 connection, each after the answer to the one before.
+async fn asks(served: &Served, paths: &[String]) -> Vec<Option<u16>> {
+    let stream = served.connect_offering(b"h2").await.unwrap();
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let _connection = tokio::spawn(connection);
+    let mut answers = Vec::new();
+    for path in paths {
+        let request = Request::post(format!("https://squelch{path}"))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(CREATE)))
+            .unwrap();
+        let answer = timeout(Duration::from_secs(20), client.send_request(request)).await.expect("an end");
+        answers.push(answer.ok().map(|response| response.status().as_u16()));
+    }
+    answers
+}
+
+#[tokio::test]
+async fn an_http2_connection_ends_at_one_unauthenticated_request_too_many() {
+    let served = start(patient(100));
+    let few = vec!["/events/guessed".to_owned(); crate::webhook::guests::MAX_UNAUTHENTICATED];
+    assert!(asks(&served, &few).await.iter().all(|answer| *answer == Some(200)));
+    let more = [few.as_slice(), &few].concat();
+    assert_eq!(asks(&served, &more).await.last(), Some(&None));
+}
+
+/// The API server's, whose token was replaced while the connection was open.
+#[tokio::test]
+async fn a_connection_that_has_shown_the_token_stays_whatever_it_shows_later() {
+    let served = start(patient(100));
+    let mut paths = vec![path(&served.token)];
+    paths.extend(vec!["/events/guessed".to_owned(); 4 * crate::webhook::guests::MAX_UNAUTHENTICATED]);
+    assert!(asks(&served, &paths).await.iter().all(|answer| *answer == Some(200)));
+}
+
+#[tokio::test]
+async fn a_probe_without_the_token_does_not_begin_a_graceful_end() {
+    let served = start(patient(100));
+    let mut connection = Http2::open(&served, &endless_review_and_probe()).await;
+    connection.read_until((HEADERS, 3)).await;
+    connection.0.write_all(&frame(PING, 0, 0, b"whatever")).await.unwrap();
+    assert!(!connection.read_until((PING, 0)).await.contains(&GOAWAY));
+}
+
+#[tokio::test]
+async fn a_probe_without_the_token_does_not_keep_a_place() {
+    let served = start(patient(1));
+    let mut connection = Http2::open(&served, &endless_review_and_probe()).await;
+    connection.read_until((HEADERS, 3)).await;
+    is_served(&served).await;
+}
+
+#[tokio::test]
+async fn a_graceful_end_without_the_token_does_not_keep_a_place() {
+    let served = start(patient(1));
+    let mut connection = Http2::open(&served, &endless_review_and_probe()).await;
+    connection.read_until((HEADERS, 3)).await;
+    served.stages.closing.cancel();
+    connection.read_until((GOAWAY, 0)).await;
+    is_served(&served).await;
+}
+
+#[tokio::test]
+async fn unauthenticated_requests_are_limited_during_a_graceful_end() {
+    let served = start(patient(100));
+    let mut connection = Http2::open(&served, &endless_review_and_probe()).await;
+    connection.read_until((HEADERS, 3)).await;
+    served.stages.closing.cancel();
+    connection.read_until((GOAWAY, 0)).await;
+    for number in 2..200 {
+        let request = frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, &post("/"));
+        // Fails once the server has ended the connection.
+        let _ = connection.0.write_all(&request).await;
+    }
+    ends(&mut connection.0).await;
+}
