@@ -46,6 +46,8 @@ pub(super) struct Deciding<'a> {
     pub(super) now: Moment,
     /// Of the write that is decided.
     pub(super) keys: Keys,
+    /// The limits hold few tokens once this write is admitted.
+    pub(super) few_tokens: bool,
 }
 
 /// An UPDATE that would lower what is stored. It never goes through where series are on: what others folded into
@@ -210,7 +212,8 @@ impl Deciding<'_> {
         let stored_name = write.name.as_deref().or(minted.as_deref()).unwrap_or_default();
         if let (Some(group), Some(aggregation)) = (self.keys.group, &rules.aggregation) {
             let says = || self.hasher.witness(&write.event);
-            self.scope.admitted_of_group(group, stored_name, says, aggregation, self.now);
+            let at_once = self.few_tokens;
+            self.scope.admitted_of_group(group, stored_name, says, aggregation, at_once, self.now);
         }
         if opens {
             self.open_by_create(write, carried, stored_name, minted.is_some());

@@ -121,17 +121,19 @@ impl Groups {
     }
 
     /// An Event of the group was admitted under this name. It is kept as the witness from the second distinct message
-    /// on: most groups have one, and need none.
+    /// on, since most groups have one message and need no witness; or `at_once`, where the limits may refuse the others.
     pub(super) fn admitted(
         &mut self,
         key: Key,
         name: &str,
         says: impl FnOnce() -> u64,
         rules: &AggregationRules,
+        at_once: bool,
         now: Moment,
     ) {
         let Some(group) = self.table.find(key).and_then(|at| self.table.get_mut(at)) else { return };
-        let needs_one = group.remembered.len() > 1 || group.remembered.len() + 1 >= rules.max_events as usize;
+        let needs_one =
+            at_once || group.remembered.len() > 1 || group.remembered.len() + 1 >= rules.max_events as usize;
         let has_one = group.witness.as_deref().is_some_and(|known| now.since(known.admitted_at) < KEPT);
         if needs_one && !has_one && name.len() <= MAX_NAME {
             self.fingerprints -= group.weight();
@@ -293,7 +295,7 @@ mod tests {
     ) -> Option<usize> {
         let told = groups.too_many(key, message, object, rules, full, now);
         if told.is_none() {
-            groups.admitted(key, "", || 0, rules, now);
+            groups.admitted(key, "", || 0, rules, false, now);
         }
         told
     }
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!(first, None, "no Event of the group is stored");
         let second = groups.too_many(1, 2, 7, &rules(1), Full::default(), at(1));
         assert_eq!(second, None, "the first may have been filtered");
-        groups.admitted(1, "e.2", || 0, &rules(1), at(1));
+        groups.admitted(1, "e.2", || 0, &rules(1), false, at(1));
         assert!(tell(&mut groups, 1, 1, 7, &rules(1), Full::default(), at(2)).is_some());
     }
 

@@ -7,6 +7,9 @@ use super::names::Carried;
 use super::series::Series;
 use super::{Disposition, EventView, GroupBy, Observation, PolicyId, Rules, Stage, Verdict};
 
+/// Limits that hold fewer tokens than this may refuse the second message of a group.
+const FEW_TOKENS: u32 = 4;
+
 impl Deciding<'_> {
     /// Step 6: one message too many of a group is folded into the summary.
     pub(super) fn aggregate(
@@ -68,9 +71,11 @@ impl Deciding<'_> {
             let Some(charge) = self.scope.budget.ask(budget, self.now) else {
                 return refused(Disposition::Throttled, Stage::Budget);
             };
+            self.few_tokens |= charge.leaves_fewer_than(FEW_TOKENS, budget, self.now);
             self.scope.budget.charge(charge);
         }
-        if let Some(charge) = of_filter {
+        if let (Some(charge), Some(filter)) = (of_filter, &rules.spam_filter) {
+            self.few_tokens |= charge.leaves_fewer_than(FEW_TOKENS, &filter.bucket, self.now);
             self.scope.charge_spam_filter(charge);
         }
         None

@@ -38,6 +38,13 @@ pub(super) struct Charge {
     after: FullAt,
 }
 
+impl Charge {
+    /// Whether the bucket holds fewer than so many tokens once this one is taken.
+    pub(super) fn leaves_fewer_than(&self, tokens: u32, rules: &BucketRules, now: Moment) -> bool {
+        self.after.holds_fewer_than(tokens, rules, now)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Known(table::At),
@@ -172,6 +179,21 @@ impl Budget {
 /// A budget that has a token to give; [`Budget::charge`] takes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BudgetCharge(FullAt);
+
+impl BudgetCharge {
+    /// See [`Charge::leaves_fewer_than`].
+    pub(super) fn leaves_fewer_than(&self, tokens: u32, rules: &BucketRules, now: Moment) -> bool {
+        self.0.holds_fewer_than(tokens, rules, now)
+    }
+}
+
+impl FullAt {
+    fn holds_fewer_than(self, tokens: u32, rules: &BucketRules, now: Moment) -> bool {
+        let missing = self.0.as_u64().saturating_sub(since_epoch(now).as_u64());
+        let of = |tokens: u32| rules.refill_interval.as_nanos() * u128::from(tokens);
+        of(rules.burst.get()) < of(tokens) + u128::from(missing)
+    }
+}
 
 /// One token of a bucket in this state at `now`: what it is afterwards, or `None` where it is empty.
 fn take(bucket: FullAt, rules: &BucketRules, now: Moment) -> Option<FullAt> {

@@ -432,6 +432,7 @@ impl Engine {
             debts_refused: 0,
             now,
             keys: Keys::of_name(&self.hasher, write.name.as_deref()),
+            few_tokens: false,
         };
         let answer = act(&mut deciding);
         if deciding.debts_refused > 0 {

@@ -284,9 +284,10 @@ impl Scope {
         name: &str,
         says: impl FnOnce() -> u64,
         rules: &AggregationRules,
+        at_once: bool,
         now: Moment,
     ) {
-        self.groups.admitted(group, name, says, rules, now);
+        self.groups.admitted(group, name, says, rules, at_once, now);
         self.recount();
     }
 

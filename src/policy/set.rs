@@ -125,11 +125,15 @@ impl Set {
         Self { policies: policies.into_iter().collect(), ..self.clone() }
     }
 
-    /// The one policy that governs `write`, if any. On the path of every write: allocates nothing.
+    /// The one policy that governs `write`, if any.
     pub fn governing(&self, write: &Observation<'_>) -> Option<Governing<'_>> {
-        let compiled = self.in_force(write.namespace).iter().filter_map(|policy| policy.compiled());
-        let governing = { compiled }.find(|compiled| compiled.governs(write))?;
-        Some(Governing { rules: &governing.rules, exempt: governing.exempts(write) })
+        governing(self.in_force(write.namespace), write)
+    }
+
+    /// The one policy that governs `write`, if any, in a namespace that is known. On the path of every write: allocates
+    /// nothing.
+    pub fn governing_in_known(&self, write: &Observation<'_>) -> Option<Governing<'_>> {
+        governing(self.resolved.by_namespace.get(write.namespace)?, write)
     }
 
     /// The known namespaces with a policy that governs something (in Enforce or Observe), in order.
@@ -187,6 +191,11 @@ impl Set {
     fn in_force(&self, namespace: &str) -> &[Arc<Policy>] {
         self.resolved.by_namespace.get(namespace).unwrap_or(&self.resolved.elsewhere)
     }
+}
+
+fn governing<'p>(in_force: &'p [Arc<Policy>], write: &Observation<'_>) -> Option<Governing<'p>> {
+    let governing = in_force.iter().filter_map(|policy| policy.compiled()).find(|it| it.governs(write))?;
+    Some(Governing { rules: &governing.rules, exempt: governing.exempts(write) })
 }
 
 impl Resolved {

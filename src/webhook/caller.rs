@@ -68,8 +68,9 @@ impl Stalls {
     /// Whether a review that is to be decided at `now` may have waited for the end of a stall. It may be the first to run
     /// after that, before the next beat.
     fn may_delay(&self, now: Moment) -> bool {
-        let stalls = self.since_beat(now).is_some_and(|pause| pause >= STALL);
-        stalls || nanoseconds(now) < self.until.load(Ordering::Acquire)
+        let (now, beat) = (nanoseconds(now), self.beat.load(Ordering::Acquire));
+        beat != 0 && Duration::from_nanos(now.saturating_sub(beat)) >= STALL
+            || now < self.until.load(Ordering::Acquire)
     }
 
     fn since_beat(&self, now: Moment) -> Option<Duration> {

@@ -96,7 +96,7 @@ impl Webhook {
         let policies = self.policies.load();
         // Whoever has the token can name any namespace, and fill the tables with those that do not exist. The Events of
         // a namespace that the watch has not shown yet pass uncounted.
-        let governing = policies.governing(write).filter(|_| policies.knows(write.namespace));
+        let governing = policies.governing_in_known(write);
         let now = self.clock.now();
         if !self.term.holds(now) {
             return stood_by(review, governing, &stand_by(governing, write));

@@ -63,6 +63,14 @@ pub(super) fn write_annotation(out: &mut Vec<u8>, key: &str, value: &str) {
 
 /// Appends `text` as a JSON string.
 pub(super) fn write_string(out: &mut Vec<u8>, text: &str) {
+    // Most texts need no escapes: those are copied in one step, a tenth of the instructions.
+    let is_plain = |byte: &u8| (*byte >= b' ') & (*byte != b'"') & (*byte != b'\\');
+    if text.as_bytes().iter().fold(true, |plain, byte| plain & is_plain(byte)) {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+        return;
+    }
     serde_json::to_writer(out, text).expect("a Vec takes every byte, and a string is always JSON");
 }
 
@@ -74,6 +82,15 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     const RESTORED: [&str; 4] = ["series", "count", "lastTimestamp", "message"];
+
+    proptest! {
+        #[test]
+        fn a_string_is_written_as_serde_writes_it(text in prop_oneof!["[a-z0-9-]{0,60}", "[ -~]{0,60}", any::<String>()]) {
+            let mut out = Vec::new();
+            write_string(&mut out, &text);
+            prop_assert_eq!(out, serde_json::to_vec(&text).unwrap());
+        }
+    }
 
     fn apply(review: &Value) -> Value {
         let bytes = serde_json::to_vec(review).unwrap();

@@ -199,10 +199,10 @@ async fn a_wrong_cluster_policy_says_what_is_wrong() -> Result<()> {
     let test = Test::begin("wrong").await?;
     let squelch = test.squelch().await?;
     let policy = test.cluster_policy();
-    // The key of a map is what a definition cannot check.
-    let spec = json!({ "namespaceSelector": { "matchLabels": { "my team": "shop" } } });
-    policy.put(&test.kubectl(), &spec).await?;
-    let sentence = "spec.namespaceSelector.matchLabels: key must be the key of a label";
+    // What its texts weigh together is what a definition cannot check.
+    let texts: Vec<_> = (10..30).map(|number| format!("*{number}{}*", "x".repeat(120))).collect();
+    policy.put(&test.kubectl(), &json!({ "match": { "reasons": texts } })).await?;
+    let sentence = "comparing its texts takes too long";
     policy.says("Accepted", "False", "Invalid", sentence).await?;
     policy.says("Effective", "False", "Invalid", "").await?;
     let explained = test.kubectl().run(&["explain", "clustereventpolicy.spec", "--recursive"]).await?;

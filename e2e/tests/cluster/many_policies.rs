@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use e2e::wait::told;
 use e2e::{Emission, GENEROUS, Test, wait_for};
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
@@ -13,6 +14,8 @@ use serde_json::json;
 use squelch::api::EventPolicy;
 
 const POLICIES: usize = 2_000;
+/// In each namespace: 64 at most are in force there.
+const OF_NAMESPACE: usize = 50;
 /// What the emitters tell of, each governed by a policy of its own.
 const REASONS: usize = 10;
 /// The default of `--status-qps`.
@@ -25,24 +28,38 @@ async fn status_writes(test: &Test) -> Result<f64> {
     Ok(metrics.sum("apiserver_request_total", &labels))
 }
 
-async fn make_policies(api: &Api<DynamicObject>, resource: &ApiResource) -> Result<()> {
+/// The policies of namespaces: the test's own first, then others of this test alone.
+async fn make_policies(test: &Test) -> Result<Vec<Api<DynamicObject>>> {
+    let resource = ApiResource::erase::<EventPolicy>(&());
+    let namespaces: Api<Namespace> = Api::all(test.client());
+    let mut policies = Vec::new();
+    for number in 0..POLICIES / OF_NAMESPACE {
+        let name = match number {
+            0 => test.namespace.clone(),
+            more => format!("{}-{more}", test.namespace),
+        };
+        if number > 0 {
+            let mut namespace = Namespace::default();
+            namespace.metadata.name = Some(name.clone());
+            namespaces.create(&PostParams::default(), &namespace).await?;
+        }
+        policies.push(Api::namespaced_with(test.client(), &name, &resource));
+    }
     let make = |number: usize| {
-        let api = api.clone();
+        let api: Api<DynamicObject> = policies[number / OF_NAMESPACE].clone();
         let spec = json!({ "spec": { "match": { "reasons": [format!("Reason{number}")] } } });
-        let policy = DynamicObject::new(&format!("p{number:04}"), resource).data(spec);
+        let policy = DynamicObject::new(&format!("p{number:04}"), &resource).data(spec);
         async move { api.create(&PostParams::default(), &policy).await }
     };
     let made = futures::stream::iter((0..POLICIES).map(make)).buffer_unordered(16);
     made.try_for_each(|_| async { Ok(()) }).await?;
-    Ok(())
+    Ok(policies)
 }
 
 #[tokio::test]
 async fn two_thousand_policies_cost_five_status_writes_a_second() -> Result<()> {
     let test = Test::begin("many").await?;
-    let resource = ApiResource::erase::<EventPolicy>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(test.client(), &test.namespace, &resource);
-    make_policies(&api, &resource).await?;
+    let policies = make_policies(&test).await?;
     let (before, began) = (status_writes(&test).await?, Instant::now());
     let squelch = test.squelch().await?;
     wait_for("every policy to be understood, and asked about", GENEROUS, async || {
@@ -77,7 +94,9 @@ async fn two_thousand_policies_cost_five_status_writes_a_second() -> Result<()> 
     ensure!(written <= QPS * seconds + 1.0, "{written} status writes in {seconds} s");
     eprintln!("{written} status writes in {seconds:.0} s for {POLICIES} policies");
     // Or squelch would have two thousand last words.
-    api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    for of_namespace in &policies {
+        of_namespace.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    }
     wait_for("every policy to be gone", GENEROUS, async || {
         let metrics = squelch.metrics().await.map_err(told)?;
         match metrics.sum("squelch_policies", &[("condition", "Accepted")]) {
@@ -86,6 +105,10 @@ async fn two_thousand_policies_cost_five_status_writes_a_second() -> Result<()> 
         }
     })
     .await?;
+    for number in 1..policies.len() {
+        let name = format!("{}-{number}", test.namespace);
+        test.kubectl().say(&["delete", "namespace", &name, "--wait=false"]);
+    }
     squelch.stop().await?;
     test.passed()
 }

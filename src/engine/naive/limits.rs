@@ -27,6 +27,7 @@ fn capacity(rules: &BucketRules) -> u128 {
 impl Naive {
     /// What holds a write back that has come so far. All buckets are asked before one is charged.
     pub(super) fn limited(&mut self, write: &Observation<'_>, now: Moment) -> Option<(Disposition, Stage)> {
+        self.few_tokens = false;
         let (filter, budget) = (self.rules.spam_filter, self.rules.budget);
         let place = filter.map(|filter| {
             let key = self.key_of_bucket(write);
@@ -48,9 +49,12 @@ impl Naive {
                 return Some((Disposition::Throttled, Stage::Budget));
             }
             bucket.parts -= rules.refill_interval.as_nanos();
+            self.few_tokens |= bucket.parts < 4 * rules.refill_interval.as_nanos();
         }
         if let Some((place, rules)) = place {
-            self.buckets[place].1.parts -= rules.refill_interval.as_nanos();
+            let bucket = &mut self.buckets[place].1;
+            bucket.parts -= rules.refill_interval.as_nanos();
+            self.few_tokens |= bucket.parts < 4 * rules.refill_interval.as_nanos();
         }
         None
     }

@@ -35,6 +35,8 @@ pub(super) struct Naive {
     budget: Option<Bucket>,
     made: usize,
     pub(super) recovered: i64,
+    /// After the last write that they let through, the limits held fewer than four tokens.
+    few_tokens: bool,
 }
 
 /// What makes two things the same: its fields, one by one.
@@ -88,6 +90,7 @@ impl Naive {
             budget: None,
             made: 0,
             recovered: 0,
+            few_tokens: false,
         }
     }
 
@@ -359,10 +362,13 @@ impl Naive {
             return;
         }
         let (key, _) = group_of(write, rules.group_by);
+        let few_tokens = self.few_tokens;
         let name = write.name.as_deref().or(minted).unwrap_or_default();
         for group in self.groups.iter_mut().filter(|group| group.key == key) {
             let kept = |(_, at): &Witness| now.since(*at) < Duration::from_secs(300);
-            let needed = group.messages.len() > 1 || group.messages.len() + 1 >= rules.max_events as usize;
+            let needed = few_tokens
+                || group.messages.len() > 1
+                || group.messages.len() + 1 >= rules.max_events as usize;
             if needed && !group.witness.as_ref().is_some_and(kept) {
                 group.witness = Some((name.to_owned(), now));
             }

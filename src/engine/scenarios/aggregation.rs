@@ -28,6 +28,20 @@ fn one_message_too_many_is_told_by_the_summary() {
 }
 
 #[test]
+fn a_group_whose_first_event_took_the_last_token_is_aggregated() {
+    let (engine, mut rules) = (engine(), all_stages());
+    let bucket = &mut rules.spam_filter.as_mut().unwrap().bucket;
+    (bucket.burst, bucket.refill_interval) = (1.try_into().unwrap(), Duration::from_secs(3600));
+    rules.aggregation.as_mut().unwrap().max_events = 3;
+    let told =
+        answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
+    assert_eq!(told[0], admitted(Stage::Admit, 1));
+    assert_eq!(told[1], held(Disposition::Filtered, Stage::SpamFilter));
+    assert_eq!(told[2], held(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(told[3], held(Disposition::Aggregated, Stage::Aggregation));
+}
+
+#[test]
 fn what_stands_under_a_summarys_name_is_what_it_counts_from() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
@@ -72,7 +86,7 @@ fn a_summary_of_which_no_event_is_stored_is_never_created() {
     let Plan::Create { witness: Some(witness), .. } = engine.plan(&order, None, at(4001)) else {
         panic!("no witness")
     };
-    assert_eq!(&*witness, "2", "the last Event of the group that was admitted");
+    assert_eq!(&*witness, "1", "the first Event of the group that was admitted");
     assert_eq!(engine.testify(&order, None, at(4002)), Plan::Wait, "the API server may still store it");
     let order = engine.tick(at(7001), 10).remove(0);
     assert!(matches!(engine.plan(&order, None, at(7001)), Plan::Create { witness: Some(_), .. }));
