@@ -195,16 +195,21 @@ async fn a_policy_for_every_namespace_governs_one_that_is_made_later() -> Result
 }
 
 #[tokio::test]
-async fn a_wrong_cluster_policy_says_what_is_wrong() -> Result<()> {
+async fn a_wrong_cluster_policy_is_refused_and_its_sentence_says_what_is_wrong() -> Result<()> {
     let test = Test::begin("wrong").await?;
     let squelch = test.squelch().await?;
     let policy = test.cluster_policy();
-    // What its texts weigh together is what a definition cannot check.
     let texts: Vec<_> = (10..30).map(|number| format!("*{number}{}*", "x".repeat(120))).collect();
-    policy.put(&test.kubectl(), &json!({ "match": { "reasons": texts } })).await?;
-    let sentence = "comparing its texts takes too long";
-    policy.says("Accepted", "False", "Invalid", sentence).await?;
-    policy.says("Effective", "False", "Invalid", "").await?;
+    for (spec, sentence) in [
+        (
+            json!({ "namespaceSelector": { "matchLabels": { "my team": "shop" } } }),
+            "spec.namespaceSelector.matchLabels: Invalid value: key must be the key of a label",
+        ),
+        (json!({ "match": { "reasons": texts } }), "comparing its texts takes too long"),
+    ] {
+        let refused = policy.put(&test.kubectl(), &spec).await.err().map(told).unwrap_or_default();
+        ensure!(refused.contains(sentence), "{spec}: {refused}");
+    }
     let explained = test.kubectl().run(&["explain", "clustereventpolicy.spec", "--recursive"]).await?;
     for field in ["namespaceSelector", "matchExpressions", "operator", "precedence", "spamFilter"] {
         ensure!(explained.contains(field), "{field} is not explained:\n{explained}");
