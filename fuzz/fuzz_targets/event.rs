@@ -38,6 +38,7 @@ fn told(spelled: &Spelled<'_>) -> Option<Told> {
         name: "",
         object: &spelled.event,
         old_object: None,
+        stale: false,
     };
     let seen = write.observe("own", Timestamp::UNIX_EPOCH).ok()?;
     let event = &seen.event;

@@ -71,7 +71,8 @@ fn leave(mut read: &[u8]) -> String {
     "closed".to_owned()
 }
 
-/// Streams that are reset as soon as they are opened (CVE-2023-44487), with the token and without.
+/// Streams that are reset as soon as they are opened (CVE-2023-44487), with the token and without; then the client's
+/// GOAWAY. After a stall the API server does the same for each write that waited, so that it does not end the connection.
 pub(crate) async fn resets(callers: &Callers) -> Result<String> {
     let storm = |path: &str| -> Vec<u8> {
         let head = head(path);
@@ -80,7 +81,7 @@ pub(crate) async fn resets(callers: &Callers) -> Result<String> {
         let resets = streams.flat_map(|stream| {
             [frame(HEADERS, END_HEADERS, stream, &head), frame(RST_STREAM, 0, stream, &cancel)].concat()
         });
-        resets.collect()
+        resets.chain(frame(GOAWAY, 0, 0, &[0; 8])).collect()
     };
     let storms = [storm(&callers.path), storm("/events/guessed")];
     callers
