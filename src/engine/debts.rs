@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use super::content::Content;
 use super::live::Handle;
 use super::scope::{Scope, ScopeId};
-use super::series::{COMMITTED, CREATION_ROUNDING, Series};
+use super::series::{COMMITTED, Series};
 use super::tick::{CLOSING, DECIDING, DRAINING};
 use super::{Engine, Mode, Moment, PolicyId, SeriesRules};
 
@@ -27,6 +27,9 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
 /// While draining there is no time to wait for long.
 const RETRY_AT_THE_END: Duration = Duration::from_secs(1);
+
+/// How much older than its admission a new Event may look: its time of creation and that of the read are whole seconds.
+const CREATION_ROUNDING: Duration = Duration::from_secs(1);
 
 /// An order to look at a stored Event, and to pay what it lacks.
 #[derive(Clone, Debug)]
@@ -291,11 +294,11 @@ impl Scope {
         if series.summary {
             return false;
         }
-        let too_old = found.age.is_some_and(|age| series.is_younger_than(age, now));
+        let claimed_only = series.is_claimed_only();
+        let too_old = claimed_only && found.is_older_than(now.since(series.paid_at));
         let Some(content) = &found.content else { return too_old };
         let Some(kept) = self.series.content(handle) else { return too_old };
-        let untouched = !series.read && series.confirmed == 0;
-        too_old || !kept.is_event_like(content, untouched)
+        too_old || !kept.is_event_like(content, claimed_only)
     }
 
     /// squelch has read the stored Event: from now on it may create it again, as it was read.

@@ -72,7 +72,7 @@ pub use limit::BucketRules;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation, is_namespace_name};
 pub use rules::{
     AggregationRules, Footing, Governing, GroupBy, Mode, Per, PolicyId, Rejection, Rules, SeriesRules,
-    SpamFilterRules, Standing,
+    SpamFilterRules, Standing, is_cluster_scoped,
 };
 pub use standby::stand_by;
 pub use verdict::{Answer, Denial, Disposition, Stage, Verdict};

@@ -18,8 +18,13 @@ pub struct PolicyId {
 impl PolicyId {
     /// Whether it is the id of a ClusterEventPolicy.
     pub fn is_cluster_scoped(&self) -> bool {
-        !self.display.contains('/')
+        is_cluster_scoped(&self.display)
     }
+}
+
+/// Whether a policy that is shown by this name ([`PolicyId::display`]) is a ClusterEventPolicy.
+pub fn is_cluster_scoped(display: &str) -> bool {
+    !display.contains('/')
 }
 
 /// `spec.mode`.

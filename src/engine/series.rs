@@ -13,9 +13,6 @@ pub(super) const SETTLE: Duration = Duration::from_secs(2);
 /// still come. Most are stored within [`SETTLE`]; an etcd that needs a second for each commit is slower.
 pub(super) const COMMITTED: Duration = Duration::from_secs(5);
 
-/// How much older than its admission a new Event may look: its time of creation and that of the read are whole seconds.
-pub(super) const CREATION_ROUNDING: Duration = Duration::from_secs(1);
-
 /// Kubernetes counts in i32; so does every total.
 pub(super) const MAX_COUNT: i64 = i32::MAX as i64;
 
@@ -220,11 +217,10 @@ impl Series {
         self.confirmed = 0;
     }
 
-    /// Whether an Event of this age was there before the CREATE that opened the series: then the API server has refused
-    /// that CREATE, and the Event is somebody else's. An UPDATE shows that its client may change the Event.
-    pub(super) fn is_younger_than(&self, age: Duration, now: Moment) -> bool {
-        let claimed_only = !self.read && self.confirmed == 0 && !self.summary;
-        claimed_only && age > now.since(self.paid_at) + CREATION_ROUNDING
+    /// Whether only an admitted CREATE says that the Event is its client's: the API server may have refused that. An
+    /// UPDATE shows that its client may change the Event.
+    pub(super) fn is_claimed_only(&self) -> bool {
+        !self.read && self.confirmed == 0 && !self.summary
     }
 
     /// Whether a client's write of it was admitted so lately that the API server may not have stored it yet.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::table::{MAX_OF_NAMESPACE, MAX_SCOPES, OTHER};
-use crate::engine::{Account, Counters, Mode, Moment};
+use crate::engine::{Account, Counters, Mode, Moment, is_cluster_scoped};
 use lines::{Line, Lines, Step};
 
 /// A series without lines is exported for this long: longer than the ranges of the alerts, so that they see its last
@@ -274,9 +274,4 @@ impl Series {
 /// The series of everything that has no other.
 fn last() -> Labels {
     (OTHER.into(), OTHER.into())
-}
-
-/// The name of an EventPolicy is `namespace/name`.
-fn is_cluster_scoped(policy: &str) -> bool {
-    !policy.contains('/')
 }

@@ -56,7 +56,7 @@ impl Stalls {
 
     /// Notes that the process runs. Returns the length of the stall that has just ended.
     pub(super) fn beat(&self, now: Moment) -> Option<Duration> {
-        let stalled = self.since_beat(now).filter(|pause| *pause >= STALL);
+        let stalled = self.since_beat(nanoseconds(now)).filter(|pause| *pause >= STALL);
         if stalled.is_some() {
             // Before the beat: a review that reads the new beat also reads this.
             self.until.store(nanoseconds(now.plus(TIMEOUT)), Ordering::Release);
@@ -68,14 +68,14 @@ impl Stalls {
     /// Whether a review that is to be decided at `now` may have waited for the end of a stall. It may be the first to run
     /// after that, before the next beat.
     fn may_delay(&self, now: Moment) -> bool {
-        let (now, beat) = (nanoseconds(now), self.beat.load(Ordering::Acquire));
-        beat != 0 && Duration::from_nanos(now.saturating_sub(beat)) >= STALL
-            || now < self.until.load(Ordering::Acquire)
+        let now = nanoseconds(now);
+        let stalls = self.since_beat(now).is_some_and(|pause| pause >= STALL);
+        stalls || now < self.until.load(Ordering::Acquire)
     }
 
-    fn since_beat(&self, now: Moment) -> Option<Duration> {
+    fn since_beat(&self, now: u64) -> Option<Duration> {
         let beat = self.beat.load(Ordering::Acquire);
-        (beat != 0).then(|| Duration::from_nanos(nanoseconds(now).saturating_sub(beat)))
+        (beat != 0).then(|| Duration::from_nanos(now.saturating_sub(beat)))
     }
 }
 
