@@ -94,20 +94,18 @@ impl Identity {
 pub struct Unanswered {
     /// `renewTime`, and when it was sent.
     writes: Vec<(i64, Moment)>,
-    /// The `renewTime` of the last write that is known to be committed.
-    committed: Option<i64>,
+    /// The greatest `renewTime` so far. None is used twice: a write that is committed late would prove a younger one.
+    last: Option<i64>,
 }
 
 impl Unanswered {
-    /// Adds a write that is sent at `now`. Returns its `renewTime`: `wall`, in microseconds, or the next one that no
-    /// other write has.
+    /// Adds a write that is sent at `now`. Returns its `renewTime`: `wall`, in microseconds, or the last one plus 1 if
+    /// the clock has not advanced since.
     pub fn send(&mut self, wall: i64, now: Moment) -> i64 {
         // An older one could only prove a deadline that has passed.
         self.writes.retain(|(_, sent)| now.since(*sent) <= TERM);
-        let mut renewed = wall;
-        while self.committed == Some(renewed) || self.writes.iter().any(|(other, _)| *other == renewed) {
-            renewed = renewed.saturating_add(1);
-        }
+        let renewed = self.last.map_or(wall, |last| wall.max(last.saturating_add(1)));
+        self.last = Some(renewed);
         self.writes.push((renewed, now));
         renewed
     }
@@ -119,10 +117,9 @@ impl Unanswered {
         self.writes.iter().find(|(other, _)| *other == renewed).map(|(_, sent)| *sent)
     }
 
-    /// The write of `record`, sent then, is committed: those before it can prove nothing more.
-    pub fn commit(&mut self, record: &Record, sent: Moment) {
+    /// The write that was sent then is committed: those before it can prove nothing more.
+    pub fn commit(&mut self, sent: Moment) {
         self.writes.retain(|(_, other)| *other > sent);
-        self.committed = record.renewed;
     }
 }
 

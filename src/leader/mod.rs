@@ -269,7 +269,7 @@ impl Leader {
             // The answer of a later write came before.
             return pause;
         }
-        self.unanswered.commit(&mine, sent);
+        self.unanswered.commit(sent);
         (self.mine, self.sent) = (Some(mine), sent);
         let until = sent.plus(TERM);
         if until <= clock::now() {

@@ -20,7 +20,7 @@ async fn answered(
     bodies: &[Vec<u8>],
     expected: impl Fn(&Answer) -> bool,
 ) -> Result<String> {
-    let requests: Vec<_> = bodies.iter().map(|body| post(&callers.path, body)).collect();
+    let requests: Vec<_> = bodies.iter().map(|body| post(&callers.path(), body)).collect();
     let mut turns = requests.iter().cycle();
     let strike = async |place: &Place| {
         let (answer, took) = place.ask(turns.next().context("no bodies")?).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn long(callers: &Callers) -> Result<String> {
 pub(crate) async fn endless(callers: &Callers) -> Result<String> {
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: squelch\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
-        callers.path
+        callers.path()
     );
     let review = create(&callers.struck, "");
     let first = format!("{head}{:x}\r\n{}\r\n", review.len() - 1, &review[..review.len() - 1]);

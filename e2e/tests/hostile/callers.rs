@@ -9,10 +9,12 @@ use e2e::accounts::SQUELCH;
 use e2e::figures::median;
 use e2e::wait::told;
 use e2e::{GENEROUS, Squelch, Test, events, wait_for};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use kube::{Api, Client};
 use serde_json::json;
 use squelch::SECRET;
+use tokio::sync::watch;
 use tokio::time::interval;
 
 use crate::bodies::READ;
@@ -70,8 +72,8 @@ pub(crate) struct Callers {
     pub(crate) place: Place,
     /// Somebody who makes nothing of what he reads.
     sink: Place,
-    /// The path with the token.
-    pub(crate) path: String,
+    /// The path with the newest token: squelch replaces it after a failed proof.
+    path: watch::Receiver<String>,
     /// The namespace that only the other caller tells of.
     pub(crate) quiet: String,
     /// The one that strikes with the token tell of.
@@ -91,16 +93,20 @@ impl Callers {
         }
         let secrets: Api<Secret> = Api::namespaced(test.client(), SQUELCH.namespace);
         let mut data = secrets.get(SECRET).await?.data.context("a Secret without data")?;
-        let mut text = |name: &str| anyhow::Ok(String::from_utf8(data.remove(name).context("missing")?.0)?);
-        let (token, authority) = (text("token")?, text("ca.crt")?);
+        let authority = String::from_utf8(data.remove("ca.crt").context("no ca.crt")?.0)?;
         let place = Place::new(&squelch.webhook, &authority)?;
-        let path = format!("/events/{token}?timeout=1s");
+        let path = follow_path(test.client(), squelch.webhook.clone()).await?;
         let (quiet, struck) = (test.namespace.clone(), other.namespace.clone());
         let paced = Paced::start(place.clone(), path.clone(), quiet.clone());
         // Connections, buffers and tables are there.
         paced.next(1_000).await?;
         let sink = sink::start(READ).await?;
         Ok(Self { test, other, squelch, place, sink, path, quiet, struck, paced })
+    }
+
+    /// The path that the API server asks at now.
+    pub(crate) fn path(&self) -> String {
+        self.path.borrow().clone()
     }
 
     /// Strikes at this pace while the other caller goes on, by turns with windows in which nobody strikes.
@@ -237,6 +243,32 @@ impl Callers {
         self.test.passed()?;
         Ok(format!("of the other caller's {sent} occurrences all are counted, once"))
     }
+}
+
+/// The path of the webhook configuration, with the token.
+async fn configured_path(client: &Client, webhook: &str) -> Result<String> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let entries = api.get("squelch").await?.webhooks.unwrap_or_default();
+    let events = entries.into_iter().find(|entry| entry.name == "events.squelch.dev").context("no entry")?;
+    let url = events.client_config.url.context("no URL")?;
+    let path = url.strip_prefix(webhook).context("the webhook is elsewhere")?;
+    Ok(format!("{path}?timeout=1s"))
+}
+
+/// Reads the configured path each second, until nobody wants it any more.
+async fn follow_path(client: Client, webhook: String) -> Result<watch::Receiver<String>> {
+    let (newest, path) = watch::channel(configured_path(&client, &webhook).await?);
+    tokio::spawn(async move {
+        let mut ticks = interval(Duration::from_secs(1));
+        while !newest.is_closed() {
+            ticks.tick().await;
+            // Where it cannot be read, the last one holds for another minute.
+            if let Ok(path) = configured_path(&client, &webhook).await {
+                newest.send_replace(path);
+            }
+        }
+    });
+    Ok(path)
 }
 
 /// All were answered alike, and in time.

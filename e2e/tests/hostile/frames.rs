@@ -83,7 +83,7 @@ pub(crate) async fn resets(callers: &Callers) -> Result<String> {
         });
         resets.chain(frame(GOAWAY, 0, 0, &[0; 8])).collect()
     };
-    let storms = [storm(&callers.path), storm("/events/guessed")];
+    let storms = [storm(&callers.path()), storm("/events/guessed")];
     callers
         .endure(SELDOM, async |place| {
             let mut slowest = Duration::ZERO;

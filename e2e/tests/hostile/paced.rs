@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use e2e::{GENEROUS, wait_for};
 use rustls::{ClientConnection, StreamOwned};
+use tokio::sync::watch;
 
 use crate::reviews;
 use crate::wire::{self, Answer, Place};
@@ -32,7 +33,7 @@ pub(crate) struct Paced {
 
 impl Paced {
     /// Starts to ask about Events of this namespace.
-    pub(crate) fn start(place: Place, path: String, namespace: String) -> Self {
+    pub(crate) fn start(place: Place, path: watch::Receiver<String>, namespace: String) -> Self {
         let took = Arc::<Mutex<Vec<Duration>>>::default();
         let (stop, stopped) = channel();
         let book = took.clone();
@@ -78,7 +79,7 @@ impl Paced {
 
 struct Caller {
     place: Place,
-    path: String,
+    path: watch::Receiver<String>,
     namespace: String,
     connections: Vec<Connection>,
     told: i64,
@@ -89,7 +90,7 @@ impl Caller {
     fn tell(&mut self) -> Result<()> {
         self.told += 1;
         let review = reviews::update(&self.namespace, self.told);
-        let request = wire::post(&self.path, review.as_bytes());
+        let request = wire::post(&self.path.borrow(), review.as_bytes());
         let answer = match self.connection(self.told as usize) {
             Some(mut kept) => match asked(&mut kept, &request) {
                 Ok(answer) => self.keep(kept, answer),

@@ -59,12 +59,13 @@ pub(crate) async fn other_operations(callers: &Callers) -> Result<String> {
         .endure(OFTEN, async |place| {
             let mut slowest = Duration::ZERO;
             for review in &reviews {
-                let (answer, took) = place.ask(&post(&callers.path, review.as_bytes())).await?;
+                let (answer, took) = place.ask(&post(&callers.path(), review.as_bytes())).await?;
                 ensure!(answer.is_allowed(), "{answer:?}");
                 slowest = slowest.max(took);
             }
+            let path = callers.path();
             for (method, target, status) in [
-                ("DELETE", callers.path.as_str(), 405),
+                ("DELETE", path.as_str(), 405),
                 ("DELETE", "/", 404),
                 ("CONNECT", "squelch:443", 404),
             ] {
@@ -84,11 +85,11 @@ pub(crate) async fn other_versions(callers: &Callers) -> Result<String> {
     let part = usual.replace("\"operation\":", "\"subResource\":\"status\",\"operation\":");
     callers
         .endure(OFTEN, async |place| {
-            let (answer, took) = place.ask(&post(&callers.path, old.as_bytes())).await?;
+            let (answer, took) = place.ask(&post(&callers.path(), old.as_bytes())).await?;
             ensure!(answer.is_allowed(), "{answer:?}");
             let Answer::Http { body, .. } = &answer else { unreachable!("it is allowed") };
             ensure!(body.contains("admission.k8s.io/v1beta1"), "{body}");
-            let (answer, other) = place.ask(&post(&callers.path, part.as_bytes())).await?;
+            let (answer, other) = place.ask(&post(&callers.path(), part.as_bytes())).await?;
             ensure!(answer.is_allowed(), "{answer:?}");
             Ok(Struck::new("200 allowed, in the version asked", took.max(other)))
         })

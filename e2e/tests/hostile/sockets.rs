@@ -48,7 +48,7 @@ async fn drip(
 
 /// Ten of each kind at a time. Due is the end of the deadline that the threat model tells.
 pub(crate) async fn slow(callers: &Callers) -> Result<String> {
-    let known = post(&callers.path, create(&callers.struck, "").as_bytes());
+    let known = post(&callers.path(), create(&callers.struck, "").as_bytes());
     let stranger = post("/events/guessed", create(&callers.struck, "").as_bytes());
     let body = |request: &[u8]| request.windows(4).position(|end| end == b"\r\n\r\n").map(|at| at + 4);
     let (known_body, stranger_body) = (body(&known).context("no head")?, body(&stranger).context("no head")?);
@@ -97,7 +97,7 @@ pub(crate) async fn slow(callers: &Callers) -> Result<String> {
 /// Ten thousand connections that say nothing, a thousand each 250 ms. One that the API server dials then finds a
 /// place: due is its answer, dial and handshake with it.
 pub(crate) async fn idle(callers: &Callers) -> Result<String> {
-    let request = post(&callers.path, create(&callers.struck, "").as_bytes());
+    let request = post(&callers.path(), create(&callers.struck, "").as_bytes());
     callers
         .endure_times(3, SELDOM, false, async |place| {
             let mut ticks = interval(Duration::from_millis(25));
@@ -177,7 +177,7 @@ pub(crate) async fn outdated(callers: &Callers) -> Result<String> {
 
 /// The caller says that nothing more comes: before the handshake, after it, within a request, behind it.
 pub(crate) async fn half_closed(callers: &Callers) -> Result<String> {
-    let request = post(&callers.path, create(&callers.struck, "").as_bytes());
+    let request = post(&callers.path(), create(&callers.struck, "").as_bytes());
     callers
         .endure(OFTEN, async |place| {
             let mut slowest = Duration::ZERO;

@@ -113,14 +113,14 @@ fn a_read_proves_the_write_whose_time_it_shows_and_nothing_else() {
     assert_eq!(unanswered.proven_by(&shows(None), &me), None, "a new revision alone");
     let edited = Record { holder: "a person".to_owned(), ..shows(Some(8)) };
     assert_eq!(unanswered.proven_by(&edited, &me), None, "another holder, and the rest as it was");
-    unanswered.commit(&shows(Some(8)), at(500));
+    unanswered.commit(at(500));
     assert_eq!(
         [7, 8, 9].map(|time| unanswered.proven_by(&shows(Some(time)), &me)),
         [None, None, Some(at(1_000))]
     );
     assert_eq!(unanswered.send(8, at(1_500)), 10, "8 and 9 are taken");
-    // What has passed can prove no deadline any more.
-    assert_eq!(unanswered.send(9, at(5_000)), 9);
+    assert_eq!(unanswered.send(9, at(5_000)), 11, "9 may still be committed");
+    assert_eq!(unanswered.proven_by(&shows(Some(9)), &me), None, "its deadline has passed");
 }
 
 /// How long a call is waited for, in milliseconds.
@@ -397,7 +397,7 @@ impl Replica {
         if !mine || self.mine.is_some() && milliseconds < self.sent {
             return self.next;
         }
-        self.unanswered.commit(record, sent);
+        self.unanswered.commit(sent);
         (self.mine, self.sent) = (Some(record.clone()), milliseconds);
         if sent.plus(TERM) > at(now) {
             self.election.won();
