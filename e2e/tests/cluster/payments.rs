@@ -204,7 +204,11 @@ async fn take_away(test: &Test, namespace: &str) -> Result<()> {
 
 /// As many occurrences are lost as the API server has refused, and of what squelch wrote only changes of so many Events
 /// were invalid that nobody can change.
-async fn only_refused_ones_are_lost(squelch: &Squelch, expected: &Outcome, unchangeable: usize) -> Result<()> {
+async fn only_refused_ones_are_lost(
+    squelch: &Squelch,
+    expected: &Outcome,
+    unchangeable: usize,
+) -> Result<()> {
     let refused = expected.lost as f64;
     wait_for("the refused ones to be lost", GENEROUS, async || {
         let metrics = squelch.metrics().await.map_err(told)?;
@@ -294,7 +298,8 @@ async fn each_is_summed_up(test: &Test, namespace: &str) -> Result<Outcome> {
             return Ok(None);
         }
         summary(2).await?;
-        if !is_suppressed("d", &format!("d{said}")).await? || !is_suppressed("e", &format!("e{said}")).await? {
+        if !is_suppressed("d", &format!("d{said}")).await? || !is_suppressed("e", &format!("e{said}")).await?
+        {
             return Ok(None);
         }
         let last = summary(4).await?;

@@ -64,11 +64,9 @@ pub(crate) async fn other_operations(callers: &Callers) -> Result<String> {
                 slowest = slowest.max(took);
             }
             let path = callers.path();
-            for (method, target, status) in [
-                ("DELETE", path.as_str(), 405),
-                ("DELETE", "/", 404),
-                ("CONNECT", "squelch:443", 404),
-            ] {
+            for (method, target, status) in
+                [("DELETE", path.as_str(), 405), ("DELETE", "/", 404), ("CONNECT", "squelch:443", 404)]
+            {
                 let (answer, took) = place.ask(&request(method, target, b"")).await?;
                 ensure!(answer.is(status), "{method} {answer:?}");
                 slowest = slowest.max(took);
