@@ -111,7 +111,7 @@ fn cases(namespace: &str) -> Vec<(&'static str, &'static str, Value)> {
 const UNCHANGEABLE: [&str; 2] = ["far-future", "far-past"];
 
 /// What became of the cases.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Outcome {
     /// Repeats of Events that the API server refused, or that nobody can change: each is lost.
     lost: usize,
