@@ -2,7 +2,7 @@
 
 use divan::Bencher;
 use mimalloc::MiMalloc;
-use squelch::engine::{Disposition, Observation};
+use squelch_engine::{Disposition, Observation};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;

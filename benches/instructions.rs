@@ -14,8 +14,8 @@ use kube::core::{ApiResource, DynamicObject};
 use mimalloc::MiMalloc;
 use serde_json::{Value, json};
 use squelch::api::{ClusterEventPolicy, EventPolicy};
-use squelch::engine::{Api, EventView, Observation, Operation};
 use squelch::policy::{Index, Set};
+use squelch_engine::{Api, EventView, Observation, Operation};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;

@@ -11,7 +11,7 @@
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
-use squelch::engine::{Disposition, Engine, Verdict};
+use squelch_engine::{Disposition, Engine, Verdict};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;

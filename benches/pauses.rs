@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use mimalloc::MiMalloc;
 use rustix::time::{ClockId, clock_gettime};
-use squelch::engine::{Found, Moment, Order, Plan};
+use squelch_engine::{Found, Moment, Order, Plan};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;

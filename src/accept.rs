@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use squelch_engine::Moment;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -14,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::descriptors;
-use crate::engine::Moment;
 
 /// The pause after a failed accept. Its cause (descriptors, memory) may be over by then.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);

@@ -5,9 +5,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use squelch_engine::Moment;
 use tokio::time::Instant;
-
-use crate::engine::Moment;
 
 /// How long before the first call the epoch is. A test's paused time may begin before the first call of another test in
 /// the same process; moments before the epoch would all be the same.

@@ -1,7 +1,7 @@
 //! squelch: the Event policy operator for Kubernetes.
 //!
-//! A write of an Event arrives as bytes at [`webhook`], becomes an [`engine::Observation`], is governed by at
-//! most one policy ([`policy`]), is decided by the [`engine`], and leaves as bytes again. What the engine holds
+//! A write of an Event arrives as bytes at [`webhook`], becomes an [`squelch_engine::Observation`], is governed by at
+//! most one policy ([`policy`]), is decided by the [`squelch_engine`], and leaves as bytes again. What the engine holds
 //! back it owes; [`flush`] pays. [`status`] and [`metrics`] tell. `ARCHITECTURE.md` has the picture.
 
 pub mod accept;
@@ -14,7 +14,6 @@ pub mod clock;
 pub mod config;
 pub mod descriptors;
 pub mod doctor;
-pub mod engine;
 pub mod flush;
 pub mod leader;
 pub mod metrics;

@@ -6,8 +6,8 @@ use std::cell::Cell;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 use squelch::api::{ClusterEventPolicy, EventPolicy};
-use squelch::engine::{Disposition, Observation};
 use squelch::policy::{Index, Labels};
+use squelch_engine::{Disposition, Observation};
 
 #[path = "../benches/load/mod.rs"]
 #[allow(dead_code, reason = "a benchmark needs more of it than this test")]

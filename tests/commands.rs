@@ -190,7 +190,7 @@ fn the_policy_of_the_notes_is_one_that_squelch_takes() {
     let policy = notes.split('\'').find(|part| part.contains("EventPolicy")).unwrap_or(&notes);
     let policy: serde_json::Value = serde_saphyr::from_str(policy).unwrap();
     let spec: squelch::api::EventPolicySpec = serde_json::from_value(policy["spec"].clone()).unwrap();
-    let id = squelch::engine::PolicyId { display: "notes/quickstart".into(), uid: "uid".into() };
+    let id = squelch_engine::PolicyId { display: "notes/quickstart".into(), uid: "uid".into() };
     squelch::policy::compile(id, &spec).unwrap();
     assert!(!notes.contains("namespace: default") && !notes.contains("--namespace default"));
 }

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use squelch::engine::Disposition;
 use squelch::metrics::table::{ALL, MAX_OF_NAMESPACE, MAX_SCOPES, OTHER, Row, Type};
 use squelch::metrics::{
     BackgroundTask, EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WatchedResource,
     WriteOutcome,
 };
+use squelch_engine::Disposition;
 
 const HEAD: &str = "# Metrics
 

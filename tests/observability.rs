@@ -8,11 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use squelch::engine::Disposition;
 use squelch::metrics::table::{ALL, Row, Type};
 use squelch::metrics::{
     BackgroundTask, EvictionTable, FlushResult, PolicyCondition, PolicyKind, WatchedResource, WriteOutcome,
 };
+use squelch_engine::Disposition;
 
 fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()

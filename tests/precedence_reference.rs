@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use squelch::api::{ClusterEventPolicy, EventPolicy};
-use squelch::engine::{Api, EventView, Observation, Operation};
 use squelch::policy::{Effect, Index, Labels, Set};
+use squelch_engine::{Api, EventView, Observation, Operation};
 
 const HEAD: &str = "# Which policy governs
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 use squelch::api::{ClusterEventPolicySpec, EventPolicySpec};
-use squelch::engine::PolicyId;
 use squelch::policy::{compile, compile_cluster};
+use squelch_engine::PolicyId;
 
 fn policies() -> Vec<Value> {
     let readme = include_str!("../README.md");

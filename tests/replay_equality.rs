@@ -24,13 +24,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use squelch::clock::Clock;
 use squelch::config::{Cli, Command};
-use squelch::engine::{Account, Answer, Denial, Disposition, Engine, Moment, Stage, Standing, Verdict};
 use squelch::leader::Term;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Set, Store};
 use squelch::replay::{Payer, engine};
 use squelch::tls::{AcceptedTokens, PathToken};
 use squelch::webhook::{Router, Webhook, path, review, router};
+use squelch_engine::{Account, Answer, Denial, Disposition, Engine, Moment, Stage, Standing, Verdict};
 
 use storm::{OWN_USER, Storm, Written};
 

@@ -7,12 +7,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use squelch::engine::{
+use squelch::policy;
+use squelch_engine::{
     AggregationRules, Api, BucketRules, Disposition, Engine, EventView, Governing, GroupBy, Moment,
     ObjectReference, Observation, Operation, Order, Per, PolicyId, Rules, Settings, SpamFilterRules,
     Standing, Verdict,
 };
-use squelch::policy;
 
 /// Live series in each namespace, if nothing else is said.
 const PER_NAMESPACE: usize = 100;

@@ -9,13 +9,13 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 use squelch::api::ClusterEventPolicy;
 use squelch::clock::{self, Clock};
-use squelch::engine::{Engine, Found, Order, Plan, Settings};
 use squelch::leader::Term;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
 use squelch::tls::{self, AcceptedTokens, PathToken};
 use squelch::webhook::server::{self, Limits, Stages};
 use squelch::webhook::{Webhook, router};
+use squelch_engine::{Engine, Found, Order, Plan, Settings};
 use tokio::net::TcpListener;
 
 /// How often the running squelch asks what is due, and how many orders it takes at a time at most.

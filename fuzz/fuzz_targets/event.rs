@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::events::v1 as events;
 use libfuzzer_sys::fuzz_target;
-use squelch::engine::{Api, Operation};
 use squelch::webhook::review::{Spelled, Write};
+use squelch_engine::{Api, Operation};
 
 /// What is compared.
 #[derive(Debug, PartialEq)]

@@ -8,11 +8,11 @@ use arbitrary::Arbitrary;
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
-use squelch::engine::{
+use squelch::flush::fuzzing::objections;
+use squelch_engine::{
     AggregationRules, Api, Engine, EventView, Found, Governing, GroupBy, Mode, Moment, ObjectReference,
     Observation, Operation, Plan, PolicyId, Rejection, Rules, SeriesRules, Settings,
 };
-use squelch::flush::fuzzing::objections;
 
 /// An Event as a review may show it.
 #[derive(Arbitrary, Debug)]

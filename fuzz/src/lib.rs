@@ -13,12 +13,12 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use squelch::api::EventPolicy;
 use squelch::clock::Clock;
-use squelch::engine::{Engine, Settings};
 use squelch::leader::Term;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
 use squelch::tls::{AcceptedTokens, PathToken};
 use squelch::webhook::{Router, Webhook, path, router};
+use squelch_engine::{Engine, Settings};
 use tokio::runtime::{Builder, Runtime};
 
 /// The namespace that a policy governs.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use squelch_engine::Moment;
 use tokio::sync::Mutex;
 
 use crate::clock;
-use crate::engine::Moment;
 use crate::metrics::Metrics;
 
 /// Gathering takes at most one part in so many of the time of a processor.

@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use squelch_engine::Moment;
 use tracing::{info, warn};
 
 use crate::arming::CONFIGURATION;
 use crate::clock;
 use crate::config::{DrainOptions, Place};
-use crate::engine::Moment;
 
 use super::cluster;
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use squelch_engine::Moment;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,6 @@ use tracing::{info, warn};
 
 use crate::arming::{Address, ClientConfig, Desired};
 use crate::clock;
-use crate::engine::Moment;
 use crate::metrics::Metrics;
 use crate::tls::kept::{self, Keys};
 use crate::tls::mounted::{Mounted, Pair};

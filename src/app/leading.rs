@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use squelch_engine::Engine;
 
 use crate::announcer::Announcer;
 use crate::clock;
 use crate::config::RunOptions;
-use crate::engine::Engine;
 use crate::leader::{Identity, Leader, Lease, Owner, Peers, Role, Term};
 use crate::metrics::{BackgroundTask, Metrics};
 use crate::policy::Store;

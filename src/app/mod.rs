@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::FutureExt as _;
+use squelch_engine::{Engine, Standing};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use tracing::{error, info};
@@ -28,7 +29,6 @@ use crate::arming::Reach;
 use crate::clock;
 use crate::config::RunOptions;
 use crate::descriptors::Descriptors;
-use crate::engine::{Engine, Standing};
 use crate::metrics::BackgroundTask;
 use crate::policy::{Policy, Set};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kube::Client;
+use squelch_engine::{Engine, Settings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,6 @@ use crate::announcer::{self, Announcer};
 use crate::arming::{Arming, Desired, Keeper, NOT_YET, Probe, Proving, Reach};
 use crate::config::RunOptions;
 use crate::descriptors::Descriptors;
-use crate::engine::{Engine, Settings};
 use crate::leader::{Leader, Peers, Term};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
 use crate::policy::{Source, Store, watch as policy_watch};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Footing, Mode};
+use squelch_engine::{Footing, Mode};
+
 use crate::metrics::table::MAX_SCOPES;
 use crate::metrics::{InForce, Metrics, PolicyCondition, PolicyKind};
 use crate::policy::{Policy, Set};

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
+use squelch_engine::Engine;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -11,7 +12,6 @@ use tracing::{error, info, warn};
 
 use crate::arming::{ENDED, Keeper};
 use crate::config::RunOptions;
-use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::webhook::server::Stages;
 use crate::{clock, flush, status};

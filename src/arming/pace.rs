@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::engine::Moment;
+use squelch_engine::Moment;
 
 /// A configuration that is too wide costs reviews that change nothing. It stays for this long, in case it is wanted
 /// again.

@@ -1,6 +1,7 @@
 //! Whether the webhook is proven to answer, by what became of the proofs so far. Pure.
 
-use crate::engine::Moment;
+use squelch_engine::Moment;
+
 use crate::metrics::ProofResult;
 
 /// So many proofs in a row prove it.

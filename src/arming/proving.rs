@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use squelch_engine::Moment;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -11,7 +12,6 @@ use tracing::{debug, info, warn};
 use super::probe::{Answered, Probe};
 use super::proof::{Exposure, MISSES, Outcome, Proof};
 use crate::clock;
-use crate::engine::Moment;
 use crate::metrics::{Metrics, ProofResult};
 
 /// From one proof to the next.

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use squelch_engine::{Moment, harmless};
+
 use super::configuration::Reach;
-use crate::engine::{Moment, harmless};
 
 /// The break glass on the configuration: as long as it is there, and whatever it says, the rules are away.
 pub const DISARM_ANNOTATION: &str = "squelch.dev/disarm";

@@ -16,12 +16,12 @@ use kube::client::Body;
 use kube::core::Request;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use squelch_engine::{Order, is_namespace_name};
 use tracing::debug;
 
 use super::event::Stored;
 use super::refusal::Refusal;
 use crate::FIELD_MANAGER;
-use crate::engine::{Order, is_namespace_name};
 
 /// A call without an answer after this long is taken for lost; the next look reads what became of it. The API
 /// server itself gives a call a minute: a writer that waits for that pays nobody.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use squelch_engine::{Content, EventView, Found, ObjectReference};
 
 use super::valid::{self, Form};
-use crate::engine::{Content, EventView, Found, ObjectReference};
 
 /// An Event as it was read. Untyped: a time that Kubernetes takes (of the year 10000, say) is none to every
 /// library, and such an Event is to be paid like any other.
@@ -206,7 +206,7 @@ fn fields<'a>(object: &'a ObjectReference<'_>) -> [(&'static str, &'a str); 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::EventView;
+    use squelch_engine::EventView;
 
     fn stored(body: Value) -> Stored {
         Stored::new(body, None).unwrap()

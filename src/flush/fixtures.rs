@@ -9,14 +9,14 @@ use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use squelch_engine::testing::{by, named, rules, write};
+use squelch_engine::{Content, Disposition, Engine, Moment, Observation, Rules, SeriesRules, Settings};
 use tower_test::mock::{self, Handle, SendResponse};
 
 use super::checks::objections;
 use super::event::recreate;
 use super::writer::{Looked, Unanswered, Writer};
 use crate::clock;
-use crate::engine::testing::{by, named, rules, write};
-use crate::engine::{Content, Disposition, Engine, Moment, Observation, Rules, SeriesRules, Settings};
 use crate::metrics::{FlushResult, Metrics};
 
 /// What the API server says in place of doing what it is asked.

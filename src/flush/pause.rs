@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::Moment;
+use squelch_engine::Moment;
 
 /// So many strained answers in a row may be one namespace's affair (a webhook of somebody's that fails there).
 const FORGIVEN: u32 = 2;

@@ -9,13 +9,13 @@ use governor::clock::Clock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
+use squelch_engine::{Engine, Moment};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::pause::Pause;
 use super::writer::{Looked, Unanswered, Writer};
 use crate::clock;
-use crate::engine::{Engine, Moment};
 
 /// How often the engine is asked what is due. Debts are due in seconds: this is far below.
 const TICK: Duration = Duration::from_millis(100);

@@ -5,14 +5,14 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde_json::json;
+use squelch_engine::testing::{named, update, write};
+use squelch_engine::{AggregationRules, Disposition, GroupBy, Observation};
 use tokio_util::sync::CancellationToken;
 
 use super::fixtures::{HEARTBEAT, IDLE, Says, Scene, details, status};
 use super::refusal::Refusal;
 use super::{Limits, drain, run};
 use crate::clock;
-use crate::engine::testing::{named, update, write};
-use crate::engine::{AggregationRules, Disposition, GroupBy, Observation};
 use crate::metrics::FlushResult;
 
 const SECOND: Duration = Duration::from_secs(1);

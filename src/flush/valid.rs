@@ -8,8 +8,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-
-use crate::engine::{EventView, ObjectReference};
+use squelch_engine::{EventView, ObjectReference};
 
 /// Reason, action and reporting instance of an Event with an `eventTime` have at most so many bytes.
 const MAX_WORD: usize = 128;

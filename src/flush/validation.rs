@@ -5,14 +5,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-
-use super::checks::{is_qualified_name, objections};
-use super::event::{self, Stored};
-use crate::engine::testing::{by, rules, write};
-use crate::engine::{
+use squelch_engine::testing::{by, rules, write};
+use squelch_engine::{
     AggregationRules, Api, Engine, EventView, Found, GroupBy, Moment, ObjectReference, Observation, Order,
     Plan, Rules, Settings,
 };
+
+use super::checks::{is_qualified_name, objections};
+use super::event::{self, Stored};
 
 /// Text as tenants may send it.
 fn text() -> impl Strategy<Value = String> {
@@ -147,7 +147,7 @@ fn summing(group_by: GroupBy) -> Rules {
 }
 
 proptest! {
-    #![proptest_config(crate::engine::testing::cases(512))]
+    #![proptest_config(squelch_engine::testing::cases(512))]
 
     #[test]
     fn a_summary_is_valid_whatever_it_sums_up(first in hostile(), second in hostile(), kind in any::<bool>()) {
@@ -162,7 +162,7 @@ proptest! {
 
         // The next look-alike changes what it says.
         engine.settle(&order, value, now);
-        let content = crate::engine::Content::of(&second.view());
+        let content = squelch_engine::Content::of(&second.view());
         body["metadata"]["resourceVersion"] = json!("1");
         let stored = Stored::new(body.clone(), None).unwrap();
         let change = event::change(&stored, value + 1, second.occurred_at, Some(&content), &order.namespace);

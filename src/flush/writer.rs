@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use kube::Client;
 use scopeguard::ScopeGuard;
+use squelch_engine::{Engine, Order, Plan};
 use tracing::warn;
 
 use super::call::Calls;
 use super::event::{self, Stored};
 use super::refusal::{Refusal, Then};
 use crate::clock;
-use crate::engine::{Engine, Order, Plan};
 use crate::metrics::{FlushResult, Metrics};
 
 /// An order finds its Event changed since it was read at most this often in a row; then it waits as after any other

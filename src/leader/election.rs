@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::engine::Moment;
+use squelch_engine::Moment;
 
 /// So long a renewal stands before others may take the Lease.
 pub const LEASE: Duration = Duration::from_secs(4);

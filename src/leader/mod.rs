@@ -26,9 +26,10 @@ pub use peers::Peers;
 pub use role::Role;
 pub use term::Term;
 
+use squelch_engine::Moment;
+
 use crate::announcer::{Announcement, Announcer};
 use crate::clock;
-use crate::engine::Moment;
 use crate::metrics::Metrics;
 use lease::{DEADLINE, Written};
 

@@ -4,10 +4,9 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use squelch_engine::Moment;
 use tokio::sync::Notify;
 use tokio::time::timeout;
-
-use crate::engine::Moment;
 
 /// So long after the first review that finds the term lapsed do reviews wait for its renewal. An API server that comes
 /// back after a restart lets go of all writes that have waited for it, at the moment at which it also answers the

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounterVec, IntGauge, Opts};
+use squelch_engine::{Disposition, Engine, Gauges, Mode};
 
 use super::labels::EvictionTable;
 use super::scopes::Scopes;
 use super::table::{self, Row};
 use crate::clock;
-use crate::engine::{Disposition, Engine, Gauges, Mode};
 
 /// Asks the engine whenever Prometheus asks.
 pub(super) struct EngineCollector {
@@ -126,8 +126,8 @@ fn describe(row: &Row) -> Desc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Account, Counters};
     use crate::metrics::scopes::testing::account;
+    use squelch_engine::{Account, Counters};
 
     fn counted(accounts: &[Account]) -> Vec<MetricFamily> {
         let mut scopes = Scopes::default();

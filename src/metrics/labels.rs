@@ -1,6 +1,6 @@
 //! The values that labels can have: closed sets, each in one table with its meaning.
 
-use crate::engine::{Api, Denial, Operation};
+use squelch_engine::{Api, Denial, Operation};
 
 /// Declares a closed set of label values: the enum, `ALL`, the word of each, and its meaning for the docs.
 macro_rules! labels {

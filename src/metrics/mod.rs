@@ -22,10 +22,10 @@ pub use labels::{
 };
 pub use scopes::InForce;
 use scopes::Scopes;
+use squelch_engine::{Engine, Moment};
 use table::Row;
 
 use crate::clock;
-use crate::engine::{Engine, Moment};
 
 /// The content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;

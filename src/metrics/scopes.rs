@@ -22,8 +22,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use squelch_engine::{Account, Counters, Mode, Moment, is_cluster_scoped};
+
 use super::table::{MAX_OF_NAMESPACE, MAX_SCOPES, OTHER};
-use crate::engine::{Account, Counters, Mode, Moment, is_cluster_scoped};
 use lines::{Line, Lines, Step};
 
 /// A series without lines is exported for this long: longer than the ranges of the alerts, so that they see its last

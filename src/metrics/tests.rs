@@ -4,15 +4,15 @@ use std::sync::{Barrier, mpsc};
 use jiff::Timestamp;
 use prometheus::core::Desc;
 use prometheus::proto::MetricFamily;
+use squelch_engine::testing::{at, by, rules, write};
+use squelch_engine::{Engine, Observation, PolicyId, Rules, Settings};
 
 use super::*;
 use crate::clock;
-use crate::engine::testing::{at, by, rules, write};
-use crate::engine::{Engine, Observation, PolicyId, Rules, Settings};
 
 fn all() -> Metrics {
     let metrics = Metrics::new();
-    metrics.show_engine(Arc::new(crate::engine::testing::engine()));
+    metrics.show_engine(Arc::new(squelch_engine::testing::engine()));
     metrics
 }
 

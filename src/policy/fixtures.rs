@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
+use squelch_engine::{Api, EventView, ObjectReference, Observation, Operation, PolicyId};
 
 use super::{Index, Labels, Policy};
 use crate::api::{ClusterEventPolicy, EventPolicy};
-use crate::engine::{Api, EventView, ObjectReference, Observation, Operation, PolicyId};
 
 /// A policy's identity; its uid is made from its name.
 pub(crate) fn id(namespace: &str, name: &str) -> PolicyId {

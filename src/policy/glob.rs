@@ -243,9 +243,9 @@ fn bits(word: &[u8; WORD], is: impl Fn(u8x16) -> u8x16) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use squelch_engine::testing::cases;
 
     use super::*;
-    use crate::engine::testing::cases;
 
     fn matches(glob: &str, text: &str) -> bool {
         Glob::compile(glob).matches(text)

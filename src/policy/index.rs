@@ -10,9 +10,9 @@ use kube::core::DynamicObject;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use squelch_engine::{NamespaceUids, PolicyId};
 
 use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus};
-use crate::engine::{NamespaceUids, PolicyId};
 
 use super::compile::{Compiled, Invalid, Labels, compile, compile_cluster};
 use super::order::Namespaces;
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(index.apply(&policy), Change::Policies);
         let set = index.set();
         let rules = set.governing(&event()).unwrap().rules;
-        assert_eq!((&*rules.policy.uid, rules.mode), ("another", crate::engine::Mode::Observe));
+        assert_eq!((&*rules.policy.uid, rules.mode), ("another", squelch_engine::Mode::Observe));
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use squelch_engine::testing::cases;
 
 use super::fixtures::{cluster_policy, event, labels, policy};
 use super::{Effect, Namespaces, Policy, Set};
-use crate::engine::testing::cases;
 
 /// A policy as somebody may have written it.
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use squelch_engine::{Footing, Governing, NamespaceUids, Observation, PolicyId};
 
 use crate::api::EventPolicyStatus;
-use crate::engine::{Footing, Governing, NamespaceUids, Observation, PolicyId};
 
 use super::compile::{Compiled, Invalid, Labels};
 use super::order::{Limit, Namespaces, Ordered};

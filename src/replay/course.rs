@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use squelch_engine::{Api, Engine, Moment, Observation, Operation, Settings};
 
 use super::Error;
 use super::decisions::Decisions;
@@ -10,7 +11,6 @@ use super::options::Clients;
 use super::payer::Payer;
 use super::policies::Policies;
 use super::tally::Tally;
-use crate::engine::{Api, Engine, Moment, Observation, Operation, Settings};
 
 /// The key of the engine's hashes. The running squelch takes a random one, so that nobody can make two texts
 /// collide; here the same input is to give the same names.

@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use squelch_engine::{Answer, Denial, Governing, Moment, Observation, Verdict};
 
 use super::Error;
-use crate::engine::{Answer, Denial, Governing, Moment, Observation, Verdict};
 
 /// One decision, as it is written.
 #[derive(Debug, Serialize)]

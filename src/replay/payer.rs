@@ -5,8 +5,9 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use squelch_engine::{Answer, Content, Engine, Found, Moment, Observation, Operation, Order, Plan, Verdict};
+
 use super::etcd::{Etcd, Stored};
-use crate::engine::{Answer, Content, Engine, Found, Moment, Observation, Operation, Order, Plan, Verdict};
 
 /// How often the running squelch asks what is due, and how many orders it takes at a time.
 const TICK: Duration = Duration::from_millis(100);

@@ -8,10 +8,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::core::{CustomResourceExt, DynamicObject};
 use serde_json::Value;
+use squelch_engine::Standing;
 
 use super::text::clean;
 use crate::api::{ClusterEventPolicy, EventPolicy};
-use crate::engine::Standing;
 use crate::policy::{Index, Namespaces, Policy, Set};
 
 /// How much of an error's text is shown.
@@ -272,9 +272,9 @@ fn unknown_in(schema: &JSONSchemaProps, value: &Value, path: &str) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Observation;
     use crate::policy::Labels;
     use crate::policy::fixtures::event;
+    use squelch_engine::Observation;
 
     fn file(text: &str) -> PolicyFile {
         PolicyFile { name: "p.yaml".to_owned(), text: text.to_owned() }

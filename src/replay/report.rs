@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use squelch_engine::{Account, Counters, Disposition, Dropped, Mode, Moment};
 
 use super::course::Finished;
 use super::input::Told;
@@ -11,7 +12,6 @@ use super::options::{Format, Options};
 use super::tally::{MESSAGE, Summary, Writes};
 use super::text::clean;
 use super::{name, notes};
-use crate::engine::{Account, Counters, Disposition, Dropped, Mode, Moment};
 
 /// So much of what was dropped is listed by what it was; the rest is counted.
 const MOST_DROPPED: usize = 100;

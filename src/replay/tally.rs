@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Serialize;
+use squelch_engine::{Answer, Denial, Governing, Moment, Observation, PolicyId, Stage, Verdict};
 
 use super::payer::Payment;
 use super::text::clean;
-use crate::engine::{Answer, Denial, Governing, Moment, Observation, PolicyId, Stage, Verdict};
 
 /// So many summaries are listed; the rest is counted.
 const MOST_SUMMARIES: usize = 1_000;

@@ -1,6 +1,6 @@
 //! Text for people: a tenant's text made harmless, numbers made legible.
 
-use crate::engine::harmless;
+use squelch_engine::harmless;
 
 /// At most `most` characters of the text, without what moves a terminal's cursor or turns its direction.
 pub(super) fn clean(text: &str, most: usize) -> String {

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use squelch_engine::{Counters, Disposition, Mode, Rules};
 
 use super::dropped::{DroppedIn, top_dropped};
 use crate::api;
 use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
-use crate::engine::{Counters, Disposition, Mode, Rules};
 use crate::policy::{Beyond, Compiled, Effect, Invalid, Limit, MOST_POLICIES};
 
 /// All that a status depends on.
@@ -206,9 +206,9 @@ fn whole_second(time: Timestamp) -> Time {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use squelch_engine::Dropped;
 
     use super::*;
-    use crate::engine::Dropped;
     use crate::policy::fixtures::{cluster_policy, policy};
 
     fn at(second: i64) -> Timestamp {

@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use squelch_engine::{Disposition, Dropped};
+
 use crate::api::{DroppedBy, DroppedOccurrences};
-use crate::engine::{Disposition, Dropped};
 
 /// At most so many are listed.
 const MOST_LISTED: usize = 10;

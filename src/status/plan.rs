@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use squelch_engine::{Account, Counters, Moment, TopDropped};
 
 use crate::api::{DroppedOccurrences, EventPolicyStatus, PolicyCounters};
-use crate::engine::{Account, Counters, Moment, TopDropped};
 use crate::policy::{Policy, Set};
 
 use super::desired::{Difference, Facts, counters_differ, desired, difference};

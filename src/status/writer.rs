@@ -12,6 +12,7 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde::Deserialize as _;
 use serde_json::json;
+use squelch_engine::{Account, Moment};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -20,7 +21,6 @@ use crate::FIELD_MANAGER;
 use crate::announcer::{Announcement, Announcer};
 use crate::api::{ClusterEventPolicy, EventPolicy, EventPolicyStatus};
 use crate::clock;
-use crate::engine::{Account, Moment};
 use crate::policy::{Policy, Store};
 
 use super::news::{News, Verdict};
@@ -335,11 +335,11 @@ mod tests {
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::Value;
+    use squelch_engine::{Counters, Disposition, Mode, TopDropped};
     use tower_test::mock::{self, Handle};
 
     use super::*;
     use crate::announcer::Announced;
-    use crate::engine::{Counters, Disposition, Mode, TopDropped};
     use crate::policy::Set;
     use crate::policy::fixtures::{cluster_policy, id, policy};
 

@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::Simd;
 use base64::engine::general_purpose::PAD;
 use bytes::Bytes;
+use squelch_engine::Denial;
 
 use super::patch::{self, write_string};
 use super::review::{Review, Version};
-use crate::engine::Denial;
 
 /// Which instructions this processor has for it is asked once.
 static BASE64: LazyLock<Simd> = LazyLock::new(|| Simd::standard(PAD));

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use squelch_engine::Moment;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::sleep;
 
 use crate::clock::Clock;
-use crate::engine::Moment;
 
 /// How long the API server waits for an answer: `timeoutSeconds` of the webhook configuration.
 const TIMEOUT: Duration = Duration::from_secs(1);

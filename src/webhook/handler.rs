@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use squelch_engine::{Answer, Engine, Governing, Moment, Observation, Verdict, stand_by};
 
 use super::answer;
 use super::caller::Caller;
 use super::review::{self, Asked, Review, Unobserved, Version};
 use super::turns::LONG;
 use crate::clock::Clock;
-use crate::engine::{Answer, Engine, Governing, Moment, Observation, Verdict, stand_by};
 use crate::leader::Term;
 use crate::metrics::{Metrics, WriteKind, WriteOutcome};
 use crate::policy;
@@ -215,8 +215,8 @@ fn caught<T>(step: impl FnOnce() -> T) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Denial, Disposition, Mode, PolicyId, Rejection, Rules, Stage};
     use serde_json::{Value, json};
+    use squelch_engine::{Denial, Disposition, Mode, PolicyId, Rejection, Rules, Stage};
 
     const CREATE: &[u8] = include_bytes!("testdata/core_create.json");
     const UPDATE: &[u8] = include_bytes!("testdata/events_update.json");

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use serde_json::Value;
+use squelch_engine::Operation;
 
 use super::answer;
 use super::handler::{Webhook, unread};
 use super::review::{self, Review};
-use crate::engine::Operation;
 use crate::{PROBE_ANNOTATION, PROOF_ANNOTATION};
 
 impl Webhook {

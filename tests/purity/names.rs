@@ -152,8 +152,10 @@ fn module_file(item: &[TokenTree]) -> Option<String> {
 }
 
 fn is_cfg_test(attribute: &Group) -> bool {
+    // What a crate has for the tests of others is a test too.
+    let tests = ["cfg(test)", "cfg(any(test,feature=\"testing\"))"];
     attribute.delimiter() == Delimiter::Bracket
-        && attribute.stream().to_string().replace(' ', "") == "cfg(test)"
+        && tests.contains(&attribute.stream().to_string().replace(' ', "").as_str())
 }
 
 fn is_visibility(scope: &Group) -> bool {

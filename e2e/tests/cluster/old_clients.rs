@@ -100,7 +100,7 @@ async fn of_client_go_v0_32_everything_told_is_stored_without_an_error_line() ->
     Ok(())
 }
 
-/// What squelch spares it: `begins_at_one` in `src/engine/observation.rs`.
+/// What squelch spares it: `begins_at_one` in `crates/engine/src/model/observation.rs`.
 #[tokio::test]
 async fn without_squelch_the_first_repeat_of_client_go_v0_24_is_an_error_line() -> Result<()> {
     let test = Test::begin("v0-24-alone").await?;

@@ -1,10 +1,10 @@
 //! The time that certificates are made by: the API server's, for it is the one who judges them.
 
 use jiff::{SignedDuration, Timestamp};
+use squelch_engine::Moment;
 use tracing::warn;
 
 use crate::clock;
-use crate::engine::Moment;
 
 /// A difference of the clocks that somebody should know of.
 const WORTH_TELLING: SignedDuration = SignedDuration::from_mins(1);

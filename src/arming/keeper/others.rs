@@ -1,12 +1,12 @@
 //! Changes of the configuration by other writers: people, other replicas, other controllers.
 
+use squelch_engine::harmless;
 use tracing::{debug, info, warn};
 
 use super::{Keeper, uid};
 use crate::arming::configuration::{EVENTS, differences, foreign_entries, has_rules};
 use crate::arming::standing::{BreakGlass, DISARM_ANNOTATION};
 use crate::clock;
-use crate::engine::harmless;
 
 /// At most this many foreign entries are named in a log line.
 const NAMED: usize = 5;

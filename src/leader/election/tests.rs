@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use squelch_engine::testing::cases;
 
 use super::super::term::Term;
 use super::*;
-use crate::engine::testing::cases;
 
 fn at(milliseconds: u64) -> Moment {
     Moment::from_epoch(Duration::from_millis(milliseconds))

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use squelch_engine::{Account, Counters, Mode};
+
 use super::Labels;
-use crate::engine::{Account, Counters, Mode};
 
 /// A line as metrics tell lines apart. Policies that had the same name one after the other are one line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

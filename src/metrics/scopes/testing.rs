@@ -1,6 +1,6 @@
 //! What the tests of metrics share.
 
-use crate::engine::{Account, Counters, Disposition, Mode, PolicyId, TopDropped};
+use squelch_engine::{Account, Counters, Disposition, Mode, PolicyId, TopDropped};
 
 /// A line of the engine's accounts, in Enforce.
 pub(in crate::metrics) fn account(namespace: &str, policy: &str, uid: &str, compacted: u64) -> Account {

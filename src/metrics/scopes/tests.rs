@@ -1,9 +1,9 @@
 use proptest::prelude::*;
+use squelch_engine::testing::{at, by, cases, engine, rules, write};
+use squelch_engine::{Disposition, Engine, Footing, Observation, PolicyId, Rules, Standing};
 
 use super::testing::account;
 use super::*;
-use crate::engine::testing::{at, by, cases, engine, rules, write};
-use crate::engine::{Disposition, Engine, Footing, Observation, PolicyId, Rules, Standing};
 
 fn minutes(minutes: u64) -> Moment {
     at(minutes * 60_000)

@@ -1,7 +1,8 @@
 //! `spec.match` and the entries of `spec.exempt`, compiled.
 
+use squelch_engine::Observation;
+
 use crate::api;
-use crate::engine::Observation;
 
 use super::Invalid;
 use crate::policy::glob::Glob;

@@ -7,8 +7,9 @@ mod clauses;
 mod selector;
 mod stages;
 
+use squelch_engine::{Mode, Observation, PolicyId, Rejection, Rules, harmless};
+
 use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, Precedence};
-use crate::engine::{Mode, Observation, PolicyId, Rejection, Rules, harmless};
 
 use clauses::{Clauses, bounded};
 use selector::Selector;

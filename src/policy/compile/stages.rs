@@ -4,8 +4,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use squelch_engine::{AggregationRules, BucketRules, GroupBy, Per, SeriesRules, SpamFilterRules};
+
 use crate::api::{self, Bucket, DurationField, NumberField};
-use crate::engine::{AggregationRules, BucketRules, GroupBy, Per, SeriesRules, SpamFilterRules};
 
 use super::Invalid;
 
@@ -94,9 +95,9 @@ impl At {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use squelch_engine::Rules;
 
     use super::*;
-    use crate::engine::Rules;
     use crate::policy::compile;
     use crate::policy::fixtures::id;
 

@@ -8,11 +8,11 @@ use futures::{StreamExt, stream};
 use http_body_util::Full;
 use http_body_util::combinators::UnsyncBoxBody;
 use serde_json::{Value, json};
+use squelch_engine::Moment;
 use tokio::time::sleep;
 
 use super::*;
 use crate::clock;
-use crate::engine::Moment;
 use crate::policy::{Source, Store, watch};
 
 /// How an API server answers.

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use squelch_engine::{Api, Moment, Operation};
 
 use super::last_seen::LastSeen;
 use super::{Entries, Failure, LeftOut, Told, Wrong, time};
-use crate::engine::{Api, Moment, Operation};
 use crate::replay::course::Course;
 use crate::webhook::review::{Spelled, Write};
 

@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use squelch_engine::{Api, Moment, Observation, Operation};
 
 use super::unfold::Occurrences;
 use super::{LeftOut, Told, Wrong, bad, time};
-use crate::engine::{Api, Moment, Observation, Operation};
 use crate::replay::Error;
 use crate::replay::course::Course;
 use crate::replay::options::Options;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-
-use crate::engine::Moment;
+use squelch_engine::Moment;
 
 /// Seconds as JSON writes a number, exact to the nanosecond: a token that comes back after 300.01 s is there at
 /// `300.01`, whatever a float makes of it. `None` for what is no such number, negative, or beyond 584 years.

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use squelch_engine::{Api, Moment, Observation, Operation};
 
 use super::{Entries, Failure, LeftOut, Told, Wrong, time};
-use crate::engine::{Api, Moment, Observation, Operation};
 use crate::replay::course::Course;
 use crate::webhook::review::{Spelled, Unreadable, Write};
 

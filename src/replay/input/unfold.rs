@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::Moment;
+use squelch_engine::Moment;
 
 /// So many writes one Event becomes at most. One that counts more is told in so many writes, each of several
 /// occurrences: a count of two billion should not take hours.

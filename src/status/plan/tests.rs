@@ -1,7 +1,7 @@
 use serde_json::json;
+use squelch_engine::{Disposition, Dropped, Mode, PolicyId};
 
 use super::*;
-use crate::engine::{Disposition, Dropped, Mode, PolicyId};
 use crate::policy::Index;
 use crate::policy::fixtures::{cluster_object, id, labels, object, policy};
 use crate::status::Verdict;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use squelch_engine::testing::cases;
 
 use super::*;
-use crate::engine::testing::cases;
 
 const LEAF: Duration = Duration::from_secs(90);
 

@@ -13,10 +13,10 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use simdutf8::compat::{Utf8Error, from_utf8};
+use squelch_engine::{Api, EventView, ObjectReference, Observation, Operation, is_namespace_name};
 
 use self::json::Emptiness;
 use self::wire::{Metadata, Reference, Request, Series, Source};
-use crate::engine::{Api, EventView, ObjectReference, Observation, Operation, is_namespace_name};
 
 pub(super) use self::json::Raw;
 pub use self::reader::Malformed;

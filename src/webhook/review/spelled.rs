@@ -5,10 +5,11 @@
 
 use std::borrow::Cow;
 
+use squelch_engine::Api;
+
 use super::json::{Raw, Text, object};
 use super::reader::{self, Malformed};
 use super::wire::{Event, Metadata, unknown};
-use crate::engine::Api;
 
 /// An Event, and the API in which it was spelled.
 #[derive(Debug)]
@@ -180,10 +181,10 @@ impl<'a> AnyEvent<'a> {
 mod tests {
     use jiff::Timestamp;
     use serde_json::{Value, json};
+    use squelch_engine::{Observation, Operation};
 
     use super::super::Write;
     use super::*;
-    use crate::engine::{Observation, Operation};
 
     fn observed<T>(
         object: &str,

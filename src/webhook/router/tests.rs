@@ -22,7 +22,7 @@ fn serving(term: Term) -> (Router, PathToken) {
 fn serving_by(clock: clock::Clock, term: Term) -> (Router, PathToken) {
     let token = PathToken::generate().unwrap();
     let webhook = Webhook {
-        engine: Arc::new(crate::engine::testing::engine()),
+        engine: Arc::new(squelch_engine::testing::engine()),
         policies: Arc::new(policy::Store::default()),
         metrics: Arc::new(Metrics::new()),
         own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),

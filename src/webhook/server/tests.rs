@@ -1,5 +1,6 @@
+use squelch_engine::Engine;
+
 use super::*;
-use crate::engine::Engine;
 use crate::leader::Term;
 use crate::metrics::Metrics;
 use crate::policy;
@@ -48,7 +49,7 @@ fn serving(limits: Limits, term: Term, callers: Option<tls::ClientAuthorities>) 
     let certificate = Arc::new(ServedCertificate::new(leaf(&authority, crate::clock::wall())).unwrap());
     let token = PathToken::generate().unwrap();
     let metrics = Arc::new(Metrics::new());
-    let engine = Arc::new(crate::engine::testing::engine());
+    let engine = Arc::new(squelch_engine::testing::engine());
     let policies = Arc::new(policy::Store::default());
     let webhook = Webhook {
         engine: Arc::clone(&engine),

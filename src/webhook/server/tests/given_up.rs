@@ -1,8 +1,9 @@
 //! Callers that give up while the process does not run: their clients have threads of their own, and the server runs only
 //! within [`Stage::run_until`].
 
+use squelch_engine::Disposition;
+
 use super::*;
-use crate::engine::Disposition;
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;
 use std::io::{Read, Write};

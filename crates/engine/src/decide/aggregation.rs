@@ -1,0 +1,100 @@
+//! Step 6 of a decision: aggregation.
+
+use crate::decide::keys::{AGGREGATE_PREFIX, Key};
+use crate::decide::pipeline::{Deciding, refusal, verdict};
+use crate::model::content::Content;
+use crate::state::names::Carried;
+use crate::state::series::Series;
+use crate::text::cut;
+use crate::{Disposition, EventView, GroupBy, Observation, PolicyId, Rules, Stage, Verdict};
+
+impl Deciding<'_> {
+    /// Step 6: one message too many of a group is folded into the summary.
+    pub(crate) fn aggregate(
+        &mut self,
+        rules: &Rules,
+        write: &Observation<'_>,
+        carried: &Carried,
+    ) -> Option<Verdict> {
+        let (aggregation, group) = (rules.aggregation?, self.keys.group?);
+        let message = self.hasher.message(write, aggregation.group_by);
+        let object = self.hasher.object(write);
+        let objects = self.scope.too_many(group, [message, object], &aggregation, self.full, self.now)?;
+        let key = self.hasher.summary(group);
+        let found = self.scope.series.find(key).and_then(|summary| self.living(summary));
+        if self.refuses_debt(found, carried) {
+            return None;
+        }
+        let summary = match found {
+            Some(summary) => summary,
+            None if !self.may_open() => return None,
+            None => {
+                let name = summary_name(&write.event.regarding.name, group);
+                let summary = self.open(key, &name, &Series::opened_by_fold(write.occurred_at, self.now));
+                self.scope.note_witness(summary, group);
+                summary
+            }
+        };
+        self.scope.see(summary, self.now);
+        let across = (aggregation.group_by == GroupBy::Kind).then_some(objects);
+        let before = self.scope.series.content(summary);
+        let content = summary_content(&write.event, before, &rules.policy, across);
+        self.scope.remember(summary, content);
+        self.scope.change(summary, self.now, |series| {
+            series.add(carried.occurrences);
+            series.fold(write.occurred_at, true);
+        });
+        let occurrences = carried.occurrences;
+        Some(verdict(Disposition::Aggregated, Stage::Aggregation, occurrences, refusal(rules, write)))
+    }
+}
+
+/// The name of a group's summary: `<regarding name>.<16 hex digits>`, cut to a DNS subdomain. The digits are of
+/// the keyed hash, random per process: nobody can take the name in advance.
+fn summary_name(regarding: &str, group: Key) -> String {
+    let digits = format!("{:016x}", group as u64);
+    let plain: String = cut(regarding, 253 - 17)
+        .chars()
+        .map(|character| match character.to_ascii_lowercase() {
+            plain @ ('a'..='z' | '0'..='9' | '-' | '.') => plain,
+            _ => '-',
+        })
+        .collect();
+    // Each label of a subdomain begins and ends with a letter or a digit.
+    let labels = plain.split('.').map(|label| label.trim_matches('-')).filter(|label| !label.is_empty());
+    let mut name = labels.collect::<Vec<_>>().join(".");
+    if !name.is_empty() {
+        name.push('.');
+    }
+    name.push_str(&digits);
+    name
+}
+
+/// What a summary says: the newest message behind client-go's prefix. Its shape and its first time stay those of
+/// the first fold.
+fn summary_content(
+    event: &EventView<'_>,
+    before: Option<&Content>,
+    policy: &PolicyId,
+    across: Option<usize>,
+) -> Content {
+    let before = before.map(Content::view);
+    let message = match across {
+        None => format!("{AGGREGATE_PREFIX}{}", event.message),
+        Some(1) => format!("{AGGREGATE_PREFIX}on 1 object: {}", event.message),
+        Some(objects) => format!("{AGGREGATE_PREFIX}on {objects} objects, the last: {}", event.message),
+    };
+    let annotations = format!(
+        r#"{{"squelch.dev/policy":"{}","squelch.dev/summary":"true"}}"#,
+        policy.display // a namespace and a name: no character of theirs needs an escape
+    );
+    let times = before.as_ref().unwrap_or(event);
+    Content::of(&EventView {
+        message: message.into(),
+        annotations: &annotations,
+        labels: "",
+        first_timestamp: times.first_timestamp.as_ref().into(),
+        event_time: times.event_time.as_ref().into(),
+        ..event.clone()
+    })
+}

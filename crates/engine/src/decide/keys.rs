@@ -1,0 +1,331 @@
+//! Structural keys: what makes two writes say the same thing.
+
+use std::hash::{BuildHasher, Hasher as _};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use crate::model::dropped::identity;
+use crate::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per};
+
+/// client-go puts this before the message of an Event that it aggregated (tools/record, events_cache.go).
+pub const AGGREGATE_PREFIX: &str = "(combined from similar events): ";
+
+/// A 128-bit structural key. Equal fields give equal keys; that different fields give different keys holds but
+/// for 1 in 2^64 pairs, and nobody outside can aim at it, because the hash is keyed.
+pub(crate) type Key = u128;
+
+/// The keyed hash, random per process.
+#[derive(Clone)]
+pub(crate) struct Hasher {
+    seed: [u64; 2],
+}
+
+/// For maps by [`Key`]: it is a hash already.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ByKey;
+
+/// The half of a key that such a map goes by.
+#[derive(Default)]
+pub(crate) struct HalfOfKey(u64);
+
+impl BuildHasher for ByKey {
+    type Hasher = HalfOfKey;
+
+    fn build_hasher(&self) -> HalfOfKey {
+        HalfOfKey::default()
+    }
+}
+
+impl std::hash::Hasher for HalfOfKey {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u128(&mut self, key: Key) {
+        self.0 = key as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Each kind of key starts with a byte of its own, so that kinds never meet.
+#[derive(Clone, Copy)]
+enum Kind {
+    Series = 1,
+    Name = 2,
+    User = 3,
+    Minted = 4,
+    Group = 5,
+    Message = 6,
+    SpamFilter = 7,
+    Summary = 8,
+    Object = 9,
+    Dropped = 10,
+    Jitter = 11,
+    Namespace = 12,
+    Witness = 13,
+}
+
+impl Hasher {
+    pub(crate) fn new(seed: [u64; 2]) -> Self {
+        Self { seed }
+    }
+
+    /// The key of a series: emitter, regarding, type, reason, action, related, message.
+    pub(crate) fn series(&self, write: &Observation<'_>) -> Key {
+        let event = &write.event;
+        let mut fields = self.begin(Kind::Series);
+        emitter(&mut fields, write.user, event);
+        reference(&mut fields, &event.regarding);
+        fields.text(&event.event_type);
+        fields.text(&event.reason);
+        fields.text(&event.action);
+        match &event.related {
+            None => fields.byte(0),
+            Some(related) => {
+                fields.byte(1);
+                reference(&mut fields, related);
+            }
+        }
+        fields.text(if event.message.starts_with(AGGREGATE_PREFIX) {
+            AGGREGATE_PREFIX
+        } else {
+            &event.message
+        });
+        fields.finish()
+    }
+
+    /// The key of a group of look-alikes.
+    pub(crate) fn group(&self, write: &Observation<'_>, group_by: GroupBy) -> Key {
+        let event = &write.event;
+        let mut fields = self.begin(Kind::Group);
+        match group_by {
+            GroupBy::Object => {
+                emitter(&mut fields, write.user, event);
+                object(&mut fields, &event.regarding);
+            }
+            GroupBy::Kind => {
+                fields.text(event.reporter().0);
+                fields.text(&event.regarding.kind);
+                fields.text(&event.regarding.api_version);
+            }
+        }
+        fields.text(&event.event_type);
+        fields.text(&event.reason);
+        fields.finish()
+    }
+
+    /// What makes an Event the witness of a group: object, type, reason and reporter, by its own fields alone.
+    pub(crate) fn witness(&self, event: &EventView<'_>) -> u64 {
+        let mut fields = self.begin(Kind::Witness);
+        reference(&mut fields, &event.regarding);
+        fields.text(&event.event_type);
+        fields.text(&event.reason);
+        let (component, instance) = event.reporter();
+        fields.text(component);
+        fields.text(instance);
+        fields.finish() as u64
+    }
+
+    /// What tells the messages of a group apart: the text; across objects the object too.
+    pub(crate) fn message(&self, write: &Observation<'_>, group_by: GroupBy) -> u64 {
+        let mut fields = self.begin(Kind::Message);
+        if group_by == GroupBy::Kind {
+            object(&mut fields, &write.event.regarding);
+        }
+        fields.text(&write.event.message);
+        fields.finish() as u64
+    }
+
+    /// What tells the regarded objects of a group apart.
+    pub(crate) fn object(&self, write: &Observation<'_>) -> u64 {
+        let mut fields = self.begin(Kind::Object);
+        object(&mut fields, &write.event.regarding);
+        fields.finish() as u64
+    }
+
+    /// The key of a group's summary among the series.
+    pub(crate) fn summary(&self, group: Key) -> Key {
+        let mut fields = self.begin(Kind::Summary);
+        fields.hasher.write_u128(group);
+        fields.finish()
+    }
+
+    /// The key of a bucket of the spam filter.
+    pub(crate) fn spam_filter(&self, write: &Observation<'_>, per: Per) -> Key {
+        let mut fields = self.begin(Kind::SpamFilter);
+        if per.emitter {
+            emitter(&mut fields, write.user, &write.event);
+        }
+        if per.regarding {
+            object(&mut fields, &write.event.regarding);
+        }
+        if per.event_type {
+            fields.text(&write.event.event_type);
+        }
+        if per.reason {
+            fields.text(&write.event.reason);
+        }
+        fields.finish()
+    }
+
+    /// The key of what is counted together when it is dropped.
+    pub(crate) fn dropped(&self, event: &EventView<'_>, disposition: Disposition) -> Key {
+        let mut fields = self.begin(Kind::Dropped);
+        fields.byte(disposition as u8);
+        // Cut before they are hashed: the text of a storm may be as long as it likes.
+        for text in identity(event) {
+            fields.text(text);
+        }
+        fields.finish()
+    }
+
+    /// The key of a namespace.
+    pub(crate) fn namespace(&self, name: &str) -> Key {
+        let mut fields = self.begin(Kind::Namespace);
+        fields.text(name);
+        fields.finish()
+    }
+
+    /// The key of an Event's name within its namespace.
+    pub(crate) fn name(&self, name: &str) -> Key {
+        let mut fields = self.begin(Kind::Name);
+        fields.text(name);
+        fields.finish()
+    }
+
+    /// Who a counted value came from.
+    pub(crate) fn user(&self, user: &str) -> u64 {
+        let mut fields = self.begin(Kind::User);
+        fields.text(user);
+        fields.finish() as u64
+    }
+
+    /// Bits for a name that squelch mints: unpredictable outside, the same for the same number here.
+    pub(crate) fn minted(&self, number: u64) -> u128 {
+        let mut fields = self.begin(Kind::Minted);
+        fields.hasher.write_u64(number);
+        fields.finish()
+    }
+
+    /// Bits that spread what failed together over time: another number for each attempt.
+    pub(crate) fn jitter(&self, name: &str, attempt: u8) -> u16 {
+        let mut fields = self.begin(Kind::Jitter);
+        fields.byte(attempt);
+        fields.text(name);
+        fields.finish() as u16
+    }
+
+    fn begin(&self, kind: Kind) -> Fields {
+        let mut fields = Fields { hasher: SipHasher13::new_with_keys(self.seed[0], self.seed[1]) };
+        fields.byte(kind as u8);
+        fields
+    }
+}
+
+fn emitter(fields: &mut Fields, user: &str, event: &EventView<'_>) {
+    let (component, instance) = event.reporter();
+    fields.text(user);
+    fields.text(component);
+    fields.text(instance);
+}
+
+/// An object, whatever part of it is meant.
+fn object(fields: &mut Fields, object: &ObjectReference<'_>) {
+    let ObjectReference { api_version, kind, namespace, name, uid, field_path: _ } = object;
+    for field in [api_version, kind, namespace, name, uid] {
+        fields.text(field);
+    }
+}
+
+fn reference(fields: &mut Fields, object: &ObjectReference<'_>) {
+    let ObjectReference { api_version, kind, namespace, name, uid, field_path } = object;
+    for field in [api_version, kind, namespace, name, uid, field_path] {
+        fields.text(field);
+    }
+}
+
+/// Fields on their way into a hash, each with its length before it, so that no two lists of fields run together.
+struct Fields {
+    hasher: SipHasher13,
+}
+
+impl Fields {
+    fn byte(&mut self, byte: u8) {
+        self.hasher.write_u8(byte);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.hasher.write_u64(text.len() as u64);
+        self.hasher.write(text.as_bytes());
+    }
+
+    fn finish(self) -> u128 {
+        self.hasher.finish128().as_u128()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::write;
+
+    #[test]
+    fn every_field_of_the_key_counts_and_no_other() {
+        let hasher = Hasher::new([1, 2]);
+        let base = hasher.series(&write());
+        type Change = fn(&mut Observation<'static>);
+        let counting: [Change; 14] = [
+            |w| w.user = "someone-else",
+            |w| w.event.reporting_component = "c".into(),
+            |w| w.event.reporting_instance = "i".into(),
+            |w| w.event.regarding.api_version = "v2".into(),
+            |w| w.event.regarding.kind = "Node".into(),
+            |w| w.event.regarding.namespace = "else".into(),
+            |w| w.event.regarding.name = "else".into(),
+            |w| w.event.regarding.uid = "else".into(),
+            |w| w.event.regarding.field_path = "else".into(),
+            |w| w.event.event_type = "Normal".into(),
+            |w| w.event.reason = "else".into(),
+            |w| w.event.action = "else".into(),
+            |w| w.event.related = Some(ObjectReference::default()),
+            |w| w.event.message = "else".into(),
+        ];
+        for (at, change) in counting.iter().enumerate() {
+            let mut other = write();
+            change(&mut other);
+            assert_ne!(hasher.series(&other), base, "field {at}");
+        }
+        let ignored: [Change; 4] = [
+            |w| w.name = Some("another.name".into()),
+            |w| w.value = 7,
+            |w| w.event.first_timestamp = "2026-01-01T00:00:00Z".into(),
+            |w| w.event.source_host = "not read beside a reporting component".into(),
+        ];
+        for (at, change) in ignored.iter().enumerate() {
+            let mut other = write();
+            change(&mut other);
+            assert_eq!(hasher.series(&other), base, "ignored {at}");
+        }
+    }
+
+    #[test]
+    fn neighbouring_fields_do_not_run_together() {
+        let hasher = Hasher::new([1, 2]);
+        let (mut one, mut other) = (write(), write());
+        (one.event.regarding.name, one.event.regarding.uid) = ("ab".into(), "c".into());
+        (other.event.regarding.name, other.event.regarding.uid) = ("a".into(), "bc".into());
+        assert_ne!(hasher.series(&one), hasher.series(&other));
+    }
+
+    #[test]
+    fn client_side_aggregates_are_one_series_whatever_they_quote() {
+        let hasher = Hasher::new([1, 2]);
+        let (mut one, mut other) = (write(), write());
+        one.event.message = format!("{AGGREGATE_PREFIX}a").into();
+        other.event.message = format!("{AGGREGATE_PREFIX}b").into();
+        assert_eq!(hasher.series(&one), hasher.series(&other));
+    }
+}

@@ -1,0 +1,41 @@
+//! Steps 7 and 8 of a decision: the spam filter, the budget.
+
+use crate::decide::pipeline::{Deciding, refusal, verdict};
+use crate::state::names::Carried;
+use crate::{Disposition, Observation, Rules, Stage, Verdict};
+
+/// Limits that hold fewer tokens than this may refuse the second message of a group.
+const FEW_TOKENS: u32 = 4;
+
+impl Deciding<'_> {
+    /// Steps 7 and 8: every bucket is asked before any is charged.
+    pub(crate) fn limit(
+        &mut self,
+        rules: &Rules,
+        write: &Observation<'_>,
+        carried: &Carried,
+    ) -> Option<Verdict> {
+        let refused = |disposition, stage| {
+            Some(verdict(disposition, stage, carried.occurrences, refusal(rules, write)))
+        };
+        let mut of_filter = None;
+        if let (Some(filter), Some(key)) = (&rules.spam_filter, self.keys.bucket) {
+            of_filter = self.scope.ask_spam_filter(key, &filter.bucket, self.full.buckets, self.now);
+            if of_filter.is_none() {
+                return refused(Disposition::Filtered, Stage::SpamFilter);
+            }
+        }
+        if let Some(budget) = &rules.budget {
+            let Some(charge) = self.scope.budget.ask(budget, self.now) else {
+                return refused(Disposition::Throttled, Stage::Budget);
+            };
+            self.few_tokens |= charge.leaves_fewer_than(FEW_TOKENS, budget, self.now);
+            self.scope.budget.charge(charge);
+        }
+        if let (Some(charge), Some(filter)) = (of_filter, &rules.spam_filter) {
+            self.few_tokens |= charge.leaves_fewer_than(FEW_TOKENS, &filter.bucket, self.now);
+            self.scope.charge_spam_filter(charge);
+        }
+        None
+    }
+}

@@ -1,0 +1,102 @@
+//! What becomes of one write.
+
+pub(crate) mod aggregation;
+pub(crate) mod keys;
+pub(crate) mod limits;
+pub(crate) mod pending_limit;
+pub(crate) mod pipeline;
+pub(crate) mod prefetch;
+pub(crate) mod series;
+pub(crate) mod standby;
+
+use std::sync::atomic::Ordering;
+
+use crate::{Answer, Engine, Governing, Mode, Moment, Observation, Stage, Verdict};
+use pipeline::Deciding;
+use prefetch::Keys;
+
+impl Engine {
+    /// Decides one write. Never blocks on I/O; holds the lock of the write's namespace for some microseconds.
+    pub fn decide(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) -> Verdict {
+        if write.own {
+            return Verdict::passed(Stage::Own);
+        }
+        let Some(governing) = governing else { return Verdict::passed(Stage::NoPolicy) };
+        if write.dry_run {
+            return Verdict::passed(Stage::DryRun);
+        }
+        if write.edited || write.stale {
+            return Verdict::passed(Stage::Edit);
+        }
+        let mut verdict =
+            self.with_deciding(governing, write, now, |deciding| deciding.decide(governing, write));
+        if governing.rules.mode == Mode::Observe {
+            verdict.answer = Answer::Allow;
+        }
+        verdict
+    }
+
+    /// Counts a write that is let through undecided (overload, a panic) and remembers its value.
+    pub fn fail_open(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) {
+        let Some(governing) = governing else { return };
+        if write.own || write.dry_run || write.edited || write.stale {
+            return;
+        }
+        self.with_deciding(governing, write, now, |deciding| deciding.fail_open(write));
+    }
+
+    /// Runs `act` on the state of the write's namespace and scope, under the namespace's lock.
+    fn with_deciding<T>(
+        &self,
+        governing: Governing<'_>,
+        write: &Observation<'_>,
+        now: Moment,
+        act: impl FnOnce(&mut Deciding<'_>) -> T,
+    ) -> T {
+        let answer = self.with_namespace(governing, write, now, act);
+        if self.held.is_too_much(self.settings.max_series) {
+            self.make_room(write.namespace, now);
+        }
+        answer
+    }
+
+    fn with_namespace<T>(
+        &self,
+        governing: Governing<'_>,
+        write: &Observation<'_>,
+        now: Moment,
+        act: impl FnOnce(&mut Deciding<'_>) -> T,
+    ) -> T {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let mut entry = self.namespace(write.namespace);
+        let namespace = &mut **entry;
+        namespace.fetch_outline();
+        let at = namespace.scope_of(governing.rules, &self.in_force);
+        let before = namespace.sizes();
+        let full = self.held.full(&before, &self.settings);
+        let (earlier, rest) = namespace.scopes.split_at_mut(at);
+        let (scope, later) = rest.split_first_mut().expect("the scope was just found or made");
+        let mut deciding = Deciding {
+            hasher: &self.hasher,
+            names: &mut namespace.names,
+            scope,
+            others: [earlier, later],
+            full,
+            draining: self.is_draining(),
+            began_before: write
+                .first_seen
+                .is_some_and(|first| first.as_microsecond() < self.began.load(Ordering::Relaxed)),
+            number,
+            debts_refused: 0,
+            now,
+            keys: Keys::of_name(&self.hasher, write.name.as_deref()),
+            few_tokens: false,
+        };
+        let answer = act(&mut deciding);
+        if deciding.debts_refused > 0 {
+            self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
+        }
+        self.held.change(&before, &namespace.sizes());
+        answer
+    }
+}

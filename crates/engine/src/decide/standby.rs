@@ -1,0 +1,69 @@
+//! The verdict of a replica that does not decide: it has no memory to decide by, and counts nothing.
+
+use crate::decide::pipeline::{lowers, refusal};
+use crate::{Answer, Api, Denial, Governing, Mode, Observation, Stage, Verdict};
+
+/// Everything passes, uncounted, but an UPDATE that would lower a stored count where others may have been folded into
+/// it: that one is answered as an engine does that has never seen its Event.
+pub fn stand_by(governing: Option<Governing<'_>>, write: &Observation<'_>) -> Verdict {
+    let mut verdict = Verdict::passed(Stage::Standby);
+    let passes = write.own || write.dry_run || write.edited || write.stale || !lowers(write);
+    let Some(Governing { rules, exempt: false }) = governing.filter(|_| !passes) else { return verdict };
+    if rules.series.is_some() && rules.mode == Mode::Enforce {
+        let silent = write.api == Api::Events && !write.begins_at_one();
+        verdict.answer = if silent { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
+    }
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{at, by, engine, rules, update, write};
+    use crate::{Disposition, Rules};
+
+    #[test]
+    fn it_answers_like_an_engine_that_knows_nothing_and_drains() {
+        let rules = rules();
+        let observing = Rules { mode: Mode::Observe, ..rules.clone() };
+        let unfolded = Rules { series: None, ..rules.clone() };
+        let through_events =
+            |write: Observation<'static>| Observation { api: Api::Events, has_series: true, ..write };
+        for write in [
+            write(),
+            update(3, 8),
+            update(9, 8),
+            through_events(update(3, 8)),
+            through_events(update(1, 8)),
+            through_events(update(9, 8)),
+            Observation { edited: true, ..update(3, 8) },
+            Observation { stale: true, ..update(3, 8) },
+            Observation { own: true, ..update(3, 8) },
+            Observation { dry_run: true, ..update(3, 8) },
+        ] {
+            for rules in [&rules, &observing, &unfolded] {
+                for exempt in [false, true] {
+                    let governing = Some(Governing { rules, exempt });
+                    let draining = engine();
+                    draining.drain();
+                    let expected = draining.decide(governing, &write, at(1));
+                    let verdict = stand_by(governing, &write);
+                    assert_eq!(verdict.answer, expected.answer, "{write:?} under {rules:?}, exempt {exempt}");
+                    assert_eq!((verdict.disposition, verdict.occurrences), (None, 0));
+                }
+            }
+            assert_eq!(stand_by(None, &write).answer, Answer::Allow);
+        }
+    }
+
+    #[test]
+    fn what_happened_before_an_engine_began_carries_one() {
+        let (engine, rules) = (engine(), rules());
+        let began = jiff::Timestamp::from_second(1_000).unwrap();
+        let first =
+            Observation { value: 5, first_seen: Some(jiff::Timestamp::from_second(999).unwrap()), ..write() };
+        engine.begin(began);
+        let verdict = engine.decide(by(&rules), &first, at(1));
+        assert_eq!((verdict.disposition, verdict.occurrences), (Some(Disposition::Admitted), 1));
+    }
+}

@@ -1,0 +1,131 @@
+//! For whoever moves time by hand: what is due next in a namespace, so that time can leap there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::flush::tasks::Order;
+use crate::flush::tick::SLICE;
+use crate::state::scope::Scope;
+use crate::{Engine, Moment};
+
+/// So many series that only wait are looked at: as many as by a tick.
+const LOOKED_AT: usize = SLICE;
+
+/// "Longer than" a timeout begins this much after it.
+const JUST: Duration = Duration::from_nanos(1);
+
+impl Engine {
+    /// [`Self::tick`] in one namespace: all that is due there.
+    pub fn tick_in(&self, namespace: &str, now: Moment, budget: usize) -> Vec<Order> {
+        let name: Arc<str> = namespace.into();
+        let mut orders = Vec::new();
+        loop {
+            let seen_to = self.tick_namespace(&name, now, budget, &mut orders);
+            if seen_to == 0 || orders.len() >= budget {
+                return orders;
+            }
+        }
+    }
+
+    /// When [`Self::tick_in`] will find something to pay or to close in this namespace, if no write comes before
+    /// and `now` was ticked already. `None`: nothing is left there that time alone would end.
+    pub fn next_due(&self, namespace: &str, now: Moment) -> Option<Moment> {
+        let entry = self.locked(namespace)?;
+        entry.scopes.iter().filter_map(|scope| scope.next_due(now)).min()
+    }
+
+    /// The earliest that a write at `now` can have made due in this namespace: all that is to be asked after it, where
+    /// it is known what [`Self::next_due`] was before it. It may be that nothing is due then after all.
+    pub fn due_since_write(&self, namespace: &str, now: Moment) -> Option<Moment> {
+        let entry = self.locked(namespace)?;
+        entry.scopes.iter().map(|scope| scope.due_since_write(now)).min()
+    }
+}
+
+impl Scope {
+    fn due_since_write(&self, now: Moment) -> Moment {
+        let payment = self.series.first_to_wake().map(|(wake, _)| wake);
+        let over = now.plus(self.rules.pace(false).idle_timeout).plus(JUST);
+        payment.map_or(over, |payment| payment.min(over))
+    }
+
+    fn next_due(&self, now: Moment) -> Option<Moment> {
+        let payment = self.series.first_to_wake().map(|(wake, _)| wake);
+        let closing = if self.retired { None } else { self.next_closing(now) };
+        payment.into_iter().chain(closing).min()
+    }
+
+    /// A tick looks at the oldest first and stops at one that is not idle, and none behind it can be. Those before it
+    /// wait: summaries for the end of their group's interval, others for the agenda.
+    fn next_closing(&self, now: Moment) -> Option<Moment> {
+        let ordinary = self.rules.pace(false).idle_timeout;
+        let mut next = None;
+        let mut cursor = self.series.oldest();
+        for _ in 0..LOOKED_AT {
+            let Some(handle) = cursor else { break };
+            cursor = self.series.next_newer(handle);
+            let Some(series) = self.series.get(handle) else { break };
+            let idle = series.seen.plus(ordinary).plus(JUST);
+            if idle > now {
+                next = next.into_iter().chain([idle]).min();
+                if next.is_some_and(|next| next.plus(self.ordered_by()) <= idle) {
+                    break;
+                }
+                continue;
+            }
+            let over = series.seen.plus(self.rules.pace(series.summary).idle_timeout).plus(JUST);
+            let over = over.max(series.not_before);
+            next = next.into_iter().chain([over]).filter(|over| *over > now).min();
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Observation;
+    use crate::testing::{at, by, engine, named, pay, rules, summing, witness, write};
+
+    /// What is due until nothing is any more: when, and what was paid.
+    fn course(engine: &Engine, from: Moment) -> Vec<(Moment, i64)> {
+        let (mut now, mut paid, mut stored) = (from, Vec::new(), Some(1));
+        while let Some(due) = engine.next_due("shop", now) {
+            assert!(due > now || now == from, "{due:?} after {now:?}");
+            now = due;
+            for order in engine.tick_in("shop", now, 100) {
+                if let Some(value) = pay(engine, &order, stored, now) {
+                    stored = Some(value);
+                    paid.push((now, value));
+                }
+            }
+        }
+        paid
+    }
+
+    #[test]
+    fn time_can_leap_from_one_payment_to_the_next() {
+        let (engine, rules) = (engine(), rules());
+        for (second, name) in [(0, "a.1"), (1, "a.2"), (2, "a.3")] {
+            engine.decide(by(&rules), &named(name, write()), at(second * 1000));
+        }
+        // Doubled, but not before the client's write has settled; later closed, with nothing more to pay.
+        assert_eq!(course(&engine, at(2000)), [(at(2000), 3)]);
+        assert_eq!(engine.gauges().series, 0);
+        assert_eq!(engine.next_due("elsewhere", at(0)), None);
+    }
+
+    #[test]
+    fn a_summary_that_waits_for_its_group_hides_nobody() {
+        let (engine, rules) = (engine(), summing());
+        witness(&engine, &rules, write().user, at(0));
+        engine.decide(by(&rules), &named("a.1", write()), at(0));
+        assert_eq!(engine.tick_in("shop", at(0), 100).len(), 1);
+        engine.tick_in("shop", at(400_000), 100);
+        witness(&engine, &rules, "another", at(500_000));
+        engine.decide(by(&rules), &Observation { user: "another", ..named("b.1", write()) }, at(500_000));
+        engine.tick_in("shop", at(500_000), 100);
+        // The first is over when its group is; the second was seen later, and is looked at later.
+        assert_eq!(engine.next_due("shop", at(500_000)), Some(at(600_000).plus(JUST)));
+    }
+}

@@ -1,0 +1,162 @@
+//! What is needed to create a stored Event again, packed into one allocation.
+
+use crate::text::cut;
+use crate::{EventView, ObjectReference};
+
+/// The API server takes a message of events.k8s.io up to this many bytes; remembered ones are cut to it.
+const MAX_MESSAGE: usize = 1024;
+/// Any other single field is cut to this many bytes: no field that the API server checks is longer.
+const MAX_FIELD: usize = 1024;
+/// Labels and annotations longer than this are left out: cut JSON would be no JSON.
+const MAX_JSON: usize = 2048;
+
+/// How many texts [`Content`] packs.
+const FIELDS: usize = 24;
+/// The length of each stands before the texts, in two bytes.
+const LENGTHS: usize = 2 * FIELDS;
+
+/// The remembered content of a stored Event: one allocation of 49 bytes and the text. Most of the fields are empty
+/// in most Events; as strings they would be 24 bytes each.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Content(Box<[u8]>);
+
+impl std::fmt::Debug for Content {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Event text is a tenant's: it does not belong into a log, even by accident.
+        write!(formatter, "Content({} bytes)", self.len())
+    }
+}
+
+impl Content {
+    /// Packs what `event` says.
+    pub fn of(event: &EventView<'_>) -> Self {
+        let fields = fields(event);
+        let text = fields.iter().map(|field| field.len()).sum::<usize>();
+        let mut packed = Vec::with_capacity(LENGTHS + 1 + text);
+        for field in fields {
+            let length = u16::try_from(field.len()).expect("a field is cut to 2 KiB at most");
+            packed.extend(length.to_le_bytes());
+        }
+        packed.push(u8::from(event.related.is_some()));
+        for field in fields {
+            packed.extend(field.as_bytes());
+        }
+        Self(packed.into_boxed_slice())
+    }
+
+    /// The content as it was packed.
+    pub fn view(&self) -> EventView<'_> {
+        let mut fields = self.fields();
+        let mut next = || fields.next().unwrap_or_default();
+        let mut reference = || ObjectReference {
+            api_version: next().into(),
+            kind: next().into(),
+            namespace: next().into(),
+            name: next().into(),
+            uid: next().into(),
+            field_path: next().into(),
+        };
+        let (regarding, related) = (reference(), reference());
+        EventView {
+            regarding,
+            related: (self.0[LENGTHS] == 1).then_some(related),
+            event_type: next().into(),
+            reason: next().into(),
+            action: next().into(),
+            message: next().into(),
+            reporting_component: next().into(),
+            reporting_instance: next().into(),
+            source_component: next().into(),
+            source_host: next().into(),
+            first_timestamp: next().into(),
+            event_time: next().into(),
+            labels: next(),
+            annotations: next(),
+        }
+    }
+
+    /// Whether what was read is the Event that this content was kept of. An Event of the new API has a fixed message too,
+    /// as long as nobody has updated it; through core/v1 its clients may change it.
+    pub(crate) fn is_event_like(&self, read: &Self, untouched: bool) -> bool {
+        let (kept, read) = (self.view(), read.view());
+        kept.regarding == read.regarding
+            && kept.event_type == read.event_type
+            && kept.reason == read.reason
+            && kept.reporter() == read.reporter()
+            && (kept.event_time.is_empty() || !untouched || kept.message == read.message)
+    }
+
+    /// How many bytes it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        let (lengths, mut rest) = (&self.0[..LENGTHS], &self.0[LENGTHS + 1..]);
+        lengths.chunks_exact(2).map(move |length| {
+            let field;
+            (field, rest) = rest.split_at(usize::from(u16::from_le_bytes([length[0], length[1]])));
+            std::str::from_utf8(field).expect("it was text when it was packed")
+        })
+    }
+}
+
+/// What is packed, cut, in the order in which [`Content::view`] takes it out.
+fn fields<'a>(event: &'a EventView<'_>) -> [&'a str; FIELDS] {
+    let EventView { regarding, related, .. } = event;
+    let related = related.as_ref();
+    let of_related =
+        |field: fn(&'a ObjectReference<'_>) -> &'a str| related.map_or("", |it| cut(field(it), MAX_FIELD));
+    [
+        cut(&regarding.api_version, MAX_FIELD),
+        cut(&regarding.kind, MAX_FIELD),
+        cut(&regarding.namespace, MAX_FIELD),
+        cut(&regarding.name, MAX_FIELD),
+        cut(&regarding.uid, MAX_FIELD),
+        cut(&regarding.field_path, MAX_FIELD),
+        of_related(|it| &it.api_version),
+        of_related(|it| &it.kind),
+        of_related(|it| &it.namespace),
+        of_related(|it| &it.name),
+        of_related(|it| &it.uid),
+        of_related(|it| &it.field_path),
+        cut(&event.event_type, MAX_FIELD),
+        cut(&event.reason, MAX_FIELD),
+        cut(&event.action, MAX_FIELD),
+        cut(&event.message, MAX_MESSAGE),
+        cut(&event.reporting_component, MAX_FIELD),
+        cut(&event.reporting_instance, MAX_FIELD),
+        cut(&event.source_component, MAX_FIELD),
+        cut(&event.source_host, MAX_FIELD),
+        cut(&event.first_timestamp, MAX_FIELD),
+        cut(&event.event_time, MAX_FIELD),
+        if event.labels.len() > MAX_JSON { "" } else { event.labels },
+        if event.annotations.len() > MAX_JSON { "" } else { event.annotations },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::write;
+
+    #[test]
+    fn what_was_packed_comes_out() {
+        let mut event = write().event;
+        event.related = Some(ObjectReference { name: "other".into(), ..ObjectReference::default() });
+        event.labels = r#"{"a":"b"}"#;
+        event.message = "größer 🐙".into();
+        assert_eq!(format!("{event:?}"), format!("{:?}", Content::of(&event).view()));
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters_and_long_json_left_out() {
+        let mut event = write().event;
+        event.message = "ü".repeat(600).into();
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(3000));
+        event.annotations = &long;
+        let content = Content::of(&event);
+        assert_eq!(content.view().message, "ü".repeat(512));
+        assert_eq!(content.view().annotations, "");
+    }
+}

@@ -1,0 +1,180 @@
+//! What became of every occurrence, counted per namespace and policy.
+
+use std::sync::Arc;
+
+use crate::{Disposition, EventView, Mode, PolicyId, TopDropped};
+
+/// The type of Events that tell of trouble (core/v1, `EventTypeWarning`).
+const WARNING: &str = "Warning";
+
+/// Occurrences by what became of them. Counts saturate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// By [`Disposition`], in the order of [`Disposition::ALL`].
+    pub by_disposition: [u64; 6],
+    /// Occurrences that a client's absolute count told again, so that they are stored without having been received anew.
+    pub recovered: u64,
+    /// Owed occurrences that could never be paid.
+    pub lost: u64,
+    /// Occurrences of type Warning among the filtered and the throttled.
+    pub dropped_warnings: u64,
+}
+
+impl Counters {
+    /// The count of one disposition.
+    pub fn of(&self, disposition: Disposition) -> u64 {
+        self.by_disposition[disposition as usize]
+    }
+
+    /// All that was received: the sum over the dispositions, by the law of conservation.
+    pub fn received(&self) -> u64 {
+        self.by_disposition.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Counts `occurrences` of one disposition.
+    pub fn count(&mut self, disposition: Disposition, occurrences: u64) {
+        let slot = &mut self.by_disposition[disposition as usize];
+        *slot = slot.saturating_add(occurrences);
+    }
+
+    /// Counts occurrences of a dropped Event if it is a Warning.
+    pub(crate) fn count_dropped_warning(&mut self, event: &EventView<'_>, occurrences: u64) {
+        if event.event_type == WARNING {
+            self.dropped_warnings = self.dropped_warnings.saturating_add(occurrences);
+        }
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.by_disposition.iter_mut().zip(other.by_disposition) {
+            *mine = mine.saturating_add(theirs);
+        }
+        self.recovered = self.recovered.saturating_add(other.recovered);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.dropped_warnings = self.dropped_warnings.saturating_add(other.dropped_warnings);
+    }
+}
+
+/// One line of the accounts: a scope, in one mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The namespace of the scope.
+    pub namespace: Arc<str>,
+    /// The policy of the scope.
+    pub policy: PolicyId,
+    /// The mode in which these were counted.
+    pub mode: Mode,
+    /// The counts since the process began.
+    pub counters: Counters,
+    /// What of the filtered and the throttled is what; its sum is theirs.
+    pub dropped: TopDropped,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::state::top_dropped;
+    use crate::testing::{at, by, engine, named, rules, write};
+    use crate::{BucketRules, Engine, Governing, Observation, Per, Rules, SpamFilterRules};
+
+    /// One token an hour for each Event's reason, three for all together.
+    fn limited(mode: Mode) -> Rules {
+        let bucket = |burst| BucketRules {
+            burst: NonZeroU32::new(burst).unwrap(),
+            refill_interval: Duration::from_secs(3600),
+        };
+        let per = Per { emitter: false, regarding: false, event_type: false, reason: true };
+        let spam_filter = Some(SpamFilterRules { bucket: bucket(1), per });
+        Rules { mode, series: None, spam_filter, budget: Some(bucket(3)), ..rules() }
+    }
+
+    fn with<'a>(reason: &'a str, event_type: &'a str, value: i64, name: &'a str) -> Observation<'a> {
+        let mut write = named(name, write());
+        (write.event.reason, write.event.event_type, write.value) = (reason.into(), event_type.into(), value);
+        write
+    }
+
+    fn account(engine: &Engine) -> Account {
+        engine.accounts().remove(0)
+    }
+
+    #[test]
+    fn what_is_dropped_is_told_by_what_it_was_in_either_mode() {
+        for mode in [Mode::Enforce, Mode::Observe] {
+            let (engine, rules) = (engine(), limited(mode));
+            for (at_name, (reason, event_type, value)) in [
+                ("A", "Warning", 1), // the first of a reason passes the filter, and three of them the budget
+                ("B", "Warning", 1),
+                ("C", "Normal", 1),
+                ("D", "Warning", 2),  // throttled
+                ("A", "Warning", 10), // filtered
+                ("A", "Warning", 20),
+                ("B", "Normal", 100),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let name = format!("event.{at_name}");
+                // The same write again carries nothing, and is told once.
+                for _ in 0..2 {
+                    engine.decide(by(&rules), &with(reason, event_type, value, &name), at(1));
+                }
+            }
+            let Account { counters, dropped, .. } = account(&engine);
+            let mut told: Vec<_> =
+                dropped.entries.iter().map(|it| (it.disposition.as_str(), it.reason(), it.count)).collect();
+            told.sort_unstable();
+            assert_eq!(told, [("filtered", "A", 30), ("filtered", "B", 100), ("throttled", "D", 2)]);
+            assert_eq!((dropped.others, dropped.sum()), (0, 132));
+            assert_eq!(counters.of(Disposition::Filtered), 130);
+            assert_eq!(counters.dropped_warnings, 32);
+        }
+    }
+
+    #[test]
+    fn what_passes_or_is_in_a_stored_count_is_not_dropped() {
+        let engine = engine();
+        let rules =
+            Rules { spam_filter: None, budget: None, series: rules().series, ..limited(Mode::Enforce) };
+        engine.decide(by(&rules), &write(), at(0));
+        engine.decide(by(&rules), &named("cart.2", write()), at(1));
+        engine.decide(Some(Governing { rules: &rules, exempt: true }), &named("cart.3", write()), at(2));
+        engine.fail_open(by(&rules), &named("cart.4", write()), at(3));
+        let Account { counters, dropped, .. } = account(&engine);
+        assert_eq!((counters.received(), counters.of(Disposition::Compacted)), (4, 1));
+        assert_eq!((dropped, counters.dropped_warnings), (TopDropped::default(), 0));
+    }
+
+    #[test]
+    fn ten_thousand_namespaces_share_the_room_for_what_they_drop() {
+        let (engine, rules) = (engine(), limited(Mode::Enforce));
+        let reasons: Vec<String> = (0..40).map(|reason| format!("Reason{reason}")).collect();
+        let namespaces: Vec<String> = (0..10_000).map(|number| format!("team-{number}")).collect();
+        for namespace in &namespaces {
+            for reason in &reasons {
+                let write = Observation { name: None, namespace, ..with(reason, "Warning", 1, "") };
+                engine.decide(by(&rules), &write, at(1));
+            }
+        }
+        // While newcomers come: each more than its fair share of the moment, which shrinks.
+        assert!(engine.gauges().dropped < 3 * top_dropped::MAX_IN_ALL);
+        for _ in 0..top_dropped::MAX_PLACES {
+            engine.tick(at(1), 1);
+        }
+        let accounts = engine.accounts();
+        let held: usize = accounts.iter().map(|account| account.dropped.entries.len()).sum();
+        assert_eq!(held, engine.gauges().dropped);
+        assert!(held <= top_dropped::MAX_IN_ALL, "{held} entries");
+        assert!(accounts.iter().all(|account| account.dropped.entries.len() >= 4), "each has its share");
+        let dropped = |Account { counters, .. }: &Account| {
+            counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled)
+        };
+        assert!(
+            accounts.iter().all(|account| account.dropped.sum() == dropped(account)),
+            "none is forgotten"
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! What goes in and what comes out.
+
+pub(crate) mod content;
+pub(crate) mod counters;
+pub(crate) mod dropped;
+pub(crate) mod gauges;
+pub(crate) mod observation;
+pub(crate) mod rules;
+pub(crate) mod verdict;

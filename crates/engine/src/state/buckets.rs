@@ -1,0 +1,330 @@
+//! Token buckets: governor's GCRA over a bounded table of our own.
+//!
+//! A bucket is one number, the time at which it would be full again. The arithmetic is governor's; what is here
+//! is where the numbers are kept, and that a bucket can be asked before it is charged: a write that the next
+//! bucket refuses must not cost a token here.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use governor::clock::Clock;
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{NotKeyed, StateStore};
+use governor::{Quota, RateLimiter};
+
+use crate::decide::keys::Key;
+use crate::store::table::{self, Remains, Table};
+use crate::{BucketRules, Moment};
+
+/// What a bucket is once a token is taken from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct FullAt(Nanos);
+
+/// A bucket that has a token to give; [`Buckets::charge`] takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    place: Place,
+    after: FullAt,
+}
+
+impl Charge {
+    /// Whether the bucket holds fewer than so many tokens once this one is taken.
+    pub(crate) fn leaves_fewer_than(&self, tokens: u32, rules: &BucketRules, now: Moment) -> bool {
+        self.after.holds_fewer_than(tokens, rules, now)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Known(table::At),
+    New(Key),
+    /// In the place of one that is full again.
+    Instead(table::At, Key),
+    Overflow,
+}
+
+/// Buckets by key.
+///
+/// Only buckets that are full again are given up, which changes no decision. When none is, new keys share one
+/// more bucket: inventing keys never brings more tokens than that one holds.
+#[derive(Default)]
+pub(crate) struct Buckets {
+    table: Table<FullAt, 7>,
+    overflow: Option<FullAt>,
+    evicted: usize,
+    remains: Remains<FullAt, 7>,
+}
+
+/// So many of the least recently used are looked at for one that is full again.
+const LOOKED_AT: usize = 8;
+
+impl Buckets {
+    /// Buckets given up, since the scope began. They were full.
+    pub(crate) fn evicted(&self) -> usize {
+        self.evicted
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Asks the memory for what [`Self::ask`] will read.
+    pub(crate) fn fetch(&self, key: Key, full: bool) {
+        self.table.fetch_outline();
+        self.table.fetch(key, full);
+    }
+
+    /// A token of the bucket of `key`, if it has one. Nothing is taken yet: that is for [`Self::charge`], next.
+    /// `full`: there is no room for one more
+    /// bucket.
+    pub(crate) fn ask(&mut self, key: Key, rules: &BucketRules, full: bool, now: Moment) -> Option<Charge> {
+        if let Some(at) = self.table.find(key) {
+            let after = take(*self.table.get(at)?, rules, now)?;
+            return Some(Charge { place: Place::Known(at), after });
+        }
+        let (place, bucket) = if !full {
+            (Place::New(key), None)
+        } else if let Some(at) = self.spare(now) {
+            (Place::Instead(at, key), None)
+        } else {
+            (Place::Overflow, self.overflow)
+        };
+        let after = take(bucket.unwrap_or(FullAt(since_epoch(now))), rules, now)?;
+        Some(Charge { place, after })
+    }
+
+    /// Takes the token that was asked for.
+    pub(crate) fn charge(&mut self, charge: Charge) {
+        match charge.place {
+            Place::Overflow => self.overflow = Some(charge.after),
+            Place::New(key) => drop(self.table.insert(key, charge.after)),
+            Place::Instead(at, key) => {
+                self.table.replace(at, key, charge.after);
+                self.evicted += 1;
+            }
+            Place::Known(at) => {
+                self.table.touch(at);
+                if let Some(bucket) = self.table.get_mut(at) {
+                    *bucket = charge.after;
+                }
+            }
+        }
+    }
+
+    /// Forgets buckets that are full again, at most so many; returns how many.
+    pub(crate) fn forget(&mut self, at_most: usize, now: Moment) -> usize {
+        let mut forgotten = 0;
+        while forgotten < at_most
+            && let Some(oldest) = self.table.oldest()
+            && self.table.get(oldest).is_some_and(|bucket| bucket.0 <= since_epoch(now))
+        {
+            self.table.remove(oldest);
+            forgotten += 1;
+        }
+        forgotten + self.remains.crumble(at_most)
+    }
+
+    /// Forgets all of them: the spam filter was switched off.
+    pub(crate) fn clear(&mut self) {
+        self.remains.take(&mut self.table);
+        self.overflow = None;
+    }
+
+    /// Nothing is known, and nothing is left to be freed.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.table.is_empty() && self.remains.is_empty()
+    }
+
+    /// A bucket that is full again, so that it can be given up.
+    fn spare(&self, now: Moment) -> Option<table::At> {
+        let mut cursor = self.table.oldest();
+        for _ in 0..LOOKED_AT {
+            let at = cursor?;
+            if self.table.get(at).is_some_and(|bucket| bucket.0 <= since_epoch(now)) {
+                return Some(at);
+            }
+            cursor = self.table.next_newer(at);
+        }
+        None
+    }
+}
+
+/// The one bucket of a scope's budget.
+#[derive(Default)]
+pub(crate) struct Budget(Option<FullAt>);
+
+impl Budget {
+    /// A token, if there is one. Nothing is taken yet.
+    pub(crate) fn ask(&self, rules: &BucketRules, now: Moment) -> Option<BudgetCharge> {
+        take(self.0.unwrap_or(FullAt(since_epoch(now))), rules, now).map(BudgetCharge)
+    }
+
+    /// Takes the token that was asked for.
+    pub(crate) fn charge(&mut self, BudgetCharge(after): BudgetCharge) {
+        self.0 = Some(after);
+    }
+}
+
+/// A budget that has a token to give; [`Budget::charge`] takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BudgetCharge(FullAt);
+
+impl BudgetCharge {
+    /// See [`Charge::leaves_fewer_than`].
+    pub(crate) fn leaves_fewer_than(&self, tokens: u32, rules: &BucketRules, now: Moment) -> bool {
+        self.0.holds_fewer_than(tokens, rules, now)
+    }
+}
+
+impl FullAt {
+    fn holds_fewer_than(self, tokens: u32, rules: &BucketRules, now: Moment) -> bool {
+        let missing = self.0.as_u64().saturating_sub(since_epoch(now).as_u64());
+        let of = |tokens: u32| rules.refill_interval.as_nanos() * u128::from(tokens);
+        of(rules.burst.get()) < of(tokens) + u128::from(missing)
+    }
+}
+
+/// One token of a bucket in this state at `now`: what it is afterwards, or `None` where it is empty.
+fn take(bucket: FullAt, rules: &BucketRules, now: Moment) -> Option<FullAt> {
+    let quota = Quota::with_period(rules.refill_interval)?.allow_burst(rules.burst);
+    let one = One { before: bucket, after: Cell::new(None) };
+    let limiter = RateLimiter::<NotKeyed, _, _, NoOpMiddleware<Duration>>::new(
+        quota,
+        one,
+        At { now, building: Cell::new(true) },
+    );
+    limiter.check().ok()?;
+    limiter.into_state_store().after.get()
+}
+
+fn since_epoch(now: Moment) -> Nanos {
+    now.since(Moment::default()).into()
+}
+
+/// Keeps the state of one bucket for one question.
+struct One {
+    before: FullAt,
+    after: Cell<Option<FullAt>>,
+}
+
+impl StateStore for One {
+    type Key = NotKeyed;
+
+    fn measure_and_replace<T, F, E>(&self, _: &NotKeyed, measure: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let (outcome, after) = measure(Some(self.before.0))?;
+        self.after.set(Some(FullAt(after)));
+        Ok(outcome)
+    }
+}
+
+/// The process's clock as a limiter sees it: the epoch while it is built, so that every limiter counts from the
+/// same moment and the state of a bucket outlives a change of its quota; `now` after that.
+struct At {
+    now: Moment,
+    building: Cell<bool>,
+}
+
+impl Clock for At {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        if self.building.replace(false) { Duration::ZERO } else { self.now.since(Moment::default()) }
+    }
+}
+
+impl Clone for At {
+    fn clone(&self) -> Self {
+        Self { now: self.now, building: self.building.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{at, cases};
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rules(burst: u32, refill: Duration) -> BucketRules {
+        BucketRules { burst: NonZeroU32::new(burst).unwrap(), refill_interval: refill }
+    }
+
+    fn taken(buckets: &mut Buckets, key: Key, rules: &BucketRules, now: Moment) -> bool {
+        let full = buckets.len() >= 100;
+        buckets.ask(key, rules, full, now).inspect(|charge| buckets.charge(*charge)).is_some()
+    }
+
+    fn drained(buckets: &mut Buckets, key: Key, rules: &BucketRules, now: Moment) -> u32 {
+        (0..).take_while(|_| taken(buckets, key, rules, now)).count() as u32
+    }
+
+    const HOUR: u64 = 3_600_000;
+
+    #[test]
+    fn a_changed_quota_keeps_the_state_of_its_buckets() {
+        let (small, large) = (rules(25, Duration::from_secs(300)), rules(30, Duration::from_secs(300)));
+        let mut buckets = Buckets::default();
+        assert_eq!(drained(&mut buckets, 1, &small, at(HOUR)), 25);
+        assert_eq!(drained(&mut buckets, 1, &large, at(HOUR)), 5, "in the middle of use: exactly five more");
+        assert_eq!(drained(&mut buckets, 2, &small, at(HOUR)), 25);
+        let idle = at(HOUR + 25 * 300_000);
+        assert_eq!(drained(&mut buckets, 2, &large, idle), 30, "after it was full again: the larger burst");
+    }
+
+    #[test]
+    fn rates_go_down_to_one_a_day() {
+        let daily = rules(1, Duration::from_secs(86_400));
+        let mut buckets = Buckets::default();
+        assert_eq!(drained(&mut buckets, 1, &daily, at(0)), 1);
+        assert_eq!(drained(&mut buckets, 1, &daily, at(86_399_999)), 0);
+        assert_eq!(drained(&mut buckets, 1, &daily, at(86_400_000)), 1);
+    }
+
+    #[test]
+    fn asking_takes_nothing() {
+        let one = rules(1, Duration::from_secs(1));
+        let mut buckets = Buckets::default();
+        assert!(buckets.ask(1, &one, false, at(0)).is_some() && buckets.ask(1, &one, false, at(0)).is_some());
+        assert!(taken(&mut buckets, 1, &one, at(0)) && !taken(&mut buckets, 1, &one, at(999)));
+        assert!(taken(&mut buckets, 1, &one, at(1000)));
+    }
+
+    #[test]
+    fn inventing_keys_brings_no_more_than_one_overflow_bucket_holds() {
+        let rules = rules(3, Duration::from_secs(300));
+        let mut buckets = Buckets::default();
+        let admitted = (0..1_000_000).filter(|key| taken(&mut buckets, *key, &rules, at(0))).count();
+        assert_eq!((admitted, buckets.len(), buckets.evicted()), (100 + 3, 100, 0));
+        // Once the first ones are full again they make room.
+        assert!(taken(&mut buckets, 2_000_000, &rules, at(300_000)));
+        assert_eq!((buckets.len(), buckets.evicted()), (100, 1));
+    }
+
+    proptest! {
+        #![proptest_config(cases(1000))]
+
+        #[test]
+        fn gives_as_many_tokens_as_a_naive_bucket(
+            burst in 1u32..8, refill in 1u64..2000, gaps in prop::collection::vec(0u64..3000, 1..80)
+        ) {
+            let rules = rules(burst, Duration::from_millis(refill));
+            let mut buckets = Buckets::default();
+            // The naive model: tokens in units of 1/refill, one unit a millisecond.
+            let (mut now, mut units) = (0, u64::from(burst) * refill);
+            for gap in gaps {
+                now += gap;
+                units = (units + gap).min(u64::from(burst) * refill);
+                let expected = units >= refill;
+                prop_assert_eq!(taken(&mut buckets, 7, &rules, at(now)), expected, "at {}", now);
+                if expected {
+                    units -= refill;
+                }
+            }
+        }
+    }
+}

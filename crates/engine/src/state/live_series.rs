@@ -1,0 +1,450 @@
+//! The live series of a scope: what each counts, what its Event is called, and when to look at it next.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::Moment;
+use crate::decide::keys::Key;
+use crate::model::content::Content;
+use crate::state::groups::Witness;
+use crate::state::series::Series;
+use crate::store::packed_series::Packed;
+use crate::store::segments::Segments;
+use crate::store::strings::Strings;
+use crate::store::table::{At, NONE, Table, hash};
+use crate::store::timers::Agenda;
+
+/// A series, for as long as it lives and safely beyond: where it was seen last, the hash of its key, by which it is
+/// found where it stands now, and its birth, which no other series of the namespace shares. (Births come round
+/// after 2^32 decisions. Names are forgotten long before.)
+#[derive(Clone, Copy)]
+pub(crate) struct Handle {
+    at: At,
+    hash: u32,
+    birth: u32,
+}
+
+impl Handle {
+    /// No series at all.
+    pub(crate) const NOBODY: Self = Self { at: NONE, hash: 0, birth: 0 };
+
+    /// Whether it names one.
+    pub(crate) fn is_somebody(self) -> bool {
+        self.at != NONE
+    }
+}
+
+impl Default for Handle {
+    fn default() -> Self {
+        Self::NOBODY
+    }
+}
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        // Wherever it stood.
+        (self.hash, self.birth, self.is_somebody()) == (other.hash, other.birth, other.is_somebody())
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:08x}/{}", self.hash, self.birth)
+    }
+}
+
+/// Maximum number of ended series that a scope remembers, if several clients told of them: 12 KiB. Where the record of
+/// one is evicted, what its client wrote while no replica was active is counted twice.
+const MOST_ENDED: usize = 256;
+
+/// The live series of a scope, from the least recently to the most recently seen. One that closes is not in that
+/// order: it waits on the agenda for its last payment.
+#[derive(Default)]
+pub(crate) struct LiveSeries {
+    table: Table<Packed, 13>,
+    /// What the stored Events are called, in the order of the table; empty where it cannot be known
+    /// (`generateName` under Observe). This and the next one are apart, because a fold needs neither.
+    names: Strings,
+    /// What is needed to create them again, in the same order; there once something was folded. In a box in a box:
+    /// nine of ten series have none, and 8 bytes are half of what a slice takes.
+    contents: Segments<Option<Box<Content>>, 16, 7>,
+    /// [`Series::untold`] of the few that have one, by their birth.
+    untold: BTreeMap<u32, i64>,
+    /// What was told of those that ended, if several told of it, by their birth: at most [`MOST_ENDED`].
+    ended: BTreeMap<u32, i64>,
+    /// Their births, in the order in which they ended.
+    ended_in_order: VecDeque<u32>,
+    ended_evicted: usize,
+    /// The groups of the summaries that were never stored yet, by their birth, and an admitted Event of each.
+    witnesses: BTreeMap<u32, (Key, Witness)>,
+    agenda: Agenda,
+    bytes: usize,
+}
+
+impl LiveSeries {
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// How many bytes of text it keeps: names, and what is needed to create Events again.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Asks the memory for where everything is.
+    pub(crate) fn fetch_outline(&self) {
+        self.table.fetch_outline();
+    }
+
+    /// Asks the memory for what [`Self::find`] will read.
+    pub(crate) fn fetch(&self, key: Key) {
+        self.table.fetch(key, false);
+    }
+
+    pub(crate) fn find(&self, key: Key) -> Option<Handle> {
+        self.handle(self.table.find(key)?)
+    }
+
+    pub(crate) fn get(&self, handle: Handle) -> Option<Series> {
+        self.series(self.place(handle)?)
+    }
+
+    /// What was told of a series until it ended, if several told of it and that is remembered.
+    pub(crate) fn ended(&self, handle: Handle) -> Option<i64> {
+        self.ended.get(&handle.birth).copied()
+    }
+
+    /// All of it; none are left.
+    pub(crate) fn take(&mut self) -> Self {
+        let evicted = Self { ended_evicted: self.ended_evicted, ..Self::default() };
+        std::mem::replace(self, evicted)
+    }
+
+    /// How many ended series are remembered.
+    pub(crate) fn ended_len(&self) -> usize {
+        self.ended.len()
+    }
+
+    /// Records of ended series that were given up for want of room.
+    pub(crate) fn ended_evicted(&self) -> usize {
+        self.ended_evicted
+    }
+
+    /// Gives up the oldest record of an ended series. False if there is none.
+    pub(crate) fn evict_ended(&mut self) -> bool {
+        let Some(birth) = self.ended_in_order.pop_front() else { return false };
+        self.ended.remove(&birth);
+        self.ended_evicted += 1;
+        true
+    }
+
+    /// The group of a summary that was never stored yet, and an admitted Event of it.
+    pub(crate) fn witness(&self, handle: Handle) -> Option<&(Key, Witness)> {
+        self.witnesses.get(&handle.birth)
+    }
+
+    /// Notes the group of a summary, and an admitted Event of it.
+    pub(crate) fn set_witness(&mut self, handle: Handle, group: Key, witness: Witness) {
+        self.witnesses.insert(handle.birth, (group, witness));
+    }
+
+    /// The summary is stored: it needs no witness any more.
+    pub(crate) fn forget_witness(&mut self, handle: Handle) {
+        self.witnesses.remove(&handle.birth);
+    }
+
+    /// The series that stands at this position, of [`Self::len`].
+    pub(crate) fn nth(&self, position: u32) -> Option<(Handle, Series)> {
+        Some((self.handle(position)?, self.series(position)?))
+    }
+
+    /// Keeps a series as it is now.
+    pub(crate) fn put(&mut self, handle: Handle, series: &Series) {
+        let Some(packed) = self.place(handle).and_then(|at| self.table.get_mut(at)) else { return };
+        let had_untold = packed.has_untold();
+        packed.put(series);
+        if had_untold || packed.has_untold() {
+            self.put_untold(handle.birth, series.untold);
+        }
+    }
+
+    /// Adds a series under a key that has none. No other of this namespace has this `birth`.
+    pub(crate) fn insert(&mut self, key: Key, name: &str, series: &Series, birth: u32) -> Handle {
+        let at = self.table.insert(key, Packed::new(series, name, birth));
+        self.names.push(name);
+        self.contents.push(None);
+        self.put_untold(birth, series.untold);
+        self.bytes += self.bytes_at(at);
+        Handle { at, hash: hash(key), birth }
+    }
+
+    pub(crate) fn remove(&mut self, handle: Handle) -> Option<Series> {
+        let at = self.place(handle)?;
+        self.forget_wake(handle);
+        self.bytes -= self.bytes_at(at);
+        self.names.swap_remove(at);
+        self.contents.swap_remove(at);
+        let series = self.series(at)?;
+        self.table.remove(at);
+        self.put_untold(handle.birth, 0);
+        self.forget_witness(handle);
+        if series.shared {
+            self.ended.insert(handle.birth, series.told());
+            self.ended_in_order.push_back(handle.birth);
+            if self.ended.len() > MOST_ENDED {
+                self.evict_ended();
+            }
+        }
+        // The last one stands in its place now.
+        if let Some(moved) = self.table.get(at).map(|packed| packed.agenda).filter(|it| *it != NONE) {
+            self.agenda.moved(moved, at);
+        }
+        Some(series)
+    }
+
+    /// The least recently seen that is not closing.
+    pub(crate) fn oldest(&self) -> Option<Handle> {
+        self.handle(self.table.oldest()?)
+    }
+
+    /// The one that was seen next after this one.
+    pub(crate) fn next_newer(&self, handle: Handle) -> Option<Handle> {
+        self.handle(self.table.next_newer(self.place(handle)?)?)
+    }
+
+    /// A write of the series was seen: it lives on. The order by use follows once in each `ordered_by`.
+    pub(crate) fn see(&mut self, handle: Handle, now: Moment, ordered_by: Duration) {
+        if let Some(at) = self.place(handle)
+            && self.table.get_mut(at).is_some_and(|packed| packed.see(now, ordered_by))
+        {
+            self.table.touch(at);
+        }
+    }
+
+    /// Puts the series at the end of the order, though it was not seen.
+    pub(crate) fn put_last(&mut self, handle: Handle) {
+        if let Some(at) = self.place(handle) {
+            self.table.touch(at);
+        }
+    }
+
+    /// Takes a series that closes out of the order.
+    pub(crate) fn set_aside(&mut self, handle: Handle) {
+        if let Some(at) = self.place(handle) {
+            self.table.set_aside(at);
+        }
+    }
+
+    /// Where the series stands, if it lives.
+    fn place(&self, handle: Handle) -> Option<At> {
+        let it = |packed: &Packed| packed.birth == handle.birth;
+        if self.table.get(handle.at).is_some_and(it) {
+            return Some(handle.at);
+        }
+        if handle.is_somebody() { self.table.find_where(handle.hash, it) } else { None }
+    }
+
+    fn series(&self, at: At) -> Option<Series> {
+        let packed = self.table.get(at)?;
+        let series = packed.series();
+        if !packed.has_untold() {
+            return Some(series);
+        }
+        Some(Series { untold: self.untold.get(&packed.birth).copied().unwrap_or(0), ..series })
+    }
+
+    fn put_untold(&mut self, birth: u32, untold: i64) {
+        if untold > 0 {
+            self.untold.insert(birth, untold);
+        } else {
+            self.untold.remove(&birth);
+        }
+    }
+
+    fn bytes_at(&self, at: At) -> usize {
+        let content = self.contents.get(at).and_then(Option::as_ref);
+        self.names.get(at).map_or(0, str::len) + content.map_or(0, |content| content.len())
+    }
+
+    fn handle(&self, at: At) -> Option<Handle> {
+        Some(Handle { at, hash: self.table.hash_at(at)?, birth: self.table.get(at)?.birth })
+    }
+}
+
+/// What is said of the series.
+impl LiveSeries {
+    /// What its stored Event is called.
+    pub(crate) fn name(&self, handle: Handle) -> Option<&str> {
+        self.names.get(self.place(handle)?)
+    }
+
+    /// Whether this is what its stored Event is called. Most names that are none are told by their mark: the text is
+    /// elsewhere in memory.
+    pub(crate) fn is_called(&self, handle: Handle, name: &str) -> bool {
+        let marked = |at| self.table.get(at).is_some_and(|packed| packed.has_mark_of(name));
+        self.place(handle).is_some_and(|at| marked(at) && self.names.get(at) == Some(name))
+    }
+
+    /// What is needed to create its stored Event again.
+    pub(crate) fn content(&self, handle: Handle) -> Option<&Content> {
+        self.contents.get(self.place(handle)?)?.as_deref()
+    }
+
+    /// Takes what is kept of it away.
+    pub(crate) fn take_content(&mut self, handle: Handle) -> Option<Box<Content>> {
+        let at = self.place(handle)?;
+        self.bytes -= self.bytes_at(at);
+        let content = self.contents[at].take();
+        self.bytes += self.bytes_at(at);
+        content
+    }
+
+    pub(crate) fn set_content(&mut self, handle: Handle, content: Option<Box<Content>>) {
+        if let Some(at) = self.place(handle) {
+            self.bytes -= self.bytes_at(at);
+            self.contents[at] = content;
+            self.bytes += self.bytes_at(at);
+        }
+    }
+}
+
+/// When to look at which next.
+impl LiveSeries {
+    /// The series to be looked at first, and when.
+    pub(crate) fn first_to_wake(&self) -> Option<(Moment, Handle)> {
+        let (wake, at) = self.agenda.first()?;
+        Some((wake, self.handle(at)?))
+    }
+
+    /// Looks at the series at `wake`, if not before.
+    pub(crate) fn wake_by(&mut self, handle: Handle, wake: Moment) {
+        let Some(at) = self.place(handle) else { return };
+        let Some(position) = self.table.get(at).map(|packed| packed.agenda) else { return };
+        let Self { table, agenda, .. } = self;
+        let note = |at, position| note(table, at, position);
+        match agenda.wake(position) {
+            None => agenda.add(at, wake, note),
+            Some(set) if wake < set => agenda.advance(position, wake, note),
+            Some(_) => {}
+        }
+    }
+
+    /// Takes the series off the agenda.
+    pub(crate) fn forget_wake(&mut self, handle: Handle) {
+        let Some(packed) = self.place(handle).and_then(|at| self.table.get_mut(at)) else { return };
+        let position = std::mem::replace(&mut packed.agenda, NONE);
+        if position != NONE {
+            let Self { table, agenda, .. } = self;
+            agenda.remove(position, |at, position| note(table, at, position));
+        }
+    }
+}
+
+fn note(table: &mut Table<Packed, 13>, at: At, position: u32) {
+    if let Some(packed) = table.get_mut(at) {
+        packed.agenda = position;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::testing::{at, write};
+    use proptest::prelude::*;
+
+    fn series(total: i64) -> Series {
+        Series { untold: total % 3, ..Series::opened_by_update(total, Timestamp::UNIX_EPOCH, at(0)) }
+    }
+
+    #[test]
+    fn a_handle_does_not_reach_the_next_under_its_key_nor_in_its_place() {
+        let mut live = LiveSeries::default();
+        let first = live.insert(1, "first", &series(1), u32::MAX);
+        assert!(live.remove(first).is_some());
+        // Births come round.
+        let second = live.insert(1, "second", &series(2), u32::MAX.wrapping_add(1));
+        assert_eq!((live.get(first), live.name(first)), (None, None));
+        assert_eq!(live.remove(first), None);
+        assert_eq!(live.name(second), Some("second"));
+        assert_eq!(live.get(Handle::NOBODY), None);
+    }
+
+    #[test]
+    fn the_order_follows_as_often_as_it_is_said() {
+        let mut live = LiveSeries::default();
+        let [a, b] = [1, 2].map(|key| live.insert(key, "", &series(1), key as u32));
+        live.see(a, at(999), Duration::from_secs(1));
+        assert_eq!(live.oldest(), Some(a), "still the second in which it came");
+        live.see(a, at(1000), Duration::from_secs(1));
+        assert_eq!(live.oldest(), Some(b));
+    }
+
+    proptest! {
+        #[test]
+        fn series_keep_their_names_contents_and_wakes_wherever_they_stand(
+            steps in prop::collection::vec((0u8..6, 0u32..16, 0u64..100), 0..200)
+        ) {
+            let mut live = LiveSeries::default();
+            let mut model: BTreeMap<u32, (Handle, i64, bool, Option<u64>)> = BTreeMap::new();
+            for (birth, (step, key, number)) in steps.into_iter().enumerate() {
+                let total = number as i64;
+                match (step, model.get_mut(&key)) {
+                    (0 | 1, None) => {
+                        // Hashes meet: there are four.
+                        let name = format!("name {key}");
+                        let key_of_it = u128::from(key % 4) | u128::from(key) << 64;
+                        let handle = live.insert(key_of_it, &name, &series(total), birth as u32);
+                        model.insert(key, (handle, total, false, None));
+                    }
+                    (1, Some((handle, ..))) => {
+                        prop_assert!(live.remove(*handle).is_some());
+                        prop_assert_eq!(live.get(*handle), None);
+                        model.remove(&key);
+                    }
+                    (2, Some((handle, its_total, ..))) => {
+                        *its_total = total;
+                        live.put(*handle, &series(total));
+                    }
+                    (3, Some((handle, _, content, _))) => {
+                        *content = !*content;
+                        live.set_content(*handle, content.then(|| Box::new(Content::of(&write().event))));
+                    }
+                    (4, Some((handle, .., wake))) => {
+                        *wake = Some(wake.map_or(number, |before: u64| before.min(number)));
+                        live.wake_by(*handle, at(number));
+                    }
+                    (5, Some((handle, .., wake))) => {
+                        *wake = None;
+                        live.forget_wake(*handle);
+                    }
+                    _ => {}
+                }
+                let first = model.values().filter_map(|(.., wake)| *wake).min();
+                prop_assert_eq!(live.first_to_wake().map(|(wake, _)| wake), first.map(at));
+                let mut bytes = 0;
+                for (key, (handle, total, content, wake)) in &model {
+                    let name = format!("name {key}");
+                    prop_assert_eq!(live.get(*handle), Some(series(*total)));
+                    prop_assert_eq!(live.name(*handle), Some(&*name));
+                    prop_assert_eq!(live.is_called(*handle, &name), true);
+                    prop_assert_eq!(live.is_called(*handle, "name"), false);
+                    prop_assert_eq!(live.content(*handle).is_some(), *content);
+                    let at_position = live.place(*handle).and_then(|at| live.table.get(at)).unwrap().agenda;
+                    prop_assert_eq!(live.agenda.wake(at_position), wake.map(at));
+                    bytes += name.len() + live.content(*handle).map_or(0, Content::len);
+                }
+                prop_assert_eq!((live.len(), live.bytes()), (model.len(), bytes));
+                let untold = model.values().filter(|(_, total, ..)| total % 3 > 0).count();
+                prop_assert_eq!(live.untold.len(), untold);
+                let found: Vec<_> = (0..live.len()).filter_map(|at| live.nth(at as u32)).collect();
+                prop_assert_eq!(found.len(), model.len());
+            }
+        }
+    }
+}

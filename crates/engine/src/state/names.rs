@@ -1,0 +1,418 @@
+//! What every Event name has counted so far: the one table that belongs to the namespace and not to a scope.
+
+use std::time::Duration;
+
+use crate::decide::keys::{Hasher, Key};
+use crate::state::capacity::Sizes;
+use crate::state::live_series::Handle;
+use crate::store::packed_series::count;
+use crate::store::stamp::Stamp;
+use crate::store::table::{At, Table};
+use crate::{Moment, Observation, Operation};
+
+/// A name that is still remembered this long after it was seen last, if room allows.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
+/// The order by which names are forgotten follows so often: who goes for want of room was not seen longer than another
+/// by more than this. (They are remembered for a day; a series, which may be over after a second, is ordered by those.)
+const ORDERED_BY: Duration = Duration::from_secs(16);
+
+/// What is known of one Event name: 28 bytes, and 48 with its key and its chain. There are two for each series.
+#[derive(Clone, Copy, Default)]
+struct Name {
+    /// The highest absolute value seen, refused or not: at most `i32::MAX`. The top bit is [`READS`].
+    highest: u32,
+    /// The series that its UPDATEs belong to, while it lives.
+    series: Handle,
+    /// The latest occurrence time seen under this name, see [`occurrence_time`], or 0; with [`PROVEN`] and [`SHARED`].
+    occurred: u32,
+    /// When a write of this name was seen last.
+    seen: Stamp,
+    /// A hash of the user whose value that is, and [`STORED`].
+    user: [u8; 3],
+}
+
+/// The bit that says that this is the name of the series' stored Event. (The name as text is elsewhere in memory.)
+const STORED: u32 = 1 << 23;
+
+/// The bit of [`Name::highest`] that says that its user counts by reading the stored Event and adding one.
+const READS: u32 = 1 << 31;
+
+/// The bit of [`Name::occurred`] that says that the stored Event is the name's: its user has updated it, or squelch has
+/// read it. A CREATE proves nothing: the API server may refuse it after admission.
+const PROVEN: u32 = 1 << 31;
+
+/// The bit of [`Name::occurred`] that says that several clients have told of the last series that was stored under
+/// this name.
+const SHARED: u32 = 1 << 30;
+
+/// The bits of [`Name::occurred`] that hold the time.
+const TIME: u32 = SHARED - 1;
+
+/// What a write of a name tells, held against what is remembered of it.
+pub(crate) struct Carried {
+    /// The name's entry; `None` for a CREATE by `generateName`. It stays where it is while a write is decided.
+    pub(crate) name: Option<At>,
+    /// How many occurrences the write carries.
+    pub(crate) occurrences: i64,
+    /// When the name was seen before; `None`: never, as far as is remembered.
+    pub(crate) seen_before: Option<Moment>,
+    /// A CREATE of a name that belongs to another user. The API server refuses it if that Event is stored, so it must
+    /// not change what is known of the name.
+    pub(crate) foreign: bool,
+    /// The series of the Event that another user claimed by a CREATE, when an UPDATE shows that the Event is not theirs.
+    pub(crate) displaced: Option<Handle>,
+}
+
+/// The name table of one namespace.
+#[derive(Default)]
+pub(crate) struct Names {
+    table: Table<Name, 26>,
+    evicted: usize,
+}
+
+impl Names {
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// How many there are, and were forgotten for want of room.
+    pub(crate) fn sizes(&self) -> Sizes {
+        Sizes { names: self.len(), names_evicted: self.evicted, ..Sizes::default() }
+    }
+
+    /// Forgets all names; returns what takes long to free.
+    pub(crate) fn discard_all(&mut self) -> impl Sized + use<> {
+        std::mem::take(&mut self.table)
+    }
+
+    /// squelch has read the Event that this series is stored as: it is known to be its clients'.
+    pub(crate) fn prove(&mut self, key: Key, series: Handle) {
+        let entry = self.table.find(key).and_then(|at| self.table.get_mut(at));
+        if let Some(entry) = entry.filter(|entry| entry.series == series && entry.is_stored()) {
+            entry.occurred |= PROVEN;
+        }
+    }
+
+    /// Asks the memory for where everything is.
+    pub(crate) fn fetch_outline(&self) {
+        self.table.fetch_outline();
+    }
+
+    /// Asks the memory for what [`Self::carry`] will read.
+    pub(crate) fn fetch(&self, key: Key, full: bool) {
+        self.table.fetch(key, full);
+    }
+
+    /// The series that this name's UPDATEs belong to, whether it still lives or not, in whatever scope.
+    pub(crate) fn series_of(&self, name: At) -> Option<Handle> {
+        self.table.get(name).map(|name| name.series).filter(|series| series.is_somebody())
+    }
+
+    /// Whether this is the name of the series' stored Event; `None` where the name belongs to another series.
+    pub(crate) fn is_stored_name_of(&self, name: At, series: Handle) -> Option<bool> {
+        self.table.get(name).filter(|name| name.series == series).map(Name::is_stored)
+    }
+
+    /// Makes `series` the one that this name's UPDATEs belong to. `stored`: its stored Event has this name.
+    pub(crate) fn join(&mut self, name: Option<At>, series: Handle, stored: bool) {
+        if let Some(entry) = name.and_then(|name| self.table.get_mut(name)) {
+            if entry.series != series {
+                entry.occurred &= !SHARED;
+            }
+            entry.series = series;
+            entry.set_user(entry.user(), stored);
+        }
+    }
+
+    /// Notes that several clients have told of this series, which is stored under this name.
+    pub(crate) fn mark_shared(&mut self, key: Key, series: Handle) {
+        let entry = self.table.find(key).and_then(|at| self.table.get_mut(at));
+        if let Some(entry) = entry.filter(|entry| entry.series == series) {
+            entry.occurred |= SHARED;
+        }
+    }
+
+    /// Whether several clients have told of the last series that was stored under this name.
+    pub(crate) fn was_shared(&self, name: At) -> bool {
+        self.table.get(name).is_some_and(|name| name.occurred & SHARED != 0)
+    }
+
+    /// Whether an UPDATE with nothing new in it tells of an occurrence all the same: it comes from the client
+    /// whose value is remembered, and is above it. (Another client's occurrences had raised the stored Event.)
+    pub(crate) fn tells_more(&self, hasher: &Hasher, key: Option<Key>, write: &Observation<'_>) -> bool {
+        let entry = key.and_then(|key| self.table.find(key)).and_then(|at| self.table.get(at));
+        entry.is_some_and(|entry| write.value > entry.highest() && entry.user() == user(hasher, write.user))
+    }
+
+    /// Counts what a write carries and remembers its value under the `key` of its name. `began_before` says that the Event
+    /// happened first before this engine began to decide; `full`, that there is no room for one more name, so that
+    /// the oldest goes.
+    pub(crate) fn carry(
+        &mut self,
+        hasher: &Hasher,
+        key: Option<Key>,
+        write: &Observation<'_>,
+        began_before: bool,
+        full: bool,
+        now: Moment,
+    ) -> Carried {
+        let Some(key) = key else {
+            return Carried::by(None, write.value, None);
+        };
+        let user = user(hasher, write.user);
+        let Some(at) = self.table.find(key) else {
+            let at = self.remember(key, Name::first_seen(user, write, now), full);
+            return Carried::by(Some(at), carried_by_unknown(write, began_before), None);
+        };
+        let entry = self.table.get_mut(at).expect("just found");
+        if entry.user() != user {
+            match write.operation {
+                Operation::Create => return Carried { foreign: true, ..Carried::by(Some(at), 1, None) },
+                Operation::Update if !entry.is_proven() => {
+                    let displaced = entry.is_stored().then_some(entry.series);
+                    *entry = Name::first_seen(user, write, now);
+                    let occurrences = carried_by_unknown(write, began_before);
+                    return Carried { displaced, ..Carried::by(Some(at), occurrences, None) };
+                }
+                Operation::Update => {}
+            }
+        }
+        let occurrences = entry.carried(user, write);
+        if write.value > entry.highest() {
+            *entry = entry.raised(user, write);
+        }
+        entry.see_occurrence(write);
+        let seen_before = std::mem::replace(&mut entry.seen, Stamp::at(now));
+        // To move it means to look at its neighbours, which are in no cache.
+        if !seen_before.same(ORDERED_BY, entry.seen) {
+            self.table.touch(at);
+        }
+        Carried::by(Some(at), occurrences, Some(seen_before.moment()))
+    }
+
+    fn remember(&mut self, key: Key, name: Name, full: bool) -> At {
+        if !full {
+            return self.table.insert(key, name);
+        }
+        let (at, forgotten) = self.table.replace_oldest(key, name);
+        self.evicted += usize::from(forgotten.is_some());
+        at
+    }
+
+    /// Forgets the oldest names: those beyond `room`, and those not seen for a day. A name whose series `lives` goes for
+    /// want of room only. At most `budget` are looked at.
+    pub(crate) fn forget(&mut self, room: usize, budget: usize, now: Moment, lives: impl Fn(Handle) -> bool) {
+        for _ in 0..budget {
+            let Some(oldest) = self.table.oldest() else { break };
+            let aged = self.table.get(oldest).is_none_or(|name| now.since(name.seen.moment()) > REMEMBERED);
+            let room_left = self.table.len() <= room;
+            if !aged && room_left {
+                break;
+            }
+            if room_left && self.series_of(oldest).is_some_and(&lives) {
+                self.table.touch(oldest);
+                continue;
+            }
+            self.table.remove(oldest);
+            self.evicted += usize::from(!aged);
+        }
+    }
+}
+
+impl Carried {
+    fn by(name: Option<At>, occurrences: i64, seen_before: Option<Moment>) -> Self {
+        Self { name, occurrences, seen_before, foreign: false, displaced: None }
+    }
+}
+
+/// How many occurrences a write carries of whose name nothing is known.
+fn carried_by_unknown(write: &Observation<'_>, began_before: bool) -> i64 {
+    match write.operation {
+        Operation::Create if began_before => 1,
+        Operation::Create => write.value,
+        Operation::Update => (write.value - write.old_value).max(1),
+    }
+}
+
+impl Name {
+    /// A name that nothing was known of before this write.
+    fn first_seen(user: u32, write: &Observation<'_>, now: Moment) -> Self {
+        let mut name = Self {
+            highest: count(write.value),
+            occurred: occurrence_time(write).unwrap_or(0),
+            seen: Stamp::at(now),
+            ..Self::default()
+        };
+        name.set_user(user, false);
+        name.prove(write);
+        name
+    }
+
+    /// The name once this write of this user has told more than any before.
+    fn raised(mut self, user: u32, write: &Observation<'_>) -> Self {
+        let reads = if user == self.user() { self.highest & READS } else { 0 };
+        self.highest = count(write.value) | reads;
+        self.set_user(user, self.is_stored());
+        self
+    }
+
+    /// How many occurrences a write carries: what its value tells beyond the highest one. A client that reads the
+    /// stored Event, adds one and writes it back never exceeds the highest value while its writes are merged: such a
+    /// write carries one occurrence if it happened later than any before. A retry repeats the time.
+    fn carried(&mut self, user: u32, write: &Observation<'_>) -> i64 {
+        let beyond = (write.value - self.highest()).max(0);
+        let adds_one = write.operation == Operation::Update && write.value == write.old_value + 1;
+        let is_later = self.is_before(write);
+        let is_its_user = self.user() == user;
+        if adds_one && is_later && beyond == 0 && is_its_user {
+            self.highest |= READS;
+        }
+        // Another user's count says nothing of what this one has told: what adds one to what is stored has read it.
+        let reads = self.highest & READS != 0 || !is_its_user;
+        if adds_one && reads { i64::from(is_later || beyond > 0) } else { beyond }
+    }
+
+    /// Notes when a write says that it happened.
+    fn see_occurrence(&mut self, write: &Observation<'_>) {
+        if self.is_before(write)
+            && let Some(time) = occurrence_time(write)
+        {
+            self.occurred = self.occurred & !TIME | time;
+        }
+        self.prove(write);
+    }
+
+    /// An UPDATE proves that its Event is stored, and that its user may change it.
+    fn prove(&mut self, write: &Observation<'_>) {
+        if write.operation == Operation::Update {
+            self.occurred |= PROVEN;
+        }
+    }
+
+    /// Whether the write says that it happened later than all that were seen. Times half a turn of the clock apart (6
+    /// days) cannot be told from earlier ones; a name is remembered for one day.
+    fn is_before(&self, write: &Observation<'_>) -> bool {
+        let seen = self.occurred & TIME;
+        occurrence_time(write).is_some_and(|time| {
+            let later_by = time.wrapping_sub(seen) & TIME;
+            seen == 0 || (1..=TIME / 2).contains(&later_by)
+        })
+    }
+
+    fn highest(&self) -> i64 {
+        i64::from(self.highest & !READS)
+    }
+
+    fn is_proven(&self) -> bool {
+        self.occurred & PROVEN != 0
+    }
+
+    fn is_stored(&self) -> bool {
+        self.bits() & STORED != 0
+    }
+
+    fn user(&self) -> u32 {
+        self.bits() & !STORED
+    }
+
+    fn set_user(&mut self, user: u32, stored: bool) {
+        let [a, b, c, _] = (user | if stored { STORED } else { 0 }).to_le_bytes();
+        self.user = [a, b, c];
+    }
+
+    fn bits(&self) -> u32 {
+        let [a, b, c] = self.user;
+        u32::from_le_bytes([a, b, c, 0])
+    }
+}
+
+/// When the write says that it happened last: milliseconds in 30 bits, which come round after 12 days. Never 0, which
+/// stands for no time.
+fn occurrence_time(write: &Observation<'_>) -> Option<u32> {
+    write.last_observed.map(|time| (time.as_millisecond() as u32 & TIME).max(1))
+}
+
+/// 23 bits of a keyed hash. To take another user's value for this one's needs one of 8 million users, whom nobody
+/// can look for, and costs some occurrences too many.
+fn user(hasher: &Hasher, user: &str) -> u32 {
+    hasher.user(user) as u32 % STORED
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::testing::{at, named, write};
+    use proptest::prelude::*;
+
+    fn hasher() -> Hasher {
+        Hasher::new([1, 2])
+    }
+
+    fn carry(names: &mut Names, write: &Observation<'_>, now: u64) -> Carried {
+        let key = write.name.as_deref().map(|name| hasher().name(name));
+        names.carry(&hasher(), key, write, false, false, at(now))
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_name_carries_is_what_it_tells_beyond_the_highest(
+            writes in prop::collection::vec((0u8..20, 1i64..6, 0u64..3000), 0..200)
+        ) {
+            let mut names = Names::default();
+            let mut model: BTreeMap<u8, (i64, u64)> = BTreeMap::new();
+            let mut now = 0;
+            for (name, value, pause) in writes {
+                now += pause;
+                let text = format!("cart.{name}");
+                let carried = carry(&mut names, &Observation { value, ..named(&text, write()) }, now);
+                let before = model.get(&name).copied();
+                prop_assert_eq!(carried.occurrences, (value - before.map_or(0, |(highest, _)| highest)).max(0));
+                prop_assert_eq!(carried.seen_before, before.map(|(_, seen)| at(seen)));
+                model.insert(name, (before.map_or(value, |(highest, _)| highest.max(value)), now));
+            }
+            prop_assert_eq!(names.len(), model.len());
+        }
+
+        #[test]
+        fn the_oldest_are_forgotten_for_want_of_room(
+            writes in prop::collection::vec((0u8..20, 0u64..30_000), 1..100), room in 0usize..20
+        ) {
+            let mut names = Names::default();
+            let mut seen: BTreeMap<u8, u64> = BTreeMap::new();
+            let mut now = 0;
+            for (name, pause) in writes {
+                now += pause;
+                carry(&mut names, &named(&format!("cart.{name}"), write()), now);
+                seen.insert(name, now);
+            }
+            let before = names.len();
+            names.forget(room, 1000, at(now), |_| true);
+            prop_assert_eq!(names.evicted, before.saturating_sub(room));
+            prop_assert_eq!(names.len(), before.min(room));
+            let kept = |name: &u8| names.table.find(hasher().name(&format!("cart.{name}"))).is_some();
+            let turn = |seen: &u64| seen / ORDERED_BY.as_millis() as u64;
+            let oldest_kept = seen.iter().filter(|(name, _)| kept(name)).map(|(_, seen)| turn(seen)).min();
+            let newest_gone = seen.iter().filter(|(name, _)| !kept(name)).map(|(_, seen)| turn(seen)).max();
+            if let (Some(kept), Some(gone)) = (oldest_kept, newest_gone) {
+                prop_assert!(gone <= kept);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_takes_28_bytes() {
+        assert_eq!(size_of::<Name>(), 28);
+    }
+
+    #[test]
+    fn whose_value_it_is_and_whether_its_event_is_stored_do_not_disturb_each_other() {
+        let mut name = Name::default();
+        for (user, stored) in [(STORED - 1, false), (STORED - 1, true), (0, true), (0x12_3456, false)] {
+            name.set_user(user, stored);
+            assert_eq!((name.user(), name.is_stored()), (user, stored));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Which namespaces there are, in the order in which they have their turn.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The namespaces, each once. The map of their states cannot be walked without locking many of them at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Roster(Mutex<Turns>);
+
+#[derive(Debug, Default)]
+struct Turns {
+    names: Vec<Arc<str>>,
+    next: usize,
+    giving: usize,
+}
+
+impl Roster {
+    /// A namespace came.
+    pub(crate) fn enter(&self, name: Arc<str>) {
+        self.turns().names.push(name);
+    }
+
+    /// A namespace went.
+    pub(crate) fn leave(&self, name: &Arc<str>) {
+        let turns = &mut *self.turns();
+        if let Some(at) = turns.names.iter().position(|its| Arc::ptr_eq(its, name)) {
+            turns.names.swap_remove(at);
+        }
+    }
+
+    /// All of them, as they are now.
+    pub(crate) fn all(&self) -> Vec<Arc<str>> {
+        self.turns().names.clone()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.turns().names.len()
+    }
+
+    /// Whose turn it is; the next call names the next one.
+    pub(crate) fn turn(&self) -> Option<Arc<str>> {
+        let turns = &mut *self.turns();
+        if turns.names.is_empty() {
+            return None;
+        }
+        let at = if turns.next < turns.names.len() { turns.next } else { 0 };
+        turns.next = at + 1;
+        turns.names.get(at).cloned()
+    }
+
+    /// Who is to make room for others: the same again until the `next` one is asked for.
+    pub(crate) fn giving(&self, next: bool) -> Option<Arc<str>> {
+        let turns = &mut *self.turns();
+        turns.giving += usize::from(next);
+        if turns.giving >= turns.names.len() {
+            turns.giving = 0;
+        }
+        turns.names.get(turns.giving).cloned()
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        // A panic elsewhere leaves the list as it was: nothing is changed in two steps.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_has_a_turn_while_others_come_and_go() {
+        let roster = Roster::default();
+        assert_eq!(roster.turn(), None);
+        let names: Vec<Arc<str>> = ["a", "b", "c"].map(Into::into).into();
+        names.iter().for_each(|name| roster.enter(name.clone()));
+        let turns =
+            |number: usize| (0..number).map(|_| roster.turn().unwrap().to_string()).collect::<String>();
+        assert_eq!(turns(4), "abca");
+        roster.leave(&names[0]);
+        roster.enter("d".into());
+        let mut later: Vec<char> = turns(3).chars().collect();
+        later.sort_unstable();
+        assert_eq!(later, ['b', 'c', 'd']);
+        assert_eq!((roster.len(), roster.all().len()), (3, 3));
+        let giving: String =
+            [false, false, true, true, true].map(|next| roster.giving(next).unwrap()).concat();
+        let mut once: Vec<char> = giving.chars().skip(1).take(3).collect();
+        once.sort_unstable();
+        assert_eq!((once, &giving[..1], &giving[..1]), (vec!['b', 'c', 'd'], &giving[1..2], &giving[4..]));
+    }
+}

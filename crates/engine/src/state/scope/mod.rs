@@ -1,0 +1,350 @@
+//! The state of one policy in one namespace, under one mode.
+
+mod eviction;
+mod revision;
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::decide::keys::Key;
+use crate::decide::pipeline::Full;
+use crate::model::content::Content;
+use crate::state::buckets::{Buckets, Budget, Charge};
+use crate::state::capacity::Sizes;
+use crate::state::groups::{Groups, Witness};
+use crate::state::live_series::{Handle, LiveSeries};
+use crate::state::series::Series;
+use crate::state::top_dropped::Sketch;
+use crate::{
+    Account, AggregationRules, BucketRules, Counters, Disposition, EventView, Mode, Moment, PolicyId, Rules,
+};
+
+/// A scope within its namespace; never used again for another.
+pub(crate) type ScopeId = u32;
+
+/// The order by use follows so often: who is asked for the oldest series is told one that was not seen longer than
+/// another but for this. (To move one means to look at its neighbours, which are in no cache, and a storm moves none.)
+const ORDERED_BY: Duration = Duration::from_secs(16);
+/// But for this part of the idle timeout at most: where very many were seen in such a part of time, and some of them
+/// never again, that is how late their end may be noticed.
+const ORDERED_BY_PART: u32 = 16;
+
+/// The state of one policy in one namespace. A policy that changes its mode has two: what was folded under
+/// Enforce is paid, and Observe begins anew.
+// In this order in memory: what every decision looks at is at the end, and together. A namespace has two kilobytes, and
+// each line of the cache that a decision needs of it costs as much as an entry of a table.
+#[repr(C)]
+pub(crate) struct Scope {
+    pub(crate) id: ScopeId,
+    /// Of a cluster-scoped policy: since when nobody knows of the namespace.
+    pub(crate) unknown_since: Option<Moment>,
+    /// Series at positions below this have not been seen to since the rules changed.
+    unrevised: u32,
+    /// Where draining goes on looking for what needs payment.
+    pub(crate) undrained_below: u32,
+    dropped: Sketch,
+    groups: Groups,
+    spam_filter: Buckets,
+    pub(crate) budget: Budget,
+    pub(crate) series: LiveSeries,
+    pub(crate) counters: Counters,
+    /// How much it holds, in one place: kept in step by [`Scope::change`] and [`Scope::recount`].
+    sizes: Sizes,
+    /// The policy is gone, is invalid, changed its mode or governs nothing here: what is owed is paid, nothing opens.
+    pub(crate) retired: bool,
+    /// The policy is gone: once nothing is owed, so is the scope.
+    pub(crate) deleted: bool,
+    /// The rules as they were decided by last.
+    pub(crate) rules: Arc<Rules>,
+}
+
+impl Scope {
+    pub(crate) fn new(id: ScopeId, rules: Arc<Rules>) -> Self {
+        Self {
+            id,
+            unknown_since: None,
+            unrevised: 0,
+            undrained_below: 0,
+            dropped: Sketch::default(),
+            groups: Groups::default(),
+            spam_filter: Buckets::default(),
+            budget: Budget::default(),
+            series: LiveSeries::default(),
+            counters: Counters::default(),
+            sizes: Sizes::default(),
+            retired: false,
+            deleted: false,
+            rules,
+        }
+    }
+
+    /// Asks the memory for where everything is: see [`crate::approach`].
+    pub(crate) fn fetch_outline(&self) {
+        black_box((self.counters.received(), self.sizes.series, self.sizes.names_evicted, self.deleted));
+        self.series.fetch_outline();
+    }
+
+    /// Asks the memory for what aggregation and limits will read, of those that are on.
+    pub(crate) fn fetch_steps(&self, group: Option<Key>, bucket: Option<Key>, full: &Full) {
+        if let Some(group) = group {
+            self.groups.fetch(group, full);
+        }
+        if let Some(bucket) = bucket {
+            self.spam_filter.fetch(bucket, full.buckets);
+        }
+        self.dropped.fetch();
+    }
+
+    pub(crate) fn belongs_to(&self, rules: &Rules) -> bool {
+        self.rules.policy.uid == rules.policy.uid && self.rules.mode == rules.mode
+    }
+
+    pub(crate) fn policy(&self) -> &PolicyId {
+        &self.rules.policy
+    }
+
+    /// How much it holds.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Asks the tables how much they hold: after anything that may have changed that.
+    pub(crate) fn recount(&mut self) {
+        self.sizes = Sizes {
+            series: self.series.len(),
+            text: self.series.bytes(),
+            groups: self.groups.len(),
+            fingerprints: self.groups.fingerprints(),
+            groups_evicted: self.groups.evicted(),
+            buckets: self.spam_filter.len(),
+            buckets_evicted: self.spam_filter.evicted(),
+            ended: self.series.ended_len(),
+            ended_evicted: self.series.ended_evicted(),
+            dropped: self.dropped.len(),
+            dropped_evicted: usize::try_from(self.dropped.evicted()).unwrap_or(usize::MAX),
+            ..self.sizes
+        };
+    }
+
+    pub(crate) fn account(&self, namespace: &Arc<str>) -> Account {
+        Account {
+            namespace: namespace.clone(),
+            policy: self.rules.policy.clone(),
+            mode: self.rules.mode,
+            counters: self.counters,
+            dropped: self.dropped.top(),
+        }
+    }
+
+    /// Opens a series under a key that has none, whose stored Event has this name.
+    pub(crate) fn open(&mut self, key: Key, name: &str, series: &Series, birth: u32) -> Handle {
+        self.sizes = reckoned(self.sizes, None, Some(series));
+        let handle = self.series.insert(key, name, series, birth);
+        self.recount();
+        handle
+    }
+
+    /// Forgets a series.
+    pub(crate) fn close(&mut self, handle: Handle) -> Option<Series> {
+        let series = self.series.remove(handle)?;
+        self.sizes = reckoned(self.sizes, Some(&series), None);
+        self.recount();
+        Some(series)
+    }
+
+    /// Forgets a series whose pending occurrences can never be written; returns how many are lost by that. Under Observe
+    /// nothing is pending for anybody.
+    pub(crate) fn discard(&mut self, handle: Handle) -> Option<u64> {
+        let pending = self.close(handle)?.owed().unsigned_abs();
+        let lost = if self.rules.mode == Mode::Enforce { pending } else { 0 };
+        self.counters.lost += lost;
+        Some(lost)
+    }
+
+    /// Forgets all series, groups and buckets: they are of a namespace that is gone. Pending occurrences are lost. Returns
+    /// the series, which take long to free.
+    pub(crate) fn discard_all(&mut self) -> LiveSeries {
+        let lost = if self.rules.mode == Mode::Enforce { self.sizes.owed as u64 } else { 0 };
+        self.counters.lost += lost;
+        self.groups.clear();
+        self.spam_filter.clear();
+        self.budget = Budget::default();
+        (self.unrevised, self.undrained_below) = (0, 0);
+        let series = self.series.take();
+        self.sizes = Sizes { owed: 0, owing: 0, unpaid: 0, undrained: 0, ..self.sizes };
+        self.recount();
+        series
+    }
+
+    /// The one way to change a series: keeps the sum of debts and the agenda in step.
+    pub(crate) fn change<T>(
+        &mut self,
+        handle: Handle,
+        now: Moment,
+        change: impl FnOnce(&mut Series) -> T,
+    ) -> Option<T> {
+        let before = self.series.get(handle)?;
+        let mut series = before;
+        let answer = change(&mut series);
+        self.series.put(handle, &series);
+        self.sizes = reckoned(self.sizes, Some(&before), Some(&series));
+        // It is on the agenda for what was due before. So most folds need not look there.
+        let pace = self.rules.pace(series.summary);
+        let due_before = before.next_payment(&pace, now);
+        if let Some(due) = series.next_payment(&pace, now)
+            && due_before.is_none_or(|before| due < before)
+        {
+            self.series.wake_by(handle, due);
+        }
+        Some(answer)
+    }
+
+    /// Takes over a series of another scope's, under a key that has none here. It is on nobody's agenda yet, and no
+    /// order of it is under way as far as this scope knows.
+    pub(crate) fn adopt(&mut self, key: Key, other: &mut Self, handle: Handle, birth: u32) -> Option<Handle> {
+        let name = other.series.name(handle)?.to_owned();
+        let content = other.series.take_content(handle);
+        let series = other.close(handle)?;
+        let handle = self.open(key, &name, &Series { closing: false, ordered: false, ..series }, birth);
+        self.series.set_content(handle, content);
+        self.recount();
+        Some(handle)
+    }
+
+    /// Puts the series on the agenda where it belongs there, whether it is there or not.
+    pub(crate) fn wake(&mut self, handle: Handle, now: Moment) {
+        let Some(series) = self.series.get(handle) else { return };
+        if let Some(due) = series.next_payment(&self.rules.pace(series.summary), now) {
+            self.series.wake_by(handle, due);
+        }
+    }
+
+    /// Notes what is said of a series to which something was folded for the first time.
+    pub(crate) fn remember(&mut self, handle: Handle, content: Content) {
+        self.series.set_content(handle, Some(Box::new(content)));
+        self.recount();
+    }
+
+    /// A write of the series was seen: it lives on.
+    pub(crate) fn see(&mut self, handle: Handle, now: Moment) {
+        self.series.see(handle, now, self.ordered_by());
+    }
+
+    /// Nobody in the order by use was seen earlier than one before him but for less than this.
+    pub(crate) fn ordered_by(&self) -> Duration {
+        ORDERED_BY.min(self.rules.pace(false).idle_timeout / ORDERED_BY_PART)
+    }
+
+    /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.
+    /// One that is over and owes nothing is forgotten here, so that a late [`crate::Engine::tick`] changes no
+    /// decision.
+    pub(crate) fn living(&mut self, handle: Handle, now: Moment) -> Option<Handle> {
+        let series = self.series.get(handle)?;
+        let over =
+            series.over(&self.rules.pace(series.summary), now) && !series.closing && !series.needs_payment();
+        if over {
+            self.close(handle);
+            return None;
+        }
+        Some(handle)
+    }
+
+    /// What is owed is to be paid now, and the series to be forgotten then.
+    pub(crate) fn begin_closing(&mut self, handle: Handle, now: Moment) {
+        // Out of the way of those that are looked at for idleness: from here on the agenda has it.
+        self.series.set_aside(handle);
+        self.change(handle, now, |series| series.closing = true);
+    }
+}
+
+/// Steps 6 to 8 of a decision.
+impl Scope {
+    /// See [`Groups::too_many`].
+    pub(crate) fn too_many(
+        &mut self,
+        group: Key,
+        [message, object]: [u64; 2],
+        rules: &AggregationRules,
+        full: Full,
+        now: Moment,
+    ) -> Option<usize> {
+        let told = self.groups.too_many(group, message, object, rules, full, now);
+        self.recount();
+        told
+    }
+
+    /// See [`Groups::admitted`].
+    pub(crate) fn admitted_of_group(
+        &mut self,
+        group: Key,
+        name: &str,
+        says: impl FnOnce() -> u64,
+        rules: &AggregationRules,
+        at_once: bool,
+        now: Moment,
+    ) {
+        self.groups.admitted(group, name, says, rules, at_once, now);
+        self.recount();
+    }
+
+    /// A summary was opened: an admitted Event of its group has to be stored before the summary is.
+    pub(crate) fn note_witness(&mut self, summary: Handle, group: Key) {
+        if let Some(witness) = self.groups.witness(group) {
+            self.series.set_witness(summary, group, witness.clone());
+        }
+    }
+
+    /// See [`Groups::refute_witness`].
+    pub(crate) fn refute_witness(&mut self, group: Key, witness: &Witness) {
+        self.groups.refute_witness(group, witness);
+        self.recount();
+    }
+
+    /// See [`Buckets::ask`].
+    pub(crate) fn ask_spam_filter(
+        &mut self,
+        key: Key,
+        rules: &BucketRules,
+        full: bool,
+        now: Moment,
+    ) -> Option<Charge> {
+        let charge = self.spam_filter.ask(key, rules, full, now);
+        self.recount();
+        charge
+    }
+
+    /// See [`Buckets::charge`].
+    pub(crate) fn charge_spam_filter(&mut self, charge: Charge) {
+        self.spam_filter.charge(charge);
+        self.recount();
+    }
+
+    /// Counts what was dropped among what is dropped most.
+    pub(crate) fn count_dropped(
+        &mut self,
+        key: Key,
+        event: &EventView<'_>,
+        disposition: Disposition,
+        occurrences: u64,
+        full: bool,
+    ) {
+        self.dropped.count(key, event, disposition, occurrences, full);
+        self.recount();
+    }
+}
+
+/// The sums once a series went from `before` to `after`, or came, or went.
+fn reckoned(sums: Sizes, before: Option<&Series>, after: Option<&Series>) -> Sizes {
+    let owed = |series: Option<&Series>| series.map_or(0, |it| usize::try_from(it.owed()).unwrap_or(0));
+    let unpaid = |series: Option<&Series>| series.is_some_and(|it| it.ordered || it.needs_payment());
+    let undrained =
+        |series: Option<&Series>| series.is_some_and(|it| it.ordered || it.needs_payment() && !it.drained);
+    Sizes {
+        owed: sums.owed + owed(after) - owed(before),
+        owing: sums.owing + usize::from(owed(after) > 0) - usize::from(owed(before) > 0),
+        unpaid: sums.unpaid + usize::from(unpaid(after)) - usize::from(unpaid(before)),
+        undrained: sums.undrained + usize::from(undrained(after)) - usize::from(undrained(before)),
+        ..sums
+    }
+}

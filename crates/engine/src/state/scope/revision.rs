@@ -1,0 +1,89 @@
+//! What happens to a scope when policies change, and in slices after that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Scope;
+use crate::state::retained_counters::GONE_AFTER;
+use crate::{Footing, Moment, Standing};
+
+impl Scope {
+    /// Takes over the rules as they are now; see [`crate::Engine::revise`]. The series are seen to by
+    /// [`Self::revise_series`].
+    pub(crate) fn revise(&mut self, policies: &HashMap<&Arc<str>, &Standing>, footing: Footing, now: Moment) {
+        let standing = policies.get(&self.rules.policy.uid);
+        self.deleted = standing.is_none();
+        let may_be_gone = footing == Footing::Unknown && standing.is_some_and(|it| it.namespace.is_none());
+        self.unknown_since = if may_be_gone { self.unknown_since.or(Some(now)) } else { None };
+        let standing = standing.filter(|_| footing != Footing::Nothing);
+        let rules = standing.and_then(|standing| standing.rules.as_ref());
+        let Some(current) = rules.filter(|rules| self.belongs_to(rules)) else {
+            self.retired = true;
+            return;
+        };
+        self.retired = false;
+        if self.rules == *current {
+            return;
+        }
+        self.rules = current.clone();
+        if self.rules.aggregation.is_none() {
+            self.groups.clear();
+        }
+        if self.rules.spam_filter.is_none() {
+            self.spam_filter.clear();
+        }
+        self.unrevised = u32::try_from(self.series.len()).unwrap_or(u32::MAX);
+        self.recount();
+    }
+
+    /// Sees to series that the change of the rules concerns, at most so many; returns how many. From the last to
+    /// the first: who takes the place of one that is closed has been seen to, or came later.
+    pub(crate) fn revise_series(&mut self, at_most: usize, now: Moment) -> usize {
+        let mut seen_to = 0;
+        while seen_to < at_most
+            && let Some(position) = self.unrevised.checked_sub(1)
+        {
+            (self.unrevised, seen_to) = (position, seen_to + 1);
+            let Some((handle, series)) = self.series.nth(position) else { continue };
+            let off =
+                if series.summary { self.rules.aggregation.is_none() } else { self.rules.series.is_none() };
+            if !off {
+                // A shorter heartbeat brings payments forward.
+                self.wake(handle, now);
+            } else if series.needs_payment() || series.ordered {
+                self.begin_closing(handle, now);
+            } else {
+                self.close(handle);
+            }
+        }
+        seen_to
+    }
+
+    /// The namespace is gone, as far as one can know.
+    pub(crate) fn is_left_behind(&self, now: Moment) -> bool {
+        self.unknown_since.is_some_and(|since| now.since(since) > GONE_AFTER)
+    }
+
+    /// Forgets groups that would start anew and buckets that are full again, at most so many of each; returns how
+    /// many.
+    pub(crate) fn forget_the_old(&mut self, at_most: usize, now: Moment) -> usize {
+        if self.is_unneeded(now) {
+            self.groups.clear();
+            self.spam_filter.clear();
+        }
+        let groups = self.groups.forget(self.rules.aggregation.as_ref(), at_most, now);
+        let buckets = self.spam_filter.forget(at_most, now);
+        self.recount();
+        groups + buckets
+    }
+
+    /// Nothing of the scope matters any more, or would take long to free.
+    pub(crate) fn is_over(&self, now: Moment) -> bool {
+        self.is_unneeded(now) && self.groups.is_nothing() && self.spam_filter.is_nothing()
+    }
+
+    /// The policy or the namespace is gone, and nothing is left to be paid.
+    fn is_unneeded(&self, now: Moment) -> bool {
+        (self.deleted || self.is_left_behind(now)) && self.series.is_empty()
+    }
+}

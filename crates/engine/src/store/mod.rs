@@ -1,0 +1,8 @@
+//! Containers that make a million series fit into memory.
+
+pub(crate) mod packed_series;
+pub(crate) mod segments;
+pub(crate) mod stamp;
+pub(crate) mod strings;
+pub(crate) mod table;
+pub(crate) mod timers;

@@ -1,0 +1,77 @@
+//! A moment in five bytes.
+
+use std::time::Duration;
+
+use crate::Moment;
+
+/// A [`Moment`] to the millisecond, as fine as the durations of a policy: 40 bits of them are 34 years. Three million
+/// series and names keep up to three each; five bytes in place of eight are 15 MiB less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp([u8; 5]);
+
+/// The latest: 34 years after the process began.
+const LAST: u64 = (1 << 40) - 1;
+
+impl Stamp {
+    /// The millisecond that `moment` is in.
+    pub(crate) fn at(moment: Moment) -> Self {
+        Self::from_milliseconds(moment.milliseconds())
+    }
+
+    pub(crate) fn moment(self) -> Moment {
+        Moment::from_milliseconds(self.milliseconds())
+    }
+
+    /// Whether both are in the same second, or whatever time is divided into.
+    pub(crate) fn same(self, part: Duration, other: Self) -> bool {
+        let part = (part.as_millis() as u64).max(1);
+        self.milliseconds() / part == other.milliseconds() / part
+    }
+
+    fn milliseconds(self) -> u64 {
+        let [a, b, c, d, e] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+    }
+
+    fn from_milliseconds(milliseconds: u64) -> Self {
+        let [a, b, c, d, e, ..] = milliseconds.min(LAST).to_le_bytes();
+        Self([a, b, c, d, e])
+    }
+}
+
+impl PartialOrd for Stamp {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Stamp {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.milliseconds().cmp(&other.milliseconds())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn is_the_moment_to_the_millisecond(nanoseconds in 0..u64::from(u32::MAX) * 1_000_000, other in 0u64..10_000_000_000) {
+            let moment = |nanoseconds| Moment::from_epoch(Duration::from_nanos(nanoseconds));
+            let before = Stamp::at(moment(nanoseconds));
+            prop_assert!(before.moment() <= moment(nanoseconds));
+            prop_assert!(moment(nanoseconds).since(before.moment()) < Duration::from_millis(1));
+            prop_assert_eq!(Stamp::at(before.moment()), before);
+            let other = Stamp::at(moment(other));
+            prop_assert_eq!(before.cmp(&other), before.moment().cmp(&other.moment()));
+        }
+    }
+
+    #[test]
+    fn ends_after_34_years() {
+        let far = Moment::from_epoch(Duration::from_secs(100 * 365 * 86_400));
+        assert_eq!(Stamp::at(far).moment().since(Moment::default()).as_secs() / (365 * 86_400), 34);
+    }
+}

@@ -1,0 +1,110 @@
+//! What the tests of the engine, and of the crates that use it, share.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use proptest::prelude::ProptestConfig;
+use proptest::test_runner::RngSeed;
+
+#[cfg(test)]
+pub(crate) use crate::tests::support::{counters, counters_of, pay, planned, summing, witness};
+use crate::{
+    Api, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation, PolicyId,
+    Rejection, Rules, SeriesRules, Settings,
+};
+
+/// A CREATE of the first Event of a crash-looping Pod.
+pub fn write() -> Observation<'static> {
+    Observation {
+        operation: Operation::Create,
+        api: Api::Core,
+        user: "system:node:n1",
+        own: false,
+        dry_run: false,
+        namespace: "shop",
+        name: Some("cart.1".into()),
+        generate_name: "".into(),
+        event: EventView {
+            regarding: ObjectReference {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                namespace: "shop".into(),
+                name: "cart".into(),
+                uid: "0a1b".into(),
+                field_path: "spec.containers{app}".into(),
+            },
+            event_type: "Warning".into(),
+            reason: "BackOff".into(),
+            message: "Back-off restarting failed container".into(),
+            reporting_component: "kubelet".into(),
+            reporting_instance: "n1".into(),
+            source_component: "kubelet".into(),
+            source_host: "n1".into(),
+            ..EventView::default()
+        },
+        value: 1,
+        old_value: 0,
+        has_series: false,
+        edited: false,
+        unchanged: false,
+        stale: false,
+        first_seen: None,
+        last_observed: None,
+        occurred_at: Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// The same as an UPDATE from `old_value` to `value`.
+pub fn update(value: i64, old_value: i64) -> Observation<'static> {
+    Observation { operation: Operation::Update, value, old_value, ..write() }
+}
+
+/// The default rules, in Enforce.
+pub fn rules() -> Rules {
+    Rules {
+        policy: PolicyId { display: "shop/quiet".into(), uid: "p1".into() },
+        mode: Mode::Enforce,
+        series: Some(SeriesRules {
+            idle_timeout: Duration::from_secs(360),
+            heartbeat_interval: Duration::from_secs(1800),
+        }),
+        aggregation: None,
+        spam_filter: None,
+        budget: None,
+        rejection: Rejection::AlreadyExists,
+    }
+}
+
+/// An engine that knows nothing yet, for 1000 series.
+pub fn engine() -> Engine {
+    Engine::new(Settings { seed: [3, 4], max_series: 1000, max_owing: 100_000, began: Timestamp::UNIX_EPOCH })
+}
+
+/// Governed by these rules, and not exempt.
+pub fn by(rules: &Rules) -> Option<Governing<'_>> {
+    Some(Governing { rules, exempt: false })
+}
+
+/// The moment so many milliseconds after the epoch.
+pub fn at(milliseconds: u64) -> Moment {
+    Moment::from_epoch(Duration::from_millis(milliseconds))
+}
+
+/// The same write under another name.
+pub fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
+    Observation { name: Some(name.into()), ..write }
+}
+
+/// How many cases a property is tried on: as many as it says, always the same; or as `SQUELCH_PROPTEST_CASES` says,
+/// other ones each time (of the seed `PROPTEST_RNG_SEED`, if that is given). So a change is judged by what it
+/// changes, and whoever looks for faults finds new cases; what was once found is kept as a test of its own.
+pub fn cases(by_default: u32) -> ProptestConfig {
+    let found_anew = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    match std::env::var("SQUELCH_PROPTEST_CASES") {
+        Ok(cases) => {
+            let cases = cases.parse().expect("SQUELCH_PROPTEST_CASES is a number");
+            ProptestConfig { cases, ..found_anew }
+        }
+        Err(_) => ProptestConfig { cases: by_default, rng_seed: RngSeed::Fixed(1), ..found_anew },
+    }
+}

@@ -1,0 +1,303 @@
+//! What a namespace can take: room, and time under its lock. Both are counted, not measured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::flush::tick::SLICE;
+use crate::state::eviction::ASKED_FOR_ROOM;
+use crate::state::policy_changes::REVISED_AT_ONCE;
+use crate::testing::{at, by, counters, named, pay, rules, write};
+
+const HOUR: u64 = 3_600_000;
+
+fn engine_for(max_series: usize) -> Engine {
+    Engine::new(Settings { seed: [3, 4], max_series, max_owing: 100_000, began: Timestamp::UNIX_EPOCH })
+}
+
+/// A write that says what no other says, under a name of its own.
+fn distinct<'a>(namespace: &'a str, text: &'a str) -> Observation<'a> {
+    let mut write = Observation { namespace, ..named(text, write()) };
+    write.event.message = text.into();
+    write
+}
+
+fn fill(engine: &Engine, rules: &Rules, namespace: &str, number: usize) {
+    for number in 0..number {
+        engine.decide(by(rules), &distinct(namespace, &format!("e.{number}")), at(0));
+    }
+}
+
+fn standing(rules: &Rules) -> Standing {
+    Standing {
+        policy: rules.policy.clone(),
+        namespace: Some("shop".into()),
+        rules: Some(Arc::new(rules.clone())),
+    }
+}
+
+/// Ticks until no series is left; returns how many there were before each.
+fn ticked_until_empty(engine: &Engine, now: Moment) -> Vec<usize> {
+    let mut before = Vec::new();
+    while engine.gauges().series > 0 {
+        before.push(engine.gauges().series);
+        assert!(engine.tick(now, 100).is_empty(), "nothing is owed");
+        assert!(before.len() < 100, "{before:?}");
+    }
+    before
+}
+
+#[test]
+fn a_turn_of_a_namespace_sees_to_a_slice_of_each_of_its_tables() {
+    let (engine, rules) = (engine_for(10_000), all_steps());
+    for number in 0..5000 {
+        engine.decide(by(&rules), &of_its_own("shop", &format!("e.{number}")), at(0));
+    }
+    let full = engine.gauges();
+    assert_eq!((full.series, full.groups, full.buckets, full.names), (5000, 5000, 5000, 5000));
+    let mut orders = Vec::new();
+    let seen_to = engine.tick_namespace(&"shop".into(), at(48 * HOUR), 100, &mut orders);
+    let left = engine.gauges();
+    assert_eq!(seen_to, 4 * SLICE);
+    assert_eq!(
+        [left.series, left.groups, left.buckets, left.names],
+        [5000 - SLICE; 4],
+        "idle, silent, full again and forgotten"
+    );
+}
+
+#[test]
+fn a_tick_ends_after_so_many_entries_and_the_next_one_goes_on() {
+    let (engine, rules) = (engine_for(10_000), rules());
+    fill(&engine, &rules, "shop", 5000);
+    fill(&engine, &rules, "other", 5000);
+    let before = ticked_until_empty(&engine, at(HOUR));
+    assert!(before.windows(2).all(|two| two[0] - two[1] <= 500), "{before:?}");
+    assert!(before.len() >= 20 && before.len() <= 30, "{before:?}");
+}
+
+#[test]
+fn a_changed_policy_sees_to_its_series_by_and_by() {
+    let (engine, rules) = (engine_for(10_000), rules());
+    fill(&engine, &rules, "shop", 5000);
+    let off = Rules { series: None, ..rules };
+    engine.revise(&[standing(&off)], at(1));
+    assert_eq!(engine.gauges().series, 5000 - REVISED_AT_ONCE);
+    let before = ticked_until_empty(&engine, at(2));
+    assert!(before.len() >= 10, "{before:?}");
+}
+
+#[test]
+fn a_shorter_heartbeat_brings_all_payments_forward() {
+    let (engine, rules) = (engine_for(10_000), rules());
+    fill(&engine, &rules, "shop", 500);
+    for number in 0..500 {
+        // Stored as 10 and one more is owed: not due before the heartbeat.
+        let name = format!("e.{number}");
+        let write = distinct("shop", &name);
+        let told = |value, old_value| Observation {
+            operation: Operation::Update,
+            value,
+            old_value,
+            ..write.clone()
+        };
+        assert_eq!(engine.decide(by(&rules), &told(10, 1), at(1)).answer, Answer::Allow);
+        assert_eq!(
+            engine.decide(by(&rules), &told(11, 10), at(2)).answer,
+            Answer::Deny(Denial::AlreadyExists)
+        );
+    }
+    assert!(engine.tick(at(60_000), 1000).is_empty());
+    let mut hasty = rules.clone();
+    hasty.series.as_mut().unwrap().heartbeat_interval = Duration::from_secs(10);
+    engine.revise(&[standing(&hasty)], at(60_001));
+    let orders: usize = (0..20).map(|tick| engine.tick(at(60_002 + tick), 1000).len()).sum();
+    assert_eq!(orders, 500);
+}
+
+#[test]
+fn a_deleted_policy_is_forgotten_by_and_by() {
+    let (engine, rules) = (engine_for(10_000), rules());
+    fill(&engine, &rules, "shop", 5000);
+    engine.revise(&[], at(1));
+    let before = ticked_until_empty(&engine, at(2));
+    assert!(before.len() >= 10, "{before:?}");
+    engine.tick(at(3), 100);
+    engine.tick(at(600_003), 100);
+    assert!(engine.accounts().is_empty());
+    // What became of it is still told.
+    assert_eq!(engine.gauges(), Gauges { names: 5000, ..Gauges::default() });
+}
+
+#[test]
+fn while_draining_all_debts_are_found_wherever_they_are() {
+    let (engine, rules) = (engine_for(20_000), rules());
+    fill(&engine, &rules, "shop", 10_000);
+    for number in (0..10_000).step_by(1000) {
+        let text = format!("e.{number}");
+        let again = named("another", distinct("shop", &text));
+        let again = Observation { name: Some(format!("again.{number}").into()), ..again };
+        assert_eq!(engine.decide(by(&rules), &again, at(1)).disposition, Some(Disposition::Compacted));
+    }
+    engine.drain();
+    assert_eq!(engine.unpaid(), 10);
+    let mut paid = 0;
+    for _ in 0..20 {
+        for order in engine.tick(at(10), 100) {
+            assert_eq!(pay(&engine, &order, Some(1), at(10)), Some(2));
+            paid += 1;
+        }
+    }
+    assert_eq!((paid, engine.unpaid(), engine.gauges().owed), (10, 0, 0));
+}
+
+#[test]
+fn a_namespace_that_invents_long_names_evicts_its_own_series_only() {
+    let (engine, rules) = (engine_for(200), rules());
+    fill(&engine, &rules, "shop", 50);
+    let long = "x".repeat(240);
+    for number in 0..2000 {
+        engine.decide(by(&rules), &distinct("hostile", &format!("{long}.{number}")), at(number));
+    }
+    let gauges = engine.gauges();
+    assert!(gauges.text <= 96 * 200 + 2 * 253, "{gauges:?}");
+    assert!(gauges.series_evicted >= 1900, "{gauges:?}");
+    for number in 0..50 {
+        let told = engine.decide(by(&rules), &distinct("shop", &format!("e.{number}")), at(3000));
+        assert_eq!(told.stage, Stage::Series, "e.{number} lives");
+    }
+}
+
+#[test]
+fn where_no_content_can_be_kept_a_write_goes_through_and_nothing_is_lost() {
+    let (engine, rules) = (engine_for(100), rules());
+    let long = "x".repeat(1000);
+    let write_of = |number: u64, name: &str| {
+        let mut write = named("", write());
+        write.name = Some(format!("{name}.{number}").into());
+        write.event.message = format!("{number} {long}").into();
+        write
+    };
+    let (mut truth, mut compacted) = (0, 0);
+    for name in ["a", "b", "c"] {
+        for number in 0..40 {
+            truth += 1;
+            let verdict = engine.decide(by(&rules), &write_of(number, name), at(number));
+            compacted += u64::from(verdict.disposition == Some(Disposition::Compacted));
+        }
+    }
+    let gauges = engine.gauges();
+    assert!(gauges.debts_refused > 40 && compacted > 10, "{gauges:?}, {compacted} compacted");
+    assert!(gauges.text <= 96 * 100 + 2000, "{gauges:?}");
+    let counters = counters(&engine);
+    assert_eq!((counters.received(), counters.of(Disposition::Compacted)), (truth, compacted));
+    assert_eq!(gauges.owed, compacted, "what was folded is owed, and nothing else");
+}
+
+#[test]
+fn a_content_that_is_paid_makes_room_for_another() {
+    let (engine, rules) = (engine_for(100), rules());
+    let long = "x".repeat(1000);
+    for number in 0..30 {
+        for name in ["a", "b"] {
+            let mut write = named("", write());
+            write.name = Some(format!("{name}.{number}").into());
+            write.event.message = format!("{number} {long}").into();
+            engine.decide(by(&rules), &write, at(number * 10_000));
+        }
+        for order in engine.tick(at(number * 10_000 + 5000), 100) {
+            pay(&engine, &order, Some(1), at(number * 10_000 + 5000));
+        }
+    }
+    let gauges = engine.gauges();
+    assert_eq!((gauges.owed, gauges.debts_refused), (0, 0), "{gauges:?}");
+    assert!(gauges.contents_evicted > 10 && gauges.text < 96 * 100 + 2000, "{gauges:?}");
+}
+
+/// Rules by which each write of [`of_its_own`] takes an entry of every table.
+fn all_steps() -> Rules {
+    Rules {
+        aggregation: Some(AggregationRules {
+            max_events: 1000,
+            interval: Duration::from_secs(600),
+            group_by: GroupBy::Object,
+        }),
+        spam_filter: Some(SpamFilterRules {
+            // Full again at once, so that the filter lets everything through.
+            bucket: BucketRules { burst: 25.try_into().unwrap(), refill_interval: Duration::from_micros(1) },
+            per: Per { emitter: true, regarding: true, event_type: true, reason: false },
+        }),
+        ..rules()
+    }
+}
+
+/// A write that says what no other says, about an object of its own.
+fn of_its_own<'a>(namespace: &'a str, text: &'a str) -> Observation<'a> {
+    let mut write = distinct(namespace, text);
+    write.event.regarding.name = text.into();
+    write
+}
+
+/// How many series and names there are in each namespace.
+fn by_namespace(engine: &Engine) -> Vec<(Arc<str>, usize, usize)> {
+    let all = engine.roster.all().into_iter();
+    let of = |name: Arc<str>| {
+        let sizes = engine.locked(&name).unwrap().sizes();
+        (name, sizes.series, sizes.names)
+    };
+    all.map(of).collect()
+}
+
+#[test]
+fn a_thousand_namespaces_that_fill_one_after_the_other_stay_within_the_bounds() {
+    let (engine, rules, bound) = (engine_for(10_000), all_steps(), 10_000);
+    let within = |gauges: &Gauges| {
+        let beyond = |bound: usize| bound + bound.div_ceil(16);
+        gauges.series <= beyond(bound)
+            && gauges.names <= beyond(2 * bound)
+            && gauges.groups <= beyond(bound / 2)
+            && gauges.fingerprints <= beyond(bound)
+            && gauges.buckets <= beyond(bound / 2)
+            && gauges.text <= beyond(96 * bound) + 1000
+    };
+    let names: Vec<String> = (0..1000).map(|number| format!("team-{number}")).collect();
+    let mut now = 0;
+    for (number, namespace) in names.iter().enumerate() {
+        // The first few take all that they get; each of the others more than its fair share will be.
+        for write in 0..if number < 3 { 25_000 } else { 50 } {
+            now += 1;
+            engine.decide(by(&rules), &of_its_own(namespace, &format!("e.{write}")), at(now));
+            let again = format!("e.{write}.again");
+            engine.decide(by(&rules), &named(&again, of_its_own(namespace, "e.0")), at(now));
+        }
+        assert!(within(&engine.gauges()), "after {number}: {:?}", engine.gauges());
+    }
+    let gauges = engine.gauges();
+    let slack = 1000 / ASKED_FOR_ROOM;
+    assert!(gauges.series <= bound + slack && gauges.names <= 2 * bound + slack, "{gauges:?}");
+    for (name, series, _) in by_namespace(&engine) {
+        assert!(series >= 8, "{name} has {series} of 10");
+    }
+}
+
+#[test]
+fn a_namespace_that_invents_keys_makes_nobody_else_forget() {
+    let (engine, rules) = (engine_for(1000), all_steps());
+    let names: Vec<String> = (0..100).map(|number| format!("team-{number}")).collect();
+    for namespace in &names {
+        for write in 0..10 {
+            engine.decide(by(&rules), &of_its_own(namespace, &format!("e.{write}")), at(0));
+        }
+    }
+    for number in 0..20_000 {
+        engine.decide(by(&rules), &of_its_own("team-0", &format!("more.{number}")), at(number));
+        engine.decide(by(&rules), &of_its_own("hostile", &format!("more.{number}")), at(number));
+    }
+    let churned = ["team-0", "hostile"];
+    for (name, series, names) in by_namespace(&engine) {
+        if !churned.contains(&&*name) {
+            assert!(series >= 9 && names >= 10, "{name} has {series} series, {names} names left");
+        }
+    }
+    assert!(engine.gauges().series <= 1000 + 100 / ASKED_FOR_ROOM, "{:?}", engine.gauges());
+}

@@ -1,0 +1,147 @@
+//! One series: what it shows, what it should show, and what a write does to it.
+
+use super::*;
+use crate::state::series::MAX_COUNT;
+
+/// A series.
+pub(in super::super) struct Story {
+    pub(super) number: usize,
+    pub(super) key: Key,
+    /// The name of the stored Event; a summary's: what it begins with.
+    pub(in super::super) name: String,
+    pub(in super::super) summary: bool,
+    pub(in super::super) total: i64,
+    pub(super) stored: i64,
+    pub(super) confirmed: i64,
+    /// squelch has read what is stored since a client last created it.
+    pub(super) read: bool,
+    /// A summary's: the key of its group, and an Event of that.
+    pub(super) witness: Option<(Key, Witness)>,
+    pub(super) untold: i64,
+    pub(super) shared: bool,
+    pub(super) folded: bool,
+    pub(super) unverified: bool,
+    pub(super) base_unknown: bool,
+    pub(super) closing: bool,
+    pub(super) ordered: bool,
+    pub(super) drained: bool,
+    pub(super) seen: Moment,
+    pub(super) paid_at: Moment,
+    pub(super) not_before: Moment,
+    pub(super) retry_at: Moment,
+}
+
+/// What a decision does to the story of a write.
+pub(super) enum Fate {
+    Through,
+    Folded,
+}
+
+impl Story {
+    /// One whose Event shows `stored`.
+    pub(super) fn new(number: usize, key: Key, name: String, stored: i64, now: Moment) -> Self {
+        Self {
+            number,
+            key,
+            name,
+            summary: false,
+            total: stored,
+            stored,
+            confirmed: stored,
+            read: false,
+            witness: None,
+            untold: 0,
+            shared: false,
+            folded: false,
+            unverified: false,
+            base_unknown: false,
+            closing: false,
+            ordered: false,
+            drained: false,
+            seen: now,
+            paid_at: now,
+            not_before: now,
+            retry_at: now,
+        }
+    }
+
+    /// A CREATE: its own goes through, because the stored Event is gone; or it is there, and to be read.
+    pub(super) fn created(&mut self, write: &Observation<'_>, own: bool, carried: i64, now: Moment) -> Fate {
+        if !own {
+            self.total += carried;
+            self.shared |= carried > 0;
+            self.folded = true;
+            return Fate::Folded;
+        }
+        self.creates(write, carried, now);
+        Fate::Through
+    }
+
+    /// Its client creates it again, because it is gone; or tries again.
+    pub(super) fn creates(&mut self, write: &Observation<'_>, carried: i64, now: Moment) {
+        self.told(carried);
+        if carried > 0 {
+            self.paid_by_client(write.value, now);
+            self.read = false;
+        }
+        (self.confirmed, self.unverified, self.not_before) = (0, true, now.plus(SETTLE));
+    }
+
+    pub(super) fn updated(
+        &mut self,
+        write: &Observation<'_>,
+        own: bool,
+        carried: i64,
+        holds_back: bool,
+        pace: &SeriesRules,
+        now: Moment,
+    ) -> Fate {
+        if own {
+            self.reads(write.old_value, carried);
+        } else {
+            self.total += carried;
+            self.shared |= carried > 0;
+        }
+        let right = own && write.value == self.total && write.value >= write.old_value;
+        let raises = write.value > write.old_value;
+        let refreshes = write.api == Api::Events && (holds_back || write.value == 3);
+        if right && (refreshes || raises && self.is_due(pace, now)) {
+            self.paid_by_client(write.value, now);
+            return Fate::Through;
+        }
+        self.folded = true;
+        Fate::Folded
+    }
+
+    /// The API server has read `old`.
+    pub(super) fn reads(&mut self, old: i64, carried: i64) {
+        let create_was_refused = old > self.stored && self.confirmed == 0 && !self.read;
+        if create_was_refused && self.shared {
+            self.found(self.total + old - self.stored);
+        }
+        self.told(carried);
+        self.found(old + carried.min(1));
+        (self.stored, self.confirmed) = (old, old);
+    }
+
+    /// Its own client tells, and what it tells may have been found already.
+    pub(super) fn told(&mut self, carried: i64) {
+        self.total += carried;
+        if carried > self.untold {
+            self.total -= self.untold;
+            self.untold = 0;
+        }
+        self.total = self.total.min(MAX_COUNT);
+    }
+
+    pub(super) fn found(&mut self, value: i64) {
+        self.untold += (value.min(MAX_COUNT) - self.total).max(0);
+        self.total = self.total.max(value.min(MAX_COUNT));
+    }
+
+    pub(super) fn paid_by_client(&mut self, value: i64, now: Moment) {
+        self.total = self.total.max(value);
+        (self.stored, self.unverified) = (value, true);
+        (self.paid_at, self.not_before) = (now, now.plus(SETTLE));
+    }
+}

@@ -1,0 +1,108 @@
+//! What holds of the engine for any writes at any times, client or no client. Lives in which clients, etcd and
+//! writer play by their rules are in `world`.
+
+mod found;
+mod hostile;
+mod naively;
+mod observe;
+mod repeatable;
+mod thrift;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{at, by, cases, counters, rules, write};
+
+/// A property is tried on so many cases, or on as many as `SQUELCH_PROPTEST_CASES` says.
+const CASES: u32 = 1000;
+
+/// Times in milliseconds between one thing and the next: bursts, pauses, silences.
+fn gap() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => Just(0), 4 => 1u64..3000, 2 => 3000u64..100_000, 2 => 300_000u64..700_000, 1 => 1_700_000u64..1_900_000
+    ]
+}
+
+/// Writes in a small world, so that they meet: few users, names and messages, small values.
+fn any_write() -> impl Strategy<Value = Observation<'static>> {
+    let event = (0usize..2, 0usize..2, 0usize..4);
+    let kind = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.05), prop::bool::weighted(0.1));
+    let values = (1i64..9, 1i64..9);
+    let name = prop_oneof![8 => (0usize..6).prop_map(Some), 1 => Just(None)];
+    (event, kind, values, name, prop::bool::weighted(0.1)).prop_map(
+        |(event, kind, (value, old), name, older)| {
+            let (user, object, message) = event;
+            let (update, events, edited, unchanged) = kind;
+            let update = update && name.is_some();
+            let mut made = Observation {
+                operation: if update { Operation::Update } else { Operation::Create },
+                api: if events { Api::Events } else { Api::Core },
+                user: ["one", "other"][user],
+                name: name.map(|name| ["a.1", "a.2", "b.1", "b.2", "c.1", "c.2"][name].into()),
+                generate_name: "g.".into(),
+                value: if update && unchanged { old } else { value },
+                old_value: if update { old } else { 0 },
+                has_series: events && (update || value > 1),
+                // Half of what passes as an edit.
+                edited: update && edited && value % 2 == 0,
+                stale: update && edited && value % 2 == 1,
+                unchanged: update && unchanged,
+                first_seen: older.then_some(Timestamp::MIN),
+                ..write()
+            };
+            made.event.regarding.name = ["cart", "till"][object].into();
+            made.event.message = ["a", "b", "c", "(combined from similar events): d"][message].into();
+            made
+        },
+    )
+}
+
+/// Policies with every choice of stages, tight enough to be felt.
+fn any_rules() -> impl Strategy<Value = Rules> {
+    let bucket = (1u32..6, 1u64..900_000).prop_map(|(burst, refill)| BucketRules {
+        burst: burst.try_into().unwrap(),
+        refill_interval: Duration::from_millis(refill),
+    });
+    let series = (1u64..1000, 1u64..3600).prop_map(|(idle_timeout, heartbeat_interval)| SeriesRules {
+        idle_timeout: Duration::from_secs(idle_timeout),
+        heartbeat_interval: Duration::from_secs(heartbeat_interval),
+    });
+    let group_by = prop_oneof![Just(GroupBy::Object), Just(GroupBy::Kind)];
+    let aggregation = (1u32..5, 1u64..1000, group_by).prop_map(|(max_events, interval, group_by)| {
+        AggregationRules { max_events, interval: Duration::from_secs(interval), group_by }
+    });
+    let per = any::<[bool; 4]>().prop_map(|[emitter, regarding, event_type, reason]| Per {
+        emitter,
+        regarding,
+        event_type,
+        reason,
+    });
+    let spam_filter = (bucket.clone(), per).prop_map(|(bucket, per)| SpamFilterRules { bucket, per });
+    let rejection = prop_oneof![Just(Rejection::AlreadyExists), Just(Rejection::Forbidden)];
+    use prop::option::of;
+    (of(series), of(aggregation), of(spam_filter), of(bucket), rejection).prop_map(
+        |(series, aggregation, spam_filter, budget, rejection)| Rules {
+            series,
+            aggregation,
+            spam_filter,
+            budget,
+            rejection,
+            ..rules()
+        },
+    )
+}
+
+/// An engine that knows these rules, with room for `max_series`.
+fn governed(rules: &Rules, max_series: usize) -> Engine {
+    let engine =
+        Engine::new(Settings { seed: [5, 6], max_series, max_owing: 100_000, began: Timestamp::UNIX_EPOCH });
+    engine.revise(&[standing(rules)], Moment::default());
+    engine
+}
+
+fn standing(rules: &Rules) -> Standing {
+    let policy = rules.policy.clone();
+    Standing { policy, namespace: Some("shop".into()), rules: Some(Arc::new(rules.clone())) }
+}

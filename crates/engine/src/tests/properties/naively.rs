@@ -1,0 +1,34 @@
+//! The engine decides as the naive model does.
+
+use super::*;
+use crate::tests::model::Naive;
+
+proptest! {
+    #![proptest_config(cases(CASES))]
+
+    #[test]
+    fn every_write_is_decided_as_the_contract_reads(
+        rules in any_rules(),
+        writes in prop::collection::vec((gap(), any_write(), prop::bool::weighted(0.1)), 1..100),
+        drains_at in prop_oneof![3 => Just(100usize), 1 => 0usize..100],
+    ) {
+        let (engine, mut naive) = (governed(&rules, 100_000), Naive::new(rules.clone(), Timestamp::UNIX_EPOCH));
+        let mut now = 0;
+        for (number, (gap, write, exempt)) in writes.iter().enumerate() {
+            now += gap;
+            if number == drains_at {
+                engine.drain();
+                naive.draining = true;
+            }
+            let decided = engine.decide(Some(Governing { rules: &rules, exempt: *exempt }), write, at(now));
+            let minted = match &decided.answer {
+                Answer::AllowNamed(name) => Some(&**name),
+                _ => None,
+            };
+            let expected = naive.decide(write, *exempt, minted, at(now));
+            prop_assert_eq!(&decided, &expected, "write {} at {}: {:?}", number, now, write);
+            prop_assert_eq!(counters(&engine).recovered, naive.recovered as u64, "write {} at {}", number, now);
+            prop_assert_eq!(engine.gauges().owed, naive.owed() as u64, "write {} at {}", number, now);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Observe counts what Enforce would do.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::testing::{named, pay};
+
+/// Under Enforce an etcd in which every write is committed at once, and a writer that pays whatever is due; under
+/// Observe neither is needed.
+struct Side<'r> {
+    engine: Engine,
+    rules: &'r Rules,
+    etcd: BTreeMap<String, i64>,
+}
+
+impl<'r> Side<'r> {
+    fn of(rules: &'r Rules) -> Self {
+        Self { engine: governed(rules, 1000), rules, etcd: BTreeMap::new() }
+    }
+
+    /// What becomes of a write of `value`.
+    fn tell(
+        &mut self,
+        name: &str,
+        message: &str,
+        value: i64,
+        now: Moment,
+    ) -> (Option<Disposition>, Stage, i64) {
+        let old = self.etcd.get(name).copied();
+        let mut told = match old {
+            None => Observation { value, ..write() },
+            Some(old_value) => Observation { operation: Operation::Update, value, old_value, ..write() },
+        };
+        told.event.message = message.to_owned().into();
+        let verdict = self.engine.decide(by(self.rules), &named(name, told), now);
+        if verdict.answer == Answer::Allow {
+            self.etcd.insert(name.to_owned(), value);
+        }
+        (verdict.disposition, verdict.stage, verdict.occurrences)
+    }
+
+    fn pay(&mut self, now: Moment) -> usize {
+        let orders = self.engine.tick(now, 1000);
+        for order in &orders {
+            let found = self.etcd.get(&*order.name).copied();
+            if let Some(value) = pay(&self.engine, order, found, now) {
+                self.etcd.insert(order.name.to_string(), value);
+            }
+        }
+        orders.len()
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(CASES))]
+
+    /// Each Event has a client of its own, whose CREATEs go on until one is stored. (A client that Enforce has
+    /// refused CREATEs again where under Observe it PATCHes: from there on they see different writes.)
+    #[test]
+    fn observe_decides_what_enforce_decides(
+        rules in any_rules(),
+        told in prop::collection::vec((gap(), 0usize..4, prop::bool::weighted(0.7)), 1..100)
+    ) {
+        let observing = Rules { mode: Mode::Observe, ..rules.clone() };
+        let (mut enforced, mut observed) = (Side::of(&rules), Side::of(&observing));
+        // The name of the Event of each message, and its client's count.
+        let mut recorders: [(usize, i64); 4] = [(usize::MAX, 0); 4];
+        let (mut now, mut said) = (0, Vec::new());
+        for (number, (gap, message, repeats)) in told.iter().enumerate() {
+            now += gap;
+            let (made, count) = &mut recorders[*message];
+            if !*repeats || !enforced.etcd.contains_key(&format!("e.{made}")) {
+                (*made, *count) = (number, 0);
+            }
+            *count += 1;
+            let (name, message) = (format!("e.{made}"), ["a", "b", "c", "d"][*message]);
+            let expected = enforced.tell(&name, message, *count, at(now));
+            let counted = observed.tell(&name, message, *count, at(now));
+            said.push(format!("{now}: {name} = {count} {expected:?}, {counted:?}; stored {:?}", enforced.etcd.get(&name)));
+            prop_assert_eq!(counted, expected, "{}", said.join("\n"));
+            // The writer comes when a client's write has settled.
+            enforced.pay(at(now + 2000));
+            prop_assert_eq!(observed.pay(at(now + 2000)), 0, "Observe orders nothing");
+            now += 2000;
+        }
+        // (What clients tell again is stored twice under Enforce alone.)
+        prop_assert_eq!(counters(&observed.engine).by_disposition, counters(&enforced.engine).by_disposition);
+    }
+}

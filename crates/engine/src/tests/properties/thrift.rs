@@ -1,0 +1,128 @@
+//! How little reaches etcd: so many writes for so many occurrences, and no more than the buckets let through.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::testing::{named, pay};
+
+/// A stored Event, and how often it was written.
+#[derive(Clone, Copy, Default)]
+struct Stored {
+    count: i64,
+    writes: u32,
+}
+
+/// Recorders that share an identity, an etcd in which every write is committed at once, a writer without faults.
+struct Shop {
+    engine: Engine,
+    rules: Rules,
+    etcd: BTreeMap<String, Stored>,
+    now: u64,
+}
+
+impl Shop {
+    fn store(&mut self, name: &str, count: i64) {
+        let stored = self.etcd.entry(name.to_owned()).or_default();
+        *stored = Stored { count, writes: stored.writes + 1 };
+    }
+
+    fn tell(&mut self, name: &str, value: i64) {
+        let stored = self.etcd.get(name).copied();
+        let told = match stored {
+            None => Observation { value, ..write() },
+            Some(old) => Observation {
+                operation: Operation::Update,
+                value,
+                old_value: old.count,
+                // All happens in another second than the last.
+                unchanged: false,
+                ..write()
+            },
+        };
+        if self.engine.decide(by(&self.rules), &named(name, told), at(self.now)).answer == Answer::Allow {
+            self.store(name, value);
+        }
+    }
+
+    /// Time passes, and the writer does what is due whenever something may be.
+    fn pass(&mut self, milliseconds: u64) {
+        let end = self.now + milliseconds;
+        while self.now < end {
+            self.now = end.min(self.now + 1000.max((end - self.now) / 8));
+            for order in self.engine.tick(at(self.now), 1000) {
+                let found = self.etcd.get(&*order.name).map(|stored| stored.count);
+                if let Some(value) = pay(&self.engine, &order, found, at(self.now)) {
+                    self.store(&order.name, value);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(CASES))]
+
+    #[test]
+    fn occurrences_cost_a_write_whenever_they_have_doubled_and_one_a_heartbeat_and_one_a_closing(
+        told in prop::collection::vec((prop_oneof![6 => 0u64..2000, 1 => 2000u64..400_000], 0usize..3, 1u64..30), 1..40)
+    ) {
+        const HEARTBEAT: u64 = 600_000;
+        const IDLE: u64 = 360_000;
+        let mut rules = rules();
+        rules.series.as_mut().unwrap().heartbeat_interval = Duration::from_millis(HEARTBEAT);
+        let mut shop = Shop { engine: governed(&rules, 1000), rules, etcd: BTreeMap::new(), now: 0 };
+        let (mut values, mut closings) = ([0; 3], 0);
+        for (gap, recorder, times) in &told {
+            closings += u32::from(*gap > IDLE);
+            shop.pass(*gap);
+            for _ in 0..*times {
+                values[*recorder] += 1;
+                shop.tell(["a", "b", "c"][*recorder], values[*recorder]);
+            }
+        }
+        let heartbeats = u32::try_from(shop.now / HEARTBEAT).unwrap();
+        shop.pass(2 * IDLE);
+        for (name, Stored { count, writes }) in &shop.etcd {
+            let most = count.ilog2() + 1 + heartbeats + closings + 1;
+            prop_assert!(*writes <= most, "{} was written {} times for {}, at most {}", name, writes, count, most);
+        }
+    }
+
+    #[test]
+    fn no_window_lets_more_through_than_the_buckets_hold_and_regain(
+        filter in (1u32..5, 1u64..5000), budget in (1u32..9, 1u64..5000),
+        told in prop::collection::vec((prop_oneof![Just(0), 1u64..3000], 0usize..3), 1..150)
+    ) {
+        let bucket = |(burst, refill): (u32, u64)| BucketRules {
+            burst: burst.try_into().unwrap(),
+            refill_interval: Duration::from_millis(refill),
+        };
+        let per = Per { emitter: true, regarding: false, event_type: false, reason: false };
+        let spam_filter = Some(SpamFilterRules { bucket: bucket(filter), per });
+        let rules = Rules { spam_filter, budget: Some(bucket(budget)), ..rules() };
+        let engine = governed(&rules, 1000);
+        let (mut now, mut admitted) = (0, Vec::new());
+        for (number, (gap, user)) in told.iter().enumerate() {
+            now += gap;
+            let name = format!("e.{number}");
+            let mut write = Observation { user: ["a", "b", "c"][*user], ..named(&name, write()) };
+            write.event.message = number.to_string().into();
+            if engine.decide(by(&rules), &write, at(now)).answer == Answer::Allow {
+                admitted.push((now, *user));
+            }
+        }
+        let no_more = |times: &[u64], (burst, refill): (u32, u64)| {
+            let windows = (0..times.len()).flat_map(|first| (first..times.len()).map(move |last| (first, last)));
+            windows.into_iter().all(|(first, last)| {
+                let most = u64::from(burst) + (times[last] - times[first]) / refill;
+                ((last - first) as u64) < most
+            })
+        };
+        let all: Vec<u64> = admitted.iter().map(|(when, _)| *when).collect();
+        prop_assert!(no_more(&all, budget), "{:?} {:?}", budget, all);
+        for user in 0..3 {
+            let its: Vec<u64> = admitted.iter().filter(|(_, of)| *of == user).map(|(when, _)| *when).collect();
+            prop_assert!(no_more(&its, filter), "{:?} {:?}", filter, its);
+        }
+    }
+}

@@ -1,0 +1,673 @@
+//! Where the contract is easily missed: each test was once a fault.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::testing::{at, by, counters, engine, named, pay, rules, update, write};
+
+#[test]
+fn observe_counts_what_enforce_counts_however_slowly_a_client_writes() {
+    let enforcing = rules();
+    let observing = Rules { mode: Mode::Observe, ..enforcing.clone() };
+    let (one, other) = (engine(), engine());
+    let (mut stored, mut before) = (0i64, 0i64);
+    for value in 1..=60i64 {
+        let now = at(value as u64 * 3000);
+        let (held, seen) =
+            if value == 1 { (write(), write()) } else { (update(value, stored), update(value, before)) };
+        let e = one.decide(by(&enforcing), &held, now);
+        let o = other.decide(by(&observing), &seen, now);
+        assert_eq!(o.disposition, e.disposition, "value {value}, stored under Enforce {stored}");
+        if e.answer == Answer::Allow {
+            stored = value;
+        }
+        before = value;
+        let late = at(value as u64 * 3000 + 2500);
+        for order in one.tick(late, 100) {
+            if let Some(v) = pay(&one, &order, Some(stored), late) {
+                stored = v;
+            }
+        }
+        assert!(other.tick(late, 100).is_empty());
+    }
+}
+
+#[test]
+fn a_busy_namespace_leaves_orders_for_all() {
+    let (engine, rules) = (engine(), rules());
+    let engine = {
+        drop(engine);
+        Engine::new(Settings {
+            seed: [3, 4],
+            max_series: 1_000_000,
+            max_owing: 100_000,
+            began: Timestamp::UNIX_EPOCH,
+        })
+    };
+    let spaces: Vec<String> = (0..6).map(|n| format!("ns{n}")).collect();
+    let mut handed: std::collections::BTreeMap<String, usize> = Default::default();
+    let mut number = 0;
+    // Each namespace alone makes 30 debts a second (distinct messages, each told twice); --flush-qps 20.
+    for round in 0..6000u64 {
+        let now = at(round * 100);
+        for ns in &spaces {
+            for _ in 0..3 {
+                number += 1;
+                for twice in 0..2 {
+                    let name = format!("x.{number}.{twice}");
+                    let mut w = Observation { namespace: ns, ..named(&name, write()) };
+                    w.event.message = number.to_string().into();
+                    engine.decide(by(&rules), &w, now);
+                }
+            }
+        }
+        for order in engine.tick(now, 2) {
+            *handed.entry(order.namespace.to_string()).or_default() += 1;
+            pay(&engine, &order, Some(1), now);
+        }
+    }
+    assert_eq!(handed.len(), spaces.len(), "orders in 10 minutes: {handed:?} {:?}", engine.gauges());
+}
+
+#[test]
+fn a_namespace_that_invents_names_makes_no_other_forget_its_own() {
+    let engine = Engine::new(Settings {
+        seed: [3, 4],
+        max_series: 50,
+        max_owing: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    });
+    let rules = rules();
+    for n in 0..200 {
+        let name = format!("h.{n}");
+        engine.decide(by(&rules), &Observation { namespace: "hostile", ..named(&name, write()) }, at(n));
+    }
+    let (mut truth, mut received) = (0, 0);
+    engine.decide(by(&rules), &write(), at(1000));
+    for b in 1..=10 {
+        // a legacy recorder, whose CREATEs are refused under its own name
+        truth += 1;
+        received += engine
+            .decide(by(&rules), &named("victim", Observation { value: b, ..write() }), at(1000 + b as u64))
+            .occurrences;
+    }
+    assert_eq!(received, truth, "{:?}", engine.gauges());
+}
+
+#[test]
+fn a_new_namespace_opens_series_where_another_has_filled_the_tables() {
+    let engine = Engine::new(Settings {
+        seed: [3, 4],
+        max_series: 50,
+        max_owing: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    });
+    let rules = rules();
+    for n in 0..60 {
+        let name = format!("h.{n}");
+        let mut w = named(&name, write());
+        w.event.message = name.clone().into();
+        engine.decide(by(&rules), &Observation { namespace: "hostile", ..w }, at(n));
+    }
+    engine.decide(by(&rules), &write(), at(1000));
+    let second = engine.decide(by(&rules), &named("v.2", write()), at(1001));
+    assert_eq!(second.disposition, Some(Disposition::Compacted));
+}
+
+/// An engine for one series, whose one series is that of `cart.1`: told twice, and paid.
+fn full() -> (Engine, Rules) {
+    let settings = Settings { seed: [3, 4], max_series: 1, max_owing: 100_000, began: Timestamp::UNIX_EPOCH };
+    let (engine, rules) = (Engine::new(settings), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    for order in engine.tick(at(3000), 1) {
+        assert_eq!(pay(&engine, &order, Some(1), at(3000)), Some(2));
+    }
+    (engine, rules)
+}
+
+#[test]
+fn a_series_that_is_over_leaves_its_room_to_the_next_of_its_kind() {
+    let (engine, rules) = full();
+    // Its idle timeout is over, and no tick has said so. The client counts to 2, as squelch has.
+    let next = engine.decide(by(&rules), &update(2, 2), at(363_000));
+    assert_eq!(next.disposition, Some(Disposition::Compacted));
+    let [order] = &engine.tick(at(800_000), 10)[..] else { panic!("nothing is owed") };
+    assert_eq!(pay(&engine, order, Some(2), at(800_000)), Some(3));
+}
+
+#[test]
+fn what_an_update_leaves_out_where_there_is_no_room_is_counted_as_lost() {
+    let (engine, rules) = full();
+    // Another series takes the room, and owes.
+    let other = |name| {
+        let mut write = named(name, write());
+        write.event.message = "Error: ErrImagePull".into();
+        write
+    };
+    engine.decide(by(&rules), &other("other.1"), at(363_000));
+    engine.decide(by(&rules), &other("other.2"), at(363_001));
+    let next = engine.decide(by(&rules), &update(2, 2), at(363_002));
+    assert_eq!((next.disposition, next.answer), (Some(Disposition::Admitted), Answer::Allow));
+    assert_eq!(counters(&engine).lost, 1);
+}
+
+#[test]
+fn a_name_outlives_its_series() {
+    let (engine, mut rules) = (engine(), rules());
+    rules.series.as_mut().unwrap().idle_timeout = Duration::from_secs(48 * 3600);
+    engine.revise(
+        &[Standing {
+            policy: rules.policy.clone(),
+            namespace: Some("shop".into()),
+            rules: Some(Arc::new(rules.clone())),
+        }],
+        at(0),
+    );
+    engine.decide(by(&rules), &write(), at(0));
+    let mut received = 0;
+    for b in 1..=5 {
+        received += engine
+            .decide(by(&rules), &named("cart.2", Observation { value: b, ..write() }), at(b as u64))
+            .occurrences;
+    }
+    let later = at(25 * 3600 * 1000);
+    engine.tick(later, 10);
+    assert_eq!(engine.gauges().series, 1, "the series lives");
+    received +=
+        engine.decide(by(&rules), &named("cart.2", Observation { value: 6, ..write() }), later).occurrences;
+    assert_eq!(received, 6);
+}
+
+#[test]
+fn an_order_that_waited_does_not_meet_a_clients_write() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    let order = engine.tick(at(2500), 10).remove(0);
+    // it waits for --flush-qps; meanwhile the client writes its own Event (total 3)
+    let v = engine.decide(by(&rules), &update(2, 1), at(12_000));
+    let v2 = engine.decide(by(&rules), &Observation { value: 2, ..write() }, at(12_001));
+    let v3 = engine.decide(by(&rules), &Observation { value: 3, ..write() }, at(12_002));
+    assert_eq!(v3.answer, Answer::Allow, "{v:?} {v2:?}");
+    assert_eq!(
+        engine.plan(&order, None, at(12_003)),
+        Plan::Nothing,
+        "the client's own CREATE was admitted 1 ms ago"
+    );
+}
+
+#[test]
+fn series_switched_off_while_owing_tell_nothing_twice() {
+    let (engine, on) = (engine(), rules());
+    let off = Rules { series: None, ..on.clone() };
+    let mut stored = 1;
+    engine.decide(by(&on), &write(), at(0));
+    for b in 2..=7 {
+        if engine.decide(by(&on), &update(b, stored), at(b as u64)).answer == Answer::Allow {
+            stored = b;
+        }
+    }
+    assert_eq!(stored, 4);
+    engine.revise(
+        &[Standing {
+            policy: on.policy.clone(),
+            namespace: Some("shop".into()),
+            rules: Some(Arc::new(off.clone())),
+        }],
+        at(100),
+    );
+    assert_eq!(engine.decide(by(&off), &update(8, 4), at(101)).answer, Answer::Allow);
+    stored = 8;
+    for order in engine.tick(at(5000), 10) {
+        if let Some(v) = pay(&engine, &order, Some(stored), at(5000)) {
+            stored = v;
+        }
+    }
+    let c = counters(&engine);
+    assert_eq!(
+        stored as u64,
+        c.of(Disposition::Admitted) + c.of(Disposition::Compacted) + c.recovered,
+        "{c:?}"
+    );
+}
+
+#[test]
+fn what_a_client_tells_again_while_draining_is_recovered() {
+    let (engine, rules) = (engine(), rules());
+    let (mut n, mut m) = (1, 1);
+    engine.decide(by(&rules), &named("n", write()), at(0));
+    let mut t = 400_000;
+    engine.tick(at(t), 10); // n's series is over
+    engine.decide(by(&rules), &named("m", write()), at(t));
+    // n's recorder goes on: folded into m's series, its values grow
+    for b in 2..=10 {
+        engine.decide(by(&rules), &named("n", update(b, n)), at(t + b as u64));
+    }
+    t += 5000;
+    while engine.gauges().series > 0 {
+        for o in engine.tick(at(t), 10) {
+            assert_eq!(&*o.name, "m");
+            if let Some(v) = pay(&engine, &o, Some(m), at(t)) {
+                m = v;
+            }
+        }
+        t += 1000;
+    }
+    assert_eq!((m, n), (10, 1));
+    assert_ne!(engine.decide(by(&rules), &named("n", update(11, n)), at(t)).answer, Answer::Allow); // total 2 is not 11
+    engine.drain();
+    assert_eq!(engine.decide(by(&rules), &named("n", update(12, n)), at(t + 1)).answer, Answer::Allow);
+    n = 12;
+    for o in engine.tick(at(t + 2), 10) {
+        if let Some(v) = pay(&engine, &o, Some(n), at(t + 2)) {
+            n = v;
+        }
+    }
+    assert_eq!(engine.unpaid(), 0);
+    let c = counters(&engine);
+    assert_eq!(
+        (m + n) as u64,
+        c.of(Disposition::Admitted) + c.of(Disposition::Compacted) + c.recovered,
+        "{c:?}"
+    );
+}
+
+#[test]
+fn a_create_that_carries_nothing_asks_for_a_read() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    for n in 0..99u64 {
+        let name = format!("x{n}");
+        engine.decide(by(&rules), &named(&name, write()), at(1 + n));
+    }
+    let o = engine.tick(at(3000), 10).remove(0);
+    assert_eq!(pay(&engine, &o, Some(1), at(3000)), Some(100));
+    // deleted by a person, and created again by a client that tells nothing new
+    assert_eq!(engine.decide(by(&rules), &write(), at(4000)).answer, Answer::Allow);
+    assert_eq!(engine.tick(at(60_000), 10).len(), 1, "shows 1 of 100, and nobody looks");
+}
+
+#[test]
+fn a_clients_payment_that_was_refused_after_admission_is_made_good() {
+    let (engine, rules) = (engine(), rules());
+    let ev = |w: Observation<'static>| Observation { api: Api::Events, has_series: w.value > 1, ..w };
+    engine.decide(by(&rules), &ev(write()), at(0));
+    for (b, old) in [(2, 1), (3, 2), (4, 3)] {
+        println!("{:?}", engine.decide(by(&rules), &ev(update(b, old)), at(b as u64)));
+    }
+    let v = engine.decide(by(&rules), &ev(update(1000, 3)), at(5000));
+    assert_eq!(v.answer, Answer::Allow);
+    // refused by the API server after admission: etcd shows 3 of 1000
+    assert!(!engine.tick(at(60_000), 10).is_empty(), "total >= 2 x confirmed: read first");
+}
+
+#[test]
+fn a_hot_client_does_not_put_off_the_end() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    let (mut b, mut stored) = (1, 1);
+    let mut tell = |now: u64, stored: &mut i64| {
+        b += 1;
+        if engine.decide(by(&rules), &update(b, *stored), at(now)).answer == Answer::Allow {
+            *stored = b;
+        }
+    };
+    for n in 1..=7 {
+        tell(n, &mut stored);
+    }
+    engine.drain();
+    let mut now = 10;
+    for _ in 0..300 {
+        // 30 s of ticks, 50 writes a second, the writer pays at once
+        if engine.unpaid() == 0 {
+            return;
+        }
+        for o in engine.tick(at(now), 512) {
+            if let Some(v) = pay(&engine, &o, Some(stored), at(now)) {
+                stored = v;
+            }
+        }
+        for k in 1..=5 {
+            tell(now + k * 20, &mut stored);
+        }
+        now += 100;
+    }
+    panic!("still unpaid after --shutdown-timeout; owed {}", engine.gauges().owed);
+}
+
+#[test]
+fn a_client_that_counts_its_repeats_from_one_counts_on() {
+    let (engine, rules) = (engine(), rules());
+    let series = |write| Observation { api: Api::Events, has_series: true, ..write };
+    engine.decide(by(&rules), &Observation { api: Api::Events, ..write() }, at(0));
+    // Restored, it would take over the Event without a series, and say 1 again each time: soon after the first, or
+    // when squelch has forgotten the series.
+    for now in [30, 500_000] {
+        let first = engine.decide(by(&rules), &series(update(1, 1)), at(now));
+        assert_eq!((first.occurrences, first.answer), (0, Answer::Deny(Denial::AlreadyExists)));
+        engine.tick(at(now), 10);
+    }
+    let refresh = engine.decide(by(&rules), &series(update(299, 1)), at(1_800_000));
+    assert_eq!((refresh.occurrences, refresh.answer), (298, Answer::Allow));
+    assert_eq!(counters(&engine).received(), 299);
+    // Its Event is gone, and it creates one, while the series lives under another name.
+    let again = engine.decide(by(&rules), &series(named("cart.2", write())), at(1_800_001));
+    assert_eq!(again.answer, Answer::Deny(Denial::AlreadyExists));
+    let loud = Rules { rejection: Rejection::Forbidden, ..rules };
+    let again = engine.decide(by(&loud), &series(named("cart.3", write())), at(1_800_002));
+    assert_eq!(again.answer, Answer::Deny(Denial::Forbidden));
+}
+
+#[test]
+fn a_client_that_reads_increments_and_writes_back_is_counted() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    let mut stored = 1;
+    for n in 1..=100u64 {
+        let last_observed = Some(Timestamp::from_second(n as i64).unwrap());
+        let next = Observation { last_observed, ..update(stored + 1, stored) };
+        for repeated in [false, true] {
+            // The API server may ask twice about one write, after a conflict: that is one occurrence.
+            if engine.decide(by(&rules), &next, at(n * 1000 + u64::from(repeated))).answer == Answer::Allow {
+                stored = next.value;
+            }
+            assert_eq!(stored + engine.gauges().owed as i64, n as i64 + 1);
+        }
+        for order in engine.tick(at(n * 1000 + 500), 10) {
+            if let Some(value) = pay(&engine, &order, Some(stored), at(n * 1000 + 500)) {
+                stored = value;
+            }
+        }
+    }
+    engine.drain();
+    for order in engine.tick(at(200_000), 10) {
+        stored = pay(&engine, &order, Some(stored), at(200_000)).unwrap_or(stored);
+    }
+    assert_eq!((counters(&engine).received(), stored), (101, 101));
+}
+
+#[test]
+fn a_create_of_a_taken_name_touches_nothing() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    for (name, value) in [("cart.1", 2_000_000_000), ("x.2", 1)] {
+        let mut forged = Observation { user: "tenant", value, ..named(name, write()) };
+        forged.event.message = "forged".into();
+        let verdict = engine.decide(by(&rules), &forged, at(1));
+        assert_eq!((verdict.answer, verdict.occurrences), (Answer::Allow, 1));
+    }
+    assert!(engine.tick(at(3000), 10).is_empty(), "nothing is pending");
+    let next = engine.decide(by(&rules), &update(2, 1), at(4000)).occurrences;
+    assert_eq!((counters(&engine).received(), counters(&engine).recovered, next), (4, 0, 1));
+}
+
+#[test]
+fn an_undecided_create_of_a_taken_name_touches_nothing() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.fail_open(by(&rules), &Observation { user: "tenant", value: 2_000_000_000, ..write() }, at(1));
+    let next = engine.decide(by(&rules), &update(2, 1), at(4000));
+    assert_eq!((next.occurrences, next.answer), (1, Answer::Allow));
+    assert_eq!((counters(&engine).of(Disposition::FailedOpen), counters(&engine).recovered), (1, 0));
+}
+
+#[test]
+fn a_create_of_a_taken_name_is_limited_like_any_other() {
+    let engine = engine();
+    let rules = Rules {
+        budget: Some(BucketRules { burst: 2.try_into().unwrap(), refill_interval: Duration::from_secs(300) }),
+        ..rules()
+    };
+    engine.decide(by(&rules), &write(), at(0));
+    let forged = Observation { user: "tenant", ..write() };
+    let told = [1, 2].map(|now| engine.decide(by(&rules), &forged, at(now)).disposition);
+    assert_eq!(told, [Some(Disposition::Admitted), Some(Disposition::Throttled)]);
+}
+
+#[test]
+fn a_name_that_another_user_took_by_a_create_belongs_to_who_updates_it() {
+    let (engine, rules) = (engine(), rules());
+    let taken = Observation { user: "tenant", value: 2_000_000_000, ..write() };
+    engine.decide(by(&rules), &taken, at(0));
+    engine.decide(by(&rules), &named("x.2", taken), at(1));
+    assert!(
+        engine.gauges().owed > 0,
+        "the tenant's own series, as long as nobody else shows whose Event it is"
+    );
+    engine.decide(by(&rules), &write(), at(2));
+    let next = engine.decide(by(&rules), &update(2, 1), at(3));
+    assert_eq!((next.occurrences, next.answer), (1, Answer::Allow));
+    assert_eq!(engine.gauges().owed, 0);
+    assert!(counters(&engine).lost > 0);
+    assert_eq!(engine.decide(by(&rules), &update(3, 2), at(4)).occurrences, 1);
+}
+
+#[test]
+fn an_evicted_record_of_an_ended_series_loses_nothing() {
+    let (engine, rules) = (engine(), rules());
+    let tell = |name: &str, message: Option<String>, now| {
+        let mut write = named(name, write());
+        if let Some(message) = message {
+            write.event.message = message.into();
+        }
+        engine.decide(by(&rules), &write, at(now));
+    };
+    tell("cart.1", None, 0);
+    for n in 0..99 {
+        tell(&format!("b.{n}"), None, 1);
+    }
+    for order in engine.tick(at(3000), 10) {
+        pay(&engine, &order, Some(1), at(3000));
+    }
+    for n in 0..300 {
+        for t in 0..2 {
+            tell(&format!("o.{n}.{t}"), Some(n.to_string()), 4000);
+        }
+    }
+    for round in 0..100u64 {
+        let now = at(400_000 + round * 100);
+        for order in engine.tick(now, 1000) {
+            pay(&engine, &order, Some(1), now);
+        }
+    }
+    assert!(engine.gauges().ended_evicted > 0);
+    let refresh = Observation { api: Api::Events, has_series: true, ..update(201, 100) };
+    assert_ne!(engine.decide(by(&rules), &refresh, at(500_000)).answer, Answer::Allow);
+}
+
+/// What the namespaces are called and which they are.
+fn namespaces(engine: &Engine, known: &[(&str, &str)]) {
+    let known = known.iter().map(|(name, uid)| (Arc::from(*name), Arc::from(*uid)));
+    engine.identify_namespaces(&Arc::new(known.collect()));
+}
+
+#[test]
+fn nothing_of_a_namespace_is_kept_for_the_next_of_its_name() {
+    let (engine, rules) = (engine(), rules());
+    namespaces(&engine, &[("shop", "first")]);
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    namespaces(&engine, &[("shop", "first")]);
+    assert_eq!(engine.gauges().owed, 1, "the same namespace");
+    let order = engine.tick(at(2001), 10).remove(0);
+    namespaces(&engine, &[("shop", "second")]);
+    assert_eq!(engine.plan(&order, Some(Found::counting(1)), at(2002)), Plan::Nothing);
+    let Gauges { series, names, owed, owing, .. } = engine.gauges();
+    assert_eq!((series, names, owed, owing, counters(&engine).lost), (0, 0, 0, 0, 1));
+    let first = engine.decide(by(&rules), &write(), at(2003));
+    assert_eq!((first.disposition, first.occurrences), (Some(Disposition::Admitted), 1));
+    assert_eq!(counters(&engine).received(), 3, "what was counted stays");
+    assert!(engine.is_counted_right());
+}
+
+#[test]
+fn a_namespace_that_is_gone_is_forgotten_at_once_and_its_counts_are_kept() {
+    let (engine, mut rules) = (engine(), rules());
+    rules.policy.display = "quiet".into();
+    let standing =
+        Standing { policy: rules.policy.clone(), namespace: None, rules: Some(Arc::new(rules.clone())) };
+    let names: Vec<String> = (0..500).map(|number| format!("pr-{number}")).collect();
+    for name in &names {
+        namespaces(&engine, &[(name, "uid")]);
+        for event in ["cart.1", "cart.2"] {
+            engine.decide(by(&rules), &Observation { namespace: name, ..named(event, write()) }, at(0));
+        }
+        namespaces(&engine, &[]);
+        engine.revise_within(std::slice::from_ref(&standing), |_, _| Footing::Unknown, at(1));
+        engine.tick(at(2), 10);
+    }
+    assert_eq!(engine.gauges(), Gauges::default());
+    assert!(engine.accounts().is_empty() && engine.is_counted_right());
+    let [line] = &engine.all_accounts()[..] else { panic!("one line for the policy") };
+    assert_eq!((line.counters.received(), line.counters.lost), (1000, 500));
+}
+
+#[test]
+fn the_counts_of_a_namespace_that_is_gone_with_its_policy_are_kept_for_the_last_scrape() {
+    let (engine, rules) = (engine(), rules());
+    namespaces(&engine, &[("shop", "uid")]);
+    let standing = Standing {
+        policy: rules.policy.clone(),
+        namespace: Some("shop".into()),
+        rules: Some(Arc::new(rules.clone())),
+    };
+    engine.revise(std::slice::from_ref(&standing), at(0));
+    for event in ["cart.1", "cart.2"] {
+        engine.decide(by(&rules), &named(event, write()), at(0));
+    }
+    namespaces(&engine, &[]);
+    engine.revise(&[], at(1));
+    engine.tick(at(2), 10);
+    let [line] = &engine.all_accounts()[..] else { panic!("one line for the policy") };
+    assert_eq!((&*line.namespace, line.counters.received(), line.counters.lost), ("shop", 2, 1));
+    engine.tick(at(600_002), 10);
+    assert!(engine.all_accounts().is_empty());
+    assert_eq!(engine.gauges(), Gauges::default());
+}
+
+/// The same as this user would write it, at this second by its own clock.
+fn by_user<'a>(user: &'a str, second: i64, write: Observation<'a>) -> Observation<'a> {
+    Observation { user, last_observed: Some(Timestamp::from_second(second).unwrap()), ..write }
+}
+
+#[test]
+fn users_that_read_one_event_and_add_one_are_counted_in_turn() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &by_user("a", 1, write()), at(1000));
+    let mut stored = 1;
+    for second in 2..=120 {
+        let user = if second % 3 == 0 { "b" } else { "a" };
+        let next = by_user(user, second, update(stored + 1, stored));
+        let now = at(second as u64 * 1000);
+        if engine.decide(by(&rules), &next, now).answer == Answer::Allow {
+            stored = next.value;
+        }
+        for order in engine.tick(now, 10) {
+            stored = pay(&engine, &order, Some(stored), now).unwrap_or(stored);
+        }
+        assert_eq!(stored + engine.gauges().owed as i64, second);
+    }
+    assert_eq!(counters(&engine).received(), 120);
+}
+
+#[test]
+fn a_create_that_is_tried_again_loses_nothing() {
+    type Again = fn(&Engine, &Rules);
+    let again: [Again; 2] = [
+        |engine, rules| drop(engine.decide(by(rules), &write(), at(10_000))),
+        |engine, rules| engine.fail_open(by(rules), &write(), at(10_000)),
+    ];
+    let found =
+        |count, seconds| Some(Found { age: Some(Duration::from_secs(seconds)), ..Found::counting(count) });
+    for again in again {
+        let (engine, rules) = (engine(), rules());
+        engine.decide(by(&rules), &write(), at(0));
+        engine.decide(by(&rules), &named("cart.2", write()), at(1));
+        let order = engine.tick(at(9000), 10).remove(0);
+        assert!(matches!(engine.plan(&order, found(1, 9), at(9000)), Plan::Write { value: 2, .. }));
+        engine.settle(&order, 2, at(9000));
+        again(&engine, &rules);
+        engine.decide(by(&rules), &named("cart.3", write()), at(11_000));
+        let order = engine.tick(at(13_000), 10).remove(0);
+        assert_eq!(
+            engine.plan(&order, found(2, 13), at(13_000)),
+            Plan::Nothing,
+            "one more than two is not due"
+        );
+        assert_eq!((counters(&engine).lost, engine.gauges().owed), (0, 1));
+    }
+}
+
+#[test]
+fn an_update_by_another_user_discards_nothing_of_an_event_that_was_read() {
+    let (engine, rules) = (engine(), rules());
+    for n in 0..5 {
+        engine.decide(by(&rules), &named(&format!("cart.{n}"), write()), at(0));
+    }
+    let order = engine.tick(at(2000), 10).remove(0);
+    assert_eq!(pay(&engine, &order, Some(1), at(2000)), Some(5));
+    engine.decide(by(&rules), &named("cart.9", write()), at(3000));
+    let another = Observation { user: "nobody", ..named("cart.0", update(6, 5)) };
+    engine.decide(by(&rules), &another, at(4000));
+    assert_eq!(counters(&engine).lost, 0);
+}
+
+#[test]
+fn a_count_that_another_user_claims_does_not_silence_the_owner() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &by_user("owner", 1, write()), at(0));
+    engine.decide(by(&rules), &by_user("nobody", 2, update(2_000_000_000, 1)), at(1000));
+    // It is refused behind the webhook, and the series is over.
+    let next = engine.decide(by(&rules), &by_user("owner", 500, update(2, 1)), at(500_000));
+    assert_eq!(next.occurrences, 1);
+}
+
+#[test]
+fn an_event_of_the_same_name_about_another_object_is_no_witness() {
+    let (engine, rules) = (engine(), crate::testing::summing());
+    let about = |object: &'static str, name: &'static str| {
+        let mut write = named(name, write());
+        write.event.regarding.name = object.into();
+        write
+    };
+    engine.decide(by(&rules), &about("refused", "n"), at(0));
+    let stored = about("allowed", "n");
+    engine.decide(by(&rules), &stored, at(1000));
+    engine.decide(by(&rules), &about("refused", "m"), at(2000));
+    let order = engine.tick(at(5000), 10).remove(0);
+    assert!(matches!(engine.plan(&order, None, at(5000)), Plan::Create { .. }));
+    let content = Some(Box::new(Content::of(&stored.event)));
+    let read = Found { count: 1, age: Some(Duration::from_secs(4)), content };
+    assert_eq!(engine.testify(&order, Some(read), at(5000)), Plan::Lost { occurrences: 1 });
+}
+
+#[test]
+fn a_summary_that_somebody_has_changed_is_made_a_summary_again() {
+    let (engine, rules) = (engine(), crate::testing::summing());
+    crate::testing::witness(&engine, &rules, write().user, at(0));
+    engine.decide(by(&rules), &named("a.1", write()), at(0));
+    let order = engine.tick(at(100), 10).remove(0);
+    assert_eq!(pay(&engine, &order, None, at(100)), Some(1));
+    for name in ["a.2", "a.3"] {
+        engine.decide(by(&rules), &named(name, write()), at(200));
+    }
+    let order = engine.tick(at(300), 10).remove(0);
+    let changed = Found { content: Some(Box::new(Content::of(&write().event))), ..Found::counting(1) };
+    assert!(matches!(engine.plan(&order, Some(changed), at(300)), Plan::Write { value: 3, .. }));
+}
+
+#[test]
+fn a_witness_has_a_name_that_an_event_can_have_and_a_refused_one_goes() {
+    let (engine, rules) = (engine(), crate::testing::summing());
+    let long = "x".repeat(300);
+    engine.decide(by(&rules), &named(&long, write()), at(0));
+    assert_eq!(engine.decide(by(&rules), &named("a.1", write()), at(1)).answer, Answer::Allow);
+    engine.decide(by(&rules), &named("a.2", write()), at(2));
+    let order = engine.tick(at(100), 10).remove(0);
+    assert!(matches!(engine.plan(&order, None, at(100)), Plan::Create { witness: Some(_), .. }));
+    assert_eq!(engine.abandon(&order), 1);
+    let next = engine.decide(by(&rules), &named("a.3", write()), at(200));
+    assert_eq!(next.answer, Answer::Allow, "its client sees why the API server refuses it");
+}

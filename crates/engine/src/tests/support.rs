@@ -1,0 +1,71 @@
+//! What the engine's own tests share.
+
+use std::time::Duration;
+
+use crate::state::capacity::Sizes;
+use crate::state::scope::Scope;
+use crate::testing::{by, named, rules, write};
+use crate::{
+    AggregationRules, Counters, Disposition, Engine, Found, GroupBy, Moment, Observation, Order, Plan, Rules,
+};
+
+/// All counters together.
+pub(crate) fn counters(engine: &Engine) -> Counters {
+    counters_of([engine])
+}
+
+/// The same of several engines.
+pub(crate) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> Counters {
+    let mut all = Counters::default();
+    for account in engines.into_iter().flat_map(Engine::accounts) {
+        all.add(&account.counters);
+    }
+    all
+}
+
+/// Drives one order as the writer would, with `found` in etcd; returns what it wrote.
+pub(crate) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
+    let value = match planned(engine, order, found, now) {
+        Plan::Nothing | Plan::Wait | Plan::Lost { .. } => return None,
+        Plan::Write { value, .. } | Plan::Create { value, .. } => value,
+    };
+    engine.settle(order, value, now);
+    Some(value)
+}
+
+/// Rules under which every CREATE goes into the summary once an Event of its group was admitted; no series but that.
+pub(crate) fn summing() -> Rules {
+    let aggregation =
+        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
+    Rules { aggregation: Some(aggregation), series: None, ..rules() }
+}
+
+/// Admits an Event of the group, as this user.
+pub(crate) fn witness(engine: &Engine, rules: &Rules, user: &'static str, now: Moment) {
+    let name = format!("witness.{user}.{}", now.milliseconds());
+    let verdict = engine.decide(by(rules), &Observation { user, ..named(&name, write()) }, now);
+    assert_eq!(verdict.disposition, Some(Disposition::Admitted));
+}
+
+/// What is planned where this count is found; the witness of a summary is stored.
+pub(crate) fn planned(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Plan {
+    let plan = engine.plan(order, found.map(Found::counting), now);
+    if let Plan::Create { witness: Some(_), .. } = &plan {
+        assert_eq!(engine.testify(order, Some(Found::counting(1)), now), Plan::Nothing);
+    }
+    plan
+}
+
+impl Engine {
+    /// Whether what is counted as the tables change is what they hold.
+    pub(crate) fn is_counted_right(&self) -> bool {
+        let (mut before, mut after) = (Sizes::default(), Sizes::default());
+        for name in self.roster.all() {
+            let Some(mut namespace) = self.locked(&name) else { continue };
+            before = before.and(&namespace.sizes());
+            namespace.scopes.iter_mut().for_each(Scope::recount);
+            after = after.and(&namespace.sizes());
+        }
+        self.held.sizes() == before && before == after
+    }
+}

@@ -1,0 +1,245 @@
+//! What must hold, and the lives in which it must.
+
+use proptest::prelude::*;
+
+use super::steps::{calm, harsh, lived, with_crashes, with_others, with_oversights, with_restarts};
+use super::*;
+use crate::testing::{cases, rules};
+
+impl World {
+    /// What all lives have counted.
+    pub(super) fn counters(&self) -> Counters {
+        counters_of(self.lives.iter().map(|life| &life.engine))
+    }
+
+    /// Received is the sum of what became of it, and is the truth. What is owed is what the naive model owes.
+    pub(super) fn check_each_step(&mut self) {
+        let received = self.counted.received() as i64;
+        if received != self.balance.truth {
+            self.break_law(format!("{received} received, of {}", self.balance.truth));
+        }
+        let Some(Life { engine, naive, over: false }) = self.lives.last() else { return };
+        let (gauges, expected) = (engine.gauges(), naive.as_ref().map(Naive::owed));
+        // A name had to be forgotten for want of room: nobody knows what its next value tells.
+        self.names_are_forgotten |= gauges.names_evicted > 0;
+        self.balance.disturbed |= self.names_are_forgotten;
+        let owed = gauges.owed as i64;
+        if let Some(expected) = expected
+            && owed != expected
+        {
+            self.break_law(format!("{owed} owed, and should be {expected}"));
+        }
+    }
+
+    /// The engine's verdict is the naive model's.
+    pub(super) fn compare_with_naive(&mut self, asked: &Observation<'_>, verdict: &Verdict, recovered: i64) {
+        let now = self.now;
+        let Some(Life { naive: Some(naive), .. }) = self.lives.last_mut() else { return };
+        let before = naive.recovered;
+        let minted = match &verdict.answer {
+            Answer::AllowNamed(name) => Some(&**name),
+            _ => None,
+        };
+        let expected = naive.decide(asked, false, minted, now);
+        let should_be = naive.recovered - before;
+        if expected != *verdict {
+            self.break_law(format!("{verdict:?}, and should be {expected:?}"));
+        }
+        if recovered != should_be {
+            self.break_law(format!("{recovered} recovered, and should be {should_be}"));
+        }
+    }
+
+    /// The writer has just done what is due: no Event shows less than half of what it should.
+    pub(super) fn check_what_is_shown(&mut self) {
+        // What nobody reviews may lower a count; and while it drains, squelch pays each Event once before the end.
+        if self.balance.unseen > 0 || self.webhook != Webhook::Active {
+            return;
+        }
+        let Some(Life { naive: Some(naive), over: false, .. }) = self.lives.last() else { return };
+        let shown = naive.series.iter().filter(|story| story.is_to_be_shown(self.now) && !story.summary);
+        let short = shown.filter_map(|story| {
+            let count = self.etcd.get(&story.name)?.count;
+            (2 * count < story.total).then(|| format!("{} shows {count} of {}", story.name, story.total))
+        });
+        let under_way = |short: &String| {
+            !self.pending.iter().any(|request| short.starts_with(&format!("{} ", request.stored_name())))
+        };
+        for short in short.filter(under_way).collect::<Vec<_>>() {
+            self.break_law(short);
+        }
+    }
+
+    /// What is stored is what was admitted, compacted, aggregated and recovered, but for what the ends of lives
+    /// and writes that nobody decided make of it; unless that cannot be told.
+    fn check_what_is_stored(&mut self) {
+        let counters = self.counters();
+        let stored = [Disposition::Admitted, Disposition::Compacted, Disposition::Aggregated];
+        let law = (stored.iter().map(|it| counters.of(*it)).sum::<u64>() + counters.recovered) as i64;
+        let Balance { lost, told_again, unseen, refused, .. } = self.balance;
+        let within = law - lost - told_again - refused - counters.lost as i64..=law + unseen;
+        if !self.balance.disturbed && !within.contains(&self.etcd.gained) {
+            let gained = self.etcd.gained;
+            self.break_law(format!("{gained} stored, and should be {within:?}: {counters:?}"));
+        }
+    }
+
+    /// The oracle outside of the engine: where nothing may be dropped, lost or counted twice, the counts in etcd are what
+    /// the API server was asked to store.
+    fn check_what_was_asked(&mut self) {
+        let counters = self.counters();
+        let Balance { refused, unseen, told_again, disturbed, lost, passed_unseen, .. } = self.balance;
+        let dropped = counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled);
+        let told = dropped + counters.recovered + counters.lost + counters.of(Disposition::FailedOpen);
+        if disturbed
+            || passed_unseen
+            || told > 0
+            || refused + unseen + told_again + lost > 0
+            || self.lives.len() > 1
+        {
+            return;
+        }
+        let asked = self.asked.values().sum::<i64>() + self.asked_besides;
+        if asked != self.etcd.gained {
+            self.break_law(format!("{asked} occurrences were asked, and {} are stored", self.etcd.gained));
+        }
+    }
+
+    fn check_that_nothing_is_left(&mut self) {
+        for at in 0..self.lives.len() {
+            let Life { engine, over, .. } = &self.lives[at];
+            let (gauges, unpaid) = (engine.gauges(), engine.unpaid());
+            let active = self.webhook == Webhook::Active && at + 1 == self.lives.len();
+            if !over && (gauges.owed > 0 || unpaid > 0 || active && gauges.series > 0) {
+                self.break_law(format!("at rest, life {at} has {unpaid} unpaid: {gauges:?}"));
+            }
+        }
+    }
+
+    /// Whether all laws were kept; if not, what happened.
+    pub(super) fn judge(&self) -> Result<(), TestCaseError> {
+        let Some(first) = self.broken.first() else { return Ok(()) };
+        let told = format!("{first}\n\n{}\n\n{:?}\n{:?}", self.trace.join("\n"), self.rules, self.balance);
+        Err(TestCaseError::fail(told))
+    }
+
+    /// Lives through the steps, and comes to rest.
+    pub(super) fn live(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
+        for step in steps {
+            self.run(*step);
+            self.judge()?;
+        }
+        self.come_to_rest();
+        self.check_each_step();
+        self.check_what_is_stored();
+        self.check_what_was_asked();
+        self.check_that_nothing_is_left();
+        self.judge()
+    }
+}
+
+/// The default rules with other times, in seconds.
+fn rules_with(idle_timeout: u64, heartbeat_interval: u64) -> Rules {
+    let series = SeriesRules {
+        idle_timeout: Duration::from_secs(idle_timeout),
+        heartbeat_interval: Duration::from_secs(heartbeat_interval),
+    };
+    Rules { series: Some(series), ..rules() }
+}
+
+/// Policies with every choice of stages.
+fn policy() -> impl Strategy<Value = Rules> {
+    let bucket = (1u32..6, prop_oneof![Just(30u64), Just(900)]).prop_map(|(burst, seconds)| BucketRules {
+        burst: burst.try_into().unwrap(),
+        refill_interval: Duration::from_secs(seconds),
+    });
+    let group_by = prop_oneof![Just(GroupBy::Object), Just(GroupBy::Kind)];
+    let aggregation = (1u32..4, group_by).prop_map(|(max_events, group_by)| AggregationRules {
+        max_events,
+        interval: Duration::from_secs(600),
+        group_by,
+    });
+    let per = any::<[bool; 4]>().prop_map(|[emitter, regarding, event_type, reason]| Per {
+        emitter,
+        regarding,
+        event_type,
+        reason,
+    });
+    let spam_filter = (bucket.clone(), per).prop_map(|(bucket, per)| SpamFilterRules { bucket, per });
+    use prop::option::of;
+    let rejection = prop_oneof![Just(Rejection::AlreadyExists), Just(Rejection::Forbidden)];
+    (of(aggregation), of(spam_filter), of(bucket), prop::bool::weighted(0.8), rejection).prop_map(
+        |(aggregation, spam_filter, budget, series, rejection)| {
+            let rules = rules();
+            let series = rules.series.filter(|_| series);
+            Rules { aggregation, spam_filter, budget, series, rejection, ..rules }
+        },
+    )
+}
+
+/// 10,000 lives of each kind, or as many as `SQUELCH_PROPTEST_CASES` says.
+fn lives() -> ProptestConfig {
+    cases(10_000)
+}
+
+proptest! {
+    #![proptest_config(lives())]
+
+    #[test]
+    fn clients_of_every_kind_keep_the_law(steps in lived(calm())) {
+        World::new(rules()).live(&steps)?;
+    }
+
+    #[test]
+    fn policies_of_every_kind_keep_the_law(rules in policy(), steps in lived(calm())) {
+        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    }
+
+    #[test]
+    fn refusals_deletes_and_expiry_lower_nothing(
+        rules in policy(), ttl in prop_oneof![120u64..900, Just(3600)], steps in lived(harsh())
+    ) {
+        let world = World { with_tools: false, ..World::new(rules) };
+        world.expiring(Duration::from_secs(ttl)).live(&steps)?;
+    }
+
+    #[test]
+    fn clients_that_nobody_expects_keep_the_law(rules in policy(), steps in lived(with_others())) {
+        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    }
+
+    #[test]
+    fn series_alone_keep_the_law_among_clients_that_nobody_expects(steps in lived(with_others())) {
+        World { with_tools: false, ..World::new(rules()) }.live(&steps)?;
+    }
+
+    #[test]
+    fn the_shortest_times_keep_the_law(
+        heartbeat_interval in prop_oneof![Just(1), Just(1800)], steps in lived(harsh())
+    ) {
+        World { with_tools: false, ..World::new(rules_with(1, heartbeat_interval)) }.live(&steps)?;
+    }
+
+    #[test]
+    fn a_full_table_keeps_the_law(max_series in 1usize..4, steps in lived(calm())) {
+        let mut world = World { max_series, with_tools: false, with_naive: false, ..World::new(rules()) };
+        world.lives.clear();
+        world.begin_life(Timestamp::UNIX_EPOCH);
+        world.live(&steps)?;
+    }
+
+    #[test]
+    fn restarts_in_order_keep_the_law(rules in policy(), steps in lived(with_restarts())) {
+        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    }
+
+    #[test]
+    fn crashes_lose_no_more_than_was_owed(rules in policy(), steps in lived(with_crashes())) {
+        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    }
+
+    #[test]
+    fn writes_that_nobody_decides_do_no_lasting_harm(steps in lived(with_oversights())) {
+        World { with_tools: false, ..World::new(rules()) }.live(&steps)?;
+    }
+}

@@ -1,0 +1,187 @@
+//! The shortest lives in which a rule that was tried and given up broke a promise. The last three show what nobody
+//! can promise across restarts, and that it is no more than that.
+
+use super::steps::Fate;
+use super::*;
+use crate::testing::rules;
+use Step::{
+    Begin, CatchUp, CreateOnly, Depart, Generate, Kill, Kube, Legacy, LoseLease, Overlook, Pass, Read, Retry,
+    Take, Terminate, Tools, ToolsFinish, ToolsRefresh, ToolsRestart,
+};
+
+const COMMIT: Step = Step::Commit(0, Commit::Tried);
+const SECOND: u64 = 1000;
+const IDLE: Step = Pass(361 * SECOND);
+
+/// The world after these steps, with every law kept.
+fn after(mut world: World, steps: &[Step]) -> World {
+    for step in steps {
+        world.run(*step);
+    }
+    world.judge().unwrap();
+    world
+}
+
+/// The same, once all is told, paid and closed.
+fn in_the_end(mut world: World, steps: &[Step]) -> World {
+    world.live(steps).unwrap();
+    world
+}
+
+fn plain() -> World {
+    World::new(rules())
+}
+
+fn received(world: &World) -> u64 {
+    world.counters().received()
+}
+
+#[test]
+fn a_name_is_remembered_when_its_series_is_closed() {
+    let steps = [Legacy(0), COMMIT, IDLE, CatchUp, Pass(3472 * SECOND), Legacy(0), COMMIT];
+    let world = after(plain().expiring(Duration::from_secs(3600)), &steps);
+    assert_eq!(received(&world), 2);
+}
+
+#[test]
+fn the_last_patch_of_a_client_may_come_after_its_series_is_closed() {
+    let second_name = [Tools, ToolsRestart, COMMIT, Tools, Pass(3 * SECOND), CatchUp, Tools];
+    let world =
+        after(plain(), &[&second_name[..], &[IDLE, CatchUp, Pass(120 * SECOND), ToolsFinish]].concat());
+    assert_eq!(received(&world), 3);
+}
+
+#[test]
+fn an_update_of_another_name_pays_nothing() {
+    let steps = [Legacy(0), COMMIT, IDLE, CatchUp, Pass(1420 * SECOND), Legacy(1), COMMIT, Legacy(0), COMMIT];
+    let world = in_the_end(plain(), &steps);
+    assert_eq!((received(&world), world.etcd.gained), (3, 3));
+}
+
+#[test]
+fn an_update_of_another_name_lowers_nothing() {
+    let folded = [Legacy(1), COMMIT, Legacy(0), Pass(3 * SECOND), CatchUp, Legacy(0), IDLE, CatchUp];
+    let world = after(plain(), &folded);
+    assert_eq!(world.etcd.get("l.2").unwrap().count, 3);
+    let world = in_the_end(world, &[Pass(1200 * SECOND), Legacy(2), COMMIT, Legacy(1), COMMIT]);
+    assert_eq!((received(&world), world.etcd.gained), (5, 5));
+}
+
+#[test]
+fn an_update_in_the_same_second_is_no_edit() {
+    let folded = [Legacy(1), COMMIT, Legacy(0), Legacy(1), Pass(2 * SECOND), CatchUp];
+    let world = after(plain(), &folded);
+    assert_eq!(world.etcd.get("l.2").unwrap().count, 3);
+    assert_eq!(received(&after(world, &[Legacy(1)])), 4);
+}
+
+#[test]
+fn a_summary_goes_on_counting_while_its_group_lives() {
+    let aggregation =
+        AggregationRules { max_events: 3, interval: Duration::from_secs(600), group_by: GroupBy::Object };
+    let rules = Rules { aggregation: Some(aggregation), ..rules() };
+    let first_fold = [CreateOnly(0), COMMIT, CreateOnly(1), COMMIT, CreateOnly(2), Pass(2 * SECOND), CatchUp];
+    let again = [Pass(390 * SECOND), CatchUp, CreateOnly(3)];
+    let world = in_the_end(World::new(rules), &[&first_fold[..], &again].concat());
+    assert_eq!((world.counters().of(Disposition::Aggregated), world.etcd.gained), (2, 4));
+}
+
+#[test]
+fn what_is_generated_is_paid_under_the_name_it_got() {
+    let world = in_the_end(plain(), &[Generate, Generate, COMMIT]);
+    assert_eq!((received(&world), world.etcd.gained), (2, 2));
+}
+
+/// client-go's new recorder sends its first two writes at once; both are CREATEs, and one finds the other there.
+const BOTH_AT_ONCE: [Step; 4] = [Tools, Tools, COMMIT, COMMIT];
+
+#[test]
+fn a_refresh_is_never_answered_with_less_than_it_told() {
+    let refreshed = [Pass(9 * SECOND), Retry(0), Pass(2 * SECOND), ToolsRefresh, COMMIT, COMMIT, Tools];
+    let steps =
+        [&[Pass(1700 * SECOND)], &BOTH_AT_ONCE[..], &refreshed, &[IDLE, ToolsFinish, COMMIT]].concat();
+    assert_eq!(received(&after(plain(), &steps)), 3);
+}
+
+#[test]
+fn a_payment_refused_after_admission_is_made_good_before_half_is_hidden() {
+    let refused = Step::Commit(0, Commit::Refused);
+    let steps = [Kube(0), COMMIT, Pass(223 * SECOND), Kube(0), refused, Kube(0), Kube(0), Pass(3 * SECOND)];
+    let world = after(plain(), &[&steps[..], &[CatchUp]].concat());
+    assert!(world.etcd.get("k.11").unwrap().count >= 2, "of 3");
+}
+
+#[test]
+fn what_was_compacted_elsewhere_and_is_brought_again_is_recovered() {
+    let folded = [Legacy(1), Legacy(0), COMMIT, Pass(3 * SECOND), CatchUp, IDLE, CatchUp];
+    let world = in_the_end(plain(), &[&folded[..], &[Pass(400 * SECOND), Legacy(0), COMMIT]].concat());
+    assert_eq!((received(&world), world.counters().recovered, world.etcd.gained), (3, 1, 4));
+}
+
+#[test]
+fn a_series_that_closes_for_want_of_room_goes_on_when_it_is_told_of() {
+    let mut world = World { max_series: 2, with_naive: false, lives: Vec::new(), ..plain() };
+    world.begin_life(Timestamp::UNIX_EPOCH);
+    let owing = [Legacy(0), COMMIT, Legacy(1), CreateOnly(1), COMMIT, Pass(3 * SECOND)];
+    let closing =
+        [CreateOnly(2), COMMIT, Take, Read(0), Legacy(0), Step::Write(0, Fate::Answered), Legacy(1)];
+    let world = in_the_end(world, &[&owing[..], &closing].concat());
+    assert_eq!((received(&world), world.etcd.gained), (6, 6));
+}
+
+#[test]
+fn an_older_value_takes_nothing_back() {
+    let steps = [Tools, ToolsRefresh, COMMIT, Retry(0), IDLE, ToolsFinish, COMMIT];
+    let world = after(plain(), &[&[Pass(1700 * SECOND)], &BOTH_AT_ONCE[..], &steps].concat());
+    assert_eq!(received(&world), 3);
+}
+
+#[test]
+fn what_was_found_in_etcd_is_not_counted_again_when_its_client_tells_of_it() {
+    let folded = [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(1)];
+    let unseen = [Overlook, Legacy(0), COMMIT].repeat(3);
+    let read = [Pass(3 * SECOND), CatchUp];
+    let world = after(plain(), &[&folded[..], &unseen, &read].concat());
+    assert_eq!(world.etcd.get("l.1").unwrap().count, 5);
+    let world = in_the_end(world, &[Legacy(0), COMMIT]);
+    assert_eq!((received(&world), world.etcd.gained), (7, 7));
+}
+
+#[test]
+fn what_was_written_unseen_after_a_series_was_closed_is_not_counted_again_either() {
+    let unseen = [Overlook, Legacy(0), COMMIT].repeat(3);
+    for (third, stored) in [(Legacy(0), 6), (Legacy(1), 5)] {
+        let closed = [Legacy(0), COMMIT, Legacy(0), COMMIT, third, Pass(3 * SECOND), CatchUp, IDLE, CatchUp];
+        let world = after(plain(), &[&closed[..], &unseen].concat());
+        assert_eq!(world.etcd.get("l.1").unwrap().count, stored);
+        let world = in_the_end(world, &[Legacy(0), COMMIT]);
+        assert_eq!((received(&world), world.etcd.gained), (7, 7));
+    }
+}
+
+#[test]
+fn a_lost_answer_and_a_restart_tell_one_occurrence_twice() {
+    let lost = Step::Commit(0, Commit::AnswerLost);
+    let world = in_the_end(plain(), &[Tools, lost, Kill, Begin, Pass(6 * SECOND), Retry(0), COMMIT]);
+    assert_eq!((received(&world), world.balance.told_again, world.etcd.gained), (2, 1, 1));
+}
+
+#[test]
+fn a_client_tells_the_next_operator_what_the_former_has_not_paid() {
+    let steps =
+        [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(0), Pass(50 * SECOND), LoseLease, Legacy(0), COMMIT];
+    let world = in_the_end(plain(), &steps);
+    assert_eq!((received(&world), world.balance.told_again, world.etcd.gained), (5, 1, 4));
+}
+
+#[test]
+fn a_count_is_lowered_only_while_no_replica_answers() {
+    let folded = [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(1), Legacy(1), Pass(3 * SECOND), CatchUp];
+    for (standby, count) in [(false, 3), (true, 4)] {
+        let world = after(plain(), &folded);
+        assert_eq!(world.etcd.get("l.1").unwrap().count, 4);
+        let world = after(world, &[Terminate, Depart { standby }, Legacy(0), COMMIT]);
+        assert_eq!(world.etcd.get("l.1").unwrap().count, count);
+        in_the_end(world, &[Begin, Legacy(0), COMMIT]);
+    }
+}

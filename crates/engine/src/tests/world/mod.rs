@@ -1,0 +1,288 @@
+//! A small world around the engine, in which random lives are lived and nothing is atomic.
+//!
+//! Clients of every kind forget names, share identities and ask again; their writes are under way between admission
+//! and commit: they meet conflicts and are reviewed again, find that another was faster, are refused after they were
+//! admitted, or lose their answers. People annotate and delete; Events expire. Flushes fail, meet conflicts, and lose
+//! their answers. squelch itself is ended, killed and replaced, and the API server does not always ask it.
+//!
+//! What must hold at each step and in the end stands in `laws.rs`. What is broken is told with all that had happened.
+
+mod clients;
+mod etcd;
+mod laws;
+mod minimal;
+mod operator;
+mod steps;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::model::{self, Naive};
+use super::*;
+use crate::testing::{by, counters_of};
+use clients::{Grapevine, Memories, ReadBack, Reply, Request};
+use etcd::{Etcd, Written};
+use operator::{Life, Webhook};
+use steps::{Commit, Step};
+use writer::Held;
+
+/// client-go asks again after 10 s.
+const ASKED_AGAIN: Duration = Duration::from_secs(10);
+/// No run lasts longer than the day for which names are remembered.
+const LONGEST: Duration = Duration::from_secs(20 * 3600);
+
+struct World {
+    rules: Rules,
+    max_series: usize,
+    /// Whether client-go's recorder takes part.
+    with_tools: bool,
+    /// Whether the naive model decides beside the engine.
+    with_naive: bool,
+    now: Moment,
+    etcd: Etcd,
+    clients: Memories,
+    grapevine: Grapevine,
+    /// The writes under way: admitted, and not yet in etcd.
+    pending: Vec<Request>,
+    /// Requests whose clients will ask again.
+    unanswered: Vec<Request>,
+    /// All engines there were; the last is the active one, if one is.
+    lives: Vec<Life>,
+    webhook: Webhook,
+    held: Vec<Held>,
+    /// What the next review is not asked about, or lets through undecided.
+    oversight: Option<Step>,
+    balance: Balance,
+    /// What all lives have counted.
+    counted: Counters,
+    names_are_forgotten: bool,
+    /// The user whose writes the API server refuses after admission.
+    refused_user: Option<&'static str>,
+    /// How often the namespace was made anew.
+    renewals: usize,
+    /// The names that a client's write has stored, and their users.
+    ever: BTreeSet<String>,
+    ever_users: BTreeSet<&'static str>,
+    /// What the API server was asked, by name: how many occurrences their clients knew of.
+    asked: BTreeMap<String, i64>,
+    /// And what no such number tells: a write without a name, and a value that is repeated for a later occurrence.
+    asked_besides: i64,
+    broken: Vec<String>,
+    trace: Vec<String>,
+}
+
+/// What is counted about the truth.
+#[derive(Debug, Default)]
+struct Balance {
+    /// The occurrences that the engines should have received.
+    truth: i64,
+    /// What a later life was told that a former one had heard already.
+    told_again: i64,
+    /// What a life owed when it ended without having paid.
+    lost: i64,
+    /// What was admitted, and refused behind the webhook.
+    refused: i64,
+    /// What writes that nobody decided have added, or have destroyed and may have been restored.
+    unseen: i64,
+    /// A write passed, or was refused, that no engine decided.
+    passed_unseen: bool,
+    /// Something was counted and did not reach etcd as it was admitted: what is stored proves nothing any more.
+    disturbed: bool,
+}
+
+impl World {
+    fn new(rules: Rules) -> Self {
+        let mut world = Self {
+            rules,
+            max_series: 1000,
+            with_tools: true,
+            with_naive: true,
+            now: Moment::from_epoch(Duration::from_secs(1)),
+            etcd: Etcd::default(),
+            clients: Memories::default(),
+            grapevine: Grapevine::default(),
+            pending: Vec::new(),
+            unanswered: Vec::new(),
+            lives: Vec::new(),
+            webhook: Webhook::Nobody,
+            held: Vec::new(),
+            oversight: None,
+            balance: Balance::default(),
+            counted: Counters::default(),
+            names_are_forgotten: false,
+            refused_user: None,
+            renewals: 0,
+            ever: BTreeSet::new(),
+            ever_users: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            asked_besides: 0,
+            broken: Vec::new(),
+            trace: Vec::new(),
+        };
+        world.begin_life(Timestamp::UNIX_EPOCH);
+        world
+    }
+
+    fn expiring(mut self, ttl: Duration) -> Self {
+        self.etcd.ttl = Some(ttl);
+        self
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Legacy(number) => self.legacy(number),
+            Step::LegacyForgets(number) => self.legacy_forgets(number),
+            Step::Kube(number) => self.kube(number),
+            Step::Tools => self.tools(),
+            Step::ToolsRefresh => self.tools_refresh(),
+            Step::ToolsFinish => self.tools_finish(),
+            Step::ToolsRestart => self.tools_restart(),
+            Step::CreateOnly(message) => self.create_only(message),
+            Step::Generate => self.generate(),
+            Step::Reader => self.reader(),
+            Step::TakeName(at) => self.take_name(at),
+            Step::Validate => self.validate(),
+            Step::Renew => self.renew(),
+            Step::Retry(at) => self.retry(at),
+            Step::Annotate(at) => self.annotate(at),
+            Step::Delete(at) => self.delete(at),
+            Step::Pass(milliseconds) => self.pass(Duration::from_millis(milliseconds)),
+            Step::Take => self.take(),
+            Step::Read(at) => self.read(at),
+            Step::Write(at, fate) => self.write(at, fate),
+            Step::CatchUp => self.catch_up(),
+            Step::Commit(at, commit) => self.commit(at, commit),
+            Step::Overlook | Step::FailOpen => self.oversight = Some(step),
+            Step::Terminate => self.terminate(),
+            Step::Depart { standby } => self.depart(standby),
+            Step::Kill => self.kill(),
+            Step::LoseLease => self.lose_lease(),
+            Step::Begin => self.begin(),
+        }
+        self.check_each_step();
+    }
+
+    fn note(&mut self, what: impl std::fmt::Display) {
+        let seconds = self.now.since(Moment::default()).as_secs_f64();
+        self.trace.push(format!("{seconds:>10.3}  {what}"));
+    }
+
+    fn break_law(&mut self, how: String) {
+        self.note(format_args!("!! {how}"));
+        self.broken.push(how);
+    }
+
+    fn annotate(&mut self, at: usize) {
+        let Some(name) = self.etcd.nth(at) else { return };
+        self.note(format_args!("somebody annotates {name}"));
+        self.review_edit(&name);
+        self.etcd.annotate(&name);
+    }
+
+    fn validate(&mut self) {
+        self.refused_user = if self.refused_user.is_some() { None } else { Some("core") };
+        self.note(format!("refused behind the webhook from now on: {:?}", self.refused_user));
+    }
+
+    /// The namespace ends, after all that was under way, and another of its name begins.
+    fn renew(&mut self) {
+        self.renewals += 1;
+        self.note("the namespace is deleted and made again");
+        self.commit_all();
+        self.give_up_all();
+        self.etcd.clear();
+        self.ever.clear();
+        self.ever_users.clear();
+        self.held.clear();
+        let uids = self.uids();
+        for life in &mut self.lives {
+            life.engine.identify_namespaces(&uids);
+            life.naive.iter_mut().for_each(Naive::forget);
+        }
+        self.grapevine.forget_hearing();
+    }
+
+    /// squelch never makes an Event that no client's write has stored, nor a summary of a user of whom none is stored.
+    fn check_created(&mut self, name: &str) {
+        let user = name.split('.').next().unwrap_or_default();
+        let across = self.rules.aggregation.is_some_and(|it| it.group_by == GroupBy::Kind);
+        let of_group = self.ever_users.contains(user) || across && !self.ever_users.is_empty();
+        if !self.ever.contains(name) && !of_group {
+            self.break_law(format!("squelch creates {name}, and nothing of it was ever stored"));
+        }
+    }
+
+    fn delete(&mut self, at: usize) {
+        let Some(name) = self.etcd.nth(at) else { return };
+        self.note(format_args!("somebody deletes {name}"));
+        self.etcd.delete(&name);
+        self.balance.disturbed = true;
+    }
+
+    fn pass(&mut self, time: Duration) {
+        if self.now.since(Moment::default()) + time > LONGEST {
+            return;
+        }
+        if time >= Duration::from_millis(900) {
+            self.commit_all();
+        }
+        if time >= ASKED_AGAIN {
+            self.retry_all();
+        }
+        self.now = self.now.plus(time);
+        for name in self.etcd.expire(self.now) {
+            self.note(format_args!("etcd: {name} expires"));
+            self.balance.disturbed = true;
+        }
+    }
+
+    fn commit(&mut self, at: usize, commit: Commit) {
+        if at >= self.pending.len() {
+            return;
+        }
+        let request = self.pending.remove(at);
+        let name = request.stored_name().to_owned();
+        let found = self.etcd.get(&name);
+        let is_refused = commit == Commit::Refused || self.refused_user == Some(request.client.user());
+        if is_refused || found.is_some() == request.create {
+            if request.create {
+                self.balance.refused += request.counted;
+            } else {
+                self.balance.disturbed |= request.counted > 0;
+            }
+            self.note(format_args!("{request} is refused by the API server"));
+            let exists = !is_refused && request.create;
+            return self.reply(request, if exists { Reply::Exists } else { Reply::Failed });
+        }
+        if found.is_some_and(|event| event.version != request.reviewed_on) {
+            self.balance.disturbed |= request.beside_series || self.lives.iter().any(Life::has_evicted);
+            self.note(format_args!("{request} meets a conflict"));
+            return self.review(request); // 409 Conflict: the API server patches anew
+        }
+        self.store(&name, request.written(found), request.unseen, &request.to_string());
+        self.ever.insert(name);
+        self.ever_users.insert(request.client.user());
+        let series = request.has_series();
+        let done = Reply::Done(ReadBack { count: request.value, series });
+        self.reply(request, if commit == Commit::AnswerLost { Reply::Lost } else { done });
+    }
+
+    fn commit_all(&mut self) {
+        while !self.pending.is_empty() {
+            self.commit(0, Commit::Tried);
+        }
+    }
+
+    /// Stores a count. Only what no engine has seen may lower one.
+    fn store(&mut self, name: &str, written: Written, unseen: bool, by: &str) {
+        let before = self.etcd.put(name, written, self.now);
+        self.note(format_args!("etcd: {name} = {} (by {by})", written.count));
+        let change = written.count - before;
+        if unseen {
+            self.balance.unseen += change.abs();
+        } else if change < 0 {
+            self.break_law(format!("{name} lowered from {before} to {}", written.count));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The flush writer: takes orders, reads, writes, and is disturbed.
+
+use super::model::Planned;
+use super::steps::Fate;
+use super::*;
+
+/// An order in the writer's hands, with what it has read and planned.
+pub(super) struct Held {
+    order: Order,
+    /// Whose order it is.
+    pub(super) life: usize,
+    /// What the naive model calls it.
+    due: Option<model::Due>,
+    /// The value to be written, and the version that was read.
+    planned: Option<(i64, Option<u64>)>,
+}
+
+/// The plan in the naive model's words.
+fn called(plan: &Plan) -> Planned {
+    match plan {
+        Plan::Nothing => Planned::Nothing,
+        Plan::Write { value, .. } => Planned::Write(*value),
+        Plan::Create { value, witness, .. } => Planned::Create(*value, witness.as_deref().map(str::to_owned)),
+        Plan::Wait => Planned::Wait,
+        Plan::Lost { occurrences } => Planned::Lost(*occurrences as i64),
+    }
+}
+
+impl World {
+    pub(super) fn take(&mut self) {
+        for at in 0..self.lives.len() {
+            if self.lives[at].over {
+                continue;
+            }
+            let now = self.now;
+            let orders = self.lives[at].engine.tick(now, 1000);
+            let mut expected = self.lives[at].naive.as_mut().map(|naive| naive.tick(now));
+            for order in orders {
+                self.note(format_args!("life {at} orders {}", order.name));
+                let is_it = |due: &model::Due| {
+                    *due.name == *order.name || due.name.ends_with('.') && order.name.starts_with(&due.name)
+                };
+                let due = expected.as_mut().map(|dues| Some(dues.remove(dues.iter().position(is_it)?)));
+                if due == Some(None) {
+                    self.break_law(format!("{} is ordered, but is not due", order.name));
+                }
+                let same = |held: &Held| format!("{:?}", held.order) == format!("{order:?}");
+                if self.held.iter().any(|held| held.life == at && same(held)) {
+                    self.break_law(format!("{} is ordered twice", order.name));
+                }
+                self.held.push(Held { order, life: at, due: due.flatten(), planned: None });
+            }
+            for due in expected.into_iter().flatten() {
+                self.break_law(format!("{} is due, but not ordered", due.name));
+            }
+        }
+    }
+
+    pub(super) fn read(&mut self, at: usize) {
+        let Some(held) = self.held.get_mut(at) else { return };
+        let now = self.now;
+        let found =
+            |name: &str| self.etcd.get(name).map(|event| (event.count, event.age(now), event.version));
+        let read = found(&held.order.name);
+        let of = |(count, age, _)| Found { age: Some(age), ..Found::counting(count) };
+        let life = &mut self.lives[held.life];
+        let mut naive = life.naive.as_mut().zip(held.due.as_ref());
+        let plan = life.engine.plan(&held.order, read.map(of), now);
+        let mut planned = called(&plan);
+        let mut expected =
+            naive.as_mut().map(|(naive, due)| naive.plan(due, read.map(|(count, age, _)| (count, age)), now));
+        if let Planned::Create(_, Some(witness)) = &planned {
+            let witness = found(witness);
+            let testified = called(&life.engine.testify(&held.order, witness.map(of), now));
+            let should_be = naive.map(|(naive, due)| naive.testify(due, witness.map(|(_, age, _)| age), now));
+            if testified != Planned::Nothing {
+                (planned, expected) = (testified, should_be);
+            }
+        }
+        held.planned = match planned {
+            Planned::Write(value) | Planned::Create(value, _) => {
+                Some((value, read.map(|(.., version)| version)))
+            }
+            _ => None,
+        };
+        let name = held.order.name.clone();
+        if held.planned.is_none() {
+            self.held.remove(at);
+        }
+        let count = read.map(|(count, ..)| count);
+        self.note(format_args!("the writer reads {name}, {count:?}, and plans {planned:?}"));
+        if let Some(expected) = expected.filter(|expected| *expected != planned) {
+            self.break_law(format!("the plan should be {expected:?}"));
+        }
+    }
+
+    pub(super) fn write(&mut self, at: usize, fate: Fate) {
+        let Some((value, read)) = self.held.get(at).and_then(|held| held.planned) else { return };
+        let name = self.held[at].order.name.to_string();
+        let current = self.etcd.get(&name);
+        if fate != Fate::Failed && current.map(|event| event.version) != read {
+            self.note(format_args!("the flush of {name} meets a conflict"));
+            self.held[at].planned = None; // 409: read again
+            return;
+        }
+        let Held { order, life, due, .. } = self.held.remove(at);
+        if fate != Fate::Failed {
+            if current.is_none() {
+                self.check_created(&name);
+            }
+            let api = current.map_or(Api::Core, |event| event.api);
+            let written = Written { count: value, api, series: api == Api::Events, second: self.second() };
+            self.store(&name, written, false, &format!("a flush, {fate:?}"));
+        }
+        let (Life { engine, naive, .. }, now) = (&mut self.lives[life], self.now);
+        let pause = match fate {
+            Fate::Answered => {
+                engine.settle(&order, value, now);
+                None
+            }
+            Fate::AnswerLost | Fate::Failed => engine.postpone(&order, Duration::from_secs(1), now),
+        };
+        let Some((naive, due)) = naive.as_mut().zip(due) else { return };
+        match (fate, pause) {
+            (Fate::Answered, _) => naive.settle(&due, value, now),
+            (_, Some(pause)) => naive.postpone(&due, pause, now),
+            (_, None) => {}
+        }
+    }
+
+    /// The writer does all that is due, without fault. Then every Event shows at least half the truth.
+    pub(super) fn catch_up(&mut self) {
+        for _ in 0..100 {
+            self.take();
+            if self.held.is_empty() {
+                return self.check_what_is_shown();
+            }
+            while !self.held.is_empty() {
+                self.read(0);
+                self.write(0, Fate::Answered);
+            }
+        }
+        self.break_law("the writer never ends".to_owned());
+    }
+
+    /// Lets the writer work, with so much time between its rounds.
+    pub(super) fn pay_all(&mut self, between: Duration) {
+        for _ in 0..20 {
+            self.now = self.now.plus(between);
+            self.catch_up();
+        }
+    }
+
+    /// Lets everything be told, committed, paid and closed.
+    pub(super) fn come_to_rest(&mut self) {
+        self.depart(false);
+        self.commit_all();
+        for _ in 0..12 {
+            self.now = self.now.plus(ASKED_AGAIN);
+            self.retry_all();
+        }
+        self.pay_all(Duration::from_secs(400));
+    }
+}
