@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use mimalloc::MiMalloc;
 use rustix::time::{ClockId, clock_gettime};
-use squelch_engine::{Found, Moment, Order, Plan};
+use squelch_engine::{FlushPlan, FlushTask, Moment, StoredEvent};
 
 #[allow(dead_code, reason = "other programs need more of it")]
 mod load;
@@ -149,11 +149,11 @@ fn pay(load: &Load, longest: &mut Longest, what: &'static str, now: &mut Duratio
     }
 }
 
-fn settle(load: &Load, order: &Order, now: Moment) {
-    if let Plan::Write { value, .. } | Plan::Create { value, .. } =
-        load.engine().plan(order, Some(Found::counting(1)), now)
+fn settle(load: &Load, order: &FlushTask, now: Moment) {
+    if let FlushPlan::Write { value, .. } | FlushPlan::Create { value, .. } =
+        load.engine().plan(order, Some(StoredEvent::with_count(1)), now)
     {
-        load.engine().settle(order, value, now);
+        load.engine().ack(order, value, now);
     }
 }
 

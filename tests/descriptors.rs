@@ -237,7 +237,7 @@ async fn serve(places: Option<usize>) {
     let metrics = Arc::new(Metrics::new());
     let token = PathToken::generate().unwrap();
     let settings =
-        Settings { seed: [1, 2], max_series: 1_000, max_owing: 1_000, began: Timestamp::UNIX_EPOCH };
+        Settings { seed: [1, 2], max_series: 1_000, max_pending_series: 1_000, began: Timestamp::UNIX_EPOCH };
     let webhook = Webhook {
         engine: Arc::new(Engine::new(settings)),
         policies: Arc::new(Store::default()),

@@ -30,7 +30,9 @@ use squelch::policy::{Index, Set, Store};
 use squelch::replay::{Payer, engine};
 use squelch::tls::{AcceptedTokens, PathToken};
 use squelch::webhook::{Router, Webhook, path, review, router};
-use squelch_engine::{Account, Answer, Denial, Disposition, Engine, Moment, Stage, Standing, Verdict};
+use squelch_engine::{
+    Answer, Denial, Disposition, Engine, KnownPolicy, Moment, ScopeCounters, Stage, Verdict,
+};
 
 use storm::{OWN_USER, Storm, Written};
 
@@ -77,7 +79,7 @@ impl Served {
     fn new() -> Self {
         let engine = Arc::new(engine());
         let set = policies();
-        let standing = set.policies().iter().map(|policy| Standing {
+        let standing = set.policies().iter().map(|policy| KnownPolicy {
             policy: policy.id.clone(),
             namespace: policy.namespace.clone(),
             rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
@@ -105,7 +107,7 @@ impl Served {
         let payments = &mut self.payments;
         self.payer.advance(&self.engine, Moment::from_epoch(at), |_| *payments += 1);
         self.clock.set(at);
-        let before = self.engine.accounts();
+        let before = self.engine.counters();
         let bytes = Bytes::from(write.review(number));
         let request = Request::post(&self.path).header(CONTENT_TYPE, "application/json");
         let request = request.body(Full::new(bytes.clone())).unwrap();
@@ -113,7 +115,7 @@ impl Served {
         let answer = response.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         let (word, answer, said) = answered(&answer["response"]);
-        let counted = counted(&before, &self.engine.accounts());
+        let counted = counted(&before, &self.engine.counters());
         let verdict = Verdict {
             disposition: counted.as_ref().map(|(disposition, ..)| *disposition),
             stage: Stage::Admit,
@@ -159,7 +161,7 @@ fn answered(response: &Value) -> (&'static str, Answer, Option<String>) {
 }
 
 /// What one write has changed in the accounts.
-fn counted(before: &[Account], after: &[Account]) -> Option<(Disposition, i64, String)> {
+fn counted(before: &[ScopeCounters], after: &[ScopeCounters]) -> Option<(Disposition, i64, String)> {
     let mut changes = after.iter().flat_map(|now| {
         let then = before.iter().find(|then| {
             (&then.namespace, &then.policy, then.mode) == (&now.namespace, &now.policy, now.mode)
@@ -235,7 +237,7 @@ async fn a_replay_decides_each_write_as_the_webhook_does() {
     assert_eq!(report.total.writes.payments, served.payments);
     assert!(served.payments > 1_000, "{}", served.payments);
     for row in &report.policies {
-        let accounts = served.engine.accounts();
+        let accounts = served.engine.counters();
         let account = accounts.iter().find(|account| *account.policy.display == *row.policy).unwrap();
         assert_eq!(row.occurrences.received, account.counters.received(), "{row:?}");
         assert_eq!(row.occurrences.recovered, account.counters.recovered, "{row:?}");

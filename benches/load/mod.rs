@@ -9,9 +9,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use squelch::policy;
 use squelch_engine::{
-    AggregationRules, Api, BucketRules, Disposition, Engine, EventView, Governing, GroupBy, Moment,
-    ObjectReference, Observation, Operation, Order, Per, PolicyId, Rules, Settings, SpamFilterRules,
-    Standing, Verdict,
+    AggregationRules, Api, BucketRules, Disposition, Engine, EventView, FlushTask, Governing, GroupBy,
+    KnownPolicy, Moment, ObjectReference, Observation, Operation, Per, PolicyId, Rules, Settings,
+    SpamFilterRules, Verdict,
 };
 
 /// Live series in each namespace, if nothing else is said.
@@ -70,7 +70,7 @@ impl Load {
                 seed: [3, 4],
                 max_series,
                 // What is owed has a bound of its own, which is not what is measured.
-                max_owing: max_series,
+                max_pending_series: max_series,
                 began: Timestamp::UNIX_EPOCH,
             }),
             rules,
@@ -233,12 +233,12 @@ impl Load {
     }
 
     /// The policy with a shorter heartbeat, as it stands in the cluster.
-    pub(crate) fn hasty(&self) -> Standing {
+    pub(crate) fn hasty(&self) -> KnownPolicy {
         let mut rules = self.rules.clone();
         if let Some(series) = &mut rules.series {
             series.heartbeat_interval = Duration::from_secs(1);
         }
-        Standing { policy: rules.policy.clone(), namespace: None, rules: Some(rules.into()) }
+        KnownPolicy { policy: rules.policy.clone(), namespace: None, rules: Some(rules.into()) }
     }
 
     /// Decides.
@@ -252,7 +252,7 @@ impl Load {
     }
 
     /// What is due now.
-    pub(crate) fn tick(&self, budget: usize) -> Vec<Order> {
+    pub(crate) fn tick(&self, budget: usize) -> Vec<FlushTask> {
         self.engine.tick(self.now(), budget)
     }
 

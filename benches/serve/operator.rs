@@ -15,7 +15,7 @@ use squelch::policy::{Index, Store};
 use squelch::tls::{self, AcceptedTokens, PathToken};
 use squelch::webhook::server::{self, Limits, Stages};
 use squelch::webhook::{Webhook, router};
-use squelch_engine::{Engine, Found, Order, Plan, Settings};
+use squelch_engine::{Engine, FlushPlan, FlushTask, Settings, StoredEvent};
 use tokio::net::TcpListener;
 
 /// How often the running squelch asks what is due, and how many orders it takes at a time at most.
@@ -30,7 +30,7 @@ pub(crate) fn start(mode: &str, token: PathToken, namespaces: usize) -> Result<W
     let engine = Arc::new(Engine::new(Settings {
         seed: tls::random_seed()?,
         max_series: 1_000_000,
-        max_owing: 100_000,
+        max_pending_series: 100_000,
         // What was before is told again by nobody here.
         began: Timestamp::UNIX_EPOCH,
     }));
@@ -84,11 +84,11 @@ async fn pay(engine: Arc<Engine>) {
     }
 }
 
-fn settle(engine: &Engine, order: &Order) {
+fn settle(engine: &Engine, order: &FlushTask) {
     let now = clock::now();
-    if let Plan::Write { value, .. } | Plan::Create { value, .. } =
-        engine.plan(order, Some(Found::counting(STORED)), now)
+    if let FlushPlan::Write { value, .. } | FlushPlan::Create { value, .. } =
+        engine.plan(order, Some(StoredEvent::with_count(STORED)), now)
     {
-        engine.settle(order, value, now);
+        engine.ack(order, value, now);
     }
 }

@@ -47,7 +47,7 @@ impl Served {
         let engine = Engine::new(Settings {
             seed: [3, 4],
             max_series: 1000,
-            max_owing: 100_000,
+            max_pending_series: 100_000,
             began: Timestamp::UNIX_EPOCH,
         });
         let webhook = Webhook {

@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use squelch::flush::fuzzing::objections;
 use squelch_engine::{
-    AggregationRules, Api, Engine, EventView, Found, Governing, GroupBy, Mode, Moment, ObjectReference,
-    Observation, Operation, Plan, PolicyId, Rejection, Rules, SeriesRules, Settings,
+    AggregationRules, Api, Engine, EventView, FlushPlan, Governing, GroupBy, Mode, Moment, ObjectReference,
+    Observation, Operation, PolicyId, Rejection, Rules, SeriesRules, Settings, StoredEvent,
 };
 
 /// An Event as a review may show it.
@@ -39,7 +39,8 @@ enum Time {
 }
 
 fuzz_target!(|hostile: Hostile| {
-    let settings = Settings { seed: [3, 4], max_series: 64, max_owing: 16, began: Timestamp::UNIX_EPOCH };
+    let settings =
+        Settings { seed: [3, 4], max_series: 64, max_pending_series: 16, began: Timestamp::UNIX_EPOCH };
     let (engine, now, rules) =
         (Engine::new(settings), Moment::from_epoch(Duration::from_secs(1)), hostile.rules());
     let (labels, annotations) = (json_map(&hostile.labels), json_map(&hostile.annotations));
@@ -53,9 +54,9 @@ fuzz_target!(|hostile: Hostile| {
     for order in engine.tick(later, 10) {
         if !hostile.summed_up {
             // Only an Event that was read is created again.
-            engine.plan(&order, Some(Found::counting(1)), later);
+            engine.plan(&order, Some(StoredEvent::with_count(1)), later);
         }
-        if let Plan::Create { value, occurred_at, content, .. } = engine.plan(&order, None, later) {
+        if let FlushPlan::Create { value, occurred_at, content, .. } = engine.plan(&order, None, later) {
             let found = objections(&order.namespace, &order.name, &content, value, occurred_at);
             assert!(found.is_empty(), "{found:?}");
         }

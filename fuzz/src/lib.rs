@@ -43,7 +43,8 @@ impl Served {
     /// One with a policy of this spec.
     pub fn new(spec: &Value) -> Self {
         let token = PathToken::generate().expect("random numbers");
-        let settings = Settings { seed: [3, 4], max_series: 64, max_owing: 16, began: Timestamp::UNIX_EPOCH };
+        let settings =
+            Settings { seed: [3, 4], max_series: 64, max_pending_series: 16, began: Timestamp::UNIX_EPOCH };
         let webhook = Webhook {
             engine: Arc::new(Engine::new(settings)),
             policies: Arc::new(policies(spec)),

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::FutureExt as _;
-use squelch_engine::{Engine, Standing};
+use squelch_engine::{Engine, KnownPolicy};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use tracing::{error, info};
@@ -133,12 +133,12 @@ fn reach(set: &Set) -> Reach {
 }
 
 fn revise(engine: &Engine, set: &Set) {
-    let standing = |policy: &Arc<Policy>| Standing {
+    let standing = |policy: &Arc<Policy>| KnownPolicy {
         policy: policy.id.clone(),
         namespace: policy.namespace.clone(),
         rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
     };
     let standing: Vec<_> = set.policies().iter().map(standing).collect();
     engine.identify_namespaces(set.namespace_uids());
-    engine.revise_within(&standing, |namespace, policy| set.footing(namespace, policy), clock::now());
+    engine.revise_within(&standing, |namespace, policy| set.applicability(namespace, policy), clock::now());
 }

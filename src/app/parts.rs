@@ -210,7 +210,7 @@ fn settings(options: &RunOptions) -> Result<Settings> {
     Ok(Settings {
         seed: bits,
         max_series: options.max_series as usize,
-        max_owing: options.max_owing as usize,
+        max_pending_series: options.max_owing as usize,
         began: clock::wall(),
     })
 }
@@ -271,7 +271,7 @@ fn tell(
 ) -> Task<status::Writer> {
     let engine = engine.clone();
     let limits = status::Limits { interval: options.status_interval, qps: options.status_qps };
-    let accounts = Box::new(move || engine.all_accounts());
+    let accounts = Box::new(move || engine.all_counters());
     let writer = status::Writer::new(client.clone(), policies.clone(), accounts, state, announcer, limits);
     supervisor.start(BackgroundTask::Status, |stop| writer.run(stop))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squelch_engine::{Footing, Mode};
+use squelch_engine::{Applicability, Mode};
 
 use crate::metrics::table::MAX_SCOPES;
 use crate::metrics::{InForce, Metrics, PolicyCondition, PolicyKind};
@@ -46,7 +46,7 @@ fn in_force(set: &Set) -> InForce {
                 return InForce { policies: named(&governing), pairs, complete: false };
             }
             tried += 1;
-            if set.footing(&namespace, &policy.id) == Footing::Governs {
+            if set.applicability(&namespace, &policy.id) == Applicability::Governs {
                 pairs.push((namespace.clone(), policy.id.display.clone(), *mode));
             }
         }

@@ -77,9 +77,9 @@ impl Parts {
         if let Some(leader) = &leader {
             leader.retire();
         }
-        self.engine.drain_the_rest();
+        self.engine.drain_remaining();
         flush::drain(self.payer.clone(), limits, LAST_PAYMENTS).await;
-        tell_of_loss(&self.engine.write_off());
+        tell_of_loss(&self.engine.discard_pending());
         write_statuses(telling.as_mut(), &self.deposed).await;
         match leader {
             Some(leader) => leader.release().await,
@@ -108,10 +108,10 @@ impl Parts {
         self.keeping_keys.end().await;
         self.keeping_armed.end().await;
         self.flushing.end().await;
-        self.engine.drain_the_rest();
+        self.engine.drain_remaining();
         let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
         pay(self.payer.clone(), &self.engine, limits, options.shutdown_timeout).await;
-        tell_of_loss(&self.engine.write_off());
+        tell_of_loss(&self.engine.discard_pending());
         let untold = self.telling.end().await.map_or(0, |mut telling| telling.unwritten());
         if untold > 0 {
             warn!(untold, "occurrences that this replica has decided on are in no policy's status");
@@ -127,7 +127,7 @@ impl Parts {
 /// Pays what is owed, as far as there is time.
 async fn pay(payer: Arc<flush::Writer>, engine: &Engine, limits: flush::Limits, within: Duration) {
     if !flush::drain(payer, limits, within).await {
-        error!(unpaid = engine.unpaid(), "not all that is owed could be paid within --shutdown-timeout");
+        error!(unpaid = engine.unflushed(), "not all that is owed could be paid within --shutdown-timeout");
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use squelch_engine::{Moment, harmless};
+use squelch_engine::{Moment, sanitise};
 
 use super::configuration::Reach;
 
@@ -69,9 +69,9 @@ impl BreakGlass {
     }
 }
 
-/// Somebody else's words, for a line: harmless, and cut.
+/// Somebody else's words, for a line: sanitised, and cut.
 fn told(words: &str, longest: usize) -> String {
-    words.chars().take(longest).map(harmless).collect()
+    words.chars().take(longest).map(sanitise).collect()
 }
 
 /// Why the webhook is asked about no write.

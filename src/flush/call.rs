@@ -16,7 +16,7 @@ use kube::client::Body;
 use kube::core::Request;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use squelch_engine::{Order, is_namespace_name};
+use squelch_engine::{FlushTask, is_namespace_name};
 use tracing::debug;
 
 use super::event::Stored;
@@ -33,7 +33,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// Makes calls about one order's Event.
 pub(super) struct Calls<'a> {
     client: &'a Client,
-    order: &'a Order,
+    order: &'a FlushTask,
     /// Its name as it stands in a path.
     name: String,
     events: Request,
@@ -43,7 +43,7 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// No Event can have this name or this namespace: it came with a CREATE that the API server refused after squelch
     /// had seen it, or from a caller that is not the API server.
-    pub(super) fn about(order: &'a Order, client: &'a Client) -> Result<Self, Refusal> {
+    pub(super) fn about(order: &'a FlushTask, client: &'a Client) -> Result<Self, Refusal> {
         if !is_path_segment(&order.name) || !is_namespace_name(&order.namespace) {
             return Err(Refusal::Invalid);
         }

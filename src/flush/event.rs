@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use squelch_engine::{Content, EventView, Found, ObjectReference};
+use squelch_engine::{Content, EventView, ObjectReference, StoredEvent};
 
 use super::valid::{self, Form};
 
@@ -20,7 +20,7 @@ impl Stored {
     }
 
     /// What the engine compares with what it expects there.
-    pub(super) fn found(&self) -> Found {
+    pub(super) fn found(&self) -> StoredEvent {
         let metadata = &self.0["metadata"];
         let json = |map: &Value| if map.is_object() { map.to_string() } else { String::new() };
         let (labels, annotations) = (json(&metadata["labels"]), json(&metadata["annotations"]));
@@ -41,7 +41,7 @@ impl Stored {
             labels: &labels,
             annotations: &annotations,
         };
-        Found { count: count(self), age: self.age(), content: Some(Box::new(Content::of(&event))) }
+        StoredEvent { count: count(self), age: self.age(), content: Some(Box::new(Content::of(&event))) }
     }
 
     /// How long ago it was created, by the clock of the API server, which has written both times.

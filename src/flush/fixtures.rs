@@ -175,7 +175,7 @@ impl Scene {
         let (service, calls) = mock::pair();
         let client = Client::new(service, "default");
         let began = jiff::Timestamp::UNIX_EPOCH;
-        let settings = Settings { seed: [3, 4], max_series: 100_000, max_owing: 100_000, began };
+        let settings = Settings { seed: [3, 4], max_series: 100_000, max_pending_series: 100_000, began };
         let engine = Arc::new(Engine::new(settings));
         let metrics = Arc::new(Metrics::new());
         let writer = Arc::new(Writer::new(client, engine.clone(), metrics.clone()));
@@ -254,7 +254,7 @@ impl Scene {
     pub(super) fn due_after(&self) -> Option<Duration> {
         (0..6000).map(|tenth| Duration::from_millis(tenth * 100)).find(|after| {
             let orders = self.engine.tick(clock::now().plus(*after), 1);
-            orders.iter().for_each(|order| self.engine.give_back(order, clock::now()));
+            orders.iter().for_each(|order| self.engine.release(order, clock::now()));
             !orders.is_empty()
         })
     }
@@ -266,6 +266,6 @@ impl Scene {
     }
 
     pub(super) fn lost(&self) -> u64 {
-        self.engine.accounts().iter().map(|account| account.counters.lost).sum()
+        self.engine.counters().iter().map(|account| account.counters.lost).sum()
     }
 }

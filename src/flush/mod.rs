@@ -45,7 +45,7 @@ pub async fn run(writer: Arc<Writer>, limits: Limits, stop: CancellationToken) {
 /// Pays what this phase of draining asks for, for at most `timeout`. True if all of it was paid.
 pub async fn drain(writer: Arc<Writer>, limits: Limits, timeout: Duration) -> bool {
     let mut queue = Queue::new(writer, limits);
-    let paid = tokio::time::timeout(timeout, queue.pay_until(|engine| engine.unpaid() == 0)).await.is_ok();
+    let paid = tokio::time::timeout(timeout, queue.pay_until(|engine| engine.unflushed() == 0)).await.is_ok();
     queue.end(Duration::ZERO).await;
     paid
 }

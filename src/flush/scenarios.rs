@@ -29,7 +29,7 @@ async fn what_is_owed_is_read_and_written() {
     let asked: Vec<&str> = scene.server.asked.iter().map(|(_, asked)| &**asked).collect();
     assert_eq!(asked, [format!("GET {base}"), format!("PATCH {base}?&fieldManager=squelch")]);
     assert_eq!(scene.server.count("cart.1"), Some(2));
-    assert_eq!((scene.engine.gauges().owed, scene.flushes(FlushResult::Written)), (0, 1));
+    assert_eq!((scene.engine.gauges().pending_occurrences, scene.flushes(FlushResult::Written)), (0, 1));
 }
 
 /// What becomes of a debt.
@@ -70,7 +70,7 @@ async fn each_refusal_has_its_name_and_its_consequence() {
             let looked = scene.look(|call, _| (call == to).then(|| says.clone())).await;
             assert!(looked.again.is_none(), "{says:?}");
             assert_eq!(scene.flushes(result), 1, "{says:?} to call {to}");
-            let (owed, lost) = (scene.engine.gauges().owed, scene.lost());
+            let (owed, lost) = (scene.engine.gauges().pending_occurrences, scene.lost());
             match fate {
                 Fate::Lost => {
                     assert_eq!((owed, lost, scene.engine.gauges().series), (0, 1, 0), "{says:?}");
@@ -99,11 +99,15 @@ async fn an_answer_has_ten_seconds() {
 async fn what_a_lost_answer_has_done_is_read_and_not_done_again() {
     let mut scene = Scene::owing().await;
     scene.look(|call, _| (call == 2).then_some(Says::NothingButDidIt)).await;
-    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().owed), (Some(2), 1), "nobody knows yet");
+    assert_eq!(
+        (scene.server.count("cart.1"), scene.engine.gauges().pending_occurrences),
+        (Some(2), 1),
+        "nobody knows yet"
+    );
     tokio::time::advance(SECOND).await;
     scene.pays().await;
     assert_eq!(scene.server.verbs(), ["GET"]);
-    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().owed), (Some(2), 0));
+    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().pending_occurrences), (Some(2), 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +143,10 @@ async fn an_event_that_is_never_as_it_was_read_waits_like_any_other_failure() {
         looked = scene.look_for(again, |call, _| (call == 2).then(|| status(409))).await;
         looks += 1;
     }
-    assert_eq!((looks, scene.flushes(FlushResult::Conflict), scene.engine.gauges().owed), (8, 8, 1));
+    assert_eq!(
+        (looks, scene.flushes(FlushResult::Conflict), scene.engine.gauges().pending_occurrences),
+        (8, 8, 1)
+    );
     assert!(scene.due_after().is_some_and(|after| !after.is_zero()));
 }
 
@@ -149,7 +156,7 @@ async fn what_somebodys_webhook_takes_back_stays_owed() {
     let shows_one = json!({"count": 1, "metadata": {"resourceVersion": "9"}});
     let looked = scene.look(|call, _| (call == 2).then(|| Says::Status(200, shows_one.clone(), None))).await;
     assert_eq!(looked.refusal, Some(Refusal::Unexpected));
-    assert_eq!(scene.engine.gauges().owed, 1);
+    assert_eq!(scene.engine.gauges().pending_occurrences, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +189,7 @@ async fn a_name_that_no_event_can_have_is_asked_of_nobody() {
         let looked = scene.look(|_, _| None).await;
         assert_eq!(looked.refusal, Some(Refusal::Invalid), "{name}");
         assert!(scene.server.asked.is_empty(), "{:?}", scene.server.asked);
-        assert_eq!((scene.lost(), scene.engine.gauges().owed), (1, 0));
+        assert_eq!((scene.lost(), scene.engine.gauges().pending_occurrences), (1, 0));
     }
 }
 
@@ -197,7 +204,7 @@ async fn a_namespace_that_cannot_be_is_asked_of_nobody() {
         let looked = scene.look(|_, _| None).await;
         assert_eq!(looked.refusal, Some(Refusal::Invalid), "{namespace}");
         assert!(scene.server.asked.is_empty(), "{:?}", scene.server.asked);
-        assert_eq!((scene.lost(), scene.engine.gauges().owed), (1, 0));
+        assert_eq!((scene.lost(), scene.engine.gauges().pending_occurrences), (1, 0));
     }
 }
 
@@ -210,7 +217,11 @@ async fn any_other_name_is_one_segment_of_the_path() {
         scene.fold();
         tokio::time::advance(2 * SECOND).await;
         scene.pays().await;
-        assert_eq!((scene.server.count(name), scene.engine.gauges().owed), (Some(2), 0), "{name}");
+        assert_eq!(
+            (scene.server.count(name), scene.engine.gauges().pending_occurrences),
+            (Some(2), 0),
+            "{name}"
+        );
     }
 }
 
@@ -236,7 +247,7 @@ async fn a_create_that_was_never_stored_is_read_for_some_seconds_and_then_lost()
         reads += 1;
         tokio::time::advance(scene.due_after().unwrap_or_default()).await;
     }
-    assert_eq!((reads, scene.lost(), scene.engine.gauges().owed), (4, 1, 0));
+    assert_eq!((reads, scene.lost(), scene.engine.gauges().pending_occurrences), (4, 1, 0));
     assert_eq!(scene.flushes(FlushResult::NotStored), 4);
     assert_eq!(scene.decide(&named("cart.9", write())), Some(Disposition::Admitted), "its client sees why");
 }
@@ -282,7 +293,10 @@ async fn a_summary_is_created_only_if_an_event_of_its_group_is_stored() {
         let expected: &[&str] = if stored { &["GET", "GET", "POST"] } else { &["GET", "GET"] };
         assert_eq!(scene.server.verbs(), expected);
         assert!(scene.server.asked[1].1.ends_with("/events/cart.2"), "{:?}", scene.server.asked);
-        assert_eq!((scene.lost(), scene.engine.gauges().owed), (if stored { 0 } else { 3 }, 0));
+        assert_eq!(
+            (scene.lost(), scene.engine.gauges().pending_occurrences),
+            (if stored { 0 } else { 3 }, 0)
+        );
     }
 }
 
@@ -312,9 +326,9 @@ async fn a_debt_that_a_quota_refuses_is_paid_when_there_is_room() {
         scene.fold();
         tokio::time::advance(scene.due_after().unwrap()).await;
     }
-    assert_eq!((scene.engine.gauges().owed, scene.lost()), (5, 0));
+    assert_eq!((scene.engine.gauges().pending_occurrences, scene.lost()), (5, 0));
     scene.pays().await;
-    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().owed), (Some(7), 0));
+    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().pending_occurrences), (Some(7), 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,7 +340,7 @@ async fn a_clients_last_payment_is_verified_when_the_series_closes() {
         tokio::time::advance(HEARTBEAT).await;
         // The client's own write is there first.
         assert_eq!(scene.decide(&update(102, 100)), Some(Disposition::Admitted));
-        assert_eq!(scene.engine.gauges().owed, 0);
+        assert_eq!(scene.engine.gauges().pending_occurrences, 0);
         if committed {
             scene.server.store_count("cart.1", 102);
         }
@@ -352,7 +366,7 @@ async fn owing_many(debts: usize) -> Scene {
         scene.server.store_count(&format!("e.{number}"), 1);
     }
     tokio::time::advance(2 * SECOND).await;
-    assert_eq!(scene.engine.gauges().owing, debts);
+    assert_eq!(scene.engine.gauges().pending_series, debts);
     scene
 }
 
@@ -378,7 +392,7 @@ async fn no_more_is_looked_at_than_the_limit_allows() {
     // A second's worth may come at once.
     let looks = scene.flushes(FlushResult::Written);
     assert!((110..=121).contains(&looks), "{looks} looks in 5 s");
-    assert_eq!(scene.engine.gauges().owing as u64, 300 - looks);
+    assert_eq!(scene.engine.gauges().pending_series as u64, 300 - looks);
 }
 
 #[tokio::test(start_paused = true)]
@@ -389,7 +403,7 @@ async fn a_broken_api_server_is_left_alone_and_everything_is_paid_when_it_is_bac
     let while_broken = scene.server.asked.iter().filter(|(at, _)| at.since(began).as_secs() < 60).count();
     // Eight at a time, after pauses of 1, 2, 4, 8, 16 and 30 s.
     assert!(while_broken <= 60, "{while_broken} calls to a broken API server in a minute");
-    assert_eq!((scene.engine.gauges().owed, scene.lost()), (0, 0));
+    assert_eq!((scene.engine.gauges().pending_occurrences, scene.lost()), (0, 0));
     assert!((0..200).all(|number| scene.server.count(&format!("e.{number}")) == Some(2)));
 }
 
@@ -401,7 +415,7 @@ async fn an_api_server_that_asks_to_be_left_alone_is_left_alone() {
     let began = scene.server.asked[0].0;
     let seconds = scene.server.asked.iter().map(|(at, _)| at.since(began).as_secs());
     assert!(seconds.clone().all(|second| second == 0 || second >= 15), "{:?}", seconds.collect::<Vec<_>>());
-    assert_eq!(scene.engine.gauges().owed, 0);
+    assert_eq!(scene.engine.gauges().pending_occurrences, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -415,7 +429,7 @@ async fn one_namespaces_failures_hold_up_no_other() {
         () = scene.server.serve(&mut scene.calls, |_, asked| broken(asked)) => panic!("the client is gone"),
         () = tokio::time::sleep(10 * SECOND) => {}
     }
-    assert_eq!((scene.engine.gauges().owing, scene.server.count("e.7")), (1, Some(1)));
+    assert_eq!((scene.engine.gauges().pending_series, scene.server.count("e.7")), (1, Some(1)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -428,7 +442,7 @@ async fn at_the_end_five_thousand_debts_are_paid_in_ten_seconds() {
         paid = drain(scene.writer.clone(), limits, 30 * SECOND) => paid,
         () = scene.server.serve(&mut scene.calls, |_, _| None) => panic!("the client is gone"),
     };
-    assert!(paid && scene.engine.unpaid() == 0);
+    assert!(paid && scene.engine.unflushed() == 0);
     assert!(clock::now().since(before) < 10 * SECOND, "{:?}", clock::now().since(before));
 }
 
@@ -442,9 +456,12 @@ async fn what_cannot_be_paid_at_the_end_is_counted_by_namespace() {
         () = scene.server.serve(&mut scene.calls, |call, _| (call > 20).then_some(Says::Nothing)) => true,
     };
     assert!(!paid);
-    let left = scene.engine.gauges().owed;
+    let left = scene.engine.gauges().pending_occurrences;
     assert!((30..=40).contains(&left), "{left}");
-    assert_eq!(scene.engine.write_off(), [("shop".into(), left)]);
-    assert_eq!((scene.lost(), scene.engine.gauges().owed, scene.engine.gauges().owing), (left, 0, 0));
-    assert_eq!(scene.engine.write_off(), [], "once");
+    assert_eq!(scene.engine.discard_pending(), [("shop".into(), left)]);
+    assert_eq!(
+        (scene.lost(), scene.engine.gauges().pending_occurrences, scene.engine.gauges().pending_series),
+        (left, 0, 0)
+    );
+    assert_eq!(scene.engine.discard_pending(), [], "once");
 }

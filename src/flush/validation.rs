@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use squelch_engine::testing::{by, rules, write};
 use squelch_engine::{
-    AggregationRules, Api, Engine, EventView, Found, GroupBy, Moment, ObjectReference, Observation, Order,
-    Plan, Rules, Settings,
+    AggregationRules, Api, Engine, EventView, FlushPlan, FlushTask, GroupBy, Moment, ObjectReference,
+    Observation, Rules, Settings, StoredEvent,
 };
 
 use super::checks::{is_qualified_name, objections};
@@ -119,8 +119,9 @@ fn hostile() -> impl Strategy<Value = Hostile> {
 }
 
 /// The engine's order for what these writes were folded into, and when.
-fn folded(rules: &Rules, writes: [&Hostile; 2]) -> (Engine, Order, Moment) {
-    let settings = Settings { seed: [3, 4], max_series: 100, max_owing: 100, began: Timestamp::UNIX_EPOCH };
+fn folded(rules: &Rules, writes: [&Hostile; 2]) -> (Engine, FlushTask, Moment) {
+    let settings =
+        Settings { seed: [3, 4], max_series: 100, max_pending_series: 100, began: Timestamp::UNIX_EPOCH };
     let (engine, now) = (Engine::new(settings), Moment::from_epoch(Duration::from_secs(1)));
     for (number, hostile) in writes.into_iter().enumerate() {
         let (event, occurred_at) = (hostile.view(), hostile.occurred_at);
@@ -135,8 +136,8 @@ fn folded(rules: &Rules, writes: [&Hostile; 2]) -> (Engine, Order, Moment) {
 }
 
 /// What is planned for an Event that was read once and is gone.
-fn gone(engine: &Engine, order: &Order, now: Moment) -> Plan {
-    engine.plan(order, Some(Found::counting(1)), now);
+fn gone(engine: &Engine, order: &FlushTask, now: Moment) -> FlushPlan {
+    engine.plan(order, Some(StoredEvent::with_count(1)), now);
     engine.plan(order, None, now)
 }
 
@@ -153,7 +154,7 @@ proptest! {
     fn a_summary_is_valid_whatever_it_sums_up(first in hostile(), second in hostile(), kind in any::<bool>()) {
         let rules = summing(if kind { GroupBy::Kind } else { GroupBy::Object });
         let (engine, order, now) = folded(&rules, [&first, &first]);
-        let Plan::Create { value, occurred_at, content, .. } = engine.plan(&order, None, now) else {
+        let FlushPlan::Create { value, occurred_at, content, .. } = engine.plan(&order, None, now) else {
             panic!("nothing to create");
         };
         let mut body = event::recreate(&order.namespace, &order.name, &content, value, occurred_at);
@@ -161,7 +162,7 @@ proptest! {
         prop_assert!(order.name.len() <= 253 && is_qualified_name(&format!("{}/x", order.name)), "{}", order.name);
 
         // The next look-alike changes what it says.
-        engine.settle(&order, value, now);
+        engine.ack(&order, value, now);
         let content = squelch_engine::Content::of(&second.view());
         body["metadata"]["resourceVersion"] = json!("1");
         let stored = Stored::new(body.clone(), None).unwrap();
@@ -174,7 +175,7 @@ proptest! {
     #[test]
     fn an_event_that_is_made_again_is_valid_whatever_was_folded_into_it(told in hostile()) {
         let (engine, order, now) = folded(&rules(), [&told, &told]);
-        let Plan::Create { value: 2, occurred_at, content, .. } = gone(&engine, &order, now) else {
+        let FlushPlan::Create { value: 2, occurred_at, content, .. } = gone(&engine, &order, now) else {
             panic!("nothing to create");
         };
         let mut body = event::recreate(&order.namespace, &order.name, &content, 2, occurred_at);

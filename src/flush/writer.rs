@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::Client;
 use scopeguard::ScopeGuard;
-use squelch_engine::{Engine, Order, Plan};
+use squelch_engine::{Engine, FlushPlan, FlushTask};
 use tracing::warn;
 
 use super::call::Calls;
@@ -32,7 +32,7 @@ pub(super) type Unanswered = ScopeGuard<Pending, fn(Pending)>;
 /// An order, and how often its Event was looked at.
 pub(super) struct Pending {
     engine: Arc<Engine>,
-    order: Order,
+    order: FlushTask,
     looks: u32,
 }
 
@@ -52,7 +52,7 @@ impl Writer {
     }
 
     /// Takes an order over from the engine.
-    pub(super) fn take(&self, order: Order) -> Unanswered {
+    pub(super) fn take(&self, order: FlushTask) -> Unanswered {
         let pending = Pending { engine: self.engine.clone(), order, looks: 0 };
         scopeguard::guard(pending, give_back)
     }
@@ -75,23 +75,23 @@ impl Writer {
         Looked { again: None, refusal }
     }
 
-    async fn read_and_write(&self, order: &Order) -> Result<FlushResult, Refusal> {
+    async fn read_and_write(&self, order: &FlushTask) -> Result<FlushResult, Refusal> {
         let calls = Calls::about(order, &self.client)?;
         let found = calls.read().await?;
         let planned = self.engine.plan(order, found.as_ref().map(Stored::found), clock::now());
         let planned = self.with_witness(order, &calls, planned).await?;
         let (stored, value, result) = match (planned, found) {
-            (Plan::Write { value, occurred_at, content }, Some(found)) => {
+            (FlushPlan::Write { value, occurred_at, content }, Some(found)) => {
                 let change = event::change(&found, value, occurred_at, content.as_deref(), &order.namespace);
                 (calls.change(change).await?, value, FlushResult::Written)
             }
-            (Plan::Create { value, occurred_at, content, .. }, None) => {
+            (FlushPlan::Create { value, occurred_at, content, .. }, None) => {
                 let body = event::recreate(&order.namespace, &order.name, &content, value, occurred_at);
                 (calls.create(&body).await?, value, FlushResult::Created)
             }
             // The engine has taken the order as answered.
-            (Plan::Wait, _) => return Ok(FlushResult::NotStored),
-            (Plan::Lost { occurrences }, _) => {
+            (FlushPlan::Wait, _) => return Ok(FlushResult::NotStored),
+            (FlushPlan::Lost { occurrences }, _) => {
                 log_lost(order, occurrences, "it is not stored, or another Event has its name");
                 return Ok(FlushResult::NotStored);
             }
@@ -101,18 +101,23 @@ impl Writer {
             // Somebody's webhook has changed what squelch wrote.
             return Err(Refusal::Unexpected);
         }
-        self.engine.settle(order, value, clock::now());
+        self.engine.ack(order, value, clock::now());
         Ok(result)
     }
 }
 
 impl Writer {
     /// A summary is created only once an Event of its group was read: the API server may have refused all of them.
-    async fn with_witness(&self, order: &Order, calls: &Calls<'_>, planned: Plan) -> Result<Plan, Refusal> {
-        let Plan::Create { witness: Some(witness), .. } = &planned else { return Ok(planned) };
+    async fn with_witness(
+        &self,
+        order: &FlushTask,
+        calls: &Calls<'_>,
+        planned: FlushPlan,
+    ) -> Result<FlushPlan, Refusal> {
+        let FlushPlan::Create { witness: Some(witness), .. } = &planned else { return Ok(planned) };
         let found = calls.read_other(witness).await?;
-        match self.engine.testify(order, found.as_ref().map(Stored::found), clock::now()) {
-            Plan::Nothing => Ok(planned),
+        match self.engine.check_witness(order, found.as_ref().map(Stored::found), clock::now()) {
+            FlushPlan::Nothing => Ok(planned),
             answered => Ok(answered),
         }
     }
@@ -121,23 +126,23 @@ impl Writer {
 /// It is due again at once, but for one that has brought a writer down: that waits like one that failed.
 fn give_back(Pending { engine, order, .. }: Pending) {
     if std::thread::panicking() {
-        engine.postpone(&order, Duration::ZERO, clock::now());
+        engine.requeue_after(&order, Duration::ZERO, clock::now());
     } else {
-        engine.give_back(&order, clock::now());
+        engine.release(&order, clock::now());
     }
 }
 
 fn postpone(unanswered: Unanswered, at_least: Duration) {
     let Pending { engine, order, .. } = ScopeGuard::into_inner(unanswered);
-    engine.postpone(&order, at_least, clock::now());
+    engine.requeue_after(&order, at_least, clock::now());
 }
 
 fn abandon(unanswered: Unanswered) {
     let Pending { engine, order, .. } = ScopeGuard::into_inner(unanswered);
-    log_lost(&order, engine.abandon(&order), "the API server refused the write");
+    log_lost(&order, engine.discard(&order), "the API server refused the write");
 }
 
-fn log_lost(order: &Order, lost: u64, reason: &'static str) {
+fn log_lost(order: &FlushTask, lost: u64, reason: &'static str) {
     if lost > 0 {
         // Its name, not its text; and the name, which is a tenant's too, without anything that a terminal obeys.
         let event: String = order.name.escape_debug().take(MAX_SHOWN).collect();

@@ -35,13 +35,13 @@ impl Collector for EngineCollector {
         let mut families = {
             let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
             // Under the lock, so that no two collections add the same counts.
-            scopes.add(&self.engine.all_accounts(), clock::now());
+            scopes.add(&self.engine.all_counters(), clock::now());
             families(&scopes)
         };
         let gauges = self.engine.gauges();
         families.extend(gauge(&table::SERIES, i64::try_from(gauges.series).unwrap_or(i64::MAX)));
         families.extend(gauge(&table::ENDED_SERIES, i64::try_from(gauges.ended).unwrap_or(i64::MAX)));
-        families.extend(gauge(&table::OWED, i64::try_from(gauges.owed).unwrap_or(i64::MAX)));
+        families.extend(gauge(&table::OWED, i64::try_from(gauges.pending_occurrences).unwrap_or(i64::MAX)));
         families.extend(debt_refusals(&gauges));
         families.extend(evictions(&gauges));
         families
@@ -96,7 +96,7 @@ fn gauge(row: &Row, value: i64) -> Vec<MetricFamily> {
 
 fn debt_refusals(gauges: &Gauges) -> Vec<MetricFamily> {
     let refusals = counter(&table::DEBT_REFUSALS);
-    refusals.with_label_values::<&str>(&[]).inc_by(gauges.debts_refused);
+    refusals.with_label_values::<&str>(&[]).inc_by(gauges.pending_refused);
     refusals.collect()
 }
 
@@ -127,9 +127,9 @@ fn describe(row: &Row) -> Desc {
 mod tests {
     use super::*;
     use crate::metrics::scopes::testing::account;
-    use squelch_engine::{Account, Counters};
+    use squelch_engine::{Counters, ScopeCounters};
 
-    fn counted(accounts: &[Account]) -> Vec<MetricFamily> {
+    fn counted(accounts: &[ScopeCounters]) -> Vec<MetricFamily> {
         let mut scopes = Scopes::default();
         scopes.add(accounts, clock::now());
         families(&scopes)
@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn a_warning_is_dropped_where_it_is_enforced() {
         let counters = Counters { dropped_warnings: 7, ..Counters::default() };
-        let enforced = Account { counters, ..account("shop", "shop/fold", "1", 0) };
-        let observed = Account { mode: Mode::Observe, ..enforced.clone() };
-        let only_observed = Account { counters, mode: Mode::Observe, ..account("x", "x/fold", "2", 0) };
+        let enforced = ScopeCounters { counters, ..account("shop", "shop/fold", "1", 0) };
+        let observed = ScopeCounters { mode: Mode::Observe, ..enforced.clone() };
+        let only_observed = ScopeCounters { counters, mode: Mode::Observe, ..account("x", "x/fold", "2", 0) };
         let families = counted(&[enforced, observed, only_observed]);
         let of = families.iter().find(|family| family.name() == table::DROPPED_WARNINGS.name).unwrap();
         let mut counts: Vec<f64> =

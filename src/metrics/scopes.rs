@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use squelch_engine::{Account, Counters, Mode, Moment, is_cluster_scoped};
+use squelch_engine::{Counters, Mode, Moment, ScopeCounters, is_cluster_scoped};
 
 use super::table::{MAX_OF_NAMESPACE, MAX_SCOPES, OTHER};
 use lines::{Line, Lines, Step};
@@ -104,7 +104,7 @@ impl Scopes {
     }
 
     /// Adds what the engine has counted since the last call. `accounts` are all its lines (`Engine::all_accounts`).
-    pub(super) fn add(&mut self, accounts: &[Account], now: Moment) {
+    pub(super) fn add(&mut self, accounts: &[ScopeCounters], now: Moment) {
         self.export_in_force(now);
         let Step { grown, first, departed } = self.lines.step(accounts);
         for (labels, mode, counters) in grown {

@@ -53,8 +53,12 @@ fn known_children_exist_from_the_start() {
 
 #[test]
 fn a_scrape_of_ten_thousand_namespaces_is_small() {
-    let settings =
-        Settings { seed: [3, 4], max_series: 100_000, max_owing: 100_000, began: Timestamp::UNIX_EPOCH };
+    let settings = Settings {
+        seed: [3, 4],
+        max_series: 100_000,
+        max_pending_series: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    };
     let engine = Engine::new(settings);
     for number in 0..10_000 {
         let policy = number % 2_000;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use squelch_engine::{Footing, Governing, NamespaceUids, Observation, PolicyId};
+use squelch_engine::{Applicability, Governing, NamespaceUids, Observation, PolicyId};
 
 use crate::api::EventPolicyStatus;
 
@@ -170,11 +170,13 @@ impl Set {
     }
 
     /// What a policy has to do with a namespace.
-    pub fn footing(&self, namespace: &str, policy: &PolicyId) -> Footing {
+    pub fn applicability(&self, namespace: &str, policy: &PolicyId) -> Applicability {
         match self.resolved.by_namespace.get(namespace) {
-            None => Footing::Unknown,
-            Some(in_force) if in_force.iter().any(|member| member.id.uid == policy.uid) => Footing::Governs,
-            Some(_) => Footing::Nothing,
+            None => Applicability::Unknown,
+            Some(in_force) if in_force.iter().any(|member| member.id.uid == policy.uid) => {
+                Applicability::Governs
+            }
+            Some(_) => Applicability::NotApplicable,
         }
     }
 
@@ -436,12 +438,12 @@ mod tests {
         assert_eq!(governing(&set), None, "ci has 64");
         assert_eq!(set.effect(&last), Some(&Effect::GovernsInPart(beyond("ci", Limit::Policies))));
         assert!(set.is_accepted(&last) && set.is_effective(&last));
-        assert_eq!(set.footing("bank", &last.id), Footing::Governs);
+        assert_eq!(set.applicability("bank", &last.id), Applicability::Governs);
         // One namespace's own policies take nothing from those of the cluster.
         let own = (0..65).map(|at| policy("bank", &format!("{at:02}"), &normal, 0));
         let set =
             Set::in_cluster(policies.into_iter().chain(own), &cluster(&[("ci", "shop"), ("bank", "bank")]));
-        assert_eq!(set.footing("bank", &last.id), Footing::Governs);
+        assert_eq!(set.applicability("bank", &last.id), Applicability::Governs);
     }
 
     /// The worst policies that a tenant can write. What a unit of weight costs is held down by hack/instructions
@@ -474,10 +476,10 @@ mod tests {
     fn footing_is_known_where_the_namespace_is() {
         let shops = cluster_policy("shops", &shops(&json!({})), 1);
         let set = Set::in_cluster([shops.clone()], &cluster(&[("ci", "shop"), ("bank", "bank")]));
-        let footing = |namespace| set.footing(namespace, &shops.id);
+        let applicability = |namespace| set.applicability(namespace, &shops.id);
         assert_eq!(
-            [footing("ci"), footing("bank"), footing("gone")],
-            [Footing::Governs, Footing::Nothing, Footing::Unknown]
+            [applicability("ci"), applicability("bank"), applicability("gone")],
+            [Applicability::Governs, Applicability::NotApplicable, Applicability::Unknown]
         );
     }
 

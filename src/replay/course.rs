@@ -23,7 +23,12 @@ const MAX_OWING: usize = 100_000;
 
 /// An engine without a past: nothing happened before it began.
 pub fn engine() -> Engine {
-    Engine::new(Settings { seed: SEED, max_series: MAX_SERIES, max_owing: MAX_OWING, began: Timestamp::MIN })
+    Engine::new(Settings {
+        seed: SEED,
+        max_series: MAX_SERIES,
+        max_pending_series: MAX_OWING,
+        began: Timestamp::MIN,
+    })
 }
 
 /// The state of a replay.

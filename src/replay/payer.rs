@@ -5,7 +5,9 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use squelch_engine::{Answer, Content, Engine, Found, Moment, Observation, Operation, Order, Plan, Verdict};
+use squelch_engine::{
+    Answer, Content, Engine, FlushPlan, FlushTask, Moment, Observation, Operation, StoredEvent, Verdict,
+};
 
 use super::etcd::{Etcd, Stored};
 
@@ -21,7 +23,7 @@ const ENVELOPE: usize = 900;
 #[derive(Debug)]
 pub struct Payment {
     /// What it answers.
-    pub order: Order,
+    pub order: FlushTask,
     /// The count that the Event shows now.
     pub count: i64,
     /// How long the JSON of the Event is.
@@ -106,17 +108,17 @@ impl Payer {
         self.etcd.store(write.namespace, name, count, bytes);
     }
 
-    fn pay(&mut self, engine: &Engine, order: Order, now: Moment) -> Option<Payment> {
+    fn pay(&mut self, engine: &Engine, order: FlushTask, now: Moment) -> Option<Payment> {
         let stored = self.etcd.event(&order.namespace, &order.name).filter(|event| event.count > 0);
-        let planned = engine.plan(&order, stored.map(|event| Found::counting(event.count)), now);
+        let planned = engine.plan(&order, stored.map(|event| StoredEvent::with_count(event.count)), now);
         let (count, content) = match planned {
-            Plan::Nothing | Plan::Wait | Plan::Lost { .. } => return None,
-            Plan::Write { value, content, .. } => (value, content),
-            Plan::Create { value, content, witness, .. } => {
+            FlushPlan::Nothing | FlushPlan::Wait | FlushPlan::Lost { .. } => return None,
+            FlushPlan::Write { value, content, .. } => (value, content),
+            FlushPlan::Create { value, content, witness, .. } => {
                 if let Some(witness) = witness {
                     let found = self.stored(&order.namespace, &witness).filter(|count| *count > 0);
-                    let found = found.map(Found::counting);
-                    if engine.testify(&order, found, now) != Plan::Nothing {
+                    let found = found.map(StoredEvent::with_count);
+                    if engine.check_witness(&order, found, now) != FlushPlan::Nothing {
                         return None;
                     }
                 }
@@ -125,7 +127,7 @@ impl Payer {
         };
         let bytes = bytes(stored, content.as_deref());
         self.etcd.store(&order.namespace, &order.name, count, bytes);
-        engine.settle(&order, count, now);
+        engine.ack(&order, count, now);
         let summary = content.filter(|content| is_summary(content));
         Some(Payment { order, count, bytes, summary })
     }

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::core::{CustomResourceExt, DynamicObject};
 use serde_json::Value;
-use squelch_engine::Standing;
+use squelch_engine::KnownPolicy;
 
 use super::text::clean;
 use crate::api::{ClusterEventPolicy, EventPolicy};
@@ -104,8 +104,8 @@ impl Policies {
 
     /// Every policy as it stands, so that each has its account before the first write. Where they stand in every
     /// namespace, that is known only once the namespaces are.
-    pub(super) fn standing(&self) -> Vec<Standing> {
-        let standing = |policy: &Arc<Policy>| Standing {
+    pub(super) fn standing(&self) -> Vec<KnownPolicy> {
+        let standing = |policy: &Arc<Policy>| KnownPolicy {
             policy: policy.id.clone(),
             namespace: policy.namespace.clone(),
             rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),

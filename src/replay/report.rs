@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use squelch_engine::{Account, Counters, Disposition, Dropped, Mode, Moment};
+use squelch_engine::{Counters, Disposition, Dropped, Mode, Moment, ScopeCounters};
 
 use super::course::Finished;
 use super::input::Told;
@@ -153,7 +153,7 @@ pub struct Total {
 
 impl Report {
     pub(super) fn new(finished: &Finished, told: &Told, options: &Options) -> Self {
-        let accounts = finished.engine.accounts();
+        let accounts = finished.engine.counters();
         let rows = rows(&accounts, finished);
         let mut total = Total { ungoverned: finished.tally.ungoverned, ..Total::default() };
         let mut counters = Counters::default();
@@ -182,7 +182,7 @@ impl Report {
     }
 }
 
-fn rows(accounts: &[Account], finished: &Finished) -> Vec<Row> {
+fn rows(accounts: &[ScopeCounters], finished: &Finished) -> Vec<Row> {
     let mut rows: Vec<Row> = accounts
         .iter()
         .map(|account| {
@@ -205,8 +205,8 @@ fn rows(accounts: &[Account], finished: &Finished) -> Vec<Row> {
 }
 
 /// What the engine holds of the dropped, the most first.
-fn dropped(accounts: &[Account]) -> Vec<DroppedRow> {
-    let of = |account: &Account| {
+fn dropped(accounts: &[ScopeCounters]) -> Vec<DroppedRow> {
+    let of = |account: &ScopeCounters| {
         let row = |dropped: &Dropped| DroppedRow {
             namespace: clean(&account.namespace, 63),
             policy: account.policy.display.to_string(),

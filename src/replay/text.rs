@@ -1,10 +1,10 @@
-//! Text for people: a tenant's text made harmless, numbers made legible.
+//! Text for people: a tenant's text sanitised, numbers made legible.
 
-use squelch_engine::harmless;
+use squelch_engine::sanitise;
 
 /// At most `most` characters of the text, without what moves a terminal's cursor or turns its direction.
 pub(super) fn clean(text: &str, most: usize) -> String {
-    let mut shown: String = text.chars().take(most).map(harmless).collect();
+    let mut shown: String = text.chars().take(most).map(sanitise).collect();
     if text.chars().nth(most).is_some() {
         shown.push('…');
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use squelch_engine::{Account, Counters, Moment, TopDropped};
+use squelch_engine::{Counters, Moment, ScopeCounters, TopDropped};
 
 use crate::api::{DroppedOccurrences, EventPolicyStatus, PolicyCounters};
 use crate::policy::{Policy, Set};
@@ -111,7 +111,7 @@ impl Plan {
     pub fn unwritten(
         &mut self,
         set: &Set,
-        accounts: &[Account],
+        accounts: &[ScopeCounters],
         unarmed: Option<&str>,
         wall: Timestamp,
     ) -> u64 {
@@ -129,7 +129,7 @@ impl Plan {
     pub fn due(
         &mut self,
         set: &Set,
-        accounts: &[Account],
+        accounts: &[ScopeCounters],
         unarmed: Option<&str>,
         now: Moment,
         wall: Timestamp,
@@ -192,7 +192,7 @@ impl Plan {
     pub fn all(
         &mut self,
         set: &Set,
-        accounts: &[Account],
+        accounts: &[ScopeCounters],
         unarmed: Option<&str>,
         wall: Timestamp,
     ) -> Vec<Due> {
@@ -223,7 +223,7 @@ impl Plan {
     fn changed(
         &mut self,
         set: &Set,
-        accounts: &[Account],
+        accounts: &[ScopeCounters],
         unarmed: Option<&str>,
         wall: Timestamp,
     ) -> Vec<(Difference, &Tracked, Due)> {
@@ -331,7 +331,7 @@ struct Counted {
 }
 
 /// Counts by policy uid: a policy may have a line per namespace and mode.
-fn sums(accounts: &[Account]) -> HashMap<Arc<str>, Counted> {
+fn sums(accounts: &[ScopeCounters]) -> HashMap<Arc<str>, Counted> {
     let mut sums: HashMap<Arc<str>, Counted> = HashMap::new();
     let mut dropped: HashMap<(&Arc<str>, &Arc<str>), TopDropped> = HashMap::new();
     for account in accounts {

@@ -12,7 +12,7 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde::Deserialize as _;
 use serde_json::json;
-use squelch_engine::{Account, Moment};
+use squelch_engine::{Moment, ScopeCounters};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -50,7 +50,7 @@ pub struct State {
 }
 
 /// Yields every line of the accounts since the process began (`Engine::all_accounts`).
-pub type Accounts = Box<dyn Fn() -> Vec<Account> + Send + Sync>;
+pub type Accounts = Box<dyn Fn() -> Vec<ScopeCounters> + Send + Sync>;
 
 /// Writes the statuses of the policies: the one writer of them in the cluster.
 pub struct Writer {
@@ -366,7 +366,7 @@ mod tests {
                 let mut counters = Counters::default();
                 counters.count(Disposition::Compacted, *counted.lock().unwrap());
                 let (policy, dropped) = (id("ci", "p"), TopDropped::default());
-                vec![Account { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
+                vec![ScopeCounters { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
             };
             let (unarmed, unarmed_now) = watch::channel(None);
             let (active, active_now) = watch::channel(true);

@@ -23,28 +23,28 @@ use jiff::Timestamp;
 
 pub use decide::keys::AGGREGATE_PREFIX;
 pub use decide::standby::stand_by;
-pub use flush::plan::{Found, Plan};
-pub use flush::tasks::Order;
+pub use flush::plan::{FlushPlan, StoredEvent};
+pub use flush::tasks::FlushTask;
 pub use model::content::Content;
-pub use model::counters::{Account, Counters};
+pub use model::counters::{Counters, ScopeCounters};
 pub use model::dropped::{Dropped, TopDropped};
 pub use model::gauges::Gauges;
 pub use model::observation::{Api, EventView, ObjectReference, Observation, Operation, is_namespace_name};
 pub use model::rules::{
-    AggregationRules, BucketRules, Footing, Governing, GroupBy, Mode, Per, PolicyId, Rejection, Rules,
-    SeriesRules, SpamFilterRules, Standing, is_cluster_scoped,
+    AggregationRules, Applicability, BucketRules, Governing, GroupBy, KnownPolicy, Mode, Per, PolicyId,
+    Rejection, Rules, SeriesRules, SpamFilterRules, is_cluster_scoped,
 };
 pub use model::verdict::{Answer, Denial, Disposition, Stage, Verdict};
 pub use state::namespace::NamespaceUids;
-pub use text::harmless;
+pub use text::sanitise;
 pub use time::Moment;
 
 use decide::keys::{ByKey, Hasher, Key};
-use state::capacity::Held;
+use state::capacity::Usage;
 use state::namespace::Namespace;
-use state::retained_counters::Departed;
-use state::roster::Roster;
-use state::shared_rules::InForce;
+use state::namespace_list::NamespaceList;
+use state::retained_counters::GoneNamespaces;
+use state::shared_rules::SharedRules;
 
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub struct Settings {
     /// How many series may live in all; as many names are remembered beyond them.
     pub max_series: usize,
     /// How many series may owe in all: a write that would make one more owe is admitted.
-    pub max_owing: usize,
+    pub max_pending_series: usize,
     /// When this engine began to decide, unless [`Engine::begin`] says another time. A CREATE of something that
     /// happened first before carries one occurrence: a former life has seen the rest.
     pub began: Timestamp,
@@ -70,12 +70,12 @@ pub struct Engine {
     /// By a hash of their names: to compare those would be one look more at what is in no cache. In boxes: a map
     /// keeps room for up to twice as many as there are.
     namespaces: DashMap<Key, Box<Namespace>, ByKey>,
-    roster: Roster,
-    held: Held,
-    departed: Departed,
-    in_force: InForce,
+    namespace_list: NamespaceList,
+    usage: Usage,
+    gone_namespaces: GoneNamespaces,
+    shared_rules: SharedRules,
     numbers: AtomicU64,
-    debts_refused: AtomicU64,
+    pending_refused: AtomicU64,
     phase: AtomicU8,
     /// Microseconds of the Unix epoch.
     began: AtomicI64,
@@ -90,12 +90,12 @@ impl Engine {
             namespaces: DashMap::with_hasher_and_shard_amount(ByKey, SHARDS),
             hasher,
             settings,
-            roster: Roster::default(),
-            held: Held::default(),
-            departed: Departed::default(),
-            in_force: InForce::default(),
+            namespace_list: NamespaceList::default(),
+            usage: Usage::default(),
+            gone_namespaces: GoneNamespaces::default(),
+            shared_rules: SharedRules::default(),
             numbers: AtomicU64::new(0),
-            debts_refused: AtomicU64::new(0),
+            pending_refused: AtomicU64::new(0),
             phase: AtomicU8::new(flush::phase::DECIDING),
             began: AtomicI64::new(settings.began.as_microsecond()),
             uids: Mutex::default(),
@@ -108,25 +108,25 @@ impl Engine {
     }
 
     /// Every line of the accounts, in no order. Namespaces are locked one at a time.
-    pub fn accounts(&self) -> Vec<Account> {
-        let mut accounts = Vec::new();
-        for name in self.roster.all() {
+    pub fn counters(&self) -> Vec<ScopeCounters> {
+        let mut counters = Vec::new();
+        for name in self.namespace_list.all() {
             let Some(namespace) = self.locked(&name) else { continue };
-            accounts.extend(namespace.scopes.iter().map(|scope| scope.account(&namespace.name)));
-            accounts.extend(namespace.predecessors.lines());
+            counters.extend(namespace.scopes.iter().map(|scope| scope.scope_counters(&namespace.name)));
+            counters.extend(namespace.gone_policies.lines());
         }
-        accounts
+        counters
     }
 
     /// The same, and what cluster-scoped policies have counted in namespaces that are gone: one more line for each,
     /// whose namespace is empty. The sum of a policy's lines never falls.
-    pub fn all_accounts(&self) -> Vec<Account> {
-        self.departed.with(|| self.accounts())
+    pub fn all_counters(&self) -> Vec<ScopeCounters> {
+        self.gone_namespaces.with(|| self.counters())
     }
 
     /// How much it holds. Locks nothing.
     pub fn gauges(&self) -> Gauges {
-        let sizes = self.held.sizes();
+        let sizes = self.usage.sizes();
         Gauges {
             series: sizes.series,
             names: sizes.names,
@@ -137,9 +137,9 @@ impl Engine {
             fingerprints: sizes.fingerprints,
             ended: sizes.ended,
             ended_evicted: sizes.ended_evicted as u64,
-            owed: sizes.owed as u64,
-            owing: sizes.owing,
-            debts_refused: self.debts_refused.load(Ordering::Relaxed),
+            pending_occurrences: sizes.pending_occurrences as u64,
+            pending_series: sizes.pending_series,
+            pending_refused: self.pending_refused.load(Ordering::Relaxed),
             series_evicted: sizes.series_evicted as u64,
             contents_evicted: sizes.contents_evicted as u64,
             names_evicted: sizes.names_evicted as u64,

@@ -7,7 +7,7 @@ use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;
 
 #[cfg(test)]
-pub(crate) use crate::tests::support::{counters, counters_of, pay, planned, summing, witness};
+pub(crate) use crate::tests::support::{counters, counters_of, flush, planned, summing, witness};
 use crate::{
     Api, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation, PolicyId,
     Rejection, Rules, SeriesRules, Settings,
@@ -77,7 +77,12 @@ pub fn rules() -> Rules {
 
 /// An engine that knows nothing yet, for 1000 series.
 pub fn engine() -> Engine {
-    Engine::new(Settings { seed: [3, 4], max_series: 1000, max_owing: 100_000, began: Timestamp::UNIX_EPOCH })
+    Engine::new(Settings {
+        seed: [3, 4],
+        max_series: 1000,
+        max_pending_series: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    })
 }
 
 /// Governed by these rules, and not exempt.

@@ -1,12 +1,12 @@
 //! Text of tenants: cut, and made harmless.
 
 /// The longest prefix of at most `limit` bytes that ends between two characters.
-pub(crate) fn cut(text: &str, limit: usize) -> &str {
+pub(crate) fn truncate(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
 /// A blank for what moves a terminal's cursor, turns the direction of what follows, or is not seen at all.
-pub fn harmless(character: char) -> char {
+pub fn sanitise(character: char) -> char {
     match character {
         // Format characters of Unicode.
         '\u{ad}'

@@ -1,6 +1,6 @@
 //! Changes of the configuration by other writers: people, other replicas, other controllers.
 
-use squelch_engine::harmless;
+use squelch_engine::sanitise;
 use tracing::{debug, info, warn};
 
 use super::{Keeper, uid};
@@ -65,7 +65,7 @@ impl Keeper {
         if foreign.is_empty() {
             info!("the foreign entries of the webhook configuration are gone");
         } else {
-            let cut = |name: &String| name.chars().take(LONGEST_NAME).map(harmless).collect::<String>();
+            let cut = |name: &String| name.chars().take(LONGEST_NAME).map(sanitise).collect::<String>();
             let names = foreign.iter().take(NAMED).map(cut).collect::<Vec<_>>().join(", ");
             let number = foreign.len();
             warn!(number, names, "the webhook configuration holds entries that squelch has not written");

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use squelch_engine::{Account, Counters, Mode};
+use squelch_engine::{Counters, Mode, ScopeCounters};
 
 use super::Labels;
 
@@ -45,7 +45,7 @@ struct Counted(Vec<(Arc<str>, Counters)>);
 
 impl Lines {
     /// Compares the engine's lines with those of the last call.
-    pub(super) fn step(&mut self, accounts: &[Account]) -> Step {
+    pub(super) fn step(&mut self, accounts: &[ScopeCounters]) -> Step {
         let mut step = Step::default();
         let mut before = std::mem::take(&mut self.known);
         // By uid: what was scraped of lines that have ended.
@@ -81,12 +81,12 @@ impl Lines {
     /// that are gone.
     fn step_departed(
         &mut self,
-        accounts: &[Account],
+        accounts: &[ScopeCounters],
         ended: &HashMap<Arc<str>, Counters>,
     ) -> Vec<(Arc<str>, Mode, Counters)> {
         let before = std::mem::take(&mut self.departed);
         let of_gone = accounts.iter().filter(|account| account.namespace.is_empty());
-        let unscraped = of_gone.filter_map(|Account { policy, mode, counters, .. }| {
+        let unscraped = of_gone.filter_map(|ScopeCounters { policy, mode, counters, .. }| {
             let none = Counters::default();
             let grown = difference(counters, before.get(&policy.uid).unwrap_or(&none));
             self.departed.insert(policy.uid.clone(), *counters);
@@ -131,9 +131,9 @@ impl Counted {
     }
 }
 
-fn living(accounts: &[Account]) -> HashMap<Line, Counted> {
+fn living(accounts: &[ScopeCounters]) -> HashMap<Line, Counted> {
     let mut living: HashMap<Line, Counted> = HashMap::with_capacity(accounts.len());
-    for Account { namespace, policy, mode, counters, dropped: _ } in accounts {
+    for ScopeCounters { namespace, policy, mode, counters, dropped: _ } in accounts {
         // Counts of namespaces that are gone: see `step_departed`.
         if namespace.is_empty() {
             continue;

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use squelch_engine::testing::{at, by, cases, engine, rules, write};
-use squelch_engine::{Disposition, Engine, Footing, Observation, PolicyId, Rules, Standing};
+use squelch_engine::{Applicability, Disposition, Engine, KnownPolicy, Observation, PolicyId, Rules};
 
 use super::testing::account;
 use super::*;
@@ -250,14 +250,14 @@ impl World {
         let standing = self.policies.keys().filter_map(|policy| {
             let rules = self.rules(*policy)?;
             let namespace = policy.checked_sub(CLUSTER_POLICIES).map(|own| format!("n{own}").into());
-            Some(Standing { policy: rules.policy.clone(), namespace, rules: Some(Arc::new(rules)) })
+            Some(KnownPolicy { policy: rules.policy.clone(), namespace, rules: Some(Arc::new(rules)) })
         });
         let standing: Vec<_> = standing.collect();
-        let footing = |namespace: &str, _: &PolicyId| {
+        let applicability = |namespace: &str, _: &PolicyId| {
             let known = (0..NAMESPACES).any(|at| self.namespaces[at] && namespace == format!("n{at}"));
-            if known { Footing::Governs } else { Footing::Unknown }
+            if known { Applicability::Governs } else { Applicability::Unknown }
         };
-        self.engine.revise_within(&standing, footing, at(self.now));
+        self.engine.revise_within(&standing, applicability, at(self.now));
         self.tick();
     }
 
@@ -277,7 +277,7 @@ impl World {
             pairs: Vec::new(),
             complete: self.made.is_multiple_of(2),
         });
-        self.scopes.add(&self.engine.all_accounts(), at(self.now));
+        self.scopes.add(&self.engine.all_counters(), at(self.now));
         let mut shown = BTreeMap::new();
         let mut of_namespace: BTreeMap<&str, usize> = BTreeMap::new();
         for (labels, by_mode) in self.scopes.all() {

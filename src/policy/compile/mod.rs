@@ -7,7 +7,7 @@ mod clauses;
 mod selector;
 mod stages;
 
-use squelch_engine::{Mode, Observation, PolicyId, Rejection, Rules, harmless};
+use squelch_engine::{Mode, Observation, PolicyId, Rejection, Rules, sanitise};
 
 use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, Precedence};
 
@@ -84,10 +84,10 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// Cuts the sentence and makes it harmless: it may quote what a tenant wrote.
+    /// Cuts the sentence and sanitises it: it may quote what a tenant wrote.
     pub(super) fn new(field: impl Into<String>, sentence: &str) -> Self {
         let cut = &sentence[..sentence.floor_char_boundary(MOST_MESSAGE_BYTES)];
-        let sentence = cut.chars().map(harmless).collect();
+        let sentence = cut.chars().map(sanitise).collect();
         Self { field: field.into(), sentence }
     }
 }

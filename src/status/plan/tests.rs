@@ -10,16 +10,22 @@ fn after(seconds: u64) -> Moment {
     Moment::from_epoch(Duration::from_secs(seconds))
 }
 
-fn account(name: &str, mode: Mode, occurrences: u64) -> Account {
+fn account(name: &str, mode: Mode, occurrences: u64) -> ScopeCounters {
     let mut counters = Counters::default();
     counters.count(Disposition::Compacted, occurrences);
-    Account { namespace: "ci".into(), policy: id("ci", name), mode, counters, dropped: TopDropped::default() }
+    ScopeCounters {
+        namespace: "ci".into(),
+        policy: id("ci", name),
+        mode,
+        counters,
+        dropped: TopDropped::default(),
+    }
 }
 
 struct Scene {
     plan: Plan,
     set: Set,
-    accounts: Vec<Account>,
+    accounts: Vec<ScopeCounters>,
     unarmed: Option<&'static str>,
 }
 
@@ -142,7 +148,7 @@ fn what_was_dropped_adds_up_over_modes_and_restarts() {
         entries: vec![Dropped::new([reason, "Pod", "kubelet"], Disposition::Filtered, count)],
         others: 5,
     };
-    let line = |mode, dropped| Account { dropped, ..account("p", mode, 0) };
+    let line = |mode, dropped| ScopeCounters { dropped, ..account("p", mode, 0) };
     let mut index = Index::default();
     let mut stored = object("ci", "p", json!({"spec": {}}));
     index.apply(&stored);
@@ -175,7 +181,7 @@ fn a_cluster_policy_sums_up_its_namespaces() {
         entries: vec![Dropped::new(["BackOff", "Pod", "kubelet"], Disposition::Filtered, count)],
         others: 0,
     };
-    let line = |namespace: &str, dropped| Account {
+    let line = |namespace: &str, dropped| ScopeCounters {
         namespace: namespace.into(),
         policy: PolicyId { display: "all".into(), uid: "uid-of-all".into() },
         dropped,

@@ -195,7 +195,7 @@ async fn one_that_does_not_decide_counts_nothing_and_keeps_counts_from_being_low
     assert_eq!(answer["response"]["status"]["code"], json!(409), "{answer}");
     assert_eq!(writes(&router, "create", "core", "standby"), "2");
     assert_eq!(writes(&router, "update", "core", "already_exists"), "1");
-    assert!(router.webhook.engine.accounts().is_empty());
+    assert!(router.webhook.engine.counters().is_empty());
 
     let (_, answer) =
         answered(&router, post(&format!("{}{PROOF_PATH}", path(&token)), asks_for_proof().to_string())).await;
@@ -213,7 +213,7 @@ async fn a_stale_update_is_left_to_the_api_server() {
         let uid = lowers["request"]["uid"].as_str().unwrap();
         let (_, answer) = answered(&router, post(&asked(&token), lowers.to_string())).await;
         assert_eq!(answer, allowed(uid, "admission.k8s.io/v1"));
-        assert!(router.webhook.engine.accounts().is_empty());
+        assert!(router.webhook.engine.counters().is_empty());
     }
 }
 
@@ -222,11 +222,11 @@ async fn past_its_term_nothing_is_decided() {
     let (router, token) = serving(Term::endless());
     governed(&router);
     answered(&router, post(&asked(&token), CREATE)).await;
-    let counted = router.webhook.engine.accounts();
+    let counted = router.webhook.engine.counters();
     assert_eq!(counted[0].counters.received(), 1, "else this test shows nothing");
     router.webhook.term.end();
     answered(&router, post(&asked(&token), CREATE)).await;
-    assert_eq!(router.webhook.engine.accounts()[0].counters, counted[0].counters);
+    assert_eq!(router.webhook.engine.counters()[0].counters, counted[0].counters);
     assert!(!router.decides());
 }
 
@@ -342,7 +342,7 @@ async fn a_review_is_counted_once_whether_its_caller_waits_or_not() {
 
 /// Writes that were let through, and occurrences of them that the engine counted.
 fn failed_open(router: &Router) -> (String, u64) {
-    let counted = router.webhook.engine.accounts();
+    let counted = router.webhook.engine.counters();
     let occurrences = counted.first().map_or(0, |account| account.counters.received());
     (writes(router, "create", "core", "failed_open"), occurrences)
 }

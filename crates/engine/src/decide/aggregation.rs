@@ -1,14 +1,14 @@
 //! Step 6 of a decision: aggregation.
 
 use crate::decide::keys::{AGGREGATE_PREFIX, Key};
-use crate::decide::pipeline::{Deciding, refusal, verdict};
+use crate::decide::pipeline::{Decision, refusal, verdict};
 use crate::model::content::Content;
 use crate::state::names::Carried;
 use crate::state::series::Series;
-use crate::text::cut;
+use crate::text::truncate;
 use crate::{Disposition, EventView, GroupBy, Observation, PolicyId, Rules, Stage, Verdict};
 
-impl Deciding<'_> {
+impl Decision<'_> {
     /// Step 6: one message too many of a group is folded into the summary.
     pub(crate) fn aggregate(
         &mut self,
@@ -19,10 +19,11 @@ impl Deciding<'_> {
         let (aggregation, group) = (rules.aggregation?, self.keys.group?);
         let message = self.hasher.message(write, aggregation.group_by);
         let object = self.hasher.object(write);
-        let objects = self.scope.too_many(group, [message, object], &aggregation, self.full, self.now)?;
+        let objects =
+            self.scope.too_many(group, [message, object], &aggregation, self.at_capacity, self.now)?;
         let key = self.hasher.summary(group);
         let found = self.scope.series.find(key).and_then(|summary| self.living(summary));
-        if self.refuses_debt(found, carried) {
+        if self.refuses_pending(found, carried) {
             return None;
         }
         let summary = match found {
@@ -30,19 +31,19 @@ impl Deciding<'_> {
             None if !self.may_open() => return None,
             None => {
                 let name = summary_name(&write.event.regarding.name, group);
-                let summary = self.open(key, &name, &Series::opened_by_fold(write.occurred_at, self.now));
+                let summary = self.open(key, &name, &Series::opened_by_merge(write.occurred_at, self.now));
                 self.scope.note_witness(summary, group);
                 summary
             }
         };
-        self.scope.see(summary, self.now);
+        self.scope.mark_seen(summary, self.now);
         let across = (aggregation.group_by == GroupBy::Kind).then_some(objects);
         let before = self.scope.series.content(summary);
         let content = summary_content(&write.event, before, &rules.policy, across);
         self.scope.remember(summary, content);
         self.scope.change(summary, self.now, |series| {
             series.add(carried.occurrences);
-            series.fold(write.occurred_at, true);
+            series.merge(write.occurred_at, true);
         });
         let occurrences = carried.occurrences;
         Some(verdict(Disposition::Aggregated, Stage::Aggregation, occurrences, refusal(rules, write)))
@@ -53,7 +54,7 @@ impl Deciding<'_> {
 /// the keyed hash, random per process: nobody can take the name in advance.
 fn summary_name(regarding: &str, group: Key) -> String {
     let digits = format!("{:016x}", group as u64);
-    let plain: String = cut(regarding, 253 - 17)
+    let plain: String = truncate(regarding, 253 - 17)
         .chars()
         .map(|character| match character.to_ascii_lowercase() {
             plain @ ('a'..='z' | '0'..='9' | '-' | '.') => plain,

@@ -52,7 +52,7 @@ impl std::hash::Hasher for HalfOfKey {
 
 /// Each kind of key starts with a byte of its own, so that kinds never meet.
 #[derive(Clone, Copy)]
-enum Kind {
+enum KeyKind {
     Series = 1,
     Name = 2,
     User = 3,
@@ -76,7 +76,7 @@ impl Hasher {
     /// The key of a series: emitter, regarding, type, reason, action, related, message.
     pub(crate) fn series(&self, write: &Observation<'_>) -> Key {
         let event = &write.event;
-        let mut fields = self.begin(Kind::Series);
+        let mut fields = self.begin(KeyKind::Series);
         emitter(&mut fields, write.user, event);
         reference(&mut fields, &event.regarding);
         fields.text(&event.event_type);
@@ -100,7 +100,7 @@ impl Hasher {
     /// The key of a group of look-alikes.
     pub(crate) fn group(&self, write: &Observation<'_>, group_by: GroupBy) -> Key {
         let event = &write.event;
-        let mut fields = self.begin(Kind::Group);
+        let mut fields = self.begin(KeyKind::Group);
         match group_by {
             GroupBy::Object => {
                 emitter(&mut fields, write.user, event);
@@ -119,7 +119,7 @@ impl Hasher {
 
     /// What makes an Event the witness of a group: object, type, reason and reporter, by its own fields alone.
     pub(crate) fn witness(&self, event: &EventView<'_>) -> u64 {
-        let mut fields = self.begin(Kind::Witness);
+        let mut fields = self.begin(KeyKind::Witness);
         reference(&mut fields, &event.regarding);
         fields.text(&event.event_type);
         fields.text(&event.reason);
@@ -131,7 +131,7 @@ impl Hasher {
 
     /// What tells the messages of a group apart: the text; across objects the object too.
     pub(crate) fn message(&self, write: &Observation<'_>, group_by: GroupBy) -> u64 {
-        let mut fields = self.begin(Kind::Message);
+        let mut fields = self.begin(KeyKind::Message);
         if group_by == GroupBy::Kind {
             object(&mut fields, &write.event.regarding);
         }
@@ -141,21 +141,21 @@ impl Hasher {
 
     /// What tells the regarded objects of a group apart.
     pub(crate) fn object(&self, write: &Observation<'_>) -> u64 {
-        let mut fields = self.begin(Kind::Object);
+        let mut fields = self.begin(KeyKind::Object);
         object(&mut fields, &write.event.regarding);
         fields.finish() as u64
     }
 
     /// The key of a group's summary among the series.
     pub(crate) fn summary(&self, group: Key) -> Key {
-        let mut fields = self.begin(Kind::Summary);
+        let mut fields = self.begin(KeyKind::Summary);
         fields.hasher.write_u128(group);
         fields.finish()
     }
 
     /// The key of a bucket of the spam filter.
     pub(crate) fn spam_filter(&self, write: &Observation<'_>, per: Per) -> Key {
-        let mut fields = self.begin(Kind::SpamFilter);
+        let mut fields = self.begin(KeyKind::SpamFilter);
         if per.emitter {
             emitter(&mut fields, write.user, &write.event);
         }
@@ -173,7 +173,7 @@ impl Hasher {
 
     /// The key of what is counted together when it is dropped.
     pub(crate) fn dropped(&self, event: &EventView<'_>, disposition: Disposition) -> Key {
-        let mut fields = self.begin(Kind::Dropped);
+        let mut fields = self.begin(KeyKind::Dropped);
         fields.byte(disposition as u8);
         // Cut before they are hashed: the text of a storm may be as long as it likes.
         for text in identity(event) {
@@ -184,41 +184,41 @@ impl Hasher {
 
     /// The key of a namespace.
     pub(crate) fn namespace(&self, name: &str) -> Key {
-        let mut fields = self.begin(Kind::Namespace);
+        let mut fields = self.begin(KeyKind::Namespace);
         fields.text(name);
         fields.finish()
     }
 
     /// The key of an Event's name within its namespace.
     pub(crate) fn name(&self, name: &str) -> Key {
-        let mut fields = self.begin(Kind::Name);
+        let mut fields = self.begin(KeyKind::Name);
         fields.text(name);
         fields.finish()
     }
 
     /// Who a counted value came from.
     pub(crate) fn user(&self, user: &str) -> u64 {
-        let mut fields = self.begin(Kind::User);
+        let mut fields = self.begin(KeyKind::User);
         fields.text(user);
         fields.finish() as u64
     }
 
     /// Bits for a name that squelch mints: unpredictable outside, the same for the same number here.
     pub(crate) fn minted(&self, number: u64) -> u128 {
-        let mut fields = self.begin(Kind::Minted);
+        let mut fields = self.begin(KeyKind::Minted);
         fields.hasher.write_u64(number);
         fields.finish()
     }
 
     /// Bits that spread what failed together over time: another number for each attempt.
     pub(crate) fn jitter(&self, name: &str, attempt: u8) -> u16 {
-        let mut fields = self.begin(Kind::Jitter);
+        let mut fields = self.begin(KeyKind::Jitter);
         fields.byte(attempt);
         fields.text(name);
         fields.finish() as u16
     }
 
-    fn begin(&self, kind: Kind) -> Fields {
+    fn begin(&self, kind: KeyKind) -> Fields {
         let mut fields = Fields { hasher: SipHasher13::new_with_keys(self.seed[0], self.seed[1]) };
         fields.byte(kind as u8);
         fields
@@ -277,7 +277,7 @@ mod tests {
         let hasher = Hasher::new([1, 2]);
         let base = hasher.series(&write());
         type Change = fn(&mut Observation<'static>);
-        let counting: [Change; 14] = [
+        let with_count: [Change; 14] = [
             |w| w.user = "someone-else",
             |w| w.event.reporting_component = "c".into(),
             |w| w.event.reporting_instance = "i".into(),
@@ -293,7 +293,7 @@ mod tests {
             |w| w.event.related = Some(ObjectReference::default()),
             |w| w.event.message = "else".into(),
         ];
-        for (at, change) in counting.iter().enumerate() {
+        for (at, change) in with_count.iter().enumerate() {
             let mut other = write();
             change(&mut other);
             assert_ne!(hasher.series(&other), base, "field {at}");

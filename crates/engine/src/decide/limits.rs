@@ -1,13 +1,13 @@
 //! Steps 7 and 8 of a decision: the spam filter, the budget.
 
-use crate::decide::pipeline::{Deciding, refusal, verdict};
+use crate::decide::pipeline::{Decision, refusal, verdict};
 use crate::state::names::Carried;
 use crate::{Disposition, Observation, Rules, Stage, Verdict};
 
 /// Limits that hold fewer tokens than this may refuse the second message of a group.
 const FEW_TOKENS: u32 = 4;
 
-impl Deciding<'_> {
+impl Decision<'_> {
     /// Steps 7 and 8: every bucket is asked before any is charged.
     pub(crate) fn limit(
         &mut self,
@@ -20,7 +20,7 @@ impl Deciding<'_> {
         };
         let mut of_filter = None;
         if let (Some(filter), Some(key)) = (&rules.spam_filter, self.keys.bucket) {
-            of_filter = self.scope.ask_spam_filter(key, &filter.bucket, self.full.buckets, self.now);
+            of_filter = self.scope.ask_spam_filter(key, &filter.bucket, self.at_capacity.buckets, self.now);
             if of_filter.is_none() {
                 return refused(Disposition::Filtered, Stage::SpamFilter);
             }

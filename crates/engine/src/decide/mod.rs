@@ -12,8 +12,8 @@ pub(crate) mod standby;
 use std::sync::atomic::Ordering;
 
 use crate::{Answer, Engine, Governing, Mode, Moment, Observation, Stage, Verdict};
-use pipeline::Deciding;
-use prefetch::Keys;
+use pipeline::Decision;
+use prefetch::WriteKeys;
 
 impl Engine {
     /// Decides one write. Never blocks on I/O; holds the lock of the write's namespace for some microseconds.
@@ -29,7 +29,7 @@ impl Engine {
             return Verdict::passed(Stage::Edit);
         }
         let mut verdict =
-            self.with_deciding(governing, write, now, |deciding| deciding.decide(governing, write));
+            self.with_decision(governing, write, now, |deciding| deciding.decide(governing, write));
         if governing.rules.mode == Mode::Observe {
             verdict.answer = Answer::Allow;
         }
@@ -42,20 +42,20 @@ impl Engine {
         if write.own || write.dry_run || write.edited || write.stale {
             return;
         }
-        self.with_deciding(governing, write, now, |deciding| deciding.fail_open(write));
+        self.with_decision(governing, write, now, |deciding| deciding.fail_open(write));
     }
 
     /// Runs `act` on the state of the write's namespace and scope, under the namespace's lock.
-    fn with_deciding<T>(
+    fn with_decision<T>(
         &self,
         governing: Governing<'_>,
         write: &Observation<'_>,
         now: Moment,
-        act: impl FnOnce(&mut Deciding<'_>) -> T,
+        act: impl FnOnce(&mut Decision<'_>) -> T,
     ) -> T {
         let answer = self.with_namespace(governing, write, now, act);
-        if self.held.is_too_much(self.settings.max_series) {
-            self.make_room(write.namespace, now);
+        if self.usage.is_over_capacity(self.settings.max_series) {
+            self.evict_for_others(write.namespace, now);
         }
         answer
     }
@@ -65,38 +65,38 @@ impl Engine {
         governing: Governing<'_>,
         write: &Observation<'_>,
         now: Moment,
-        act: impl FnOnce(&mut Deciding<'_>) -> T,
+        act: impl FnOnce(&mut Decision<'_>) -> T,
     ) -> T {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let mut entry = self.namespace(write.namespace);
         let namespace = &mut **entry;
-        namespace.fetch_outline();
-        let at = namespace.scope_of(governing.rules, &self.in_force);
+        namespace.prefetch_outline();
+        let at = namespace.scope_of(governing.rules, &self.shared_rules);
         let before = namespace.sizes();
-        let full = self.held.full(&before, &self.settings);
+        let at_capacity = self.usage.at_capacity(&before, &self.settings);
         let (earlier, rest) = namespace.scopes.split_at_mut(at);
         let (scope, later) = rest.split_first_mut().expect("the scope was just found or made");
-        let mut deciding = Deciding {
+        let mut deciding = Decision {
             hasher: &self.hasher,
             names: &mut namespace.names,
             scope,
             others: [earlier, later],
-            full,
+            at_capacity,
             draining: self.is_draining(),
             began_before: write
                 .first_seen
                 .is_some_and(|first| first.as_microsecond() < self.began.load(Ordering::Relaxed)),
             number,
-            debts_refused: 0,
+            pending_refused: 0,
             now,
-            keys: Keys::of_name(&self.hasher, write.name.as_deref()),
+            keys: WriteKeys::of_name(&self.hasher, write.name.as_deref()),
             few_tokens: false,
         };
         let answer = act(&mut deciding);
-        if deciding.debts_refused > 0 {
-            self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
+        if deciding.pending_refused > 0 {
+            self.pending_refused.fetch_add(deciding.pending_refused, Ordering::Relaxed);
         }
-        self.held.change(&before, &namespace.sizes());
+        self.usage.change(&before, &namespace.sizes());
         answer
     }
 }

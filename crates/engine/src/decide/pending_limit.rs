@@ -1,28 +1,29 @@
 //! Where as many series owe as may, or where there is no room to keep what is needed to pay, a write that would make
 //! one more owe is let through in place of being folded.
 
-use crate::decide::pipeline::Deciding;
+use crate::decide::pipeline::Decision;
 use crate::state::live_series::Handle;
 use crate::state::names::Carried;
 
-impl Deciding<'_> {
+impl Decision<'_> {
     /// Whether to fold this write would make one more series owe than may. A series that owes already goes on
     /// folding: its debt takes no more room for being larger. Likewise one of which is kept what its Event says; for
     /// another there has to be room, or one of the oldest of this scope that owes nothing can spare its own.
-    pub(crate) fn owes_one_too_many(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
-        if carried.occurrences == 0 || !(self.full.owing || self.full.text) {
+    pub(crate) fn is_over_pending_limit(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
+        if carried.occurrences == 0 || !(self.at_capacity.pending_series || self.at_capacity.text) {
             return false;
         }
         let series = series.and_then(|handle| self.scope.series.get(handle));
-        let owes = series.is_some_and(|series| series.owed() > 0);
-        let kept = series.is_some_and(|series| series.folded);
-        self.full.owing && !owes || self.full.text && !kept && !self.scope.spare_a_content(self.now)
+        let owes = series.is_some_and(|series| series.pending() > 0);
+        let kept = series.is_some_and(|series| series.merged);
+        self.at_capacity.pending_series && !owes
+            || self.at_capacity.text && !kept && !self.scope.evict_content(self.now)
     }
 
     /// The same of a write that then goes through whatever it is: it is counted.
-    pub(crate) fn refuses_debt(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
-        let refuses = self.owes_one_too_many(series, carried);
-        self.debts_refused += u64::from(refuses);
+    pub(crate) fn refuses_pending(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
+        let refuses = self.is_over_pending_limit(series, carried);
+        self.pending_refused += u64::from(refuses);
         refuses
     }
 }
@@ -31,7 +32,7 @@ impl Deciding<'_> {
 mod tests {
     use jiff::Timestamp;
 
-    use crate::testing::{at, by, counters, named, pay, rules, update, write};
+    use crate::testing::{at, by, counters, flush, named, rules, update, write};
     use crate::{
         AggregationRules, Answer, Api, Denial, Disposition, Engine, GroupBy, Observation, Rules, Settings,
         Stage, Verdict,
@@ -40,12 +41,12 @@ mod tests {
     /// One series may owe; that of `write()` does not, and another does.
     fn crowded(rules: &Rules) -> Engine {
         let began = Timestamp::UNIX_EPOCH;
-        let engine = Engine::new(Settings { seed: [3, 4], max_series: 100, max_owing: 1, began });
+        let engine = Engine::new(Settings { seed: [3, 4], max_series: 100, max_pending_series: 1, began });
         for name in ["other.1", "other.2"] {
             engine.decide(by(rules), &other(name), at(1));
         }
         engine.decide(by(rules), &write(), at(2));
-        assert_eq!((engine.gauges().owing, engine.gauges().debts_refused), (1, 0));
+        assert_eq!((engine.gauges().pending_series, engine.gauges().pending_refused), (1, 0));
         engine
     }
 
@@ -63,7 +64,14 @@ mod tests {
         let rules = rules();
         let engine = crowded(&rules);
         assert_eq!(engine.decide(by(&rules), &named("cart.2", write()), at(3)), admitted(1));
-        assert_eq!((engine.gauges().owing, engine.gauges().owed, engine.gauges().debts_refused), (1, 1, 1));
+        assert_eq!(
+            (
+                engine.gauges().pending_series,
+                engine.gauges().pending_occurrences,
+                engine.gauges().pending_refused
+            ),
+            (1, 1, 1)
+        );
         // The same write seen again tells of nothing: it takes no room.
         let again = engine.decide(by(&rules), &named("cart.2", write()), at(4));
         assert_eq!((again.disposition, again.occurrences), (Some(Disposition::Compacted), 0));
@@ -75,18 +83,25 @@ mod tests {
         let engine = crowded(&rules);
         let again = engine.decide(by(&rules), &other("other.3"), at(3));
         assert_eq!(again.disposition, Some(Disposition::Compacted));
-        assert_eq!((engine.gauges().owing, engine.gauges().owed, engine.gauges().debts_refused), (1, 2, 0));
+        assert_eq!(
+            (
+                engine.gauges().pending_series,
+                engine.gauges().pending_occurrences,
+                engine.gauges().pending_refused
+            ),
+            (1, 2, 0)
+        );
     }
 
     #[test]
     fn room_comes_back_when_a_debt_is_paid() {
         let rules = rules();
         let engine = crowded(&rules);
-        let order = engine.tick(at(3000), 10).remove(0);
-        assert_eq!(pay(&engine, &order, Some(1), at(3001)), Some(2));
-        assert_eq!(engine.gauges().owing, 0);
-        let folded = engine.decide(by(&rules), &named("cart.2", write()), at(3002));
-        assert_eq!(folded.disposition, Some(Disposition::Compacted));
+        let task = engine.tick(at(3000), 10).remove(0);
+        assert_eq!(flush(&engine, &task, Some(1), at(3001)), Some(2));
+        assert_eq!(engine.gauges().pending_series, 0);
+        let merged = engine.decide(by(&rules), &named("cart.2", write()), at(3002));
+        assert_eq!(merged.disposition, Some(Disposition::Compacted));
     }
 
     #[test]
@@ -99,9 +114,9 @@ mod tests {
             assert_eq!(verdict, admitted(1), "{value}");
             stored = value;
         }
-        assert_eq!((engine.gauges().owed, counters(&engine).recovered), (1, 0), "the other's");
+        assert_eq!((engine.gauges().pending_occurrences, counters(&engine).recovered), (1, 0), "the other's");
         // The first doubles what is stored: it goes through in any case.
-        assert_eq!(engine.gauges().debts_refused, 38);
+        assert_eq!(engine.gauges().pending_refused, 38);
     }
 
     #[test]
@@ -137,15 +152,15 @@ mod tests {
             news.event.message = message.into();
             assert_eq!(engine.decide(by(&summing), &news, at(3)).stage, Stage::Admit);
         }
-        assert_eq!(engine.gauges().debts_refused, 1);
+        assert_eq!(engine.gauges().pending_refused, 1);
     }
 
     #[test]
     fn one_namespaces_debts_leave_every_other_its_share() {
         let rules = rules();
         let began = Timestamp::UNIX_EPOCH;
-        let engine = Engine::new(Settings { seed: [3, 4], max_series: 1000, max_owing: 10, began });
-        let folded = |namespace: &'static str, story: usize| {
+        let engine = Engine::new(Settings { seed: [3, 4], max_series: 1000, max_pending_series: 10, began });
+        let merged = |namespace: &'static str, story: usize| {
             let mut last = None;
             for twice in 0..2 {
                 let name = format!("{story}.{twice}");
@@ -155,7 +170,7 @@ mod tests {
             }
             last == Some(Disposition::Compacted)
         };
-        assert_eq!((0..20).filter(|story| folded("hostile", *story)).count(), 10);
-        assert_eq!((0..20).filter(|story| folded("shop", *story)).count(), 5);
+        assert_eq!((0..20).filter(|story| merged("hostile", *story)).count(), 10);
+        assert_eq!((0..20).filter(|story| merged("shop", *story)).count(), 5);
     }
 }

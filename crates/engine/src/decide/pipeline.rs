@@ -1,7 +1,7 @@
 //! The steps of a decision, in order: the first that answers ends it.
 
 use crate::decide::keys::Hasher;
-use crate::decide::prefetch::Keys;
+use crate::decide::prefetch::WriteKeys;
 use crate::state::live_series::Handle;
 use crate::state::names::{Carried, Names};
 use crate::state::scope::Scope;
@@ -13,7 +13,7 @@ use crate::{
 
 /// Tables that hold as many entries in all as they may: to add one, the scope must give one of its own up.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Full {
+pub(crate) struct AtCapacity {
     pub(crate) names: bool,
     pub(crate) series: bool,
     pub(crate) text: bool,
@@ -22,19 +22,19 @@ pub(crate) struct Full {
     pub(crate) ended: bool,
     pub(crate) buckets: bool,
     /// As many series owe as may.
-    pub(crate) owing: bool,
+    pub(crate) pending_series: bool,
     pub(crate) dropped: bool,
 }
 
 /// What a decision may use: the engine's constants and the namespace's state, under its lock.
-pub(crate) struct Deciding<'a> {
+pub(crate) struct Decision<'a> {
     pub(crate) hasher: &'a Hasher,
     pub(crate) names: &'a mut Names,
     pub(crate) scope: &'a mut Scope,
     /// The namespace's other scopes.
     pub(crate) others: [&'a mut [Scope]; 2],
     /// What there is no room for one more of.
-    pub(crate) full: Full,
+    pub(crate) at_capacity: AtCapacity,
     /// SIGTERM came: fold nothing more, but see [`lowers`].
     pub(crate) draining: bool,
     /// The Event happened first before this engine began to decide.
@@ -42,10 +42,10 @@ pub(crate) struct Deciding<'a> {
     /// A number that no other decision gets: names are minted from it.
     pub(crate) number: u64,
     /// Writes that were let through because as many series owe as may.
-    pub(crate) debts_refused: u64,
+    pub(crate) pending_refused: u64,
     pub(crate) now: Moment,
     /// Of the write that is decided.
-    pub(crate) keys: Keys,
+    pub(crate) keys: WriteKeys,
     /// The limits hold few tokens once this write is admitted.
     pub(crate) few_tokens: bool,
 }
@@ -71,25 +71,25 @@ pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>) -> Answer {
     }
 }
 
-impl Deciding<'_> {
+impl Decision<'_> {
     /// Decides a write that a policy governs, and that is neither squelch's own, nor a dry run, nor an edit of
     /// anything but its count.
     pub(crate) fn decide(&mut self, governing: Governing<'_>, write: &Observation<'_>) -> Verdict {
         let rules = governing.rules;
-        self.approach(rules, write);
-        if self.full.ended {
+        self.prefetch(rules, write);
+        if self.at_capacity.ended {
             self.scope.evict_ended();
         }
-        if self.tells_nothing(write) {
+        if self.carries_nothing(write) {
             return Verdict::passed(Stage::Edit);
         }
         let carried = self.carry(write);
         let verdict = if carried.foreign {
-            self.pass_foreign(governing, write, &carried)
+            self.admit_foreign_create(governing, write, &carried)
         } else if governing.exempt {
-            self.pass_beside(write, &carried, Stage::Exempt)
-        } else if self.draining && !held_back_while_draining(rules, write, carried.occurrences) {
-            self.pass_beside(write, &carried, Stage::Standby)
+            self.admit_beside_series(write, &carried, Stage::Exempt)
+        } else if self.draining && !merged_while_draining(rules, write, carried.occurrences) {
+            self.admit_beside_series(write, &carried, Stage::Standby)
         } else {
             self.steps(rules, write, &carried)
         };
@@ -106,32 +106,32 @@ impl Deciding<'_> {
         if disposition.is_dropped() && occurrences > 0 {
             self.scope.counters.count_dropped_warning(event, occurrences);
             let key = self.hasher.dropped(event, disposition);
-            self.scope.count_dropped(key, event, disposition, occurrences, self.full.dropped);
+            self.scope.count_dropped(key, event, disposition, occurrences, self.at_capacity.dropped);
         }
     }
 
     /// Counts a write that goes through undecided. The series of its Event adds its occurrences: what others reported
     /// stays pending, whatever absolute count this write stores.
     pub(crate) fn fail_open(&mut self, write: &Observation<'_>) {
-        if self.tells_nothing(write) {
+        if self.carries_nothing(write) {
             return;
         }
         let carried = self.carry(write);
         if !carried.foreign {
-            self.pass_beside(write, &carried, Stage::Admit);
+            self.admit_beside_series(write, &carried, Stage::Admit);
         }
         self.scope.counters.count(Disposition::FailedOpen, carried.occurrences.unsigned_abs());
     }
 
     /// An UPDATE that is no occurrence.
-    fn tells_nothing(&self, write: &Observation<'_>) -> bool {
-        write.unchanged && !self.names.tells_more(self.hasher, self.keys.name, write)
+    fn carries_nothing(&self, write: &Observation<'_>) -> bool {
+        write.unchanged && !self.names.exceeds_reported(self.hasher, self.keys.name, write)
     }
 
     fn carry(&mut self, write: &Observation<'_>) -> Carried {
         let name = self.keys.name;
         let carried =
-            self.names.carry(self.hasher, name, write, self.began_before, self.full.names, self.now);
+            self.names.carry(self.hasher, name, write, self.began_before, self.at_capacity.names, self.now);
         if let Some(displaced) = carried.displaced {
             self.discard(displaced);
         }
@@ -149,7 +149,7 @@ impl Deciding<'_> {
 
     /// A CREATE of a name that belongs to another user: the API server refuses it if that user's Event is stored.
     /// Only the limits act on it, so that it changes nothing for that user, and stores no more than any other CREATE.
-    fn pass_foreign(
+    fn admit_foreign_create(
         &mut self,
         governing: Governing<'_>,
         write: &Observation<'_>,
@@ -160,7 +160,7 @@ impl Deciding<'_> {
         } else if self.draining {
             Stage::Standby
         } else {
-            self.fetch_limits(governing.rules, write);
+            self.prefetch_limits(governing.rules, write);
             if let Some(limited) = self.limit(governing.rules, write, carried) {
                 return limited;
             }
@@ -172,12 +172,12 @@ impl Deciding<'_> {
     /// Steps 5 to 9: the first that answers ends it.
     fn steps(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
         if rules.series.is_none() && write.operation == Operation::Update && self.of_living_series(carried) {
-            return self.pass_beside(write, carried, Stage::Admit);
+            return self.admit_beside_series(write, carried, Stage::Admit);
         }
         if let Some(compacted) = self.compact(rules, write, carried) {
             return compacted;
         }
-        self.approach_steps(rules, write);
+        self.prefetch_steps(rules, write);
         if let Some(aggregated) = self.aggregate(rules, write, carried) {
             return aggregated;
         }
@@ -196,7 +196,7 @@ impl Deciding<'_> {
     /// Nothing held it back. A CREATE opens its series, unless it carries nothing: then it is a retry, and what its Event
     /// shows is not known, as that may be stored already.
     fn admit(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
-        let mut admitted = self.pass_outside(write, carried, Stage::Admit);
+        let mut admitted = self.admit_outside_series(write, carried, Stage::Admit);
         if write.operation == Operation::Update && rules.series.is_some() && rules.mode == Mode::Enforce {
             // There was no room for a series that would owe what the stored Event will not show.
             let left_out = carried.occurrences - (write.value - write.old_value);
@@ -231,7 +231,7 @@ impl Deciding<'_> {
         let handle = self.open(key, name, &series);
         let entry = if minted {
             let key = Some(self.hasher.name(name));
-            self.names.carry(self.hasher, key, write, false, self.full.names, self.now).name
+            self.names.carry(self.hasher, key, write, false, self.at_capacity.names, self.now).name
         } else {
             carried.name
         };
@@ -240,35 +240,35 @@ impl Deciding<'_> {
 
     /// Lets a write through outside any series. What a client's absolute value tells beyond what it carries is
     /// stored a second time: it is recovered.
-    pub(crate) fn pass_outside(
+    pub(crate) fn admit_outside_series(
         &mut self,
         write: &Observation<'_>,
         carried: &Carried,
         stage: Stage,
     ) -> Verdict {
-        let told_again = match write.operation {
+        let reported_again = match write.operation {
             Operation::Create => write.value - carried.occurrences,
             Operation::Update => write.value - write.old_value - carried.occurrences,
         };
-        self.scope.counters.recovered += told_again.max(0).unsigned_abs();
+        self.scope.counters.recovered += reported_again.max(0).unsigned_abs();
         verdict(Disposition::Admitted, stage, carried.occurrences, Answer::Allow)
     }
 
     /// Lets a write through whatever series there is: it is exempt, series are off, or the engine drains. What
     /// is written to the stored Event of a series that lives still counts for it: its last payment must neither
     /// fall short nor tell anything twice.
-    fn pass_beside(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
+    fn admit_beside_series(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
         let handle = carried.name.and_then(|name| self.names.series_of(name));
         let handle = handle.and_then(|handle| self.living(handle));
         let Some(handle) = handle.filter(|handle| self.is_stored_name(*handle, write, carried)) else {
-            return self.pass_outside(write, carried, stage);
+            return self.admit_outside_series(write, carried, stage);
         };
-        let told_again = self.scope.change(handle, now, |series| match write.operation {
+        let reported_again = self.scope.change(handle, now, |series| match write.operation {
             Operation::Update => {
                 series.resync(write.old_value, occurrences);
                 let beyond = write.value - series.total;
-                series.client_pays(write.value, now);
+                series.client_writes(write.value, now);
                 beyond
             }
             Operation::Create => {
@@ -277,14 +277,14 @@ impl Deciding<'_> {
                 beyond
             }
         });
-        self.scope.counters.recovered += told_again.unwrap_or(0).max(0).unsigned_abs();
+        self.scope.counters.recovered += reported_again.unwrap_or(0).max(0).unsigned_abs();
         verdict(Disposition::Admitted, stage, occurrences, Answer::Allow)
     }
 }
 
 /// While draining nothing is folded but what would be lost or would lose something: an UPDATE that lowers what is
 /// stored, and one that tells of an occurrence and would leave the stored count as it is.
-fn held_back_while_draining(rules: &Rules, write: &Observation<'_>, occurrences: i64) -> bool {
+fn merged_while_draining(rules: &Rules, write: &Observation<'_>, occurrences: i64) -> bool {
     let adds_nothing =
         write.operation == Operation::Update && write.value == write.old_value && occurrences > 0;
     rules.series.is_some() && rules.mode == Mode::Enforce && (lowers(write) || adds_nothing)
@@ -303,7 +303,7 @@ const MAX_NAME: usize = 253;
 
 /// A name for an Event that came with `generateName`, so that its series knows where to pay.
 fn minted_name(generate_name: &str, mut bits: u128) -> String {
-    let mut name = crate::text::cut(generate_name, MAX_NAME - MINTED).to_owned();
+    let mut name = crate::text::truncate(generate_name, MAX_NAME - MINTED).to_owned();
     for _ in 0..MINTED {
         name.push(char::from(ALPHABET[(bits % 27) as usize]));
         bits /= 27;

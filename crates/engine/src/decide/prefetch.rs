@@ -2,15 +2,15 @@
 //!
 //! With a million series nothing that one decision needs is in a cache of the processor, and who goes from one entry to
 //! the next waits for memory each time. A processor waits for ten lines as long as for one, if it hears of them
-//! together: so each `fetch` reads a little of what will be read, and does nothing with it. It changes no decision.
+//! together: so each `prefetch` reads a little of what will be read, and does nothing with it. It changes no decision.
 
 use crate::decide::keys::{AGGREGATE_PREFIX, Hasher, Key};
-use crate::decide::pipeline::Deciding;
+use crate::decide::pipeline::Decision;
 use crate::{Observation, Operation, Rules};
 
 /// The keys of a write, each computed once.
 #[derive(Default)]
-pub(crate) struct Keys {
+pub(crate) struct WriteKeys {
     /// Of its Event's name; there is none at a CREATE by `generateName`.
     pub(crate) name: Option<Key>,
     /// Of its series, once somebody asked: an UPDATE is found by its name as a rule.
@@ -21,37 +21,37 @@ pub(crate) struct Keys {
     pub(crate) bucket: Option<Key>,
 }
 
-impl Keys {
+impl WriteKeys {
     /// Those of a write whose Event has this name.
     pub(crate) fn of_name(hasher: &Hasher, name: Option<&str>) -> Self {
         Self { name: name.map(|name| hasher.name(name)), ..Self::default() }
     }
 }
 
-impl Deciding<'_> {
+impl Decision<'_> {
     /// Asks for what every decision looks at.
-    pub(crate) fn approach(&mut self, rules: &Rules, write: &Observation<'_>) {
+    pub(crate) fn prefetch(&mut self, rules: &Rules, write: &Observation<'_>) {
         if let Some(name) = self.keys.name {
-            self.names.fetch(name, self.full.names);
+            self.names.prefetch(name, self.at_capacity.names);
         }
         if write.operation == Operation::Create && rules.series.is_some() {
             let key = self.series_key(write);
-            self.scope.series.fetch(key);
+            self.scope.series.prefetch(key);
         }
     }
 
     /// Asks for what aggregation and limits look at.
-    pub(crate) fn approach_steps(&mut self, rules: &Rules, write: &Observation<'_>) {
+    pub(crate) fn prefetch_steps(&mut self, rules: &Rules, write: &Observation<'_>) {
         let aggregation = rules.aggregation.filter(|_| is_aggregated(write));
         self.keys.group = aggregation.map(|aggregation| self.hasher.group(write, aggregation.group_by));
-        self.fetch_limits(rules, write);
+        self.prefetch_limits(rules, write);
     }
 
     /// Asks for what limits look at, and for the group, if there is one.
-    pub(crate) fn fetch_limits(&mut self, rules: &Rules, write: &Observation<'_>) {
+    pub(crate) fn prefetch_limits(&mut self, rules: &Rules, write: &Observation<'_>) {
         let filter = rules.spam_filter.as_ref();
         self.keys.bucket = filter.map(|filter| self.hasher.spam_filter(write, filter.per));
-        self.scope.fetch_steps(self.keys.group, self.keys.bucket, &self.full);
+        self.scope.prefetch_tables(self.keys.group, self.keys.bucket, &self.at_capacity);
     }
 
     /// The key of the write's series.

@@ -1,7 +1,7 @@
 //! Step 5 of a decision, series compaction: what of a series goes through, and what is folded.
 
 use crate::decide::keys::Key;
-use crate::decide::pipeline::{Deciding, lowers, refusal, verdict};
+use crate::decide::pipeline::{Decision, lowers, refusal, verdict};
 use crate::model::content::Content;
 use crate::state::live_series::Handle;
 use crate::state::names::Carried;
@@ -13,7 +13,7 @@ use crate::{
 /// client-go's new recorder refreshes its series for the first time with this value, if nothing more happened.
 const FIRST_REFRESH: i64 = 3;
 
-impl Deciding<'_> {
+impl Decision<'_> {
     /// Step 5: `None` where the write belongs to no series, and opens none before the next steps have their say.
     pub(crate) fn compact(
         &mut self,
@@ -42,16 +42,16 @@ impl Deciding<'_> {
         carried: &Carried,
     ) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
-        self.scope.see(handle, now);
+        self.scope.mark_seen(handle, now);
         let own = self.is_stored_name(handle, write, carried);
         self.names.join(carried.name, handle, own);
-        if !own && self.refuses_debt(Some(handle), carried) {
-            return self.pass_outside(write, carried, Stage::Series);
+        if !own && self.refuses_pending(Some(handle), carried) {
+            return self.admit_outside_series(write, carried, Stage::Series);
         }
         if !own {
-            let kept = self.is_kept(carried);
+            let kept = self.keeps_content(carried);
             let changed = self.scope.change(handle, now, |series| {
-                (series.share(occurrences), series.fold(write.occurred_at, kept))
+                (series.others_report(occurrences), series.merge(write.occurred_at, kept))
             });
             let (newly_shared, first) = changed.unwrap_or_default();
             self.mark_shared(handle, newly_shared);
@@ -74,7 +74,7 @@ impl Deciding<'_> {
         let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
         let holds_back = write.api == Api::Events && !write.begins_at_one() && (occurrences > 1 || silent);
         let refusal = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
-        let folded = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
+        let merged = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
         let Some((handle, was_shared)) = self.series_of_update(rules, write, carried) else {
             // There is no room to owe what it carries, and it must not pass where it would lower what is stored.
             if !lowers(write) {
@@ -83,51 +83,51 @@ impl Deciding<'_> {
             if rules.mode == Mode::Enforce {
                 self.scope.counters.lost += occurrences.unsigned_abs();
             }
-            return Some(folded);
+            return Some(merged);
         };
         let own = self.is_stored_name(handle, write, carried);
         self.names.join(carried.name, handle, own);
         self.mark_shared(handle, was_shared);
         // Where no more may owe, what tells all that it carries goes through. What would lower the count or leave
         // something out is folded even then.
-        let crowded = self.owes_one_too_many(Some(handle), carried);
+        let crowded = self.is_over_pending_limit(Some(handle), carried);
         if crowded && !own && write.value - write.old_value >= occurrences {
-            self.debts_refused += 1;
-            return Some(self.pass_outside(write, carried, Stage::Series));
+            self.pending_refused += 1;
+            return Some(self.admit_outside_series(write, carried, Stage::Series));
         }
-        let kept = self.is_kept(carried);
+        let kept = self.keeps_content(carried);
         let (passes, instead, first, newly_shared) = self.scope.change(handle, now, |state| {
             // Under Observe clients' writes are stored as they come: what Enforce would find there is what it
             // would have stored.
             let old = if rules.mode == Mode::Observe { state.stored } else { write.old_value };
-            let newly_shared = !own && state.share(occurrences);
+            let newly_shared = !own && state.others_report(occurrences);
             if own {
                 state.resync(old, occurrences);
             }
             let complete = own && write.value == state.total && write.value >= old;
             let raises = write.value > old;
             let refreshes = write.api == Api::Events && (holds_back || write.value == FIRST_REFRESH);
-            let passes = complete && (refreshes || raises && state.due(series, now));
-            let told_again = write.value - state.total;
-            let instead = !passes && crowded && own && raises && told_again >= 0;
+            let passes = complete && (refreshes || raises && state.is_due(series, now));
+            let reported_again = write.value - state.total;
+            let instead = !passes && crowded && own && raises && reported_again >= 0;
             let mut first = false;
             if passes || instead {
-                state.client_pays(write.value, now);
+                state.client_writes(write.value, now);
             } else {
-                first = state.fold(write.occurred_at, kept);
+                first = state.merge(write.occurred_at, kept);
             }
-            (passes, instead.then_some(told_again), first, newly_shared)
+            (passes, instead.then_some(reported_again), first, newly_shared)
         })?;
         self.mark_shared(handle, newly_shared);
-        if let Some(told_again) = instead {
-            self.debts_refused += 1;
-            self.scope.counters.recovered += told_again.unsigned_abs();
+        if let Some(reported_again) = instead {
+            self.pending_refused += 1;
+            self.scope.counters.recovered += reported_again.unsigned_abs();
         }
         if passes || instead.is_some() {
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
         }
         self.remember(handle, write, first);
-        Some(folded)
+        Some(merged)
     }
 
     /// The series that an UPDATE belongs to: that of its name, else that of its key, else a new one; and whether several
@@ -154,7 +154,7 @@ impl Deciding<'_> {
                 (self.open(key, name, &series), series.shared)
             }
         };
-        self.scope.see(found.0, self.now);
+        self.scope.mark_seen(found.0, self.now);
         Some(found)
     }
 
@@ -166,14 +166,14 @@ impl Deciding<'_> {
         let former = former.filter(|former| self.names.is_stored_name_of(name, *former) == Some(true));
         let of_all = former.and_then(|former| self.scope.series.ended(former));
         let was_shared = former.is_some() && self.names.was_shared(name);
-        let told = match of_all {
-            Some(told) => told,
+        let reported = match of_all {
+            Some(reported) => reported,
             // Its record was evicted. What others told must not be taken for what this client wrote unseen.
             None if was_shared => write.old_value,
             None => write.value - carried.occurrences,
         };
         let shared = of_all.is_some() || was_shared;
-        Series { untold: (write.old_value - told).max(0), shared, ..opened }
+        Series { unreported: (write.old_value - reported).max(0), shared, ..opened }
     }
 
     /// Notes at the name of a series' stored Event that several clients tell of it.
@@ -201,7 +201,7 @@ impl Deciding<'_> {
             return None;
         }
         let handle = self.scope.adopt(key, other, handle, self.number as u32)?;
-        self.scope.wake(handle, self.now);
+        self.scope.schedule(handle, self.now);
         Some(handle)
     }
 
@@ -212,8 +212,8 @@ impl Deciding<'_> {
         let before = self.scope.series.len();
         let living = self.scope.living(handle, self.now);
         let still_there = self.scope.series.len() == before;
-        self.full.series &= still_there;
-        self.full.text &= still_there;
+        self.at_capacity.series &= still_there;
+        self.at_capacity.text &= still_there;
         living
     }
 
@@ -225,8 +225,8 @@ impl Deciding<'_> {
 
     /// Whether what a write says is to be kept, if it is the first that is folded into its series. One that carries
     /// nothing is not worth the room where there is none.
-    fn is_kept(&self, carried: &Carried) -> bool {
-        !self.full.text || carried.occurrences > 0
+    fn keeps_content(&self, carried: &Carried) -> bool {
+        !self.at_capacity.text || carried.occurrences > 0
     }
 
     /// Keeps what is needed to create the Event of a series again, if this write is the `first` that was folded.
@@ -242,10 +242,10 @@ impl Deciding<'_> {
         if self.scope.retired {
             return false;
         }
-        if self.full.series {
+        if self.at_capacity.series {
             return self.scope.evict_oldest(self.now);
         }
-        if !self.full.text || self.scope.spare_a_content(self.now) {
+        if !self.at_capacity.text || self.scope.evict_content(self.now) {
             return true;
         }
         let made_room = self.scope.evict_oldest(self.now);
@@ -258,7 +258,7 @@ impl Deciding<'_> {
     pub(crate) fn is_stored_name(&self, handle: Handle, write: &Observation<'_>, carried: &Carried) -> bool {
         let known = carried.name.and_then(|name| self.names.is_stored_name_of(name, handle));
         known.unwrap_or_else(|| {
-            write.name.as_deref().is_some_and(|name| self.scope.series.is_called(handle, name))
+            write.name.as_deref().is_some_and(|name| self.scope.series.has_name(handle, name))
         })
     }
 }

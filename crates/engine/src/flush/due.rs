@@ -3,26 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::flush::tasks::Order;
+use crate::flush::tasks::FlushTask;
 use crate::flush::tick::SLICE;
 use crate::state::scope::Scope;
 use crate::{Engine, Moment};
 
 /// So many series that only wait are looked at: as many as by a tick.
-const LOOKED_AT: usize = SLICE;
+const MAX_SCANNED: usize = SLICE;
 
 /// "Longer than" a timeout begins this much after it.
 const JUST: Duration = Duration::from_nanos(1);
 
 impl Engine {
     /// [`Self::tick`] in one namespace: all that is due there.
-    pub fn tick_in(&self, namespace: &str, now: Moment, budget: usize) -> Vec<Order> {
+    pub fn tick_in(&self, namespace: &str, now: Moment, budget: usize) -> Vec<FlushTask> {
         let name: Arc<str> = namespace.into();
-        let mut orders = Vec::new();
+        let mut tasks = Vec::new();
         loop {
-            let seen_to = self.tick_namespace(&name, now, budget, &mut orders);
-            if seen_to == 0 || orders.len() >= budget {
-                return orders;
+            let processed = self.tick_namespace(&name, now, budget, &mut tasks);
+            if processed == 0 || tasks.len() >= budget {
+                return tasks;
             }
         }
     }
@@ -44,24 +44,24 @@ impl Engine {
 
 impl Scope {
     fn due_since_write(&self, now: Moment) -> Moment {
-        let payment = self.series.first_to_wake().map(|(wake, _)| wake);
-        let over = now.plus(self.rules.pace(false).idle_timeout).plus(JUST);
-        payment.map_or(over, |payment| payment.min(over))
+        let flush = self.series.first_timer().map(|(due, _)| due);
+        let over = now.plus(self.rules.timing(false).idle_timeout).plus(JUST);
+        flush.map_or(over, |flush| flush.min(over))
     }
 
     fn next_due(&self, now: Moment) -> Option<Moment> {
-        let payment = self.series.first_to_wake().map(|(wake, _)| wake);
+        let flush = self.series.first_timer().map(|(due, _)| due);
         let closing = if self.retired { None } else { self.next_closing(now) };
-        payment.into_iter().chain(closing).min()
+        flush.into_iter().chain(closing).min()
     }
 
     /// A tick looks at the oldest first and stops at one that is not idle, and none behind it can be. Those before it
     /// wait: summaries for the end of their group's interval, others for the agenda.
     fn next_closing(&self, now: Moment) -> Option<Moment> {
-        let ordinary = self.rules.pace(false).idle_timeout;
+        let ordinary = self.rules.timing(false).idle_timeout;
         let mut next = None;
         let mut cursor = self.series.oldest();
-        for _ in 0..LOOKED_AT {
+        for _ in 0..MAX_SCANNED {
             let Some(handle) = cursor else { break };
             cursor = self.series.next_newer(handle);
             let Some(series) = self.series.get(handle) else { break };
@@ -73,7 +73,7 @@ impl Scope {
                 }
                 continue;
             }
-            let over = series.seen.plus(self.rules.pace(series.summary).idle_timeout).plus(JUST);
+            let over = series.seen.plus(self.rules.timing(series.summary).idle_timeout).plus(JUST);
             let over = over.max(series.not_before);
             next = next.into_iter().chain([over]).filter(|over| *over > now).min();
         }
@@ -85,22 +85,22 @@ impl Scope {
 mod tests {
     use super::*;
     use crate::Observation;
-    use crate::testing::{at, by, engine, named, pay, rules, summing, witness, write};
+    use crate::testing::{at, by, engine, flush, named, rules, summing, witness, write};
 
     /// What is due until nothing is any more: when, and what was paid.
     fn course(engine: &Engine, from: Moment) -> Vec<(Moment, i64)> {
-        let (mut now, mut paid, mut stored) = (from, Vec::new(), Some(1));
+        let (mut now, mut flushed, mut stored) = (from, Vec::new(), Some(1));
         while let Some(due) = engine.next_due("shop", now) {
             assert!(due > now || now == from, "{due:?} after {now:?}");
             now = due;
-            for order in engine.tick_in("shop", now, 100) {
-                if let Some(value) = pay(engine, &order, stored, now) {
+            for task in engine.tick_in("shop", now, 100) {
+                if let Some(value) = flush(engine, &task, stored, now) {
                     stored = Some(value);
-                    paid.push((now, value));
+                    flushed.push((now, value));
                 }
             }
         }
-        paid
+        flushed
     }
 
     #[test]

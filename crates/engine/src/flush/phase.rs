@@ -21,7 +21,7 @@ impl Engine {
     }
 
     /// No write is reviewed any more: [`Self::tick`] orders whatever is left to be paid.
-    pub fn drain_the_rest(&self) {
+    pub fn drain_remaining(&self) {
         self.phase.store(CLOSING, Ordering::Release);
     }
 
@@ -34,25 +34,25 @@ impl Engine {
     }
 
     /// How many series have something to be paid in this phase, or are being paid.
-    pub fn unpaid(&self) -> usize {
-        let sizes = self.held.sizes();
-        if self.phase() == DRAINING { sizes.undrained } else { sizes.unpaid }
+    pub fn unflushed(&self) -> usize {
+        let sizes = self.usage.sizes();
+        if self.phase() == DRAINING { sizes.undrained } else { sizes.unflushed }
     }
 
     /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences, by
     /// namespace and in the order of their names. Walks through everything: no write is reviewed any more.
-    pub fn write_off(&self) -> Vec<(Arc<str>, u64)> {
+    pub fn discard_pending(&self) -> Vec<(Arc<str>, u64)> {
         let mut lost = Vec::new();
-        for name in self.roster.all() {
+        for name in self.namespace_list.all() {
             let Some(mut namespace) = self.locked(&name) else { continue };
             let before = namespace.sizes();
             // Under Observe nothing is owed to anybody.
             let scopes = namespace.scopes.iter_mut().filter(|scope| scope.rules.mode == Mode::Enforce);
-            let of_namespace: u64 = scopes.map(Scope::write_off).sum();
+            let of_namespace: u64 = scopes.map(Scope::discard_pending).sum();
             if of_namespace > 0 {
                 lost.push((name, of_namespace));
             }
-            self.held.change(&before, &namespace.sizes());
+            self.usage.change(&before, &namespace.sizes());
         }
         lost.sort();
         lost
@@ -60,12 +60,12 @@ impl Engine {
 }
 
 impl Scope {
-    fn write_off(&mut self) -> u64 {
+    fn discard_pending(&mut self) -> u64 {
         let mut lost = 0;
         for position in 0..u32::try_from(self.series.len()).unwrap_or(u32::MAX) {
             let Some((handle, series)) = self.series.nth(position) else { break };
-            lost += series.owed().unsigned_abs();
-            self.change(handle, series.seen, |series| series.settle(series.total));
+            lost += series.pending().unsigned_abs();
+            self.change(handle, series.seen, |series| series.confirm(series.total));
         }
         self.counters.lost += lost;
         lost

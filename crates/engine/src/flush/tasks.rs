@@ -3,7 +3,7 @@
 //! An order names a series whose stored Event is to be looked at. The writer reads it and asks [`Engine::plan`];
 //! if there is something to write it writes that under the `resourceVersion` it has read, and tells
 //! [`Engine::settle`]. Whatever happens, each order is answered by exactly one of `plan` (nothing to write),
-//! [`Engine::settle`], [`Engine::postpone`], [`Engine::give_back`] and [`Engine::abandon`].
+//! [`Engine::settle`], [`Engine::requeue_after`], [`Engine::release`] and [`Engine::discard`].
 //!
 //! squelch never writes an Event for a client to which the API server has refused it. A review comes before validation,
 //! quota and the API server's own checks, so an admitted write proves nothing: only what squelch has read does.
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::flush::phase::DECIDING;
-use crate::flush::plan::{Found, Plan};
+use crate::flush::plan::{FlushPlan, StoredEvent};
 use crate::model::content::Content;
 use crate::state::live_series::Handle;
 use crate::state::scope::{Scope, ScopeId};
-use crate::state::series::COMMITTED;
+use crate::state::series::COMMIT_GRACE;
 use crate::{Engine, Moment, PolicyId};
 
 /// The first attempt after one that failed comes within this time; each next one may take twice as long.
@@ -28,7 +28,7 @@ const RETRY_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// An order to look at a stored Event, and to pay what it lacks.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct FlushTask {
     /// The Event's namespace.
     pub namespace: Arc<str>,
     /// The Event's name.
@@ -41,61 +41,61 @@ pub struct Order {
 
 impl Engine {
     /// What to write, given the Event that was `found` in etcd (`None`: no such Event).
-    pub fn plan(&self, order: &Order, found: Option<Found>, now: Moment) -> Plan {
+    pub fn plan(&self, task: &FlushTask, found: Option<StoredEvent>, now: Moment) -> FlushPlan {
         let deciding = self.phase() == DECIDING;
         let was_found = found.is_some();
-        let planned = self.with_series(order, |scope, handle| {
+        let planned = self.with_series(task, |scope, handle| {
             // A client's write was admitted since the order was given: it is due again when that has settled.
             if deciding && now < scope.series.get(handle)?.not_before {
-                return scope.answer(handle, Plan::Nothing, deciding, now);
+                return scope.answer(handle, FlushPlan::Nothing, deciding, now);
             }
             let plan = scope.plan(handle, found, deciding, now)?;
             scope.answer(handle, plan, deciding, now)
         });
-        let planned = planned.unwrap_or(Plan::Nothing);
+        let planned = planned.unwrap_or(FlushPlan::Nothing);
         if was_found
-            && !matches!(planned, Plan::Lost { .. })
-            && let Some(mut namespace) = self.locked(&order.namespace)
+            && !matches!(planned, FlushPlan::Lost { .. })
+            && let Some(mut namespace) = self.locked(&task.namespace)
         {
-            namespace.names.prove(self.hasher.name(&order.name), order.series);
+            namespace.names.prove(self.hasher.name(&task.name), task.series);
         }
         planned
     }
 
     /// Whether a summary may be created, given the Event of its group that was `found` under the witness's name: then
-    /// [`Plan::Nothing`] says so. Else the order is answered, as [`Plan::Wait`] or [`Plan::Lost`] says.
-    pub fn testify(&self, order: &Order, found: Option<Found>, now: Moment) -> Plan {
+    /// [`FlushPlan::Nothing`] says so. Else the order is answered, as [`FlushPlan::Wait`] or [`FlushPlan::Lost`] says.
+    pub fn check_witness(&self, task: &FlushTask, found: Option<StoredEvent>, now: Moment) -> FlushPlan {
         let deciding = self.phase() == DECIDING;
-        let testified = self.with_series(order, |scope, handle| {
+        let testified = self.with_series(task, |scope, handle| {
             let (group, witness) = scope.series.witness(handle)?.clone();
             let since = now.since(witness.admitted_at);
             let is_it = |content: &Content| self.hasher.witness(&content.view()) == witness.says;
             let verdict = match found {
                 Some(found) if found.content.as_deref().is_none_or(is_it) && !found.is_older_than(since) => {
-                    return Some(Plan::Nothing);
+                    return Some(FlushPlan::Nothing);
                 }
-                None if since < COMMITTED => Plan::Wait,
+                None if since < COMMIT_GRACE => FlushPlan::Wait,
                 _ => {
                     scope.refute_witness(group, &witness);
-                    Plan::Lost { occurrences: scope.discard(handle)? }
+                    FlushPlan::Lost { occurrences: scope.discard(handle)? }
                 }
             };
             scope.answer(handle, verdict, deciding, now)
         });
-        testified.unwrap_or(Plan::Lost { occurrences: 0 })
+        testified.unwrap_or(FlushPlan::Lost { occurrences: 0 })
     }
 
     /// The stored Event shows `value` now: the API server has acknowledged it.
-    pub fn settle(&self, order: &Order, value: i64, now: Moment) {
+    pub fn ack(&self, task: &FlushTask, value: i64, now: Moment) {
         let deciding = self.phase() == DECIDING;
-        self.with_series(order, |scope, handle| {
+        self.with_series(task, |scope, handle| {
             scope.change(handle, now, |series| {
-                series.ordered = false;
+                series.in_flight = false;
                 series.failures = 0;
                 series.drained = !deciding;
-                series.settle(value);
+                series.confirm(value);
                 series.read = true;
-                series.paid_at = now;
+                series.written_at = now;
             })?;
             scope.series.forget_witness(handle);
             scope.finish(handle)
@@ -105,12 +105,12 @@ impl Engine {
     /// It was tried and could not be written now: it stays owed, and is ordered again after a pause, the longer the
     /// more often it failed in a row, and no shorter than `at_least`. While draining the pause is a second. Returns the
     /// pause, if the series lives.
-    pub fn postpone(&self, order: &Order, at_least: Duration, now: Moment) -> Option<Duration> {
+    pub fn requeue_after(&self, task: &FlushTask, at_least: Duration, now: Moment) -> Option<Duration> {
         let draining = self.is_draining();
-        self.with_series(order, |scope, handle| {
+        self.with_series(task, |scope, handle| {
             scope.change(handle, now, |series| {
                 series.failures = series.failures.saturating_add(1);
-                let jitter = self.hasher.jitter(&order.name, series.failures);
+                let jitter = self.hasher.jitter(&task.name, series.failures);
                 let pause =
                     if draining { RETRY_AT_THE_END } else { retry(series.failures, jitter).max(at_least) };
                 series.retry(now.plus(pause), draining);
@@ -120,14 +120,14 @@ impl Engine {
     }
 
     /// It was not tried: it is due again at once.
-    pub fn give_back(&self, order: &Order, now: Moment) {
-        self.with_series(order, |scope, handle| scope.change(handle, now, |series| series.ordered = false));
+    pub fn release(&self, task: &FlushTask, now: Moment) {
+        self.with_series(task, |scope, handle| scope.change(handle, now, |series| series.in_flight = false));
     }
 
     /// It can never be written: what is owed is lost, and counted as that. The series is forgotten, so that its
     /// client hears from the API server itself what is wrong with the next such Event. Returns how many occurrences.
-    pub fn abandon(&self, order: &Order) -> u64 {
-        let abandoned = self.with_series(order, |scope, handle| {
+    pub fn discard(&self, task: &FlushTask) -> u64 {
+        let abandoned = self.with_series(task, |scope, handle| {
             if let Some((group, witness)) = scope.series.witness(handle).cloned() {
                 scope.refute_witness(group, &witness);
             }
@@ -137,12 +137,16 @@ impl Engine {
     }
 
     /// Does something to the series of an order, if it lives, under the lock of its namespace.
-    fn with_series<T>(&self, order: &Order, act: impl FnOnce(&mut Scope, Handle) -> Option<T>) -> Option<T> {
-        let mut namespace = self.locked(&order.namespace)?;
-        let scope = namespace.scopes.iter_mut().find(|scope| scope.id == order.scope)?;
+    fn with_series<T>(
+        &self,
+        task: &FlushTask,
+        act: impl FnOnce(&mut Scope, Handle) -> Option<T>,
+    ) -> Option<T> {
+        let mut namespace = self.locked(&task.namespace)?;
+        let scope = namespace.scopes.iter_mut().find(|scope| scope.id == task.scope)?;
         let before = scope.sizes();
-        let done = act(scope, order.series);
-        self.held.change(&before, &scope.sizes());
+        let done = act(scope, task.series);
+        self.usage.change(&before, &scope.sizes());
         done
     }
 }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::flush::phase::{DECIDING, DRAINING};
-use crate::flush::plan::{Plan, plan};
-use crate::flush::tasks::Order;
+use crate::flush::plan::{FlushPlan, plan};
+use crate::flush::tasks::FlushTask;
 use crate::state::capacity::Sizes;
 use crate::state::live_series::Handle;
 use crate::state::namespace::Namespace;
@@ -35,19 +35,19 @@ impl Engine {
     /// Series that are over are closed here. Namespaces take turns, from one call to the next too, so that a busy
     /// one leaves room for all; the lock of one is held at a time, and a call sees to a bounded number of entries.
     /// What it leaves the next one goes on with.
-    pub fn tick(&self, now: Moment, budget: usize) -> Vec<Order> {
-        let mut orders = Vec::new();
+    pub fn tick(&self, now: Moment, budget: usize) -> Vec<FlushTask> {
+        let mut tasks = Vec::new();
         let (mut steps, mut at_rest) = (0, 0);
         while steps < STEPS
-            && orders.len() < budget
-            && at_rest < self.roster.len()
-            && let Some(name) = self.roster.turn()
+            && tasks.len() < budget
+            && at_rest < self.namespace_list.len()
+            && let Some(name) = self.namespace_list.next_turn()
         {
-            let seen_to = self.tick_namespace(&name, now, budget, &mut orders);
-            steps += 1 + seen_to;
-            at_rest = if seen_to == 0 { at_rest + 1 } else { 0 };
+            let processed = self.tick_namespace(&name, now, budget, &mut tasks);
+            steps += 1 + processed;
+            at_rest = if processed == 0 { at_rest + 1 } else { 0 };
         }
-        orders
+        tasks
     }
 
     /// One turn of a namespace; returns how many entries were seen to.
@@ -56,133 +56,134 @@ impl Engine {
         name: &Arc<str>,
         now: Moment,
         budget: usize,
-        orders: &mut Vec<Order>,
+        tasks: &mut Vec<FlushTask>,
     ) -> usize {
         let phase = self.phase();
         let key = self.hasher.namespace(name);
         let Some(mut entry) = self.namespaces.get_mut(&key) else { return 0 };
         let namespace = &mut **entry;
-        let mut seen_to = 0;
+        let mut processed = 0;
         for scope in &mut namespace.scopes {
-            scope.retired |= scope.is_left_behind(now);
+            scope.retired |= scope.is_namespace_gone(now);
             let before = scope.sizes();
-            let share = budget.min(orders.len() + SHARE);
-            let mut ticking = Ticking { namespace: &namespace.name, scope, now, orders, share, seen_to: 0 };
+            let share = budget.min(tasks.len() + SHARE);
+            let mut ticking =
+                ScopeTick { namespace: &namespace.name, scope, now, tasks, share, processed: 0 };
             ticking.run(phase);
-            seen_to += ticking.seen_to;
-            self.held.change(&before, &scope.sizes());
+            processed += ticking.processed;
+            self.usage.change(&before, &scope.sizes());
         }
-        self.share_what_is_dropped(namespace);
+        self.limit_top_dropped(namespace);
         self.forget_scopes(namespace, now);
-        seen_to += self.forget_names(namespace, SLICE, now);
+        processed += self.forget_names(namespace, SLICE, now);
         drop(entry);
         let gone = self.namespaces.remove_if(&key, |_, namespace| namespace.is_empty());
         if let Some((_, namespace)) = gone {
-            self.held.namespace_closed();
-            self.roster.leave(&namespace.name);
+            self.usage.remove_namespace();
+            self.namespace_list.remove(&namespace.name);
         }
-        seen_to
+        processed
     }
 
     /// Forgets the scopes that are over; what one counted is kept: as long as its policy stands, or for a while.
     fn forget_scopes(&self, namespace: &mut Namespace, now: Moment) {
-        let Namespace { scopes, predecessors, name, .. } = namespace;
+        let Namespace { scopes, gone_policies, name, .. } = namespace;
         scopes.retain(|scope| {
             let over = scope.is_over(now);
             if over {
                 if scope.deleted {
-                    predecessors.keep(scope, name);
+                    gone_policies.keep(scope, name);
                 } else {
-                    self.departed.keep(scope);
+                    self.gone_namespaces.keep(scope);
                 }
                 self.forget_dropped(scope);
             }
             !over
         });
-        predecessors.retain(scopes, now);
+        gone_policies.retain(scopes, now);
     }
 
     /// A scope is forgotten: so is what it dropped most.
     pub(crate) fn forget_dropped(&self, scope: &Scope) {
         let dropped = scope.sizes().dropped;
-        self.held.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
+        self.usage.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
     }
 
     /// Where too many entries of the top dropped are held in all, a namespace comes down to its fair share.
-    fn share_what_is_dropped(&self, namespace: &mut Namespace) {
+    fn limit_top_dropped(&self, namespace: &mut Namespace) {
         for _ in 0..SLICE {
             let before = namespace.sizes();
-            if !self.held.full(&before, &self.settings).dropped {
+            if !self.usage.at_capacity(&before, &self.settings).dropped {
                 return;
             }
-            namespace.scopes.iter_mut().for_each(Scope::come_down);
+            namespace.scopes.iter_mut().for_each(Scope::evict_lightest);
             let after = namespace.sizes();
             if after == before {
                 return;
             }
-            self.held.change(&before, &after);
+            self.usage.change(&before, &after);
         }
     }
 }
 
 /// Whether a series is to be paid in this phase of draining.
-fn to_be_drained(series: &Series, phase: u8) -> bool {
-    series.needs_payment() && !(series.drained && phase == DRAINING)
+fn is_to_be_drained(series: &Series, phase: u8) -> bool {
+    series.needs_flush() && !(series.drained && phase == DRAINING)
 }
 
 /// One scope's part of a tick.
-struct Ticking<'a> {
+struct ScopeTick<'a> {
     namespace: &'a Arc<str>,
     scope: &'a mut Scope,
     now: Moment,
-    orders: &'a mut Vec<Order>,
+    tasks: &'a mut Vec<FlushTask>,
     /// So many orders there may be before it is another scope's turn.
     share: usize,
     /// How many entries were seen to.
-    seen_to: usize,
+    processed: usize,
 }
 
-impl Ticking<'_> {
+impl ScopeTick<'_> {
     fn run(&mut self, phase: u8) {
-        self.seen_to += self.scope.revise_series(SLICE, self.now);
+        self.processed += self.scope.revise_series(SLICE, self.now);
         if phase == DECIDING {
-            self.seen_to += self.scope.forget_the_old(SLICE, self.now);
-            self.close_the_idle();
-            self.what_is_due();
+            self.processed += self.scope.forget_expired(SLICE, self.now);
+            self.close_idle();
+            self.issue_due();
         } else {
-            self.all_that_needs_payment(phase);
+            self.issue_all_pending(phase);
         }
     }
 
-    fn what_is_due(&mut self) {
-        let mut looked_at = 0;
-        while self.orders.len() < self.share
-            && looked_at < SLICE
-            && let Some((wake, handle)) = self.scope.series.first_to_wake()
-            && wake <= self.now
+    fn issue_due(&mut self) {
+        let mut scanned = 0;
+        while self.tasks.len() < self.share
+            && scanned < SLICE
+            && let Some((due, handle)) = self.scope.series.first_timer()
+            && due <= self.now
         {
-            looked_at += 1;
-            self.scope.series.forget_wake(handle);
+            scanned += 1;
+            self.scope.series.cancel_timer(handle);
             let Some(series) = self.scope.series.get(handle) else { continue };
-            let pace = self.scope.rules.pace(series.summary);
-            if series.next_payment(&pace, self.now).is_some_and(|payment| payment <= self.now) {
-                self.order(handle, false);
-                self.scope.wake(handle, self.now);
-            } else if series.closing && !series.needs_payment() && !series.ordered {
+            let timing = self.scope.rules.timing(series.summary);
+            if series.next_flush(&timing, self.now).is_some_and(|flush| flush <= self.now) {
+                self.task(handle, false);
+                self.scope.schedule(handle, self.now);
+            } else if series.closing && !series.needs_flush() && !series.in_flight {
                 // A client has paid it meanwhile.
                 self.scope.close(handle);
             } else {
-                self.scope.wake(handle, self.now);
+                self.scope.schedule(handle, self.now);
             }
         }
-        self.seen_to += looked_at;
+        self.processed += scanned;
     }
 
     /// Series not seen for the idle timeout, or of a scope that is retired: forgotten if they owe nothing, else
     /// on the agenda from here on. Looks at the oldest first; those that are only waiting keep their place, or a
     /// summary would be looked at again only after all that came since, but leave it to others if they are many.
-    fn close_the_idle(&mut self) {
-        let ordinary = self.scope.rules.pace(false).idle_timeout;
+    fn close_idle(&mut self) {
+        let ordinary = self.scope.rules.timing(false).idle_timeout;
         let ordered_by = self.scope.ordered_by();
         let mut waiting = Vec::new();
         let mut cursor = self.scope.series.oldest();
@@ -198,52 +199,53 @@ impl Ticking<'_> {
                 // One behind it may not have been seen for a little longer.
                 continue;
             }
-            let over = self.scope.retired || series.over(&self.scope.rules.pace(series.summary), self.now);
+            let over =
+                self.scope.retired || series.is_over(&self.scope.rules.timing(series.summary), self.now);
             if !over {
                 waiting.push(handle);
                 continue;
             }
-            self.seen_to += 1;
-            if series.ordered || series.needs_payment() {
+            self.processed += 1;
+            if series.in_flight || series.needs_flush() {
                 self.scope.begin_closing(handle, self.now);
             } else {
                 self.scope.close(handle);
             }
         }
         for handle in waiting {
-            self.scope.series.put_last(handle);
+            self.scope.series.move_to_newest(handle);
         }
     }
 
     /// Walks the series from the last to the first, some at a time.
-    fn all_that_needs_payment(&mut self, phase: u8) {
+    fn issue_all_pending(&mut self, phase: u8) {
         let all = u32::try_from(self.scope.series.len()).unwrap_or(u32::MAX);
         let mut walked = 0;
-        while self.orders.len() < self.share && walked < WALK.min(self.scope.series.len()) {
+        while self.tasks.len() < self.share && walked < WALK.min(self.scope.series.len()) {
             walked += 1;
             let below = if self.scope.undrained_below == 0 { all } else { self.scope.undrained_below };
             self.scope.undrained_below = below - 1;
             let Some((handle, series)) = self.scope.series.nth(below - 1) else { continue };
-            let waits = series.put_off && self.now < series.not_before;
-            if to_be_drained(&series, phase) && !series.ordered && !waits {
-                self.order(handle, true);
-                self.seen_to += 1;
+            let waits = series.deferred && self.now < series.not_before;
+            if is_to_be_drained(&series, phase) && !series.in_flight && !waits {
+                self.task(handle, true);
+                self.processed += 1;
             }
         }
-        self.seen_to += walked / SLICE;
+        self.processed += walked / SLICE;
     }
 
     /// Under Observe an order is acknowledged at once and never written. While draining it is paid whether it is
     /// due or not.
-    fn order(&mut self, handle: Handle, draining: bool) {
+    fn task(&mut self, handle: Handle, draining: bool) {
         if self.scope.rules.mode == Mode::Observe {
             self.acknowledge(handle, draining);
             return;
         }
-        let ordered = self.scope.change(handle, self.now, |series| series.ordered = true);
+        let in_flight = self.scope.change(handle, self.now, |series| series.in_flight = true);
         let name = self.scope.series.name(handle);
-        if let (Some(()), Some(name)) = (ordered, name) {
-            self.orders.push(Order {
+        if let (Some(()), Some(name)) = (in_flight, name) {
+            self.tasks.push(FlushTask {
                 namespace: self.namespace.clone(),
                 name: name.into(),
                 policy: self.scope.policy().clone(),
@@ -256,15 +258,15 @@ impl Ticking<'_> {
     fn acknowledge(&mut self, handle: Handle, draining: bool) {
         let now = self.now;
         let Some(series) = self.scope.series.get(handle) else { return };
-        let pace = self.scope.rules.pace(series.summary);
+        let timing = self.scope.rules.timing(series.summary);
         let content = self.scope.series.content(handle).cloned();
         self.scope.change(handle, now, |series| {
             let stored = Some(series.stored);
-            let plan = plan(series, content.as_ref(), &pace, stored, draining, now);
+            let plan = plan(series, content.as_ref(), &timing, stored, draining, now);
             series.drained = draining;
-            if plan != Plan::Nothing {
-                series.settle(series.total);
-                series.paid_at = now;
+            if plan != FlushPlan::Nothing {
+                series.confirm(series.total);
+                series.written_at = now;
             }
         });
         if series.closing {

@@ -1,6 +1,6 @@
 //! What is needed to create a stored Event again, packed into one allocation.
 
-use crate::text::cut;
+use crate::text::truncate;
 use crate::{EventView, ObjectReference};
 
 /// The API server takes a message of events.k8s.io up to this many bytes; remembered ones are cut to it.
@@ -105,31 +105,32 @@ impl Content {
 fn fields<'a>(event: &'a EventView<'_>) -> [&'a str; FIELDS] {
     let EventView { regarding, related, .. } = event;
     let related = related.as_ref();
-    let of_related =
-        |field: fn(&'a ObjectReference<'_>) -> &'a str| related.map_or("", |it| cut(field(it), MAX_FIELD));
+    let of_related = |field: fn(&'a ObjectReference<'_>) -> &'a str| {
+        related.map_or("", |it| truncate(field(it), MAX_FIELD))
+    };
     [
-        cut(&regarding.api_version, MAX_FIELD),
-        cut(&regarding.kind, MAX_FIELD),
-        cut(&regarding.namespace, MAX_FIELD),
-        cut(&regarding.name, MAX_FIELD),
-        cut(&regarding.uid, MAX_FIELD),
-        cut(&regarding.field_path, MAX_FIELD),
+        truncate(&regarding.api_version, MAX_FIELD),
+        truncate(&regarding.kind, MAX_FIELD),
+        truncate(&regarding.namespace, MAX_FIELD),
+        truncate(&regarding.name, MAX_FIELD),
+        truncate(&regarding.uid, MAX_FIELD),
+        truncate(&regarding.field_path, MAX_FIELD),
         of_related(|it| &it.api_version),
         of_related(|it| &it.kind),
         of_related(|it| &it.namespace),
         of_related(|it| &it.name),
         of_related(|it| &it.uid),
         of_related(|it| &it.field_path),
-        cut(&event.event_type, MAX_FIELD),
-        cut(&event.reason, MAX_FIELD),
-        cut(&event.action, MAX_FIELD),
-        cut(&event.message, MAX_MESSAGE),
-        cut(&event.reporting_component, MAX_FIELD),
-        cut(&event.reporting_instance, MAX_FIELD),
-        cut(&event.source_component, MAX_FIELD),
-        cut(&event.source_host, MAX_FIELD),
-        cut(&event.first_timestamp, MAX_FIELD),
-        cut(&event.event_time, MAX_FIELD),
+        truncate(&event.event_type, MAX_FIELD),
+        truncate(&event.reason, MAX_FIELD),
+        truncate(&event.action, MAX_FIELD),
+        truncate(&event.message, MAX_MESSAGE),
+        truncate(&event.reporting_component, MAX_FIELD),
+        truncate(&event.reporting_instance, MAX_FIELD),
+        truncate(&event.source_component, MAX_FIELD),
+        truncate(&event.source_host, MAX_FIELD),
+        truncate(&event.first_timestamp, MAX_FIELD),
+        truncate(&event.event_time, MAX_FIELD),
         if event.labels.len() > MAX_JSON { "" } else { event.labels },
         if event.annotations.len() > MAX_JSON { "" } else { event.annotations },
     ]

@@ -57,7 +57,7 @@ impl Counters {
 
 /// One line of the accounts: a scope, in one mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct ScopeCounters {
     /// The namespace of the scope.
     pub namespace: Arc<str>,
     /// The policy of the scope.
@@ -97,8 +97,8 @@ mod tests {
         write
     }
 
-    fn account(engine: &Engine) -> Account {
-        engine.accounts().remove(0)
+    fn scope_counters(engine: &Engine) -> ScopeCounters {
+        engine.counters().remove(0)
     }
 
     #[test]
@@ -123,11 +123,11 @@ mod tests {
                     engine.decide(by(&rules), &with(reason, event_type, value, &name), at(1));
                 }
             }
-            let Account { counters, dropped, .. } = account(&engine);
-            let mut told: Vec<_> =
+            let ScopeCounters { counters, dropped, .. } = scope_counters(&engine);
+            let mut reported: Vec<_> =
                 dropped.entries.iter().map(|it| (it.disposition.as_str(), it.reason(), it.count)).collect();
-            told.sort_unstable();
-            assert_eq!(told, [("filtered", "A", 30), ("filtered", "B", 100), ("throttled", "D", 2)]);
+            reported.sort_unstable();
+            assert_eq!(reported, [("filtered", "A", 30), ("filtered", "B", 100), ("throttled", "D", 2)]);
             assert_eq!((dropped.others, dropped.sum()), (0, 132));
             assert_eq!(counters.of(Disposition::Filtered), 130);
             assert_eq!(counters.dropped_warnings, 32);
@@ -143,7 +143,7 @@ mod tests {
         engine.decide(by(&rules), &named("cart.2", write()), at(1));
         engine.decide(Some(Governing { rules: &rules, exempt: true }), &named("cart.3", write()), at(2));
         engine.fail_open(by(&rules), &named("cart.4", write()), at(3));
-        let Account { counters, dropped, .. } = account(&engine);
+        let ScopeCounters { counters, dropped, .. } = scope_counters(&engine);
         assert_eq!((counters.received(), counters.of(Disposition::Compacted)), (4, 1));
         assert_eq!((dropped, counters.dropped_warnings), (TopDropped::default(), 0));
     }
@@ -161,19 +161,22 @@ mod tests {
         }
         // While newcomers come: each more than its fair share of the moment, which shrinks.
         assert!(engine.gauges().dropped < 3 * top_dropped::MAX_IN_ALL);
-        for _ in 0..top_dropped::MAX_PLACES {
+        for _ in 0..top_dropped::MAX_RANKED {
             engine.tick(at(1), 1);
         }
-        let accounts = engine.accounts();
-        let held: usize = accounts.iter().map(|account| account.dropped.entries.len()).sum();
-        assert_eq!(held, engine.gauges().dropped);
-        assert!(held <= top_dropped::MAX_IN_ALL, "{held} entries");
-        assert!(accounts.iter().all(|account| account.dropped.entries.len() >= 4), "each has its share");
-        let dropped = |Account { counters, .. }: &Account| {
+        let counters = engine.counters();
+        let usage: usize = counters.iter().map(|scope_counters| scope_counters.dropped.entries.len()).sum();
+        assert_eq!(usage, engine.gauges().dropped);
+        assert!(usage <= top_dropped::MAX_IN_ALL, "{usage} entries");
+        assert!(
+            counters.iter().all(|scope_counters| scope_counters.dropped.entries.len() >= 4),
+            "each has its share"
+        );
+        let dropped = |ScopeCounters { counters, .. }: &ScopeCounters| {
             counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled)
         };
         assert!(
-            accounts.iter().all(|account| account.dropped.sum() == dropped(account)),
+            counters.iter().all(|scope_counters| scope_counters.dropped.sum() == dropped(scope_counters)),
             "none is forgotten"
         );
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::text::{cut, harmless};
+use crate::text::{sanitise, truncate};
 use crate::{Disposition, EventView};
 
 /// Reason, kind and component are cut to so many bytes each, far more than what those of Kubernetes have.
@@ -33,7 +33,7 @@ pub struct TopDropped {
 
 /// What makes a combination, beside the disposition: reason, kind and component, cut.
 pub(crate) fn identity<'a>(event: &'a EventView<'_>) -> [&'a str; 3] {
-    [&event.reason, &event.regarding.kind, event.reporter().0].map(|text| cut(text, MAX_TEXT))
+    [&event.reason, &event.regarding.kind, event.reporter().0].map(|text| truncate(text, MAX_TEXT))
 }
 
 impl Dropped {
@@ -41,8 +41,8 @@ impl Dropped {
     pub fn new(texts: [&str; 3], disposition: Disposition, count: u64) -> Self {
         let (mut bytes, mut end, mut ends) = ([0; 3 * MAX_TEXT], 0, [0; 3]);
         for (text, its_end) in texts.into_iter().zip(&mut ends) {
-            for character in cut(text, MAX_TEXT).chars() {
-                end += harmless(character).encode_utf8(&mut bytes[end..]).len();
+            for character in truncate(text, MAX_TEXT).chars() {
+                end += sanitise(character).encode_utf8(&mut bytes[end..]).len();
             }
             *its_end = u8::try_from(end).expect("three texts of at most 64 bytes");
         }

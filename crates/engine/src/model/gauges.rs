@@ -14,12 +14,12 @@ pub struct Gauges {
     /// Entries of the top dropped.
     pub dropped: usize,
     /// Occurrences folded and not yet written to stored Events.
-    pub owed: u64,
+    pub pending_occurrences: u64,
     /// Series that owe.
-    pub owing: usize,
+    pub pending_series: usize,
     /// Writes that were admitted because too many series owe, or there was no room to keep what their Event says,
     /// since the process began.
-    pub debts_refused: u64,
+    pub pending_refused: u64,
     /// Bytes of text kept of series: the names of their Events, and what is needed to create those again.
     pub text: usize,
     /// Fingerprints by which groups tell messages and objects apart.

@@ -130,19 +130,19 @@ pub struct Rules {
 
 impl Rules {
     /// How long a series lives and how often it is paid at least, be it a client's or a summary.
-    pub(crate) fn pace(&self, summary: bool) -> SeriesRules {
-        let mut pace = self.series.unwrap_or(SeriesRules::DEFAULT);
+    pub(crate) fn timing(&self, summary: bool) -> SeriesRules {
+        let mut timing = self.series.unwrap_or(SeriesRules::DEFAULT);
         if let Some(aggregation) = self.aggregation.filter(|_| summary) {
             // A summary must not be forgotten while its group lives: the next one would count from its start.
-            pace.idle_timeout = pace.idle_timeout.max(aggregation.interval);
+            timing.idle_timeout = timing.idle_timeout.max(aggregation.interval);
         }
-        pace
+        timing
     }
 }
 
 /// A policy as it stands in the cluster, whether it governs anything or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct KnownPolicy {
     /// Which policy.
     pub policy: PolicyId,
     /// Its namespace; `None` for a cluster-scoped policy.
@@ -153,11 +153,11 @@ pub struct Standing {
 
 /// What a policy has to do with a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Footing {
+pub enum Applicability {
     /// Writes there can be governed by it.
     Governs,
     /// No write there is: it is not for that namespace, or policies of higher precedence leave it none.
-    Nothing,
+    NotApplicable,
     /// Nobody knows of such a namespace: it was made a moment ago, or it is gone.
     Unknown,
 }

@@ -14,7 +14,7 @@ use governor::state::{NotKeyed, StateStore};
 use governor::{Quota, RateLimiter};
 
 use crate::decide::keys::Key;
-use crate::store::table::{self, Remains, Table};
+use crate::store::table::{self, DeferredDrop, Table};
 use crate::{BucketRules, Moment};
 
 /// What a bucket is once a token is taken from it.
@@ -24,7 +24,7 @@ struct FullAt(Nanos);
 /// A bucket that has a token to give; [`Buckets::charge`] takes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge {
-    place: Place,
+    bucket_ref: BucketRef,
     after: FullAt,
 }
 
@@ -36,7 +36,7 @@ impl Charge {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum BucketRef {
     Known(table::At),
     New(Key),
     /// In the place of one that is full again.
@@ -53,11 +53,11 @@ pub(crate) struct Buckets {
     table: Table<FullAt, 7>,
     overflow: Option<FullAt>,
     evicted: usize,
-    remains: Remains<FullAt, 7>,
+    deferred_drop: DeferredDrop<FullAt, 7>,
 }
 
 /// So many of the least recently used are looked at for one that is full again.
-const LOOKED_AT: usize = 8;
+const MAX_SCANNED: usize = 8;
 
 impl Buckets {
     /// Buckets given up, since the scope began. They were full.
@@ -70,40 +70,46 @@ impl Buckets {
     }
 
     /// Asks the memory for what [`Self::ask`] will read.
-    pub(crate) fn fetch(&self, key: Key, full: bool) {
-        self.table.fetch_outline();
-        self.table.fetch(key, full);
+    pub(crate) fn prefetch(&self, key: Key, at_capacity: bool) {
+        self.table.prefetch_outline();
+        self.table.prefetch(key, at_capacity);
     }
 
     /// A token of the bucket of `key`, if it has one. Nothing is taken yet: that is for [`Self::charge`], next.
-    /// `full`: there is no room for one more
+    /// `at_capacity`: there is no room for one more
     /// bucket.
-    pub(crate) fn ask(&mut self, key: Key, rules: &BucketRules, full: bool, now: Moment) -> Option<Charge> {
+    pub(crate) fn ask(
+        &mut self,
+        key: Key,
+        rules: &BucketRules,
+        at_capacity: bool,
+        now: Moment,
+    ) -> Option<Charge> {
         if let Some(at) = self.table.find(key) {
             let after = take(*self.table.get(at)?, rules, now)?;
-            return Some(Charge { place: Place::Known(at), after });
+            return Some(Charge { bucket_ref: BucketRef::Known(at), after });
         }
-        let (place, bucket) = if !full {
-            (Place::New(key), None)
+        let (bucket_ref, bucket) = if !at_capacity {
+            (BucketRef::New(key), None)
         } else if let Some(at) = self.spare(now) {
-            (Place::Instead(at, key), None)
+            (BucketRef::Instead(at, key), None)
         } else {
-            (Place::Overflow, self.overflow)
+            (BucketRef::Overflow, self.overflow)
         };
         let after = take(bucket.unwrap_or(FullAt(since_epoch(now))), rules, now)?;
-        Some(Charge { place, after })
+        Some(Charge { bucket_ref, after })
     }
 
     /// Takes the token that was asked for.
     pub(crate) fn charge(&mut self, charge: Charge) {
-        match charge.place {
-            Place::Overflow => self.overflow = Some(charge.after),
-            Place::New(key) => drop(self.table.insert(key, charge.after)),
-            Place::Instead(at, key) => {
+        match charge.bucket_ref {
+            BucketRef::Overflow => self.overflow = Some(charge.after),
+            BucketRef::New(key) => drop(self.table.insert(key, charge.after)),
+            BucketRef::Instead(at, key) => {
                 self.table.replace(at, key, charge.after);
                 self.evicted += 1;
             }
-            Place::Known(at) => {
+            BucketRef::Known(at) => {
                 self.table.touch(at);
                 if let Some(bucket) = self.table.get_mut(at) {
                     *bucket = charge.after;
@@ -122,24 +128,24 @@ impl Buckets {
             self.table.remove(oldest);
             forgotten += 1;
         }
-        forgotten + self.remains.crumble(at_most)
+        forgotten + self.deferred_drop.free_some(at_most)
     }
 
     /// Forgets all of them: the spam filter was switched off.
     pub(crate) fn clear(&mut self) {
-        self.remains.take(&mut self.table);
+        self.deferred_drop.take(&mut self.table);
         self.overflow = None;
     }
 
     /// Nothing is known, and nothing is left to be freed.
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.table.is_empty() && self.remains.is_empty()
+    pub(crate) fn is_empty_and_freed(&self) -> bool {
+        self.table.is_empty() && self.deferred_drop.is_empty()
     }
 
     /// A bucket that is full again, so that it can be given up.
     fn spare(&self, now: Moment) -> Option<table::At> {
         let mut cursor = self.table.oldest();
-        for _ in 0..LOOKED_AT {
+        for _ in 0..MAX_SCANNED {
             let at = cursor?;
             if self.table.get(at).is_some_and(|bucket| bucket.0 <= since_epoch(now)) {
                 return Some(at);
@@ -255,8 +261,8 @@ mod tests {
     }
 
     fn taken(buckets: &mut Buckets, key: Key, rules: &BucketRules, now: Moment) -> bool {
-        let full = buckets.len() >= 100;
-        buckets.ask(key, rules, full, now).inspect(|charge| buckets.charge(*charge)).is_some()
+        let at_capacity = buckets.len() >= 100;
+        buckets.ask(key, rules, at_capacity, now).inspect(|charge| buckets.charge(*charge)).is_some()
     }
 
     fn drained(buckets: &mut Buckets, key: Key, rules: &BucketRules, now: Moment) -> u32 {

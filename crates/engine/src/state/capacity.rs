@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Settings;
-use crate::decide::pipeline::Full;
+use crate::decide::pipeline::AtCapacity;
 use crate::state::top_dropped;
 
 /// So many bytes of text there may be for each series that may live: names of stored Events, and what is needed to
@@ -16,7 +16,7 @@ const TEXT: usize = 96;
 const ENDED: usize = 16;
 
 /// One more for each so many of a bound there may be where namespaces below their fair share came, and those above
-/// theirs have not given up as much yet: see [`crate::Engine::make_room`]. Nobody gets more, whatever his share.
+/// theirs have not given up as much yet: see [`crate::Engine::evict_for_others`]. Nobody gets more, whatever his share.
 const BEYOND: usize = 16;
 
 /// Declares what is counted, in a namespace as numbers and in all of them as sums of those.
@@ -31,7 +31,7 @@ macro_rules! counted {
         /// The sums over all namespaces. Each tells its changes under its own lock, so that the sums are exact
         /// whenever nothing is being decided.
         #[derive(Debug, Default)]
-        pub(crate) struct Held {
+        pub(crate) struct Usage {
             $($name: AtomicUsize,)+
             namespaces: AtomicUsize,
         }
@@ -43,7 +43,7 @@ macro_rules! counted {
             }
         }
 
-        impl Held {
+        impl Usage {
             /// A namespace, or a scope of it, went from `before` to `after`.
             pub(crate) fn change(&self, before: &Sizes, after: &Sizes) {
                 $(shift(&self.$name, before.$name, after.$name);)+
@@ -71,15 +71,15 @@ counted! {
     /// Buckets of spam filters.
     buckets,
     /// Occurrences that are owed.
-    owed,
+    pending_occurrences,
     /// Of the series those that owe.
-    owing,
+    pending_series,
     /// Records of ended series.
     ended,
     /// Entries of the top dropped.
     dropped,
     /// Series that have something to be paid, or are being paid.
-    unpaid,
+    unflushed,
     /// Of those, the ones that were not paid since draining began.
     undrained,
     /// Series given up for want of room.
@@ -98,14 +98,14 @@ counted! {
     dropped_evicted,
 }
 
-impl Held {
+impl Usage {
     /// A namespace came.
-    pub(crate) fn namespace_opened(&self) {
+    pub(crate) fn add_namespace(&self) {
         self.namespaces.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A namespace went.
-    pub(crate) fn namespace_closed(&self) {
+    pub(crate) fn remove_namespace(&self) {
         self.namespaces.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -114,49 +114,49 @@ impl Held {
     /// most cannot be given up for a newcomer at once: there those above can only not take it all.) Groups and buckets
     /// are opened by admitted writes just as series are, but are forgotten much earlier: half as many of each are
     /// plenty, and two fingerprints for each group.
-    pub(crate) fn full(&self, of: &Sizes, settings: &Settings) -> Full {
-        let Settings { max_series, max_owing, .. } = *settings;
+    pub(crate) fn at_capacity(&self, of: &Sizes, settings: &Settings) -> AtCapacity {
+        let Settings { max_series, max_pending_series, .. } = *settings;
         let shared = |all: &AtomicUsize, of: usize, bound: usize| {
-            all.load(Ordering::Relaxed) >= bound && of >= self.fair(bound)
+            all.load(Ordering::Relaxed) >= bound && of >= self.fair_share(bound)
         };
-        let full = |all: &AtomicUsize, of: usize, bound: usize| {
+        let at_capacity = |all: &AtomicUsize, of: usize, bound: usize| {
             let at_most = bound.saturating_add(bound.div_ceil(BEYOND));
             shared(all, of, bound) || all.load(Ordering::Relaxed) >= at_most
         };
         let bounds = Bounds::of(max_series);
-        Full {
-            names: full(&self.names, of.names, bounds.names),
-            series: full(&self.series, of.series, bounds.series),
-            text: full(&self.text, of.text, bounds.text),
-            groups: full(&self.groups, of.groups, bounds.groups),
-            fingerprints: full(&self.fingerprints, of.fingerprints, bounds.fingerprints),
-            ended: full(&self.ended, of.ended, bounds.ended),
-            buckets: full(&self.buckets, of.buckets, bounds.buckets),
-            owing: shared(&self.owing, of.owing, max_owing),
+        AtCapacity {
+            names: at_capacity(&self.names, of.names, bounds.names),
+            series: at_capacity(&self.series, of.series, bounds.series),
+            text: at_capacity(&self.text, of.text, bounds.text),
+            groups: at_capacity(&self.groups, of.groups, bounds.groups),
+            fingerprints: at_capacity(&self.fingerprints, of.fingerprints, bounds.fingerprints),
+            ended: at_capacity(&self.ended, of.ended, bounds.ended),
+            buckets: at_capacity(&self.buckets, of.buckets, bounds.buckets),
+            pending_series: shared(&self.pending_series, of.pending_series, max_pending_series),
             dropped: shared(&self.dropped, of.dropped, top_dropped::MAX_IN_ALL),
         }
     }
 
     /// What there is more of than its bound, and than the fair share of a namespace of these sizes: of that it has to
     /// give up some. Not what cannot be: a bucket that is not full again, a debt.
-    pub(crate) fn surplus(&self, of: &Sizes, max_series: usize) -> Full {
+    pub(crate) fn surplus(&self, of: &Sizes, max_series: usize) -> AtCapacity {
         let beyond = |all: &AtomicUsize, of: usize, bound: usize| {
-            all.load(Ordering::Relaxed) > bound && of > self.fair(bound)
+            all.load(Ordering::Relaxed) > bound && of > self.fair_share(bound)
         };
         let bounds = Bounds::of(max_series);
-        Full {
+        AtCapacity {
             names: beyond(&self.names, of.names, bounds.names),
             series: beyond(&self.series, of.series, bounds.series),
             text: beyond(&self.text, of.text, bounds.text),
             groups: beyond(&self.groups, of.groups, bounds.groups),
             fingerprints: beyond(&self.fingerprints, of.fingerprints, bounds.fingerprints),
             ended: beyond(&self.ended, of.ended, bounds.ended),
-            ..Full::default()
+            ..AtCapacity::default()
         }
     }
 
     /// Whether there is more of something than its bound, and somebody has to give up some.
-    pub(crate) fn is_too_much(&self, max_series: usize) -> bool {
+    pub(crate) fn is_over_capacity(&self, max_series: usize) -> bool {
         let beyond = |all: &AtomicUsize, bound: usize| all.load(Ordering::Relaxed) > bound;
         let bounds = Bounds::of(max_series);
         beyond(&self.names, bounds.names)
@@ -169,14 +169,14 @@ impl Held {
 
     /// How many names a namespace that has `names` may keep: all, unless there are too many in all; then as many
     /// less, but never less than its fair share. One for each series that may live, and as many more.
-    pub(crate) fn room_for_names(&self, names: usize, max_series: usize) -> usize {
+    pub(crate) fn names_allowed(&self, names: usize, max_series: usize) -> usize {
         let bound = Bounds::of(max_series).names;
         let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
-        names.saturating_sub(beyond).max(self.fair(bound))
+        names.saturating_sub(beyond).max(self.fair_share(bound))
     }
 
     /// Its part of a bound, if all namespaces have the same.
-    fn fair(&self, bound: usize) -> usize {
+    fn fair_share(&self, bound: usize) -> usize {
         bound / self.namespaces.load(Ordering::Relaxed).max(1)
     }
 }

@@ -4,35 +4,35 @@ use crate::state::namespace::Namespace;
 use crate::{Engine, Moment};
 
 /// So many namespaces are asked for room after a decision that took more than there is.
-pub(crate) const ASKED_FOR_ROOM: usize = 4;
+pub(crate) const MAX_EVICTION_ATTEMPTS: usize = 4;
 
 /// So many entries of a table are given up for one that another namespace has added.
-const GIVEN_UP: usize = 2;
+const EVICTED_PER_INSERT: usize = 2;
 
 impl Engine {
     /// The tables are full, and a namespace below its fair share has added to them: one above its own gives up twice
     /// as much. Locks one at a time, and few, so that no single decision pays for it all: who has something to give
     /// is found after a quarter as many as there are namespaces at the latest.
-    pub(crate) fn make_room(&self, newcomer: &str, now: Moment) {
-        for asked in 0..ASKED_FOR_ROOM {
-            let Some(name) = self.roster.giving(asked > 0) else { return };
+    pub(crate) fn evict_for_others(&self, newcomer: &str, now: Moment) {
+        for asked in 0..MAX_EVICTION_ATTEMPTS {
+            let Some(name) = self.namespace_list.next_to_evict(asked > 0) else { return };
             if &*name == newcomer {
                 continue;
             }
             let Some(mut namespace) = self.locked(&name) else { continue };
-            let given = (0..GIVEN_UP).filter(|_| self.gives_up_one(&mut namespace, now)).count();
-            if given + self.forget_names(&mut namespace, GIVEN_UP, now) > 0 {
+            let given = (0..EVICTED_PER_INSERT).filter(|_| self.evict_one(&mut namespace, now)).count();
+            if given + self.forget_names(&mut namespace, EVICTED_PER_INSERT, now) > 0 {
                 return;
             }
         }
     }
 
     /// A namespace gives up one entry of what there is too much of, if it has more than its fair share.
-    fn gives_up_one(&self, namespace: &mut Namespace, now: Moment) -> bool {
+    fn evict_one(&self, namespace: &mut Namespace, now: Moment) -> bool {
         let before = namespace.sizes();
-        let surplus = self.held.surplus(&before, self.settings.max_series);
-        let given = namespace.scopes.iter_mut().any(|scope| scope.give_up(&surplus, now));
-        self.held.change(&before, &namespace.sizes());
+        let surplus = self.usage.surplus(&before, self.settings.max_series);
+        let given = namespace.scopes.iter_mut().any(|scope| scope.evict_surplus(&surplus, now));
+        self.usage.change(&before, &namespace.sizes());
         given
     }
 
@@ -41,10 +41,10 @@ impl Engine {
     pub(crate) fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) -> usize {
         let Namespace { names, scopes, .. } = namespace;
         let before = names.sizes();
-        let room = self.held.room_for_names(before.names, self.settings.max_series);
+        let room = self.usage.names_allowed(before.names, self.settings.max_series);
         let lives = |series| scopes.iter().any(|scope| scope.series.get(series).is_some());
         names.forget(room, at_most, now, lives);
-        self.held.change(&before, &names.sizes());
+        self.usage.change(&before, &names.sizes());
         before.names - names.len()
     }
 }

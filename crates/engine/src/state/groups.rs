@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::decide::keys::Key;
-use crate::decide::pipeline::Full;
-use crate::store::table::{At, Remains, Table};
+use crate::decide::pipeline::AtCapacity;
+use crate::store::table::{At, DeferredDrop, Table};
 use crate::{AggregationRules, GroupBy, Moment};
 
 /// One group.
@@ -59,7 +59,7 @@ pub(crate) struct Groups {
     table: Table<Group, 7>,
     fingerprints: usize,
     evicted: usize,
-    remains: Remains<Group, 7>,
+    deferred_drop: DeferredDrop<Group, 7>,
 }
 
 impl Groups {
@@ -68,9 +68,9 @@ impl Groups {
     }
 
     /// Asks the memory for what [`Self::too_many`] will read.
-    pub(crate) fn fetch(&self, key: Key, full: &Full) {
-        self.table.fetch_outline();
-        self.table.fetch(key, full.groups);
+    pub(crate) fn prefetch(&self, key: Key, at_capacity: &AtCapacity) {
+        self.table.prefetch_outline();
+        self.table.prefetch(key, at_capacity.groups);
     }
 
     /// How many fingerprints all groups together remember, their witnesses included.
@@ -87,7 +87,7 @@ impl Groups {
     /// `EventAggregate`): the group remembers `max_events - 1` distinct messages, and this is another one. Then
     /// the answer is on how many objects the group saw them. If it is not, it is remembered. A write is never too
     /// many while no Event of its group was admitted. A group that was silent for strictly more than the interval
-    /// starts anew. `full`: where there is no room for one more group, or for what tells its messages apart, the
+    /// starts anew. `at_capacity`: where there is no room for one more group, or for what tells its messages apart, the
     /// oldest of these goes.
     pub(crate) fn too_many(
         &mut self,
@@ -95,25 +95,25 @@ impl Groups {
         message: u64,
         object: u64,
         rules: &AggregationRules,
-        full: Full,
+        at_capacity: AtCapacity,
         now: Moment,
     ) -> Option<usize> {
-        let at = self.touched(key, rules, full, now)?;
+        let at = self.touched(key, rules, at_capacity, now)?;
         let before = self.table.get(at)?.weight();
         let group = self.table.get_mut(at)?;
         let objects = match rules.group_by {
             GroupBy::Object => 1,
             GroupBy::Kind => {
-                if !full.fingerprints && group.objects.len() < MAX_OBJECTS {
+                if !at_capacity.fingerprints && group.objects.len() < MAX_OBJECTS {
                     group.objects.insert(object);
                 }
                 group.objects.len()
             }
         };
         let known = group.remembered.contains(message);
-        let at_capacity = group.remembered.len() + 1 >= rules.max_events as usize;
-        let too_many = !known && at_capacity && group.witness.is_some();
-        if !known && !at_capacity {
+        let remembers_all = group.remembered.len() + 1 >= rules.max_events as usize;
+        let too_many = !known && remembers_all && group.witness.is_some();
+        if !known && !remembers_all {
             group.remembered.insert(message);
         }
         self.fingerprints += group.weight() - before;
@@ -160,16 +160,22 @@ impl Groups {
     }
 
     /// The group of this key as a write finds it: anew, if it was silent for too long.
-    fn touched(&mut self, key: Key, rules: &AggregationRules, full: Full, now: Moment) -> Option<At> {
+    fn touched(
+        &mut self,
+        key: Key,
+        rules: &AggregationRules,
+        at_capacity: AtCapacity,
+        now: Moment,
+    ) -> Option<At> {
         let at = match self.table.find(key) {
             Some(at) => {
                 self.table.touch(at);
                 at
             }
-            None if full.groups => {
+            None if at_capacity.groups => {
                 let oldest = self.table.oldest()?;
-                let given_up = self.table.replace(oldest, key, Group::default());
-                self.gave_up(&given_up);
+                let evicted_value = self.table.replace(oldest, key, Group::default());
+                self.count_evicted(&evicted_value);
                 oldest
             }
             None => self.table.insert(key, Group::default()),
@@ -179,8 +185,8 @@ impl Groups {
             self.fingerprints -= group.weight();
             *group = Group { seen: now, ..Group::default() };
         }
-        if full.fingerprints && self.table.len() > 1 {
-            self.give_up_oldest()?;
+        if at_capacity.fingerprints && self.table.len() > 1 {
+            self.evict_oldest()?;
             // The last one may stand in another place now.
             return self.table.find(key);
         }
@@ -188,13 +194,13 @@ impl Groups {
     }
 
     /// The group that was silent for longest starts anew.
-    pub(crate) fn give_up_oldest(&mut self) -> Option<()> {
-        let given_up = self.table.remove(self.table.oldest()?)?;
-        self.gave_up(&given_up);
+    pub(crate) fn evict_oldest(&mut self) -> Option<()> {
+        let evicted_value = self.table.remove(self.table.oldest()?)?;
+        self.count_evicted(&evicted_value);
         Some(())
     }
 
-    fn gave_up(&mut self, group: &Group) {
+    fn count_evicted(&mut self, group: &Group) {
         self.fingerprints -= group.weight();
         self.evicted += 1;
     }
@@ -211,18 +217,18 @@ impl Groups {
             self.fingerprints -= group.weight();
             forgotten += 1;
         }
-        forgotten + self.remains.crumble(at_most)
+        forgotten + self.deferred_drop.free_some(at_most)
     }
 
     /// Forgets all of them: aggregation was switched off.
     pub(crate) fn clear(&mut self) {
-        self.remains.take(&mut self.table);
+        self.deferred_drop.take(&mut self.table);
         self.fingerprints = 0;
     }
 
     /// Nothing is known, and nothing is left to be freed.
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.table.is_empty() && self.remains.is_empty()
+    pub(crate) fn is_empty_and_freed(&self) -> bool {
+        self.table.is_empty() && self.deferred_drop.is_empty()
     }
 }
 
@@ -284,69 +290,71 @@ mod tests {
     }
 
     /// Whether a write is too many for its group; one that is not is admitted.
-    fn tell(
+    fn report(
         groups: &mut Groups,
         key: Key,
         message: u64,
         object: u64,
         rules: &AggregationRules,
-        full: Full,
+        at_capacity: AtCapacity,
         now: Moment,
     ) -> Option<usize> {
-        let told = groups.too_many(key, message, object, rules, full, now);
-        if told.is_none() {
+        let reported = groups.too_many(key, message, object, rules, at_capacity, now);
+        if reported.is_none() {
             groups.admitted(key, "", || 0, rules, false, now);
         }
-        told
+        reported
     }
 
     #[test]
     fn the_tenth_distinct_message_is_the_first_too_many_and_is_not_remembered() {
         let mut groups = Groups::default();
-        let told: Vec<bool> = (0..12)
-            .map(|message| tell(&mut groups, 1, message, 7, &rules(10), Full::default(), at(1)).is_some())
+        let reported: Vec<bool> = (0..12)
+            .map(|message| {
+                report(&mut groups, 1, message, 7, &rules(10), AtCapacity::default(), at(1)).is_some()
+            })
             .collect();
-        assert_eq!(told.iter().filter(|one| **one).count(), 3);
-        assert!(told[9] && !told[8]);
+        assert_eq!(reported.iter().filter(|one| **one).count(), 3);
+        assert!(reported[9] && !reported[8]);
         assert!(
-            tell(&mut groups, 1, 3, 7, &rules(10), Full::default(), at(2)).is_none(),
+            report(&mut groups, 1, 3, 7, &rules(10), AtCapacity::default(), at(2)).is_none(),
             "a remembered one goes on"
         );
-        assert!(tell(&mut groups, 1, 11, 7, &rules(10), Full::default(), at(3)).is_some());
+        assert!(report(&mut groups, 1, 11, 7, &rules(10), AtCapacity::default(), at(3)).is_some());
     }
 
     #[test]
     fn with_one_event_at_most_every_write_but_the_first_is_too_many() {
         let mut groups = Groups::default();
-        let first = groups.too_many(1, 1, 7, &rules(1), Full::default(), at(0));
+        let first = groups.too_many(1, 1, 7, &rules(1), AtCapacity::default(), at(0));
         assert_eq!(first, None, "no Event of the group is stored");
-        let second = groups.too_many(1, 2, 7, &rules(1), Full::default(), at(1));
+        let second = groups.too_many(1, 2, 7, &rules(1), AtCapacity::default(), at(1));
         assert_eq!(second, None, "the first may have been filtered");
         groups.admitted(1, "e.2", || 0, &rules(1), false, at(1));
-        assert!(tell(&mut groups, 1, 1, 7, &rules(1), Full::default(), at(2)).is_some());
+        assert!(report(&mut groups, 1, 1, 7, &rules(1), AtCapacity::default(), at(2)).is_some());
     }
 
     #[test]
     fn only_strictly_more_than_the_interval_starts_anew() {
         let mut groups = Groups::default();
-        assert!(tell(&mut groups, 1, 1, 7, &rules(2), Full::default(), at(0)).is_none());
+        assert!(report(&mut groups, 1, 1, 7, &rules(2), AtCapacity::default(), at(0)).is_none());
         assert!(
-            tell(&mut groups, 1, 2, 7, &rules(2), Full::default(), at(600_000)).is_some(),
+            report(&mut groups, 1, 2, 7, &rules(2), AtCapacity::default(), at(600_000)).is_some(),
             "exactly the interval"
         );
-        assert!(tell(&mut groups, 1, 2, 7, &rules(2), Full::default(), at(1_200_001)).is_none());
+        assert!(report(&mut groups, 1, 2, 7, &rules(2), AtCapacity::default(), at(1_200_001)).is_none());
     }
 
     #[test]
     fn the_oldest_makes_room_and_old_ones_are_forgotten() {
         let mut groups = Groups::default();
         for key in 0..3 {
-            tell(&mut groups, key, 1, 7, &rules(2), Full::default(), at(key as u64));
+            report(&mut groups, key, 1, 7, &rules(2), AtCapacity::default(), at(key as u64));
         }
-        let full = Full { groups: true, ..Full::default() };
-        tell(&mut groups, 9, 1, 7, &rules(2), full, at(5));
+        let at_capacity = AtCapacity { groups: true, ..AtCapacity::default() };
+        report(&mut groups, 9, 1, 7, &rules(2), at_capacity, at(5));
         assert_eq!((groups.len(), groups.evicted()), (3, 1));
-        assert!(tell(&mut groups, 0, 2, 7, &rules(2), full, at(6)).is_none(), "it started anew");
+        assert!(report(&mut groups, 0, 2, 7, &rules(2), at_capacity, at(6)).is_none(), "it started anew");
         assert_eq!(groups.forget(Some(&rules(2)), 10, at(600_005)), 1);
         assert_eq!(groups.len(), 2);
     }
@@ -356,18 +364,18 @@ mod tests {
         let mut groups = Groups::default();
         for key in 0..3 {
             for message in 0..100 {
-                tell(&mut groups, key, message, 7, &rules(10_000), Full::default(), at(key as u64));
+                report(&mut groups, key, message, 7, &rules(10_000), AtCapacity::default(), at(key as u64));
             }
         }
         let witness = size_of::<Witness>() / 8;
         assert_eq!(groups.fingerprints(), 3 * (100 + witness));
-        let full = Full { fingerprints: true, ..Full::default() };
-        tell(&mut groups, 2, 100, 7, &rules(10_000), full, at(5));
+        let at_capacity = AtCapacity { fingerprints: true, ..AtCapacity::default() };
+        report(&mut groups, 2, 100, 7, &rules(10_000), at_capacity, at(5));
         let left = 201 + 2 * witness;
         assert_eq!((groups.len(), groups.fingerprints(), groups.evicted()), (2, left, 1));
         groups.clear();
-        assert_eq!((groups.len(), groups.fingerprints(), groups.is_nothing()), (0, 0, false));
-        assert!(groups.forget(None, 10, at(6)) > 0 && groups.is_nothing());
+        assert_eq!((groups.len(), groups.fingerprints(), groups.is_empty_and_freed()), (0, 0, false));
+        assert!(groups.forget(None, 10, at(6)) > 0 && groups.is_empty_and_freed());
     }
 
     proptest! {
@@ -390,15 +398,15 @@ mod tests {
                 }
                 *seen = now;
                 objects.insert(object);
-                let at_capacity = messages.len() + 1 >= max_events as usize;
-                let too_many = !messages.contains(&message) && at_capacity && *witnessed;
-                if !at_capacity {
+                let remembers_all = messages.len() + 1 >= max_events as usize;
+                let too_many = !messages.contains(&message) && remembers_all && *witnessed;
+                if !remembers_all {
                     messages.insert(message);
                 }
                 *witnessed |= !too_many && (messages.len() > 1 || messages.len() + 1 >= max_events as usize);
                 let expected = too_many.then_some(if across { objects.len() } else { 1 });
-                let told = tell(&mut groups, key, message, object, &rules, Full::default(), at(now));
-                prop_assert_eq!(told, expected);
+                let reported = report(&mut groups, key, message, object, &rules, AtCapacity::default(), at(now));
+                prop_assert_eq!(reported, expected);
                 let weight = |objects: &BTreeSet<u64>| if across { objects.len() } else { 0 };
                 let witness = size_of::<Witness>() / 8;
                 let fingerprints = model.values().map(|(_, messages, objects, witnessed)| {

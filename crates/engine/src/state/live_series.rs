@@ -12,7 +12,7 @@ use crate::store::packed_series::Packed;
 use crate::store::segments::Segments;
 use crate::store::strings::Strings;
 use crate::store::table::{At, NONE, Table, hash};
-use crate::store::timers::Agenda;
+use crate::store::timers::Timers;
 
 /// A series, for as long as it lives and safely beyond: where it was seen last, the hash of its key, by which it is
 /// found where it stands now, and its birth, which no other series of the namespace shares. (Births come round
@@ -26,24 +26,24 @@ pub(crate) struct Handle {
 
 impl Handle {
     /// No series at all.
-    pub(crate) const NOBODY: Self = Self { at: NONE, hash: 0, birth: 0 };
+    pub(crate) const NONE: Self = Self { at: NONE, hash: 0, birth: 0 };
 
     /// Whether it names one.
-    pub(crate) fn is_somebody(self) -> bool {
+    pub(crate) fn is_some(self) -> bool {
         self.at != NONE
     }
 }
 
 impl Default for Handle {
     fn default() -> Self {
-        Self::NOBODY
+        Self::NONE
     }
 }
 
 impl PartialEq for Handle {
     fn eq(&self, other: &Self) -> bool {
         // Wherever it stood.
-        (self.hash, self.birth, self.is_somebody()) == (other.hash, other.birth, other.is_somebody())
+        (self.hash, self.birth, self.is_some()) == (other.hash, other.birth, other.is_some())
     }
 }
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Handle {
 
 /// Maximum number of ended series that a scope remembers, if several clients told of them: 12 KiB. Where the record of
 /// one is evicted, what its client wrote while no replica was active is counted twice.
-const MOST_ENDED: usize = 256;
+const MAX_ENDED: usize = 256;
 
 /// The live series of a scope, from the least recently to the most recently seen. One that closes is not in that
 /// order: it waits on the agenda for its last payment.
@@ -68,16 +68,16 @@ pub(crate) struct LiveSeries {
     /// What is needed to create them again, in the same order; there once something was folded. In a box in a box:
     /// nine of ten series have none, and 8 bytes are half of what a slice takes.
     contents: Segments<Option<Box<Content>>, 16, 7>,
-    /// [`Series::untold`] of the few that have one, by their birth.
-    untold: BTreeMap<u32, i64>,
-    /// What was told of those that ended, if several told of it, by their birth: at most [`MOST_ENDED`].
+    /// [`Series::unreported`] of the few that have one, by their birth.
+    unreported: BTreeMap<u32, i64>,
+    /// What was told of those that ended, if several told of it, by their birth: at most [`MAX_ENDED`].
     ended: BTreeMap<u32, i64>,
     /// Their births, in the order in which they ended.
     ended_in_order: VecDeque<u32>,
     ended_evicted: usize,
     /// The groups of the summaries that were never stored yet, by their birth, and an admitted Event of each.
     witnesses: BTreeMap<u32, (Key, Witness)>,
-    agenda: Agenda,
+    timers: Timers,
     bytes: usize,
 }
 
@@ -96,13 +96,13 @@ impl LiveSeries {
     }
 
     /// Asks the memory for where everything is.
-    pub(crate) fn fetch_outline(&self) {
-        self.table.fetch_outline();
+    pub(crate) fn prefetch_outline(&self) {
+        self.table.prefetch_outline();
     }
 
     /// Asks the memory for what [`Self::find`] will read.
-    pub(crate) fn fetch(&self, key: Key) {
-        self.table.fetch(key, false);
+    pub(crate) fn prefetch(&self, key: Key) {
+        self.table.prefetch(key, false);
     }
 
     pub(crate) fn find(&self, key: Key) -> Option<Handle> {
@@ -165,10 +165,10 @@ impl LiveSeries {
     /// Keeps a series as it is now.
     pub(crate) fn put(&mut self, handle: Handle, series: &Series) {
         let Some(packed) = self.place(handle).and_then(|at| self.table.get_mut(at)) else { return };
-        let had_untold = packed.has_untold();
+        let had_untold = packed.has_unreported();
         packed.put(series);
-        if had_untold || packed.has_untold() {
-            self.put_untold(handle.birth, series.untold);
+        if had_untold || packed.has_unreported() {
+            self.put_unreported(handle.birth, series.unreported);
         }
     }
 
@@ -177,31 +177,31 @@ impl LiveSeries {
         let at = self.table.insert(key, Packed::new(series, name, birth));
         self.names.push(name);
         self.contents.push(None);
-        self.put_untold(birth, series.untold);
+        self.put_unreported(birth, series.unreported);
         self.bytes += self.bytes_at(at);
         Handle { at, hash: hash(key), birth }
     }
 
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<Series> {
         let at = self.place(handle)?;
-        self.forget_wake(handle);
+        self.cancel_timer(handle);
         self.bytes -= self.bytes_at(at);
         self.names.swap_remove(at);
         self.contents.swap_remove(at);
         let series = self.series(at)?;
         self.table.remove(at);
-        self.put_untold(handle.birth, 0);
+        self.put_unreported(handle.birth, 0);
         self.forget_witness(handle);
         if series.shared {
-            self.ended.insert(handle.birth, series.told());
+            self.ended.insert(handle.birth, series.reported());
             self.ended_in_order.push_back(handle.birth);
-            if self.ended.len() > MOST_ENDED {
+            if self.ended.len() > MAX_ENDED {
                 self.evict_ended();
             }
         }
         // The last one stands in its place now.
-        if let Some(moved) = self.table.get(at).map(|packed| packed.agenda).filter(|it| *it != NONE) {
-            self.agenda.moved(moved, at);
+        if let Some(moved) = self.table.get(at).map(|packed| packed.timers).filter(|it| *it != NONE) {
+            self.timers.moved(moved, at);
         }
         Some(series)
     }
@@ -217,25 +217,25 @@ impl LiveSeries {
     }
 
     /// A write of the series was seen: it lives on. The order by use follows once in each `ordered_by`.
-    pub(crate) fn see(&mut self, handle: Handle, now: Moment, ordered_by: Duration) {
+    pub(crate) fn mark_seen(&mut self, handle: Handle, now: Moment, ordered_by: Duration) {
         if let Some(at) = self.place(handle)
-            && self.table.get_mut(at).is_some_and(|packed| packed.see(now, ordered_by))
+            && self.table.get_mut(at).is_some_and(|packed| packed.mark_seen(now, ordered_by))
         {
             self.table.touch(at);
         }
     }
 
     /// Puts the series at the end of the order, though it was not seen.
-    pub(crate) fn put_last(&mut self, handle: Handle) {
+    pub(crate) fn move_to_newest(&mut self, handle: Handle) {
         if let Some(at) = self.place(handle) {
             self.table.touch(at);
         }
     }
 
     /// Takes a series that closes out of the order.
-    pub(crate) fn set_aside(&mut self, handle: Handle) {
+    pub(crate) fn leave_order(&mut self, handle: Handle) {
         if let Some(at) = self.place(handle) {
-            self.table.set_aside(at);
+            self.table.leave_order(at);
         }
     }
 
@@ -245,23 +245,23 @@ impl LiveSeries {
         if self.table.get(handle.at).is_some_and(it) {
             return Some(handle.at);
         }
-        if handle.is_somebody() { self.table.find_where(handle.hash, it) } else { None }
+        if handle.is_some() { self.table.find_where(handle.hash, it) } else { None }
     }
 
     fn series(&self, at: At) -> Option<Series> {
         let packed = self.table.get(at)?;
         let series = packed.series();
-        if !packed.has_untold() {
+        if !packed.has_unreported() {
             return Some(series);
         }
-        Some(Series { untold: self.untold.get(&packed.birth).copied().unwrap_or(0), ..series })
+        Some(Series { unreported: self.unreported.get(&packed.birth).copied().unwrap_or(0), ..series })
     }
 
-    fn put_untold(&mut self, birth: u32, untold: i64) {
-        if untold > 0 {
-            self.untold.insert(birth, untold);
+    fn put_unreported(&mut self, birth: u32, unreported: i64) {
+        if unreported > 0 {
+            self.unreported.insert(birth, unreported);
         } else {
-            self.untold.remove(&birth);
+            self.unreported.remove(&birth);
         }
     }
 
@@ -284,8 +284,8 @@ impl LiveSeries {
 
     /// Whether this is what its stored Event is called. Most names that are none are told by their mark: the text is
     /// elsewhere in memory.
-    pub(crate) fn is_called(&self, handle: Handle, name: &str) -> bool {
-        let marked = |at| self.table.get(at).is_some_and(|packed| packed.has_mark_of(name));
+    pub(crate) fn has_name(&self, handle: Handle, name: &str) -> bool {
+        let marked = |at| self.table.get(at).is_some_and(|packed| packed.may_have_name(name));
         self.place(handle).is_some_and(|at| marked(at) && self.names.get(at) == Some(name))
     }
 
@@ -315,38 +315,38 @@ impl LiveSeries {
 /// When to look at which next.
 impl LiveSeries {
     /// The series to be looked at first, and when.
-    pub(crate) fn first_to_wake(&self) -> Option<(Moment, Handle)> {
-        let (wake, at) = self.agenda.first()?;
-        Some((wake, self.handle(at)?))
+    pub(crate) fn first_timer(&self) -> Option<(Moment, Handle)> {
+        let (due, at) = self.timers.first()?;
+        Some((due, self.handle(at)?))
     }
 
-    /// Looks at the series at `wake`, if not before.
-    pub(crate) fn wake_by(&mut self, handle: Handle, wake: Moment) {
+    /// Looks at the series at `due`, if not before.
+    pub(crate) fn set_timer(&mut self, handle: Handle, due: Moment) {
         let Some(at) = self.place(handle) else { return };
-        let Some(position) = self.table.get(at).map(|packed| packed.agenda) else { return };
-        let Self { table, agenda, .. } = self;
+        let Some(position) = self.table.get(at).map(|packed| packed.timers) else { return };
+        let Self { table, timers, .. } = self;
         let note = |at, position| note(table, at, position);
-        match agenda.wake(position) {
-            None => agenda.add(at, wake, note),
-            Some(set) if wake < set => agenda.advance(position, wake, note),
+        match timers.due(position) {
+            None => timers.add(at, due, note),
+            Some(set) if due < set => timers.advance(position, due, note),
             Some(_) => {}
         }
     }
 
     /// Takes the series off the agenda.
-    pub(crate) fn forget_wake(&mut self, handle: Handle) {
+    pub(crate) fn cancel_timer(&mut self, handle: Handle) {
         let Some(packed) = self.place(handle).and_then(|at| self.table.get_mut(at)) else { return };
-        let position = std::mem::replace(&mut packed.agenda, NONE);
+        let position = std::mem::replace(&mut packed.timers, NONE);
         if position != NONE {
-            let Self { table, agenda, .. } = self;
-            agenda.remove(position, |at, position| note(table, at, position));
+            let Self { table, timers, .. } = self;
+            timers.remove(position, |at, position| note(table, at, position));
         }
     }
 }
 
 fn note(table: &mut Table<Packed, 13>, at: At, position: u32) {
     if let Some(packed) = table.get_mut(at) {
-        packed.agenda = position;
+        packed.timers = position;
     }
 }
 
@@ -359,7 +359,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn series(total: i64) -> Series {
-        Series { untold: total % 3, ..Series::opened_by_update(total, Timestamp::UNIX_EPOCH, at(0)) }
+        Series { unreported: total % 3, ..Series::opened_by_update(total, Timestamp::UNIX_EPOCH, at(0)) }
     }
 
     #[test]
@@ -372,16 +372,16 @@ mod tests {
         assert_eq!((live.get(first), live.name(first)), (None, None));
         assert_eq!(live.remove(first), None);
         assert_eq!(live.name(second), Some("second"));
-        assert_eq!(live.get(Handle::NOBODY), None);
+        assert_eq!(live.get(Handle::NONE), None);
     }
 
     #[test]
     fn the_order_follows_as_often_as_it_is_said() {
         let mut live = LiveSeries::default();
         let [a, b] = [1, 2].map(|key| live.insert(key, "", &series(1), key as u32));
-        live.see(a, at(999), Duration::from_secs(1));
+        live.mark_seen(a, at(999), Duration::from_secs(1));
         assert_eq!(live.oldest(), Some(a), "still the second in which it came");
-        live.see(a, at(1000), Duration::from_secs(1));
+        live.mark_seen(a, at(1000), Duration::from_secs(1));
         assert_eq!(live.oldest(), Some(b));
     }
 
@@ -415,33 +415,33 @@ mod tests {
                         *content = !*content;
                         live.set_content(*handle, content.then(|| Box::new(Content::of(&write().event))));
                     }
-                    (4, Some((handle, .., wake))) => {
-                        *wake = Some(wake.map_or(number, |before: u64| before.min(number)));
-                        live.wake_by(*handle, at(number));
+                    (4, Some((handle, .., due))) => {
+                        *due = Some(due.map_or(number, |before: u64| before.min(number)));
+                        live.set_timer(*handle, at(number));
                     }
-                    (5, Some((handle, .., wake))) => {
-                        *wake = None;
-                        live.forget_wake(*handle);
+                    (5, Some((handle, .., due))) => {
+                        *due = None;
+                        live.cancel_timer(*handle);
                     }
                     _ => {}
                 }
-                let first = model.values().filter_map(|(.., wake)| *wake).min();
-                prop_assert_eq!(live.first_to_wake().map(|(wake, _)| wake), first.map(at));
+                let first = model.values().filter_map(|(.., due)| *due).min();
+                prop_assert_eq!(live.first_timer().map(|(due, _)| due), first.map(at));
                 let mut bytes = 0;
-                for (key, (handle, total, content, wake)) in &model {
+                for (key, (handle, total, content, due)) in &model {
                     let name = format!("name {key}");
                     prop_assert_eq!(live.get(*handle), Some(series(*total)));
                     prop_assert_eq!(live.name(*handle), Some(&*name));
-                    prop_assert_eq!(live.is_called(*handle, &name), true);
-                    prop_assert_eq!(live.is_called(*handle, "name"), false);
+                    prop_assert_eq!(live.has_name(*handle, &name), true);
+                    prop_assert_eq!(live.has_name(*handle, "name"), false);
                     prop_assert_eq!(live.content(*handle).is_some(), *content);
-                    let at_position = live.place(*handle).and_then(|at| live.table.get(at)).unwrap().agenda;
-                    prop_assert_eq!(live.agenda.wake(at_position), wake.map(at));
+                    let at_position = live.place(*handle).and_then(|at| live.table.get(at)).unwrap().timers;
+                    prop_assert_eq!(live.timers.due(at_position), due.map(at));
                     bytes += name.len() + live.content(*handle).map_or(0, Content::len);
                 }
                 prop_assert_eq!((live.len(), live.bytes()), (model.len(), bytes));
-                let untold = model.values().filter(|(_, total, ..)| total % 3 > 0).count();
-                prop_assert_eq!(live.untold.len(), untold);
+                let unreported = model.values().filter(|(_, total, ..)| total % 3 > 0).count();
+                prop_assert_eq!(live.unreported.len(), unreported);
                 let found: Vec<_> = (0..live.len()).filter_map(|at| live.nth(at as u32)).collect();
                 prop_assert_eq!(found.len(), model.len());
             }

@@ -19,7 +19,7 @@ const ORDERED_BY: Duration = Duration::from_secs(16);
 
 /// What is known of one Event name: 28 bytes, and 48 with its key and its chain. There are two for each series.
 #[derive(Clone, Copy, Default)]
-struct Name {
+struct NameRecord {
     /// The highest absolute value seen, refused or not: at most `i32::MAX`. The top bit is [`READS`].
     highest: u32,
     /// The series that its UPDATEs belong to, while it lives.
@@ -35,18 +35,18 @@ struct Name {
 /// The bit that says that this is the name of the series' stored Event. (The name as text is elsewhere in memory.)
 const STORED: u32 = 1 << 23;
 
-/// The bit of [`Name::highest`] that says that its user counts by reading the stored Event and adding one.
+/// The bit of [`NameRecord::highest`] that says that its user counts by reading the stored Event and adding one.
 const READS: u32 = 1 << 31;
 
-/// The bit of [`Name::occurred`] that says that the stored Event is the name's: its user has updated it, or squelch has
+/// The bit of [`NameRecord::occurred`] that says that the stored Event is the name's: its user has updated it, or squelch has
 /// read it. A CREATE proves nothing: the API server may refuse it after admission.
 const PROVEN: u32 = 1 << 31;
 
-/// The bit of [`Name::occurred`] that says that several clients have told of the last series that was stored under
+/// The bit of [`NameRecord::occurred`] that says that several clients have told of the last series that was stored under
 /// this name.
 const SHARED: u32 = 1 << 30;
 
-/// The bits of [`Name::occurred`] that hold the time.
+/// The bits of [`NameRecord::occurred`] that hold the time.
 const TIME: u32 = SHARED - 1;
 
 /// What a write of a name tells, held against what is remembered of it.
@@ -67,7 +67,7 @@ pub(crate) struct Carried {
 /// The name table of one namespace.
 #[derive(Default)]
 pub(crate) struct Names {
-    table: Table<Name, 26>,
+    table: Table<NameRecord, 26>,
     evicted: usize,
 }
 
@@ -95,23 +95,23 @@ impl Names {
     }
 
     /// Asks the memory for where everything is.
-    pub(crate) fn fetch_outline(&self) {
-        self.table.fetch_outline();
+    pub(crate) fn prefetch_outline(&self) {
+        self.table.prefetch_outline();
     }
 
     /// Asks the memory for what [`Self::carry`] will read.
-    pub(crate) fn fetch(&self, key: Key, full: bool) {
-        self.table.fetch(key, full);
+    pub(crate) fn prefetch(&self, key: Key, at_capacity: bool) {
+        self.table.prefetch(key, at_capacity);
     }
 
     /// The series that this name's UPDATEs belong to, whether it still lives or not, in whatever scope.
     pub(crate) fn series_of(&self, name: At) -> Option<Handle> {
-        self.table.get(name).map(|name| name.series).filter(|series| series.is_somebody())
+        self.table.get(name).map(|name| name.series).filter(|series| series.is_some())
     }
 
     /// Whether this is the name of the series' stored Event; `None` where the name belongs to another series.
     pub(crate) fn is_stored_name_of(&self, name: At, series: Handle) -> Option<bool> {
-        self.table.get(name).filter(|name| name.series == series).map(Name::is_stored)
+        self.table.get(name).filter(|name| name.series == series).map(NameRecord::is_stored)
     }
 
     /// Makes `series` the one that this name's UPDATEs belong to. `stored`: its stored Event has this name.
@@ -140,13 +140,18 @@ impl Names {
 
     /// Whether an UPDATE with nothing new in it tells of an occurrence all the same: it comes from the client
     /// whose value is remembered, and is above it. (Another client's occurrences had raised the stored Event.)
-    pub(crate) fn tells_more(&self, hasher: &Hasher, key: Option<Key>, write: &Observation<'_>) -> bool {
+    pub(crate) fn exceeds_reported(
+        &self,
+        hasher: &Hasher,
+        key: Option<Key>,
+        write: &Observation<'_>,
+    ) -> bool {
         let entry = key.and_then(|key| self.table.find(key)).and_then(|at| self.table.get(at));
         entry.is_some_and(|entry| write.value > entry.highest() && entry.user() == user(hasher, write.user))
     }
 
     /// Counts what a write carries and remembers its value under the `key` of its name. `began_before` says that the Event
-    /// happened first before this engine began to decide; `full`, that there is no room for one more name, so that
+    /// happened first before this engine began to decide; `at_capacity`, that there is no room for one more name, so that
     /// the oldest goes.
     pub(crate) fn carry(
         &mut self,
@@ -154,7 +159,7 @@ impl Names {
         key: Option<Key>,
         write: &Observation<'_>,
         began_before: bool,
-        full: bool,
+        at_capacity: bool,
         now: Moment,
     ) -> Carried {
         let Some(key) = key else {
@@ -162,7 +167,7 @@ impl Names {
         };
         let user = user(hasher, write.user);
         let Some(at) = self.table.find(key) else {
-            let at = self.remember(key, Name::first_seen(user, write, now), full);
+            let at = self.remember(key, NameRecord::first_seen(user, write, now), at_capacity);
             return Carried::by(Some(at), carried_by_unknown(write, began_before), None);
         };
         let entry = self.table.get_mut(at).expect("just found");
@@ -171,7 +176,7 @@ impl Names {
                 Operation::Create => return Carried { foreign: true, ..Carried::by(Some(at), 1, None) },
                 Operation::Update if !entry.is_proven() => {
                     let displaced = entry.is_stored().then_some(entry.series);
-                    *entry = Name::first_seen(user, write, now);
+                    *entry = NameRecord::first_seen(user, write, now);
                     let occurrences = carried_by_unknown(write, began_before);
                     return Carried { displaced, ..Carried::by(Some(at), occurrences, None) };
                 }
@@ -191,8 +196,8 @@ impl Names {
         Carried::by(Some(at), occurrences, Some(seen_before.moment()))
     }
 
-    fn remember(&mut self, key: Key, name: Name, full: bool) -> At {
-        if !full {
+    fn remember(&mut self, key: Key, name: NameRecord, at_capacity: bool) -> At {
+        if !at_capacity {
             return self.table.insert(key, name);
         }
         let (at, forgotten) = self.table.replace_oldest(key, name);
@@ -206,11 +211,11 @@ impl Names {
         for _ in 0..budget {
             let Some(oldest) = self.table.oldest() else { break };
             let aged = self.table.get(oldest).is_none_or(|name| now.since(name.seen.moment()) > REMEMBERED);
-            let room_left = self.table.len() <= room;
-            if !aged && room_left {
+            let has_capacity = self.table.len() <= room;
+            if !aged && has_capacity {
                 break;
             }
-            if room_left && self.series_of(oldest).is_some_and(&lives) {
+            if has_capacity && self.series_of(oldest).is_some_and(&lives) {
                 self.table.touch(oldest);
                 continue;
             }
@@ -235,7 +240,7 @@ fn carried_by_unknown(write: &Observation<'_>, began_before: bool) -> i64 {
     }
 }
 
-impl Name {
+impl NameRecord {
     /// A name that nothing was known of before this write.
     fn first_seen(user: u32, write: &Observation<'_>, now: Moment) -> Self {
         let mut name = Self {
@@ -404,12 +409,12 @@ mod tests {
 
     #[test]
     fn a_name_takes_28_bytes() {
-        assert_eq!(size_of::<Name>(), 28);
+        assert_eq!(size_of::<NameRecord>(), 28);
     }
 
     #[test]
     fn whose_value_it_is_and_whether_its_event_is_stored_do_not_disturb_each_other() {
-        let mut name = Name::default();
+        let mut name = NameRecord::default();
         for (user, stored) in [(STORED - 1, false), (STORED - 1, true), (0, true), (0x12_3456, false)] {
             name.set_user(user, stored);
             assert_eq!((name.user(), name.is_stored()), (user, stored));

@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 use crate::decide::keys::Key;
 use crate::state::capacity::Sizes;
 use crate::state::names::Names;
-use crate::state::retained_counters::Predecessors;
+use crate::state::retained_counters::GonePolicies;
 use crate::state::scope::{Scope, ScopeId};
-use crate::state::shared_rules::InForce;
+use crate::state::shared_rules::SharedRules;
 use crate::{Engine, Rules};
 
 /// The uids of the namespaces, by name.
@@ -26,7 +26,7 @@ pub(crate) struct Namespace {
     pub(crate) names: Names,
     pub(crate) name: Arc<str>,
     pub(crate) next_scope: ScopeId,
-    pub(crate) predecessors: Predecessors,
+    pub(crate) gone_policies: GonePolicies,
     /// Which namespace of this name it is, once that is known.
     pub(crate) uid: Option<Arc<str>>,
 }
@@ -38,20 +38,20 @@ impl Namespace {
             names: Names::default(),
             name,
             next_scope: 0,
-            predecessors: Predecessors::default(),
+            gone_policies: GonePolicies::default(),
             uid: None,
         }
     }
 
     /// Nothing is known here any more that would matter.
     pub(crate) fn is_empty(&self) -> bool {
-        self.scopes.is_empty() && self.names.len() == 0 && self.predecessors.is_empty()
+        self.scopes.is_empty() && self.names.len() == 0 && self.gone_policies.is_empty()
     }
 
-    /// Asks the memory for where everything is: see [`approach`].
-    pub(crate) fn fetch_outline(&self) {
-        self.names.fetch_outline();
-        self.scopes.first().inspect(|scope| scope.fetch_outline());
+    /// Asks the memory for where everything is: see [`prefetch`].
+    pub(crate) fn prefetch_outline(&self) {
+        self.names.prefetch_outline();
+        self.scopes.first().inspect(|scope| scope.prefetch_outline());
     }
 
     pub(crate) fn sizes(&self) -> Sizes {
@@ -59,11 +59,11 @@ impl Namespace {
     }
 
     /// The place of the scope of these rules, which is made if there is none yet.
-    pub(crate) fn scope_of(&mut self, rules: &Rules, in_force: &InForce) -> usize {
+    pub(crate) fn scope_of(&mut self, rules: &Rules, shared_rules: &SharedRules) -> usize {
         if let Some(at) = self.scopes.iter().position(|scope| scope.belongs_to(rules)) {
             return at;
         }
-        self.scopes.push(Scope::new(self.next_scope, in_force.shared(rules)));
+        self.scopes.push(Scope::new(self.next_scope, shared_rules.shared(rules)));
         self.next_scope += 1;
         self.scopes.len() - 1
     }
@@ -75,7 +75,7 @@ impl Engine {
     /// What was counted there stays.
     pub fn identify_namespaces(&self, uids: &Arc<NamespaceUids>) {
         *self.uids() = uids.clone();
-        for name in self.roster.all() {
+        for name in self.namespace_list.all() {
             let Some(mut namespace) = self.locked(&name) else { continue };
             let current = uids.get(&name).cloned();
             if namespace.uid == current {
@@ -89,13 +89,13 @@ impl Engine {
             // A large table takes long to free: not under the lock.
             let series: Vec<_> = namespace.scopes.iter_mut().map(Scope::discard_all).collect();
             let names = namespace.names.discard_all();
-            self.held.change(&before, &namespace.sizes());
+            self.usage.change(&before, &namespace.sizes());
             if namespace.uid.is_none() {
                 // The scope of a namespaced policy goes with its policy.
                 namespace.scopes.retain(|scope| {
                     let is_cluster_scoped = scope.policy().is_cluster_scoped();
                     if is_cluster_scoped {
-                        self.departed.keep(scope);
+                        self.gone_namespaces.keep(scope);
                         self.forget_dropped(scope);
                     }
                     !is_cluster_scoped
@@ -114,8 +114,8 @@ impl Engine {
         }
         self.namespaces.entry(key).or_insert_with(|| {
             let name: Arc<str> = name.into();
-            self.held.namespace_opened();
-            self.roster.enter(name.clone());
+            self.usage.add_namespace();
+            self.namespace_list.add(name.clone());
             let uid = self.uids().get(&name).cloned();
             Box::new(Namespace { uid, ..Namespace::new(name) })
         })

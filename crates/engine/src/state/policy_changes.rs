@@ -1,14 +1,14 @@
 //! What the engine does when policies change.
 
-use crate::{Engine, Footing, Moment, PolicyId, Standing};
+use crate::{Applicability, Engine, KnownPolicy, Moment, PolicyId};
 
 /// So many series of a scope are seen to as soon as their policy changes.
 pub(crate) const REVISED_AT_ONCE: usize = 8;
 
 impl Engine {
     /// The policies as they are now, each of which governs wherever it did: see [`Self::revise_within`].
-    pub fn revise(&self, policies: &[Standing], now: Moment) {
-        self.revise_within(policies, |_, _| Footing::Governs, now);
+    pub fn revise(&self, policies: &[KnownPolicy], now: Moment) {
+        self.revise_within(policies, |_, _| Applicability::Governs, now);
     }
 
     /// The policies as they are now, and what each has to do with a namespace. A scope whose policy is gone, is
@@ -17,27 +17,27 @@ impl Engine {
     /// A namespaced policy has its scope from here on, so that its counts are there before the first write.
     pub fn revise_within(
         &self,
-        policies: &[Standing],
-        footing: impl Fn(&str, &PolicyId) -> Footing,
+        policies: &[KnownPolicy],
+        applicability: impl Fn(&str, &PolicyId) -> Applicability,
         now: Moment,
     ) {
-        let by_uid = policies.iter().map(|standing| (&standing.policy.uid, standing)).collect();
-        for name in self.roster.all() {
+        let by_uid = policies.iter().map(|known_policy| (&known_policy.policy.uid, known_policy)).collect();
+        for name in self.namespace_list.all() {
             let Some(mut namespace) = self.locked(&name) else { continue };
             for scope in &mut namespace.scopes {
                 let before = scope.sizes();
-                let footing = footing(&name, scope.policy());
-                scope.revise(&by_uid, footing, now);
+                let applicability = applicability(&name, scope.policy());
+                scope.revise(&by_uid, applicability, now);
                 // A few at once; the others in [`Self::tick`], or a million would be seen to while writes wait.
                 scope.revise_series(REVISED_AT_ONCE, now);
-                self.held.change(&before, &scope.sizes());
+                self.usage.change(&before, &scope.sizes());
             }
         }
-        self.departed.retain(&by_uid);
-        self.in_force.retain(&by_uid);
-        for standing in policies {
-            if let (Some(namespace), Some(rules)) = (&standing.namespace, &standing.rules) {
-                self.namespace(namespace).scope_of(rules, &self.in_force);
+        self.gone_namespaces.retain(&by_uid);
+        self.shared_rules.retain(&by_uid);
+        for known_policy in policies {
+            if let (Some(namespace), Some(rules)) = (&known_policy.namespace, &known_policy.rules) {
+                self.namespace(namespace).scope_of(rules, &self.shared_rules);
             }
         }
     }

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use crate::{Moment, SeriesRules};
 
 /// squelch does not write an Event that it admitted a client's write of less than this ago: the two would meet.
-pub(crate) const SETTLE: Duration = Duration::from_secs(2);
+pub(crate) const CLIENT_WRITE_GRACE: Duration = Duration::from_secs(2);
 
 /// The API server may take this long to store a write that was admitted: until then an Event that is not there may
-/// still come. Most are stored within [`SETTLE`]; an etcd that needs a second for each commit is slower.
-pub(crate) const COMMITTED: Duration = Duration::from_secs(5);
+/// still come. Most are stored within [`CLIENT_WRITE_GRACE`]; an etcd that needs a second for each commit is slower.
+pub(crate) const COMMIT_GRACE: Duration = Duration::from_secs(5);
 
 /// Kubernetes counts in i32; so does every total.
 pub(crate) const MAX_COUNT: i64 = i32::MAX as i64;
@@ -31,13 +31,13 @@ pub(crate) struct Series {
     pub(crate) read: bool,
     /// So much of the total was found in etcd before anybody told of it: perhaps its client wrote while nobody decided,
     /// and tells of it again with its next value.
-    pub(crate) untold: i64,
+    pub(crate) unreported: i64,
     /// Others than the client of the stored Event have told of some of it, in this life or in one before.
     pub(crate) shared: bool,
     /// When a write of the series was seen last.
     pub(crate) seen: Moment,
     /// When the stored Event was written last, as far as is known.
-    pub(crate) paid_at: Moment,
+    pub(crate) written_at: Moment,
     /// squelch does not write before: a client's write was admitted just now, and may be under way; or the last
     /// attempt to pay failed.
     pub(crate) not_before: Moment,
@@ -45,14 +45,14 @@ pub(crate) struct Series {
     pub(crate) failures: u8,
     /// The last attempt to pay failed while draining: then only [`Self::not_before`] is waited for, and no client's
     /// write puts that off.
-    pub(crate) put_off: bool,
+    pub(crate) deferred: bool,
     /// While draining: its order was answered since the draining began. What comes after that is paid at the
     /// very end, or a storm that goes on would put the end off.
     pub(crate) drained: bool,
     /// When the last folded occurrence happened, as its writer says.
     pub(crate) occurred_at: Timestamp,
     /// Something was folded into it, and what is needed to create its Event again is kept.
-    pub(crate) folded: bool,
+    pub(crate) merged: bool,
     /// It is a summary: squelch's own Event, whose message and regarded object follow the newest write.
     pub(crate) summary: bool,
     /// A summary's name has not been read yet: what stands there is the base that it counts from.
@@ -62,7 +62,7 @@ pub(crate) struct Series {
     /// Idle, and waiting for its last payment to be acknowledged.
     pub(crate) closing: bool,
     /// An order of it is with the writer.
-    pub(crate) ordered: bool,
+    pub(crate) in_flight: bool,
 }
 
 impl Series {
@@ -73,21 +73,21 @@ impl Series {
             stored: value,
             confirmed: 0,
             read: false,
-            untold: 0,
+            unreported: 0,
             shared: false,
             seen: now,
-            paid_at: now,
-            not_before: now.plus(SETTLE),
+            written_at: now,
+            not_before: now.plus(CLIENT_WRITE_GRACE),
             failures: 0,
-            put_off: false,
+            deferred: false,
             drained: false,
             occurred_at,
-            folded: false,
+            merged: false,
             summary: false,
             base_unknown: false,
             unverified: true,
             closing: false,
-            ordered: false,
+            in_flight: false,
         }
     }
 
@@ -102,68 +102,68 @@ impl Series {
     }
 
     /// A summary under a name of squelch's own: nothing is stored, as far as is known.
-    pub(crate) fn opened_by_fold(occurred_at: Timestamp, now: Moment) -> Self {
+    pub(crate) fn opened_by_merge(occurred_at: Timestamp, now: Moment) -> Self {
         Self { summary: true, base_unknown: true, ..Self::opened_by_update(0, occurred_at, now) }
     }
 
     /// Occurrences folded and not yet written to the stored Event.
-    pub(crate) fn owed(&self) -> i64 {
+    pub(crate) fn pending(&self) -> i64 {
         self.total - self.stored
     }
 
     /// It must not be forgotten yet: it owes, or its last payment was a client's that nobody has seen stored.
     /// (Where nothing was ever folded, a client's write is its own affair.)
-    pub(crate) fn needs_payment(&self) -> bool {
-        self.owed() > 0 || (self.unverified && self.folded)
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.pending() > 0 || (self.unverified && self.merged)
     }
 
     /// It was not seen for the idle timeout. While a client's write may be under way it is not over.
-    pub(crate) fn over(&self, pace: &SeriesRules, now: Moment) -> bool {
-        now.since(self.seen) > pace.idle_timeout && now >= self.not_before
+    pub(crate) fn is_over(&self, timing: &SeriesRules, now: Moment) -> bool {
+        now.since(self.seen) > timing.idle_timeout && now >= self.not_before
     }
 
     /// Its next payment may be a client's own write: the total has doubled, or the heartbeat has come.
-    pub(crate) fn due(&self, rules: &SeriesRules, now: Moment) -> bool {
-        self.owed() >= self.stored || now.since(self.paid_at) >= rules.heartbeat_interval
+    pub(crate) fn is_due(&self, rules: &SeriesRules, now: Moment) -> bool {
+        self.pending() >= self.stored || now.since(self.written_at) >= rules.heartbeat_interval
     }
 
     /// Half or more of the total has not been seen in etcd yet.
-    pub(crate) fn doubtful(&self) -> bool {
+    pub(crate) fn is_unconfirmed(&self) -> bool {
         self.total >= 2 * self.confirmed
     }
 
     /// When squelch should look at its stored Event; `None`: not before it closes.
-    pub(crate) fn next_payment(&self, rules: &SeriesRules, now: Moment) -> Option<Moment> {
+    pub(crate) fn next_flush(&self, rules: &SeriesRules, now: Moment) -> Option<Moment> {
         let earliest = self.not_before.max(now);
-        if self.ordered {
+        if self.in_flight {
             return None;
         }
         if self.closing {
-            return self.needs_payment().then_some(earliest);
+            return self.needs_flush().then_some(earliest);
         }
         // Nothing owed, but half of it a client's write that nobody has seen stored: to be read.
-        let unseen = self.unverified && self.folded && self.doubtful();
-        if self.owed() <= 0 && !unseen {
+        let unseen = self.unverified && self.merged && self.is_unconfirmed();
+        if self.pending() <= 0 && !unseen {
             return None;
         }
-        if self.owed() >= self.stored || self.doubtful() {
+        if self.pending() >= self.stored || self.is_unconfirmed() {
             return Some(earliest);
         }
-        Some(self.paid_at.plus(rules.heartbeat_interval).max(earliest))
+        Some(self.written_at.plus(rules.heartbeat_interval).max(earliest))
     }
 
     /// Nothing would be lost if it could not be created again just now.
-    pub(crate) fn is_paid(&self) -> bool {
-        !self.needs_payment() && !self.ordered && !self.summary
+    pub(crate) fn can_spare_content(&self) -> bool {
+        !self.needs_flush() && !self.in_flight && !self.summary
     }
 
     /// A write that says the same, and happened then, was folded into it. `kept`: what its Event says may be kept.
     /// True if it is to be kept now, because this is the first.
-    pub(crate) fn fold(&mut self, occurred_at: Timestamp, kept: bool) -> bool {
-        let first = kept && !self.folded;
-        if kept || self.folded {
+    pub(crate) fn merge(&mut self, occurred_at: Timestamp, kept: bool) -> bool {
+        let first = kept && !self.merged;
+        if kept || self.merged {
             self.occurred_at = self.occurred_at.max(occurred_at);
-            self.folded = true;
+            self.merged = true;
         }
         first
     }
@@ -171,14 +171,14 @@ impl Series {
     /// The attempt to pay failed: not again before `not_before`. While draining it was given in spite of whatever
     /// put it off before.
     pub(crate) fn retry(&mut self, not_before: Moment, draining: bool) {
-        (self.ordered, self.put_off) = (false, draining);
+        (self.in_flight, self.deferred) = (false, draining);
         self.not_before = if draining { not_before } else { self.not_before.max(not_before) };
     }
 
     /// A client's write of the stored Event was admitted, and may be under way for a while.
-    pub(crate) fn unsettled(&mut self, now: Moment) {
-        let settled = now.plus(SETTLE);
-        if !self.put_off {
+    pub(crate) fn await_commit(&mut self, now: Moment) {
+        let settled = now.plus(CLIENT_WRITE_GRACE);
+        if !self.deferred {
             self.not_before = if self.failures > 0 { self.not_before.max(settled) } else { settled };
         }
         self.unverified = true;
@@ -186,13 +186,14 @@ impl Series {
 
     /// The stored Event's own client tells of occurrences. One that tells of more than was found before it did tells
     /// of that too: its value is absolute.
-    pub(crate) fn tell(&mut self, occurrences: i64) {
-        let found_before = if occurrences > self.untold { std::mem::take(&mut self.untold) } else { 0 };
+    pub(crate) fn owner_reports(&mut self, occurrences: i64) {
+        let found_before =
+            if occurrences > self.unreported { std::mem::take(&mut self.unreported) } else { 0 };
         self.add(occurrences - found_before);
     }
 
     /// Somebody else tells of occurrences. True if that is the first time.
-    pub(crate) fn share(&mut self, occurrences: i64) -> bool {
+    pub(crate) fn others_report(&mut self, occurrences: i64) -> bool {
         let newly = occurrences > 0 && !self.shared;
         self.shared |= newly;
         self.add(occurrences);
@@ -200,19 +201,19 @@ impl Series {
     }
 
     /// What of the total was told of.
-    pub(crate) fn told(&self) -> i64 {
-        self.total - self.untold
+    pub(crate) fn reported(&self) -> i64 {
+        self.total - self.unreported
     }
 
     /// A client creates its stored Event, which then shows `value`: the former one is gone. A CREATE that carries nothing
     /// is tried again, and its Event may be there: it is to be read.
     pub(crate) fn create_again(&mut self, occurrences: i64, value: i64, now: Moment) {
         if occurrences > 0 {
-            self.tell(occurrences);
-            self.client_pays(value, now);
+            self.owner_reports(occurrences);
+            self.client_writes(value, now);
             self.read = false;
         } else {
-            self.unsettled(now);
+            self.await_commit(now);
         }
         self.confirmed = 0;
     }
@@ -225,7 +226,7 @@ impl Series {
 
     /// Whether a client's write of it was admitted so lately that the API server may not have stored it yet.
     pub(crate) fn may_still_be_stored(&self, now: Moment) -> bool {
-        now.since(self.paid_at) < COMMITTED
+        now.since(self.written_at) < COMMIT_GRACE
     }
 
     /// Adds occurrences to the total.
@@ -240,27 +241,27 @@ impl Series {
         // The Event was there before the CREATE that opened the series, which the API server has refused then. What
         // others have reported since is not in the count that it shows.
         if self.shared && self.confirmed == 0 && !self.read {
-            self.find(self.total + (stored - self.stored).max(0));
+            self.raise_to(self.total + (stored - self.stored).max(0));
         }
-        self.tell(occurrences);
-        self.find(stored + occurrences.min(1));
+        self.owner_reports(occurrences);
+        self.raise_to(stored + occurrences.min(1));
         self.stored = stored.min(self.total);
         self.confirmed = self.stored;
     }
 
     /// The total is at least `value`, whoever has put it there.
-    fn find(&mut self, value: i64) {
+    fn raise_to(&mut self, value: i64) {
         let total = self.total.max(value.min(MAX_COUNT));
-        self.untold += total - self.total;
+        self.unreported += total - self.total;
         self.total = total;
     }
 
     /// A client's write of the stored Event was admitted: it pays up to `value`. Admission is not commit.
-    pub(crate) fn client_pays(&mut self, value: i64, now: Moment) {
+    pub(crate) fn client_writes(&mut self, value: i64, now: Moment) {
         self.total = self.total.max(value);
         self.stored = value;
-        self.paid_at = now;
-        self.unsettled(now);
+        self.written_at = now;
+        self.await_commit(now);
     }
 
     /// The name of a summary was read for the first time: what stands there is the base.
@@ -273,8 +274,8 @@ impl Series {
 
     /// `value` is in etcd, as squelch has seen or written itself. What somebody else has put on top of the total
     /// belongs to the series from now on.
-    pub(crate) fn settle(&mut self, value: i64) {
-        self.find(value);
+    pub(crate) fn confirm(&mut self, value: i64) {
+        self.raise_to(value);
         self.stored = value.min(self.total);
         self.confirmed = self.stored;
         self.unverified = false;
@@ -300,20 +301,20 @@ mod tests {
 
     #[test]
     fn the_total_doubling_or_the_heartbeat_makes_it_due() {
-        assert!(!series(19, 10).due(&RULES, at(100)));
-        assert!(series(20, 10).due(&RULES, at(100)));
-        assert!(!series(11, 10).due(&RULES, at(1899)));
-        assert!(series(11, 10).due(&RULES, at(1900)));
+        assert!(!series(19, 10).is_due(&RULES, at(100)));
+        assert!(series(20, 10).is_due(&RULES, at(100)));
+        assert!(!series(11, 10).is_due(&RULES, at(1899)));
+        assert!(series(11, 10).is_due(&RULES, at(1900)));
     }
 
     #[test]
     fn a_payment_waits_for_the_client_to_settle_and_nothing_owed_waits_for_ever() {
-        assert_eq!(series(10, 10).next_payment(&RULES, at(100)), None);
-        assert_eq!(series(11, 10).next_payment(&RULES, at(100)), Some(at(1900)));
+        assert_eq!(series(10, 10).next_flush(&RULES, at(100)), None);
+        assert_eq!(series(11, 10).next_flush(&RULES, at(100)), Some(at(1900)));
         let mut doubled = series(20, 10);
-        assert_eq!(doubled.next_payment(&RULES, at(105)), Some(at(105)));
+        assert_eq!(doubled.next_flush(&RULES, at(105)), Some(at(105)));
         doubled.not_before = at(106);
-        assert_eq!(doubled.next_payment(&RULES, at(105)), Some(at(106)));
+        assert_eq!(doubled.next_flush(&RULES, at(105)), Some(at(106)));
     }
 
     #[test]
@@ -322,8 +323,8 @@ mod tests {
         series.resync(15, 6); // five passed unreviewed; the client's value tells of them and one more
         assert_eq!((series.total, series.stored), (16, 15));
         series.resync(16, 0);
-        assert_eq!((series.total, series.owed()), (16, 0));
-        series.settle(20);
+        assert_eq!((series.total, series.pending()), (16, 0));
+        series.confirm(20);
         assert_eq!((series.total, series.stored), (20, 20));
         series.resync(20, 2); // somebody who knows nothing of the four
         assert_eq!((series.total, series.stored), (22, 20));
@@ -339,6 +340,6 @@ mod tests {
         series.add(i64::from(i32::MAX));
         assert_eq!(series.total, MAX_COUNT);
         series.resync(MAX_COUNT, 5);
-        assert_eq!(series.owed(), 0);
+        assert_eq!(series.pending(), 0);
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Rules, Standing};
+use crate::{KnownPolicy, Rules};
 
 /// The rules that are decided by, by the uid of their policy: ten thousand scopes of one policy share them, and find
 /// them where the last decision has just looked.
 #[derive(Debug, Default)]
-pub(crate) struct InForce(Mutex<HashMap<Arc<str>, Arc<Rules>>>);
+pub(crate) struct SharedRules(Mutex<HashMap<Arc<str>, Arc<Rules>>>);
 
-impl InForce {
+impl SharedRules {
     /// These rules, as others of the same policy have them.
     pub(crate) fn shared(&self, rules: &Rules) -> Arc<Rules> {
         let known = &mut *self.known();
@@ -25,7 +25,7 @@ impl InForce {
     }
 
     /// Forgets policies that stand no more.
-    pub(crate) fn retain(&self, policies: &HashMap<&Arc<str>, &Standing>) {
+    pub(crate) fn retain(&self, policies: &HashMap<&Arc<str>, &KnownPolicy>) {
         self.known().retain(|uid, _| policies.contains_key(uid));
     }
 

@@ -6,7 +6,7 @@
 //! and in one sum what those dropped that had to go. So nothing is shown that did not happen, and nothing is missing
 //! from the total.
 //!
-//! With N dropped occurrences in a scope and k places ([`MAX_PLACES`], fewer only where too many are held in all):
+//! With N dropped occurrences in a scope and k places ([`MAX_RANKED`], fewer only where too many are held in all):
 //! while there are at most k combinations every count is exact; beyond that a count can be short of the truth by
 //! N / k at most, and a combination that has more than N / k of them is always there.
 
@@ -17,7 +17,7 @@ use crate::model::dropped::identity;
 use crate::{Disposition, Dropped, EventView, TopDropped};
 
 /// So many combinations a scope holds at most.
-pub(crate) const MAX_PLACES: usize = 32;
+pub(crate) const MAX_RANKED: usize = 32;
 
 /// So many all scopes hold together, but for the seconds in which those of namespaces above their fair share make
 /// room for newcomers. One takes some 100 bytes, and 300 where someone sees to it.
@@ -26,14 +26,14 @@ pub(crate) const MAX_IN_ALL: usize = 65_536;
 /// The bounded sketch of one scope. Takes no memory before something is dropped.
 #[derive(Default)]
 pub(crate) struct Sketch {
-    places: Vec<Place>,
+    ranked: Vec<Ranked>,
     others: u64,
     evicted: u64,
     /// The weight of the heaviest that had to go: nobody who is not here has dropped more.
-    gone: u64,
+    evicted_weight: u64,
 }
 
-struct Place {
+struct Ranked {
     key: Key,
     /// The most that it may have dropped before it was taken in.
     inherited: u64,
@@ -42,7 +42,7 @@ struct Place {
 
 impl Sketch {
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.ranked.len()
     }
 
     /// Combinations given up for want of room.
@@ -51,11 +51,11 @@ impl Sketch {
     }
 
     /// Asks the memory for what [`Self::count`] will read: in a storm it is the first place.
-    pub(crate) fn fetch(&self) {
-        black_box(self.places.first().map(|place| (place.key, place.dropped.count)));
+    pub(crate) fn prefetch(&self) {
+        black_box(self.ranked.first().map(|entry| (entry.key, entry.dropped.count)));
     }
 
-    /// Counts `occurrences` of a combination that was dropped. `full`: too many are held in all, and this namespace
+    /// Counts `occurrences` of a combination that was dropped. `at_capacity`: too many are held in all, and this namespace
     /// has its fair share of them.
     pub(crate) fn count(
         &mut self,
@@ -63,50 +63,50 @@ impl Sketch {
         event: &EventView<'_>,
         disposition: Disposition,
         occurrences: u64,
-        full: bool,
+        at_capacity: bool,
     ) {
-        if let Some(at) = self.places.iter().position(|place| place.key == key) {
-            let count = &mut self.places[at].dropped.count;
+        if let Some(at) = self.ranked.iter().position(|entry| entry.key == key) {
+            let count = &mut self.ranked[at].dropped.count;
             *count = count.saturating_add(occurrences);
             // A storm is the same again and again: what comes often moves to the front, where it is found first.
             if at > 0 {
-                self.places.swap(at, at - 1);
+                self.ranked.swap(at, at - 1);
             }
             return;
         }
-        if self.places.len() >= MAX_PLACES || full {
-            self.give_up_the_lightest();
+        if self.ranked.len() >= MAX_RANKED || at_capacity {
+            self.evict_one();
         }
-        let inherited = self.gone;
+        let inherited = self.evicted_weight;
         let dropped = Dropped::new(identity(event), disposition, occurrences);
-        self.places.push(Place { key, inherited, dropped });
+        self.ranked.push(Ranked { key, inherited, dropped });
     }
 
     /// One place less, for those of other scopes; but every scope keeps one.
-    pub(crate) fn come_down(&mut self) {
-        if self.places.len() > 1 {
-            self.give_up_the_lightest();
+    pub(crate) fn evict_lightest(&mut self) {
+        if self.ranked.len() > 1 {
+            self.evict_one();
         }
     }
 
-    fn give_up_the_lightest(&mut self) {
+    fn evict_one(&mut self) {
         // Of the lightest the one at the back: it was dropped less often of late.
-        let lightest = (0..self.places.len()).rev().min_by_key(|at| self.places[*at].weight());
+        let lightest = (0..self.ranked.len()).rev().min_by_key(|at| self.ranked[*at].weight());
         let Some(lightest) = lightest else { return };
-        let place = self.places.swap_remove(lightest);
-        self.gone = self.gone.max(place.weight());
-        self.others = self.others.saturating_add(place.dropped.count);
+        let entry = self.ranked.swap_remove(lightest);
+        self.evicted_weight = self.evicted_weight.max(entry.weight());
+        self.others = self.others.saturating_add(entry.dropped.count);
         self.evicted += 1;
     }
 
     /// What it holds, and how many more there were.
     pub(crate) fn top(&self) -> TopDropped {
-        let entries = self.places.iter().map(|place| place.dropped.clone()).collect();
+        let entries = self.ranked.iter().map(|entry| entry.dropped.clone()).collect();
         TopDropped { entries, others: self.others }
     }
 }
 
-impl Place {
+impl Ranked {
     /// At least as much as the combination ever dropped.
     fn weight(&self) -> u64 {
         self.inherited.saturating_add(self.dropped.count)
@@ -125,11 +125,11 @@ mod tests {
     use crate::testing::write;
 
     /// Counts a drop for this reason.
-    fn drop_of(sketch: &mut Sketch, reason: &str, occurrences: u64, full: bool) {
+    fn drop_of(sketch: &mut Sketch, reason: &str, occurrences: u64, at_capacity: bool) {
         let mut event = write().event;
         event.reason = reason.to_owned().into();
         let key = Hasher::new([1, 2]).dropped(&event, Disposition::Filtered);
-        sketch.count(key, &event, Disposition::Filtered, occurrences, full);
+        sketch.count(key, &event, Disposition::Filtered, occurrences, at_capacity);
     }
 
     fn counts(sketch: &Sketch) -> BTreeMap<String, u64> {
@@ -179,8 +179,8 @@ mod tests {
             }
         }
         assert_eq!(counts(&sketch).get("Often"), Some(&500));
-        assert_eq!((sketch.len(), sketch.top().sum()), (MAX_PLACES, 10_500));
-        assert_eq!(sketch.evicted(), 10_001 - MAX_PLACES as u64);
+        assert_eq!((sketch.len(), sketch.top().sum()), (MAX_RANKED, 10_500));
+        assert_eq!(sketch.evicted(), 10_001 - MAX_RANKED as u64);
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         drop_of(&mut sketch, "Newcomer", 1, true);
         assert_eq!((sketch.len(), sketch.top().others), (20, 1), "one for one");
         for _ in 0..30 {
-            sketch.come_down();
+            sketch.evict_lightest();
         }
         assert_eq!(counts(&sketch), [("Reason20".to_owned(), 20)].into());
         assert_eq!(sketch.top().sum(), (1..=20).sum::<u64>() + 1);
@@ -215,31 +215,31 @@ mod tests {
             // Squared, so that some come far more often than others.
             drops in prop::collection::vec((0u32..12, 1u64..4, prop::bool::weighted(0.1)), 0..600),
             spread in 1u32..12,
-            full in any::<bool>(),
+            at_capacity in any::<bool>(),
         ) {
             let mut sketch = Sketch::default();
             let mut truth: BTreeMap<String, u64> = BTreeMap::new();
             for (at, (number, occurrences, comes_down)) in drops.into_iter().enumerate() {
                 let reason = format!("R{}", number * number % (spread * 10) + at as u32 % spread);
-                drop_of(&mut sketch, &reason, occurrences, full);
+                drop_of(&mut sketch, &reason, occurrences, at_capacity);
                 *truth.entry(reason).or_default() += occurrences;
-                if full && comes_down {
-                    sketch.come_down();
+                if at_capacity && comes_down {
+                    sketch.evict_lightest();
                 }
             }
             let total: u64 = truth.values().sum();
             let counts = counts(&sketch);
             prop_assert_eq!(sketch.top().sum(), total);
-            prop_assert!(sketch.len() <= MAX_PLACES);
-            if truth.len() <= MAX_PLACES && !full {
+            prop_assert!(sketch.len() <= MAX_RANKED);
+            if truth.len() <= MAX_RANKED && !at_capacity {
                 prop_assert_eq!(&counts, &truth);
             }
-            if !full {
-                prop_assert!(sketch.gone <= total / MAX_PLACES as u64);
+            if !at_capacity {
+                prop_assert!(sketch.evicted_weight <= total / MAX_RANKED as u64);
             }
             for (reason, all) in &truth {
                 let shown = counts.get(reason).copied().unwrap_or(0);
-                prop_assert!(shown <= *all && *all - shown <= sketch.gone, "{reason}: {shown} of {all}");
+                prop_assert!(shown <= *all && *all - shown <= sketch.evicted_weight, "{reason}: {shown} of {all}");
             }
         }
     }

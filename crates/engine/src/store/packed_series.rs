@@ -13,7 +13,7 @@ use crate::store::table::NONE;
 /// as it is worked on it is 88 without them, which would be 42 MiB more for a million.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Packed {
-    /// Counts end at `i32::MAX`, so a bit is free: there is a [`Series::untold`], which is kept elsewhere.
+    /// Counts end at `i32::MAX`, so a bit is free: there is a [`Series::unreported`], which is kept elsewhere.
     total: u32,
     /// Here too: [`Series::shared`].
     stored: u32,
@@ -22,13 +22,13 @@ pub(crate) struct Packed {
     /// Tells it from every other series that stood under its key, or in its place.
     pub(crate) birth: u32,
     /// Its position in the agenda; [`NONE`]: it is not there.
-    pub(crate) agenda: u32,
+    pub(crate) timers: u32,
     /// Microseconds: Kubernetes keeps no more. In seven bytes these are the years 829 to 3111, which will do.
     occurred_at: [u8; 7],
     /// In the lower half how many attempts to pay failed, in the upper one a mark of the name.
     failures_and_mark: u8,
     seen: Stamp,
-    paid_at: Stamp,
+    written_at: Stamp,
     not_before: Stamp,
     flags: u8,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Packed {
 const FAR: i64 = 1 << 55;
 
 /// The bit of [`Packed::total`] that is no count.
-const UNTOLD: u32 = 1 << 31;
+const UNREPORTED: u32 = 1 << 31;
 /// That of [`Packed::stored`].
 const SHARED: u32 = 1 << 31;
 /// That of [`Packed::confirmed`].
@@ -49,61 +49,61 @@ const CLOSING: u8 = 1;
 impl Packed {
     /// A series that is not on the agenda yet, and whose stored Event has this name.
     pub(crate) fn new(series: &Series, name: &str, birth: u32) -> Self {
-        let mut packed = Self { birth, agenda: NONE, failures_and_mark: mark(name), ..Self::default() };
+        let mut packed = Self { birth, timers: NONE, failures_and_mark: mark(name), ..Self::default() };
         packed.put(series);
         packed
     }
 
     /// Keeps what `series` says, its moments to the millisecond.
     pub(crate) fn put(&mut self, series: &Series) {
-        self.total = count(series.total) | if series.untold > 0 { UNTOLD } else { 0 };
+        self.total = count(series.total) | if series.unreported > 0 { UNREPORTED } else { 0 };
         self.stored = count(series.stored) | if series.shared { SHARED } else { 0 };
         self.confirmed = count(series.confirmed) | if series.read { READ } else { 0 };
         let [bytes @ .., _] = series.occurred_at.as_microsecond().clamp(-FAR, FAR - 1).to_le_bytes();
         self.occurred_at = bytes;
         self.failures_and_mark = self.failures_and_mark & MARK | series.failures.min(!MARK);
         self.seen = Stamp::at(series.seen);
-        self.paid_at = Stamp::at(series.paid_at);
+        self.written_at = Stamp::at(series.written_at);
         self.not_before = Stamp::at(series.not_before);
         self.flags = u8::from(series.closing)
-            | u8::from(series.ordered) << 1
-            | u8::from(series.folded) << 2
+            | u8::from(series.in_flight) << 1
+            | u8::from(series.merged) << 2
             | u8::from(series.unverified) << 3
             | u8::from(series.summary) << 4
             | u8::from(series.base_unknown) << 5
             | u8::from(series.drained) << 6
-            | u8::from(series.put_off) << 7;
+            | u8::from(series.deferred) << 7;
     }
 
     /// The series as it was put, but for what of it is untold.
     pub(crate) fn series(&self) -> Series {
         let flag = |bit: u8| self.flags >> bit & 1 == 1;
         Series {
-            total: i64::from(self.total & !UNTOLD),
+            total: i64::from(self.total & !UNREPORTED),
             stored: i64::from(self.stored & !SHARED),
             confirmed: i64::from(self.confirmed & !READ),
             read: self.confirmed & READ != 0,
-            untold: 0,
+            unreported: 0,
             shared: self.stored & SHARED != 0,
             occurred_at: self.occurred_at(),
             failures: self.failures_and_mark & !MARK,
             seen: self.seen.moment(),
-            paid_at: self.paid_at.moment(),
+            written_at: self.written_at.moment(),
             not_before: self.not_before.moment(),
             closing: flag(0),
-            ordered: flag(1),
-            folded: flag(2),
+            in_flight: flag(1),
+            merged: flag(2),
             unverified: flag(3),
             summary: flag(4),
             base_unknown: flag(5),
             drained: flag(6),
-            put_off: flag(7),
+            deferred: flag(7),
         }
     }
 
     /// Something of it is untold.
-    pub(crate) fn has_untold(&self) -> bool {
-        self.total & UNTOLD != 0
+    pub(crate) fn has_unreported(&self) -> bool {
+        self.total & UNREPORTED != 0
     }
 
     fn occurred_at(&self) -> Timestamp {
@@ -114,13 +114,13 @@ impl Packed {
     }
 
     /// Whether its name may be this one. Of those that are not, one in sixteen has the same mark.
-    pub(crate) fn has_mark_of(&self, name: &str) -> bool {
+    pub(crate) fn may_have_name(&self, name: &str) -> bool {
         self.failures_and_mark & MARK == mark(name)
     }
 
     /// A write of it was seen: it lives on. True if its place in the order by use has to follow: it was closing, or
     /// was not seen in this part of time yet.
-    pub(crate) fn see(&mut self, now: Moment, ordered_by: Duration) -> bool {
+    pub(crate) fn mark_seen(&mut self, now: Moment, ordered_by: Duration) -> bool {
         let (before, closing) = (self.seen, self.flags & CLOSING != 0);
         self.seen = Stamp::at(now);
         self.flags &= !CLOSING;
@@ -176,31 +176,31 @@ mod tests {
                 total: counts[0],
                 stored: counts[1],
                 confirmed: counts[2],
-                untold: counts[3],
+                unreported: counts[3],
                 shared,
                 read,
                 seen: moment(0),
-                paid_at: moment(1),
+                written_at: moment(1),
                 not_before: moment(2),
                 occurred_at: Timestamp::from_microsecond(occurred_at).unwrap(),
                 closing: flags[0],
-                ordered: flags[1],
-                folded: flags[2],
+                in_flight: flags[1],
+                merged: flags[2],
                 unverified: flags[3],
                 summary: flags[4],
                 base_unknown: flags[5],
                 drained: flags[6],
-                put_off: flags[7],
+                deferred: flags[7],
                 failures,
             };
             let mut packed = Packed::new(&series, &name, birth);
             let another = format!("{name}a");
-            prop_assert!(packed.has_mark_of(&name) && !packed.has_mark_of(&another));
-            prop_assert_eq!(packed.has_untold(), series.untold > 0);
-            let whole = Series { untold: series.untold, ..packed.series() };
-            prop_assert_eq!((whole, packed.birth, packed.agenda), (series, birth, NONE));
+            prop_assert!(packed.may_have_name(&name) && !packed.may_have_name(&another));
+            prop_assert_eq!(packed.has_unreported(), series.unreported > 0);
+            let whole = Series { unreported: series.unreported, ..packed.series() };
+            prop_assert_eq!((whole, packed.birth, packed.timers), (series, birth, NONE));
             let (seen, later) = (moments[0] / 1000, moment(0).plus(Duration::from_millis(700)));
-            let moves = packed.see(later, Duration::from_secs(1));
+            let moves = packed.mark_seen(later, Duration::from_secs(1));
             prop_assert_eq!(moves, flags[0] || (moments[0] + 700).min((1 << 40) - 1) / 1000 != seen);
             prop_assert_eq!(packed.series().closing, false);
         }

@@ -44,8 +44,8 @@ impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR>
         ((at as usize) < self.len).then(|| &self[at])
     }
 
-    /// Asks the memory for where the near pieces are: see [`crate::approach`].
-    pub(crate) fn fetch(&self) {
+    /// Asks the memory for where the near pieces are: see [`crate::prefetch`].
+    pub(crate) fn prefetch(&self) {
         black_box(self.len);
         self.near.iter().step_by(LINE / size_of::<usize>()).for_each(|near| {
             black_box(near.is_some());

@@ -5,7 +5,7 @@
 //! copies the 16 that it lies with: some hundred bytes.
 
 use crate::store::segments::Segments;
-use crate::text::cut;
+use crate::text::truncate;
 
 /// How many share an allocation.
 const PACK: u32 = 16;
@@ -36,7 +36,7 @@ impl Strings {
             self.packs.push(Pack::default());
         }
         self.len += 1;
-        self.packs[at / PACK].set(at % PACK, cut(text, MAX_NAME));
+        self.packs[at / PACK].set(at % PACK, truncate(text, MAX_NAME));
     }
 
     /// Takes a text away; the last one takes its position.

@@ -158,7 +158,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
     }
 
     /// Takes the entry out of the order: it is not the oldest any more, until it is touched.
-    pub(crate) fn set_aside(&mut self, at: At) {
+    pub(crate) fn leave_order(&mut self, at: At) {
         if at < self.slots.len() {
             self.unlink(at);
         }
@@ -198,7 +198,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
 
     /// Frees some of a table that nobody looks into any more, so that a large one does not go at once. True once
     /// nothing is left.
-    pub(crate) fn crumble(&mut self, at_most: usize) -> bool {
+    pub(crate) fn free_some(&mut self, at_most: usize) -> bool {
         for _ in 0..at_most {
             self.heads.pop();
             self.links.pop();
@@ -209,15 +209,15 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
 }
 
 /// Tables that nobody looks into any more: a million entries are not freed at once, while a write waits.
-pub(crate) struct Remains<T, const NEAR: usize>(Vec<Table<T, NEAR>>);
+pub(crate) struct DeferredDrop<T, const NEAR: usize>(Vec<Table<T, NEAR>>);
 
-impl<T, const NEAR: usize> Default for Remains<T, NEAR> {
+impl<T, const NEAR: usize> Default for DeferredDrop<T, NEAR> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T: Default, const NEAR: usize> Remains<T, NEAR> {
+impl<T: Default, const NEAR: usize> DeferredDrop<T, NEAR> {
     /// Takes all entries of a table, which is empty then.
     pub(crate) fn take(&mut self, table: &mut Table<T, NEAR>) {
         if !table.is_empty() {
@@ -226,9 +226,9 @@ impl<T: Default, const NEAR: usize> Remains<T, NEAR> {
     }
 
     /// Frees at most so many entries; returns how many.
-    pub(crate) fn crumble(&mut self, at_most: usize) -> usize {
+    pub(crate) fn free_some(&mut self, at_most: usize) -> usize {
         let Some(table) = self.0.last_mut() else { return 0 };
-        if table.crumble(at_most) {
+        if table.free_some(at_most) {
             self.0.pop();
         }
         at_most
@@ -239,29 +239,29 @@ impl<T: Default, const NEAR: usize> Remains<T, NEAR> {
     }
 }
 
-/// What is asked for early: see [`crate::approach`].
+/// What is asked for early: see [`crate::prefetch`].
 impl<T: Default, const NEAR: usize> Table<T, NEAR> {
     /// Asks the memory for where everything is.
-    pub(crate) fn fetch_outline(&self) {
+    pub(crate) fn prefetch_outline(&self) {
         black_box(self.newest);
-        self.links.fetch();
-        self.heads.fetch();
-        self.slots.fetch();
+        self.links.prefetch();
+        self.heads.prefetch();
+        self.slots.prefetch();
     }
 
-    /// Asks the memory for what [`Self::find`] will read; with `full` also for what [`Self::replace_oldest`] will.
-    pub(crate) fn fetch(&self, key: Key, full: bool) {
+    /// Asks the memory for what [`Self::find`] will read; with `at_capacity` also for what [`Self::replace_oldest`] will.
+    pub(crate) fn prefetch(&self, key: Key, at_capacity: bool) {
         if self.heads.is_empty() {
             return;
         }
         let at = self.heads[self.bucket(hash(key))];
         black_box(self.slots.get(at).map(|slot| slot.next));
-        if full {
-            self.fetch_oldest();
+        if at_capacity {
+            self.prefetch_oldest();
         }
     }
 
-    fn fetch_oldest(&self) {
+    fn prefetch_oldest(&self) {
         let (Some(slot), Some(links)) = (self.slots.get(self.oldest), self.links.get(self.oldest)) else {
             return;
         };
@@ -459,7 +459,7 @@ mod tests {
                     }
                     (None, _) => {}
                     (Some(at), 0 | 1) => { table.touch(at); model.ordered.push((key, value)); }
-                    (Some(at), 2) => { table.set_aside(at); model.aside.push((key, value)); }
+                    (Some(at), 2) => { table.leave_order(at); model.aside.push((key, value)); }
                     (Some(at), _) => prop_assert_eq!(table.remove(at), Some(value)),
                 }
                 check(&table, &model)?;
@@ -510,7 +510,7 @@ mod tests {
         for number in 0..1000 {
             table.insert(number, Box::new(number));
         }
-        let steps = (1..).find(|_| table.crumble(10)).unwrap();
+        let steps = (1..).find(|_| table.free_some(10)).unwrap();
         assert_eq!(steps, 100);
     }
 }

@@ -9,47 +9,47 @@ use crate::store::stamp::Stamp;
 use crate::store::table::At;
 
 /// What is told where a series stands here now.
-pub(crate) trait Note: FnMut(At, u32) {}
+pub(crate) trait OnMove: FnMut(At, u32) {}
 
-impl<F: FnMut(At, u32)> Note for F {}
+impl<F: FnMut(At, u32)> OnMove for F {}
 
 /// The earliest first.
 #[derive(Default)]
-pub(crate) struct Agenda {
-    heap: Segments<Entry, 32, 1>,
+pub(crate) struct Timers {
+    heap: Segments<Timer, 32, 1>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
-    wake: Stamp,
+struct Timer {
+    due: Stamp,
     at: At,
 }
 
-impl Agenda {
+impl Timers {
     /// The earliest, and which series it is.
     pub(crate) fn first(&self) -> Option<(Moment, At)> {
-        self.heap.get(0).map(|entry| (entry.wake.moment(), entry.at))
+        self.heap.get(0).map(|entry| (entry.due.moment(), entry.at))
     }
 
     /// When the entry of this position is looked at.
-    pub(crate) fn wake(&self, position: u32) -> Option<Moment> {
-        self.heap.get(position).map(|entry| entry.wake.moment())
+    pub(crate) fn due(&self, position: u32) -> Option<Moment> {
+        self.heap.get(position).map(|entry| entry.due.moment())
     }
 
     /// Adds a series that does not stand here.
-    pub(crate) fn add(&mut self, at: At, wake: Moment, note: impl Note) {
-        let position = self.heap.push(Entry { wake: Stamp::at(wake), at });
+    pub(crate) fn add(&mut self, at: At, due: Moment, note: impl OnMove) {
+        let position = self.heap.push(Timer { due: Stamp::at(due), at });
         self.rise(position, note);
     }
 
     /// Looks at the entry of this position earlier than it says.
-    pub(crate) fn advance(&mut self, position: u32, wake: Moment, note: impl Note) {
-        self.heap[position].wake = Stamp::at(wake);
+    pub(crate) fn advance(&mut self, position: u32, due: Moment, note: impl OnMove) {
+        self.heap[position].due = Stamp::at(due);
         self.rise(position, note);
     }
 
     /// Takes the entry of this position away.
-    pub(crate) fn remove(&mut self, position: u32, mut note: impl Note) {
+    pub(crate) fn remove(&mut self, position: u32, mut note: impl OnMove) {
         self.heap.swap_remove(position);
         if position < self.heap.len() {
             let settled = self.rise(position, &mut note);
@@ -63,10 +63,10 @@ impl Agenda {
     }
 
     /// Moves an entry up until none above it is later; returns where it stands then.
-    fn rise(&mut self, mut position: u32, mut note: impl Note) -> u32 {
+    fn rise(&mut self, mut position: u32, mut note: impl OnMove) -> u32 {
         let entry = self.heap[position];
         while let Some(above) = position.checked_sub(1).map(|before| before / 2)
-            && entry.wake < self.heap[above].wake
+            && entry.due < self.heap[above].due
         {
             self.place(position, self.heap[above], &mut note);
             position = above;
@@ -76,12 +76,12 @@ impl Agenda {
     }
 
     /// Moves an entry down until none below it is earlier.
-    fn sink(&mut self, mut position: u32, mut note: impl Note) {
+    fn sink(&mut self, mut position: u32, mut note: impl OnMove) {
         let entry = self.heap[position];
         loop {
             let below = [2 * position + 1, 2 * position + 2].into_iter().filter(|at| *at < self.heap.len());
-            let Some(below) = below.min_by_key(|at| self.heap[*at].wake) else { break };
-            if entry.wake <= self.heap[below].wake {
+            let Some(below) = below.min_by_key(|at| self.heap[*at].due) else { break };
+            if entry.due <= self.heap[below].due {
                 break;
             }
             self.place(position, self.heap[below], &mut note);
@@ -90,7 +90,7 @@ impl Agenda {
         self.place(position, entry, &mut note);
     }
 
-    fn place(&mut self, position: u32, entry: Entry, note: &mut impl Note) {
+    fn place(&mut self, position: u32, entry: Timer, note: &mut impl OnMove) {
         self.heap[position] = entry;
         note(entry.at, position);
     }
@@ -109,33 +109,33 @@ mod tests {
         fn is_a_map_from_series_to_wake_of_which_the_earliest_is_known(
             steps in prop::collection::vec((0u8..4, 0u32..24, 0u64..1000), 0..300)
         ) {
-            let mut agenda = Agenda::default();
+            let mut timers = Timers::default();
             let mut positions: BTreeMap<At, u32> = BTreeMap::new();
             let mut model: BTreeMap<At, Moment> = BTreeMap::new();
-            for (step, at, wake) in steps {
-                let wake = Moment::from_epoch(Duration::from_millis(wake));
+            for (step, at, due) in steps {
+                let due = Moment::from_epoch(Duration::from_millis(due));
                 let position = positions.get(&at).copied().filter(|_| model.contains_key(&at));
                 match (step, position) {
                     (0..=2, None) => {
-                        agenda.add(at, wake, |at, position| { positions.insert(at, position); });
-                        model.insert(at, wake);
+                        timers.add(at, due, |at, position| { positions.insert(at, position); });
+                        model.insert(at, due);
                     }
-                    (0, Some(position)) if wake < model[&at] => {
-                        agenda.advance(position, wake, |at, position| { positions.insert(at, position); });
-                        model.insert(at, wake);
+                    (0, Some(position)) if due < model[&at] => {
+                        timers.advance(position, due, |at, position| { positions.insert(at, position); });
+                        model.insert(at, due);
                     }
                     (3, Some(position)) => {
-                        agenda.remove(position, |at, position| { positions.insert(at, position); });
+                        timers.remove(position, |at, position| { positions.insert(at, position); });
                         model.remove(&at);
                     }
                     _ => {}
                 }
-                prop_assert_eq!(agenda.first().map(|(wake, _)| wake), model.values().min().copied());
-                for (at, wake) in &model {
-                    prop_assert_eq!(agenda.wake(positions[at]), Some(*wake));
-                    prop_assert_eq!(agenda.heap[positions[at]].at, *at);
+                prop_assert_eq!(timers.first().map(|(due, _)| due), model.values().min().copied());
+                for (at, due) in &model {
+                    prop_assert_eq!(timers.due(positions[at]), Some(*due));
+                    prop_assert_eq!(timers.heap[positions[at]].at, *at);
                 }
-                prop_assert_eq!(agenda.heap.len() as usize, model.len());
+                prop_assert_eq!(timers.heap.len() as usize, model.len());
             }
         }
     }

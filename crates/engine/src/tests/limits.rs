@@ -5,14 +5,19 @@ use std::time::Duration;
 
 use super::*;
 use crate::flush::tick::SLICE;
-use crate::state::eviction::ASKED_FOR_ROOM;
+use crate::state::eviction::MAX_EVICTION_ATTEMPTS;
 use crate::state::policy_changes::REVISED_AT_ONCE;
-use crate::testing::{at, by, counters, named, pay, rules, write};
+use crate::testing::{at, by, counters, flush, named, rules, write};
 
 const HOUR: u64 = 3_600_000;
 
 fn engine_for(max_series: usize) -> Engine {
-    Engine::new(Settings { seed: [3, 4], max_series, max_owing: 100_000, began: Timestamp::UNIX_EPOCH })
+    Engine::new(Settings {
+        seed: [3, 4],
+        max_series,
+        max_pending_series: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    })
 }
 
 /// A write that says what no other says, under a name of its own.
@@ -28,8 +33,8 @@ fn fill(engine: &Engine, rules: &Rules, namespace: &str, number: usize) {
     }
 }
 
-fn standing(rules: &Rules) -> Standing {
-    Standing {
+fn known_policy(rules: &Rules) -> KnownPolicy {
+    KnownPolicy {
         policy: rules.policy.clone(),
         namespace: Some("shop".into()),
         rules: Some(Arc::new(rules.clone())),
@@ -55,10 +60,10 @@ fn a_turn_of_a_namespace_sees_to_a_slice_of_each_of_its_tables() {
     }
     let full = engine.gauges();
     assert_eq!((full.series, full.groups, full.buckets, full.names), (5000, 5000, 5000, 5000));
-    let mut orders = Vec::new();
-    let seen_to = engine.tick_namespace(&"shop".into(), at(48 * HOUR), 100, &mut orders);
+    let mut tasks = Vec::new();
+    let processed = engine.tick_namespace(&"shop".into(), at(48 * HOUR), 100, &mut tasks);
     let left = engine.gauges();
-    assert_eq!(seen_to, 4 * SLICE);
+    assert_eq!(processed, 4 * SLICE);
     assert_eq!(
         [left.series, left.groups, left.buckets, left.names],
         [5000 - SLICE; 4],
@@ -81,7 +86,7 @@ fn a_changed_policy_sees_to_its_series_by_and_by() {
     let (engine, rules) = (engine_for(10_000), rules());
     fill(&engine, &rules, "shop", 5000);
     let off = Rules { series: None, ..rules };
-    engine.revise(&[standing(&off)], at(1));
+    engine.revise(&[known_policy(&off)], at(1));
     assert_eq!(engine.gauges().series, 5000 - REVISED_AT_ONCE);
     let before = ticked_until_empty(&engine, at(2));
     assert!(before.len() >= 10, "{before:?}");
@@ -95,24 +100,24 @@ fn a_shorter_heartbeat_brings_all_payments_forward() {
         // Stored as 10 and one more is owed: not due before the heartbeat.
         let name = format!("e.{number}");
         let write = distinct("shop", &name);
-        let told = |value, old_value| Observation {
+        let reported = |value, old_value| Observation {
             operation: Operation::Update,
             value,
             old_value,
             ..write.clone()
         };
-        assert_eq!(engine.decide(by(&rules), &told(10, 1), at(1)).answer, Answer::Allow);
+        assert_eq!(engine.decide(by(&rules), &reported(10, 1), at(1)).answer, Answer::Allow);
         assert_eq!(
-            engine.decide(by(&rules), &told(11, 10), at(2)).answer,
+            engine.decide(by(&rules), &reported(11, 10), at(2)).answer,
             Answer::Deny(Denial::AlreadyExists)
         );
     }
     assert!(engine.tick(at(60_000), 1000).is_empty());
     let mut hasty = rules.clone();
     hasty.series.as_mut().unwrap().heartbeat_interval = Duration::from_secs(10);
-    engine.revise(&[standing(&hasty)], at(60_001));
-    let orders: usize = (0..20).map(|tick| engine.tick(at(60_002 + tick), 1000).len()).sum();
-    assert_eq!(orders, 500);
+    engine.revise(&[known_policy(&hasty)], at(60_001));
+    let tasks: usize = (0..20).map(|tick| engine.tick(at(60_002 + tick), 1000).len()).sum();
+    assert_eq!(tasks, 500);
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn a_deleted_policy_is_forgotten_by_and_by() {
     assert!(before.len() >= 10, "{before:?}");
     engine.tick(at(3), 100);
     engine.tick(at(600_003), 100);
-    assert!(engine.accounts().is_empty());
+    assert!(engine.counters().is_empty());
     // What became of it is still told.
     assert_eq!(engine.gauges(), Gauges { names: 5000, ..Gauges::default() });
 }
@@ -140,15 +145,15 @@ fn while_draining_all_debts_are_found_wherever_they_are() {
         assert_eq!(engine.decide(by(&rules), &again, at(1)).disposition, Some(Disposition::Compacted));
     }
     engine.drain();
-    assert_eq!(engine.unpaid(), 10);
-    let mut paid = 0;
+    assert_eq!(engine.unflushed(), 10);
+    let mut flushed = 0;
     for _ in 0..20 {
-        for order in engine.tick(at(10), 100) {
-            assert_eq!(pay(&engine, &order, Some(1), at(10)), Some(2));
-            paid += 1;
+        for task in engine.tick(at(10), 100) {
+            assert_eq!(flush(&engine, &task, Some(1), at(10)), Some(2));
+            flushed += 1;
         }
     }
-    assert_eq!((paid, engine.unpaid(), engine.gauges().owed), (10, 0, 0));
+    assert_eq!((flushed, engine.unflushed(), engine.gauges().pending_occurrences), (10, 0, 0));
 }
 
 #[test]
@@ -163,8 +168,8 @@ fn a_namespace_that_invents_long_names_evicts_its_own_series_only() {
     assert!(gauges.text <= 96 * 200 + 2 * 253, "{gauges:?}");
     assert!(gauges.series_evicted >= 1900, "{gauges:?}");
     for number in 0..50 {
-        let told = engine.decide(by(&rules), &distinct("shop", &format!("e.{number}")), at(3000));
-        assert_eq!(told.stage, Stage::Series, "e.{number} lives");
+        let reported = engine.decide(by(&rules), &distinct("shop", &format!("e.{number}")), at(3000));
+        assert_eq!(reported.stage, Stage::Series, "e.{number} lives");
     }
 }
 
@@ -187,11 +192,11 @@ fn where_no_content_can_be_kept_a_write_goes_through_and_nothing_is_lost() {
         }
     }
     let gauges = engine.gauges();
-    assert!(gauges.debts_refused > 40 && compacted > 10, "{gauges:?}, {compacted} compacted");
+    assert!(gauges.pending_refused > 40 && compacted > 10, "{gauges:?}, {compacted} compacted");
     assert!(gauges.text <= 96 * 100 + 2000, "{gauges:?}");
     let counters = counters(&engine);
     assert_eq!((counters.received(), counters.of(Disposition::Compacted)), (truth, compacted));
-    assert_eq!(gauges.owed, compacted, "what was folded is owed, and nothing else");
+    assert_eq!(gauges.pending_occurrences, compacted, "what was folded is owed, and nothing else");
 }
 
 #[test]
@@ -205,12 +210,12 @@ fn a_content_that_is_paid_makes_room_for_another() {
             write.event.message = format!("{number} {long}").into();
             engine.decide(by(&rules), &write, at(number * 10_000));
         }
-        for order in engine.tick(at(number * 10_000 + 5000), 100) {
-            pay(&engine, &order, Some(1), at(number * 10_000 + 5000));
+        for task in engine.tick(at(number * 10_000 + 5000), 100) {
+            flush(&engine, &task, Some(1), at(number * 10_000 + 5000));
         }
     }
     let gauges = engine.gauges();
-    assert_eq!((gauges.owed, gauges.debts_refused), (0, 0), "{gauges:?}");
+    assert_eq!((gauges.pending_occurrences, gauges.pending_refused), (0, 0), "{gauges:?}");
     assert!(gauges.contents_evicted > 10 && gauges.text < 96 * 100 + 2000, "{gauges:?}");
 }
 
@@ -240,7 +245,7 @@ fn of_its_own<'a>(namespace: &'a str, text: &'a str) -> Observation<'a> {
 
 /// How many series and names there are in each namespace.
 fn by_namespace(engine: &Engine) -> Vec<(Arc<str>, usize, usize)> {
-    let all = engine.roster.all().into_iter();
+    let all = engine.namespace_list.all().into_iter();
     let of = |name: Arc<str>| {
         let sizes = engine.locked(&name).unwrap().sizes();
         (name, sizes.series, sizes.names)
@@ -273,7 +278,7 @@ fn a_thousand_namespaces_that_fill_one_after_the_other_stay_within_the_bounds() 
         assert!(within(&engine.gauges()), "after {number}: {:?}", engine.gauges());
     }
     let gauges = engine.gauges();
-    let slack = 1000 / ASKED_FOR_ROOM;
+    let slack = 1000 / MAX_EVICTION_ATTEMPTS;
     assert!(gauges.series <= bound + slack && gauges.names <= 2 * bound + slack, "{gauges:?}");
     for (name, series, _) in by_namespace(&engine) {
         assert!(series >= 8, "{name} has {series} of 10");
@@ -299,5 +304,5 @@ fn a_namespace_that_invents_keys_makes_nobody_else_forget() {
             assert!(series >= 9 && names >= 10, "{name} has {series} series, {names} names left");
         }
     }
-    assert!(engine.gauges().series <= 1000 + 100 / ASKED_FOR_ROOM, "{:?}", engine.gauges());
+    assert!(engine.gauges().series <= 1000 + 100 / MAX_EVICTION_ATTEMPTS, "{:?}", engine.gauges());
 }

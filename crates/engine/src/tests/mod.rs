@@ -15,8 +15,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::{
-    AGGREGATE_PREFIX, Account, AggregationRules, Answer, Api, BucketRules, Content, Counters, Denial,
-    Disposition, Engine, EventView, Footing, Found, Gauges, Governing, GroupBy, Mode, Moment, NamespaceUids,
-    ObjectReference, Observation, Operation, Order, Per, Plan, PolicyId, Rejection, Rules, SeriesRules,
-    Settings, SpamFilterRules, Stage, Standing, Verdict,
+    AGGREGATE_PREFIX, AggregationRules, Answer, Api, Applicability, BucketRules, Content, Counters, Denial,
+    Disposition, Engine, EventView, FlushPlan, FlushTask, Gauges, Governing, GroupBy, KnownPolicy, Mode,
+    Moment, NamespaceUids, ObjectReference, Observation, Operation, Per, PolicyId, Rejection, Rules,
+    ScopeCounters, SeriesRules, Settings, SpamFilterRules, Stage, StoredEvent, Verdict,
 };

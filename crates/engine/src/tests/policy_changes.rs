@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{at, by, counters, engine, named, pay, rules, update, write};
+use crate::testing::{at, by, counters, engine, flush, named, rules, update, write};
 
 /// The engine, one Event, and the policy as it is now; `None`: it is gone.
 struct Scene {
@@ -17,27 +17,27 @@ struct Scene {
 impl Scene {
     /// A legacy client has counted to 7, of which 4 are stored; with `others`, another's two occurrences are folded
     /// in too.
-    fn owing(others: bool) -> Self {
+    fn pending_series(others: bool) -> Self {
         let mut scene = Self { engine: engine(), rules: Some(rules()), stored: 0, now: 0 };
-        scene.tell(&write());
+        scene.report(&write());
         for value in 2..=7 {
             scene.count_on(value);
         }
-        assert_eq!((scene.stored, scene.engine.gauges().owed), (4, 3));
+        assert_eq!((scene.stored, scene.engine.gauges().pending_occurrences), (4, 3));
         if others {
             // Not so many that the total has doubled.
-            scene.tell(&named("cart.2", write()));
-            assert_eq!(scene.engine.gauges().owed, 4);
+            scene.report(&named("cart.2", write()));
+            assert_eq!(scene.engine.gauges().pending_occurrences, 4);
         }
         scene
     }
 
     /// The client of `cart.1` counts on to this value.
     fn count_on(&mut self, value: i64) -> Option<Disposition> {
-        self.tell(&update(value, self.stored))
+        self.report(&update(value, self.stored))
     }
 
-    fn tell(&mut self, write: &Observation<'_>) -> Option<Disposition> {
+    fn report(&mut self, write: &Observation<'_>) -> Option<Disposition> {
         self.now += 10;
         let governing = self.rules.as_ref().and_then(by);
         let verdict = self.engine.decide(governing, write, at(self.now));
@@ -48,12 +48,12 @@ impl Scene {
     }
 
     fn change(&mut self, rules: Option<Rules>) {
-        let standing = rules.as_ref().map(|rules| Standing {
+        let known_policy = rules.as_ref().map(|rules| KnownPolicy {
             policy: rules.policy.clone(),
             namespace: Some("shop".into()),
             rules: Some(Arc::new(rules.clone())),
         });
-        self.engine.revise(standing.as_slice(), at(self.now));
+        self.engine.revise(known_policy.as_slice(), at(self.now));
         self.rules = rules;
     }
 
@@ -61,9 +61,9 @@ impl Scene {
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += 1000;
-            for order in self.engine.tick(at(self.now), 10) {
-                assert_eq!(&*order.name, "cart.1");
-                if let Some(value) = pay(&self.engine, &order, Some(self.stored), at(self.now)) {
+            for task in self.engine.tick(at(self.now), 10) {
+                assert_eq!(&*task.name, "cart.1");
+                if let Some(value) = flush(&self.engine, &task, Some(self.stored), at(self.now)) {
                     assert!(value >= self.stored, "lowered");
                     self.stored = value;
                 }
@@ -76,25 +76,25 @@ impl Scene {
         self.pass(400);
         assert_eq!(self.stored, stored);
         let gauges = self.engine.gauges();
-        assert_eq!((gauges.series, gauges.owed, gauges.owing), (0, 0, 0));
+        assert_eq!((gauges.series, gauges.pending_occurrences, gauges.pending_series), (0, 0, 0));
         assert_eq!(counters(&self.engine).lost, 0);
     }
 }
 
 #[test]
 fn a_deleted_policy_pays_within_seconds_whatever_its_heartbeat() {
-    let mut scene = Scene::owing(true);
+    let mut scene = Scene::pending_series(true);
     scene.change(None);
     scene.pass(3);
     assert_eq!((scene.stored, scene.engine.gauges().series), (8, 0));
     assert_eq!(counters(&scene.engine).received(), 8, "for the last scrape");
     scene.pass(601);
-    assert!(scene.engine.accounts().is_empty());
+    assert!(scene.engine.counters().is_empty());
 }
 
 #[test]
 fn a_client_that_tells_by_itself_what_a_deleted_policy_owes_pays_it() {
-    let mut scene = Scene::owing(false);
+    let mut scene = Scene::pending_series(false);
     scene.change(None);
     assert_eq!(scene.count_on(8), None, "nobody governs it");
     scene.ends_with(8);
@@ -102,7 +102,7 @@ fn a_client_that_tells_by_itself_what_a_deleted_policy_owes_pays_it() {
 
 #[test]
 fn what_a_narrower_match_leaves_out_is_paid_when_its_series_is_over() {
-    let mut scene = Scene::owing(false);
+    let mut scene = Scene::pending_series(false);
     let governing = scene.rules.take();
     // The engine sees no such write any more; the client goes on by itself.
     for value in 8..=20 {
@@ -117,7 +117,7 @@ fn what_a_narrower_match_leaves_out_is_paid_when_its_series_is_over() {
 
 #[test]
 fn a_stage_switched_off_pays_and_lets_the_client_go_on() {
-    let mut scene = Scene::owing(true);
+    let mut scene = Scene::pending_series(true);
     scene.change(Some(Rules { series: None, ..rules() }));
     assert_eq!(scene.count_on(8), Some(Disposition::Admitted));
     scene.ends_with(9);
@@ -127,7 +127,7 @@ fn a_stage_switched_off_pays_and_lets_the_client_go_on() {
 
 #[test]
 fn enforce_that_turns_to_observe_pays_and_counts_on() {
-    let mut scene = Scene::owing(false);
+    let mut scene = Scene::pending_series(false);
     let observing = Rules { mode: Mode::Observe, ..rules() };
     scene.change(Some(observing));
     scene.count_on(8);
@@ -141,7 +141,7 @@ fn enforce_that_turns_to_observe_pays_and_counts_on() {
 fn observe_that_turns_to_enforce_owes_nothing_of_what_went_through() {
     let observing = Rules { mode: Mode::Observe, ..rules() };
     let mut scene = Scene { engine: engine(), rules: Some(observing), stored: 0, now: 0 };
-    scene.tell(&write());
+    scene.report(&write());
     for value in 2..=7 {
         scene.count_on(value);
     }
@@ -157,7 +157,7 @@ fn observe_that_turns_to_enforce_owes_nothing_of_what_went_through() {
 
 #[test]
 fn a_policy_that_comes_in_place_of_another_goes_on_from_what_that_one_owes() {
-    let mut scene = Scene::owing(true);
+    let mut scene = Scene::pending_series(true);
     let policy = PolicyId { display: "shop/next".into(), uid: "p2".into() };
     scene.change(Some(Rules { policy, ..rules() }));
     for value in 8..=12 {
@@ -169,23 +169,23 @@ fn a_policy_that_comes_in_place_of_another_goes_on_from_what_that_one_owes() {
 
 #[test]
 fn a_shorter_heartbeat_brings_the_payment_forward() {
-    let mut scene = Scene::owing(false);
+    let mut scene = Scene::pending_series(false);
     scene.pass(30);
     assert_eq!(scene.stored, 4, "neither doubled nor due");
-    let mut pace = rules();
-    if let Some(series) = &mut pace.series {
+    let mut timing = rules();
+    if let Some(series) = &mut timing.series {
         series.heartbeat_interval = Duration::from_secs(5);
     }
-    scene.change(Some(pace));
+    scene.change(Some(timing));
     scene.pass(6);
     assert_eq!(scene.stored, 7);
 }
 
 #[test]
 fn a_policy_that_becomes_invalid_pays_and_folds_nothing_more() {
-    let mut scene = Scene::owing(true);
-    let standing = Standing { policy: rules().policy, namespace: Some("shop".into()), rules: None };
-    scene.engine.revise(&[standing], at(scene.now));
+    let mut scene = Scene::pending_series(true);
+    let known_policy = KnownPolicy { policy: rules().policy, namespace: Some("shop".into()), rules: None };
+    scene.engine.revise(&[known_policy], at(scene.now));
     scene.rules = None;
     scene.pass(3);
     assert_eq!(scene.stored, 8);
@@ -203,12 +203,16 @@ fn aggregation_switched_off_pays_its_summaries() {
         write.event.message = message.into();
         engine.decide(by(&summing), &write, at(1));
     }
-    assert_eq!((engine.gauges().series, engine.gauges().owed), (2, 3), "the first Event, and the summary");
+    assert_eq!(
+        (engine.gauges().series, engine.gauges().pending_occurrences),
+        (2, 3),
+        "the first Event, and the summary"
+    );
     let rules = Arc::new(rules());
-    let standing =
-        Standing { policy: rules.policy.clone(), namespace: Some("shop".into()), rules: Some(rules) };
-    engine.revise(&[standing], at(2));
-    let order = engine.tick(at(3), 10).remove(0);
-    assert_eq!(pay(&engine, &order, None, at(4)), Some(3));
-    assert_eq!((engine.gauges().series, engine.gauges().owed), (1, 0));
+    let known_policy =
+        KnownPolicy { policy: rules.policy.clone(), namespace: Some("shop".into()), rules: Some(rules) };
+    engine.revise(&[known_policy], at(2));
+    let task = engine.tick(at(3), 10).remove(0);
+    assert_eq!(flush(&engine, &task, None, at(4)), Some(3));
+    assert_eq!((engine.gauges().series, engine.gauges().pending_occurrences), (1, 0));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{at, by, counters, engine, named, pay, rules, update, write};
+use crate::testing::{at, by, counters, engine, flush, named, rules, update, write};
 
 #[test]
 fn observe_counts_what_enforce_counts_however_slowly_a_client_writes() {
@@ -24,8 +24,8 @@ fn observe_counts_what_enforce_counts_however_slowly_a_client_writes() {
         }
         before = value;
         let late = at(value as u64 * 3000 + 2500);
-        for order in one.tick(late, 100) {
-            if let Some(v) = pay(&one, &order, Some(stored), late) {
+        for task in one.tick(late, 100) {
+            if let Some(v) = flush(&one, &task, Some(stored), late) {
                 stored = v;
             }
         }
@@ -41,7 +41,7 @@ fn a_busy_namespace_leaves_orders_for_all() {
         Engine::new(Settings {
             seed: [3, 4],
             max_series: 1_000_000,
-            max_owing: 100_000,
+            max_pending_series: 100_000,
             began: Timestamp::UNIX_EPOCH,
         })
     };
@@ -62,9 +62,9 @@ fn a_busy_namespace_leaves_orders_for_all() {
                 }
             }
         }
-        for order in engine.tick(now, 2) {
-            *handed.entry(order.namespace.to_string()).or_default() += 1;
-            pay(&engine, &order, Some(1), now);
+        for task in engine.tick(now, 2) {
+            *handed.entry(task.namespace.to_string()).or_default() += 1;
+            flush(&engine, &task, Some(1), now);
         }
     }
     assert_eq!(handed.len(), spaces.len(), "orders in 10 minutes: {handed:?} {:?}", engine.gauges());
@@ -75,7 +75,7 @@ fn a_namespace_that_invents_names_makes_no_other_forget_its_own() {
     let engine = Engine::new(Settings {
         seed: [3, 4],
         max_series: 50,
-        max_owing: 100_000,
+        max_pending_series: 100_000,
         began: Timestamp::UNIX_EPOCH,
     });
     let rules = rules();
@@ -100,7 +100,7 @@ fn a_new_namespace_opens_series_where_another_has_filled_the_tables() {
     let engine = Engine::new(Settings {
         seed: [3, 4],
         max_series: 50,
-        max_owing: 100_000,
+        max_pending_series: 100_000,
         began: Timestamp::UNIX_EPOCH,
     });
     let rules = rules();
@@ -117,12 +117,13 @@ fn a_new_namespace_opens_series_where_another_has_filled_the_tables() {
 
 /// An engine for one series, whose one series is that of `cart.1`: told twice, and paid.
 fn full() -> (Engine, Rules) {
-    let settings = Settings { seed: [3, 4], max_series: 1, max_owing: 100_000, began: Timestamp::UNIX_EPOCH };
+    let settings =
+        Settings { seed: [3, 4], max_series: 1, max_pending_series: 100_000, began: Timestamp::UNIX_EPOCH };
     let (engine, rules) = (Engine::new(settings), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
-    for order in engine.tick(at(3000), 1) {
-        assert_eq!(pay(&engine, &order, Some(1), at(3000)), Some(2));
+    for task in engine.tick(at(3000), 1) {
+        assert_eq!(flush(&engine, &task, Some(1), at(3000)), Some(2));
     }
     (engine, rules)
 }
@@ -133,8 +134,8 @@ fn a_series_that_is_over_leaves_its_room_to_the_next_of_its_kind() {
     // Its idle timeout is over, and no tick has said so. The client counts to 2, as squelch has.
     let next = engine.decide(by(&rules), &update(2, 2), at(363_000));
     assert_eq!(next.disposition, Some(Disposition::Compacted));
-    let [order] = &engine.tick(at(800_000), 10)[..] else { panic!("nothing is owed") };
-    assert_eq!(pay(&engine, order, Some(2), at(800_000)), Some(3));
+    let [task] = &engine.tick(at(800_000), 10)[..] else { panic!("nothing is owed") };
+    assert_eq!(flush(&engine, task, Some(2), at(800_000)), Some(3));
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn a_name_outlives_its_series() {
     let (engine, mut rules) = (engine(), rules());
     rules.series.as_mut().unwrap().idle_timeout = Duration::from_secs(48 * 3600);
     engine.revise(
-        &[Standing {
+        &[KnownPolicy {
             policy: rules.policy.clone(),
             namespace: Some("shop".into()),
             rules: Some(Arc::new(rules.clone())),
@@ -185,15 +186,15 @@ fn an_order_that_waited_does_not_meet_a_clients_write() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
-    let order = engine.tick(at(2500), 10).remove(0);
+    let task = engine.tick(at(2500), 10).remove(0);
     // it waits for --flush-qps; meanwhile the client writes its own Event (total 3)
     let v = engine.decide(by(&rules), &update(2, 1), at(12_000));
     let v2 = engine.decide(by(&rules), &Observation { value: 2, ..write() }, at(12_001));
     let v3 = engine.decide(by(&rules), &Observation { value: 3, ..write() }, at(12_002));
     assert_eq!(v3.answer, Answer::Allow, "{v:?} {v2:?}");
     assert_eq!(
-        engine.plan(&order, None, at(12_003)),
-        Plan::Nothing,
+        engine.plan(&task, None, at(12_003)),
+        FlushPlan::Nothing,
         "the client's own CREATE was admitted 1 ms ago"
     );
 }
@@ -211,7 +212,7 @@ fn series_switched_off_while_owing_tell_nothing_twice() {
     }
     assert_eq!(stored, 4);
     engine.revise(
-        &[Standing {
+        &[KnownPolicy {
             policy: on.policy.clone(),
             namespace: Some("shop".into()),
             rules: Some(Arc::new(off.clone())),
@@ -220,8 +221,8 @@ fn series_switched_off_while_owing_tell_nothing_twice() {
     );
     assert_eq!(engine.decide(by(&off), &update(8, 4), at(101)).answer, Answer::Allow);
     stored = 8;
-    for order in engine.tick(at(5000), 10) {
-        if let Some(v) = pay(&engine, &order, Some(stored), at(5000)) {
+    for task in engine.tick(at(5000), 10) {
+        if let Some(v) = flush(&engine, &task, Some(stored), at(5000)) {
             stored = v;
         }
     }
@@ -249,7 +250,7 @@ fn what_a_client_tells_again_while_draining_is_recovered() {
     while engine.gauges().series > 0 {
         for o in engine.tick(at(t), 10) {
             assert_eq!(&*o.name, "m");
-            if let Some(v) = pay(&engine, &o, Some(m), at(t)) {
+            if let Some(v) = flush(&engine, &o, Some(m), at(t)) {
                 m = v;
             }
         }
@@ -261,11 +262,11 @@ fn what_a_client_tells_again_while_draining_is_recovered() {
     assert_eq!(engine.decide(by(&rules), &named("n", update(12, n)), at(t + 1)).answer, Answer::Allow);
     n = 12;
     for o in engine.tick(at(t + 2), 10) {
-        if let Some(v) = pay(&engine, &o, Some(n), at(t + 2)) {
+        if let Some(v) = flush(&engine, &o, Some(n), at(t + 2)) {
             n = v;
         }
     }
-    assert_eq!(engine.unpaid(), 0);
+    assert_eq!(engine.unflushed(), 0);
     let c = counters(&engine);
     assert_eq!(
         (m + n) as u64,
@@ -283,7 +284,7 @@ fn a_create_that_carries_nothing_asks_for_a_read() {
         engine.decide(by(&rules), &named(&name, write()), at(1 + n));
     }
     let o = engine.tick(at(3000), 10).remove(0);
-    assert_eq!(pay(&engine, &o, Some(1), at(3000)), Some(100));
+    assert_eq!(flush(&engine, &o, Some(1), at(3000)), Some(100));
     // deleted by a person, and created again by a client that tells nothing new
     assert_eq!(engine.decide(by(&rules), &write(), at(4000)).answer, Answer::Allow);
     assert_eq!(engine.tick(at(60_000), 10).len(), 1, "shows 1 of 100, and nobody looks");
@@ -308,33 +309,33 @@ fn a_hot_client_does_not_put_off_the_end() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     let (mut b, mut stored) = (1, 1);
-    let mut tell = |now: u64, stored: &mut i64| {
+    let mut report = |now: u64, stored: &mut i64| {
         b += 1;
         if engine.decide(by(&rules), &update(b, *stored), at(now)).answer == Answer::Allow {
             *stored = b;
         }
     };
     for n in 1..=7 {
-        tell(n, &mut stored);
+        report(n, &mut stored);
     }
     engine.drain();
     let mut now = 10;
     for _ in 0..300 {
         // 30 s of ticks, 50 writes a second, the writer pays at once
-        if engine.unpaid() == 0 {
+        if engine.unflushed() == 0 {
             return;
         }
         for o in engine.tick(at(now), 512) {
-            if let Some(v) = pay(&engine, &o, Some(stored), at(now)) {
+            if let Some(v) = flush(&engine, &o, Some(stored), at(now)) {
                 stored = v;
             }
         }
         for k in 1..=5 {
-            tell(now + k * 20, &mut stored);
+            report(now + k * 20, &mut stored);
         }
         now += 100;
     }
-    panic!("still unpaid after --shutdown-timeout; owed {}", engine.gauges().owed);
+    panic!("still unpaid after --shutdown-timeout; owed {}", engine.gauges().pending_occurrences);
 }
 
 #[test]
@@ -373,17 +374,17 @@ fn a_client_that_reads_increments_and_writes_back_is_counted() {
             if engine.decide(by(&rules), &next, at(n * 1000 + u64::from(repeated))).answer == Answer::Allow {
                 stored = next.value;
             }
-            assert_eq!(stored + engine.gauges().owed as i64, n as i64 + 1);
+            assert_eq!(stored + engine.gauges().pending_occurrences as i64, n as i64 + 1);
         }
-        for order in engine.tick(at(n * 1000 + 500), 10) {
-            if let Some(value) = pay(&engine, &order, Some(stored), at(n * 1000 + 500)) {
+        for task in engine.tick(at(n * 1000 + 500), 10) {
+            if let Some(value) = flush(&engine, &task, Some(stored), at(n * 1000 + 500)) {
                 stored = value;
             }
         }
     }
     engine.drain();
-    for order in engine.tick(at(200_000), 10) {
-        stored = pay(&engine, &order, Some(stored), at(200_000)).unwrap_or(stored);
+    for task in engine.tick(at(200_000), 10) {
+        stored = flush(&engine, &task, Some(stored), at(200_000)).unwrap_or(stored);
     }
     assert_eq!((counters(&engine).received(), stored), (101, 101));
 }
@@ -422,8 +423,8 @@ fn a_create_of_a_taken_name_is_limited_like_any_other() {
     };
     engine.decide(by(&rules), &write(), at(0));
     let forged = Observation { user: "tenant", ..write() };
-    let told = [1, 2].map(|now| engine.decide(by(&rules), &forged, at(now)).disposition);
-    assert_eq!(told, [Some(Disposition::Admitted), Some(Disposition::Throttled)]);
+    let reported = [1, 2].map(|now| engine.decide(by(&rules), &forged, at(now)).disposition);
+    assert_eq!(reported, [Some(Disposition::Admitted), Some(Disposition::Throttled)]);
 }
 
 #[test]
@@ -433,13 +434,13 @@ fn a_name_that_another_user_took_by_a_create_belongs_to_who_updates_it() {
     engine.decide(by(&rules), &taken, at(0));
     engine.decide(by(&rules), &named("x.2", taken), at(1));
     assert!(
-        engine.gauges().owed > 0,
+        engine.gauges().pending_occurrences > 0,
         "the tenant's own series, as long as nobody else shows whose Event it is"
     );
     engine.decide(by(&rules), &write(), at(2));
     let next = engine.decide(by(&rules), &update(2, 1), at(3));
     assert_eq!((next.occurrences, next.answer), (1, Answer::Allow));
-    assert_eq!(engine.gauges().owed, 0);
+    assert_eq!(engine.gauges().pending_occurrences, 0);
     assert!(counters(&engine).lost > 0);
     assert_eq!(engine.decide(by(&rules), &update(3, 2), at(4)).occurrences, 1);
 }
@@ -447,29 +448,29 @@ fn a_name_that_another_user_took_by_a_create_belongs_to_who_updates_it() {
 #[test]
 fn an_evicted_record_of_an_ended_series_loses_nothing() {
     let (engine, rules) = (engine(), rules());
-    let tell = |name: &str, message: Option<String>, now| {
+    let report = |name: &str, message: Option<String>, now| {
         let mut write = named(name, write());
         if let Some(message) = message {
             write.event.message = message.into();
         }
         engine.decide(by(&rules), &write, at(now));
     };
-    tell("cart.1", None, 0);
+    report("cart.1", None, 0);
     for n in 0..99 {
-        tell(&format!("b.{n}"), None, 1);
+        report(&format!("b.{n}"), None, 1);
     }
-    for order in engine.tick(at(3000), 10) {
-        pay(&engine, &order, Some(1), at(3000));
+    for task in engine.tick(at(3000), 10) {
+        flush(&engine, &task, Some(1), at(3000));
     }
     for n in 0..300 {
         for t in 0..2 {
-            tell(&format!("o.{n}.{t}"), Some(n.to_string()), 4000);
+            report(&format!("o.{n}.{t}"), Some(n.to_string()), 4000);
         }
     }
     for round in 0..100u64 {
         let now = at(400_000 + round * 100);
-        for order in engine.tick(now, 1000) {
-            pay(&engine, &order, Some(1), now);
+        for task in engine.tick(now, 1000) {
+            flush(&engine, &task, Some(1), now);
         }
     }
     assert!(engine.gauges().ended_evicted > 0);
@@ -490,12 +491,12 @@ fn nothing_of_a_namespace_is_kept_for_the_next_of_its_name() {
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     namespaces(&engine, &[("shop", "first")]);
-    assert_eq!(engine.gauges().owed, 1, "the same namespace");
-    let order = engine.tick(at(2001), 10).remove(0);
+    assert_eq!(engine.gauges().pending_occurrences, 1, "the same namespace");
+    let task = engine.tick(at(2001), 10).remove(0);
     namespaces(&engine, &[("shop", "second")]);
-    assert_eq!(engine.plan(&order, Some(Found::counting(1)), at(2002)), Plan::Nothing);
-    let Gauges { series, names, owed, owing, .. } = engine.gauges();
-    assert_eq!((series, names, owed, owing, counters(&engine).lost), (0, 0, 0, 0, 1));
+    assert_eq!(engine.plan(&task, Some(StoredEvent::with_count(1)), at(2002)), FlushPlan::Nothing);
+    let Gauges { series, names, pending_occurrences: pending, pending_series, .. } = engine.gauges();
+    assert_eq!((series, names, pending, pending_series, counters(&engine).lost), (0, 0, 0, 0, 1));
     let first = engine.decide(by(&rules), &write(), at(2003));
     assert_eq!((first.disposition, first.occurrences), (Some(Disposition::Admitted), 1));
     assert_eq!(counters(&engine).received(), 3, "what was counted stays");
@@ -506,8 +507,8 @@ fn nothing_of_a_namespace_is_kept_for_the_next_of_its_name() {
 fn a_namespace_that_is_gone_is_forgotten_at_once_and_its_counts_are_kept() {
     let (engine, mut rules) = (engine(), rules());
     rules.policy.display = "quiet".into();
-    let standing =
-        Standing { policy: rules.policy.clone(), namespace: None, rules: Some(Arc::new(rules.clone())) };
+    let known_policy =
+        KnownPolicy { policy: rules.policy.clone(), namespace: None, rules: Some(Arc::new(rules.clone())) };
     let names: Vec<String> = (0..500).map(|number| format!("pr-{number}")).collect();
     for name in &names {
         namespaces(&engine, &[(name, "uid")]);
@@ -515,12 +516,12 @@ fn a_namespace_that_is_gone_is_forgotten_at_once_and_its_counts_are_kept() {
             engine.decide(by(&rules), &Observation { namespace: name, ..named(event, write()) }, at(0));
         }
         namespaces(&engine, &[]);
-        engine.revise_within(std::slice::from_ref(&standing), |_, _| Footing::Unknown, at(1));
+        engine.revise_within(std::slice::from_ref(&known_policy), |_, _| Applicability::Unknown, at(1));
         engine.tick(at(2), 10);
     }
     assert_eq!(engine.gauges(), Gauges::default());
-    assert!(engine.accounts().is_empty() && engine.is_counted_right());
-    let [line] = &engine.all_accounts()[..] else { panic!("one line for the policy") };
+    assert!(engine.counters().is_empty() && engine.is_counted_right());
+    let [line] = &engine.all_counters()[..] else { panic!("one line for the policy") };
     assert_eq!((line.counters.received(), line.counters.lost), (1000, 500));
 }
 
@@ -528,22 +529,22 @@ fn a_namespace_that_is_gone_is_forgotten_at_once_and_its_counts_are_kept() {
 fn the_counts_of_a_namespace_that_is_gone_with_its_policy_are_kept_for_the_last_scrape() {
     let (engine, rules) = (engine(), rules());
     namespaces(&engine, &[("shop", "uid")]);
-    let standing = Standing {
+    let known_policy = KnownPolicy {
         policy: rules.policy.clone(),
         namespace: Some("shop".into()),
         rules: Some(Arc::new(rules.clone())),
     };
-    engine.revise(std::slice::from_ref(&standing), at(0));
+    engine.revise(std::slice::from_ref(&known_policy), at(0));
     for event in ["cart.1", "cart.2"] {
         engine.decide(by(&rules), &named(event, write()), at(0));
     }
     namespaces(&engine, &[]);
     engine.revise(&[], at(1));
     engine.tick(at(2), 10);
-    let [line] = &engine.all_accounts()[..] else { panic!("one line for the policy") };
+    let [line] = &engine.all_counters()[..] else { panic!("one line for the policy") };
     assert_eq!((&*line.namespace, line.counters.received(), line.counters.lost), ("shop", 2, 1));
     engine.tick(at(600_002), 10);
-    assert!(engine.all_accounts().is_empty());
+    assert!(engine.all_counters().is_empty());
     assert_eq!(engine.gauges(), Gauges::default());
 }
 
@@ -564,10 +565,10 @@ fn users_that_read_one_event_and_add_one_are_counted_in_turn() {
         if engine.decide(by(&rules), &next, now).answer == Answer::Allow {
             stored = next.value;
         }
-        for order in engine.tick(now, 10) {
-            stored = pay(&engine, &order, Some(stored), now).unwrap_or(stored);
+        for task in engine.tick(now, 10) {
+            stored = flush(&engine, &task, Some(stored), now).unwrap_or(stored);
         }
-        assert_eq!(stored + engine.gauges().owed as i64, second);
+        assert_eq!(stored + engine.gauges().pending_occurrences as i64, second);
     }
     assert_eq!(counters(&engine).received(), 120);
 }
@@ -579,24 +580,25 @@ fn a_create_that_is_tried_again_loses_nothing() {
         |engine, rules| drop(engine.decide(by(rules), &write(), at(10_000))),
         |engine, rules| engine.fail_open(by(rules), &write(), at(10_000)),
     ];
-    let found =
-        |count, seconds| Some(Found { age: Some(Duration::from_secs(seconds)), ..Found::counting(count) });
+    let found = |count, seconds| {
+        Some(StoredEvent { age: Some(Duration::from_secs(seconds)), ..StoredEvent::with_count(count) })
+    };
     for again in again {
         let (engine, rules) = (engine(), rules());
         engine.decide(by(&rules), &write(), at(0));
         engine.decide(by(&rules), &named("cart.2", write()), at(1));
-        let order = engine.tick(at(9000), 10).remove(0);
-        assert!(matches!(engine.plan(&order, found(1, 9), at(9000)), Plan::Write { value: 2, .. }));
-        engine.settle(&order, 2, at(9000));
+        let task = engine.tick(at(9000), 10).remove(0);
+        assert!(matches!(engine.plan(&task, found(1, 9), at(9000)), FlushPlan::Write { value: 2, .. }));
+        engine.ack(&task, 2, at(9000));
         again(&engine, &rules);
         engine.decide(by(&rules), &named("cart.3", write()), at(11_000));
-        let order = engine.tick(at(13_000), 10).remove(0);
+        let task = engine.tick(at(13_000), 10).remove(0);
         assert_eq!(
-            engine.plan(&order, found(2, 13), at(13_000)),
-            Plan::Nothing,
+            engine.plan(&task, found(2, 13), at(13_000)),
+            FlushPlan::Nothing,
             "one more than two is not due"
         );
-        assert_eq!((counters(&engine).lost, engine.gauges().owed), (0, 1));
+        assert_eq!((counters(&engine).lost, engine.gauges().pending_occurrences), (0, 1));
     }
 }
 
@@ -606,8 +608,8 @@ fn an_update_by_another_user_discards_nothing_of_an_event_that_was_read() {
     for n in 0..5 {
         engine.decide(by(&rules), &named(&format!("cart.{n}"), write()), at(0));
     }
-    let order = engine.tick(at(2000), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(1), at(2000)), Some(5));
+    let task = engine.tick(at(2000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(2000)), Some(5));
     engine.decide(by(&rules), &named("cart.9", write()), at(3000));
     let another = Observation { user: "nobody", ..named("cart.0", update(6, 5)) };
     engine.decide(by(&rules), &another, at(4000));
@@ -636,11 +638,11 @@ fn an_event_of_the_same_name_about_another_object_is_no_witness() {
     let stored = about("allowed", "n");
     engine.decide(by(&rules), &stored, at(1000));
     engine.decide(by(&rules), &about("refused", "m"), at(2000));
-    let order = engine.tick(at(5000), 10).remove(0);
-    assert!(matches!(engine.plan(&order, None, at(5000)), Plan::Create { .. }));
+    let task = engine.tick(at(5000), 10).remove(0);
+    assert!(matches!(engine.plan(&task, None, at(5000)), FlushPlan::Create { .. }));
     let content = Some(Box::new(Content::of(&stored.event)));
-    let read = Found { count: 1, age: Some(Duration::from_secs(4)), content };
-    assert_eq!(engine.testify(&order, Some(read), at(5000)), Plan::Lost { occurrences: 1 });
+    let read = StoredEvent { count: 1, age: Some(Duration::from_secs(4)), content };
+    assert_eq!(engine.check_witness(&task, Some(read), at(5000)), FlushPlan::Lost { occurrences: 1 });
 }
 
 #[test]
@@ -648,14 +650,15 @@ fn a_summary_that_somebody_has_changed_is_made_a_summary_again() {
     let (engine, rules) = (engine(), crate::testing::summing());
     crate::testing::witness(&engine, &rules, write().user, at(0));
     engine.decide(by(&rules), &named("a.1", write()), at(0));
-    let order = engine.tick(at(100), 10).remove(0);
-    assert_eq!(pay(&engine, &order, None, at(100)), Some(1));
+    let task = engine.tick(at(100), 10).remove(0);
+    assert_eq!(flush(&engine, &task, None, at(100)), Some(1));
     for name in ["a.2", "a.3"] {
         engine.decide(by(&rules), &named(name, write()), at(200));
     }
-    let order = engine.tick(at(300), 10).remove(0);
-    let changed = Found { content: Some(Box::new(Content::of(&write().event))), ..Found::counting(1) };
-    assert!(matches!(engine.plan(&order, Some(changed), at(300)), Plan::Write { value: 3, .. }));
+    let task = engine.tick(at(300), 10).remove(0);
+    let changed =
+        StoredEvent { content: Some(Box::new(Content::of(&write().event))), ..StoredEvent::with_count(1) };
+    assert!(matches!(engine.plan(&task, Some(changed), at(300)), FlushPlan::Write { value: 3, .. }));
 }
 
 #[test]
@@ -665,9 +668,9 @@ fn a_witness_has_a_name_that_an_event_can_have_and_a_refused_one_goes() {
     engine.decide(by(&rules), &named(&long, write()), at(0));
     assert_eq!(engine.decide(by(&rules), &named("a.1", write()), at(1)).answer, Answer::Allow);
     engine.decide(by(&rules), &named("a.2", write()), at(2));
-    let order = engine.tick(at(100), 10).remove(0);
-    assert!(matches!(engine.plan(&order, None, at(100)), Plan::Create { witness: Some(_), .. }));
-    assert_eq!(engine.abandon(&order), 1);
+    let task = engine.tick(at(100), 10).remove(0);
+    assert!(matches!(engine.plan(&task, None, at(100)), FlushPlan::Create { witness: Some(_), .. }));
+    assert_eq!(engine.discard(&task), 1);
     let next = engine.decide(by(&rules), &named("a.3", write()), at(200));
     assert_eq!(next.answer, Answer::Allow, "its client sees why the API server refuses it");
 }

@@ -6,7 +6,8 @@ use crate::state::capacity::Sizes;
 use crate::state::scope::Scope;
 use crate::testing::{by, named, rules, write};
 use crate::{
-    AggregationRules, Counters, Disposition, Engine, Found, GroupBy, Moment, Observation, Order, Plan, Rules,
+    AggregationRules, Counters, Disposition, Engine, FlushPlan, FlushTask, GroupBy, Moment, Observation,
+    Rules, StoredEvent,
 };
 
 /// All counters together.
@@ -17,19 +18,19 @@ pub(crate) fn counters(engine: &Engine) -> Counters {
 /// The same of several engines.
 pub(crate) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> Counters {
     let mut all = Counters::default();
-    for account in engines.into_iter().flat_map(Engine::accounts) {
-        all.add(&account.counters);
+    for scope_counters in engines.into_iter().flat_map(Engine::counters) {
+        all.add(&scope_counters.counters);
     }
     all
 }
 
 /// Drives one order as the writer would, with `found` in etcd; returns what it wrote.
-pub(crate) fn pay(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Option<i64> {
-    let value = match planned(engine, order, found, now) {
-        Plan::Nothing | Plan::Wait | Plan::Lost { .. } => return None,
-        Plan::Write { value, .. } | Plan::Create { value, .. } => value,
+pub(crate) fn flush(engine: &Engine, task: &FlushTask, found: Option<i64>, now: Moment) -> Option<i64> {
+    let value = match planned(engine, task, found, now) {
+        FlushPlan::Nothing | FlushPlan::Wait | FlushPlan::Lost { .. } => return None,
+        FlushPlan::Write { value, .. } | FlushPlan::Create { value, .. } => value,
     };
-    engine.settle(order, value, now);
+    engine.ack(task, value, now);
     Some(value)
 }
 
@@ -48,10 +49,10 @@ pub(crate) fn witness(engine: &Engine, rules: &Rules, user: &'static str, now: M
 }
 
 /// What is planned where this count is found; the witness of a summary is stored.
-pub(crate) fn planned(engine: &Engine, order: &Order, found: Option<i64>, now: Moment) -> Plan {
-    let plan = engine.plan(order, found.map(Found::counting), now);
-    if let Plan::Create { witness: Some(_), .. } = &plan {
-        assert_eq!(engine.testify(order, Some(Found::counting(1)), now), Plan::Nothing);
+pub(crate) fn planned(engine: &Engine, task: &FlushTask, found: Option<i64>, now: Moment) -> FlushPlan {
+    let plan = engine.plan(task, found.map(StoredEvent::with_count), now);
+    if let FlushPlan::Create { witness: Some(_), .. } = &plan {
+        assert_eq!(engine.check_witness(task, Some(StoredEvent::with_count(1)), now), FlushPlan::Nothing);
     }
     plan
 }
@@ -60,12 +61,12 @@ impl Engine {
     /// Whether what is counted as the tables change is what they hold.
     pub(crate) fn is_counted_right(&self) -> bool {
         let (mut before, mut after) = (Sizes::default(), Sizes::default());
-        for name in self.roster.all() {
+        for name in self.namespace_list.all() {
             let Some(mut namespace) = self.locked(&name) else { continue };
             before = before.and(&namespace.sizes());
             namespace.scopes.iter_mut().for_each(Scope::recount);
             after = after.and(&namespace.sizes());
         }
-        self.held.sizes() == before && before == after
+        self.usage.sizes() == before && before == after
     }
 }

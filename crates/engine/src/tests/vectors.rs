@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::*;
-use crate::testing::{by, engine, pay, rules};
+use crate::testing::{by, engine, flush, rules};
 
 /// An option this far out says that the stage is out of the way.
 const OUT_OF_THE_WAY: u32 = 1_000_000;
@@ -177,12 +177,12 @@ fn a_series_counts_what_client_go_counts() {
         let series = Some(SeriesRules { idle_timeout: forever, heartbeat_interval: forever });
         let rules = Rules { series, aggregation: None, spam_filter: None, ..rules };
         let engine = engine();
-        let standing = Standing {
+        let known_policy = KnownPolicy {
             policy: rules.policy.clone(),
             namespace: Some("shop".into()),
             rules: Some(rules.clone().into()),
         };
-        engine.revise(&[standing], Moment::default());
+        engine.revise(&[known_policy], Moment::default());
         let mut counts: BTreeMap<String, (String, i64)> = BTreeMap::new();
         for (number, line) in lines.iter().enumerate() {
             let event = format!("e.{number}");
@@ -205,9 +205,9 @@ fn a_series_counts_what_client_go_counts() {
         engine.drain();
         let end = lines.last().unwrap().at();
         let mut stored = BTreeMap::new();
-        for order in engine.tick(end, usize::MAX / 2) {
-            if let Some(value) = pay(&engine, &order, Some(1), end) {
-                stored.insert(order.name.to_string(), value);
+        for task in engine.tick(end, usize::MAX / 2) {
+            if let Some(value) = flush(&engine, &task, Some(1), end) {
+                stored.insert(task.name.to_string(), value);
             }
         }
         for (key, (event, count)) in counts {

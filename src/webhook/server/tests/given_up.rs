@@ -80,7 +80,7 @@ impl Stage {
         has_left.recv_timeout(Duration::from_secs(20)).expect("the reviews are sent and given up");
         self.run_until(1 + reviews);
         assert_eq!(self.counted("\"failed_open\""), reviews);
-        let counters = self.served.engine.accounts()[0].counters;
+        let counters = self.served.engine.counters()[0].counters;
         assert_eq!(counters.of(Disposition::FailedOpen), reviews, "the engine counts them");
         assert_eq!(counters.received(), reviews, "and nothing else");
         end.send(()).unwrap();

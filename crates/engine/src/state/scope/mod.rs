@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decide::keys::Key;
-use crate::decide::pipeline::Full;
+use crate::decide::pipeline::AtCapacity;
 use crate::model::content::Content;
 use crate::state::buckets::{Buckets, Budget, Charge};
 use crate::state::capacity::Sizes;
@@ -17,7 +17,8 @@ use crate::state::live_series::{Handle, LiveSeries};
 use crate::state::series::Series;
 use crate::state::top_dropped::Sketch;
 use crate::{
-    Account, AggregationRules, BucketRules, Counters, Disposition, EventView, Mode, Moment, PolicyId, Rules,
+    AggregationRules, BucketRules, Counters, Disposition, EventView, Mode, Moment, PolicyId, Rules,
+    ScopeCounters,
 };
 
 /// A scope within its namespace; never used again for another.
@@ -79,21 +80,21 @@ impl Scope {
         }
     }
 
-    /// Asks the memory for where everything is: see [`crate::approach`].
-    pub(crate) fn fetch_outline(&self) {
+    /// Asks the memory for where everything is: see [`crate::prefetch`].
+    pub(crate) fn prefetch_outline(&self) {
         black_box((self.counters.received(), self.sizes.series, self.sizes.names_evicted, self.deleted));
-        self.series.fetch_outline();
+        self.series.prefetch_outline();
     }
 
     /// Asks the memory for what aggregation and limits will read, of those that are on.
-    pub(crate) fn fetch_steps(&self, group: Option<Key>, bucket: Option<Key>, full: &Full) {
+    pub(crate) fn prefetch_tables(&self, group: Option<Key>, bucket: Option<Key>, at_capacity: &AtCapacity) {
         if let Some(group) = group {
-            self.groups.fetch(group, full);
+            self.groups.prefetch(group, at_capacity);
         }
         if let Some(bucket) = bucket {
-            self.spam_filter.fetch(bucket, full.buckets);
+            self.spam_filter.prefetch(bucket, at_capacity.buckets);
         }
-        self.dropped.fetch();
+        self.dropped.prefetch();
     }
 
     pub(crate) fn belongs_to(&self, rules: &Rules) -> bool {
@@ -127,8 +128,8 @@ impl Scope {
         };
     }
 
-    pub(crate) fn account(&self, namespace: &Arc<str>) -> Account {
-        Account {
+    pub(crate) fn scope_counters(&self, namespace: &Arc<str>) -> ScopeCounters {
+        ScopeCounters {
             namespace: namespace.clone(),
             policy: self.rules.policy.clone(),
             mode: self.rules.mode,
@@ -139,7 +140,7 @@ impl Scope {
 
     /// Opens a series under a key that has none, whose stored Event has this name.
     pub(crate) fn open(&mut self, key: Key, name: &str, series: &Series, birth: u32) -> Handle {
-        self.sizes = reckoned(self.sizes, None, Some(series));
+        self.sizes = updated_sizes(self.sizes, None, Some(series));
         let handle = self.series.insert(key, name, series, birth);
         self.recount();
         handle
@@ -148,7 +149,7 @@ impl Scope {
     /// Forgets a series.
     pub(crate) fn close(&mut self, handle: Handle) -> Option<Series> {
         let series = self.series.remove(handle)?;
-        self.sizes = reckoned(self.sizes, Some(&series), None);
+        self.sizes = updated_sizes(self.sizes, Some(&series), None);
         self.recount();
         Some(series)
     }
@@ -156,7 +157,7 @@ impl Scope {
     /// Forgets a series whose pending occurrences can never be written; returns how many are lost by that. Under Observe
     /// nothing is pending for anybody.
     pub(crate) fn discard(&mut self, handle: Handle) -> Option<u64> {
-        let pending = self.close(handle)?.owed().unsigned_abs();
+        let pending = self.close(handle)?.pending().unsigned_abs();
         let lost = if self.rules.mode == Mode::Enforce { pending } else { 0 };
         self.counters.lost += lost;
         Some(lost)
@@ -165,14 +166,15 @@ impl Scope {
     /// Forgets all series, groups and buckets: they are of a namespace that is gone. Pending occurrences are lost. Returns
     /// the series, which take long to free.
     pub(crate) fn discard_all(&mut self) -> LiveSeries {
-        let lost = if self.rules.mode == Mode::Enforce { self.sizes.owed as u64 } else { 0 };
+        let lost = if self.rules.mode == Mode::Enforce { self.sizes.pending_occurrences as u64 } else { 0 };
         self.counters.lost += lost;
         self.groups.clear();
         self.spam_filter.clear();
         self.budget = Budget::default();
         (self.unrevised, self.undrained_below) = (0, 0);
         let series = self.series.take();
-        self.sizes = Sizes { owed: 0, owing: 0, unpaid: 0, undrained: 0, ..self.sizes };
+        self.sizes =
+            Sizes { pending_occurrences: 0, pending_series: 0, unflushed: 0, undrained: 0, ..self.sizes };
         self.recount();
         series
     }
@@ -188,14 +190,14 @@ impl Scope {
         let mut series = before;
         let answer = change(&mut series);
         self.series.put(handle, &series);
-        self.sizes = reckoned(self.sizes, Some(&before), Some(&series));
+        self.sizes = updated_sizes(self.sizes, Some(&before), Some(&series));
         // It is on the agenda for what was due before. So most folds need not look there.
-        let pace = self.rules.pace(series.summary);
-        let due_before = before.next_payment(&pace, now);
-        if let Some(due) = series.next_payment(&pace, now)
+        let timing = self.rules.timing(series.summary);
+        let due_before = before.next_flush(&timing, now);
+        if let Some(due) = series.next_flush(&timing, now)
             && due_before.is_none_or(|before| due < before)
         {
-            self.series.wake_by(handle, due);
+            self.series.set_timer(handle, due);
         }
         Some(answer)
     }
@@ -206,17 +208,17 @@ impl Scope {
         let name = other.series.name(handle)?.to_owned();
         let content = other.series.take_content(handle);
         let series = other.close(handle)?;
-        let handle = self.open(key, &name, &Series { closing: false, ordered: false, ..series }, birth);
+        let handle = self.open(key, &name, &Series { closing: false, in_flight: false, ..series }, birth);
         self.series.set_content(handle, content);
         self.recount();
         Some(handle)
     }
 
     /// Puts the series on the agenda where it belongs there, whether it is there or not.
-    pub(crate) fn wake(&mut self, handle: Handle, now: Moment) {
+    pub(crate) fn schedule(&mut self, handle: Handle, now: Moment) {
         let Some(series) = self.series.get(handle) else { return };
-        if let Some(due) = series.next_payment(&self.rules.pace(series.summary), now) {
-            self.series.wake_by(handle, due);
+        if let Some(due) = series.next_flush(&self.rules.timing(series.summary), now) {
+            self.series.set_timer(handle, due);
         }
     }
 
@@ -227,13 +229,13 @@ impl Scope {
     }
 
     /// A write of the series was seen: it lives on.
-    pub(crate) fn see(&mut self, handle: Handle, now: Moment) {
-        self.series.see(handle, now, self.ordered_by());
+    pub(crate) fn mark_seen(&mut self, handle: Handle, now: Moment) {
+        self.series.mark_seen(handle, now, self.ordered_by());
     }
 
     /// Nobody in the order by use was seen earlier than one before him but for less than this.
     pub(crate) fn ordered_by(&self) -> Duration {
-        ORDERED_BY.min(self.rules.pace(false).idle_timeout / ORDERED_BY_PART)
+        ORDERED_BY.min(self.rules.timing(false).idle_timeout / ORDERED_BY_PART)
     }
 
     /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.
@@ -241,8 +243,9 @@ impl Scope {
     /// decision.
     pub(crate) fn living(&mut self, handle: Handle, now: Moment) -> Option<Handle> {
         let series = self.series.get(handle)?;
-        let over =
-            series.over(&self.rules.pace(series.summary), now) && !series.closing && !series.needs_payment();
+        let over = series.is_over(&self.rules.timing(series.summary), now)
+            && !series.closing
+            && !series.needs_flush();
         if over {
             self.close(handle);
             return None;
@@ -253,7 +256,7 @@ impl Scope {
     /// What is owed is to be paid now, and the series to be forgotten then.
     pub(crate) fn begin_closing(&mut self, handle: Handle, now: Moment) {
         // Out of the way of those that are looked at for idleness: from here on the agenda has it.
-        self.series.set_aside(handle);
+        self.series.leave_order(handle);
         self.change(handle, now, |series| series.closing = true);
     }
 }
@@ -266,12 +269,12 @@ impl Scope {
         group: Key,
         [message, object]: [u64; 2],
         rules: &AggregationRules,
-        full: Full,
+        at_capacity: AtCapacity,
         now: Moment,
     ) -> Option<usize> {
-        let told = self.groups.too_many(group, message, object, rules, full, now);
+        let reported = self.groups.too_many(group, message, object, rules, at_capacity, now);
         self.recount();
-        told
+        reported
     }
 
     /// See [`Groups::admitted`].
@@ -306,10 +309,10 @@ impl Scope {
         &mut self,
         key: Key,
         rules: &BucketRules,
-        full: bool,
+        at_capacity: bool,
         now: Moment,
     ) -> Option<Charge> {
-        let charge = self.spam_filter.ask(key, rules, full, now);
+        let charge = self.spam_filter.ask(key, rules, at_capacity, now);
         self.recount();
         charge
     }
@@ -327,23 +330,24 @@ impl Scope {
         event: &EventView<'_>,
         disposition: Disposition,
         occurrences: u64,
-        full: bool,
+        at_capacity: bool,
     ) {
-        self.dropped.count(key, event, disposition, occurrences, full);
+        self.dropped.count(key, event, disposition, occurrences, at_capacity);
         self.recount();
     }
 }
 
 /// The sums once a series went from `before` to `after`, or came, or went.
-fn reckoned(sums: Sizes, before: Option<&Series>, after: Option<&Series>) -> Sizes {
-    let owed = |series: Option<&Series>| series.map_or(0, |it| usize::try_from(it.owed()).unwrap_or(0));
-    let unpaid = |series: Option<&Series>| series.is_some_and(|it| it.ordered || it.needs_payment());
+fn updated_sizes(sums: Sizes, before: Option<&Series>, after: Option<&Series>) -> Sizes {
+    let pending = |series: Option<&Series>| series.map_or(0, |it| usize::try_from(it.pending()).unwrap_or(0));
+    let unflushed = |series: Option<&Series>| series.is_some_and(|it| it.in_flight || it.needs_flush());
     let undrained =
-        |series: Option<&Series>| series.is_some_and(|it| it.ordered || it.needs_payment() && !it.drained);
+        |series: Option<&Series>| series.is_some_and(|it| it.in_flight || it.needs_flush() && !it.drained);
     Sizes {
-        owed: sums.owed + owed(after) - owed(before),
-        owing: sums.owing + usize::from(owed(after) > 0) - usize::from(owed(before) > 0),
-        unpaid: sums.unpaid + usize::from(unpaid(after)) - usize::from(unpaid(before)),
+        pending_occurrences: sums.pending_occurrences + pending(after) - pending(before),
+        pending_series: sums.pending_series + usize::from(pending(after) > 0)
+            - usize::from(pending(before) > 0),
+        unflushed: sums.unflushed + usize::from(unflushed(after)) - usize::from(unflushed(before)),
         undrained: sums.undrained + usize::from(undrained(after)) - usize::from(undrained(before)),
         ..sums
     }

@@ -5,18 +5,24 @@ use std::sync::Arc;
 
 use super::Scope;
 use crate::state::retained_counters::GONE_AFTER;
-use crate::{Footing, Moment, Standing};
+use crate::{Applicability, KnownPolicy, Moment};
 
 impl Scope {
     /// Takes over the rules as they are now; see [`crate::Engine::revise`]. The series are seen to by
     /// [`Self::revise_series`].
-    pub(crate) fn revise(&mut self, policies: &HashMap<&Arc<str>, &Standing>, footing: Footing, now: Moment) {
-        let standing = policies.get(&self.rules.policy.uid);
-        self.deleted = standing.is_none();
-        let may_be_gone = footing == Footing::Unknown && standing.is_some_and(|it| it.namespace.is_none());
+    pub(crate) fn revise(
+        &mut self,
+        policies: &HashMap<&Arc<str>, &KnownPolicy>,
+        applicability: Applicability,
+        now: Moment,
+    ) {
+        let known_policy = policies.get(&self.rules.policy.uid);
+        self.deleted = known_policy.is_none();
+        let may_be_gone =
+            applicability == Applicability::Unknown && known_policy.is_some_and(|it| it.namespace.is_none());
         self.unknown_since = if may_be_gone { self.unknown_since.or(Some(now)) } else { None };
-        let standing = standing.filter(|_| footing != Footing::Nothing);
-        let rules = standing.and_then(|standing| standing.rules.as_ref());
+        let known_policy = known_policy.filter(|_| applicability != Applicability::NotApplicable);
+        let rules = known_policy.and_then(|known_policy| known_policy.rules.as_ref());
         let Some(current) = rules.filter(|rules| self.belongs_to(rules)) else {
             self.retired = true;
             return;
@@ -39,34 +45,34 @@ impl Scope {
     /// Sees to series that the change of the rules concerns, at most so many; returns how many. From the last to
     /// the first: who takes the place of one that is closed has been seen to, or came later.
     pub(crate) fn revise_series(&mut self, at_most: usize, now: Moment) -> usize {
-        let mut seen_to = 0;
-        while seen_to < at_most
+        let mut processed = 0;
+        while processed < at_most
             && let Some(position) = self.unrevised.checked_sub(1)
         {
-            (self.unrevised, seen_to) = (position, seen_to + 1);
+            (self.unrevised, processed) = (position, processed + 1);
             let Some((handle, series)) = self.series.nth(position) else { continue };
             let off =
                 if series.summary { self.rules.aggregation.is_none() } else { self.rules.series.is_none() };
             if !off {
                 // A shorter heartbeat brings payments forward.
-                self.wake(handle, now);
-            } else if series.needs_payment() || series.ordered {
+                self.schedule(handle, now);
+            } else if series.needs_flush() || series.in_flight {
                 self.begin_closing(handle, now);
             } else {
                 self.close(handle);
             }
         }
-        seen_to
+        processed
     }
 
     /// The namespace is gone, as far as one can know.
-    pub(crate) fn is_left_behind(&self, now: Moment) -> bool {
+    pub(crate) fn is_namespace_gone(&self, now: Moment) -> bool {
         self.unknown_since.is_some_and(|since| now.since(since) > GONE_AFTER)
     }
 
     /// Forgets groups that would start anew and buckets that are full again, at most so many of each; returns how
     /// many.
-    pub(crate) fn forget_the_old(&mut self, at_most: usize, now: Moment) -> usize {
+    pub(crate) fn forget_expired(&mut self, at_most: usize, now: Moment) -> usize {
         if self.is_unneeded(now) {
             self.groups.clear();
             self.spam_filter.clear();
@@ -79,11 +85,11 @@ impl Scope {
 
     /// Nothing of the scope matters any more, or would take long to free.
     pub(crate) fn is_over(&self, now: Moment) -> bool {
-        self.is_unneeded(now) && self.groups.is_nothing() && self.spam_filter.is_nothing()
+        self.is_unneeded(now) && self.groups.is_empty_and_freed() && self.spam_filter.is_empty_and_freed()
     }
 
     /// The policy or the namespace is gone, and nothing is left to be paid.
     fn is_unneeded(&self, now: Moment) -> bool {
-        (self.deleted || self.is_left_behind(now)) && self.series.is_empty()
+        (self.deleted || self.is_namespace_gone(now)) && self.series.is_empty()
     }
 }

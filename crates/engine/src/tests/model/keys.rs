@@ -44,12 +44,12 @@ pub(super) fn group_of(write: &Observation<'_>, group_by: GroupBy) -> (Key, Key)
     let event = &write.event;
     let regarding = object(&event.regarding);
     let message = event.message.to_string();
-    let (who, told) = match group_by {
+    let (who, reported) = match group_by {
         GroupBy::Object => ([emitter(write), regarding].concat(), vec![message]),
         GroupBy::Kind => {
             let kind = [&*event.reporting_component, &*event.regarding.kind, &*event.regarding.api_version];
             (kind.map(ToOwned::to_owned).to_vec(), [regarding, vec![message]].concat())
         }
     };
-    ([who, vec![event.event_type.to_string(), event.reason.to_string()]].concat(), told)
+    ([who, vec![event.event_type.to_string(), event.reason.to_string()]].concat(), reported)
 }

@@ -1,6 +1,6 @@
 //! Steps 7 and 8 in whole numbers: a bucket holds parts of tokens, one part a nanosecond.
 
-use super::{BucketRules, Disposition, Key, Moment, Naive, Observation, Stage, emitter, object};
+use super::{BucketRules, Disposition, Key, Moment, NaiveModel, Observation, Stage, emitter, object};
 
 pub(super) struct Bucket {
     parts: u128,
@@ -24,7 +24,7 @@ fn capacity(rules: &BucketRules) -> u128 {
     rules.refill_interval.as_nanos() * u128::from(rules.burst.get())
 }
 
-impl Naive {
+impl NaiveModel {
     /// What holds a write back that has come so far. All buckets are asked before one is charged.
     pub(super) fn limited(&mut self, write: &Observation<'_>, now: Moment) -> Option<(Disposition, Stage)> {
         self.few_tokens = false;

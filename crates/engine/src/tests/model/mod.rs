@@ -2,32 +2,32 @@
 //! that are lists of strings, nothing hashed, nothing bounded, nothing put off. What the engine decides is held
 //! against it, write by write.
 
+mod flushing;
 mod keys;
 mod limits;
-mod paying;
-mod story;
+mod series;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+pub(super) use flushing::{Due, Planned};
 use keys::{emitter, first_repeat_of_an_old_client, group_of, key_of, object, refused};
 use limits::Bucket;
-pub(super) use paying::{Due, Planned};
-use story::{Fate, Story};
+use series::{ModelSeries, Outcome};
 
 /// How long squelch keeps away from an Event whose client's write it has admitted.
-const SETTLE: Duration = Duration::from_secs(2);
+const CLIENT_WRITE_GRACE: Duration = Duration::from_secs(2);
 
 /// What is known in one namespace under one policy.
-pub(super) struct Naive {
+pub(super) struct NaiveModel {
     rules: Rules,
     began: Timestamp,
     pub(super) draining: bool,
     /// No write is reviewed any more.
     closing: bool,
     names: Vec<Name>,
-    pub(super) series: Vec<Story>,
+    pub(super) series: Vec<ModelSeries>,
     /// What several told of a series that has ended, and the name of its Event.
     past: BTreeMap<usize, (String, i64)>,
     groups: Vec<Group>,
@@ -75,7 +75,7 @@ struct Group {
 /// The name of an admitted Event of a group, and when it was admitted.
 type Witness = (String, Moment);
 
-impl Naive {
+impl NaiveModel {
     pub(super) fn new(rules: Rules, began: Timestamp) -> Self {
         Self {
             rules,
@@ -113,7 +113,7 @@ impl Naive {
         if exempt {
             return self.beside(write, carried, Stage::Exempt, now);
         }
-        if self.draining && !(self.folds() && update && self.must_not_pass(write, carried)) {
+        if self.draining && !(self.merges() && update && self.must_not_pass(write, carried)) {
             return self.beside(write, carried, Stage::Standby, now);
         }
         if self.rules.series.is_some()
@@ -138,7 +138,7 @@ impl Naive {
         (self.draining, self.closing, self.recovered, self.made) = kept;
     }
 
-    fn folds(&self) -> bool {
+    fn merges(&self) -> bool {
         self.rules.series.is_some() && self.rules.mode == Mode::Enforce
     }
 
@@ -254,8 +254,9 @@ impl Naive {
                     let of_all = former.and_then(|former| self.past.get(&former)).cloned();
                     let of_all = of_all.filter(|(name, _)| write.name.as_deref() == Some(name));
                     if let Some(story) = self.story(number).filter(|_| seen_before.is_some()) {
-                        let told = of_all.as_ref().map_or(write.value - carried, |(_, told)| *told);
-                        story.untold = (write.old_value - told).max(0);
+                        let reported =
+                            of_all.as_ref().map_or(write.value - carried, |(_, reported)| *reported);
+                        story.unreported = (write.old_value - reported).max(0);
                         story.shared = of_all.is_some();
                     }
                     number
@@ -263,21 +264,21 @@ impl Naive {
             }
         };
         self.join(write, story);
-        let pace = self.rules.series?;
+        let timing = self.rules.series?;
         let holds_back = write.operation == Operation::Update
             && write.api == Api::Events
             && !first_repeat_of_an_old_client(write)
-            && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > pace.idle_timeout));
+            && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout));
         let story = self.story(story)?;
         (story.seen, story.closing) = (now, false);
         let own = write.name.as_deref() == Some(&*story.name);
         let fate = match write.operation {
             Operation::Create => story.created(write, own, carried, now),
-            Operation::Update => story.updated(write, own, carried, holds_back, &pace, now),
+            Operation::Update => story.updated(write, own, carried, holds_back, &timing, now),
         };
         Some(match fate {
-            Fate::Through => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),
-            Fate::Folded => {
+            Outcome::Passed => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),
+            Outcome::Merged => {
                 let held = Answer::Deny(Denial::Forbidden);
                 let answer = if holds_back { held } else { refused(&self.rules, write) };
                 verdict(Disposition::Compacted, Stage::Series, carried, answer)
@@ -319,7 +320,7 @@ impl Naive {
             number
         });
         let story = self.story(summary)?;
-        (story.seen, story.closing, story.folded) = (now, false, true);
+        (story.seen, story.closing, story.merged) = (now, false, true);
         story.total += carried;
         Some(verdict(Disposition::Aggregated, Stage::Aggregation, carried, refused(&self.rules, write)))
     }
@@ -340,7 +341,8 @@ impl Naive {
             let name = write.name.as_deref().or(minted).unwrap_or_default();
             let number = self.open(key_of(write), name.to_owned(), write.value, now);
             if let Some(story) = self.story(number) {
-                (story.confirmed, story.unverified, story.not_before) = (0, true, now.plus(SETTLE));
+                (story.confirmed, story.unverified, story.not_before) =
+                    (0, true, now.plus(CLIENT_WRITE_GRACE));
             }
             if let Some(minted) = minted {
                 let named = Observation { name: Some(minted.into()), ..write.clone() };
@@ -410,7 +412,7 @@ impl Naive {
         }
     }
 
-    fn story(&mut self, number: usize) -> Option<&mut Story> {
+    fn story(&mut self, number: usize) -> Option<&mut ModelSeries> {
         self.series.iter_mut().find(|story| story.number == number)
     }
 
@@ -425,23 +427,23 @@ impl Naive {
     }
 
     /// The series that is meant, if it lives: what is over and has nothing to be paid is forgotten.
-    fn living(&mut self, now: Moment, meant: impl Fn(&Story) -> bool) -> Option<usize> {
+    fn living(&mut self, now: Moment, meant: impl Fn(&ModelSeries) -> bool) -> Option<usize> {
         let rules = self.rules.clone();
-        self.keep(|story| story.closing || story.needs_payment() || !story.is_over(&rules, now));
+        self.keep(|story| story.closing || story.needs_flush() || !story.is_over(&rules, now));
         self.series.iter().find(|story| meant(story)).map(|story| story.number)
     }
 
     /// Those that are not kept have ended.
-    pub(super) fn keep(&mut self, kept: impl Fn(&Story) -> bool) {
+    pub(super) fn keep(&mut self, kept: impl Fn(&ModelSeries) -> bool) {
         for story in self.series.iter().filter(|story| story.shared && !kept(story)) {
-            self.past.insert(story.number, (story.name.clone(), story.total - story.untold));
+            self.past.insert(story.number, (story.name.clone(), story.total - story.unreported));
         }
         self.series.retain(kept);
     }
 
     fn open(&mut self, key: Key, name: String, stored: i64, now: Moment) -> usize {
         self.made += 1;
-        self.series.push(Story::new(self.made, key, name, stored, now));
+        self.series.push(ModelSeries::new(self.made, key, name, stored, now));
         self.made
     }
 }

@@ -1,7 +1,7 @@
 //! What random writes and lives have found, each once more as a test of its own.
 
 use super::*;
-use crate::testing::{engine, named, pay, summing, update, witness};
+use crate::testing::{engine, flush, named, summing, update, witness};
 
 #[test]
 fn a_summary_that_is_over_is_forgotten_whether_or_not_a_tick_has_come() {
@@ -10,16 +10,16 @@ fn a_summary_that_is_over_is_forgotten_whether_or_not_a_tick_has_come() {
         let engine = engine();
         witness(&engine, &rules, user, at(0));
         engine.decide(by(&rules), &write(), at(0));
-        let order = engine.tick(at(100), 10).remove(0);
-        assert_eq!(pay(&engine, &order, None, at(100)), Some(1));
+        let task = engine.tick(at(100), 10).remove(0);
+        assert_eq!(flush(&engine, &task, None, at(100)), Some(1));
         if ticks_on_time {
             engine.tick(at(600_001), 10);
         }
         // The summary has expired, too: a new one tells of what came after it.
         witness(&engine, &rules, user, at(700_000));
         engine.decide(by(&rules), &named("cart.2", write()), at(700_000));
-        let order = engine.tick(at(700_100), 10).remove(0);
-        pay(&engine, &order, None, at(700_100))
+        let task = engine.tick(at(700_100), 10).remove(0);
+        flush(&engine, &task, None, at(700_100))
     });
     assert_eq!(plans, [Some(1), Some(1)]);
 }
@@ -46,7 +46,7 @@ fn what_would_lower_a_count_is_refused_and_not_owed_where_there_is_no_room() {
     let engine = Engine::new(Settings {
         seed: [3, 4],
         max_series: 1,
-        max_owing: 100_000,
+        max_pending_series: 100_000,
         began: Timestamp::UNIX_EPOCH,
     });
     let rules = rules();
@@ -66,21 +66,21 @@ fn what_would_lower_a_count_is_refused_and_not_owed_where_there_is_no_room() {
 
 #[test]
 fn namespaces_take_turns_in_the_same_order_in_every_engine() {
-    let orders = || {
+    let tasks = || {
         let (engine, rules) = (engine(), rules());
         for (number, namespace) in ["shop", "till", "yard", "pier", "dock", "mill"].into_iter().enumerate() {
             for name in ["a", "b"] {
-                let told = Observation { namespace, ..named(name, write()) };
-                engine.decide(by(&rules), &told, at(number as u64));
+                let reported = Observation { namespace, ..named(name, write()) };
+                engine.decide(by(&rules), &reported, at(number as u64));
             }
         }
-        let orders = engine.tick(at(3000), 100);
-        orders.iter().map(|order| order.namespace.to_string()).collect::<Vec<_>>()
+        let tasks = engine.tick(at(3000), 100);
+        tasks.iter().map(|task| task.namespace.to_string()).collect::<Vec<_>>()
     };
-    let first = orders();
+    let first = tasks();
     assert_eq!(first.len(), 6);
     for _ in 0..10 {
-        assert_eq!(orders(), first);
+        assert_eq!(tasks(), first);
     }
 }
 
@@ -92,17 +92,17 @@ fn a_summary_is_closed_on_time_whatever_came_since() {
     witness(&engine, &rules, write().user, at(0));
     for (number, name) in ["a.1", "a.2", "a.3"].into_iter().enumerate() {
         engine.decide(by(&rules), &named(name, write()), at(number as u64));
-        for order in engine.tick(at(number as u64), 10) {
-            stored = pay(&engine, &order, stored, at(number as u64)).or(stored);
+        for task in engine.tick(at(number as u64), 10) {
+            stored = flush(&engine, &task, stored, at(number as u64)).or(stored);
         }
     }
-    assert_eq!((stored, engine.gauges().owed), (Some(2), 1));
+    assert_eq!((stored, engine.gauges().pending_occurrences), (Some(2), 1));
     // It waits for its group, and is looked at; then another summary comes.
     engine.tick(at(400_000), 10);
     witness(&engine, &rules, "another", at(500_000));
     engine.decide(by(&rules), &Observation { user: "another", ..named("b.1", write()) }, at(500_000));
-    let order = engine.tick(at(500_000), 10).remove(0);
-    assert_eq!(pay(&engine, &order, None, at(500_000)), Some(1));
-    let order = engine.tick(at(600_003), 10).remove(0);
-    assert_eq!(pay(&engine, &order, stored, at(600_003)), Some(3));
+    let task = engine.tick(at(500_000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, None, at(500_000)), Some(1));
+    let task = engine.tick(at(600_003), 10).remove(0);
+    assert_eq!(flush(&engine, &task, stored, at(600_003)), Some(3));
 }

@@ -128,16 +128,16 @@ proptest! {
             prop_assert!(gauges.groups < 2 * max_series.div_ceil(2).max(1), "{:?}", gauges);
             prop_assert!(gauges.buckets < 2 * max_series.div_ceil(2).max(1), "{:?}", gauges);
             prop_assert!(gauges.names <= 4 * max_series + 2, "{:?}", gauges);
-            for Account { counters, dropped, .. } in engine.accounts() {
+            for ScopeCounters { counters, dropped, .. } in engine.counters() {
                 let held_back = counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled);
                 prop_assert_eq!(dropped.sum(), held_back);
             }
             if *tick {
-                for order in engine.tick(at(now), 1000) {
-                    let plan = engine.plan(&order, None, at(now));
-                    if let Plan::Write { value, .. } | Plan::Create { value, .. } = plan {
+                for task in engine.tick(at(now), 1000) {
+                    let plan = engine.plan(&task, None, at(now));
+                    if let FlushPlan::Write { value, .. } | FlushPlan::Create { value, .. } = plan {
                         prop_assert!((1..=i64::from(i32::MAX)).contains(&value));
-                        engine.settle(&order, value, at(now));
+                        engine.ack(&task, value, at(now));
                     }
                 }
                 prop_assert!(engine.gauges().names <= 2 * max_series, "{:?}", engine.gauges());

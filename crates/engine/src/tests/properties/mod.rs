@@ -1,12 +1,12 @@
 //! What holds of the engine for any writes at any times, client or no client. Lives in which clients, etcd and
 //! writer play by their rules are in `world`.
 
+mod against_model;
 mod found;
 mod hostile;
-mod naively;
 mod observe;
 mod repeatable;
-mod thrift;
+mod write_rate;
 
 use std::time::Duration;
 
@@ -96,13 +96,17 @@ fn any_rules() -> impl Strategy<Value = Rules> {
 
 /// An engine that knows these rules, with room for `max_series`.
 fn governed(rules: &Rules, max_series: usize) -> Engine {
-    let engine =
-        Engine::new(Settings { seed: [5, 6], max_series, max_owing: 100_000, began: Timestamp::UNIX_EPOCH });
-    engine.revise(&[standing(rules)], Moment::default());
+    let engine = Engine::new(Settings {
+        seed: [5, 6],
+        max_series,
+        max_pending_series: 100_000,
+        began: Timestamp::UNIX_EPOCH,
+    });
+    engine.revise(&[known_policy(rules)], Moment::default());
     engine
 }
 
-fn standing(rules: &Rules) -> Standing {
+fn known_policy(rules: &Rules) -> KnownPolicy {
     let policy = rules.policy.clone();
-    Standing { policy, namespace: Some("shop".into()), rules: Some(Arc::new(rules.clone())) }
+    KnownPolicy { policy, namespace: Some("shop".into()), rules: Some(Arc::new(rules.clone())) }
 }

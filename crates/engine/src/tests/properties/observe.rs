@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::testing::{named, pay};
+use crate::testing::{flush, named};
 
 /// Under Enforce an etcd in which every write is committed at once, and a writer that pays whatever is due; under
 /// Observe neither is needed.
@@ -19,7 +19,7 @@ impl<'r> Side<'r> {
     }
 
     /// What becomes of a write of `value`.
-    fn tell(
+    fn report(
         &mut self,
         name: &str,
         message: &str,
@@ -27,27 +27,27 @@ impl<'r> Side<'r> {
         now: Moment,
     ) -> (Option<Disposition>, Stage, i64) {
         let old = self.etcd.get(name).copied();
-        let mut told = match old {
+        let mut reported = match old {
             None => Observation { value, ..write() },
             Some(old_value) => Observation { operation: Operation::Update, value, old_value, ..write() },
         };
-        told.event.message = message.to_owned().into();
-        let verdict = self.engine.decide(by(self.rules), &named(name, told), now);
+        reported.event.message = message.to_owned().into();
+        let verdict = self.engine.decide(by(self.rules), &named(name, reported), now);
         if verdict.answer == Answer::Allow {
             self.etcd.insert(name.to_owned(), value);
         }
         (verdict.disposition, verdict.stage, verdict.occurrences)
     }
 
-    fn pay(&mut self, now: Moment) -> usize {
-        let orders = self.engine.tick(now, 1000);
-        for order in &orders {
-            let found = self.etcd.get(&*order.name).copied();
-            if let Some(value) = pay(&self.engine, order, found, now) {
-                self.etcd.insert(order.name.to_string(), value);
+    fn flush(&mut self, now: Moment) -> usize {
+        let tasks = self.engine.tick(now, 1000);
+        for task in &tasks {
+            let found = self.etcd.get(&*task.name).copied();
+            if let Some(value) = flush(&self.engine, task, found, now) {
+                self.etcd.insert(task.name.to_string(), value);
             }
         }
-        orders.len()
+        tasks.len()
     }
 }
 
@@ -59,14 +59,14 @@ proptest! {
     #[test]
     fn observe_decides_what_enforce_decides(
         rules in any_rules(),
-        told in prop::collection::vec((gap(), 0usize..4, prop::bool::weighted(0.7)), 1..100)
+        reported in prop::collection::vec((gap(), 0usize..4, prop::bool::weighted(0.7)), 1..100)
     ) {
         let observing = Rules { mode: Mode::Observe, ..rules.clone() };
         let (mut enforced, mut observed) = (Side::of(&rules), Side::of(&observing));
         // The name of the Event of each message, and its client's count.
         let mut recorders: [(usize, i64); 4] = [(usize::MAX, 0); 4];
         let (mut now, mut said) = (0, Vec::new());
-        for (number, (gap, message, repeats)) in told.iter().enumerate() {
+        for (number, (gap, message, repeats)) in reported.iter().enumerate() {
             now += gap;
             let (made, count) = &mut recorders[*message];
             if !*repeats || !enforced.etcd.contains_key(&format!("e.{made}")) {
@@ -74,13 +74,13 @@ proptest! {
             }
             *count += 1;
             let (name, message) = (format!("e.{made}"), ["a", "b", "c", "d"][*message]);
-            let expected = enforced.tell(&name, message, *count, at(now));
-            let counted = observed.tell(&name, message, *count, at(now));
+            let expected = enforced.report(&name, message, *count, at(now));
+            let counted = observed.report(&name, message, *count, at(now));
             said.push(format!("{now}: {name} = {count} {expected:?}, {counted:?}; stored {:?}", enforced.etcd.get(&name)));
             prop_assert_eq!(counted, expected, "{}", said.join("\n"));
             // The writer comes when a client's write has settled.
-            enforced.pay(at(now + 2000));
-            prop_assert_eq!(observed.pay(at(now + 2000)), 0, "Observe orders nothing");
+            enforced.flush(at(now + 2000));
+            prop_assert_eq!(observed.flush(at(now + 2000)), 0, "Observe orders nothing");
             now += 2000;
         }
         // (What clients tell again is stored twice under Enforce alone.)

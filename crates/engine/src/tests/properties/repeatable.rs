@@ -30,13 +30,13 @@ fn call() -> impl Strategy<Value = Call> {
 /// An engine, the orders that it has given, and all that it has said.
 struct Recorded {
     engine: Engine,
-    orders: Vec<Order>,
+    tasks: Vec<FlushTask>,
     said: Vec<String>,
 }
 
 impl Recorded {
     fn call(&mut self, rules: &Rules, call: &Call, now: Moment) {
-        let Self { engine, orders, said } = self;
+        let Self { engine, tasks, said } = self;
         match call {
             Call::Decide(namespace, write) => {
                 let write = Observation { namespace: NAMESPACES[*namespace], ..write.clone() };
@@ -49,18 +49,18 @@ impl Recorded {
             Call::Tick => {
                 let due = engine.tick(now, 3);
                 said.push(format!("{due:?}"));
-                orders.extend(due);
+                tasks.extend(due);
             }
-            Call::Pay(at, found) if *at < orders.len() => {
-                let order = orders.remove(*at);
-                let plan = engine.plan(&order, found.map(Found::counting), now);
-                if let Plan::Write { value, .. } | Plan::Create { value, .. } = &plan {
-                    engine.settle(&order, *value, now);
+            Call::Pay(at, found) if *at < tasks.len() => {
+                let task = tasks.remove(*at);
+                let plan = engine.plan(&task, found.map(StoredEvent::with_count), now);
+                if let FlushPlan::Write { value, .. } | FlushPlan::Create { value, .. } = &plan {
+                    engine.ack(&task, *value, now);
                 }
                 said.push(format!("{plan:?}"));
             }
-            Call::Postpone(at) if *at < orders.len() => {
-                engine.postpone(&orders.remove(*at), Duration::from_secs(1), now);
+            Call::Postpone(at) if *at < tasks.len() => {
+                engine.requeue_after(&tasks.remove(*at), Duration::from_secs(1), now);
             }
             Call::Pay(..) | Call::Postpone(_) => {}
         }
@@ -75,7 +75,7 @@ proptest! {
     fn the_same_calls_give_the_same_answers_in_the_same_order(
         rules in any_rules(), calls in prop::collection::vec((gap(), call()), 1..100)
     ) {
-        let recorded = || Recorded { engine: governed(&rules, 20), orders: Vec::new(), said: Vec::new() };
+        let recorded = || Recorded { engine: governed(&rules, 20), tasks: Vec::new(), said: Vec::new() };
         let (mut one, mut other) = (recorded(), recorded());
         let mut now = 0;
         for (gap, call) in &calls {
@@ -97,8 +97,8 @@ proptest! {
         for (gap, write, tick) in &writes {
             now += gap;
             if *tick {
-                for order in ticked.tick(at(now), 1000) {
-                    ticked.postpone(&order, Duration::from_secs(1), at(now));
+                for task in ticked.tick(at(now), 1000) {
+                    ticked.requeue_after(&task, Duration::from_secs(1), at(now));
                 }
             }
             let (one, other) = (ticked.decide(by(&rules), write, at(now)), left_alone.decide(by(&rules), write, at(now)));

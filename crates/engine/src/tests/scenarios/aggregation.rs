@@ -5,25 +5,25 @@ use super::*;
 #[test]
 fn one_message_too_many_is_told_by_the_summary() {
     let (engine, rules) = (engine(), all_stages());
-    let told =
+    let reported =
         answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
-    assert_eq!(told[1], admitted(Stage::Admit, 1));
-    assert_eq!(told[2], held(Disposition::Aggregated, Stage::Aggregation));
-    assert_eq!(told[3], held(Disposition::Aggregated, Stage::Aggregation));
-    let order = engine.tick(at(4000), 10).remove(0);
-    assert!(order.name.starts_with("cart.") && order.name.len() == "cart.".len() + 16, "{}", order.name);
-    let Plan::Create { value: 2, content, .. } = planned(&engine, &order, None, at(4001)) else {
+    assert_eq!(reported[1], admitted(Stage::Admit, 1));
+    assert_eq!(reported[2], held(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(reported[3], held(Disposition::Aggregated, Stage::Aggregation));
+    let task = engine.tick(at(4000), 10).remove(0);
+    assert!(task.name.starts_with("cart.") && task.name.len() == "cart.".len() + 16, "{}", task.name);
+    let FlushPlan::Create { value: 2, content, .. } = planned(&engine, &task, None, at(4001)) else {
         panic!("no summary")
     };
     let says = content.view();
     assert_eq!(says.message, "(combined from similar events): d");
     assert_eq!(says.annotations, r#"{"squelch.dev/policy":"shop/quiet","squelch.dev/summary":"true"}"#);
-    engine.settle(&order, 2, at(4002));
+    engine.ack(&task, 2, at(4002));
     engine.decide(by(&rules), &saying("e", "5"), at(5000));
     engine.decide(by(&rules), &saying("f", "6"), at(5001));
-    let order = engine.tick(at(6000), 10).remove(0);
-    let plan = planned(&engine, &order, Some(2), at(6001));
-    let Plan::Write { value: 4, content: Some(content), .. } = plan else { panic!("{plan:?}") };
+    let task = engine.tick(at(6000), 10).remove(0);
+    let plan = planned(&engine, &task, Some(2), at(6001));
+    let FlushPlan::Write { value: 4, content: Some(content), .. } = plan else { panic!("{plan:?}") };
     assert_eq!(content.view().message, "(combined from similar events): f");
 }
 
@@ -33,23 +33,27 @@ fn a_group_whose_first_event_took_the_last_token_is_aggregated() {
     let bucket = &mut rules.spam_filter.as_mut().unwrap().bucket;
     (bucket.burst, bucket.refill_interval) = (1.try_into().unwrap(), Duration::from_secs(3600));
     rules.aggregation.as_mut().unwrap().max_events = 3;
-    let told =
+    let reported =
         answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
-    assert_eq!(told[0], admitted(Stage::Admit, 1));
-    assert_eq!(told[1], held(Disposition::Filtered, Stage::SpamFilter));
-    assert_eq!(told[2], held(Disposition::Aggregated, Stage::Aggregation));
-    assert_eq!(told[3], held(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(reported[0], admitted(Stage::Admit, 1));
+    assert_eq!(reported[1], held(Disposition::Filtered, Stage::SpamFilter));
+    assert_eq!(reported[2], held(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(reported[3], held(Disposition::Aggregated, Stage::Aggregation));
 }
 
 #[test]
 fn what_stands_under_a_summarys_name_is_what_it_counts_from() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
-    let order = engine.tick(at(4000), 10).remove(0);
-    assert_eq!(planned(&engine, &order, Some(7), at(4001)), Plan::Nothing, "one more than seven is not due");
+    let task = engine.tick(at(4000), 10).remove(0);
+    assert_eq!(
+        planned(&engine, &task, Some(7), at(4001)),
+        FlushPlan::Nothing,
+        "one more than seven is not due"
+    );
     engine.drain();
-    let order = engine.tick(at(4002), 10).into_iter().find(|order| order.name.len() > 10).unwrap();
-    assert!(matches!(planned(&engine, &order, Some(7), at(4003)), Plan::Write { value: 8, .. }));
+    let task = engine.tick(at(4002), 10).into_iter().find(|task| task.name.len() > 10).unwrap();
+    assert!(matches!(planned(&engine, &task, Some(7), at(4003)), FlushPlan::Write { value: 8, .. }));
 }
 
 #[test]
@@ -65,8 +69,8 @@ fn across_objects_the_summary_says_on_how_many() {
         write.event.reporting_instance = user.into();
         engine.decide(by(&rules), &write, at(at_second as u64));
     }
-    let order = engine.tick(at(4000), 10).remove(0);
-    let Plan::Create { value: 2, content, .. } = planned(&engine, &order, None, at(4001)) else {
+    let task = engine.tick(at(4000), 10).remove(0);
+    let FlushPlan::Create { value: 2, content, .. } = planned(&engine, &task, None, at(4001)) else {
         panic!("no summary")
     };
     let says = content.view();
@@ -82,16 +86,20 @@ fn across_objects_the_summary_says_on_how_many() {
 fn a_summary_of_which_no_event_is_stored_is_never_created() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
-    let order = engine.tick(at(4000), 10).remove(0);
-    let Plan::Create { witness: Some(witness), .. } = engine.plan(&order, None, at(4001)) else {
+    let task = engine.tick(at(4000), 10).remove(0);
+    let FlushPlan::Create { witness: Some(witness), .. } = engine.plan(&task, None, at(4001)) else {
         panic!("no witness")
     };
     assert_eq!(&*witness, "1", "the first Event of the group that was admitted");
-    assert_eq!(engine.testify(&order, None, at(4002)), Plan::Wait, "the API server may still store it");
-    let order = engine.tick(at(7001), 10).remove(0);
-    assert!(matches!(engine.plan(&order, None, at(7001)), Plan::Create { witness: Some(_), .. }));
-    assert_eq!(engine.testify(&order, None, at(7001)), Plan::Lost { occurrences: 2 });
-    assert_eq!((counters(&engine).lost, engine.gauges().owed), (2, 0));
+    assert_eq!(
+        engine.check_witness(&task, None, at(4002)),
+        FlushPlan::Wait,
+        "the API server may still store it"
+    );
+    let task = engine.tick(at(7001), 10).remove(0);
+    assert!(matches!(engine.plan(&task, None, at(7001)), FlushPlan::Create { witness: Some(_), .. }));
+    assert_eq!(engine.check_witness(&task, None, at(7001)), FlushPlan::Lost { occurrences: 2 });
+    assert_eq!((counters(&engine).lost, engine.gauges().pending_occurrences), (2, 0));
     let next = engine.decide(by(&rules), &saying("e", "5"), at(7002));
     assert_eq!(next.answer, Answer::Allow, "its client sees why the API server refuses it");
 }
@@ -100,21 +108,21 @@ fn a_summary_of_which_no_event_is_stored_is_never_created() {
 fn an_event_that_was_there_before_is_no_witness() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
-    let order = engine.tick(at(6000), 10).remove(0);
-    assert!(matches!(engine.plan(&order, None, at(6000)), Plan::Create { witness: Some(_), .. }));
-    let older = Found { age: Some(Duration::from_secs(60)), ..Found::counting(1) };
-    assert_eq!(engine.testify(&order, Some(older), at(6001)), Plan::Lost { occurrences: 1 });
+    let task = engine.tick(at(6000), 10).remove(0);
+    assert!(matches!(engine.plan(&task, None, at(6000)), FlushPlan::Create { witness: Some(_), .. }));
+    let older = StoredEvent { age: Some(Duration::from_secs(60)), ..StoredEvent::with_count(1) };
+    assert_eq!(engine.check_witness(&task, Some(older), at(6001)), FlushPlan::Lost { occurrences: 1 });
 }
 
 #[test]
 fn an_event_of_another_reason_is_no_witness() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
-    let order = engine.tick(at(6000), 10).remove(0);
-    assert!(matches!(engine.plan(&order, None, at(6000)), Plan::Create { witness: Some(_), .. }));
+    let task = engine.tick(at(6000), 10).remove(0);
+    assert!(matches!(engine.plan(&task, None, at(6000)), FlushPlan::Create { witness: Some(_), .. }));
     let other = EventView { reason: "Pulled".into(), ..write().event };
-    let other = Found { content: Some(Box::new(Content::of(&other))), ..Found::counting(1) };
-    assert_eq!(engine.testify(&order, Some(other), at(6001)), Plan::Lost { occurrences: 1 });
+    let other = StoredEvent { content: Some(Box::new(Content::of(&other))), ..StoredEvent::with_count(1) };
+    assert_eq!(engine.check_witness(&task, Some(other), at(6001)), FlushPlan::Lost { occurrences: 1 });
 }
 
 #[test]

@@ -7,10 +7,10 @@ fn an_empty_bucket_filters_and_the_budget_throttles_and_neither_costs_the_other(
     let (engine, engine_of_budget) = (engine(), engine());
     let spam = Rules { aggregation: None, ..all_stages() };
     let messages = ["a", "b", "c", "d", "e", "f"];
-    let told: Vec<Verdict> =
+    let reported: Vec<Verdict> =
         messages.iter().map(|message| engine.decide(by(&spam), &saying(message, message), at(0))).collect();
-    assert_eq!(told[3], admitted(Stage::Admit, 1));
-    assert_eq!(told[4], held(Disposition::Filtered, Stage::SpamFilter));
+    assert_eq!(reported[3], admitted(Stage::Admit, 1));
+    assert_eq!(reported[4], held(Disposition::Filtered, Stage::SpamFilter));
     let both = Rules { budget: Some(bucket(2, 10)), ..spam };
     for message in &messages[..4] {
         engine_of_budget.decide(by(&both), &saying(message, message), at(0));

@@ -1,16 +1,16 @@
 //! Decisions, scenario by scenario: each test is a sentence of the contract.
 
 mod aggregation;
+mod flushing;
 mod limits;
 mod passing;
-mod paying;
 mod series;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{at, by, counters, engine, named, pay, planned, rules, update, write};
+use crate::testing::{at, by, counters, engine, flush, named, planned, rules, update, write};
 
 /// The engine's answers to writes one second apart, beginning at one second.
 fn answers(engine: &Engine, rules: &Rules, writes: &[Observation<'_>]) -> Vec<Verdict> {

@@ -52,9 +52,9 @@ fn an_update_that_changes_nothing_counts_if_it_is_above_its_own_name() {
     let (engine, rules) = (engine(), rules());
     answers(&engine, &rules, &[write(), named("cart.2", write())]);
     // The stored Event shows 2 for both; the client of cart.1 counts 2 in the same second.
-    let told = Observation { unchanged: true, ..update(2, 2) };
-    assert_eq!(engine.decide(by(&rules), &told, at(2000)).occurrences, 1);
-    assert_eq!(engine.decide(by(&rules), &told, at(2001)), Verdict::passed(Stage::Edit));
+    let reported = Observation { unchanged: true, ..update(2, 2) };
+    assert_eq!(engine.decide(by(&rules), &reported, at(2000)).occurrences, 1);
+    assert_eq!(engine.decide(by(&rules), &reported, at(2001)), Verdict::passed(Stage::Edit));
     let someone = Observation { user: "person", unchanged: true, ..update(9, 9) };
     assert_eq!(engine.decide(by(&rules), &someone, at(2002)), Verdict::passed(Stage::Edit));
 }
@@ -62,15 +62,15 @@ fn an_update_that_changes_nothing_counts_if_it_is_above_its_own_name() {
 #[test]
 fn the_same_write_seen_twice_counts_once() {
     let (engine, rules) = (engine(), rules());
-    let told = answers(&engine, &rules, &[write(), write(), update(3, 1), update(3, 1), update(2, 1)]);
-    assert_eq!(told.iter().map(|verdict| verdict.occurrences).collect::<Vec<_>>(), [1, 0, 2, 0, 0]);
+    let reported = answers(&engine, &rules, &[write(), write(), update(3, 1), update(3, 1), update(2, 1)]);
+    assert_eq!(reported.iter().map(|verdict| verdict.occurrences).collect::<Vec<_>>(), [1, 0, 2, 0, 0]);
     assert_eq!(counters(&engine).received(), 3);
 }
 
 #[test]
 fn a_former_life_has_counted_what_happened_before_this_one() {
     let began: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
-    let engine = Engine::new(Settings { seed: [3, 4], max_series: 10, max_owing: 100_000, began });
+    let engine = Engine::new(Settings { seed: [3, 4], max_series: 10, max_pending_series: 100_000, began });
     let rules = rules();
     let older =
         Observation { value: 40, first_seen: Some("2026-01-01T00:00:09Z".parse().unwrap()), ..write() };

@@ -17,20 +17,20 @@ fn a_client_pays_by_itself_whenever_the_total_has_doubled() {
         }
     }
     assert_eq!((stored, writes), (512, 10), "1, 2, 4, ... 512");
-    assert_eq!(engine.gauges().owed, 488);
+    assert_eq!(engine.gauges().pending_occurrences, 488);
     assert_eq!(counters(&engine).received(), 1000);
 }
 
 #[test]
 fn a_second_name_of_the_same_story_is_refused_and_counted() {
     let (engine, rules) = (engine(), rules());
-    let told = answers(
+    let reported = answers(
         &engine,
         &rules,
         &[write(), named("cart.2", write()), named("cart.2", Observation { value: 2, ..write() })],
     );
-    assert_eq!(told[1], compacted(1, CONFLICT));
-    assert_eq!(told[2], compacted(1, CONFLICT));
+    assert_eq!(reported[1], compacted(1, CONFLICT));
+    assert_eq!(reported[2], compacted(1, CONFLICT));
     let forbidding = Rules { rejection: Rejection::Forbidden, ..rules.clone() };
     let loud = engine.decide(by(&forbidding), &named("cart.3", write()), at(9000));
     assert_eq!(loud, compacted(1, Answer::Deny(Denial::Forbidden)));
@@ -81,7 +81,7 @@ fn a_create_under_the_stored_name_goes_through_because_the_stored_one_is_gone() 
     engine.decide(by(&rules), &named("cart.2", write()), at(2));
     let again = Observation { value: 2, ..write() };
     assert_eq!(engine.decide(by(&rules), &again, at(3)), admitted(Stage::Series, 1));
-    assert_eq!(engine.gauges().owed, 1, "what the other name told stays owed");
+    assert_eq!(engine.gauges().pending_occurrences, 1, "what the other name told stays owed");
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn an_event_by_generate_name_gets_its_name_from_squelch_and_is_paid_under_it() {
     let Answer::AllowNamed(name) = engine.decide(by(&rules), &new, at(1)).answer else { panic!("no name") };
     assert!(name.starts_with("cart.") && name.len() == 15, "{name}");
     assert_eq!(engine.decide(by(&rules), &new, at(2)), compacted(1, CONFLICT));
-    let orders = engine.tick(at(3000), 10);
-    assert_eq!(orders.iter().map(|order| &*order.name).collect::<Vec<_>>(), [&*name]);
+    let tasks = engine.tick(at(3000), 10);
+    assert_eq!(tasks.iter().map(|task| &*task.name).collect::<Vec<_>>(), [&*name]);
     let long = "x".repeat(300);
     let long = Observation { generate_name: long.as_str().into(), user: "else", ..new.clone() };
     let Answer::AllowNamed(name) = engine.decide(by(&rules), &long, at(4)).answer else { panic!("no name") };
@@ -104,9 +104,9 @@ fn a_write_revives_a_closing_series() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
-    let order = engine.tick(at(360_100), 10).remove(0);
+    let task = engine.tick(at(360_100), 10).remove(0);
     assert_eq!(engine.decide(by(&rules), &named("cart.3", write()), at(360_200)), compacted(1, CONFLICT));
-    assert_eq!(pay(&engine, &order, Some(1), at(360_300)), Some(3));
+    assert_eq!(flush(&engine, &task, Some(1), at(360_300)), Some(3));
     assert_eq!(engine.gauges().series, 1);
 }
 
@@ -116,7 +116,7 @@ fn a_full_table_gives_up_its_oldest_and_never_one_that_owes() {
     let engine = Engine::new(Settings {
         seed: [3, 4],
         max_series: 2,
-        max_owing: 100_000,
+        max_pending_series: 100_000,
         began: Timestamp::UNIX_EPOCH,
     });
     let of = |user: &'static str, name: &'static str| Observation { user, ..named(name, write()) };
@@ -125,8 +125,8 @@ fn a_full_table_gives_up_its_oldest_and_never_one_that_owes() {
     engine.decide(by(&rules), &of("b", "b.1"), at(3));
     engine.decide(by(&rules), &of("c", "c.1"), at(4));
     assert_eq!((engine.gauges().series, engine.gauges().series_evicted), (2, 0), "a owes: it is paid first");
-    let order = engine.tick(at(3000), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(1), at(3001)), Some(2));
+    let task = engine.tick(at(3000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(3001)), Some(2));
     engine.decide(by(&rules), &of("d", "d.1"), at(3002));
     engine.decide(by(&rules), &of("e", "e.1"), at(3003));
     assert_eq!((engine.gauges().series, engine.gauges().series_evicted), (2, 1), "b was the oldest");

@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::steps::{calm, harsh, lived, with_crashes, with_others, with_oversights, with_restarts};
+use super::steps::{calm, harsh, steps_of_kinds, with_crashes, with_others, with_oversights, with_restarts};
 use super::*;
 use crate::testing::{cases, rules};
 
 impl World {
     /// What all lives have counted.
     pub(super) fn counters(&self) -> Counters {
-        counters_of(self.lives.iter().map(|life| &life.engine))
+        counters_of(self.replicas.iter().map(|replica| &replica.engine))
     }
 
     /// Received is the sum of what became of it, and is the truth. What is owed is what the naive model owes.
@@ -18,30 +18,30 @@ impl World {
         if received != self.balance.truth {
             self.break_law(format!("{received} received, of {}", self.balance.truth));
         }
-        let Some(Life { engine, naive, over: false }) = self.lives.last() else { return };
-        let (gauges, expected) = (engine.gauges(), naive.as_ref().map(Naive::owed));
+        let Some(Replica { engine, model, over: false }) = self.replicas.last() else { return };
+        let (gauges, expected) = (engine.gauges(), model.as_ref().map(NaiveModel::pending));
         // A name had to be forgotten for want of room: nobody knows what its next value tells.
         self.names_are_forgotten |= gauges.names_evicted > 0;
         self.balance.disturbed |= self.names_are_forgotten;
-        let owed = gauges.owed as i64;
+        let pending = gauges.pending_occurrences as i64;
         if let Some(expected) = expected
-            && owed != expected
+            && pending != expected
         {
-            self.break_law(format!("{owed} owed, and should be {expected}"));
+            self.break_law(format!("{pending} owed, and should be {expected}"));
         }
     }
 
     /// The engine's verdict is the naive model's.
-    pub(super) fn compare_with_naive(&mut self, asked: &Observation<'_>, verdict: &Verdict, recovered: i64) {
+    pub(super) fn compare_with_model(&mut self, asked: &Observation<'_>, verdict: &Verdict, recovered: i64) {
         let now = self.now;
-        let Some(Life { naive: Some(naive), .. }) = self.lives.last_mut() else { return };
-        let before = naive.recovered;
+        let Some(Replica { model: Some(model), .. }) = self.replicas.last_mut() else { return };
+        let before = model.recovered;
         let minted = match &verdict.answer {
             Answer::AllowNamed(name) => Some(&**name),
             _ => None,
         };
-        let expected = naive.decide(asked, false, minted, now);
-        let should_be = naive.recovered - before;
+        let expected = model.decide(asked, false, minted, now);
+        let should_be = model.recovered - before;
         if expected != *verdict {
             self.break_law(format!("{verdict:?}, and should be {expected:?}"));
         }
@@ -56,8 +56,8 @@ impl World {
         if self.balance.unseen > 0 || self.webhook != Webhook::Active {
             return;
         }
-        let Some(Life { naive: Some(naive), over: false, .. }) = self.lives.last() else { return };
-        let shown = naive.series.iter().filter(|story| story.is_to_be_shown(self.now) && !story.summary);
+        let Some(Replica { model: Some(model), over: false, .. }) = self.replicas.last() else { return };
+        let shown = model.series.iter().filter(|story| story.is_to_be_shown(self.now) && !story.summary);
         let short = shown.filter_map(|story| {
             let count = self.etcd.get(&story.name)?.count;
             (2 * count < story.total).then(|| format!("{} shows {count} of {}", story.name, story.total))
@@ -76,8 +76,8 @@ impl World {
         let counters = self.counters();
         let stored = [Disposition::Admitted, Disposition::Compacted, Disposition::Aggregated];
         let law = (stored.iter().map(|it| counters.of(*it)).sum::<u64>() + counters.recovered) as i64;
-        let Balance { lost, told_again, unseen, refused, .. } = self.balance;
-        let within = law - lost - told_again - refused - counters.lost as i64..=law + unseen;
+        let Balance { lost, reported_again, unseen, refused, .. } = self.balance;
+        let within = law - lost - reported_again - refused - counters.lost as i64..=law + unseen;
         if !self.balance.disturbed && !within.contains(&self.etcd.gained) {
             let gained = self.etcd.gained;
             self.break_law(format!("{gained} stored, and should be {within:?}: {counters:?}"));
@@ -88,14 +88,14 @@ impl World {
     /// the API server was asked to store.
     fn check_what_was_asked(&mut self) {
         let counters = self.counters();
-        let Balance { refused, unseen, told_again, disturbed, lost, passed_unseen, .. } = self.balance;
+        let Balance { refused, unseen, reported_again, disturbed, lost, passed_unseen, .. } = self.balance;
         let dropped = counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled);
-        let told = dropped + counters.recovered + counters.lost + counters.of(Disposition::FailedOpen);
+        let reported = dropped + counters.recovered + counters.lost + counters.of(Disposition::FailedOpen);
         if disturbed
             || passed_unseen
-            || told > 0
-            || refused + unseen + told_again + lost > 0
-            || self.lives.len() > 1
+            || reported > 0
+            || refused + unseen + reported_again + lost > 0
+            || self.replicas.len() > 1
         {
             return;
         }
@@ -106,12 +106,12 @@ impl World {
     }
 
     fn check_that_nothing_is_left(&mut self) {
-        for at in 0..self.lives.len() {
-            let Life { engine, over, .. } = &self.lives[at];
-            let (gauges, unpaid) = (engine.gauges(), engine.unpaid());
-            let active = self.webhook == Webhook::Active && at + 1 == self.lives.len();
-            if !over && (gauges.owed > 0 || unpaid > 0 || active && gauges.series > 0) {
-                self.break_law(format!("at rest, life {at} has {unpaid} unpaid: {gauges:?}"));
+        for at in 0..self.replicas.len() {
+            let Replica { engine, over, .. } = &self.replicas[at];
+            let (gauges, unflushed) = (engine.gauges(), engine.unflushed());
+            let active = self.webhook == Webhook::Active && at + 1 == self.replicas.len();
+            if !over && (gauges.pending_occurrences > 0 || unflushed > 0 || active && gauges.series > 0) {
+                self.break_law(format!("at rest, life {at} has {unflushed} unpaid: {gauges:?}"));
             }
         }
     }
@@ -119,12 +119,13 @@ impl World {
     /// Whether all laws were kept; if not, what happened.
     pub(super) fn judge(&self) -> Result<(), TestCaseError> {
         let Some(first) = self.broken.first() else { return Ok(()) };
-        let told = format!("{first}\n\n{}\n\n{:?}\n{:?}", self.trace.join("\n"), self.rules, self.balance);
-        Err(TestCaseError::fail(told))
+        let reported =
+            format!("{first}\n\n{}\n\n{:?}\n{:?}", self.trace.join("\n"), self.rules, self.balance);
+        Err(TestCaseError::fail(reported))
     }
 
     /// Lives through the steps, and comes to rest.
-    pub(super) fn live(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
+    pub(super) fn run_to_end(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
         for step in steps {
             self.run(*step);
             self.judge()?;
@@ -178,68 +179,68 @@ fn policy() -> impl Strategy<Value = Rules> {
 }
 
 /// 10,000 lives of each kind, or as many as `SQUELCH_PROPTEST_CASES` says.
-fn lives() -> ProptestConfig {
+fn replicas() -> ProptestConfig {
     cases(10_000)
 }
 
 proptest! {
-    #![proptest_config(lives())]
+    #![proptest_config(replicas())]
 
     #[test]
-    fn clients_of_every_kind_keep_the_law(steps in lived(calm())) {
-        World::new(rules()).live(&steps)?;
+    fn clients_of_every_kind_keep_the_law(steps in steps_of_kinds(calm())) {
+        World::new(rules()).run_to_end(&steps)?;
     }
 
     #[test]
-    fn policies_of_every_kind_keep_the_law(rules in policy(), steps in lived(calm())) {
-        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    fn policies_of_every_kind_keep_the_law(rules in policy(), steps in steps_of_kinds(calm())) {
+        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
     #[test]
     fn refusals_deletes_and_expiry_lower_nothing(
-        rules in policy(), ttl in prop_oneof![120u64..900, Just(3600)], steps in lived(harsh())
+        rules in policy(), ttl in prop_oneof![120u64..900, Just(3600)], steps in steps_of_kinds(harsh())
     ) {
         let world = World { with_tools: false, ..World::new(rules) };
-        world.expiring(Duration::from_secs(ttl)).live(&steps)?;
+        world.expiring(Duration::from_secs(ttl)).run_to_end(&steps)?;
     }
 
     #[test]
-    fn clients_that_nobody_expects_keep_the_law(rules in policy(), steps in lived(with_others())) {
-        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    fn clients_that_nobody_expects_keep_the_law(rules in policy(), steps in steps_of_kinds(with_others())) {
+        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn series_alone_keep_the_law_among_clients_that_nobody_expects(steps in lived(with_others())) {
-        World { with_tools: false, ..World::new(rules()) }.live(&steps)?;
+    fn series_alone_keep_the_law_among_clients_that_nobody_expects(steps in steps_of_kinds(with_others())) {
+        World { with_tools: false, ..World::new(rules()) }.run_to_end(&steps)?;
     }
 
     #[test]
     fn the_shortest_times_keep_the_law(
-        heartbeat_interval in prop_oneof![Just(1), Just(1800)], steps in lived(harsh())
+        heartbeat_interval in prop_oneof![Just(1), Just(1800)], steps in steps_of_kinds(harsh())
     ) {
-        World { with_tools: false, ..World::new(rules_with(1, heartbeat_interval)) }.live(&steps)?;
+        World { with_tools: false, ..World::new(rules_with(1, heartbeat_interval)) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn a_full_table_keeps_the_law(max_series in 1usize..4, steps in lived(calm())) {
-        let mut world = World { max_series, with_tools: false, with_naive: false, ..World::new(rules()) };
-        world.lives.clear();
-        world.begin_life(Timestamp::UNIX_EPOCH);
-        world.live(&steps)?;
+    fn a_full_table_keeps_the_law(max_series in 1usize..4, steps in steps_of_kinds(calm())) {
+        let mut world = World { max_series, with_tools: false, with_model: false, ..World::new(rules()) };
+        world.replicas.clear();
+        world.start_replica(Timestamp::UNIX_EPOCH);
+        world.run_to_end(&steps)?;
     }
 
     #[test]
-    fn restarts_in_order_keep_the_law(rules in policy(), steps in lived(with_restarts())) {
-        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    fn restarts_in_order_keep_the_law(rules in policy(), steps in steps_of_kinds(with_restarts())) {
+        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn crashes_lose_no_more_than_was_owed(rules in policy(), steps in lived(with_crashes())) {
-        World { with_tools: false, ..World::new(rules) }.live(&steps)?;
+    fn crashes_lose_no_more_than_was_owed(rules in policy(), steps in steps_of_kinds(with_crashes())) {
+        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn writes_that_nobody_decides_do_no_lasting_harm(steps in lived(with_oversights())) {
-        World { with_tools: false, ..World::new(rules()) }.live(&steps)?;
+    fn writes_that_nobody_decides_do_no_lasting_harm(steps in steps_of_kinds(with_oversights())) {
+        World { with_tools: false, ..World::new(rules()) }.run_to_end(&steps)?;
     }
 }

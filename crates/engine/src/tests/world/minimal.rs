@@ -24,7 +24,7 @@ fn after(mut world: World, steps: &[Step]) -> World {
 
 /// The same, once all is told, paid and closed.
 fn in_the_end(mut world: World, steps: &[Step]) -> World {
-    world.live(steps).unwrap();
+    world.run_to_end(steps).unwrap();
     world
 }
 
@@ -60,8 +60,8 @@ fn an_update_of_another_name_pays_nothing() {
 
 #[test]
 fn an_update_of_another_name_lowers_nothing() {
-    let folded = [Legacy(1), COMMIT, Legacy(0), Pass(3 * SECOND), CatchUp, Legacy(0), IDLE, CatchUp];
-    let world = after(plain(), &folded);
+    let merged = [Legacy(1), COMMIT, Legacy(0), Pass(3 * SECOND), CatchUp, Legacy(0), IDLE, CatchUp];
+    let world = after(plain(), &merged);
     assert_eq!(world.etcd.get("l.2").unwrap().count, 3);
     let world = in_the_end(world, &[Pass(1200 * SECOND), Legacy(2), COMMIT, Legacy(1), COMMIT]);
     assert_eq!((received(&world), world.etcd.gained), (5, 5));
@@ -69,8 +69,8 @@ fn an_update_of_another_name_lowers_nothing() {
 
 #[test]
 fn an_update_in_the_same_second_is_no_edit() {
-    let folded = [Legacy(1), COMMIT, Legacy(0), Legacy(1), Pass(2 * SECOND), CatchUp];
-    let world = after(plain(), &folded);
+    let merged = [Legacy(1), COMMIT, Legacy(0), Legacy(1), Pass(2 * SECOND), CatchUp];
+    let world = after(plain(), &merged);
     assert_eq!(world.etcd.get("l.2").unwrap().count, 3);
     assert_eq!(received(&after(world, &[Legacy(1)])), 4);
 }
@@ -80,9 +80,10 @@ fn a_summary_goes_on_counting_while_its_group_lives() {
     let aggregation =
         AggregationRules { max_events: 3, interval: Duration::from_secs(600), group_by: GroupBy::Object };
     let rules = Rules { aggregation: Some(aggregation), ..rules() };
-    let first_fold = [CreateOnly(0), COMMIT, CreateOnly(1), COMMIT, CreateOnly(2), Pass(2 * SECOND), CatchUp];
+    let first_merge =
+        [CreateOnly(0), COMMIT, CreateOnly(1), COMMIT, CreateOnly(2), Pass(2 * SECOND), CatchUp];
     let again = [Pass(390 * SECOND), CatchUp, CreateOnly(3)];
-    let world = in_the_end(World::new(rules), &[&first_fold[..], &again].concat());
+    let world = in_the_end(World::new(rules), &[&first_merge[..], &again].concat());
     assert_eq!((world.counters().of(Disposition::Aggregated), world.etcd.gained), (2, 4));
 }
 
@@ -113,19 +114,19 @@ fn a_payment_refused_after_admission_is_made_good_before_half_is_hidden() {
 
 #[test]
 fn what_was_compacted_elsewhere_and_is_brought_again_is_recovered() {
-    let folded = [Legacy(1), Legacy(0), COMMIT, Pass(3 * SECOND), CatchUp, IDLE, CatchUp];
-    let world = in_the_end(plain(), &[&folded[..], &[Pass(400 * SECOND), Legacy(0), COMMIT]].concat());
+    let merged = [Legacy(1), Legacy(0), COMMIT, Pass(3 * SECOND), CatchUp, IDLE, CatchUp];
+    let world = in_the_end(plain(), &[&merged[..], &[Pass(400 * SECOND), Legacy(0), COMMIT]].concat());
     assert_eq!((received(&world), world.counters().recovered, world.etcd.gained), (3, 1, 4));
 }
 
 #[test]
 fn a_series_that_closes_for_want_of_room_goes_on_when_it_is_told_of() {
-    let mut world = World { max_series: 2, with_naive: false, lives: Vec::new(), ..plain() };
-    world.begin_life(Timestamp::UNIX_EPOCH);
-    let owing = [Legacy(0), COMMIT, Legacy(1), CreateOnly(1), COMMIT, Pass(3 * SECOND)];
+    let mut world = World { max_series: 2, with_model: false, replicas: Vec::new(), ..plain() };
+    world.start_replica(Timestamp::UNIX_EPOCH);
+    let pending_series = [Legacy(0), COMMIT, Legacy(1), CreateOnly(1), COMMIT, Pass(3 * SECOND)];
     let closing =
         [CreateOnly(2), COMMIT, Take, Read(0), Legacy(0), Step::Write(0, Fate::Answered), Legacy(1)];
-    let world = in_the_end(world, &[&owing[..], &closing].concat());
+    let world = in_the_end(world, &[&pending_series[..], &closing].concat());
     assert_eq!((received(&world), world.etcd.gained), (6, 6));
 }
 
@@ -138,10 +139,10 @@ fn an_older_value_takes_nothing_back() {
 
 #[test]
 fn what_was_found_in_etcd_is_not_counted_again_when_its_client_tells_of_it() {
-    let folded = [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(1)];
+    let merged = [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(1)];
     let unseen = [Overlook, Legacy(0), COMMIT].repeat(3);
     let read = [Pass(3 * SECOND), CatchUp];
-    let world = after(plain(), &[&folded[..], &unseen, &read].concat());
+    let world = after(plain(), &[&merged[..], &unseen, &read].concat());
     assert_eq!(world.etcd.get("l.1").unwrap().count, 5);
     let world = in_the_end(world, &[Legacy(0), COMMIT]);
     assert_eq!((received(&world), world.etcd.gained), (7, 7));
@@ -163,7 +164,7 @@ fn what_was_written_unseen_after_a_series_was_closed_is_not_counted_again_either
 fn a_lost_answer_and_a_restart_tell_one_occurrence_twice() {
     let lost = Step::Commit(0, Commit::AnswerLost);
     let world = in_the_end(plain(), &[Tools, lost, Kill, Begin, Pass(6 * SECOND), Retry(0), COMMIT]);
-    assert_eq!((received(&world), world.balance.told_again, world.etcd.gained), (2, 1, 1));
+    assert_eq!((received(&world), world.balance.reported_again, world.etcd.gained), (2, 1, 1));
 }
 
 #[test]
@@ -171,14 +172,14 @@ fn a_client_tells_the_next_operator_what_the_former_has_not_paid() {
     let steps =
         [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(0), Pass(50 * SECOND), LoseLease, Legacy(0), COMMIT];
     let world = in_the_end(plain(), &steps);
-    assert_eq!((received(&world), world.balance.told_again, world.etcd.gained), (5, 1, 4));
+    assert_eq!((received(&world), world.balance.reported_again, world.etcd.gained), (5, 1, 4));
 }
 
 #[test]
 fn a_count_is_lowered_only_while_no_replica_answers() {
-    let folded = [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(1), Legacy(1), Pass(3 * SECOND), CatchUp];
+    let merged = [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(1), Legacy(1), Pass(3 * SECOND), CatchUp];
     for (standby, count) in [(false, 3), (true, 4)] {
-        let world = after(plain(), &folded);
+        let world = after(plain(), &merged);
         assert_eq!(world.etcd.get("l.1").unwrap().count, 4);
         let world = after(world, &[Terminate, Depart { standby }, Legacy(0), COMMIT]);
         assert_eq!(world.etcd.get("l.1").unwrap().count, count);

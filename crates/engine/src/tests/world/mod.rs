@@ -18,14 +18,14 @@ mod writer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::model::{self, Naive};
+use super::model::{self, NaiveModel};
 use super::*;
 use crate::testing::{by, counters_of};
-use clients::{Grapevine, Memories, ReadBack, Reply, Request};
+use clients::{Knowledge, Memories, ReadBack, Reply, Request};
 use etcd::{Etcd, Written};
-use operator::{Life, Webhook};
+use operator::{Replica, Webhook};
 use steps::{Commit, Step};
-use writer::Held;
+use writer::HeldTask;
 
 /// client-go asks again after 10 s.
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
@@ -38,19 +38,19 @@ struct World {
     /// Whether client-go's recorder takes part.
     with_tools: bool,
     /// Whether the naive model decides beside the engine.
-    with_naive: bool,
+    with_model: bool,
     now: Moment,
     etcd: Etcd,
     clients: Memories,
-    grapevine: Grapevine,
+    knowledge: Knowledge,
     /// The writes under way: admitted, and not yet in etcd.
     pending: Vec<Request>,
     /// Requests whose clients will ask again.
     unanswered: Vec<Request>,
     /// All engines there were; the last is the active one, if one is.
-    lives: Vec<Life>,
+    replicas: Vec<Replica>,
     webhook: Webhook,
-    held: Vec<Held>,
+    held: Vec<HeldTask>,
     /// What the next review is not asked about, or lets through undecided.
     oversight: Option<Step>,
     balance: Balance,
@@ -78,7 +78,7 @@ struct Balance {
     /// The occurrences that the engines should have received.
     truth: i64,
     /// What a later life was told that a former one had heard already.
-    told_again: i64,
+    reported_again: i64,
     /// What a life owed when it ended without having paid.
     lost: i64,
     /// What was admitted, and refused behind the webhook.
@@ -97,14 +97,14 @@ impl World {
             rules,
             max_series: 1000,
             with_tools: true,
-            with_naive: true,
+            with_model: true,
             now: Moment::from_epoch(Duration::from_secs(1)),
             etcd: Etcd::default(),
             clients: Memories::default(),
-            grapevine: Grapevine::default(),
+            knowledge: Knowledge::default(),
             pending: Vec::new(),
             unanswered: Vec::new(),
-            lives: Vec::new(),
+            replicas: Vec::new(),
             webhook: Webhook::Nobody,
             held: Vec::new(),
             oversight: None,
@@ -120,7 +120,7 @@ impl World {
             broken: Vec::new(),
             trace: Vec::new(),
         };
-        world.begin_life(Timestamp::UNIX_EPOCH);
+        world.start_replica(Timestamp::UNIX_EPOCH);
         world
     }
 
@@ -196,11 +196,11 @@ impl World {
         self.ever_users.clear();
         self.held.clear();
         let uids = self.uids();
-        for life in &mut self.lives {
-            life.engine.identify_namespaces(&uids);
-            life.naive.iter_mut().for_each(Naive::forget);
+        for replica in &mut self.replicas {
+            replica.engine.identify_namespaces(&uids);
+            replica.model.iter_mut().for_each(NaiveModel::forget);
         }
-        self.grapevine.forget_hearing();
+        self.knowledge.forget_reports();
     }
 
     /// squelch never makes an Event that no client's write has stored, nor a summary of a user of whom none is stored.
@@ -256,7 +256,7 @@ impl World {
             return self.reply(request, if exists { Reply::Exists } else { Reply::Failed });
         }
         if found.is_some_and(|event| event.version != request.reviewed_on) {
-            self.balance.disturbed |= request.beside_series || self.lives.iter().any(Life::has_evicted);
+            self.balance.disturbed |= request.beside_series || self.replicas.iter().any(Replica::has_evicted);
             self.note(format_args!("{request} meets a conflict"));
             return self.review(request); // 409 Conflict: the API server patches anew
         }

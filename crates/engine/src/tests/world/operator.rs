@@ -17,14 +17,14 @@ pub(super) enum Webhook {
 }
 
 /// One engine, from its beginning.
-pub(super) struct Life {
+pub(super) struct Replica {
     pub(super) engine: Engine,
-    pub(super) naive: Option<Naive>,
+    pub(super) model: Option<NaiveModel>,
     /// It does nothing more, not even pay.
     pub(super) over: bool,
 }
 
-impl Life {
+impl Replica {
     /// A series had to go for want of room: whether its client's last write was stored is nobody's business.
     pub(super) fn has_evicted(&self) -> bool {
         self.engine.gauges().series_evicted > 0
@@ -32,23 +32,24 @@ impl Life {
 }
 
 impl World {
-    fn active(&self) -> Option<&Life> {
+    fn active(&self) -> Option<&Replica> {
         let answers = matches!(self.webhook, Webhook::Active | Webhook::Draining);
-        self.lives.last().filter(|_| answers)
+        self.replicas.last().filter(|_| answers)
     }
 
-    pub(super) fn begin_life(&mut self, began: Timestamp) {
-        let seed = [3, self.lives.len() as u64];
-        let engine = Engine::new(Settings { seed, max_series: self.max_series, max_owing: 100_000, began });
-        let standing = Standing {
+    pub(super) fn start_replica(&mut self, began: Timestamp) {
+        let seed = [3, self.replicas.len() as u64];
+        let engine =
+            Engine::new(Settings { seed, max_series: self.max_series, max_pending_series: 100_000, began });
+        let known_policy = KnownPolicy {
             policy: self.rules.policy.clone(),
             namespace: Some("shop".into()),
             rules: Some(Arc::new(self.rules.clone())),
         };
         engine.identify_namespaces(&self.uids());
-        engine.revise(&[standing], self.now);
-        let naive = self.with_naive.then(|| Naive::new(self.rules.clone(), began));
-        self.lives.push(Life { engine, naive, over: false });
+        engine.revise(&[known_policy], self.now);
+        let model = self.with_model.then(|| NaiveModel::new(self.rules.clone(), began));
+        self.replicas.push(Replica { engine, model, over: false });
         self.webhook = Webhook::Active;
     }
 
@@ -105,31 +106,32 @@ impl World {
         if self.active().is_none() || matches!(oversight, Some(Step::Overlook)) {
             return self.pass_unseen(request, stored);
         }
-        let life = self.lives.len() - 1;
+        let replica = self.replicas.len() - 1;
         let rules = self.rules.clone();
         let asked = request.observed(stored);
         let verdict = if oversight.is_some() {
-            self.lives[life].engine.fail_open(by(&rules), &asked, self.now);
-            self.lives[life].naive = None; // its rules say nothing of what is let through undecided
+            self.replicas[replica].engine.fail_open(by(&rules), &asked, self.now);
+            self.replicas[replica].model = None; // its rules say nothing of what is let through undecided
             self.balance.disturbed = true;
             let occurrences = (self.counters().received() - self.counted.received()) as i64;
             let stage = if asked.unchanged && occurrences == 0 { Stage::Edit } else { Stage::Admit };
             Verdict { occurrences, ..Verdict::passed(stage) }
         } else {
-            self.lives[life].engine.decide(by(&rules), &asked, self.now)
+            self.replicas[replica].engine.decide(by(&rules), &asked, self.now)
         };
         let counted = self.counters();
         let recovered = (counted.recovered - self.counted.recovered) as i64;
         self.counted = counted;
-        self.compare_with_naive(&asked, &verdict, recovered);
-        let story = format!("{request} (stored {:?}) -> {}", stored.map(|event| event.count), told(&verdict));
+        self.compare_with_model(&asked, &verdict, recovered);
+        let story =
+            format!("{request} (stored {:?}) -> {}", stored.map(|event| event.count), reported(&verdict));
         self.note(story);
         if verdict.answer == Answer::Allow || matches!(verdict.answer, Answer::AllowNamed(_)) {
             request.counted += verdict.occurrences + recovered;
             request.beside_series |= verdict.stage != Stage::Series;
         }
         request.unseen = oversight.is_some();
-        self.hear(request, stored.map_or(0, |event| event.count), &verdict);
+        self.check_count(request, stored.map_or(0, |event| event.count), &verdict);
         verdict.answer
     }
 
@@ -146,7 +148,7 @@ impl World {
         self.note(format_args!("{request} passes, nobody decides"));
         self.balance.passed_unseen = true;
         if let Some(name) = &request.name {
-            self.grapevine.pass_unseen(name);
+            self.knowledge.pass_unseen(name);
         }
         request.unseen = true;
         Answer::Allow
@@ -154,8 +156,8 @@ impl World {
 
     /// An engine has decided: did it count what is true? The first time that a life hears of a name that had a
     /// history before, it knows no better than what is stored; else it must be exact.
-    fn hear(&mut self, request: &Request, old: i64, verdict: &Verdict) {
-        let life = self.lives.len() - 1;
+    fn check_count(&mut self, request: &Request, old: i64, verdict: &Verdict) {
+        let replica = self.replicas.len() - 1;
         let carried = verdict.occurrences;
         self.balance.truth += carried;
         if request.client == Client::Tenant {
@@ -163,16 +165,16 @@ impl World {
             self.asked_besides += if verdict.answer == Answer::Allow { 0 } else { carried };
             return;
         }
-        let (news, known) = self.grapevine.news(request);
-        let first_hearing = known.heard_in != Some(life);
-        let has_history = known.heard_in.is_some() || known.passed_unseen;
-        if first_hearing && has_history {
-            let again = if request.create && !known.renewed { 0 } else { (known.told - old).max(0) };
+        let (news, known) = self.knowledge.news(request);
+        let first_report = known.reported_to != Some(replica);
+        let has_history = known.reported_to.is_some() || known.passed_unseen;
+        if first_report && has_history {
+            let again = if request.create && !known.renewed { 0 } else { (known.reported - old).max(0) };
             let most = again + news.max(1);
             if carried > most || carried < news.min(1) && verdict.stage != Stage::Edit {
                 self.break_law(format!("{request} carries {carried}, {news} are new, at most {most}"));
             }
-            self.balance.told_again += (carried - news).max(0);
+            self.balance.reported_again += (carried - news).max(0);
         } else if matches!(request.client, Client::Kube(_)) && (carried, news) == (1, 0) {
             // It repeats a value whose answer was lost, for an occurrence that is later.
             self.asked_besides += 1;
@@ -180,7 +182,7 @@ impl World {
             self.break_law(format!("{request} carries {carried}, but {news} are new"));
         }
         if verdict.stage != Stage::Edit {
-            self.grapevine.tell(request, life);
+            self.knowledge.report(request, replica);
         }
     }
 
@@ -188,7 +190,7 @@ impl World {
     pub(super) fn review_edit(&mut self, name: &str) {
         let Some(stored) = self.etcd.get(name) else { return };
         let (rules, now) = (self.rules.clone(), self.now);
-        let Some(life) = self.active() else { return };
+        let Some(replica) = self.active() else { return };
         let edit = Observation {
             operation: Operation::Update,
             user: "somebody",
@@ -198,7 +200,7 @@ impl World {
             edited: true,
             ..crate::testing::write()
         };
-        let verdict = life.engine.decide(by(&rules), &edit, now);
+        let verdict = replica.engine.decide(by(&rules), &edit, now);
         if verdict != Verdict::passed(Stage::Edit) {
             self.break_law(format!("an edit of {name}: {verdict:?}"));
         }
@@ -208,9 +210,9 @@ impl World {
         if self.webhook == Webhook::Active {
             self.note("SIGTERM");
             self.webhook = Webhook::Draining;
-            let life = self.lives.last_mut().expect("one is active");
-            life.engine.drain();
-            life.naive.iter_mut().for_each(Naive::drain);
+            let replica = self.replicas.last_mut().expect("one is active");
+            replica.engine.drain();
+            replica.model.iter_mut().for_each(NaiveModel::drain);
         }
     }
 
@@ -219,24 +221,24 @@ impl World {
         if self.webhook != Webhook::Draining {
             return;
         }
-        let at = self.lives.len() - 1;
-        self.drain_the_rest(at);
-        self.pay_all(Duration::from_secs(2));
-        let gauges = self.lives[at].engine.gauges();
-        if gauges.owed > 0 || self.lives[at].engine.unpaid() > 0 {
+        let at = self.replicas.len() - 1;
+        self.drain_remaining(at);
+        self.flush_all(Duration::from_secs(2));
+        let gauges = self.replicas[at].engine.gauges();
+        if gauges.pending_occurrences > 0 || self.replicas[at].engine.unflushed() > 0 {
             self.break_law(format!("drained, and still: {gauges:?}"));
         }
-        self.end_life(at);
+        self.stop_replica(at);
         self.webhook = if standby { Webhook::Standby } else { Webhook::Nobody };
         self.note(format!("squelch has ended, {:?} answers", self.webhook));
     }
 
     pub(super) fn kill(&mut self) {
         if self.active().is_some() {
-            let at = self.lives.len() - 1;
-            self.balance.lost += self.lives[at].engine.gauges().owed as i64;
+            let at = self.replicas.len() - 1;
+            self.balance.lost += self.replicas[at].engine.gauges().pending_occurrences as i64;
             self.note(format!("SIGKILL, {} owed in all lives", self.balance.lost));
-            self.end_life(at);
+            self.stop_replica(at);
             self.webhook = Webhook::Nobody;
         }
     }
@@ -244,12 +246,12 @@ impl World {
     /// The former active one pays what it owes, once; the new one knows nothing of that.
     pub(super) fn lose_lease(&mut self) {
         if self.active().is_some() {
-            let at = self.lives.len() - 1;
-            self.balance.lost += self.lives[at].engine.gauges().owed as i64;
+            let at = self.replicas.len() - 1;
+            self.balance.lost += self.replicas[at].engine.gauges().pending_occurrences as i64;
             self.note("the lease is lost, another becomes active");
-            self.drain_the_rest(at);
+            self.drain_remaining(at);
             self.now = self.now.plus(Duration::from_millis(1));
-            self.begin_life(self.wall());
+            self.start_replica(self.wall());
         }
     }
 
@@ -258,24 +260,24 @@ impl World {
         if self.webhook != Webhook::Active {
             self.note("another becomes active");
             self.now = self.now.plus(Duration::from_millis(1));
-            self.begin_life(self.wall());
+            self.start_replica(self.wall());
         }
     }
 
-    pub(super) fn drain_the_rest(&mut self, at: usize) {
-        let life = &mut self.lives[at];
-        life.engine.drain();
-        life.engine.drain_the_rest();
-        life.naive.iter_mut().for_each(Naive::drain_the_rest);
+    pub(super) fn drain_remaining(&mut self, at: usize) {
+        let replica = &mut self.replicas[at];
+        replica.engine.drain();
+        replica.engine.drain_remaining();
+        replica.model.iter_mut().for_each(NaiveModel::drain_remaining);
     }
 
-    fn end_life(&mut self, at: usize) {
-        self.lives[at].over = true;
-        self.held.retain(|held| held.life != at);
+    fn stop_replica(&mut self, at: usize) {
+        self.replicas[at].over = true;
+        self.held.retain(|held| held.replica != at);
     }
 }
 
-fn told(verdict: &Verdict) -> String {
+fn reported(verdict: &Verdict) -> String {
     let Verdict { disposition, stage, occurrences, answer } = verdict;
     let disposition = disposition.map_or("passed", Disposition::as_str);
     format!("carries {occurrences}, {disposition} ({}), {answer:?}", stage.as_str())

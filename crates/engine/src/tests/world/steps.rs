@@ -157,7 +157,7 @@ pub(super) fn with_oversights() -> Vec<Step> {
 }
 
 /// A life of such steps, with pauses between them: one step in eight is one.
-pub(super) fn lived(steps: Vec<Step>) -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps_of_kinds(steps: Vec<Step>) -> impl Strategy<Value = Vec<Step>> {
     let pauses = steps.len() / 7;
     let pauses = (0..pauses.max(PAUSES.len())).map(|at| Step::Pass(PAUSES[at % PAUSES.len()]));
     // Chosen from a list, one number a step: ten thousand lives are made in a second.

@@ -5,10 +5,10 @@ use super::steps::Fate;
 use super::*;
 
 /// An order in the writer's hands, with what it has read and planned.
-pub(super) struct Held {
-    order: Order,
+pub(super) struct HeldTask {
+    task: FlushTask,
     /// Whose order it is.
-    pub(super) life: usize,
+    pub(super) replica: usize,
     /// What the naive model calls it.
     due: Option<model::Due>,
     /// The value to be written, and the version that was read.
@@ -16,39 +16,41 @@ pub(super) struct Held {
 }
 
 /// The plan in the naive model's words.
-fn called(plan: &Plan) -> Planned {
+fn called(plan: &FlushPlan) -> Planned {
     match plan {
-        Plan::Nothing => Planned::Nothing,
-        Plan::Write { value, .. } => Planned::Write(*value),
-        Plan::Create { value, witness, .. } => Planned::Create(*value, witness.as_deref().map(str::to_owned)),
-        Plan::Wait => Planned::Wait,
-        Plan::Lost { occurrences } => Planned::Lost(*occurrences as i64),
+        FlushPlan::Nothing => Planned::Nothing,
+        FlushPlan::Write { value, .. } => Planned::Write(*value),
+        FlushPlan::Create { value, witness, .. } => {
+            Planned::Create(*value, witness.as_deref().map(str::to_owned))
+        }
+        FlushPlan::Wait => Planned::Wait,
+        FlushPlan::Lost { occurrences } => Planned::Lost(*occurrences as i64),
     }
 }
 
 impl World {
     pub(super) fn take(&mut self) {
-        for at in 0..self.lives.len() {
-            if self.lives[at].over {
+        for at in 0..self.replicas.len() {
+            if self.replicas[at].over {
                 continue;
             }
             let now = self.now;
-            let orders = self.lives[at].engine.tick(now, 1000);
-            let mut expected = self.lives[at].naive.as_mut().map(|naive| naive.tick(now));
-            for order in orders {
-                self.note(format_args!("life {at} orders {}", order.name));
+            let tasks = self.replicas[at].engine.tick(now, 1000);
+            let mut expected = self.replicas[at].model.as_mut().map(|model| model.tick(now));
+            for task in tasks {
+                self.note(format_args!("life {at} orders {}", task.name));
                 let is_it = |due: &model::Due| {
-                    *due.name == *order.name || due.name.ends_with('.') && order.name.starts_with(&due.name)
+                    *due.name == *task.name || due.name.ends_with('.') && task.name.starts_with(&due.name)
                 };
                 let due = expected.as_mut().map(|dues| Some(dues.remove(dues.iter().position(is_it)?)));
                 if due == Some(None) {
-                    self.break_law(format!("{} is ordered, but is not due", order.name));
+                    self.break_law(format!("{} is ordered, but is not due", task.name));
                 }
-                let same = |held: &Held| format!("{:?}", held.order) == format!("{order:?}");
-                if self.held.iter().any(|held| held.life == at && same(held)) {
-                    self.break_law(format!("{} is ordered twice", order.name));
+                let same = |held: &HeldTask| format!("{:?}", held.task) == format!("{task:?}");
+                if self.held.iter().any(|held| held.replica == at && same(held)) {
+                    self.break_law(format!("{} is ordered twice", task.name));
                 }
-                self.held.push(Held { order, life: at, due: due.flatten(), planned: None });
+                self.held.push(HeldTask { task, replica: at, due: due.flatten(), planned: None });
             }
             for due in expected.into_iter().flatten() {
                 self.break_law(format!("{} is due, but not ordered", due.name));
@@ -61,18 +63,19 @@ impl World {
         let now = self.now;
         let found =
             |name: &str| self.etcd.get(name).map(|event| (event.count, event.age(now), event.version));
-        let read = found(&held.order.name);
-        let of = |(count, age, _)| Found { age: Some(age), ..Found::counting(count) };
-        let life = &mut self.lives[held.life];
-        let mut naive = life.naive.as_mut().zip(held.due.as_ref());
-        let plan = life.engine.plan(&held.order, read.map(of), now);
+        let read = found(&held.task.name);
+        let of = |(count, age, _)| StoredEvent { age: Some(age), ..StoredEvent::with_count(count) };
+        let replica = &mut self.replicas[held.replica];
+        let mut model = replica.model.as_mut().zip(held.due.as_ref());
+        let plan = replica.engine.plan(&held.task, read.map(of), now);
         let mut planned = called(&plan);
         let mut expected =
-            naive.as_mut().map(|(naive, due)| naive.plan(due, read.map(|(count, age, _)| (count, age)), now));
+            model.as_mut().map(|(model, due)| model.plan(due, read.map(|(count, age, _)| (count, age)), now));
         if let Planned::Create(_, Some(witness)) = &planned {
             let witness = found(witness);
-            let testified = called(&life.engine.testify(&held.order, witness.map(of), now));
-            let should_be = naive.map(|(naive, due)| naive.testify(due, witness.map(|(_, age, _)| age), now));
+            let testified = called(&replica.engine.check_witness(&held.task, witness.map(of), now));
+            let should_be =
+                model.map(|(model, due)| model.check_witness(due, witness.map(|(_, age, _)| age), now));
             if testified != Planned::Nothing {
                 (planned, expected) = (testified, should_be);
             }
@@ -83,7 +86,7 @@ impl World {
             }
             _ => None,
         };
-        let name = held.order.name.clone();
+        let name = held.task.name.clone();
         if held.planned.is_none() {
             self.held.remove(at);
         }
@@ -96,14 +99,14 @@ impl World {
 
     pub(super) fn write(&mut self, at: usize, fate: Fate) {
         let Some((value, read)) = self.held.get(at).and_then(|held| held.planned) else { return };
-        let name = self.held[at].order.name.to_string();
+        let name = self.held[at].task.name.to_string();
         let current = self.etcd.get(&name);
         if fate != Fate::Failed && current.map(|event| event.version) != read {
             self.note(format_args!("the flush of {name} meets a conflict"));
             self.held[at].planned = None; // 409: read again
             return;
         }
-        let Held { order, life, due, .. } = self.held.remove(at);
+        let HeldTask { task, replica, due, .. } = self.held.remove(at);
         if fate != Fate::Failed {
             if current.is_none() {
                 self.check_created(&name);
@@ -112,18 +115,18 @@ impl World {
             let written = Written { count: value, api, series: api == Api::Events, second: self.second() };
             self.store(&name, written, false, &format!("a flush, {fate:?}"));
         }
-        let (Life { engine, naive, .. }, now) = (&mut self.lives[life], self.now);
+        let (Replica { engine, model, .. }, now) = (&mut self.replicas[replica], self.now);
         let pause = match fate {
             Fate::Answered => {
-                engine.settle(&order, value, now);
+                engine.ack(&task, value, now);
                 None
             }
-            Fate::AnswerLost | Fate::Failed => engine.postpone(&order, Duration::from_secs(1), now),
+            Fate::AnswerLost | Fate::Failed => engine.requeue_after(&task, Duration::from_secs(1), now),
         };
-        let Some((naive, due)) = naive.as_mut().zip(due) else { return };
+        let Some((model, due)) = model.as_mut().zip(due) else { return };
         match (fate, pause) {
-            (Fate::Answered, _) => naive.settle(&due, value, now),
-            (_, Some(pause)) => naive.postpone(&due, pause, now),
+            (Fate::Answered, _) => model.ack(&due, value, now),
+            (_, Some(pause)) => model.requeue_after(&due, pause, now),
             (_, None) => {}
         }
     }
@@ -144,7 +147,7 @@ impl World {
     }
 
     /// Lets the writer work, with so much time between its rounds.
-    pub(super) fn pay_all(&mut self, between: Duration) {
+    pub(super) fn flush_all(&mut self, between: Duration) {
         for _ in 0..20 {
             self.now = self.now.plus(between);
             self.catch_up();
@@ -159,6 +162,6 @@ impl World {
             self.now = self.now.plus(ASKED_AGAIN);
             self.retry_all();
         }
-        self.pay_all(Duration::from_secs(400));
+        self.flush_all(Duration::from_secs(400));
     }
 }

@@ -192,9 +192,9 @@ pub(super) struct Known {
     /// Those that have happened.
     occurred: i64,
     /// Those of them that some engine has heard of.
-    pub(super) told: i64,
+    pub(super) reported: i64,
     /// The last life that has heard of the name.
-    pub(super) heard_in: Option<usize>,
+    pub(super) reported_to: Option<usize>,
     /// A write of this name has passed unseen.
     pub(super) passed_unseen: bool,
     /// The namespace was made anew since.
@@ -204,11 +204,11 @@ pub(super) struct Known {
 
 /// Who has heard of what.
 #[derive(Default)]
-pub(super) struct Grapevine {
+pub(super) struct Knowledge {
     names: BTreeMap<String, Known>,
 }
 
-impl Grapevine {
+impl Knowledge {
     fn known(&mut self, name: &str) -> &mut Known {
         self.names.entry(name.to_owned()).or_default()
     }
@@ -225,22 +225,22 @@ impl Grapevine {
     /// What a request tells that no engine has heard of, and what is known of its name.
     pub(super) fn news(&mut self, request: &Request) -> (i64, Known) {
         let known = request.name.as_deref().map_or_else(Known::default, |name| *self.known(name));
-        ((request.knows - known.told).max(0), known)
+        ((request.knows - known.reported).max(0), known)
     }
 
     /// The engine of this life hears all that a request tells.
-    pub(super) fn tell(&mut self, request: &Request, life: usize) {
+    pub(super) fn report(&mut self, request: &Request, replica: usize) {
         if let Some(name) = request.name.as_deref() {
             let known = self.known(name);
-            known.told = known.told.max(request.knows);
-            known.heard_in = Some(life);
+            known.reported = known.reported.max(request.knows);
+            known.reported_to = Some(replica);
         }
     }
 
     /// The namespace is another one: whoever hears of a name next knows nothing of it.
-    pub(super) fn forget_hearing(&mut self) {
+    pub(super) fn forget_reports(&mut self) {
         for known in self.names.values_mut() {
-            (known.heard_in, known.passed_unseen, known.renewed) = (None, true, true);
+            (known.reported_to, known.passed_unseen, known.renewed) = (None, true, true);
         }
     }
 
@@ -263,7 +263,7 @@ impl World {
             request.occurred = self.wall();
         }
         if let Some(name) = &request.name {
-            let known = self.grapevine.known(name);
+            let known = self.knowledge.known(name);
             request.first_seen = known.first_seen;
             request.knows = if request.tries == 0 { known.occurred } else { request.knows };
         }

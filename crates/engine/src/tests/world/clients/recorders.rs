@@ -118,8 +118,8 @@ impl World {
         self.clients.kube[number] = Some(kube);
         let (name, count) = (format!("k.{}", kube.number), kube.count + 1);
         // It does not count what failed: the next occurrence carries the same count, and is no news.
-        let told = self.grapevine.known(&name).told;
-        while self.grapevine.known(&name).occurred < count.max(told) {
+        let reported = self.knowledge.known(&name).reported;
+        while self.knowledge.known(&name).occurred < count.max(reported) {
             self.occurs(&name);
         }
         self.send(Request::nth(client, &name, count));
@@ -179,8 +179,8 @@ impl World {
             let name = format!("t.{}", tools.number);
             let of_name = under_way.iter().filter(|request| request.name.as_deref() == Some(&name));
             let still_to_tell = of_name.map(|request| request.value).max().unwrap_or(0);
-            let known = self.grapevine.known(&name);
-            known.occurred = known.told.max(still_to_tell);
+            let known = self.knowledge.known(&name);
+            known.occurred = known.reported.max(still_to_tell);
         }
     }
 
@@ -225,6 +225,6 @@ impl World {
 
     fn occurs(&mut self, name: &str) {
         let now = self.wall();
-        self.grapevine.occurs(name, now);
+        self.knowledge.occurs(name, now);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::testing::{named, pay};
+use crate::testing::{flush, named};
 
 /// A stored Event, and how often it was written.
 #[derive(Clone, Copy, Default)]
@@ -26,9 +26,9 @@ impl Shop {
         *stored = Stored { count, writes: stored.writes + 1 };
     }
 
-    fn tell(&mut self, name: &str, value: i64) {
+    fn report(&mut self, name: &str, value: i64) {
         let stored = self.etcd.get(name).copied();
-        let told = match stored {
+        let reported = match stored {
             None => Observation { value, ..write() },
             Some(old) => Observation {
                 operation: Operation::Update,
@@ -39,7 +39,7 @@ impl Shop {
                 ..write()
             },
         };
-        if self.engine.decide(by(&self.rules), &named(name, told), at(self.now)).answer == Answer::Allow {
+        if self.engine.decide(by(&self.rules), &named(name, reported), at(self.now)).answer == Answer::Allow {
             self.store(name, value);
         }
     }
@@ -49,10 +49,10 @@ impl Shop {
         let end = self.now + milliseconds;
         while self.now < end {
             self.now = end.min(self.now + 1000.max((end - self.now) / 8));
-            for order in self.engine.tick(at(self.now), 1000) {
-                let found = self.etcd.get(&*order.name).map(|stored| stored.count);
-                if let Some(value) = pay(&self.engine, &order, found, at(self.now)) {
-                    self.store(&order.name, value);
+            for task in self.engine.tick(at(self.now), 1000) {
+                let found = self.etcd.get(&*task.name).map(|stored| stored.count);
+                if let Some(value) = flush(&self.engine, &task, found, at(self.now)) {
+                    self.store(&task.name, value);
                 }
             }
         }
@@ -64,7 +64,7 @@ proptest! {
 
     #[test]
     fn occurrences_cost_a_write_whenever_they_have_doubled_and_one_a_heartbeat_and_one_a_closing(
-        told in prop::collection::vec((prop_oneof![6 => 0u64..2000, 1 => 2000u64..400_000], 0usize..3, 1u64..30), 1..40)
+        reported in prop::collection::vec((prop_oneof![6 => 0u64..2000, 1 => 2000u64..400_000], 0usize..3, 1u64..30), 1..40)
     ) {
         const HEARTBEAT: u64 = 600_000;
         const IDLE: u64 = 360_000;
@@ -72,12 +72,12 @@ proptest! {
         rules.series.as_mut().unwrap().heartbeat_interval = Duration::from_millis(HEARTBEAT);
         let mut shop = Shop { engine: governed(&rules, 1000), rules, etcd: BTreeMap::new(), now: 0 };
         let (mut values, mut closings) = ([0; 3], 0);
-        for (gap, recorder, times) in &told {
+        for (gap, recorder, times) in &reported {
             closings += u32::from(*gap > IDLE);
             shop.pass(*gap);
             for _ in 0..*times {
                 values[*recorder] += 1;
-                shop.tell(["a", "b", "c"][*recorder], values[*recorder]);
+                shop.report(["a", "b", "c"][*recorder], values[*recorder]);
             }
         }
         let heartbeats = u32::try_from(shop.now / HEARTBEAT).unwrap();
@@ -91,7 +91,7 @@ proptest! {
     #[test]
     fn no_window_lets_more_through_than_the_buckets_hold_and_regain(
         filter in (1u32..5, 1u64..5000), budget in (1u32..9, 1u64..5000),
-        told in prop::collection::vec((prop_oneof![Just(0), 1u64..3000], 0usize..3), 1..150)
+        reported in prop::collection::vec((prop_oneof![Just(0), 1u64..3000], 0usize..3), 1..150)
     ) {
         let bucket = |(burst, refill): (u32, u64)| BucketRules {
             burst: burst.try_into().unwrap(),
@@ -102,7 +102,7 @@ proptest! {
         let rules = Rules { spam_filter, budget: Some(bucket(budget)), ..rules() };
         let engine = governed(&rules, 1000);
         let (mut now, mut admitted) = (0, Vec::new());
-        for (number, (gap, user)) in told.iter().enumerate() {
+        for (number, (gap, user)) in reported.iter().enumerate() {
             now += gap;
             let name = format!("e.{number}");
             let mut write = Observation { user: ["a", "b", "c"][*user], ..named(&name, write()) };

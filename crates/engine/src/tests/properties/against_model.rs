@@ -1,7 +1,7 @@
 //! The engine decides as the naive model does.
 
 use super::*;
-use crate::tests::model::Naive;
+use crate::tests::model::NaiveModel;
 
 proptest! {
     #![proptest_config(cases(CASES))]
@@ -12,7 +12,7 @@ proptest! {
         writes in prop::collection::vec((gap(), any_write(), prop::bool::weighted(0.1)), 1..100),
         drains_at in prop_oneof![3 => Just(100usize), 1 => 0usize..100],
     ) {
-        let (engine, mut naive) = (governed(&rules, 100_000), Naive::new(rules.clone(), Timestamp::UNIX_EPOCH));
+        let (engine, mut naive) = (governed(&rules, 100_000), NaiveModel::new(rules.clone(), Timestamp::UNIX_EPOCH));
         let mut now = 0;
         for (number, (gap, write, exempt)) in writes.iter().enumerate() {
             now += gap;
@@ -28,7 +28,7 @@ proptest! {
             let expected = naive.decide(write, *exempt, minted, at(now));
             prop_assert_eq!(&decided, &expected, "write {} at {}: {:?}", number, now, write);
             prop_assert_eq!(counters(&engine).recovered, naive.recovered as u64, "write {} at {}", number, now);
-            prop_assert_eq!(engine.gauges().owed, naive.owed() as u64, "write {} at {}", number, now);
+            prop_assert_eq!(engine.gauges().pending_occurrences, naive.pending() as u64, "write {} at {}", number, now);
         }
     }
 }

@@ -9,31 +9,31 @@ fn what_is_owed_is_paid_when_the_series_closes_and_then_forgotten() {
     for value in 2..=7 {
         engine.decide(by(&rules), &update(value, if value > 4 { 4 } else { value - 1 }), at(value as u64));
     }
-    let Gauges { series, names, owed, owing, text, .. } = engine.gauges();
-    assert_eq!((series, names, owed, owing), (1, 1, 3, 1));
+    let Gauges { series, names, pending_occurrences: pending, pending_series, text, .. } = engine.gauges();
+    assert_eq!((series, names, pending, pending_series), (1, 1, 3, 1));
     assert!(text > "cart.1".len(), "what is needed to create it again is kept");
     assert!(engine.tick(at(360_007), 10).is_empty(), "not idle yet");
-    let orders = engine.tick(at(360_008), 10);
-    assert_eq!(orders.len(), 1);
+    let tasks = engine.tick(at(360_008), 10);
+    assert_eq!(tasks.len(), 1);
     assert!(engine.tick(at(400_000), 10).is_empty(), "one order at a time");
-    assert_eq!(pay(&engine, &orders[0], Some(4), at(400_000)), Some(7));
+    assert_eq!(flush(&engine, &tasks[0], Some(4), at(400_000)), Some(7));
     assert_eq!(engine.gauges(), Gauges { names: 1, ..Gauges::default() });
-    assert_eq!(engine.unpaid(), 0);
+    assert_eq!(engine.unflushed(), 0);
 }
 
 #[test]
 fn a_storm_that_goes_on_does_not_put_off_the_end() {
     let (engine, rules) = (engine(), rules());
-    let told = answers(&engine, &rules, &[write(), update(2, 1), update(3, 2)]);
-    assert_eq!(told[2], compacted(1, CONFLICT));
+    let reported = answers(&engine, &rules, &[write(), update(2, 1), update(3, 2)]);
+    assert_eq!(reported[2], compacted(1, CONFLICT));
     engine.drain();
     assert_eq!(engine.decide(by(&rules), &update(4, 2), at(4000)).answer, Answer::Allow);
-    assert_eq!(engine.unpaid(), 1, "what was folded is in that write, which may not be committed");
-    let order = engine.tick(at(4100), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(4), at(4200)), None);
+    assert_eq!(engine.unflushed(), 1, "what was folded is in that write, which may not be committed");
+    let task = engine.tick(at(4100), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(4), at(4200)), None);
     for value in 5..50 {
         assert_eq!(engine.decide(by(&rules), &update(value, value - 1), at(4300)).answer, Answer::Allow);
-        assert_eq!(engine.unpaid(), 0, "all that was folded is seen to be stored");
+        assert_eq!(engine.unflushed(), 0, "all that was folded is seen to be stored");
     }
 }
 
@@ -45,10 +45,10 @@ fn what_observe_owes_does_not_put_off_the_end() {
         let seen = if value == 1 { write() } else { update(value, value - 1) };
         engine.decide(by(&observing), &seen, at(value as u64));
     }
-    assert_eq!(engine.gauges().owed, 18, "told to nobody, and not due for long");
+    assert_eq!(engine.gauges().pending_occurrences, 18, "told to nobody, and not due for long");
     engine.drain();
     assert!(engine.tick(at(100), 10).is_empty());
-    assert_eq!((engine.unpaid(), engine.write_off()), (0, Vec::new()));
+    assert_eq!((engine.unflushed(), engine.discard_pending()), (0, Vec::new()));
 }
 
 #[test]
@@ -57,13 +57,13 @@ fn a_failed_payment_stays_owed_and_is_ordered_again() {
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     assert!(engine.tick(at(1999), 10).is_empty(), "the client's own write has two seconds to itself");
-    let order = engine.tick(at(2000), 10).remove(0);
-    engine.postpone(&order, Duration::from_secs(1), at(2100));
-    assert_eq!(engine.gauges().owed, 1);
+    let task = engine.tick(at(2000), 10).remove(0);
+    engine.requeue_after(&task, Duration::from_secs(1), at(2100));
+    assert_eq!(engine.gauges().pending_occurrences, 1);
     assert!(engine.tick(at(3099), 10).is_empty());
-    let order = engine.tick(at(3100), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(1), at(3200)), Some(2));
-    assert_eq!(engine.gauges().owed, 0);
+    let task = engine.tick(at(3100), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(3200)), Some(2));
+    assert_eq!(engine.gauges().pending_occurrences, 0);
 }
 
 #[test]
@@ -71,18 +71,18 @@ fn a_deleted_event_comes_back_only_if_something_is_owed() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
-    let order = engine.tick(at(2000), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(1), at(2000)), Some(2));
+    let task = engine.tick(at(2000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(2000)), Some(2));
     for name in ["cart.3", "cart.4"] {
         engine.decide(by(&rules), &named(name, write()), at(3000));
     }
-    let order = engine.tick(at(5000), 10).remove(0);
-    assert_eq!(pay(&engine, &order, None, at(5000)), Some(4), "read before, and two are owed");
+    let task = engine.tick(at(5000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, None, at(5000)), Some(4), "read before, and two are owed");
     engine.decide(by(&rules), &named("cart.5", write()), at(6000));
     engine.drain();
-    let order = engine.tick(at(6001), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(5), at(6001)), None, "somebody else has stored it");
-    assert_eq!(engine.unpaid(), 0);
+    let task = engine.tick(at(6001), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(5), at(6001)), None, "somebody else has stored it");
+    assert_eq!(engine.unflushed(), 0);
 }
 
 #[test]
@@ -92,14 +92,14 @@ fn squelch_does_not_create_an_event_that_the_api_server_never_stored() {
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     let mut plans = Vec::new();
     for millisecond in (0..8000).step_by(500) {
-        for order in engine.tick(at(millisecond), 10) {
-            plans.push((millisecond, engine.plan(&order, None, at(millisecond))));
+        for task in engine.tick(at(millisecond), 10) {
+            plans.push((millisecond, engine.plan(&task, None, at(millisecond))));
         }
     }
     let (last, waited) = plans.split_last().unwrap();
-    assert!(waited.iter().all(|(_, plan)| *plan == Plan::Wait), "{plans:?}");
-    assert_eq!(*last, (5000, Plan::Lost { occurrences: 1 }), "{plans:?}");
-    assert_eq!((counters(&engine).lost, engine.gauges().series, engine.unpaid()), (1, 0, 0));
+    assert!(waited.iter().all(|(_, plan)| *plan == FlushPlan::Wait), "{plans:?}");
+    assert_eq!(*last, (5000, FlushPlan::Lost { occurrences: 1 }), "{plans:?}");
+    assert_eq!((counters(&engine).lost, engine.gauges().series, engine.unflushed()), (1, 0, 0));
     let third = engine.decide(by(&rules), &named("cart.3", write()), at(8000));
     assert_eq!(third, admitted(Stage::Admit, 1), "its client sees why the API server refuses it");
 }
@@ -110,12 +110,12 @@ fn while_it_drains_squelch_waits_for_an_event_that_may_still_be_stored() {
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     engine.drain();
-    let order = engine.tick(at(2), 10).remove(0);
-    assert_eq!(engine.plan(&order, None, at(3)), Plan::Wait);
-    assert_eq!(engine.unpaid(), 1);
-    let order = engine.tick(at(1100), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(1), at(1100)), Some(2));
-    assert_eq!((engine.unpaid(), counters(&engine).lost), (0, 0));
+    let task = engine.tick(at(2), 10).remove(0);
+    assert_eq!(engine.plan(&task, None, at(3)), FlushPlan::Wait);
+    assert_eq!(engine.unflushed(), 1);
+    let task = engine.tick(at(1100), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(1100)), Some(2));
+    assert_eq!((engine.unflushed(), counters(&engine).lost), (0, 0));
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn another_event_of_the_same_name_is_never_written() {
     let forged = |change: fn(&mut EventView<'static>)| {
         let mut event = write().event;
         change(&mut event);
-        Found { content: Some(Box::new(Content::of(&event))), ..Found::counting(1) }
+        StoredEvent { content: Some(Box::new(Content::of(&event))), ..StoredEvent::with_count(1) }
     };
-    let older = Found { age: Some(Duration::from_secs(10)), ..forged(|_| {}) };
+    let older = StoredEvent { age: Some(Duration::from_secs(10)), ..forged(|_| {}) };
     let others = [
         older,
         forged(|event| event.regarding.uid = "other".into()),
@@ -137,17 +137,17 @@ fn another_event_of_the_same_name_is_never_written() {
         let (engine, rules) = (engine(), rules());
         engine.decide(by(&rules), &write(), at(0));
         engine.decide(by(&rules), &named("cart.2", write()), at(1));
-        let order = engine.tick(at(2000), 10).remove(0);
-        assert_eq!(engine.plan(&order, Some(other), at(2000)), Plan::Lost { occurrences: 1 });
+        let task = engine.tick(at(2000), 10).remove(0);
+        assert_eq!(engine.plan(&task, Some(other), at(2000)), FlushPlan::Lost { occurrences: 1 });
         assert_eq!((counters(&engine).lost, engine.gauges().series), (1, 0));
     }
     for own in [forged(|_| {}), forged(|event| event.message = "core/v1 lets it change".into())] {
         let (engine, rules) = (engine(), rules());
         engine.decide(by(&rules), &write(), at(0));
         engine.decide(by(&rules), &named("cart.2", write()), at(1));
-        let order = engine.tick(at(2000), 10).remove(0);
-        let own = Found { age: Some(Duration::from_secs(3)), ..own };
-        assert!(matches!(engine.plan(&order, Some(own), at(2000)), Plan::Write { value: 2, .. }));
+        let task = engine.tick(at(2000), 10).remove(0);
+        let own = StoredEvent { age: Some(Duration::from_secs(3)), ..own };
+        assert!(matches!(engine.plan(&task, Some(own), at(2000)), FlushPlan::Write { value: 2, .. }));
     }
 }
 
@@ -156,11 +156,12 @@ fn an_event_is_created_again_as_it_was_read() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
-    let order = engine.tick(at(2000), 10).remove(0);
+    let task = engine.tick(at(2000), 10).remove(0);
     let read = EventView { labels: r#"{"added":"by-another-webhook"}"#, ..write().event };
-    let read = Found { content: Some(Box::new(Content::of(&read))), ..Found::counting(1) };
-    assert!(matches!(engine.plan(&order, Some(read), at(2000)), Plan::Write { value: 2, .. }));
-    let Plan::Create { value: 2, content, witness: None, .. } = engine.plan(&order, None, at(2001)) else {
+    let read = StoredEvent { content: Some(Box::new(Content::of(&read))), ..StoredEvent::with_count(1) };
+    assert!(matches!(engine.plan(&task, Some(read), at(2000)), FlushPlan::Write { value: 2, .. }));
+    let FlushPlan::Create { value: 2, content, witness: None, .. } = engine.plan(&task, None, at(2001))
+    else {
         panic!("it was read, and is gone")
     };
     assert_eq!(content.view().labels, r#"{"added":"by-another-webhook"}"#);
@@ -171,10 +172,10 @@ fn what_can_never_be_paid_is_counted_as_lost() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
-    let order = engine.tick(at(2000), 10).remove(0);
-    assert!(matches!(planned(&engine, &order, Some(1), at(2000)), Plan::Write { value: 2, .. }));
-    assert_eq!(engine.abandon(&order), 1);
-    assert_eq!((counters(&engine).lost, engine.gauges().owed, engine.unpaid()), (1, 0, 0));
+    let task = engine.tick(at(2000), 10).remove(0);
+    assert!(matches!(planned(&engine, &task, Some(1), at(2000)), FlushPlan::Write { value: 2, .. }));
+    assert_eq!(engine.discard(&task), 1);
+    assert_eq!((counters(&engine).lost, engine.gauges().pending_occurrences, engine.unflushed()), (1, 0, 0));
 }
 
 #[test]
@@ -183,11 +184,11 @@ fn a_deleted_policy_pays_what_is_owed_and_is_forgotten() {
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     engine.revise(&[], at(2000));
-    let order = engine.tick(at(2001), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(1), at(2002)), Some(2));
+    let task = engine.tick(at(2001), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(2002)), Some(2));
     engine.tick(at(2003), 10);
     engine.tick(at(602_003), 10);
-    assert!(engine.accounts().is_empty());
+    assert!(engine.counters().is_empty());
 }
 
 #[test]
@@ -196,16 +197,16 @@ fn a_policy_that_turns_to_observe_pays_what_enforce_has_folded() {
     engine.decide(by(&enforcing), &write(), at(0));
     engine.decide(by(&enforcing), &named("cart.2", write()), at(1));
     let observing = Rules { mode: Mode::Observe, ..enforcing };
-    let standing = Standing {
+    let known_policy = KnownPolicy {
         policy: observing.policy.clone(),
         namespace: Some("shop".into()),
         rules: Some(Arc::new(observing.clone())),
     };
-    engine.revise(&[standing], at(2000));
+    engine.revise(&[known_policy], at(2000));
     let observed = engine.decide(by(&observing), &named("cart.3", write()), at(2001));
     assert_eq!(observed, admitted(Stage::Admit, 1));
-    let order = engine.tick(at(2002), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(1), at(2003)), Some(2));
+    let task = engine.tick(at(2002), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(2003)), Some(2));
 }
 
 /// An undecided write of the stored Event shows nothing of what others reported under it.
@@ -213,12 +214,12 @@ fn a_policy_that_turns_to_observe_pays_what_enforce_has_folded() {
 fn an_undecided_write_leaves_pending_occurrences_pending() {
     let (engine, rules) = (engine(), rules());
     answers(&engine, &rules, &[write(), named("cart.2", write()), named("cart.3", write())]);
-    assert_eq!(engine.gauges().owed, 2);
+    assert_eq!(engine.gauges().pending_occurrences, 2);
     engine.fail_open(by(&rules), &update(2, 1), at(4000));
     assert_eq!(counters(&engine).of(Disposition::FailedOpen), 1);
     engine.drain();
-    let order = engine.tick(at(10_000), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(2), at(10_001)), Some(4));
+    let task = engine.tick(at(10_000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(2), at(10_001)), Some(4));
 }
 
 /// A client's own count is absolute: undecided, it lowers what is stored until the next write of squelch's.
@@ -226,10 +227,10 @@ fn an_undecided_write_leaves_pending_occurrences_pending() {
 fn an_undecided_write_that_lowers_a_stored_count_is_written_over() {
     let (engine, rules) = (engine(), rules());
     answers(&engine, &rules, &[write(), named("cart.2", write()), named("cart.3", write())]);
-    let order = engine.tick(at(3100), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(1), at(3101)), Some(3));
+    let task = engine.tick(at(3100), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(3101)), Some(3));
     engine.fail_open(by(&rules), &update(2, 3), at(4000));
     engine.drain();
-    let order = engine.tick(at(10_000), 10).remove(0);
-    assert_eq!(pay(&engine, &order, Some(2), at(10_001)), Some(4));
+    let task = engine.tick(at(10_000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(2), at(10_001)), Some(4));
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::state::series::MAX_COUNT;
 
 /// A series.
-pub(in super::super) struct Story {
+pub(in super::super) struct ModelSeries {
     pub(super) number: usize,
     pub(super) key: Key,
     /// The name of the stored Event; a summary's: what it begins with.
@@ -17,27 +17,27 @@ pub(in super::super) struct Story {
     pub(super) read: bool,
     /// A summary's: the key of its group, and an Event of that.
     pub(super) witness: Option<(Key, Witness)>,
-    pub(super) untold: i64,
+    pub(super) unreported: i64,
     pub(super) shared: bool,
-    pub(super) folded: bool,
+    pub(super) merged: bool,
     pub(super) unverified: bool,
     pub(super) base_unknown: bool,
     pub(super) closing: bool,
-    pub(super) ordered: bool,
+    pub(super) in_flight: bool,
     pub(super) drained: bool,
     pub(super) seen: Moment,
-    pub(super) paid_at: Moment,
+    pub(super) written_at: Moment,
     pub(super) not_before: Moment,
     pub(super) retry_at: Moment,
 }
 
 /// What a decision does to the story of a write.
-pub(super) enum Fate {
-    Through,
-    Folded,
+pub(super) enum Outcome {
+    Passed,
+    Merged,
 }
 
-impl Story {
+impl ModelSeries {
     /// One whose Event shows `stored`.
     pub(super) fn new(number: usize, key: Key, name: String, stored: i64, now: Moment) -> Self {
         Self {
@@ -50,41 +50,47 @@ impl Story {
             confirmed: stored,
             read: false,
             witness: None,
-            untold: 0,
+            unreported: 0,
             shared: false,
-            folded: false,
+            merged: false,
             unverified: false,
             base_unknown: false,
             closing: false,
-            ordered: false,
+            in_flight: false,
             drained: false,
             seen: now,
-            paid_at: now,
+            written_at: now,
             not_before: now,
             retry_at: now,
         }
     }
 
     /// A CREATE: its own goes through, because the stored Event is gone; or it is there, and to be read.
-    pub(super) fn created(&mut self, write: &Observation<'_>, own: bool, carried: i64, now: Moment) -> Fate {
+    pub(super) fn created(
+        &mut self,
+        write: &Observation<'_>,
+        own: bool,
+        carried: i64,
+        now: Moment,
+    ) -> Outcome {
         if !own {
             self.total += carried;
             self.shared |= carried > 0;
-            self.folded = true;
-            return Fate::Folded;
+            self.merged = true;
+            return Outcome::Merged;
         }
         self.creates(write, carried, now);
-        Fate::Through
+        Outcome::Passed
     }
 
     /// Its client creates it again, because it is gone; or tries again.
     pub(super) fn creates(&mut self, write: &Observation<'_>, carried: i64, now: Moment) {
-        self.told(carried);
+        self.reported(carried);
         if carried > 0 {
             self.paid_by_client(write.value, now);
             self.read = false;
         }
-        (self.confirmed, self.unverified, self.not_before) = (0, true, now.plus(SETTLE));
+        (self.confirmed, self.unverified, self.not_before) = (0, true, now.plus(CLIENT_WRITE_GRACE));
     }
 
     pub(super) fn updated(
@@ -93,9 +99,9 @@ impl Story {
         own: bool,
         carried: i64,
         holds_back: bool,
-        pace: &SeriesRules,
+        timing: &SeriesRules,
         now: Moment,
-    ) -> Fate {
+    ) -> Outcome {
         if own {
             self.reads(write.old_value, carried);
         } else {
@@ -105,12 +111,12 @@ impl Story {
         let right = own && write.value == self.total && write.value >= write.old_value;
         let raises = write.value > write.old_value;
         let refreshes = write.api == Api::Events && (holds_back || write.value == 3);
-        if right && (refreshes || raises && self.is_due(pace, now)) {
+        if right && (refreshes || raises && self.is_due(timing, now)) {
             self.paid_by_client(write.value, now);
-            return Fate::Through;
+            return Outcome::Passed;
         }
-        self.folded = true;
-        Fate::Folded
+        self.merged = true;
+        Outcome::Merged
     }
 
     /// The API server has read `old`.
@@ -119,29 +125,29 @@ impl Story {
         if create_was_refused && self.shared {
             self.found(self.total + old - self.stored);
         }
-        self.told(carried);
+        self.reported(carried);
         self.found(old + carried.min(1));
         (self.stored, self.confirmed) = (old, old);
     }
 
     /// Its own client tells, and what it tells may have been found already.
-    pub(super) fn told(&mut self, carried: i64) {
+    pub(super) fn reported(&mut self, carried: i64) {
         self.total += carried;
-        if carried > self.untold {
-            self.total -= self.untold;
-            self.untold = 0;
+        if carried > self.unreported {
+            self.total -= self.unreported;
+            self.unreported = 0;
         }
         self.total = self.total.min(MAX_COUNT);
     }
 
     pub(super) fn found(&mut self, value: i64) {
-        self.untold += (value.min(MAX_COUNT) - self.total).max(0);
+        self.unreported += (value.min(MAX_COUNT) - self.total).max(0);
         self.total = self.total.max(value.min(MAX_COUNT));
     }
 
     pub(super) fn paid_by_client(&mut self, value: i64, now: Moment) {
         self.total = self.total.max(value);
         (self.stored, self.unverified) = (value, true);
-        (self.paid_at, self.not_before) = (now, now.plus(SETTLE));
+        (self.written_at, self.not_before) = (now, now.plus(CLIENT_WRITE_GRACE));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Moment, Naive, Rules, SeriesRules, Story};
+use super::{ModelSeries, Moment, NaiveModel, Rules, SeriesRules};
 
 /// A series whose stored Event is to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,11 +24,11 @@ pub(in super::super) enum Planned {
 }
 
 /// An admitted write may be stored this much later.
-const COMMITTED: Duration = Duration::from_secs(5);
+const COMMIT_GRACE: Duration = Duration::from_secs(5);
 /// Times of creation are in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-impl Naive {
+impl NaiveModel {
     /// What is due now. What is over is closed, and forgotten if there is nothing to be paid.
     pub(in super::super) fn tick(&mut self, now: Moment) -> Vec<Due> {
         let (rules, draining, closing) = (self.rules.clone(), self.draining, self.closing);
@@ -36,17 +36,17 @@ impl Naive {
             for story in &mut self.series {
                 story.closing |= story.is_over(&rules, now);
             }
-            self.keep(|story| !story.closing || story.ordered || story.needs_payment());
+            self.keep(|story| !story.closing || story.in_flight || story.needs_flush());
         }
-        let due = |story: &&mut Story| match draining {
+        let due = |story: &&mut ModelSeries| match draining {
             true => {
-                let paid = story.drained && !closing;
-                story.needs_payment() && !paid && !story.ordered && story.retry_at <= now
+                let flushed = story.drained && !closing;
+                story.needs_flush() && !flushed && !story.in_flight && story.retry_at <= now
             }
-            false => story.is_to_be_read(&rules.pace(story.summary), now),
+            false => story.is_to_be_read(&rules.timing(story.summary), now),
         };
         let due = self.series.iter_mut().filter(due).map(|story| {
-            story.ordered = true;
+            story.in_flight = true;
             Due { name: story.name.clone(), number: story.number }
         });
         due.collect()
@@ -64,7 +64,7 @@ impl Naive {
         let plan = if !draining && now < story.not_before {
             Planned::Nothing
         } else {
-            story.plan(found, draining, &rules.pace(story.summary), now)
+            story.plan(found, draining, &rules.timing(story.summary), now)
         };
         if found.is_some() && !matches!(plan, Planned::Lost(_)) {
             let of_name = |it: &&mut super::Name| it.name == due.name && it.story == Some(due.number);
@@ -75,14 +75,19 @@ impl Naive {
     }
 
     /// Whether the summary may be created, given the age of its witness if that is there.
-    pub(in super::super) fn testify(&mut self, due: &Due, witness: Option<Duration>, now: Moment) -> Planned {
+    pub(in super::super) fn check_witness(
+        &mut self,
+        due: &Due,
+        witness: Option<Duration>,
+        now: Moment,
+    ) -> Planned {
         let Some(story) = self.story(due.number) else { return Planned::Lost(0) };
         let Some((group, (name, admitted_at))) = story.witness.clone() else { return Planned::Lost(0) };
         let since = now.since(admitted_at);
         let plan = match witness {
             Some(age) if age <= since + ROUNDING => return Planned::Nothing,
-            None if since < COMMITTED => Planned::Wait,
-            _ => Planned::Lost(story.owed()),
+            None if since < COMMIT_GRACE => Planned::Wait,
+            _ => Planned::Lost(story.pending()),
         };
         if plan != Planned::Wait {
             for group in self.groups.iter_mut().filter(|it| it.key == group) {
@@ -96,7 +101,7 @@ impl Naive {
     fn answered(&mut self, due: &Due, plan: &Planned, now: Moment) {
         let draining = self.draining;
         let Some(story) = self.story(due.number) else { return };
-        story.ordered = matches!(plan, Planned::Write(_) | Planned::Create(..));
+        story.in_flight = matches!(plan, Planned::Write(_) | Planned::Create(..));
         story.drained = draining && *plan == Planned::Nothing;
         match plan {
             Planned::Wait => story.retry_at = now.plus(Duration::from_secs(1)),
@@ -105,20 +110,20 @@ impl Naive {
         }
     }
 
-    pub(in super::super) fn settle(&mut self, due: &Due, value: i64, now: Moment) {
+    pub(in super::super) fn ack(&mut self, due: &Due, value: i64, now: Moment) {
         let draining = self.draining;
         if let Some(story) = self.story(due.number) {
             story.seen_stored(value);
-            (story.ordered, story.paid_at, story.drained, story.read) = (false, now, draining, true);
+            (story.in_flight, story.written_at, story.drained, story.read) = (false, now, draining, true);
             story.witness = None;
         }
         self.forget_if_closed(due);
     }
 
     /// How long a pause is depends on chance: it is the engine's.
-    pub(in super::super) fn postpone(&mut self, due: &Due, pause: Duration, now: Moment) {
+    pub(in super::super) fn requeue_after(&mut self, due: &Due, pause: Duration, now: Moment) {
         if let Some(story) = self.story(due.number) {
-            (story.ordered, story.retry_at) = (false, now.plus(pause));
+            (story.in_flight, story.retry_at) = (false, now.plus(pause));
         }
     }
 
@@ -133,66 +138,66 @@ impl Naive {
     }
 
     /// No write is reviewed any more: what came while draining is paid too.
-    pub(in super::super) fn drain_the_rest(&mut self) {
+    pub(in super::super) fn drain_remaining(&mut self) {
         self.drain();
         self.closing = true;
     }
 
-    pub(in super::super) fn owed(&self) -> i64 {
-        self.series.iter().map(Story::owed).sum()
+    pub(in super::super) fn pending(&self) -> i64 {
+        self.series.iter().map(ModelSeries::pending).sum()
     }
 
     fn forget_if_closed(&mut self, due: &Due) {
-        let closed = |story: &Story| story.closing && !story.ordered && !story.needs_payment();
+        let closed = |story: &ModelSeries| story.closing && !story.in_flight && !story.needs_flush();
         self.keep(|story| story.number != due.number || !closed(story));
     }
 }
 
-impl Story {
-    pub(in super::super) fn owed(&self) -> i64 {
+impl ModelSeries {
+    pub(in super::super) fn pending(&self) -> i64 {
         self.total - self.stored
     }
 
-    pub(super) fn needs_payment(&self) -> bool {
-        self.owed() > 0 || self.unverified && self.folded
+    pub(super) fn needs_flush(&self) -> bool {
+        self.pending() > 0 || self.unverified && self.merged
     }
 
     pub(super) fn is_over(&self, rules: &Rules, now: Moment) -> bool {
-        now.since(self.seen) > rules.pace(self.summary).idle_timeout && now >= self.not_before
+        now.since(self.seen) > rules.timing(self.summary).idle_timeout && now >= self.not_before
     }
 
     /// The next payment may be a client's own write.
-    pub(super) fn is_due(&self, pace: &SeriesRules, now: Moment) -> bool {
-        self.owed() >= self.stored || now.since(self.paid_at) >= pace.heartbeat_interval
+    pub(super) fn is_due(&self, timing: &SeriesRules, now: Moment) -> bool {
+        self.pending() >= self.stored || now.since(self.written_at) >= timing.heartbeat_interval
     }
 
     /// Whether its count in etcd must be at least half its total, now that the writer has done what is due.
     pub(in super::super) fn is_to_be_shown(&self, now: Moment) -> bool {
-        self.folded && !self.ordered && now >= self.not_before && now >= self.retry_at
+        self.merged && !self.in_flight && now >= self.not_before && now >= self.retry_at
     }
 
-    fn is_to_be_read(&self, pace: &SeriesRules, now: Moment) -> bool {
-        if self.ordered || now < self.not_before || now < self.retry_at || !self.needs_payment() {
+    fn is_to_be_read(&self, timing: &SeriesRules, now: Moment) -> bool {
+        if self.in_flight || now < self.not_before || now < self.retry_at || !self.needs_flush() {
             return false;
         }
         let half_unseen = self.total >= 2 * self.confirmed;
-        self.closing || half_unseen || self.owed() > 0 && self.is_due(pace, now)
+        self.closing || half_unseen || self.pending() > 0 && self.is_due(timing, now)
     }
 
     fn plan(
         &mut self,
         found: Option<(i64, Duration)>,
         draining: bool,
-        pace: &SeriesRules,
+        timing: &SeriesRules,
         now: Moment,
     ) -> Planned {
-        let since = now.since(self.paid_at);
+        let since = now.since(self.written_at);
         let created_only = !self.read && self.confirmed == 0 && !self.summary;
         if found.is_some_and(|(_, age)| created_only && age > since + ROUNDING) {
-            return Planned::Lost(self.owed());
+            return Planned::Lost(self.pending());
         }
         if found.is_none() && !self.read && !self.summary {
-            return if since < COMMITTED { Planned::Wait } else { Planned::Lost(self.owed()) };
+            return if since < COMMIT_GRACE { Planned::Wait } else { Planned::Lost(self.pending()) };
         }
         if found.is_some() {
             (self.read, self.witness) = (true, None);
@@ -205,8 +210,8 @@ impl Story {
             (self.stored, self.confirmed) = (base, base);
         }
         let Some(found) = found else {
-            let deleted_and_paid = self.owed() == 0 && self.confirmed > 0;
-            if self.folded && !deleted_and_paid {
+            let deleted_and_paid = self.pending() == 0 && self.confirmed > 0;
+            if self.merged && !deleted_and_paid {
                 let witness = self.witness.as_ref().map(|(_, (name, _))| name.clone());
                 return Planned::Create(self.total, witness);
             }
@@ -217,7 +222,7 @@ impl Story {
             self.seen_stored(found);
             return Planned::Nothing;
         }
-        if found >= self.stored && !self.closing && !draining && !self.is_due(pace, now) {
+        if found >= self.stored && !self.closing && !draining && !self.is_due(timing, now) {
             (self.stored, self.confirmed, self.unverified) = (found, found, false);
             return Planned::Nothing;
         }
