@@ -1,7 +1,7 @@
-//! The pure core: what becomes of a write, what is owed, and when it is to be paid.
+//! The decision engine: decides each Event write, merges repeats, and says which stored Events to flush.
 //!
-//! No I/O, no clock of its own, no logging, no Kubernetes types: the same inputs give the same outputs. Wall
-//! time appears only as data ([`Observation::occurred_at`]).
+//! The engine does no I/O, reads no clock, writes no logs and knows no Kubernetes types. The same calls give
+//! the same answers. Wall-clock time appears only as data ([`Observation::occurred_at`]).
 
 mod decide;
 mod flush;
@@ -46,29 +46,31 @@ use state::namespace_list::NamespaceList;
 use state::retained_counters::GoneNamespaces;
 use state::shared_rules::SharedRules;
 
-/// What an engine is made with.
+/// Constants of one engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The key of every hash: random per process, so that nobody outside can aim at a collision.
+    /// Key of every hash. Random per process, so that no client can construct a collision.
     pub seed: [u64; 2],
-    /// How many series may live in all; as many names are remembered beyond them.
+    /// Maximum number of live series in all namespaces. The engine remembers up to twice as many Event names.
     pub max_series: usize,
-    /// How many series may owe in all: a write that would make one more owe is admitted.
+    /// Maximum number of series with pending occurrences. At the limit, a write that would add one more is
+    /// admitted.
     pub max_pending_series: usize,
-    /// When this engine began to decide, unless [`Engine::begin`] says another time. A CREATE of something that
-    /// happened first before carries one occurrence: a former life has seen the rest.
+    /// When this engine became active, unless [`Engine::begin`] sets another time. A CREATE of an Event that
+    /// first happened before then carries one occurrence, because an earlier process counted the rest.
     pub began: Timestamp,
 }
 
-/// Namespaces fall into so many parts, each with a lock of its own: more than threads that decide at one moment.
+/// Number of shards of the namespace map, each with its own lock. More than the number of threads that decide
+/// at once.
 const SHARDS: usize = 16;
 
-/// Decides every write, and knows what is owed.
+/// Decides every write and keeps the pending occurrences.
 pub struct Engine {
     hasher: Hasher,
     settings: Settings,
-    /// By a hash of their names: to compare those would be one look more at what is in no cache. In boxes: a map
-    /// keeps room for up to twice as many as there are.
+    /// Keyed by a hash of the name: comparing names would cost one more cache miss. Boxed, because a map
+    /// reserves up to twice the slots that it uses.
     namespaces: DashMap<Key, Box<Namespace>, ByKey>,
     namespace_list: NamespaceList,
     usage: Usage,
@@ -77,13 +79,13 @@ pub struct Engine {
     numbers: AtomicU64,
     pending_refused: AtomicU64,
     phase: AtomicU8,
-    /// Microseconds of the Unix epoch.
+    /// Microseconds since the Unix epoch.
     began: AtomicI64,
     uids: Mutex<Arc<NamespaceUids>>,
 }
 
 impl Engine {
-    /// An engine that knows nothing yet.
+    /// Returns an engine without any state.
     pub fn new(settings: Settings) -> Self {
         let hasher = Hasher::new(settings.seed);
         Self {
@@ -102,12 +104,13 @@ impl Engine {
         }
     }
 
-    /// It begins to decide now: before its first decision.
+    /// Sets the time at which this engine became active. Call it before the first decision.
     pub fn begin(&self, wall: Timestamp) {
         self.began.store(wall.as_microsecond(), Ordering::Relaxed);
     }
 
-    /// Every line of the accounts, in no order. Namespaces are locked one at a time.
+    /// Returns the counters of every scope and of the removed policies that are still retained, in no order.
+    /// Locks one namespace at a time.
     pub fn counters(&self) -> Vec<ScopeCounters> {
         let mut counters = Vec::new();
         for name in self.namespace_list.all() {
@@ -118,13 +121,13 @@ impl Engine {
         counters
     }
 
-    /// The same, and what cluster-scoped policies have counted in namespaces that are gone: one more line for each,
-    /// whose namespace is empty. The sum of a policy's lines never falls.
+    /// Like [`Self::counters`], with one more entry for each cluster-scoped policy: what it counted in deleted
+    /// namespaces. The namespace of that entry is empty. The sum over a policy's entries never decreases.
     pub fn all_counters(&self) -> Vec<ScopeCounters> {
         self.gone_namespaces.with(|| self.counters())
     }
 
-    /// How much it holds. Locks nothing.
+    /// Returns the sizes of all tables. Takes no lock.
     pub fn gauges(&self) -> Gauges {
         let sizes = self.usage.sizes();
         Gauges {

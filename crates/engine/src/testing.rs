@@ -1,4 +1,4 @@
-//! What the tests of the engine, and of the crates that use it, share.
+//! Helpers for the tests of the engine and of the crates that use it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     Rejection, Rules, SeriesRules, Settings,
 };
 
-/// A CREATE of the first Event of a crash-looping Pod.
+/// Returns a CREATE of the first Event of a crash-looping Pod.
 pub fn write() -> Observation<'static> {
     Observation {
         operation: Operation::Create,
@@ -54,12 +54,12 @@ pub fn write() -> Observation<'static> {
     }
 }
 
-/// The same as an UPDATE from `old_value` to `value`.
+/// Returns the same Event as an UPDATE from `old_value` to `value`.
 pub fn update(value: i64, old_value: i64) -> Observation<'static> {
     Observation { operation: Operation::Update, value, old_value, ..write() }
 }
 
-/// The default rules, in Enforce.
+/// Returns the default rules in Enforce.
 pub fn rules() -> Rules {
     Rules {
         policy: PolicyId { display: "shop/quiet".into(), uid: "p1".into() },
@@ -75,7 +75,7 @@ pub fn rules() -> Rules {
     }
 }
 
-/// An engine that knows nothing yet, for 1000 series.
+/// Returns an empty engine for 1000 series.
 pub fn engine() -> Engine {
     Engine::new(Settings {
         seed: [3, 4],
@@ -85,24 +85,24 @@ pub fn engine() -> Engine {
     })
 }
 
-/// Governed by these rules, and not exempt.
+/// Returns `rules` as the governing policy of a write that is not exempt.
 pub fn by(rules: &Rules) -> Option<Governing<'_>> {
     Some(Governing { rules, exempt: false })
 }
 
-/// The moment so many milliseconds after the epoch.
+/// Returns the moment this many milliseconds after the epoch.
 pub fn at(milliseconds: u64) -> Moment {
     Moment::from_epoch(Duration::from_millis(milliseconds))
 }
 
-/// The same write under another name.
+/// Returns the write under another name.
 pub fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
     Observation { name: Some(name.into()), ..write }
 }
 
-/// How many cases a property is tried on: as many as it says, always the same; or as `SQUELCH_PROPTEST_CASES` says,
-/// other ones each time (of the seed `PROPTEST_RNG_SEED`, if that is given). So a change is judged by what it
-/// changes, and whoever looks for faults finds new cases; what was once found is kept as a test of its own.
+/// Returns the number of cases for a property test. By default `by_default` cases with a fixed seed, so that a
+/// failure is caused by a change. With `SQUELCH_PROPTEST_CASES` that many new cases (seed:
+/// `PROPTEST_RNG_SEED`). A case that failed once is kept as a separate test.
 pub fn cases(by_default: u32) -> ProptestConfig {
     let found_anew = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     match std::env::var("SQUELCH_PROPTEST_CASES") {

@@ -1,14 +1,14 @@
-//! Text of tenants: cut, and made harmless.
+//! Truncates and sanitises text that tenants wrote.
 
-/// The longest prefix of at most `limit` bytes that ends between two characters.
+/// Returns the longest prefix of at most `limit` bytes that ends between two characters.
 pub(crate) fn truncate(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// A blank for what moves a terminal's cursor, turns the direction of what follows, or is not seen at all.
+/// Replaces a character by a space if it controls a terminal, changes the text direction, or is invisible.
 pub fn sanitise(character: char) -> char {
     match character {
-        // Format characters of Unicode.
+        // Unicode format characters.
         '\u{ad}'
         | '\u{61c}'
         | '\u{180e}'

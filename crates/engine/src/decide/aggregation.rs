@@ -9,7 +9,7 @@ use crate::text::truncate;
 use crate::{Disposition, EventView, GroupBy, Observation, PolicyId, Rules, Stage, Verdict};
 
 impl Decision<'_> {
-    /// Step 6: one message too many of a group is folded into the summary.
+    /// Merges the write into the summary of its group if its message is one too many. `None` if it is not.
     pub(crate) fn aggregate(
         &mut self,
         rules: &Rules,
@@ -50,8 +50,8 @@ impl Decision<'_> {
     }
 }
 
-/// The name of a group's summary: `<regarding name>.<16 hex digits>`, cut to a DNS subdomain. The digits are of
-/// the keyed hash, random per process: nobody can take the name in advance.
+/// Returns the name of a group's summary: `<regarding name>.<16 hex digits>`, truncated to a valid DNS
+/// subdomain. The digits come from the keyed hash, so no client can take the name in advance.
 fn summary_name(regarding: &str, group: Key) -> String {
     let digits = format!("{:016x}", group as u64);
     let plain: String = truncate(regarding, 253 - 17)
@@ -61,7 +61,7 @@ fn summary_name(regarding: &str, group: Key) -> String {
             _ => '-',
         })
         .collect();
-    // Each label of a subdomain begins and ends with a letter or a digit.
+    // Each label of a DNS subdomain begins and ends with a letter or digit.
     let labels = plain.split('.').map(|label| label.trim_matches('-')).filter(|label| !label.is_empty());
     let mut name = labels.collect::<Vec<_>>().join(".");
     if !name.is_empty() {
@@ -71,8 +71,8 @@ fn summary_name(regarding: &str, group: Key) -> String {
     name
 }
 
-/// What a summary says: the newest message behind client-go's prefix. Its shape and its first time stay those of
-/// the first fold.
+/// Returns the content of a summary: the newest message behind client-go's prefix. The API's shape and the
+/// first time stay those of the first merged write.
 fn summary_content(
     event: &EventView<'_>,
     before: Option<&Content>,

@@ -1,4 +1,4 @@
-//! Structural keys: what makes two writes say the same thing.
+//! Structural keys: hashes of the fields that identify a series, a group, a bucket or a name.
 
 use std::hash::{BuildHasher, Hasher as _};
 
@@ -7,24 +7,24 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use crate::model::dropped::identity;
 use crate::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per};
 
-/// client-go puts this before the message of an Event that it aggregated (tools/record, events_cache.go).
+/// The prefix that client-go puts before the message of an aggregated Event (tools/record, events_cache.go).
 pub const AGGREGATE_PREFIX: &str = "(combined from similar events): ";
 
-/// A 128-bit structural key. Equal fields give equal keys; that different fields give different keys holds but
-/// for 1 in 2^64 pairs, and nobody outside can aim at it, because the hash is keyed.
+/// A 128-bit structural key. Equal fields give equal keys. Different fields give the same key for 1 in 2^64
+/// pairs, and the hash is keyed, so no client can construct such a pair.
 pub(crate) type Key = u128;
 
-/// The keyed hash, random per process.
+/// The keyed hash. Its key is random per process.
 #[derive(Clone)]
 pub(crate) struct Hasher {
     seed: [u64; 2],
 }
 
-/// For maps by [`Key`]: it is a hash already.
+/// Hash builder for maps by [`Key`], which is already a hash.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ByKey;
 
-/// The half of a key that such a map goes by.
+/// The half of a key that such a map uses.
 #[derive(Default)]
 pub(crate) struct HalfOfKey(u64);
 
@@ -50,7 +50,7 @@ impl std::hash::Hasher for HalfOfKey {
     }
 }
 
-/// Each kind of key starts with a byte of its own, so that kinds never meet.
+/// The first hashed byte, which separates the kinds of keys.
 #[derive(Clone, Copy)]
 enum KeyKind {
     Series = 1,
@@ -73,7 +73,7 @@ impl Hasher {
         Self { seed }
     }
 
-    /// The key of a series: emitter, regarding, type, reason, action, related, message.
+    /// Returns the key of a series: emitter, regarding, type, reason, action, related, message.
     pub(crate) fn series(&self, write: &Observation<'_>) -> Key {
         let event = &write.event;
         let mut fields = self.begin(KeyKind::Series);
@@ -97,7 +97,7 @@ impl Hasher {
         fields.finish()
     }
 
-    /// The key of a group of look-alikes.
+    /// Returns the key of an aggregation group.
     pub(crate) fn group(&self, write: &Observation<'_>, group_by: GroupBy) -> Key {
         let event = &write.event;
         let mut fields = self.begin(KeyKind::Group);
@@ -117,7 +117,8 @@ impl Hasher {
         fields.finish()
     }
 
-    /// What makes an Event the witness of a group: object, type, reason and reporter, by its own fields alone.
+    /// Returns a hash of the fields that make an Event a witness of its group: regarding object, type, reason,
+    /// reporter.
     pub(crate) fn witness(&self, event: &EventView<'_>) -> u64 {
         let mut fields = self.begin(KeyKind::Witness);
         reference(&mut fields, &event.regarding);
@@ -129,7 +130,7 @@ impl Hasher {
         fields.finish() as u64
     }
 
-    /// What tells the messages of a group apart: the text; across objects the object too.
+    /// Returns the fingerprint of a message within its group. With [`GroupBy::Kind`] it includes the object.
     pub(crate) fn message(&self, write: &Observation<'_>, group_by: GroupBy) -> u64 {
         let mut fields = self.begin(KeyKind::Message);
         if group_by == GroupBy::Kind {
@@ -139,21 +140,21 @@ impl Hasher {
         fields.finish() as u64
     }
 
-    /// What tells the regarded objects of a group apart.
+    /// Returns the fingerprint of a regarding object within its group.
     pub(crate) fn object(&self, write: &Observation<'_>) -> u64 {
         let mut fields = self.begin(KeyKind::Object);
         object(&mut fields, &write.event.regarding);
         fields.finish() as u64
     }
 
-    /// The key of a group's summary among the series.
+    /// Returns the key of a group's summary in the table of series.
     pub(crate) fn summary(&self, group: Key) -> Key {
         let mut fields = self.begin(KeyKind::Summary);
         fields.hasher.write_u128(group);
         fields.finish()
     }
 
-    /// The key of a bucket of the spam filter.
+    /// Returns the key of a spam filter bucket.
     pub(crate) fn spam_filter(&self, write: &Observation<'_>, per: Per) -> Key {
         let mut fields = self.begin(KeyKind::SpamFilter);
         if per.emitter {
@@ -171,46 +172,46 @@ impl Hasher {
         fields.finish()
     }
 
-    /// The key of what is counted together when it is dropped.
+    /// Returns the key of a combination of dropped Events.
     pub(crate) fn dropped(&self, event: &EventView<'_>, disposition: Disposition) -> Key {
         let mut fields = self.begin(KeyKind::Dropped);
         fields.byte(disposition as u8);
-        // Cut before they are hashed: the text of a storm may be as long as it likes.
+        // Truncated before hashing, because the text may be long.
         for text in identity(event) {
             fields.text(text);
         }
         fields.finish()
     }
 
-    /// The key of a namespace.
+    /// Returns the key of a namespace.
     pub(crate) fn namespace(&self, name: &str) -> Key {
         let mut fields = self.begin(KeyKind::Namespace);
         fields.text(name);
         fields.finish()
     }
 
-    /// The key of an Event's name within its namespace.
+    /// Returns the key of an Event name within its namespace.
     pub(crate) fn name(&self, name: &str) -> Key {
         let mut fields = self.begin(KeyKind::Name);
         fields.text(name);
         fields.finish()
     }
 
-    /// Who a counted value came from.
+    /// Returns the hash of a user name.
     pub(crate) fn user(&self, user: &str) -> u64 {
         let mut fields = self.begin(KeyKind::User);
         fields.text(user);
         fields.finish() as u64
     }
 
-    /// Bits for a name that squelch mints: unpredictable outside, the same for the same number here.
+    /// Returns random bits for a generated name: unpredictable for clients, reproducible for the same number.
     pub(crate) fn minted(&self, number: u64) -> u128 {
         let mut fields = self.begin(KeyKind::Minted);
         fields.hasher.write_u64(number);
         fields.finish()
     }
 
-    /// Bits that spread what failed together over time: another number for each attempt.
+    /// Returns random bits that spread retries over time. They differ for each attempt.
     pub(crate) fn jitter(&self, name: &str, attempt: u8) -> u16 {
         let mut fields = self.begin(KeyKind::Jitter);
         fields.byte(attempt);
@@ -232,7 +233,7 @@ fn emitter(fields: &mut Fields, user: &str, event: &EventView<'_>) {
     fields.text(instance);
 }
 
-/// An object, whatever part of it is meant.
+/// Adds an object without its field path.
 fn object(fields: &mut Fields, object: &ObjectReference<'_>) {
     let ObjectReference { api_version, kind, namespace, name, uid, field_path: _ } = object;
     for field in [api_version, kind, namespace, name, uid] {
@@ -247,7 +248,7 @@ fn reference(fields: &mut Fields, object: &ObjectReference<'_>) {
     }
 }
 
-/// Fields on their way into a hash, each with its length before it, so that no two lists of fields run together.
+/// Hashes fields, each preceded by its length, so that adjacent fields cannot run together.
 struct Fields {
     hasher: SipHasher13,
 }
@@ -273,7 +274,7 @@ mod tests {
     use crate::testing::write;
 
     #[test]
-    fn every_field_of_the_key_counts_and_no_other() {
+    fn a_series_key_depends_on_exactly_its_fields() {
         let hasher = Hasher::new([1, 2]);
         let base = hasher.series(&write());
         type Change = fn(&mut Observation<'static>);
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_fields_do_not_run_together() {
+    fn adjacent_fields_do_not_run_together() {
         let hasher = Hasher::new([1, 2]);
         let (mut one, mut other) = (write(), write());
         (one.event.regarding.name, one.event.regarding.uid) = ("ab".into(), "c".into());
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn client_side_aggregates_are_one_series_whatever_they_quote() {
+    fn client_side_aggregates_share_one_series_key() {
         let hasher = Hasher::new([1, 2]);
         let (mut one, mut other) = (write(), write());
         one.event.message = format!("{AGGREGATE_PREFIX}a").into();

@@ -1,14 +1,14 @@
-//! Steps 7 and 8 of a decision: the spam filter, the budget.
+//! Steps 7 and 8 of a decision: spam filter and budget.
 
 use crate::decide::pipeline::{Decision, refusal, verdict};
 use crate::state::names::Carried;
 use crate::{Disposition, Observation, Rules, Stage, Verdict};
 
-/// Limits that hold fewer tokens than this may refuse the second message of a group.
+/// With fewer tokens than this, the limits may refuse the second message of a group.
 const FEW_TOKENS: u32 = 4;
 
 impl Decision<'_> {
-    /// Steps 7 and 8: every bucket is asked before any is charged.
+    /// Returns a verdict if a limit drops the write. Asks all buckets before it charges any.
     pub(crate) fn limit(
         &mut self,
         rules: &Rules,

@@ -1,4 +1,4 @@
-//! What becomes of one write.
+//! The decision on one write.
 
 pub(crate) mod aggregation;
 pub(crate) mod keys;
@@ -16,7 +16,7 @@ use pipeline::Decision;
 use prefetch::WriteKeys;
 
 impl Engine {
-    /// Decides one write. Never blocks on I/O; holds the lock of the write's namespace for some microseconds.
+    /// Decides one write. Never blocks on I/O. Holds the lock of the write's namespace for some microseconds.
     pub fn decide(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) -> Verdict {
         if write.own {
             return Verdict::passed(Stage::Own);
@@ -36,7 +36,7 @@ impl Engine {
         verdict
     }
 
-    /// Counts a write that is let through undecided (overload, a panic) and remembers its value.
+    /// Counts a write that passes without a decision (overload, a panic) and records its value.
     pub fn fail_open(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) {
         let Some(governing) = governing else { return };
         if write.own || write.dry_run || write.edited || write.stale {
@@ -45,7 +45,7 @@ impl Engine {
         self.with_decision(governing, write, now, |deciding| deciding.fail_open(write));
     }
 
-    /// Runs `act` on the state of the write's namespace and scope, under the namespace's lock.
+    /// Runs `act` on the write's namespace and scope under the lock of the namespace.
     fn with_decision<T>(
         &self,
         governing: Governing<'_>,

@@ -1,26 +1,26 @@
-//! Where as many series owe as may, or where there is no room to keep what is needed to pay, a write that would make
-//! one more owe is let through in place of being folded.
+//! The limit on pending series. At the limit, or without capacity for the Event's content, a write that would
+//! add a pending series is admitted instead of merged.
 
 use crate::decide::pipeline::Decision;
 use crate::state::live_series::Handle;
 use crate::state::names::Carried;
 
 impl Decision<'_> {
-    /// Whether to fold this write would make one more series owe than may. A series that owes already goes on
-    /// folding: its debt takes no more room for being larger. Likewise one of which is kept what its Event says; for
-    /// another there has to be room, or one of the oldest of this scope that owes nothing can spare its own.
+    /// Whether merging the write would exceed a limit. A series that already has pending occurrences takes no
+    /// more space when their number grows; the same holds for a series whose content is kept. For other series
+    /// one of the oldest must give up its content.
     pub(crate) fn is_over_pending_limit(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
         if carried.occurrences == 0 || !(self.at_capacity.pending_series || self.at_capacity.text) {
             return false;
         }
         let series = series.and_then(|handle| self.scope.series.get(handle));
-        let owes = series.is_some_and(|series| series.pending() > 0);
+        let is_pending = series.is_some_and(|series| series.pending() > 0);
         let kept = series.is_some_and(|series| series.merged);
-        self.at_capacity.pending_series && !owes
+        self.at_capacity.pending_series && !is_pending
             || self.at_capacity.text && !kept && !self.scope.evict_content(self.now)
     }
 
-    /// The same of a write that then goes through whatever it is: it is counted.
+    /// Like [`Self::is_over_pending_limit`], and counts the write as admitted at the limit.
     pub(crate) fn refuses_pending(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
         let refuses = self.is_over_pending_limit(series, carried);
         self.pending_refused += u64::from(refuses);
@@ -38,7 +38,7 @@ mod tests {
         Stage, Verdict,
     };
 
-    /// One series may owe; that of `write()` does not, and another does.
+    /// An engine at its limit: another series is pending, that of `write()` is not.
     fn crowded(rules: &Rules) -> Engine {
         let began = Timestamp::UNIX_EPOCH;
         let engine = Engine::new(Settings { seed: [3, 4], max_series: 100, max_pending_series: 1, began });
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_create_that_would_make_one_more_series_owe_is_admitted() {
+    fn a_create_beyond_the_limit_on_pending_series_is_admitted() {
         let rules = rules();
         let engine = crowded(&rules);
         assert_eq!(engine.decide(by(&rules), &named("cart.2", write()), at(3)), admitted(1));
@@ -72,13 +72,13 @@ mod tests {
             ),
             (1, 1, 1)
         );
-        // The same write seen again tells of nothing: it takes no room.
+        // The repeated write carries no occurrence and needs no capacity.
         let again = engine.decide(by(&rules), &named("cart.2", write()), at(4));
         assert_eq!((again.disposition, again.occurrences), (Some(Disposition::Compacted), 0));
     }
 
     #[test]
-    fn a_series_that_owes_already_goes_on_folding() {
+    fn a_pending_series_keeps_merging_at_the_limit() {
         let rules = rules();
         let engine = crowded(&rules);
         let again = engine.decide(by(&rules), &other("other.3"), at(3));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn room_comes_back_when_a_debt_is_paid() {
+    fn a_flush_makes_capacity_for_a_pending_series() {
         let rules = rules();
         let engine = crowded(&rules);
         let task = engine.tick(at(3000), 10).remove(0);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_goes_through_where_the_stored_count_then_tells_everything() {
+    fn at_the_limit_an_update_with_a_complete_count_passes() {
         let rules = rules();
         let engine = crowded(&rules);
         let mut stored = 1;
@@ -115,12 +115,12 @@ mod tests {
             stored = value;
         }
         assert_eq!((engine.gauges().pending_occurrences, counters(&engine).recovered), (1, 0), "the other's");
-        // The first doubles what is stored: it goes through in any case.
+        // The first of them doubles the stored count and passes in any case.
         assert_eq!(engine.gauges().pending_refused, 38);
     }
 
     #[test]
-    fn what_would_lower_a_count_or_leave_something_out_is_folded_even_then() {
+    fn at_the_limit_an_update_that_lowers_or_omits_is_still_merged() {
         let rules = rules();
         let engine = crowded(&rules);
         let lowering = engine.decide(by(&rules), &named("cart.5", update(3, 8)), at(3));
@@ -131,14 +131,14 @@ mod tests {
         assert_eq!(counters(&engine).of(Disposition::Compacted), 3);
 
         let engine = crowded(&rules);
-        // Three occurrences, of which the client's own count shows one more than what is stored.
+        // It carries three occurrences, but its count is only one above the stored count.
         engine.decide(by(&rules), &named("cart.7", Observation { value: 1, ..write() }), at(3));
         let short = engine.decide(by(&rules), &named("cart.7", update(4, 3)), at(4));
         assert_eq!((short.disposition, short.occurrences), (Some(Disposition::Compacted), 3));
     }
 
     #[test]
-    fn a_summary_that_may_not_owe_takes_nothing() {
+    fn a_summary_beyond_the_limit_merges_nothing() {
         let aggregation = AggregationRules {
             max_events: 1,
             interval: std::time::Duration::from_secs(600),
@@ -156,21 +156,21 @@ mod tests {
     }
 
     #[test]
-    fn one_namespaces_debts_leave_every_other_its_share() {
+    fn pending_series_of_one_namespace_leave_others_their_share() {
         let rules = rules();
         let began = Timestamp::UNIX_EPOCH;
         let engine = Engine::new(Settings { seed: [3, 4], max_series: 1000, max_pending_series: 10, began });
-        let merged = |namespace: &'static str, story: usize| {
+        let merged = |namespace: &'static str, message: usize| {
             let mut last = None;
             for twice in 0..2 {
-                let name = format!("{story}.{twice}");
+                let name = format!("{message}.{twice}");
                 let mut write = Observation { namespace, name: Some(name.into()), ..write() };
-                write.event.message = story.to_string().into();
+                write.event.message = message.to_string().into();
                 last = engine.decide(by(&rules), &write, at(1)).disposition;
             }
             last == Some(Disposition::Compacted)
         };
-        assert_eq!((0..20).filter(|story| merged("hostile", *story)).count(), 10);
-        assert_eq!((0..20).filter(|story| merged("shop", *story)).count(), 5);
+        assert_eq!((0..20).filter(|message| merged("hostile", *message)).count(), 10);
+        assert_eq!((0..20).filter(|message| merged("shop", *message)).count(), 5);
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of a decision, in order: the first that answers ends it.
+//! The steps of a decision, in order. The first step that answers ends it.
 
 use crate::decide::keys::Hasher;
 use crate::decide::prefetch::WriteKeys;
@@ -11,7 +11,7 @@ use crate::{
     Stage, Verdict,
 };
 
-/// Tables that hold as many entries in all as they may: to add one, the scope must give one of its own up.
+/// The tables that are at capacity for a namespace. To add an entry there, the scope must evict one of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AtCapacity {
     pub(crate) names: bool,
@@ -21,42 +21,42 @@ pub(crate) struct AtCapacity {
     pub(crate) fingerprints: bool,
     pub(crate) ended: bool,
     pub(crate) buckets: bool,
-    /// As many series owe as may.
+    /// The limit on pending series is reached.
     pub(crate) pending_series: bool,
     pub(crate) dropped: bool,
 }
 
-/// What a decision may use: the engine's constants and the namespace's state, under its lock.
+/// The state that one decision works on: constants of the engine and the namespace's state, under its lock.
 pub(crate) struct Decision<'a> {
     pub(crate) hasher: &'a Hasher,
     pub(crate) names: &'a mut Names,
     pub(crate) scope: &'a mut Scope,
-    /// The namespace's other scopes.
+    /// The other scopes of the namespace.
     pub(crate) others: [&'a mut [Scope]; 2],
-    /// What there is no room for one more of.
+    /// The tables without capacity for another entry.
     pub(crate) at_capacity: AtCapacity,
-    /// SIGTERM came: fold nothing more, but see [`lowers`].
+    /// The engine drains and merges nothing more, except as [`merged_while_draining`] says.
     pub(crate) draining: bool,
-    /// The Event happened first before this engine began to decide.
+    /// Whether the Event first happened before this engine became active.
     pub(crate) began_before: bool,
-    /// A number that no other decision gets: names are minted from it.
+    /// A number unique to this decision. Generated names derive from it.
     pub(crate) number: u64,
-    /// Writes that were let through because as many series owe as may.
+    /// Writes admitted because of the limit on pending series.
     pub(crate) pending_refused: u64,
     pub(crate) now: Moment,
-    /// Of the write that is decided.
+    /// The keys of the write.
     pub(crate) keys: WriteKeys,
-    /// The limits hold few tokens once this write is admitted.
+    /// Whether the limits hold few tokens after this write.
     pub(crate) few_tokens: bool,
 }
 
-/// An UPDATE that would lower what is stored. It never goes through where series are on: what others folded into
-/// the Event would be lost.
+/// Whether an UPDATE would lower the stored count. With series enabled it never passes, because the occurrences
+/// of other clients would be lost.
 pub(crate) fn lowers(write: &Observation<'_>) -> bool {
     write.operation == Operation::Update && write.value < write.old_value
 }
 
-/// How a write is answered that is held back, so that its client takes it well.
+/// Returns the refusal that the write's client handles best.
 pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>) -> Answer {
     match (write.operation, write.api) {
         (Operation::Create, _) if write.has_series && !write.begins_at_one() => {
@@ -72,8 +72,7 @@ pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>) -> Answer {
 }
 
 impl Decision<'_> {
-    /// Decides a write that a policy governs, and that is neither squelch's own, nor a dry run, nor an edit of
-    /// anything but its count.
+    /// Decides a write that a policy governs and that is no own write, no dry run and no edit.
     pub(crate) fn decide(&mut self, governing: Governing<'_>, write: &Observation<'_>) -> Verdict {
         let rules = governing.rules;
         self.prefetch(rules, write);
@@ -99,7 +98,7 @@ impl Decision<'_> {
         verdict
     }
 
-    /// Enters what became of a write into the accounts.
+    /// Counts the disposition of a write.
     fn count(&mut self, disposition: Disposition, write: &Observation<'_>, occurrences: u64) {
         let event = &write.event;
         self.scope.counters.count(disposition, occurrences);
@@ -110,8 +109,8 @@ impl Decision<'_> {
         }
     }
 
-    /// Counts a write that goes through undecided. The series of its Event adds its occurrences: what others reported
-    /// stays pending, whatever absolute count this write stores.
+    /// Counts a write that passes without a decision. Occurrences that other clients reported for the same
+    /// series stay pending, whatever count this write stores.
     pub(crate) fn fail_open(&mut self, write: &Observation<'_>) {
         if self.carries_nothing(write) {
             return;
@@ -123,7 +122,7 @@ impl Decision<'_> {
         self.scope.counters.count(Disposition::FailedOpen, carried.occurrences.unsigned_abs());
     }
 
-    /// An UPDATE that is no occurrence.
+    /// Whether an UPDATE carries no occurrence.
     fn carries_nothing(&self, write: &Observation<'_>) -> bool {
         write.unchanged && !self.names.exceeds_reported(self.hasher, self.keys.name, write)
     }
@@ -138,7 +137,8 @@ impl Decision<'_> {
         carried
     }
 
-    /// Discards a series, of whatever scope: its stored Event is another user's. Its pending occurrences are lost.
+    /// Discards a series in any scope, because its stored Event belongs to another user. Its pending
+    /// occurrences are lost.
     fn discard(&mut self, handle: Handle) {
         let [earlier, later] = &mut self.others;
         let others = earlier.iter_mut().chain(later.iter_mut());
@@ -147,8 +147,9 @@ impl Decision<'_> {
         }
     }
 
-    /// A CREATE of a name that belongs to another user: the API server refuses it if that user's Event is stored.
-    /// Only the limits act on it, so that it changes nothing for that user, and stores no more than any other CREATE.
+    /// Admits a CREATE of a name that belongs to another user. The API server refuses it if that user's Event
+    /// is stored. Only the limits apply: the write must not change the state of the other user, nor store more
+    /// than any other CREATE.
     fn admit_foreign_create(
         &mut self,
         governing: Governing<'_>,
@@ -169,7 +170,7 @@ impl Decision<'_> {
         verdict(Disposition::Admitted, stage, carried.occurrences, Answer::Allow)
     }
 
-    /// Steps 5 to 9: the first that answers ends it.
+    /// Runs steps 5 to 9.
     fn steps(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
         if rules.series.is_none() && write.operation == Operation::Update && self.of_living_series(carried) {
             return self.admit_beside_series(write, carried, Stage::Admit);
@@ -187,18 +188,18 @@ impl Decision<'_> {
         self.admit(rules, write, carried)
     }
 
-    /// Series are off, but this name's still lives, because it is to be paid.
+    /// Whether series are disabled, but the series of this name still lives because it must be flushed.
     fn of_living_series(&self, carried: &Carried) -> bool {
         let series = carried.name.and_then(|name| self.names.series_of(name));
         series.is_some_and(|series| self.scope.series.get(series).is_some())
     }
 
-    /// Nothing held it back. A CREATE opens its series, unless it carries nothing: then it is a retry, and what its Event
-    /// shows is not known, as that may be stored already.
+    /// Admits the write. A CREATE opens its series, unless it carries no occurrence. Then it is a retry, and
+    /// its Event may already be stored with an unknown count.
     fn admit(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
         let mut admitted = self.admit_outside_series(write, carried, Stage::Admit);
         if write.operation == Operation::Update && rules.series.is_some() && rules.mode == Mode::Enforce {
-            // There was no room for a series that would owe what the stored Event will not show.
+            // No series could be opened. Occurrences that the written count does not include are lost.
             let left_out = carried.occurrences - (write.value - write.old_value);
             self.scope.counters.lost += left_out.max(0).unsigned_abs();
         }
@@ -224,7 +225,7 @@ impl Decision<'_> {
         admitted
     }
 
-    /// Opens the series of an admitted CREATE, whose Event gets this name; `minted` by squelch, if so.
+    /// Opens the series of an admitted CREATE. `minted`: squelch generated the name.
     fn open_by_create(&mut self, write: &Observation<'_>, carried: &Carried, name: &str, minted: bool) {
         let series = Series::opened_by_create(write.value, write.occurred_at, self.now);
         let key = self.series_key(write);
@@ -238,8 +239,7 @@ impl Decision<'_> {
         self.names.join(entry, handle, true);
     }
 
-    /// Lets a write through outside any series. What a client's absolute value tells beyond what it carries is
-    /// stored a second time: it is recovered.
+    /// Admits a write outside any series. What its absolute count stores beyond its occurrences is recovered.
     pub(crate) fn admit_outside_series(
         &mut self,
         write: &Observation<'_>,
@@ -254,9 +254,9 @@ impl Decision<'_> {
         verdict(Disposition::Admitted, stage, carried.occurrences, Answer::Allow)
     }
 
-    /// Lets a write through whatever series there is: it is exempt, series are off, or the engine drains. What
-    /// is written to the stored Event of a series that lives still counts for it: its last payment must neither
-    /// fall short nor tell anything twice.
+    /// Admits a write that series compaction does not handle: exempt, series disabled, or draining. If it
+    /// writes the stored Event of a live series, the series follows it, so that its last flush counts
+    /// everything exactly once.
     fn admit_beside_series(&mut self, write: &Observation<'_>, carried: &Carried, stage: Stage) -> Verdict {
         let (now, occurrences) = (self.now, carried.occurrences);
         let handle = carried.name.and_then(|name| self.names.series_of(name));
@@ -282,8 +282,8 @@ impl Decision<'_> {
     }
 }
 
-/// While draining nothing is folded but what would be lost or would lose something: an UPDATE that lowers what is
-/// stored, and one that tells of an occurrence and would leave the stored count as it is.
+/// Whether an UPDATE is merged even while draining. It is if it lowers the stored count, or carries occurrences
+/// and leaves the stored count unchanged.
 fn merged_while_draining(rules: &Rules, write: &Observation<'_>, occurrences: i64) -> bool {
     let adds_nothing =
         write.operation == Operation::Update && write.value == write.old_value && occurrences > 0;
@@ -294,14 +294,14 @@ pub(crate) fn verdict(disposition: Disposition, stage: Stage, occurrences: i64, 
     Verdict { disposition: Some(disposition), stage, occurrences, answer }
 }
 
-/// The alphabet of the API server's own generated names (apimachinery, util/rand).
+/// Alphabet of the API server's generated names (apimachinery, util/rand).
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many random characters a minted name ends with.
+/// Number of random characters in a generated name.
 const MINTED: usize = 10;
-/// The longest name of an object.
+/// Maximum length of an object name.
 const MAX_NAME: usize = 253;
 
-/// A name for an Event that came with `generateName`, so that its series knows where to pay.
+/// Generates a name for an Event with `generateName`, so that the flush finds it.
 fn minted_name(generate_name: &str, mut bits: u128) -> String {
     let mut name = crate::text::truncate(generate_name, MAX_NAME - MINTED).to_owned();
     for _ in 0..MINTED {

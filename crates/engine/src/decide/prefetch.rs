@@ -1,35 +1,35 @@
-//! What a decision will look at is asked for early, and all at once.
+//! Prefetches the memory that a decision reads.
 //!
-//! With a million series nothing that one decision needs is in a cache of the processor, and who goes from one entry to
-//! the next waits for memory each time. A processor waits for ten lines as long as for one, if it hears of them
-//! together: so each `prefetch` reads a little of what will be read, and does nothing with it. It changes no decision.
+//! With a million series, no entry that a decision needs is in the processor's cache. Reading one entry after
+//! the other waits for memory each time. Loads that are issued together overlap, so each `prefetch` reads a
+//! little of what is needed later. It changes no decision. BENCHMARKS.md has the gain.
 
 use crate::decide::keys::{AGGREGATE_PREFIX, Hasher, Key};
 use crate::decide::pipeline::Decision;
 use crate::{Observation, Operation, Rules};
 
-/// The keys of a write, each computed once.
+/// The keys of a write. Each is computed at most once.
 #[derive(Default)]
 pub(crate) struct WriteKeys {
-    /// Of its Event's name; there is none at a CREATE by `generateName`.
+    /// Key of the Event's name; `None` for a CREATE with `generateName`.
     pub(crate) name: Option<Key>,
-    /// Of its series, once somebody asked: an UPDATE is found by its name as a rule.
+    /// Key of the series. Computed on demand, because an UPDATE usually finds its series by name.
     series: Option<Key>,
-    /// Of the group that it may be one too many of, once it has come so far.
+    /// Key of the aggregation group, set before step 6.
     pub(crate) group: Option<Key>,
-    /// Of its bucket in the spam filter, once it has come so far.
+    /// Key of the spam filter bucket, set before step 7.
     pub(crate) bucket: Option<Key>,
 }
 
 impl WriteKeys {
-    /// Those of a write whose Event has this name.
+    /// Returns the keys of a write to an Event of this name.
     pub(crate) fn of_name(hasher: &Hasher, name: Option<&str>) -> Self {
         Self { name: name.map(|name| hasher.name(name)), ..Self::default() }
     }
 }
 
 impl Decision<'_> {
-    /// Asks for what every decision looks at.
+    /// Prefetches what every decision reads.
     pub(crate) fn prefetch(&mut self, rules: &Rules, write: &Observation<'_>) {
         if let Some(name) = self.keys.name {
             self.names.prefetch(name, self.at_capacity.names);
@@ -40,27 +40,27 @@ impl Decision<'_> {
         }
     }
 
-    /// Asks for what aggregation and limits look at.
+    /// Prefetches what aggregation and limits read.
     pub(crate) fn prefetch_steps(&mut self, rules: &Rules, write: &Observation<'_>) {
         let aggregation = rules.aggregation.filter(|_| is_aggregated(write));
         self.keys.group = aggregation.map(|aggregation| self.hasher.group(write, aggregation.group_by));
         self.prefetch_limits(rules, write);
     }
 
-    /// Asks for what limits look at, and for the group, if there is one.
+    /// Prefetches what the limits read, and the group if there is one.
     pub(crate) fn prefetch_limits(&mut self, rules: &Rules, write: &Observation<'_>) {
         let filter = rules.spam_filter.as_ref();
         self.keys.bucket = filter.map(|filter| self.hasher.spam_filter(write, filter.per));
         self.scope.prefetch_tables(self.keys.group, self.keys.bucket, &self.at_capacity);
     }
 
-    /// The key of the write's series.
+    /// Returns the key of the write's series.
     pub(crate) fn series_key(&mut self, write: &Observation<'_>) -> Key {
         *self.keys.series.get_or_insert_with(|| self.hasher.series(write))
     }
 }
 
-/// What a client has aggregated itself is not aggregated again, and the Event of an UPDATE is stored.
+/// Whether the write can be aggregated: it is no UPDATE, and its client has not aggregated it.
 fn is_aggregated(write: &Observation<'_>) -> bool {
     write.operation == Operation::Create && !write.event.message.starts_with(AGGREGATE_PREFIX)
 }

@@ -1,4 +1,4 @@
-//! Step 5 of a decision, series compaction: what of a series goes through, and what is folded.
+//! Step 5 of a decision: series compaction.
 
 use crate::decide::keys::Key;
 use crate::decide::pipeline::{Decision, lowers, refusal, verdict};
@@ -10,11 +10,11 @@ use crate::{
     Answer, Api, Denial, Disposition, Mode, Observation, Operation, Rules, SeriesRules, Stage, Verdict,
 };
 
-/// client-go's new recorder refreshes its series for the first time with this value, if nothing more happened.
+/// The value of the first refresh of client-go's events recorder, if nothing else happened.
 const FIRST_REFRESH: i64 = 3;
 
 impl Decision<'_> {
-    /// Step 5: `None` where the write belongs to no series, and opens none before the next steps have their say.
+    /// Compacts the write. `None` if no series handles it; the next steps decide then.
     pub(crate) fn compact(
         &mut self,
         rules: &Rules,
@@ -33,7 +33,7 @@ impl Decision<'_> {
         }
     }
 
-    /// A CREATE of a series that lives.
+    /// A CREATE whose series is live.
     fn create_in_series(
         &mut self,
         rules: &Rules,
@@ -62,7 +62,7 @@ impl Decision<'_> {
         verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow)
     }
 
-    /// An UPDATE where series are on: folded, but for the payments that a client makes itself.
+    /// An UPDATE with series enabled: merged, unless the client's own write is due.
     fn update_in_series(
         &mut self,
         rules: &Rules,
@@ -76,7 +76,7 @@ impl Decision<'_> {
         let refusal = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
         let merged = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
         let Some((handle, was_shared)) = self.series_of_update(rules, write, carried) else {
-            // There is no room to owe what it carries, and it must not pass where it would lower what is stored.
+            // No series can be opened for its occurrences, and it must not lower the stored count.
             if !lowers(write) {
                 return None;
             }
@@ -88,8 +88,8 @@ impl Decision<'_> {
         let own = self.is_stored_name(handle, write, carried);
         self.names.join(carried.name, handle, own);
         self.mark_shared(handle, was_shared);
-        // Where no more may owe, what tells all that it carries goes through. What would lower the count or leave
-        // something out is folded even then.
+        // At the limit, a write passes if its own count includes all its occurrences. A write that would lower
+        // the count or leave something out is merged even then.
         let crowded = self.is_over_pending_limit(Some(handle), carried);
         if crowded && !own && write.value - write.old_value >= occurrences {
             self.pending_refused += 1;
@@ -97,8 +97,8 @@ impl Decision<'_> {
         }
         let kept = self.keeps_content(carried);
         let (passes, instead, first, newly_shared) = self.scope.change(handle, now, |state| {
-            // Under Observe clients' writes are stored as they come: what Enforce would find there is what it
-            // would have stored.
+            // Observe stores each client's write, so the stored count that Enforce would find is the one that
+            // it would have stored.
             let old = if rules.mode == Mode::Observe { state.stored } else { write.old_value };
             let newly_shared = !own && state.others_report(occurrences);
             if own {
@@ -130,8 +130,8 @@ impl Decision<'_> {
         Some(merged)
     }
 
-    /// The series that an UPDATE belongs to: that of its name, else that of its key, else a new one; and whether several
-    /// clients told of the former life of a new one.
+    /// Returns the series of an UPDATE: by name, else by key, else a new one. Also whether several clients
+    /// reported to the previous series of a new one.
     fn series_of_update(
         &mut self,
         rules: &Rules,
@@ -158,7 +158,8 @@ impl Decision<'_> {
         Some(found)
     }
 
-    /// A new series of a stored Event. If its name is remembered, what stands there beyond what was told of is untold.
+    /// Returns a new series for a stored Event. If its name is remembered, the stored count beyond the reported
+    /// occurrences is unreported.
     fn reopened(&self, write: &Observation<'_>, carried: &Carried) -> Series {
         let opened = Series::opened_by_update(write.old_value, write.occurred_at, self.now);
         let (Some(name), Some(_)) = (carried.name, carried.seen_before) else { return opened };
@@ -168,7 +169,8 @@ impl Decision<'_> {
         let was_shared = former.is_some() && self.names.was_shared(name);
         let reported = match of_all {
             Some(reported) => reported,
-            // Its record was evicted. What others told must not be taken for what this client wrote unseen.
+            // The record was evicted. Occurrences of other clients must not count as unreported writes of this
+            // client.
             None if was_shared => write.old_value,
             None => write.value - carried.occurrences,
         };
@@ -176,16 +178,15 @@ impl Decision<'_> {
         Series { unreported: (write.old_value - reported).max(0), shared, ..opened }
     }
 
-    /// Notes at the name of a series' stored Event that several clients tell of it.
+    /// Records at the name of the stored Event that several clients report to its series.
     fn mark_shared(&mut self, handle: Handle, newly: bool) {
         if newly && let Some(name) = self.scope.series.name(handle) {
             self.names.mark_shared(self.hasher.name(name), handle);
         }
     }
 
-    /// The series of the Event that this write is of, where another policy has governed it so far: it goes over to
-    /// the scope that decides now, debt and all. Two that kept books of one stored Event would each take the other's
-    /// payments for its own.
+    /// Moves the series of this Event here from the scope of another policy, with its pending occurrences. Two
+    /// series for one stored Event would each mistake the other's flushes for its own.
     fn take_over(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Option<Handle> {
         if rules.mode == Mode::Observe || self.scope.retired {
             return None;
@@ -205,7 +206,7 @@ impl Decision<'_> {
         Some(handle)
     }
 
-    /// [`Scope::living`], whose room is free again where it was over.
+    /// Calls [`Scope::living`] and clears the capacity flags if an idle series was removed.
     ///
     /// [`Scope::living`]: crate::state::scope::Scope::living
     pub(crate) fn living(&mut self, handle: Handle) -> Option<Handle> {
@@ -219,25 +220,25 @@ impl Decision<'_> {
 
     /// Opens a series.
     pub(crate) fn open(&mut self, key: Key, name: &str, series: &Series) -> Handle {
-        // The number comes round after 2^32 decisions; see `Handle`.
+        // The number wraps after 2^32 decisions; see [`Handle`].
         self.scope.open(key, name, series, self.number as u32)
     }
 
-    /// Whether what a write says is to be kept, if it is the first that is folded into its series. One that carries
-    /// nothing is not worth the room where there is none.
+    /// Whether to keep the Event's content if this write is the first merged one. Without capacity, a write
+    /// that carries no occurrence is not worth it.
     fn keeps_content(&self, carried: &Carried) -> bool {
         !self.at_capacity.text || carried.occurrences > 0
     }
 
-    /// Keeps what is needed to create the Event of a series again, if this write is the `first` that was folded.
+    /// Keeps the content needed to create the series' Event again, if this write is the `first` merged one.
     fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: bool) {
         if first {
             self.scope.remember(handle, Content::of(&write.event));
         }
     }
 
-    /// Whether a series may be opened. Where as many live as may, the oldest of this scope goes if it owes
-    /// nothing; if it owes it is paid first, and this write opens none.
+    /// Whether a series may be opened. At capacity, the scope evicts its oldest series. If that one has pending
+    /// occurrences, it is flushed first and no series is opened.
     pub(crate) fn may_open(&mut self) -> bool {
         if self.scope.retired {
             return false;
@@ -249,12 +250,12 @@ impl Decision<'_> {
             return true;
         }
         let made_room = self.scope.evict_oldest(self.now);
-        // One more: what comes may be longer than what goes, and in the end there would be too much of it.
+        // Evicts a second series, because the new text may be longer than the evicted one.
         self.scope.evict_oldest(self.now);
         made_room
     }
 
-    /// Whether the write is of the series' own stored Event.
+    /// Whether the write is to the series' own stored Event.
     pub(crate) fn is_stored_name(&self, handle: Handle, write: &Observation<'_>, carried: &Carried) -> bool {
         let known = carried.name.and_then(|name| self.names.is_stored_name_of(name, handle));
         known.unwrap_or_else(|| {

@@ -1,10 +1,10 @@
-//! The verdict of a replica that does not decide: it has no memory to decide by, and counts nothing.
+//! The verdict of a standby replica, which has no state and counts nothing.
 
 use crate::decide::pipeline::{lowers, refusal};
 use crate::{Answer, Api, Denial, Governing, Mode, Observation, Stage, Verdict};
 
-/// Everything passes, uncounted, but an UPDATE that would lower a stored count where others may have been folded into
-/// it: that one is answered as an engine does that has never seen its Event.
+/// Lets every write pass uncounted, except an UPDATE that would lower a count with merged occurrences. That one
+/// gets the answer of an engine that does not know its Event.
 pub fn stand_by(governing: Option<Governing<'_>>, write: &Observation<'_>) -> Verdict {
     let mut verdict = Verdict::passed(Stage::Standby);
     let passes = write.own || write.dry_run || write.edited || write.stale || !lowers(write);
@@ -23,7 +23,7 @@ mod tests {
     use crate::{Disposition, Rules};
 
     #[test]
-    fn it_answers_like_an_engine_that_knows_nothing_and_drains() {
+    fn a_standby_answers_like_an_empty_draining_engine() {
         let rules = rules();
         let observing = Rules { mode: Mode::Observe, ..rules.clone() };
         let unfolded = Rules { series: None, ..rules.clone() };
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_before_an_engine_began_carries_one() {
+    fn an_event_from_before_the_engine_became_active_carries_one_occurrence() {
         let (engine, rules) = (engine(), rules());
         let began = jiff::Timestamp::from_second(1_000).unwrap();
         let first =

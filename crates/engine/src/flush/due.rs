@@ -1,4 +1,6 @@
-//! For whoever moves time by hand: what is due next in a namespace, so that time can leap there.
+//! The next due time of a namespace, for callers that move time by hand (`squelch replay`).
+//!
+//! It is part of the engine because it reads the timers and the order of a scope's series.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +10,14 @@ use crate::flush::tick::SLICE;
 use crate::state::scope::Scope;
 use crate::{Engine, Moment};
 
-/// So many series that only wait are looked at: as many as by a tick.
+/// Number of waiting series that are checked: as many as in a tick.
 const MAX_SCANNED: usize = SLICE;
 
-/// "Longer than" a timeout begins this much after it.
+/// A timeout has passed this much after its last instant.
 const JUST: Duration = Duration::from_nanos(1);
 
 impl Engine {
-    /// [`Self::tick`] in one namespace: all that is due there.
+    /// Like [`Self::tick`], for one namespace: returns everything that is due there.
     pub fn tick_in(&self, namespace: &str, now: Moment, budget: usize) -> Vec<FlushTask> {
         let name: Arc<str> = namespace.into();
         let mut tasks = Vec::new();
@@ -27,15 +29,15 @@ impl Engine {
         }
     }
 
-    /// When [`Self::tick_in`] will find something to pay or to close in this namespace, if no write comes before
-    /// and `now` was ticked already. `None`: nothing is left there that time alone would end.
+    /// Returns when [`Self::tick_in`] will next find a series to flush or close, if no write comes before and
+    /// it was called for `now`. `None` if time alone changes nothing there.
     pub fn next_due(&self, namespace: &str, now: Moment) -> Option<Moment> {
         let entry = self.locked(namespace)?;
         entry.scopes.iter().filter_map(|scope| scope.next_due(now)).min()
     }
 
-    /// The earliest that a write at `now` can have made due in this namespace: all that is to be asked after it, where
-    /// it is known what [`Self::next_due`] was before it. It may be that nothing is due then after all.
+    /// Returns the earliest time at which a write at `now` can have made something due. Cheaper than
+    /// [`Self::next_due`], if the result of that was known before the write. Nothing may be due at that time.
     pub fn due_since_write(&self, namespace: &str, now: Moment) -> Option<Moment> {
         let entry = self.locked(namespace)?;
         entry.scopes.iter().map(|scope| scope.due_since_write(now)).min()
@@ -55,8 +57,8 @@ impl Scope {
         flush.into_iter().chain(closing).min()
     }
 
-    /// A tick looks at the oldest first and stops at one that is not idle, and none behind it can be. Those before it
-    /// wait: summaries for the end of their group's interval, others for the agenda.
+    /// A tick checks the oldest series first and stops at one that is not idle, because none after it can be.
+    /// Those before it wait: summaries for the interval of their group, others for their timer.
     fn next_closing(&self, now: Moment) -> Option<Moment> {
         let ordinary = self.rules.timing(false).idle_timeout;
         let mut next = None;
@@ -87,7 +89,7 @@ mod tests {
     use crate::Observation;
     use crate::testing::{at, by, engine, flush, named, rules, summing, witness, write};
 
-    /// What is due until nothing is any more: when, and what was paid.
+    /// Returns all flushes until nothing is due any more: time and written count.
     fn course(engine: &Engine, from: Moment) -> Vec<(Moment, i64)> {
         let (mut now, mut flushed, mut stored) = (from, Vec::new(), Some(1));
         while let Some(due) = engine.next_due("shop", now) {
@@ -104,19 +106,20 @@ mod tests {
     }
 
     #[test]
-    fn time_can_leap_from_one_payment_to_the_next() {
+    fn time_can_jump_from_one_due_time_to_the_next() {
         let (engine, rules) = (engine(), rules());
         for (second, name) in [(0, "a.1"), (1, "a.2"), (2, "a.3")] {
             engine.decide(by(&rules), &named(name, write()), at(second * 1000));
         }
-        // Doubled, but not before the client's write has settled; later closed, with nothing more to pay.
+        // Doubled, but not before the grace time of the client's write. It is closed later without another
+        // flush.
         assert_eq!(course(&engine, at(2000)), [(at(2000), 3)]);
         assert_eq!(engine.gauges().series, 0);
         assert_eq!(engine.next_due("elsewhere", at(0)), None);
     }
 
     #[test]
-    fn a_summary_that_waits_for_its_group_hides_nobody() {
+    fn a_waiting_summary_does_not_hide_later_due_times() {
         let (engine, rules) = (engine(), summing());
         witness(&engine, &rules, write().user, at(0));
         engine.decide(by(&rules), &named("a.1", write()), at(0));
@@ -125,7 +128,7 @@ mod tests {
         witness(&engine, &rules, "another", at(500_000));
         engine.decide(by(&rules), &Observation { user: "another", ..named("b.1", write()) }, at(500_000));
         engine.tick_in("shop", at(500_000), 100);
-        // The first is over when its group is; the second was seen later, and is looked at later.
+        // The first summary is over together with its group. The second was seen later.
         assert_eq!(engine.next_due("shop", at(500_000)), Some(at(600_000).plus(JUST)));
     }
 }

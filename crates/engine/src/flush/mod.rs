@@ -1,4 +1,4 @@
-//! What is owed, and when it is paid.
+//! Pending occurrences: when they are due, and how the flush writer writes them.
 
 pub(crate) mod due;
 pub(crate) mod phase;

@@ -1,4 +1,4 @@
-//! From folding to the end: what a shutdown asks of the engine.
+//! The phases of an engine: deciding, draining, closing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,21 +6,21 @@ use std::sync::atomic::Ordering;
 use crate::state::scope::Scope;
 use crate::{Engine, Mode};
 
-/// The engine folds and pays.
+/// The engine merges and flushes.
 pub(crate) const DECIDING: u8 = 0;
-/// It folds nothing more, and pays each debt once.
+/// The engine merges nothing more and flushes each pending series once.
 pub(crate) const DRAINING: u8 = 1;
-/// The webhook's rules are away: it pays what is left.
+/// No writes arrive any more. The engine flushes everything pending.
 pub(crate) const CLOSING: u8 = 2;
 
 impl Engine {
-    /// From now on nothing new is folded, and [`Self::tick`] orders each payment that is open once, due or not, and
-    /// whatever failed before.
+    /// Stops merging. From now on [`Self::tick`] returns each pending series once, due or not, and regardless
+    /// of earlier failures.
     pub fn drain(&self) {
         self.phase.store(DRAINING, Ordering::Release);
     }
 
-    /// No write is reviewed any more: [`Self::tick`] orders whatever is left to be paid.
+    /// Tells the engine that no more writes arrive. [`Self::tick`] returns everything still pending.
     pub fn drain_remaining(&self) {
         self.phase.store(CLOSING, Ordering::Release);
     }
@@ -33,20 +33,20 @@ impl Engine {
         self.phase.load(Ordering::Acquire)
     }
 
-    /// How many series have something to be paid in this phase, or are being paid.
+    /// Returns the number of series that need a flush in this phase or have one in flight.
     pub fn unflushed(&self) -> usize {
         let sizes = self.usage.sizes();
         if self.phase() == DRAINING { sizes.undrained } else { sizes.unflushed }
     }
 
-    /// Nothing more can be paid: what is still owed is lost, and counted as that. Returns how many occurrences, by
-    /// namespace and in the order of their names. Walks through everything: no write is reviewed any more.
+    /// Discards all pending occurrences, because nothing can be flushed any more, and counts them as lost.
+    /// Returns their number by namespace, sorted by name. Visits every series; no writes may arrive any more.
     pub fn discard_pending(&self) -> Vec<(Arc<str>, u64)> {
         let mut lost = Vec::new();
         for name in self.namespace_list.all() {
             let Some(mut namespace) = self.locked(&name) else { continue };
             let before = namespace.sizes();
-            // Under Observe nothing is owed to anybody.
+            // In Observe nothing would be written.
             let scopes = namespace.scopes.iter_mut().filter(|scope| scope.rules.mode == Mode::Enforce);
             let of_namespace: u64 = scopes.map(Scope::discard_pending).sum();
             if of_namespace > 0 {

@@ -1,4 +1,4 @@
-//! What the flush writer is to do about a stored Event that it has read.
+//! What the flush writer does with a stored Event.
 
 use std::time::Duration;
 
@@ -11,70 +11,72 @@ use crate::state::scope::Scope;
 use crate::state::series::Series;
 use crate::{Moment, SeriesRules};
 
-/// How much older than its admission a new Event may look: its time of creation and that of the read are whole seconds.
+/// Tolerance when comparing an Event's age with its admission: creation and read times are whole seconds.
 const CREATION_ROUNDING: Duration = Duration::from_secs(1);
 
-/// A stored Event, as it was read.
+/// A stored Event as the flush writer read it.
 #[derive(Clone, Debug, Default)]
 pub struct StoredEvent {
     /// The count that it shows.
     pub count: i64,
-    /// How long ago it was created, by the clock of the API server that it was read from, if that is known.
+    /// Its age by the clock of the API server, if known.
     pub age: Option<Duration>,
-    /// What it says; `None` where it is certain to be the Event that was meant.
+    /// Its content; `None` if it is certain to be the right Event.
     pub content: Option<Box<Content>>,
 }
 
-/// What is to be written.
+/// What the flush writer does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlushPlan {
-    /// Nothing; the order is answered.
+    /// Nothing. The task is completed.
     Nothing,
-    /// The stored Event is to show `value`, last observed at `occurred_at` if that is later than it shows.
+    /// Write `value`, and `occurred_at` if it is later than the stored time.
     Write {
-        /// The count it is to show.
+        /// The count to write.
         value: i64,
-        /// When the last folded occurrence happened.
+        /// Time of the last merged occurrence.
         occurred_at: Timestamp,
-        /// Of a summary: what it is to say from now on.
+        /// New content of a summary.
         content: Option<Box<Content>>,
     },
-    /// There is no such Event: it is to be created with `value`.
+    /// Create the Event, which is not stored, with `value`.
     Create {
-        /// The count it is to show.
+        /// The count to write.
         value: i64,
-        /// When the last folded occurrence happened.
+        /// Time of the last merged occurrence.
         occurred_at: Timestamp,
-        /// What it is to say.
+        /// The content to write.
         content: Box<Content>,
-        /// Of a summary that was never stored: the name of an admitted Event of its group. That Event has to be read first,
-        /// and [`Engine::check_witness`] says whether it allows to create the summary.
+        /// For a summary that was never stored: the name of an admitted Event of its group. Read that Event
+        /// first; [`Engine::check_witness`](crate::Engine::check_witness) says whether the summary may be
+        /// created.
         witness: Option<Box<str>>,
     },
-    /// There is no such Event yet, but its client's write may still be stored; the order is answered, and given again.
+    /// Nothing yet: the Event is missing, but the API server may still store its client's write. The task is
+    /// completed and issued again later.
     Wait,
-    /// There is no such Event and never was, as far as squelch knows, or another one has its name: it is never written.
-    /// The pending occurrences are lost and counted as that; the order is answered.
+    /// Nothing: the Event was never stored as far as squelch knows, or another Event has its name. Its pending
+    /// occurrences are counted as lost. The task is completed.
     Lost {
-        /// How many occurrences are lost.
+        /// Number of lost occurrences.
         occurrences: u64,
     },
 }
 
 impl StoredEvent {
-    /// An Event that is certain to be the one that was meant.
+    /// Returns an Event that is certain to be the right one.
     pub fn with_count(count: i64) -> Self {
         Self { count, age: None, content: None }
     }
 
-    /// Whether it was there before an Event whose CREATE was admitted this long ago.
+    /// Whether it existed before an Event whose CREATE was admitted this long ago.
     pub(crate) fn is_older_than(&self, admitted: Duration) -> bool {
         self.age.is_some_and(|age| age > admitted + CREATION_ROUNDING)
     }
 }
 
 impl Scope {
-    /// What the stored Event of a series lacks, given what was found under its name.
+    /// Returns what to do for a series, given the Event found under its name.
     pub(crate) fn plan(
         &mut self,
         handle: Handle,
@@ -111,10 +113,11 @@ impl Scope {
         }
     }
 
-    /// Whether what was found is not the Event of this series: it says something else, or is older than the CREATE that
-    /// the series was opened by, which the API server has refused then.
+    /// Whether the found Event is not the one of this series. Its content differs, or it is older than the
+    /// CREATE that opened the series; the API server then refused that CREATE.
     fn is_another(&self, handle: Handle, series: &Series, found: &StoredEvent, now: Moment) -> bool {
-        // A summary's name is random: squelch has made what stands there, or somebody who knows what becomes of it.
+        // A summary's name is random, so squelch created what is stored there, or a client copied the name on
+        // purpose.
         if series.summary {
             return false;
         }
@@ -125,7 +128,7 @@ impl Scope {
         too_old || !kept.is_event_like(content, claimed_only)
     }
 
-    /// squelch has read the stored Event: from now on it may create it again, as it was read.
+    /// Records that squelch read the stored Event. From now on squelch may create it again with this content.
     fn confirm(&mut self, handle: Handle, series: &Series, read: StoredEvent, now: Moment) {
         self.change(handle, now, |series| series.read = true);
         self.series.forget_witness(handle);
@@ -134,7 +137,7 @@ impl Scope {
         }
     }
 
-    /// Takes the order as answered, where the plan says so.
+    /// Completes the task if the plan does.
     pub(crate) fn answer(
         &mut self,
         handle: Handle,
@@ -161,7 +164,7 @@ impl Scope {
         Some(plan)
     }
 
-    /// Forgets the series of an order that was answered, if it was closing and owes nothing any more.
+    /// Removes the series of a completed task if it is closing and has nothing to flush.
     pub(crate) fn finish(&mut self, handle: Handle) -> Option<()> {
         let series = self.series.get(handle)?;
         if series.closing && !series.in_flight && !series.needs_flush() {
@@ -171,7 +174,7 @@ impl Scope {
     }
 }
 
-/// What one series' stored Event lacks, given what was found there.
+/// Returns what to do for one series, given the found count.
 pub(crate) fn plan(
     series: &mut Series,
     content: Option<&Content>,
@@ -189,7 +192,7 @@ pub(crate) fn plan(
         Some(found)
             if found >= series.stored && !series.closing && !draining && !series.is_due(rules, now) =>
         {
-            // Only the doubt brought us here, and what the client was believed to have paid is there.
+            // Only the unconfirmed client write was due, and it is stored.
             series.stored = found;
             series.confirmed = found;
             series.unverified = false;
@@ -199,13 +202,13 @@ pub(crate) fn plan(
             return FlushPlan::Write { value: series.total, occurred_at, content };
         }
         None => match content {
-            // Someone deleted what had been seen, and nothing is owed: it stays deleted.
+            // A client deleted the confirmed Event and nothing is pending: it stays deleted.
             Some(_) if series.pending() == 0 && series.confirmed > 0 => series.confirm(series.total),
             Some(content) => {
                 let content = Box::new(content.clone());
                 return FlushPlan::Create { value: series.total, occurred_at, content, witness: None };
             }
-            // Nothing was folded: whether its client's write was committed is the client's affair.
+            // Nothing was merged. Whether the client's write was committed is not squelch's concern.
             None => series.confirm(series.total),
         },
     }

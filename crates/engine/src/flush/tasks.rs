@@ -1,12 +1,13 @@
-//! What is owed and how it is paid: orders to the writer, and what the writer reports back.
+//! Flush tasks for the writer, and the results that it reports.
 //!
-//! An order names a series whose stored Event is to be looked at. The writer reads it and asks [`Engine::plan`];
-//! if there is something to write it writes that under the `resourceVersion` it has read, and tells
-//! [`Engine::settle`]. Whatever happens, each order is answered by exactly one of `plan` (nothing to write),
-//! [`Engine::settle`], [`Engine::requeue_after`], [`Engine::release`] and [`Engine::discard`].
+//! A task names a series whose stored Event may need a write. The writer reads the Event and calls
+//! [`Engine::plan`]. It writes what the plan says under the `resourceVersion` that it read, and calls
+//! [`Engine::ack`]. Each task is completed by exactly one of [`Engine::plan`] (nothing to write),
+//! [`Engine::check_witness`] (not to be created), [`Engine::ack`], [`Engine::requeue_after`],
+//! [`Engine::release`] and [`Engine::discard`].
 //!
-//! squelch never writes an Event for a client to which the API server has refused it. A review comes before validation,
-//! quota and the API server's own checks, so an admitted write proves nothing: only what squelch has read does.
+//! squelch never writes an Event for a client that the API server refused it. Admission precedes validation,
+//! quota and the API server's own checks, so an admitted write proves nothing. Only a read does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,33 +20,34 @@ use crate::state::scope::{Scope, ScopeId};
 use crate::state::series::COMMIT_GRACE;
 use crate::{Engine, Moment, PolicyId};
 
-/// The first attempt after one that failed comes within this time; each next one may take twice as long.
+/// Maximum delay of the first retry. Each further one may wait twice as long.
 pub(crate) const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// But never longer: what kept a debt from being paid may be gone any time.
+/// Maximum delay of any retry, because the cause of the failures may end at any time.
 const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
-/// While draining there is no time to wait for long.
+/// Delay of retries while draining.
 const RETRY_AT_THE_END: Duration = Duration::from_secs(1);
 
-/// An order to look at a stored Event, and to pay what it lacks.
+/// A task for the flush writer: read a stored Event and write its pending occurrences.
 #[derive(Clone, Debug)]
 pub struct FlushTask {
     /// The Event's namespace.
     pub namespace: Arc<str>,
     /// The Event's name.
     pub name: Box<str>,
-    /// The policy under which it was folded.
+    /// The policy under which they were merged.
     pub policy: PolicyId,
     pub(crate) scope: ScopeId,
     pub(crate) series: Handle,
 }
 
 impl Engine {
-    /// What to write, given the Event that was `found` in etcd (`None`: no such Event).
+    /// Returns what to do with the Event `found` in etcd (`None`: not stored).
     pub fn plan(&self, task: &FlushTask, found: Option<StoredEvent>, now: Moment) -> FlushPlan {
         let deciding = self.phase() == DECIDING;
         let was_found = found.is_some();
         let planned = self.with_series(task, |scope, handle| {
-            // A client's write was admitted since the order was given: it is due again when that has settled.
+            // A client's write was admitted after the task was issued. The series is due again after the grace
+            // time.
             if deciding && now < scope.series.get(handle)?.not_before {
                 return scope.answer(handle, FlushPlan::Nothing, deciding, now);
             }
@@ -62,8 +64,8 @@ impl Engine {
         planned
     }
 
-    /// Whether a summary may be created, given the Event of its group that was `found` under the witness's name: then
-    /// [`FlushPlan::Nothing`] says so. Else the order is answered, as [`FlushPlan::Wait`] or [`FlushPlan::Lost`] says.
+    /// Returns [`FlushPlan::Nothing`] if the summary may be created, given the Event `found` under the name of
+    /// its witness. Otherwise the task is completed, as [`FlushPlan::Wait`] or [`FlushPlan::Lost`] says.
     pub fn check_witness(&self, task: &FlushTask, found: Option<StoredEvent>, now: Moment) -> FlushPlan {
         let deciding = self.phase() == DECIDING;
         let testified = self.with_series(task, |scope, handle| {
@@ -85,7 +87,7 @@ impl Engine {
         testified.unwrap_or(FlushPlan::Lost { occurrences: 0 })
     }
 
-    /// The stored Event shows `value` now: the API server has acknowledged it.
+    /// Records that the API server acknowledged `value`.
     pub fn ack(&self, task: &FlushTask, value: i64, now: Moment) {
         let deciding = self.phase() == DECIDING;
         self.with_series(task, |scope, handle| {
@@ -102,9 +104,9 @@ impl Engine {
         });
     }
 
-    /// It was tried and could not be written now: it stays owed, and is ordered again after a pause, the longer the
-    /// more often it failed in a row, and no shorter than `at_least`. While draining the pause is a second. Returns the
-    /// pause, if the series lives.
+    /// Records a failed write. The occurrences stay pending, and the task is issued again after a delay that
+    /// grows with consecutive failures and is at least `at_least`. While draining the delay is one second.
+    /// Returns the delay if the series is live.
     pub fn requeue_after(&self, task: &FlushTask, at_least: Duration, now: Moment) -> Option<Duration> {
         let draining = self.is_draining();
         self.with_series(task, |scope, handle| {
@@ -119,13 +121,14 @@ impl Engine {
         })
     }
 
-    /// It was not tried: it is due again at once.
+    /// Returns a task that was not tried. Its series is due again at once.
     pub fn release(&self, task: &FlushTask, now: Moment) {
         self.with_series(task, |scope, handle| scope.change(handle, now, |series| series.in_flight = false));
     }
 
-    /// It can never be written: what is owed is lost, and counted as that. The series is forgotten, so that its
-    /// client hears from the API server itself what is wrong with the next such Event. Returns how many occurrences.
+    /// Removes a series that can never be written. Its pending occurrences are counted as lost. Its client's
+    /// next such Event passes, so that the client sees the API server's reason. Returns the number of lost
+    /// occurrences.
     pub fn discard(&self, task: &FlushTask) -> u64 {
         let abandoned = self.with_series(task, |scope, handle| {
             if let Some((group, witness)) = scope.series.witness(handle).cloned() {
@@ -136,7 +139,7 @@ impl Engine {
         abandoned.unwrap_or(0)
     }
 
-    /// Does something to the series of an order, if it lives, under the lock of its namespace.
+    /// Runs `act` on the series of a task, if it is live, under the lock of its namespace.
     fn with_series<T>(
         &self,
         task: &FlushTask,
@@ -151,8 +154,8 @@ impl Engine {
     }
 }
 
-/// How long a debt waits that could not be paid so many times in a row: twice as long each time, and up to half less
-/// by chance, so that those that failed together do not come back together.
+/// Returns the delay after this many consecutive failures. It doubles each time and is reduced by a random part
+/// of up to half, so that series which failed together do not retry together.
 fn retry(failures: u8, jitter: u16) -> Duration {
     let doublings = u32::from(failures.saturating_sub(1));
     let longest = FIRST_RETRY.saturating_mul(2u32.saturating_pow(doublings)).min(LONGEST_RETRY);

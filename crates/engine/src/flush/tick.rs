@@ -1,7 +1,7 @@
-//! What is due: series that are over are closed, and debts that have to be paid become orders.
+//! Periodic work: closes idle series and issues flush tasks.
 //!
-//! While a namespace is seen to, its writes wait, and while a tick runs, the thread that it runs on does nothing
-//! else. So both are counted in entries that are looked at: [`SLICE`] and [`STEPS`].
+//! Writes of a namespace wait while it is processed, and the calling thread does nothing else during a tick. So
+//! both are bounded by the number of processed entries: [`SLICE`] and [`STEPS`].
 
 use std::sync::Arc;
 
@@ -15,26 +15,27 @@ use crate::state::scope::Scope;
 use crate::state::series::Series;
 use crate::{Engine, Mode, Moment};
 
-/// So many orders of one scope before it is the next one's turn.
+/// Maximum number of tasks of one scope before the next one's turn.
 const SHARE: usize = 8;
 
-/// So many entries of each table of a scope are seen to before its namespace is unlocked. To close one costs about
-/// one or two microseconds where nothing is in a cache, so this is about a tenth of a millisecond.
+/// Maximum number of processed entries of each table before the namespace is unlocked. Closing one takes one or
+/// two microseconds with a cold cache, so a slice takes about a tenth of a millisecond.
 pub(crate) const SLICE: usize = 64;
 
-/// So many entries are seen to in one tick, and a namespace that is looked at counts as one: about half a
-/// millisecond. Ten times a second that is enough to look at ten thousand namespaces in two seconds, and to close a
-/// million series in four minutes. (One that is over is not waited for: a write of it opens another.)
+/// Maximum number of processed entries per tick, where each visited namespace counts as one: about half a
+/// millisecond. At ten ticks a second, ten thousand namespaces are visited in two seconds and a million series
+/// closed in four minutes. Nothing waits for that: a write to an idle series opens another one.
 const STEPS: usize = 400;
 
-/// While draining the series are walked one after the other, which costs about a hundredth of closing one.
+/// Number of series visited at once while draining. A visit takes about a hundredth of the time to close a
+/// series.
 const WALK: usize = 64 * SLICE;
 
 impl Engine {
-    /// The orders that are due, at most about `budget` of them, each series' at most once until it is answered.
-    /// Series that are over are closed here. Namespaces take turns, from one call to the next too, so that a busy
-    /// one leaves room for all; the lock of one is held at a time, and a call sees to a bounded number of entries.
-    /// What it leaves the next one goes on with.
+    /// Closes idle series and returns the due flush tasks, about `budget` at most. A series has at most one
+    /// task until that is completed. Namespaces take turns, also across calls, so that a busy one does not
+    /// starve others. Locks one namespace at a time and processes a bounded number of entries; the next call
+    /// continues.
     pub fn tick(&self, now: Moment, budget: usize) -> Vec<FlushTask> {
         let mut tasks = Vec::new();
         let (mut steps, mut at_rest) = (0, 0);
@@ -50,7 +51,7 @@ impl Engine {
         tasks
     }
 
-    /// One turn of a namespace; returns how many entries were seen to.
+    /// Processes one turn of a namespace. Returns the number of processed entries.
     pub(crate) fn tick_namespace(
         &self,
         name: &Arc<str>,
@@ -85,7 +86,7 @@ impl Engine {
         processed
     }
 
-    /// Forgets the scopes that are over; what one counted is kept: as long as its policy stands, or for a while.
+    /// Removes the scopes that are over and retains their counters.
     fn forget_scopes(&self, namespace: &mut Namespace, now: Moment) {
         let Namespace { scopes, gone_policies, name, .. } = namespace;
         scopes.retain(|scope| {
@@ -103,13 +104,13 @@ impl Engine {
         gone_policies.retain(scopes, now);
     }
 
-    /// A scope is forgotten: so is what it dropped most.
+    /// Subtracts the tracked combinations of a removed scope from the sums.
     pub(crate) fn forget_dropped(&self, scope: &Scope) {
         let dropped = scope.sizes().dropped;
         self.usage.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
     }
 
-    /// Where too many entries of the top dropped are held in all, a namespace comes down to its fair share.
+    /// Reduces a namespace's tracked combinations to its fair share if too many are used in all.
     fn limit_top_dropped(&self, namespace: &mut Namespace) {
         for _ in 0..SLICE {
             let before = namespace.sizes();
@@ -126,20 +127,20 @@ impl Engine {
     }
 }
 
-/// Whether a series is to be paid in this phase of draining.
+/// Whether a series must be flushed in this phase of draining.
 fn is_to_be_drained(series: &Series, phase: u8) -> bool {
     series.needs_flush() && !(series.drained && phase == DRAINING)
 }
 
-/// One scope's part of a tick.
+/// The part of a tick for one scope.
 struct ScopeTick<'a> {
     namespace: &'a Arc<str>,
     scope: &'a mut Scope,
     now: Moment,
     tasks: &'a mut Vec<FlushTask>,
-    /// So many orders there may be before it is another scope's turn.
+    /// Number of tasks at which the next scope has its turn.
     share: usize,
-    /// How many entries were seen to.
+    /// Number of processed entries.
     processed: usize,
 }
 
@@ -167,10 +168,10 @@ impl ScopeTick<'_> {
             let Some(series) = self.scope.series.get(handle) else { continue };
             let timing = self.scope.rules.timing(series.summary);
             if series.next_flush(&timing, self.now).is_some_and(|flush| flush <= self.now) {
-                self.task(handle, false);
+                self.issue(handle, false);
                 self.scope.schedule(handle, self.now);
             } else if series.closing && !series.needs_flush() && !series.in_flight {
-                // A client has paid it meanwhile.
+                // A client's write has flushed it meanwhile.
                 self.scope.close(handle);
             } else {
                 self.scope.schedule(handle, self.now);
@@ -179,9 +180,10 @@ impl ScopeTick<'_> {
         self.processed += scanned;
     }
 
-    /// Series not seen for the idle timeout, or of a scope that is retired: forgotten if they owe nothing, else
-    /// on the agenda from here on. Looks at the oldest first; those that are only waiting keep their place, or a
-    /// summary would be looked at again only after all that came since, but leave it to others if they are many.
+    /// Removes series without a write for the idle timeout, and all series of a retired scope. A series with
+    /// pending occurrences begins to close instead. Checks the oldest first. Waiting series keep their place,
+    /// because a summary would otherwise be checked only after all newer ones. If there are many, they move to
+    /// the end.
     fn close_idle(&mut self) {
         let ordinary = self.scope.rules.timing(false).idle_timeout;
         let ordered_by = self.scope.ordered_by();
@@ -196,7 +198,7 @@ impl ScopeTick<'_> {
                 if idle + ordered_by <= ordinary {
                     return;
                 }
-                // One behind it may not have been seen for a little longer.
+                // One behind it may have been seen slightly earlier.
                 continue;
             }
             let over =
@@ -217,7 +219,7 @@ impl ScopeTick<'_> {
         }
     }
 
-    /// Walks the series from the last to the first, some at a time.
+    /// Issues tasks from the last series to the first, some at a time.
     fn issue_all_pending(&mut self, phase: u8) {
         let all = u32::try_from(self.scope.series.len()).unwrap_or(u32::MAX);
         let mut walked = 0;
@@ -228,16 +230,15 @@ impl ScopeTick<'_> {
             let Some((handle, series)) = self.scope.series.nth(below - 1) else { continue };
             let waits = series.deferred && self.now < series.not_before;
             if is_to_be_drained(&series, phase) && !series.in_flight && !waits {
-                self.task(handle, true);
+                self.issue(handle, true);
                 self.processed += 1;
             }
         }
         self.processed += walked / SLICE;
     }
 
-    /// Under Observe an order is acknowledged at once and never written. While draining it is paid whether it is
-    /// due or not.
-    fn task(&mut self, handle: Handle, draining: bool) {
+    /// Issues a task. In Observe it is acknowledged at once and nothing is written.
+    fn issue(&mut self, handle: Handle, draining: bool) {
         if self.scope.rules.mode == Mode::Observe {
             self.acknowledge(handle, draining);
             return;

@@ -1,34 +1,36 @@
-//! What is needed to create a stored Event again, packed into one allocation.
+//! The content of a stored Event, packed into one allocation.
 
 use crate::text::truncate;
 use crate::{EventView, ObjectReference};
 
-/// The API server takes a message of events.k8s.io up to this many bytes; remembered ones are cut to it.
+/// Maximum length of a kept message, in bytes. The API server accepts messages of events.k8s.io up to this
+/// length.
 const MAX_MESSAGE: usize = 1024;
-/// Any other single field is cut to this many bytes: no field that the API server checks is longer.
+/// Maximum length of any other kept field, in bytes. No field that the API server validates is longer.
 const MAX_FIELD: usize = 1024;
-/// Labels and annotations longer than this are left out: cut JSON would be no JSON.
+/// Maximum length of labels or annotations, in bytes. Longer ones are left out, because truncated JSON is
+/// invalid.
 const MAX_JSON: usize = 2048;
 
-/// How many texts [`Content`] packs.
+/// Number of texts in a [`Content`].
 const FIELDS: usize = 24;
-/// The length of each stands before the texts, in two bytes.
+/// Size of the length table in front of the texts: two bytes for each.
 const LENGTHS: usize = 2 * FIELDS;
 
-/// The remembered content of a stored Event: one allocation of 49 bytes and the text. Most of the fields are empty
-/// in most Events; as strings they would be 24 bytes each.
+/// The content that the engine needs to create a stored Event again: one allocation of 49 bytes and the text.
+/// Most fields of most Events are empty; as strings they would take 24 bytes each.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content(Box<[u8]>);
 
 impl std::fmt::Debug for Content {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Event text is a tenant's: it does not belong into a log, even by accident.
+        // A tenant wrote the text. It must not reach a log.
         write!(formatter, "Content({} bytes)", self.len())
     }
 }
 
 impl Content {
-    /// Packs what `event` says.
+    /// Packs `event`.
     pub fn of(event: &EventView<'_>) -> Self {
         let fields = fields(event);
         let text = fields.iter().map(|field| field.len()).sum::<usize>();
@@ -44,7 +46,7 @@ impl Content {
         Self(packed.into_boxed_slice())
     }
 
-    /// The content as it was packed.
+    /// Returns the packed fields.
     pub fn view(&self) -> EventView<'_> {
         let mut fields = self.fields();
         let mut next = || fields.next().unwrap_or_default();
@@ -75,8 +77,9 @@ impl Content {
         }
     }
 
-    /// Whether what was read is the Event that this content was kept of. An Event of the new API has a fixed message too,
-    /// as long as nobody has updated it; through core/v1 its clients may change it.
+    /// Whether `read` is the Event that this content was kept of. Compares regarding object, type, reason and
+    /// reporter; also the message of an Event of the new API that no client has updated (`untouched`). In
+    /// core/v1 clients may change the message.
     pub(crate) fn is_event_like(&self, read: &Self, untouched: bool) -> bool {
         let (kept, read) = (self.view(), read.view());
         kept.regarding == read.regarding
@@ -86,7 +89,7 @@ impl Content {
             && (kept.event_time.is_empty() || !untouched || kept.message == read.message)
     }
 
-    /// How many bytes it takes.
+    /// Returns the size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -101,7 +104,7 @@ impl Content {
     }
 }
 
-/// What is packed, cut, in the order in which [`Content::view`] takes it out.
+/// Returns the truncated fields in the order in which [`Content::view`] reads them.
 fn fields<'a>(event: &'a EventView<'_>) -> [&'a str; FIELDS] {
     let EventView { regarding, related, .. } = event;
     let related = related.as_ref();
@@ -142,7 +145,7 @@ mod tests {
     use crate::testing::write;
 
     #[test]
-    fn what_was_packed_comes_out() {
+    fn unpacked_content_equals_the_packed_event() {
         let mut event = write().event;
         event.related = Some(ObjectReference { name: "other".into(), ..ObjectReference::default() });
         event.labels = r#"{"a":"b"}"#;
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_between_characters_and_long_json_left_out() {
+    fn long_text_is_truncated_between_characters_and_long_json_is_omitted() {
         let mut event = write().event;
         event.message = "ü".repeat(600).into();
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(3000));

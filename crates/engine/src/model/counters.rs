@@ -1,50 +1,50 @@
-//! What became of every occurrence, counted per namespace and policy.
+//! Counters of occurrences by disposition, for each namespace and policy.
 
 use std::sync::Arc;
 
 use crate::{Disposition, EventView, Mode, PolicyId, TopDropped};
 
-/// The type of Events that tell of trouble (core/v1, `EventTypeWarning`).
+/// Event type of Warnings (core/v1, `EventTypeWarning`).
 const WARNING: &str = "Warning";
 
-/// Occurrences by what became of them. Counts saturate.
+/// Numbers of occurrences. They saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// By [`Disposition`], in the order of [`Disposition::ALL`].
+    /// Counts by [`Disposition`], in the order of [`Disposition::ALL`].
     pub by_disposition: [u64; 6],
-    /// Occurrences that a client's absolute count told again, so that they are stored without having been received anew.
+    /// Occurrences that a client's absolute count reports again: they are stored, but were received before.
     pub recovered: u64,
-    /// Owed occurrences that could never be paid.
+    /// Pending occurrences that could never be written.
     pub lost: u64,
-    /// Occurrences of type Warning among the filtered and the throttled.
+    /// Occurrences of type Warning among the filtered and throttled ones.
     pub dropped_warnings: u64,
 }
 
 impl Counters {
-    /// The count of one disposition.
+    /// Returns the count of one disposition.
     pub fn of(&self, disposition: Disposition) -> u64 {
         self.by_disposition[disposition as usize]
     }
 
-    /// All that was received: the sum over the dispositions, by the law of conservation.
+    /// Returns the number of received occurrences: the sum over all dispositions.
     pub fn received(&self) -> u64 {
         self.by_disposition.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Counts `occurrences` of one disposition.
+    /// Adds `occurrences` to one disposition.
     pub fn count(&mut self, disposition: Disposition, occurrences: u64) {
         let slot = &mut self.by_disposition[disposition as usize];
         *slot = slot.saturating_add(occurrences);
     }
 
-    /// Counts occurrences of a dropped Event if it is a Warning.
+    /// Counts the occurrences of a dropped Event if its type is Warning.
     pub(crate) fn count_dropped_warning(&mut self, event: &EventView<'_>, occurrences: u64) {
         if event.event_type == WARNING {
             self.dropped_warnings = self.dropped_warnings.saturating_add(occurrences);
         }
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.by_disposition.iter_mut().zip(other.by_disposition) {
             *mine = mine.saturating_add(theirs);
@@ -55,18 +55,18 @@ impl Counters {
     }
 }
 
-/// One line of the accounts: a scope, in one mode.
+/// Counters of one scope: one policy in one namespace, in one mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeCounters {
-    /// The namespace of the scope.
+    /// Namespace of the scope. Empty for deleted namespaces.
     pub namespace: Arc<str>,
-    /// The policy of the scope.
+    /// Policy of the scope.
     pub policy: PolicyId,
-    /// The mode in which these were counted.
+    /// Mode in which these occurrences were counted.
     pub mode: Mode,
-    /// The counts since the process began.
+    /// Counts since the process started.
     pub counters: Counters,
-    /// What of the filtered and the throttled is what; its sum is theirs.
+    /// Breakdown of the filtered and throttled occurrences. Its sum equals theirs.
     pub dropped: TopDropped,
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use crate::testing::{at, by, engine, named, rules, write};
     use crate::{BucketRules, Engine, Governing, Observation, Per, Rules, SpamFilterRules};
 
-    /// One token an hour for each Event's reason, three for all together.
+    /// Rules with one token an hour for each reason, and a budget of three.
     fn limited(mode: Mode) -> Rules {
         let bucket = |burst| BucketRules {
             burst: NonZeroU32::new(burst).unwrap(),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_told_by_what_it_was_in_either_mode() {
+    fn dropped_occurrences_are_broken_down_in_both_modes() {
         for mode in [Mode::Enforce, Mode::Observe] {
             let (engine, rules) = (engine(), limited(mode));
             for (at_name, (reason, event_type, value)) in [
@@ -118,7 +118,7 @@ mod tests {
             .enumerate()
             {
                 let name = format!("event.{at_name}");
-                // The same write again carries nothing, and is told once.
+                // The repeated write carries no occurrence and is counted once.
                 for _ in 0..2 {
                     engine.decide(by(&rules), &with(reason, event_type, value, &name), at(1));
                 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_or_is_in_a_stored_count_is_not_dropped() {
+    fn admitted_and_merged_occurrences_are_not_dropped() {
         let engine = engine();
         let rules =
             Rules { spam_filter: None, budget: None, series: rules().series, ..limited(Mode::Enforce) };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_namespaces_share_the_room_for_what_they_drop() {
+    fn ten_thousand_namespaces_share_the_capacity_for_top_dropped() {
         let (engine, rules) = (engine(), limited(Mode::Enforce));
         let reasons: Vec<String> = (0..40).map(|reason| format!("Reason{reason}")).collect();
         let namespaces: Vec<String> = (0..10_000).map(|number| format!("team-{number}")).collect();
@@ -159,7 +159,7 @@ mod tests {
                 engine.decide(by(&rules), &write, at(1));
             }
         }
-        // While newcomers come: each more than its fair share of the moment, which shrinks.
+        // While namespaces keep arriving, each holds more than its fair share, which shrinks.
         assert!(engine.gauges().dropped < 3 * top_dropped::MAX_IN_ALL);
         for _ in 0..top_dropped::MAX_RANKED {
             engine.tick(at(1), 1);

@@ -1,4 +1,4 @@
-//! Counts of what was dropped, by reason, kind, component and disposition.
+//! Numbers of dropped occurrences by reason, kind, component and disposition.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,38 +6,39 @@ use std::sync::Arc;
 use crate::text::{sanitise, truncate};
 use crate::{Disposition, EventView};
 
-/// Reason, kind and component are cut to so many bytes each, far more than what those of Kubernetes have.
+/// Maximum length of reason, kind and component, in bytes. Those of Kubernetes are much shorter.
 pub(crate) const MAX_TEXT: usize = 64;
 
-/// Occurrences that a scope dropped and that have reason, kind, component and disposition in common.
+/// Dropped occurrences of one scope with the same reason, kind, component and disposition.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Dropped {
-    /// Reason, kind and component, one after the other: one allocation, which all copies share.
+    /// Reason, kind and component in one allocation, which copies share.
     text: Arc<str>,
-    /// Where the reason and the kind end.
+    /// End offsets of the reason and of the kind.
     ends: [u8; 2],
-    /// How they were dropped.
+    /// The limit that dropped them.
     pub disposition: Disposition,
-    /// How many, since the combination was taken in.
+    /// Number of occurrences since the scope started to track this combination.
     pub count: u64,
 }
 
-/// What a scope dropped, in full: what it holds, and how many more.
+/// All dropped occurrences of a scope: the tracked combinations and the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopDropped {
-    /// By combination, in no order.
+    /// Tracked combinations, in no order.
     pub entries: Vec<Dropped>,
-    /// Dropped occurrences that are in no entry.
+    /// Dropped occurrences that no entry counts.
     pub others: u64,
 }
 
-/// What makes a combination, beside the disposition: reason, kind and component, cut.
+/// Returns the truncated reason, kind and component, which identify a combination together with the
+/// disposition.
 pub(crate) fn identity<'a>(event: &'a EventView<'_>) -> [&'a str; 3] {
     [&event.reason, &event.regarding.kind, event.reporter().0].map(|text| truncate(text, MAX_TEXT))
 }
 
 impl Dropped {
-    /// `count` occurrences of this reason, kind and component. Each text is cut, and made harmless.
+    /// Creates an entry. Truncates and sanitises each text.
     pub fn new(texts: [&str; 3], disposition: Disposition, count: u64) -> Self {
         let (mut bytes, mut end, mut ends) = ([0; 3 * MAX_TEXT], 0, [0; 3]);
         for (text, its_end) in texts.into_iter().zip(&mut ends) {
@@ -50,22 +51,22 @@ impl Dropped {
         Self { text: text.into(), ends: [ends[0], ends[1]], disposition, count }
     }
 
-    /// The reason of the Events; at most 64 bytes, harmless, as are the other two.
+    /// Returns the reason: at most 64 bytes, sanitised.
     pub fn reason(&self) -> &str {
         &self.text[..usize::from(self.ends[0])]
     }
 
-    /// The kind of what they regard.
+    /// Returns the kind of the regarding object: at most 64 bytes, sanitised.
     pub fn kind(&self) -> &str {
         &self.text[usize::from(self.ends[0])..usize::from(self.ends[1])]
     }
 
-    /// The component that reported them.
+    /// Returns the reporting component: at most 64 bytes, sanitised.
     pub fn component(&self) -> &str {
         &self.text[usize::from(self.ends[1])..]
     }
 
-    /// Whether the other counts the same combination.
+    /// Whether both entries count the same combination.
     pub fn is_of(&self, other: &Self) -> bool {
         (&self.text, self.ends, self.disposition) == (&other.text, other.ends, other.disposition)
     }
@@ -73,18 +74,18 @@ impl Dropped {
 
 impl fmt::Debug for Dropped {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Event text is a tenant's: it does not belong into a log, even by accident.
+        // A tenant wrote the text. It must not reach a log.
         write!(formatter, "Dropped({} bytes, {:?}, {})", self.text.len(), self.disposition, self.count)
     }
 }
 
 impl TopDropped {
-    /// All that was dropped.
+    /// Returns the number of all dropped occurrences.
     pub fn sum(&self) -> u64 {
         self.entries.iter().fold(self.others, |sum, entry| sum.saturating_add(entry.count))
     }
 
-    /// Adds what another scope of the same namespace dropped.
+    /// Adds the dropped occurrences of another scope of the same namespace.
     pub fn add(&mut self, other: &Self) {
         for entry in &other.entries {
             match self.entries.iter_mut().find(|mine| mine.is_of(entry)) {

@@ -1,44 +1,43 @@
-//! How much an engine holds.
+//! Sizes of an engine's tables.
 
-/// How much the engine holds.
+/// Current sizes of the tables, and evictions since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// Live series.
     pub series: usize,
     /// Remembered Event names.
     pub names: usize,
-    /// Groups of look-alikes.
+    /// Aggregation groups.
     pub groups: usize,
-    /// Buckets of spam filters.
+    /// Spam filter buckets.
     pub buckets: usize,
-    /// Entries of the top dropped.
+    /// Tracked combinations of dropped Events.
     pub dropped: usize,
-    /// Occurrences folded and not yet written to stored Events.
+    /// Occurrences merged and not yet written to stored Events.
     pub pending_occurrences: u64,
-    /// Series that owe.
+    /// Series with pending occurrences.
     pub pending_series: usize,
-    /// Writes that were admitted because too many series owe, or there was no room to keep what their Event says,
-    /// since the process began.
+    /// Writes admitted because the limit on pending series was reached, or because the text capacity was used
+    /// up.
     pub pending_refused: u64,
-    /// Bytes of text kept of series: the names of their Events, and what is needed to create those again.
+    /// Bytes of kept text: names of stored Events and the content to create them again.
     pub text: usize,
-    /// Fingerprints by which groups tell messages and objects apart.
+    /// Fingerprints that distinguish messages and objects in groups, and their witnesses.
     pub fingerprints: usize,
-    /// Records of ended series, kept so that a series that opens again knows what others told of it.
+    /// Records of ended series: they keep what other clients reported, for a series that opens again.
     pub ended: usize,
-    /// Records of ended series given up for want of room, since the process began.
+    /// Evicted records of ended series.
     pub ended_evicted: u64,
-    /// Series given up for want of room, since the process began.
+    /// Evicted series. They had no pending occurrences.
     pub series_evicted: u64,
-    /// Series of which what is needed to create their Event again was given up for want of room, since the process
-    /// began. They owed nothing.
+    /// Series whose kept content was evicted. They had no pending occurrences.
     pub contents_evicted: u64,
-    /// Names forgotten for want of room, since the process began.
+    /// Names evicted because the table was at capacity.
     pub names_evicted: u64,
-    /// Groups given up for want of room, since the process began.
+    /// Evicted groups.
     pub groups_evicted: u64,
-    /// Buckets given up for want of room, since the process began. They were full: no decision changed.
+    /// Evicted buckets. They were full, so no decision changed.
     pub buckets_evicted: u64,
-    /// Entries of the top dropped given up for want of room, since the process began.
+    /// Evicted combinations of dropped Events.
     pub dropped_evicted: u64,
 }

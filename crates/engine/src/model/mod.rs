@@ -1,4 +1,4 @@
-//! What goes in and what comes out.
+//! Inputs and outputs of the engine.
 
 pub(crate) mod content;
 pub(crate) mod counters;

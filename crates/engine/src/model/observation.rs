@@ -1,11 +1,11 @@
-//! What the engine is told of one write.
+//! One Event write as the engine sees it.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-/// Whether a namespace can have this name (a DNS label: RFC 1123, at most 63 characters). A review names the namespace,
-/// and its caller may not be the API server: another text would lead anywhere in a URL.
+/// Whether `text` is a valid namespace name (a DNS label: RFC 1123, at most 63 characters). The namespace of a
+/// review comes from its caller, which may not be the API server, and becomes part of a URL.
 pub fn is_namespace_name(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty()
@@ -15,25 +15,25 @@ pub fn is_namespace_name(text: &str) -> bool {
         && text.bytes().all(is_inner)
 }
 
-/// The two operations on Events that the webhook is asked about. A PATCH is an UPDATE.
+/// An operation on Events. A PATCH is an UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A new Event.
+    /// Creates an Event.
     Create,
-    /// An Event that is stored already.
+    /// Changes a stored Event.
     Update,
 }
 
-/// The API through which the client wrote (`requestKind.group`), whatever shape the webhook is shown.
+/// The API that the client used (`requestKind.group`), independent of the version that the webhook receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Api {
-    /// core/v1: counts are absolute, clients read the answer.
+    /// core/v1: counts are absolute, and clients read the response.
     Core,
     /// events.k8s.io/v1: counts are in `series`.
     Events,
 }
 
-/// A reference to an object, as Events carry it. Absent fields are empty.
+/// A reference to an object. Absent fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReference<'a> {
     /// `apiVersion`, group and version.
@@ -51,20 +51,20 @@ pub struct ObjectReference<'a> {
 }
 
 impl ObjectReference<'_> {
-    /// The API group of [`Self::api_version`]; empty for the core group.
+    /// Returns the API group of [`Self::api_version`]; empty for the core group.
     pub fn api_group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 }
 
-/// The fields of an Event that say what it tells. Absent fields are empty.
+/// The content fields of an Event. Absent fields are empty.
 #[derive(Clone, Debug, Default)]
 pub struct EventView<'a> {
     /// `involvedObject`: what the Event is about.
     pub regarding: ObjectReference<'a>,
-    /// `related`, if there is one.
+    /// `related`, if present.
     pub related: Option<ObjectReference<'a>>,
-    /// `type`: `Normal`, `Warning`, or what the client made up.
+    /// `type`: `Normal`, `Warning`, or any other text of the client.
     pub event_type: Cow<'a, str>,
     /// `reason`.
     pub reason: Cow<'a, str>,
@@ -80,18 +80,19 @@ pub struct EventView<'a> {
     pub source_component: Cow<'a, str>,
     /// `source.host`.
     pub source_host: Cow<'a, str>,
-    /// `firstTimestamp` as written, RFC 3339; empty where absent.
+    /// `firstTimestamp` as written, RFC 3339; empty if absent.
     pub first_timestamp: Cow<'a, str>,
-    /// `eventTime` as written, RFC 3339 with six fraction digits; empty where absent. Set: the new API's shape.
+    /// `eventTime` as written, RFC 3339 with six fraction digits; empty if absent. Set by clients of
+    /// events.k8s.io.
     pub event_time: Cow<'a, str>,
-    /// `metadata.labels` as JSON text; empty where absent.
+    /// `metadata.labels` as JSON text; empty if absent.
     pub labels: &'a str,
-    /// `metadata.annotations` as JSON text; empty where absent.
+    /// `metadata.annotations` as JSON text; empty if absent.
     pub annotations: &'a str,
 }
 
 impl EventView<'_> {
-    /// Who reports, by the Event's own fields: reporting component and instance, else source component and host.
+    /// Returns component and instance of the reporter: the reporting fields if set, else the source fields.
     pub fn reporter(&self) -> (&str, &str) {
         if self.reporting_component.is_empty() {
             (&self.source_component, &self.source_host)
@@ -101,53 +102,55 @@ impl EventView<'_> {
     }
 }
 
-/// One write, as far as decisions depend on it.
+/// One write, reduced to what decisions depend on.
 #[derive(Clone, Debug)]
 pub struct Observation<'a> {
     /// CREATE or UPDATE.
     pub operation: Operation,
     /// The API that the client used.
     pub api: Api,
-    /// `userInfo.username`: what the API server vouches for.
+    /// `userInfo.username`, authenticated by the API server.
     pub user: &'a str,
-    /// The write is squelch's own (its ServiceAccount, from `userInfo`).
+    /// Whether squelch's own ServiceAccount wrote it (`userInfo`).
     pub own: bool,
-    /// `dryRun`: nothing will be stored.
+    /// `dryRun`: the API server will not store it.
     pub dry_run: bool,
     /// The namespace of the Event.
     pub namespace: &'a str,
-    /// The Event's name; `None` for a CREATE by `generateName`, which has none yet.
+    /// Name of the Event; `None` for a CREATE with `generateName`.
     pub name: Option<Cow<'a, str>>,
-    /// `metadata.generateName`; empty where absent.
+    /// `metadata.generateName`; empty if absent.
     pub generate_name: Cow<'a, str>,
-    /// The Event as it says what it tells: `object` of a CREATE, `oldObject` of an UPDATE.
+    /// The Event's content: `object` of a CREATE, `oldObject` of an UPDATE.
     pub event: EventView<'a>,
-    /// The absolute value of the write: `series.count`, else `count`, else 1; at least 1, at most `i32::MAX`.
+    /// Absolute count of the write: `series.count`, else `count`, else 1. Between 1 and `i32::MAX`.
     pub value: i64,
-    /// The absolute value of `oldObject`, read the same way; 0 for a CREATE.
+    /// Absolute count of `oldObject`, read the same way; 0 for a CREATE.
     pub old_value: i64,
-    /// The written Event has a `series`.
+    /// Whether the written Event has a `series`.
     pub has_series: bool,
-    /// An UPDATE in which labels, annotations, ownerReferences, finalizers, or a field of the Event other than
-    /// `count`, `lastTimestamp`, `message`, `series` differ.
+    /// Whether an UPDATE changes labels, annotations, ownerReferences, finalizers, or a field other than
+    /// `count`, `lastTimestamp`, `message` and `series`.
     pub edited: bool,
-    /// An UPDATE in which `count`, `series` and `lastTimestamp` are as they were.
+    /// Whether an UPDATE leaves `count`, `series` and `lastTimestamp` unchanged.
     pub unchanged: bool,
-    /// An UPDATE whose resourceVersion is not that of `oldObject`: the API server refuses it with 409 Conflict.
+    /// Whether the resourceVersion of an UPDATE differs from that of `oldObject`: the API server refuses it
+    /// with 409 Conflict.
     pub stale: bool,
-    /// When the Event says that it happened first (`firstTimestamp`, else `eventTime`), if it says so legibly.
+    /// Time of the first occurrence (`firstTimestamp`, else `eventTime`), if it can be parsed.
     pub first_seen: Option<Timestamp>,
-    /// When the Event says that it happened last, as written, if it says so legibly. A client's clock may be ahead.
+    /// Time of the last occurrence as written, if it can be parsed. The client's clock may be ahead.
     pub last_observed: Option<Timestamp>,
-    /// When the Event says that it happened last (`series.lastObservedTime`, `lastTimestamp`, `eventTime`), else
-    /// the time of receipt. Data only: it is stored, never compared with the engine's moments.
+    /// Time of the last occurrence (`series.lastObservedTime`, `lastTimestamp`, `eventTime`), else the time of
+    /// receipt. The engine stores it and never compares it with a [`Moment`](crate::Moment).
     pub occurred_at: Timestamp,
 }
 
 impl Observation<'_> {
-    /// A first repeat as client-go's new recorder wrote it up to v0.24 (and in v0.26.0): it counted from 1. The API
-    /// server refuses such a series with 422, and the recorder logs that. 409 it takes quietly, and counts on; an
-    /// answer of 200 it would take over, and begin at 1 again with the next occurrence.
+    /// Whether it is the first repeat of an old client-go events recorder (up to v0.24, and v0.26.0), which
+    /// counts from 1. The API server refuses such a series with 422, which the recorder logs. After a 409 the
+    /// recorder silently continues to count. After a 200 it would adopt the returned Event and start at 1
+    /// again.
     pub(crate) fn begins_at_one(&self) -> bool {
         self.api == Api::Events && self.has_series && self.value == 1
     }
@@ -158,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_namespace_is_a_dns_label() {
+    fn a_namespace_name_is_a_dns_label() {
         let longest = "a".repeat(63);
         for name in ["a", "0", "kube-system", "1-2", "xn--4ca", longest.as_str()] {
             assert!(is_namespace_name(name), "{name}");

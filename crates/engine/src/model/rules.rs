@@ -1,26 +1,26 @@
-//! A policy as the engine needs it: checked, defaulted, nothing left to parse.
+//! Compiled policies: validated and defaulted.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which policy: enough to keep a scope apart from that of a policy re-created under the same name.
+/// Identifies a policy. The uid distinguishes a policy from a later one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyId {
-    /// `namespace/name`, or `name` for a cluster-scoped policy: what metrics and answers show.
+    /// `namespace/name`, or `name` for a cluster-scoped policy. Shown in metrics and answers.
     pub display: Arc<str>,
     /// `metadata.uid`.
     pub uid: Arc<str>,
 }
 
 impl PolicyId {
-    /// Whether it is the id of a ClusterEventPolicy.
+    /// Whether it identifies a ClusterEventPolicy.
     pub fn is_cluster_scoped(&self) -> bool {
         is_cluster_scoped(&self.display)
     }
 }
 
-/// Whether a policy that is shown by this name ([`PolicyId::display`]) is a ClusterEventPolicy.
+/// Whether a policy displayed by this name ([`PolicyId::display`]) is a ClusterEventPolicy.
 pub fn is_cluster_scoped(display: &str) -> bool {
     !display.contains('/')
 }
@@ -28,80 +28,80 @@ pub fn is_cluster_scoped(display: &str) -> bool {
 /// `spec.mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// Writes are held back.
+    /// Refuses or changes writes according to the decision.
     Enforce,
-    /// The same decisions are counted; every write goes through unchanged.
+    /// Counts the same decisions and lets every write pass unchanged.
     Observe,
 }
 
-/// `spec.rejection`: how a held-back write is refused where the client takes a refusal well.
+/// `spec.rejection`: how a write is refused where its client accepts a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// 409: client-go takes it quietly.
+    /// 409: client-go drops the Event silently.
     AlreadyExists,
-    /// 403: said aloud by every client.
+    /// 403: every client logs it.
     Forbidden,
 }
 
-/// `spec.series`, when it is on.
+/// `spec.series`, if enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesRules {
-    /// A series that was not seen for longer is closed.
+    /// A series without a write for longer than this is closed.
     pub idle_timeout: Duration,
-    /// A series that owes is paid at least this often.
+    /// Maximum time between two flushes of a series with pending occurrences.
     pub heartbeat_interval: Duration,
 }
 
 impl SeriesRules {
-    /// What summaries go by where series are switched off: the defaults of the API.
+    /// Timing of summaries if series are disabled: the defaults of the API.
     const DEFAULT: Self =
         Self { idle_timeout: Duration::from_secs(6 * 60), heartbeat_interval: Duration::from_secs(30 * 60) };
 }
 
-/// The size and the rate of a bucket.
+/// Size and refill rate of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketRules {
-    /// So many tokens a full bucket holds.
+    /// Number of tokens in a full bucket.
     pub burst: NonZeroU32,
-    /// One token comes back after each.
+    /// Time until one token returns.
     pub refill_interval: Duration,
 }
 
-/// `spec.aggregation`, when it is on.
+/// `spec.aggregation`, if enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AggregationRules {
-    /// The distinct message of a group that is the first to be folded into its summary.
+    /// Ordinal of the first distinct message of a group that is merged into the summary.
     pub max_events: u32,
-    /// A group that was silent for longer starts anew.
+    /// A group without a write for longer than this is reset.
     pub interval: Duration,
-    /// What makes a group.
+    /// The fields that define a group.
     pub group_by: GroupBy,
 }
 
 /// `spec.aggregation.groupBy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupBy {
-    /// Emitter, regarded object, type and reason: client-go's group.
+    /// Emitter, regarding object, type and reason: the group of client-go.
     Object,
-    /// Component, kind of the regarded objects, type and reason, across objects and instances.
+    /// Component, kind of the regarding objects, type and reason, across objects and instances.
     Kind,
 }
 
-/// `spec.spamFilter`, when it is on.
+/// `spec.spamFilter`, if enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpamFilterRules {
     /// Size and rate of each bucket.
     pub bucket: BucketRules,
-    /// What has a bucket of its own.
+    /// The fields that select the bucket.
     pub per: Per,
 }
 
-/// `spec.spamFilter.per`: the parts of the bucket's key.
+/// `spec.spamFilter.per`: the fields of the bucket's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Per {
-    /// Who reports.
+    /// The emitter.
     pub emitter: bool,
-    /// The regarded object, without its field path.
+    /// The regarding object without its field path.
     pub regarding: bool,
     /// The type.
     pub event_type: bool,
@@ -112,61 +112,62 @@ pub struct Per {
 /// The rules of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Which policy.
+    /// The policy.
     pub policy: PolicyId,
     /// Enforce or Observe.
     pub mode: Mode,
-    /// Series compaction; `None` when disabled.
+    /// Series compaction; `None` if disabled.
     pub series: Option<SeriesRules>,
-    /// Aggregation; `None` when disabled.
+    /// Aggregation; `None` if disabled.
     pub aggregation: Option<AggregationRules>,
-    /// The spam filter; `None` when disabled.
+    /// The spam filter; `None` if disabled.
     pub spam_filter: Option<SpamFilterRules>,
-    /// The budget of the whole scope; `None` unless given.
+    /// The budget of the scope; `None` if not set.
     pub budget: Option<BucketRules>,
-    /// How a refusal looks.
+    /// How writes are refused.
     pub rejection: Rejection,
 }
 
 impl Rules {
-    /// How long a series lives and how often it is paid at least, be it a client's or a summary.
+    /// Returns idle timeout and heartbeat interval of a client's series or of a summary.
     pub(crate) fn timing(&self, summary: bool) -> SeriesRules {
         let mut timing = self.series.unwrap_or(SeriesRules::DEFAULT);
         if let Some(aggregation) = self.aggregation.filter(|_| summary) {
-            // A summary must not be forgotten while its group lives: the next one would count from its start.
+            // A summary must live as long as its group: its successor would start to count from zero.
             timing.idle_timeout = timing.idle_timeout.max(aggregation.interval);
         }
         timing
     }
 }
 
-/// A policy as it stands in the cluster, whether it governs anything or not.
+/// A policy that exists in the cluster, whether it governs writes or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownPolicy {
-    /// Which policy.
+    /// The policy.
     pub policy: PolicyId,
-    /// Its namespace; `None` for a cluster-scoped policy.
+    /// Its namespace; `None` if cluster-scoped.
     pub namespace: Option<Arc<str>>,
-    /// Its rules; `None` while it is invalid.
+    /// Its rules; `None` if it is invalid.
     pub rules: Option<Arc<Rules>>,
 }
 
-/// What a policy has to do with a namespace.
+/// The relation of a policy to a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applicability {
-    /// Writes there can be governed by it.
+    /// The policy can govern writes there.
     Governs,
-    /// No write there is: it is not for that namespace, or policies of higher precedence leave it none.
+    /// The policy governs no write there: it does not select the namespace, or policies of higher precedence
+    /// do.
     NotApplicable,
-    /// Nobody knows of such a namespace: it was made a moment ago, or it is gone.
+    /// The namespace is unknown: just created, or deleted.
     Unknown,
 }
 
-/// The one policy that governs a write.
+/// The policy that governs a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Governing<'p> {
     /// Its rules.
     pub rules: &'p Rules,
-    /// The write is in `spec.exempt`.
+    /// Whether the write matches `spec.exempt`.
     pub exempt: bool,
 }

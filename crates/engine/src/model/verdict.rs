@@ -1,24 +1,24 @@
-//! What the engine answers.
+//! The answers of the engine.
 
-/// What became of an occurrence.
+/// The fate of an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Disposition {
-    /// Went on to be stored as the client wrote it.
+    /// Passed to the API server as the client wrote it.
     Admitted,
-    /// Folded into its series.
+    /// Merged into its series.
     Compacted,
-    /// Folded into the summary of its group.
+    /// Merged into the summary of its group.
     Aggregated,
     /// Dropped by the spam filter.
     Filtered,
     /// Dropped by the budget.
     Throttled,
-    /// Let through undecided.
+    /// Passed without a decision.
     FailedOpen,
 }
 
 impl Disposition {
-    /// Every disposition, in the order of the law of conservation.
+    /// All dispositions. Their sum is what was received.
     pub const ALL: [Self; 6] = [
         Self::Admitted,
         Self::Compacted,
@@ -28,13 +28,12 @@ impl Disposition {
         Self::FailedOpen,
     ];
 
-    /// Whether the occurrence is told nowhere: a limit dropped it. What is compacted or aggregated is in the count
-    /// of a stored Event.
+    /// Whether a limit dropped the occurrence, so that no stored Event counts it.
     pub fn is_dropped(self) -> bool {
         matches!(self, Self::Filtered | Self::Throttled)
     }
 
-    /// The word used in metrics, answers and reports.
+    /// Returns the name used in metrics, answers and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
@@ -47,16 +46,16 @@ impl Disposition {
     }
 }
 
-/// The step that ended a decision.
+/// The stage that made the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
-    /// squelch's own write.
+    /// A write of squelch itself.
     Own,
-    /// No policy governs it.
+    /// No policy governs the write.
     NoPolicy,
-    /// A dry run: nothing will be stored.
+    /// A dry run.
     DryRun,
-    /// An edit, not an occurrence, or a stale UPDATE, which the API server refuses.
+    /// An edit instead of an occurrence, or a stale UPDATE that the API server refuses.
     Edit,
     /// `spec.exempt`.
     Exempt,
@@ -68,14 +67,14 @@ pub enum Stage {
     SpamFilter,
     /// The budget.
     Budget,
-    /// Nothing held it back.
+    /// No stage refused it.
     Admit,
-    /// The engine is draining, or not the active one: only what would lower a stored count is held back.
+    /// The engine drains or is a standby. It only refuses writes that would lower a stored count.
     Standby,
 }
 
 impl Stage {
-    /// The word used in reports.
+    /// Returns the name used in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Own => "own",
@@ -93,43 +92,43 @@ impl Stage {
     }
 }
 
-/// The HTTP status with which a write is denied.
+/// The HTTP status of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denial {
-    /// 409 `AlreadyExists`: client-go gives up quietly.
+    /// 409 `AlreadyExists`: client-go drops the Event silently.
     AlreadyExists,
-    /// 403 `Forbidden`: client-go says so once and gives up.
+    /// 403 `Forbidden`: client-go logs once and drops the Event.
     Forbidden,
 }
 
-/// What the emitter is answered.
+/// The answer to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Allowed, unchanged.
+    /// Allowed unchanged.
     Allow,
-    /// Allowed, under this name in place of `generateName`.
+    /// Allowed with this name instead of `generateName`.
     AllowNamed(String),
     /// Denied.
     Deny(Denial),
-    /// Allowed, and patched back to `oldObject`, so that nothing is stored.
+    /// Allowed and patched back to `oldObject`, so that nothing changes.
     Restore,
 }
 
 /// The decision on one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What became of its occurrences; `None`: it passed uncounted.
+    /// The disposition of its occurrences; `None` if it passed uncounted.
     pub disposition: Option<Disposition>,
-    /// The step that ended the decision.
+    /// The stage that decided.
     pub stage: Stage,
-    /// How many occurrences it carried.
+    /// Number of occurrences that the write carries.
     pub occurrences: i64,
-    /// What the emitter is answered. In Observe always [`Answer::Allow`].
+    /// The answer to the client. Always [`Answer::Allow`] in Observe.
     pub answer: Answer,
 }
 
 impl Verdict {
-    /// Passes, uncounted, for the reason that `stage` names.
+    /// Returns a verdict that lets the write pass uncounted.
     pub fn passed(stage: Stage) -> Self {
         Self { disposition: None, stage, occurrences: 0, answer: Answer::Allow }
     }

@@ -1,8 +1,8 @@
-//! Token buckets: governor's GCRA over a bounded table of our own.
+//! Token buckets: governor's GCRA over a bounded table.
 //!
-//! A bucket is one number, the time at which it would be full again. The arithmetic is governor's; what is here
-//! is where the numbers are kept, and that a bucket can be asked before it is charged: a write that the next
-//! bucket refuses must not cost a token here.
+//! A bucket is one number: the time at which it is full again. governor does the arithmetic. This module stores
+//! the numbers. It lets a caller ask a bucket before charging it, so that a write refused by the next bucket
+//! costs no token.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::decide::keys::Key;
 use crate::store::table::{self, DeferredDrop, Table};
 use crate::{BucketRules, Moment};
 
-/// What a bucket is once a token is taken from it.
+/// State of a bucket: the time at which it is full again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FullAt(Nanos);
 
-/// A bucket that has a token to give; [`Buckets::charge`] takes it.
+/// A token that a bucket can give. [`Buckets::charge`] takes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge {
     bucket_ref: BucketRef,
@@ -29,7 +29,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Whether the bucket holds fewer than so many tokens once this one is taken.
+    /// Whether the bucket holds fewer than `tokens` after this charge.
     pub(crate) fn leaves_fewer_than(&self, tokens: u32, rules: &BucketRules, now: Moment) -> bool {
         self.after.holds_fewer_than(tokens, rules, now)
     }
@@ -39,15 +39,15 @@ impl Charge {
 enum BucketRef {
     Known(table::At),
     New(Key),
-    /// In the place of one that is full again.
+    /// Replaces a bucket that is full again.
     Instead(table::At, Key),
     Overflow,
 }
 
 /// Buckets by key.
 ///
-/// Only buckets that are full again are given up, which changes no decision. When none is, new keys share one
-/// more bucket: inventing keys never brings more tokens than that one holds.
+/// Only full buckets are evicted, which changes no decision. If none is full, all new keys share one overflow
+/// bucket, so inventing keys gains at most the tokens of one bucket.
 #[derive(Default)]
 pub(crate) struct Buckets {
     table: Table<FullAt, 7>,
@@ -56,11 +56,11 @@ pub(crate) struct Buckets {
     deferred_drop: DeferredDrop<FullAt, 7>,
 }
 
-/// So many of the least recently used are looked at for one that is full again.
+/// Number of least recently used buckets that are checked for a full one.
 const MAX_SCANNED: usize = 8;
 
 impl Buckets {
-    /// Buckets given up, since the scope began. They were full.
+    /// Returns the number of evicted buckets. All of them were full.
     pub(crate) fn evicted(&self) -> usize {
         self.evicted
     }
@@ -69,15 +69,14 @@ impl Buckets {
         self.table.len()
     }
 
-    /// Asks the memory for what [`Self::ask`] will read.
+    /// Prefetches what [`Self::ask`] reads.
     pub(crate) fn prefetch(&self, key: Key, at_capacity: bool) {
         self.table.prefetch_outline();
         self.table.prefetch(key, at_capacity);
     }
 
-    /// A token of the bucket of `key`, if it has one. Nothing is taken yet: that is for [`Self::charge`], next.
-    /// `at_capacity`: there is no room for one more
-    /// bucket.
+    /// Returns a charge if the bucket of `key` has a token. Takes nothing; [`Self::charge`] does.
+    /// `at_capacity`: no bucket may be added.
     pub(crate) fn ask(
         &mut self,
         key: Key,
@@ -100,7 +99,7 @@ impl Buckets {
         Some(Charge { bucket_ref, after })
     }
 
-    /// Takes the token that was asked for.
+    /// Takes the token.
     pub(crate) fn charge(&mut self, charge: Charge) {
         match charge.bucket_ref {
             BucketRef::Overflow => self.overflow = Some(charge.after),
@@ -118,7 +117,7 @@ impl Buckets {
         }
     }
 
-    /// Forgets buckets that are full again, at most so many; returns how many.
+    /// Removes at most `at_most` full buckets. Returns how many it removed or freed.
     pub(crate) fn forget(&mut self, at_most: usize, now: Moment) -> usize {
         let mut forgotten = 0;
         while forgotten < at_most
@@ -131,18 +130,18 @@ impl Buckets {
         forgotten + self.deferred_drop.free_some(at_most)
     }
 
-    /// Forgets all of them: the spam filter was switched off.
+    /// Removes all buckets, because the spam filter was disabled.
     pub(crate) fn clear(&mut self) {
         self.deferred_drop.take(&mut self.table);
         self.overflow = None;
     }
 
-    /// Nothing is known, and nothing is left to be freed.
+    /// Whether there are no buckets and nothing is left to be freed.
     pub(crate) fn is_empty_and_freed(&self) -> bool {
         self.table.is_empty() && self.deferred_drop.is_empty()
     }
 
-    /// A bucket that is full again, so that it can be given up.
+    /// Returns a full bucket that can be evicted.
     fn spare(&self, now: Moment) -> Option<table::At> {
         let mut cursor = self.table.oldest();
         for _ in 0..MAX_SCANNED {
@@ -156,23 +155,23 @@ impl Buckets {
     }
 }
 
-/// The one bucket of a scope's budget.
+/// The bucket of a scope's budget.
 #[derive(Default)]
 pub(crate) struct Budget(Option<FullAt>);
 
 impl Budget {
-    /// A token, if there is one. Nothing is taken yet.
+    /// Returns a charge if there is a token. Takes nothing.
     pub(crate) fn ask(&self, rules: &BucketRules, now: Moment) -> Option<BudgetCharge> {
         take(self.0.unwrap_or(FullAt(since_epoch(now))), rules, now).map(BudgetCharge)
     }
 
-    /// Takes the token that was asked for.
+    /// Takes the token.
     pub(crate) fn charge(&mut self, BudgetCharge(after): BudgetCharge) {
         self.0 = Some(after);
     }
 }
 
-/// A budget that has a token to give; [`Budget::charge`] takes it.
+/// A token that the budget can give. [`Budget::charge`] takes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BudgetCharge(FullAt);
 
@@ -191,7 +190,7 @@ impl FullAt {
     }
 }
 
-/// One token of a bucket in this state at `now`: what it is afterwards, or `None` where it is empty.
+/// Takes one token from a bucket at `now`. Returns the new state, or `None` if the bucket is empty.
 fn take(bucket: FullAt, rules: &BucketRules, now: Moment) -> Option<FullAt> {
     let quota = Quota::with_period(rules.refill_interval)?.allow_burst(rules.burst);
     let one = One { before: bucket, after: Cell::new(None) };
@@ -208,7 +207,7 @@ fn since_epoch(now: Moment) -> Nanos {
     now.since(Moment::default()).into()
 }
 
-/// Keeps the state of one bucket for one question.
+/// State store of a single question to one bucket.
 struct One {
     before: FullAt,
     after: Cell<Option<FullAt>>,
@@ -227,8 +226,8 @@ impl StateStore for One {
     }
 }
 
-/// The process's clock as a limiter sees it: the epoch while it is built, so that every limiter counts from the
-/// same moment and the state of a bucket outlives a change of its quota; `now` after that.
+/// Clock of a limiter: the epoch while the limiter is built, then `now`. All limiters thus count from the same
+/// moment, and a bucket's state survives a change of its rules.
 struct At {
     now: Moment,
     building: Cell<bool>,
@@ -272,7 +271,7 @@ mod tests {
     const HOUR: u64 = 3_600_000;
 
     #[test]
-    fn a_changed_quota_keeps_the_state_of_its_buckets() {
+    fn changed_rules_keep_the_state_of_buckets() {
         let (small, large) = (rules(25, Duration::from_secs(300)), rules(30, Duration::from_secs(300)));
         let mut buckets = Buckets::default();
         assert_eq!(drained(&mut buckets, 1, &small, at(HOUR)), 25);
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_go_down_to_one_a_day() {
+    fn a_rate_of_one_a_day_works() {
         let daily = rules(1, Duration::from_secs(86_400));
         let mut buckets = Buckets::default();
         assert_eq!(drained(&mut buckets, 1, &daily, at(0)), 1);
@@ -301,12 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn inventing_keys_brings_no_more_than_one_overflow_bucket_holds() {
+    fn invented_keys_gain_at_most_the_tokens_of_the_overflow_bucket() {
         let rules = rules(3, Duration::from_secs(300));
         let mut buckets = Buckets::default();
         let admitted = (0..1_000_000).filter(|key| taken(&mut buckets, *key, &rules, at(0))).count();
         assert_eq!((admitted, buckets.len(), buckets.evicted()), (100 + 3, 100, 0));
-        // Once the first ones are full again they make room.
+        // The first buckets are full again and can be evicted.
         assert!(taken(&mut buckets, 2_000_000, &rules, at(300_000)));
         assert_eq!((buckets.len(), buckets.evicted()), (100, 1));
     }
@@ -320,7 +319,7 @@ mod tests {
         ) {
             let rules = rules(burst, Duration::from_millis(refill));
             let mut buckets = Buckets::default();
-            // The naive model: tokens in units of 1/refill, one unit a millisecond.
+            // The naive model counts in units of 1/refill tokens; one unit returns per millisecond.
             let (mut now, mut units) = (0, u64::from(burst) * refill);
             for gap in gaps {
                 now += gap;

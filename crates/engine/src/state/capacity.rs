@@ -1,4 +1,4 @@
-//! How much the tables hold, in all namespaces together, and what there is room for.
+//! Sizes of the tables over all namespaces, and their limits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,30 +6,31 @@ use crate::Settings;
 use crate::decide::pipeline::AtCapacity;
 use crate::state::top_dropped;
 
-/// So many bytes of text there may be for each series that may live: names of stored Events, and what is needed to
-/// create an Event again. A name takes 40 as a rule, and one series in ten has folded something and keeps 400 bytes:
-/// that is 80, and leaves a fifth for longer names. For a million series it is 92 MiB, next to 75 MiB for the series
-/// themselves and 122 MiB for two million remembered names.
+/// Maximum bytes of text per live series: names of stored Events and kept contents. A name takes about 40
+/// bytes. One series in ten has merged occurrences and keeps about 400 bytes, so the average is 80 and a fifth
+/// is left for longer names. For a million series this is 92 MiB, next to 75 MiB for the series and 122 MiB for
+/// two million names.
 const TEXT: usize = 96;
 
-/// One ended series is remembered for each this many that may live: 64,000 where a million may, 3 MiB.
+/// Live series per record of an ended series: 64,000 records (3 MiB) for a million series.
 const ENDED: usize = 16;
 
-/// One more for each so many of a bound there may be where namespaces below their fair share came, and those above
-/// theirs have not given up as much yet: see [`crate::Engine::evict_for_others`]. Nobody gets more, whatever his share.
+/// A table may exceed its limit by one entry in this many. This happens while namespaces below their fair share
+/// add entries and others have not evicted as many yet; see [`Engine::evict_for_others`](crate::Engine). Beyond
+/// that no namespace may add entries.
 const BEYOND: usize = 16;
 
-/// Declares what is counted, in a namespace as numbers and in all of them as sums of those.
+/// Declares the counted sizes: as numbers for a namespace, and as atomic sums over all of them.
 macro_rules! counted {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
-        /// How much the tables of one namespace, or of one scope, hold; and what became of it.
+        /// Sizes of the tables of one namespace or scope, and its evictions.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Sizes {
             $($(#[doc = $doc])+ pub(crate) $name: usize,)+
         }
 
-        /// The sums over all namespaces. Each tells its changes under its own lock, so that the sums are exact
-        /// whenever nothing is being decided.
+        /// Sums over all namespaces. Each namespace updates them under its own lock, so they are exact whenever
+        /// no decision runs.
         #[derive(Debug, Default)]
         pub(crate) struct Usage {
             $($name: AtomicUsize,)+
@@ -37,19 +38,19 @@ macro_rules! counted {
         }
 
         impl Sizes {
-            /// These and others.
+            /// Returns the sum of both.
             pub(crate) fn and(&self, others: &Self) -> Self {
                 Self { $($name: self.$name + others.$name,)+ }
             }
         }
 
         impl Usage {
-            /// A namespace, or a scope of it, went from `before` to `after`.
+            /// Applies the change of a namespace or scope from `before` to `after`.
             pub(crate) fn change(&self, before: &Sizes, after: &Sizes) {
                 $(shift(&self.$name, before.$name, after.$name);)+
             }
 
-            /// The sums.
+            /// Returns the current sums.
             pub(crate) fn sizes(&self) -> Sizes {
                 Sizes { $($name: self.$name.load(Ordering::Relaxed),)+ }
             }
@@ -60,60 +61,60 @@ macro_rules! counted {
 counted! {
     /// Live series.
     series,
-    /// Bytes of their texts.
+    /// Bytes of their text.
     text,
     /// Remembered Event names.
     names,
-    /// Groups of look-alikes.
+    /// Aggregation groups.
     groups,
-    /// What tells messages and objects of groups apart.
+    /// Fingerprints of messages and objects in groups.
     fingerprints,
-    /// Buckets of spam filters.
+    /// Spam filter buckets.
     buckets,
-    /// Occurrences that are owed.
+    /// Occurrences merged and not yet written.
     pending_occurrences,
-    /// Of the series those that owe.
+    /// Series with pending occurrences.
     pending_series,
     /// Records of ended series.
     ended,
-    /// Entries of the top dropped.
+    /// Tracked combinations of dropped Events.
     dropped,
-    /// Series that have something to be paid, or are being paid.
+    /// Series that need a flush or have one in flight.
     unflushed,
-    /// Of those, the ones that were not paid since draining began.
+    /// Those that were not flushed since draining began.
     undrained,
-    /// Series given up for want of room.
+    /// Evicted series.
     series_evicted,
-    /// What was kept to create an Event again, and was given up for want of room.
+    /// Evicted contents.
     contents_evicted,
-    /// Names forgotten for want of room.
+    /// Names evicted because the table was at capacity.
     names_evicted,
-    /// Groups given up for want of room.
+    /// Evicted groups.
     groups_evicted,
-    /// Buckets given up for want of room.
+    /// Evicted buckets.
     buckets_evicted,
-    /// Records of ended series given up for want of room.
+    /// Evicted records of ended series.
     ended_evicted,
-    /// Entries of the top dropped given up for want of room.
+    /// Evicted combinations of dropped Events.
     dropped_evicted,
 }
 
 impl Usage {
-    /// A namespace came.
+    /// Counts a new namespace.
     pub(crate) fn add_namespace(&self) {
         self.namespaces.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A namespace went.
+    /// Counts a removed namespace.
     pub(crate) fn remove_namespace(&self) {
         self.namespaces.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What has no room for one more in a namespace of these sizes. One below its fair share has room, because those
-    /// above theirs make it; but a sixteenth beyond the bound there is none for anybody. (Debts and what is dropped
-    /// most cannot be given up for a newcomer at once: there those above can only not take it all.) Groups and buckets
-    /// are opened by admitted writes just as series are, but are forgotten much earlier: half as many of each are
-    /// plenty, and two fingerprints for each group.
+    /// Returns the tables without capacity for a namespace of these sizes. A namespace below its fair share has
+    /// capacity, because those above theirs evict entries for it. A sixteenth beyond the limit no namespace has
+    /// any. Pending series and tracked combinations cannot be evicted at once; for them a namespace above its
+    /// share must only stop growing. Groups and buckets are opened like series but expire much earlier, so half
+    /// as many are allowed, with two fingerprints for each group.
     pub(crate) fn at_capacity(&self, of: &Sizes, settings: &Settings) -> AtCapacity {
         let Settings { max_series, max_pending_series, .. } = *settings;
         let shared = |all: &AtomicUsize, of: usize, bound: usize| {
@@ -137,8 +138,8 @@ impl Usage {
         }
     }
 
-    /// What there is more of than its bound, and than the fair share of a namespace of these sizes: of that it has to
-    /// give up some. Not what cannot be: a bucket that is not full again, a debt.
+    /// Returns the tables that exceed both their limit and the namespace's fair share, of which it must evict
+    /// entries. Buckets that are not full and pending occurrences are never evicted.
     pub(crate) fn surplus(&self, of: &Sizes, max_series: usize) -> AtCapacity {
         let beyond = |all: &AtomicUsize, of: usize, bound: usize| {
             all.load(Ordering::Relaxed) > bound && of > self.fair_share(bound)
@@ -155,7 +156,7 @@ impl Usage {
         }
     }
 
-    /// Whether there is more of something than its bound, and somebody has to give up some.
+    /// Whether any table exceeds its limit.
     pub(crate) fn is_over_capacity(&self, max_series: usize) -> bool {
         let beyond = |all: &AtomicUsize, bound: usize| all.load(Ordering::Relaxed) > bound;
         let bounds = Bounds::of(max_series);
@@ -167,21 +168,21 @@ impl Usage {
             || beyond(&self.ended, bounds.ended)
     }
 
-    /// How many names a namespace that has `names` may keep: all, unless there are too many in all; then as many
-    /// less, but never less than its fair share. One for each series that may live, and as many more.
+    /// Returns how many of its `names` a namespace may keep. All of them while the table is within its limit;
+    /// otherwise fewer by the excess, but at least the fair share. The limit is twice the number of series.
     pub(crate) fn names_allowed(&self, names: usize, max_series: usize) -> usize {
         let bound = Bounds::of(max_series).names;
         let beyond = self.names.load(Ordering::Relaxed).saturating_sub(bound);
         names.saturating_sub(beyond).max(self.fair_share(bound))
     }
 
-    /// Its part of a bound, if all namespaces have the same.
+    /// Returns a namespace's equal share of a limit.
     fn fair_share(&self, bound: usize) -> usize {
         bound / self.namespaces.load(Ordering::Relaxed).max(1)
     }
 }
 
-/// How much there may be of each, where so many series may live.
+/// Limits of all tables for a maximum number of series.
 struct Bounds {
     names: usize,
     series: usize,

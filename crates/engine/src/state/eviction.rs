@@ -1,18 +1,18 @@
-//! Which namespace gives up what, when tables are full.
+//! Eviction across namespaces.
 
 use crate::state::namespace::Namespace;
 use crate::{Engine, Moment};
 
-/// So many namespaces are asked for room after a decision that took more than there is.
+/// Number of namespaces that one decision asks to evict entries.
 pub(crate) const MAX_EVICTION_ATTEMPTS: usize = 4;
 
-/// So many entries of a table are given up for one that another namespace has added.
+/// Number of entries that a namespace evicts for one that another namespace added.
 const EVICTED_PER_INSERT: usize = 2;
 
 impl Engine {
-    /// The tables are full, and a namespace below its fair share has added to them: one above its own gives up twice
-    /// as much. Locks one at a time, and few, so that no single decision pays for it all: who has something to give
-    /// is found after a quarter as many as there are namespaces at the latest.
+    /// Makes a namespace above its fair share evict entries for the `newcomer`. Locks one namespace at a time
+    /// and at most [`MAX_EVICTION_ATTEMPTS`], so that no single decision pays for all. A namespace with a
+    /// surplus is found after a quarter as many decisions as there are namespaces.
     pub(crate) fn evict_for_others(&self, newcomer: &str, now: Moment) {
         for asked in 0..MAX_EVICTION_ATTEMPTS {
             let Some(name) = self.namespace_list.next_to_evict(asked > 0) else { return };
@@ -27,7 +27,7 @@ impl Engine {
         }
     }
 
-    /// A namespace gives up one entry of what there is too much of, if it has more than its fair share.
+    /// Evicts one entry of each table in which the namespace has a surplus. Returns whether it evicted any.
     fn evict_one(&self, namespace: &mut Namespace, now: Moment) -> bool {
         let before = namespace.sizes();
         let surplus = self.usage.surplus(&before, self.settings.max_series);
@@ -36,8 +36,8 @@ impl Engine {
         given
     }
 
-    /// A namespace pays for the room it takes: when too many names are remembered in all, it forgets its own.
-    /// Returns how many it has forgotten, of at most so many.
+    /// Removes names of this namespace if too many are remembered in all. Processes at most `at_most` names;
+    /// returns how many it removed.
     pub(crate) fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) -> usize {
         let Namespace { names, scopes, .. } = namespace;
         let before = names.sizes();

@@ -1,4 +1,4 @@
-//! Groups of look-alikes: who said how many different things about one object, or one kind of objects.
+//! Aggregation groups: the distinct messages about one object or one kind of objects.
 
 use std::time::Duration;
 
@@ -10,47 +10,47 @@ use crate::{AggregationRules, GroupBy, Moment};
 /// One group.
 #[derive(Default)]
 struct Group {
-    /// When a write of it reached aggregation last.
+    /// Time of the last write that reached aggregation.
     seen: Moment,
-    /// Fingerprints of the distinct messages it remembers, at most `max_events - 1`.
+    /// Fingerprints of the distinct messages, at most `max_events - 1`.
     remembered: Fingerprints,
-    /// Across objects: fingerprints of the distinct ones that it saw, at most [`MAX_OBJECTS`].
+    /// With [`GroupBy::Kind`]: fingerprints of the distinct objects, at most [`MAX_OBJECTS`].
     objects: Fingerprints,
-    /// The last admitted Event of the group. In a box: 8 bytes for every group, and few groups keep one.
+    /// An admitted Event of the group. Boxed, because few groups keep one.
     witness: Option<Box<Witness>>,
 }
 
-/// An admitted Event of a group. A summary is created only if the API server has stored it: what the API server
-/// refuses a client, squelch must not write for it.
+/// An admitted Event of a group. A summary is created only if the API server has stored its witness. squelch
+/// must not write for a client what the API server refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Witness {
-    /// The name of the Event.
+    /// Name of the Event.
     pub(crate) name: Box<str>,
     /// When its CREATE was admitted.
     pub(crate) admitted_at: Moment,
-    /// A hash of what it says: another Event may have the name.
+    /// Hash of the identifying fields, because another Event may have the same name.
     pub(crate) says: u64,
 }
 
-/// A witness is kept this long before a newer one takes its place: one that the API server refuses must not take the
-/// place of one that is stored at once, and one that expires must not stay.
+/// Time before a newer witness replaces an older one. A refused Event must not replace a stored one at once,
+/// and an expired Event must not remain.
 const KEPT: Duration = Duration::from_secs(5 * 60);
 
-/// The longest name of an object: an Event with a longer one is never stored.
+/// Maximum length of an object name. An Event with a longer name is never stored.
 const MAX_NAME: usize = 253;
 
-/// Distinct fingerprints. Most groups have one: it costs no allocation.
+/// Distinct fingerprints. Most groups have one, which needs no allocation.
 #[derive(Default)]
 enum Fingerprints {
     #[default]
     None,
     One(u64),
-    // The length is there, and not here: 8 bytes less for every group.
+    // The heap holds the length as well, which saves 8 bytes in every group.
     #[expect(clippy::box_collection, reason = "half as large as a Vec in a group, and few groups have one")]
     Many(Box<Vec<u64>>),
 }
 
-/// A summary across objects says on how many of them, up to this many.
+/// Maximum number of distinct objects that a summary reports.
 const MAX_OBJECTS: usize = 256;
 
 /// The groups of a scope.
@@ -67,28 +67,27 @@ impl Groups {
         self.table.len()
     }
 
-    /// Asks the memory for what [`Self::too_many`] will read.
+    /// Prefetches what [`Self::too_many`] reads.
     pub(crate) fn prefetch(&self, key: Key, at_capacity: &AtCapacity) {
         self.table.prefetch_outline();
         self.table.prefetch(key, at_capacity.groups);
     }
 
-    /// How many fingerprints all groups together remember, their witnesses included.
+    /// Returns the number of fingerprints in all groups, including the size of their witnesses.
     pub(crate) fn fingerprints(&self) -> usize {
         self.fingerprints
     }
 
-    /// Groups given up for want of room; they start anew.
+    /// Returns the number of evicted groups. They are reset.
     pub(crate) fn evicted(&self) -> usize {
         self.evicted
     }
 
-    /// Whether a write with this message is one too many for its group (client-go, tools/record,
-    /// `EventAggregate`): the group remembers `max_events - 1` distinct messages, and this is another one. Then
-    /// the answer is on how many objects the group saw them. If it is not, it is remembered. A write is never too
-    /// many while no Event of its group was admitted. A group that was silent for strictly more than the interval
-    /// starts anew. `at_capacity`: where there is no room for one more group, or for what tells its messages apart, the
-    /// oldest of these goes.
+    /// Returns the number of distinct objects if the write is one message too many for its group (client-go,
+    /// tools/record, `EventAggregate`). It is if the group remembers `max_events - 1` distinct messages and
+    /// this is another one. Otherwise remembers the message and returns `None`. No write is too many before an
+    /// Event of the group was admitted. A group without a write for strictly more than the interval is reset.
+    /// `at_capacity`: evicts the oldest group to add another group or fingerprints.
     pub(crate) fn too_many(
         &mut self,
         key: Key,
@@ -120,8 +119,9 @@ impl Groups {
         too_many.then_some(objects)
     }
 
-    /// An Event of the group was admitted under this name. It is kept as the witness from the second distinct message
-    /// on, since most groups have one message and need no witness; or `at_once`, where the limits may refuse the others.
+    /// Records an admitted Event as the group's witness, from the second distinct message on: most groups have
+    /// one message and need no witness. With `at_once` it records the first one, because the limits may refuse
+    /// the others.
     pub(crate) fn admitted(
         &mut self,
         key: Key,
@@ -142,12 +142,12 @@ impl Groups {
         }
     }
 
-    /// The last admitted Event of the group, if it has one.
+    /// Returns the witness of the group, if it has one.
     pub(crate) fn witness(&self, key: Key) -> Option<&Witness> {
         self.table.find(key).and_then(|at| self.table.get(at))?.witness.as_deref()
     }
 
-    /// The API server has not stored the witness: the next write of the group is not aggregated.
+    /// Removes a witness that the API server has not stored. The next write of the group is not aggregated.
     pub(crate) fn refute_witness(&mut self, key: Key, refuted: &Witness) {
         let group = self.table.find(key).and_then(|at| self.table.get_mut(at));
         if let Some(group) = group
@@ -159,7 +159,7 @@ impl Groups {
         }
     }
 
-    /// The group of this key as a write finds it: anew, if it was silent for too long.
+    /// Returns the group of this key, reset if it was silent for too long.
     fn touched(
         &mut self,
         key: Key,
@@ -187,13 +187,13 @@ impl Groups {
         }
         if at_capacity.fingerprints && self.table.len() > 1 {
             self.evict_oldest()?;
-            // The last one may stand in another place now.
+            // The eviction may have moved the last entry.
             return self.table.find(key);
         }
         Some(at)
     }
 
-    /// The group that was silent for longest starts anew.
+    /// Evicts the group without a write for longest.
     pub(crate) fn evict_oldest(&mut self) -> Option<()> {
         let evicted_value = self.table.remove(self.table.oldest()?)?;
         self.count_evicted(&evicted_value);
@@ -205,7 +205,8 @@ impl Groups {
         self.evicted += 1;
     }
 
-    /// Forgets groups that would start anew anyhow, at most so many of the oldest; returns how many.
+    /// Removes at most `at_most` of the oldest groups if their interval has passed. Returns how many it removed
+    /// or freed.
     pub(crate) fn forget(&mut self, rules: Option<&AggregationRules>, at_most: usize, now: Moment) -> usize {
         let interval = rules.map(|rules| rules.interval).unwrap_or_default();
         let mut forgotten = 0;
@@ -220,20 +221,20 @@ impl Groups {
         forgotten + self.deferred_drop.free_some(at_most)
     }
 
-    /// Forgets all of them: aggregation was switched off.
+    /// Removes all groups, because aggregation was disabled.
     pub(crate) fn clear(&mut self) {
         self.deferred_drop.take(&mut self.table);
         self.fingerprints = 0;
     }
 
-    /// Nothing is known, and nothing is left to be freed.
+    /// Whether there are no groups and nothing is left to be freed.
     pub(crate) fn is_empty_and_freed(&self) -> bool {
         self.table.is_empty() && self.deferred_drop.is_empty()
     }
 }
 
 impl Group {
-    /// How many fingerprints it remembers; its witness takes as much room as some.
+    /// Returns the number of fingerprints, including the size of the witness.
     fn weight(&self) -> usize {
         let witness = self.witness.as_deref().map_or(0, Witness::weight);
         self.remembered.len() + self.objects.len() + witness
@@ -241,7 +242,7 @@ impl Group {
 }
 
 impl Witness {
-    /// Its bytes, in fingerprints.
+    /// Returns the size in units of a fingerprint.
     fn weight(&self) -> usize {
         (size_of::<Self>() + self.name.len()) / size_of::<u64>()
     }
@@ -256,7 +257,7 @@ impl Fingerprints {
         self.as_slice().contains(&fingerprint)
     }
 
-    /// Adds one, if it is not there.
+    /// Adds a fingerprint unless it is present.
     fn insert(&mut self, fingerprint: u64) {
         if self.contains(fingerprint) {
             return;
@@ -289,7 +290,7 @@ mod tests {
         AggregationRules { max_events, interval: Duration::from_secs(600), group_by: GroupBy::Object }
     }
 
-    /// Whether a write is too many for its group; one that is not is admitted.
+    /// Returns whether a write is too many for its group. Admits it if not.
     fn report(
         groups: &mut Groups,
         key: Key,
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tenth_distinct_message_is_the_first_too_many_and_is_not_remembered() {
+    fn the_tenth_distinct_message_is_too_many_and_not_remembered() {
         let mut groups = Groups::default();
         let reported: Vec<bool> = (0..12)
             .map(|message| {
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_event_at_most_every_write_but_the_first_is_too_many() {
+    fn with_max_events_one_every_write_after_an_admitted_one_is_too_many() {
         let mut groups = Groups::default();
         let first = groups.too_many(1, 1, 7, &rules(1), AtCapacity::default(), at(0));
         assert_eq!(first, None, "no Event of the group is stored");
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn only_strictly_more_than_the_interval_starts_anew() {
+    fn only_a_silence_longer_than_the_interval_resets_a_group() {
         let mut groups = Groups::default();
         assert!(report(&mut groups, 1, 1, 7, &rules(2), AtCapacity::default(), at(0)).is_none());
         assert!(
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_makes_room_and_old_ones_are_forgotten() {
+    fn the_oldest_group_is_evicted_and_expired_groups_are_removed() {
         let mut groups = Groups::default();
         for key in 0..3 {
             report(&mut groups, key, 1, 7, &rules(2), AtCapacity::default(), at(key as u64));
@@ -354,13 +355,13 @@ mod tests {
         let at_capacity = AtCapacity { groups: true, ..AtCapacity::default() };
         report(&mut groups, 9, 1, 7, &rules(2), at_capacity, at(5));
         assert_eq!((groups.len(), groups.evicted()), (3, 1));
-        assert!(report(&mut groups, 0, 2, 7, &rules(2), at_capacity, at(6)).is_none(), "it started anew");
+        assert!(report(&mut groups, 0, 2, 7, &rules(2), at_capacity, at(6)).is_none(), "it was reset");
         assert_eq!(groups.forget(Some(&rules(2)), 10, at(600_005)), 1);
         assert_eq!(groups.len(), 2);
     }
 
     #[test]
-    fn what_tells_messages_apart_has_a_bound_too() {
+    fn fingerprints_are_bounded() {
         let mut groups = Groups::default();
         for key in 0..3 {
             for message in 0..100 {
@@ -380,7 +381,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decides_like_a_map_of_sets(
+        fn groups_decide_like_a_map_of_sets(
             writes in prop::collection::vec((0u128..5, 0u64..6, 0u64..4, 0u64..300_000), 0..200),
             max_events in 1u32..6, across in any::<bool>()
         ) {

@@ -1,4 +1,4 @@
-//! The live series of a scope: what each counts, what its Event is called, and when to look at it next.
+//! The live series of a scope: their counts, the names and contents of their Events, and their timers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::store::strings::Strings;
 use crate::store::table::{At, NONE, Table, hash};
 use crate::store::timers::Timers;
 
-/// A series, for as long as it lives and safely beyond: where it was seen last, the hash of its key, by which it is
-/// found where it stands now, and its birth, which no other series of the namespace shares. (Births come round
-/// after 2^32 decisions. Names are forgotten long before.)
+/// Identifies a series beyond its lifetime. Consists of its last known position, the hash of its key to find
+/// the current one, and its birth number, which is unique in the namespace. Birth numbers wrap after 2^32
+/// decisions; names are forgotten long before.
 #[derive(Clone, Copy)]
 pub(crate) struct Handle {
     at: At,
@@ -25,10 +25,10 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// No series at all.
+    /// No series.
     pub(crate) const NONE: Self = Self { at: NONE, hash: 0, birth: 0 };
 
-    /// Whether it names one.
+    /// Whether it identifies a series.
     pub(crate) fn is_some(self) -> bool {
         self.at != NONE
     }
@@ -42,7 +42,7 @@ impl Default for Handle {
 
 impl PartialEq for Handle {
     fn eq(&self, other: &Self) -> bool {
-        // Wherever it stood.
+        // The position does not matter.
         (self.hash, self.birth, self.is_some()) == (other.hash, other.birth, other.is_some())
     }
 }
@@ -53,29 +53,29 @@ impl std::fmt::Debug for Handle {
     }
 }
 
-/// Maximum number of ended series that a scope remembers, if several clients told of them: 12 KiB. Where the record of
-/// one is evicted, what its client wrote while no replica was active is counted twice.
+/// Maximum number of ended series that a scope remembers if several clients reported to them: 12 KiB. If a
+/// record is evicted, occurrences that its client wrote while no replica was active are counted twice.
 const MAX_ENDED: usize = 256;
 
-/// The live series of a scope, from the least recently to the most recently seen. One that closes is not in that
-/// order: it waits on the agenda for its last payment.
+/// The live series of a scope, from the least to the most recently seen. A closing series is not in that order:
+/// its timer waits for the last flush.
 #[derive(Default)]
 pub(crate) struct LiveSeries {
     table: Table<Packed, 13>,
-    /// What the stored Events are called, in the order of the table; empty where it cannot be known
-    /// (`generateName` under Observe). This and the next one are apart, because a fold needs neither.
+    /// Names of the stored Events, in the order of the table; empty where unknown (`generateName` in Observe).
+    /// Names and contents are kept apart from the table because merging needs neither.
     names: Strings,
-    /// What is needed to create them again, in the same order; there once something was folded. In a box in a box:
-    /// nine of ten series have none, and 8 bytes are half of what a slice takes.
+    /// Contents to create the Events again, in the same order; set once occurrences were merged. Boxed twice,
+    /// because nine of ten series have none and 8 bytes are half the size of a slice.
     contents: Segments<Option<Box<Content>>, 16, 7>,
-    /// [`Series::unreported`] of the few that have one, by their birth.
+    /// The few non-zero values of [`Series::unreported`], by birth number.
     unreported: BTreeMap<u32, i64>,
-    /// What was told of those that ended, if several told of it, by their birth: at most [`MAX_ENDED`].
+    /// Reported occurrences of ended series with several reporters, by birth number. At most [`MAX_ENDED`].
     ended: BTreeMap<u32, i64>,
-    /// Their births, in the order in which they ended.
+    /// Birth numbers of ended series, oldest first.
     ended_in_order: VecDeque<u32>,
     ended_evicted: usize,
-    /// The groups of the summaries that were never stored yet, by their birth, and an admitted Event of each.
+    /// Group and witness of each summary that was never stored, by birth number.
     witnesses: BTreeMap<u32, (Key, Witness)>,
     timers: Timers,
     bytes: usize,
@@ -90,17 +90,17 @@ impl LiveSeries {
         self.table.is_empty()
     }
 
-    /// How many bytes of text it keeps: names, and what is needed to create Events again.
+    /// Returns the bytes of kept text: names and contents.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Asks the memory for where everything is.
+    /// Prefetches the table's metadata.
     pub(crate) fn prefetch_outline(&self) {
         self.table.prefetch_outline();
     }
 
-    /// Asks the memory for what [`Self::find`] will read.
+    /// Prefetches what [`Self::find`] reads.
     pub(crate) fn prefetch(&self, key: Key) {
         self.table.prefetch(key, false);
     }
@@ -113,28 +113,29 @@ impl LiveSeries {
         self.series(self.place(handle)?)
     }
 
-    /// What was told of a series until it ended, if several told of it and that is remembered.
+    /// Returns the reported occurrences of an ended series, if several clients reported to it and its record is
+    /// kept.
     pub(crate) fn ended(&self, handle: Handle) -> Option<i64> {
         self.ended.get(&handle.birth).copied()
     }
 
-    /// All of it; none are left.
+    /// Takes all series; none remain.
     pub(crate) fn take(&mut self) -> Self {
         let evicted = Self { ended_evicted: self.ended_evicted, ..Self::default() };
         std::mem::replace(self, evicted)
     }
 
-    /// How many ended series are remembered.
+    /// Returns the number of remembered ended series.
     pub(crate) fn ended_len(&self) -> usize {
         self.ended.len()
     }
 
-    /// Records of ended series that were given up for want of room.
+    /// Returns the number of evicted records of ended series.
     pub(crate) fn ended_evicted(&self) -> usize {
         self.ended_evicted
     }
 
-    /// Gives up the oldest record of an ended series. False if there is none.
+    /// Evicts the oldest record of an ended series. Returns false if there is none.
     pub(crate) fn evict_ended(&mut self) -> bool {
         let Some(birth) = self.ended_in_order.pop_front() else { return false };
         self.ended.remove(&birth);
@@ -142,27 +143,27 @@ impl LiveSeries {
         true
     }
 
-    /// The group of a summary that was never stored yet, and an admitted Event of it.
+    /// Returns group and witness of a summary that was never stored.
     pub(crate) fn witness(&self, handle: Handle) -> Option<&(Key, Witness)> {
         self.witnesses.get(&handle.birth)
     }
 
-    /// Notes the group of a summary, and an admitted Event of it.
+    /// Sets group and witness of a summary.
     pub(crate) fn set_witness(&mut self, handle: Handle, group: Key, witness: Witness) {
         self.witnesses.insert(handle.birth, (group, witness));
     }
 
-    /// The summary is stored: it needs no witness any more.
+    /// Removes the witness of a summary, because the summary is stored.
     pub(crate) fn forget_witness(&mut self, handle: Handle) {
         self.witnesses.remove(&handle.birth);
     }
 
-    /// The series that stands at this position, of [`Self::len`].
+    /// Returns the series at this position, below [`Self::len`].
     pub(crate) fn nth(&self, position: u32) -> Option<(Handle, Series)> {
         Some((self.handle(position)?, self.series(position)?))
     }
 
-    /// Keeps a series as it is now.
+    /// Stores the new state of a series.
     pub(crate) fn put(&mut self, handle: Handle, series: &Series) {
         let Some(packed) = self.place(handle).and_then(|at| self.table.get_mut(at)) else { return };
         let had_untold = packed.has_unreported();
@@ -172,7 +173,7 @@ impl LiveSeries {
         }
     }
 
-    /// Adds a series under a key that has none. No other of this namespace has this `birth`.
+    /// Adds a series under an unused key. `birth` is unique in the namespace.
     pub(crate) fn insert(&mut self, key: Key, name: &str, series: &Series, birth: u32) -> Handle {
         let at = self.table.insert(key, Packed::new(series, name, birth));
         self.names.push(name);
@@ -199,24 +200,25 @@ impl LiveSeries {
                 self.evict_ended();
             }
         }
-        // The last one stands in its place now.
-        if let Some(moved) = self.table.get(at).map(|packed| packed.timers).filter(|it| *it != NONE) {
+        // The last series moved to this position.
+        if let Some(moved) = self.table.get(at).map(|packed| packed.timer).filter(|it| *it != NONE) {
             self.timers.moved(moved, at);
         }
         Some(series)
     }
 
-    /// The least recently seen that is not closing.
+    /// Returns the least recently seen series that is not closing.
     pub(crate) fn oldest(&self) -> Option<Handle> {
         self.handle(self.table.oldest()?)
     }
 
-    /// The one that was seen next after this one.
+    /// Returns the series that was seen next after this one.
     pub(crate) fn next_newer(&self, handle: Handle) -> Option<Handle> {
         self.handle(self.table.next_newer(self.place(handle)?)?)
     }
 
-    /// A write of the series was seen: it lives on. The order by use follows once in each `ordered_by`.
+    /// Records a write of the series, which revives a closing one. The order follows at most once per
+    /// `ordered_by`.
     pub(crate) fn mark_seen(&mut self, handle: Handle, now: Moment, ordered_by: Duration) {
         if let Some(at) = self.place(handle)
             && self.table.get_mut(at).is_some_and(|packed| packed.mark_seen(now, ordered_by))
@@ -225,21 +227,21 @@ impl LiveSeries {
         }
     }
 
-    /// Puts the series at the end of the order, though it was not seen.
+    /// Moves the series to the end of the order without a write.
     pub(crate) fn move_to_newest(&mut self, handle: Handle) {
         if let Some(at) = self.place(handle) {
             self.table.touch(at);
         }
     }
 
-    /// Takes a series that closes out of the order.
+    /// Removes a closing series from the order.
     pub(crate) fn leave_order(&mut self, handle: Handle) {
         if let Some(at) = self.place(handle) {
             self.table.leave_order(at);
         }
     }
 
-    /// Where the series stands, if it lives.
+    /// Returns the position of the series if it is live.
     fn place(&self, handle: Handle) -> Option<At> {
         let it = |packed: &Packed| packed.birth == handle.birth;
         if self.table.get(handle.at).is_some_and(it) {
@@ -275,26 +277,26 @@ impl LiveSeries {
     }
 }
 
-/// What is said of the series.
+/// Names and contents.
 impl LiveSeries {
-    /// What its stored Event is called.
+    /// Returns the name of the stored Event.
     pub(crate) fn name(&self, handle: Handle) -> Option<&str> {
         self.names.get(self.place(handle)?)
     }
 
-    /// Whether this is what its stored Event is called. Most names that are none are told by their mark: the text is
-    /// elsewhere in memory.
+    /// Whether the stored Event has this name. The one-byte mark rules out most other names without reading the
+    /// text.
     pub(crate) fn has_name(&self, handle: Handle, name: &str) -> bool {
         let marked = |at| self.table.get(at).is_some_and(|packed| packed.may_have_name(name));
         self.place(handle).is_some_and(|at| marked(at) && self.names.get(at) == Some(name))
     }
 
-    /// What is needed to create its stored Event again.
+    /// Returns the content to create the stored Event again.
     pub(crate) fn content(&self, handle: Handle) -> Option<&Content> {
         self.contents.get(self.place(handle)?)?.as_deref()
     }
 
-    /// Takes what is kept of it away.
+    /// Removes and returns the content.
     pub(crate) fn take_content(&mut self, handle: Handle) -> Option<Box<Content>> {
         let at = self.place(handle)?;
         self.bytes -= self.bytes_at(at);
@@ -312,18 +314,18 @@ impl LiveSeries {
     }
 }
 
-/// When to look at which next.
+/// Timers.
 impl LiveSeries {
-    /// The series to be looked at first, and when.
+    /// Returns the series with the earliest timer.
     pub(crate) fn first_timer(&self) -> Option<(Moment, Handle)> {
         let (due, at) = self.timers.first()?;
         Some((due, self.handle(at)?))
     }
 
-    /// Looks at the series at `due`, if not before.
+    /// Sets the timer of the series to `due` unless it is earlier.
     pub(crate) fn set_timer(&mut self, handle: Handle, due: Moment) {
         let Some(at) = self.place(handle) else { return };
-        let Some(position) = self.table.get(at).map(|packed| packed.timers) else { return };
+        let Some(position) = self.table.get(at).map(|packed| packed.timer) else { return };
         let Self { table, timers, .. } = self;
         let note = |at, position| note(table, at, position);
         match timers.due(position) {
@@ -333,10 +335,10 @@ impl LiveSeries {
         }
     }
 
-    /// Takes the series off the agenda.
+    /// Cancels the timer of the series.
     pub(crate) fn cancel_timer(&mut self, handle: Handle) {
         let Some(packed) = self.place(handle).and_then(|at| self.table.get_mut(at)) else { return };
-        let position = std::mem::replace(&mut packed.timers, NONE);
+        let position = std::mem::replace(&mut packed.timer, NONE);
         if position != NONE {
             let Self { table, timers, .. } = self;
             timers.remove(position, |at, position| note(table, at, position));
@@ -346,7 +348,7 @@ impl LiveSeries {
 
 fn note(table: &mut Table<Packed, 13>, at: At, position: u32) {
     if let Some(packed) = table.get_mut(at) {
-        packed.timers = position;
+        packed.timer = position;
     }
 }
 
@@ -363,11 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_does_not_reach_the_next_under_its_key_nor_in_its_place() {
+    fn a_handle_never_reaches_a_later_series_of_its_key_or_position() {
         let mut live = LiveSeries::default();
         let first = live.insert(1, "first", &series(1), u32::MAX);
         assert!(live.remove(first).is_some());
-        // Births come round.
+        // Birth numbers wrap.
         let second = live.insert(1, "second", &series(2), u32::MAX.wrapping_add(1));
         assert_eq!((live.get(first), live.name(first)), (None, None));
         assert_eq!(live.remove(first), None);
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_follows_as_often_as_it_is_said() {
+    fn the_order_by_use_follows_at_the_given_granularity() {
         let mut live = LiveSeries::default();
         let [a, b] = [1, 2].map(|key| live.insert(key, "", &series(1), key as u32));
         live.mark_seen(a, at(999), Duration::from_secs(1));
@@ -387,7 +389,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn series_keep_their_names_contents_and_wakes_wherever_they_stand(
+        fn series_keep_names_contents_and_timers_when_they_move(
             steps in prop::collection::vec((0u8..6, 0u32..16, 0u64..100), 0..200)
         ) {
             let mut live = LiveSeries::default();
@@ -396,7 +398,7 @@ mod tests {
                 let total = number as i64;
                 match (step, model.get_mut(&key)) {
                     (0 | 1, None) => {
-                        // Hashes meet: there are four.
+                        // Only four hashes, so that they collide.
                         let name = format!("name {key}");
                         let key_of_it = u128::from(key % 4) | u128::from(key) << 64;
                         let handle = live.insert(key_of_it, &name, &series(total), birth as u32);
@@ -435,7 +437,7 @@ mod tests {
                     prop_assert_eq!(live.has_name(*handle, &name), true);
                     prop_assert_eq!(live.has_name(*handle, "name"), false);
                     prop_assert_eq!(live.content(*handle).is_some(), *content);
-                    let at_position = live.place(*handle).and_then(|at| live.table.get(at)).unwrap().timers;
+                    let at_position = live.place(*handle).and_then(|at| live.table.get(at)).unwrap().timer;
                     prop_assert_eq!(live.timers.due(at_position), due.map(at));
                     bytes += name.len() + live.content(*handle).map_or(0, Content::len);
                 }

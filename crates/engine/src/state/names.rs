@@ -1,4 +1,4 @@
-//! What every Event name has counted so far: the one table that belongs to the namespace and not to a scope.
+//! The counted value of each Event name. This table belongs to the namespace, not to a scope.
 
 use std::time::Duration;
 
@@ -10,57 +10,56 @@ use crate::store::stamp::Stamp;
 use crate::store::table::{At, Table};
 use crate::{Moment, Observation, Operation};
 
-/// A name that is still remembered this long after it was seen last, if room allows.
+/// Time for which a name is remembered after its last write, capacity permitting.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
-/// The order by which names are forgotten follows so often: who goes for want of room was not seen longer than another
-/// by more than this. (They are remembered for a day; a series, which may be over after a second, is ordered by those.)
+/// Granularity of the order by use: an evicted name was seen at most this much later than a kept one.
 const ORDERED_BY: Duration = Duration::from_secs(16);
 
-/// What is known of one Event name: 28 bytes, and 48 with its key and its chain. There are two for each series.
+/// What is remembered of one Event name: 28 bytes, and 48 with key and chain. There are two for each series.
 #[derive(Clone, Copy, Default)]
 struct NameRecord {
-    /// The highest absolute value seen, refused or not: at most `i32::MAX`. The top bit is [`READS`].
+    /// Highest absolute value seen, refused or not; at most `i32::MAX`. The top bit is [`READS`].
     highest: u32,
-    /// The series that its UPDATEs belong to, while it lives.
+    /// The series of this name's UPDATEs, while it is live.
     series: Handle,
-    /// The latest occurrence time seen under this name, see [`occurrence_time`], or 0; with [`PROVEN`] and [`SHARED`].
+    /// Latest occurrence time under this name, see [`occurrence_time`], or 0; with [`PROVEN`] and [`SHARED`].
     occurred: u32,
-    /// When a write of this name was seen last.
+    /// Time of the last write of this name.
     seen: Stamp,
-    /// A hash of the user whose value that is, and [`STORED`].
+    /// Hash of the user of the highest value, and [`STORED`].
     user: [u8; 3],
 }
 
-/// The bit that says that this is the name of the series' stored Event. (The name as text is elsewhere in memory.)
+/// Bit of [`NameRecord::user`]: this is the name of the series' stored Event.
 const STORED: u32 = 1 << 23;
 
-/// The bit of [`NameRecord::highest`] that says that its user counts by reading the stored Event and adding one.
+/// Bit of [`NameRecord::highest`]: the user reads the stored count, adds one and writes it back.
 const READS: u32 = 1 << 31;
 
-/// The bit of [`NameRecord::occurred`] that says that the stored Event is the name's: its user has updated it, or squelch has
-/// read it. A CREATE proves nothing: the API server may refuse it after admission.
+/// Bit of [`NameRecord::occurred`]: the stored Event belongs to this user, because they updated it or squelch
+/// read it. A CREATE proves nothing, because the API server may refuse it after admission.
 const PROVEN: u32 = 1 << 31;
 
-/// The bit of [`NameRecord::occurred`] that says that several clients have told of the last series that was stored under
-/// this name.
+/// Bit of [`NameRecord::occurred`]: several clients reported to the last series stored under this name.
 const SHARED: u32 = 1 << 30;
 
-/// The bits of [`NameRecord::occurred`] that hold the time.
+/// Bits of [`NameRecord::occurred`] for the time.
 const TIME: u32 = SHARED - 1;
 
-/// What a write of a name tells, held against what is remembered of it.
+/// The result of comparing a write with its name's record.
 pub(crate) struct Carried {
-    /// The name's entry; `None` for a CREATE by `generateName`. It stays where it is while a write is decided.
+    /// Position of the name's record; `None` for a CREATE with `generateName`. Valid until the decision ends.
     pub(crate) name: Option<At>,
-    /// How many occurrences the write carries.
+    /// Number of occurrences that the write carries.
     pub(crate) occurrences: i64,
-    /// When the name was seen before; `None`: never, as far as is remembered.
+    /// Time of the previous write of this name; `None` if none is remembered.
     pub(crate) seen_before: Option<Moment>,
-    /// A CREATE of a name that belongs to another user. The API server refuses it if that Event is stored, so it must
-    /// not change what is known of the name.
+    /// Whether it is a CREATE of a name that belongs to another user. The API server refuses it if that Event
+    /// is stored, so it must not change the record.
     pub(crate) foreign: bool,
-    /// The series of the Event that another user claimed by a CREATE, when an UPDATE shows that the Event is not theirs.
+    /// The series of a user who claimed the name by a CREATE, if this UPDATE shows that the Event belongs to
+    /// another user.
     pub(crate) displaced: Option<Handle>,
 }
 
@@ -76,17 +75,17 @@ impl Names {
         self.table.len()
     }
 
-    /// How many there are, and were forgotten for want of room.
+    /// Returns the numbers of names and of evictions.
     pub(crate) fn sizes(&self) -> Sizes {
         Sizes { names: self.len(), names_evicted: self.evicted, ..Sizes::default() }
     }
 
-    /// Forgets all names; returns what takes long to free.
+    /// Removes all names. Returns the table, because freeing it takes long.
     pub(crate) fn discard_all(&mut self) -> impl Sized + use<> {
         std::mem::take(&mut self.table)
     }
 
-    /// squelch has read the Event that this series is stored as: it is known to be its clients'.
+    /// Records that squelch has read the Event of this series, so that its owner is known.
     pub(crate) fn prove(&mut self, key: Key, series: Handle) {
         let entry = self.table.find(key).and_then(|at| self.table.get_mut(at));
         if let Some(entry) = entry.filter(|entry| entry.series == series && entry.is_stored()) {
@@ -94,27 +93,27 @@ impl Names {
         }
     }
 
-    /// Asks the memory for where everything is.
+    /// Prefetches the table's metadata.
     pub(crate) fn prefetch_outline(&self) {
         self.table.prefetch_outline();
     }
 
-    /// Asks the memory for what [`Self::carry`] will read.
+    /// Prefetches what [`Self::carry`] reads.
     pub(crate) fn prefetch(&self, key: Key, at_capacity: bool) {
         self.table.prefetch(key, at_capacity);
     }
 
-    /// The series that this name's UPDATEs belong to, whether it still lives or not, in whatever scope.
+    /// Returns the series of this name's UPDATEs, live or not, in any scope.
     pub(crate) fn series_of(&self, name: At) -> Option<Handle> {
         self.table.get(name).map(|name| name.series).filter(|series| series.is_some())
     }
 
-    /// Whether this is the name of the series' stored Event; `None` where the name belongs to another series.
+    /// Whether the series' stored Event has this name. `None` if the name belongs to another series.
     pub(crate) fn is_stored_name_of(&self, name: At, series: Handle) -> Option<bool> {
         self.table.get(name).filter(|name| name.series == series).map(NameRecord::is_stored)
     }
 
-    /// Makes `series` the one that this name's UPDATEs belong to. `stored`: its stored Event has this name.
+    /// Assigns this name's UPDATEs to `series`. `stored`: the series' stored Event has this name.
     pub(crate) fn join(&mut self, name: Option<At>, series: Handle, stored: bool) {
         if let Some(entry) = name.and_then(|name| self.table.get_mut(name)) {
             if entry.series != series {
@@ -125,7 +124,7 @@ impl Names {
         }
     }
 
-    /// Notes that several clients have told of this series, which is stored under this name.
+    /// Records that several clients reported to this series, which is stored under this name.
     pub(crate) fn mark_shared(&mut self, key: Key, series: Handle) {
         let entry = self.table.find(key).and_then(|at| self.table.get_mut(at));
         if let Some(entry) = entry.filter(|entry| entry.series == series) {
@@ -133,13 +132,13 @@ impl Names {
         }
     }
 
-    /// Whether several clients have told of the last series that was stored under this name.
+    /// Whether several clients reported to the last series stored under this name.
     pub(crate) fn was_shared(&self, name: At) -> bool {
         self.table.get(name).is_some_and(|name| name.occurred & SHARED != 0)
     }
 
-    /// Whether an UPDATE with nothing new in it tells of an occurrence all the same: it comes from the client
-    /// whose value is remembered, and is above it. (Another client's occurrences had raised the stored Event.)
+    /// Whether an UPDATE that changes nothing still carries an occurrence. Its value then exceeds the highest
+    /// one of the same user, because another client's occurrences had raised the stored count.
     pub(crate) fn exceeds_reported(
         &self,
         hasher: &Hasher,
@@ -150,9 +149,8 @@ impl Names {
         entry.is_some_and(|entry| write.value > entry.highest() && entry.user() == user(hasher, write.user))
     }
 
-    /// Counts what a write carries and remembers its value under the `key` of its name. `began_before` says that the Event
-    /// happened first before this engine began to decide; `at_capacity`, that there is no room for one more name, so that
-    /// the oldest goes.
+    /// Counts the occurrences of a write and records its value. `began_before`: the Event first happened before
+    /// this engine became active. `at_capacity`: a new name replaces the oldest one.
     pub(crate) fn carry(
         &mut self,
         hasher: &Hasher,
@@ -189,7 +187,7 @@ impl Names {
         }
         entry.see_occurrence(write);
         let seen_before = std::mem::replace(&mut entry.seen, Stamp::at(now));
-        // To move it means to look at its neighbours, which are in no cache.
+        // Moving an entry reads its neighbours, which are in no cache.
         if !seen_before.same(ORDERED_BY, entry.seen) {
             self.table.touch(at);
         }
@@ -205,8 +203,8 @@ impl Names {
         at
     }
 
-    /// Forgets the oldest names: those beyond `room`, and those not seen for a day. A name whose series `lives` goes for
-    /// want of room only. At most `budget` are looked at.
+    /// Removes the oldest names: those beyond `room` and those unused for a day. A name whose series `lives` is
+    /// removed only beyond `room`. Processes at most `budget` names.
     pub(crate) fn forget(&mut self, room: usize, budget: usize, now: Moment, lives: impl Fn(Handle) -> bool) {
         for _ in 0..budget {
             let Some(oldest) = self.table.oldest() else { break };
@@ -231,7 +229,7 @@ impl Carried {
     }
 }
 
-/// How many occurrences a write carries of whose name nothing is known.
+/// Returns the occurrences of a write whose name is unknown.
 fn carried_by_unknown(write: &Observation<'_>, began_before: bool) -> i64 {
     match write.operation {
         Operation::Create if began_before => 1,
@@ -241,7 +239,7 @@ fn carried_by_unknown(write: &Observation<'_>, began_before: bool) -> i64 {
 }
 
 impl NameRecord {
-    /// A name that nothing was known of before this write.
+    /// Returns the record of a new name.
     fn first_seen(user: u32, write: &Observation<'_>, now: Moment) -> Self {
         let mut name = Self {
             highest: count(write.value),
@@ -254,7 +252,7 @@ impl NameRecord {
         name
     }
 
-    /// The name once this write of this user has told more than any before.
+    /// Returns the record after this user reported more than anyone before.
     fn raised(mut self, user: u32, write: &Observation<'_>) -> Self {
         let reads = if user == self.user() { self.highest & READS } else { 0 };
         self.highest = count(write.value) | reads;
@@ -262,9 +260,9 @@ impl NameRecord {
         self
     }
 
-    /// How many occurrences a write carries: what its value tells beyond the highest one. A client that reads the
-    /// stored Event, adds one and writes it back never exceeds the highest value while its writes are merged: such a
-    /// write carries one occurrence if it happened later than any before. A retry repeats the time.
+    /// Returns the occurrences of a write: its value beyond the highest one. A client that reads the stored
+    /// count, adds one and writes it back never exceeds the highest value while its writes are merged. Such a
+    /// write carries one occurrence if its time is later than all earlier ones; a retry repeats the time.
     fn carried(&mut self, user: u32, write: &Observation<'_>) -> i64 {
         let beyond = (write.value - self.highest()).max(0);
         let adds_one = write.operation == Operation::Update && write.value == write.old_value + 1;
@@ -273,12 +271,13 @@ impl NameRecord {
         if adds_one && is_later && beyond == 0 && is_its_user {
             self.highest |= READS;
         }
-        // Another user's count says nothing of what this one has told: what adds one to what is stored has read it.
+        // The highest value of another user does not count this user's occurrences. A write that adds one to
+        // the stored count has read it.
         let reads = self.highest & READS != 0 || !is_its_user;
         if adds_one && reads { i64::from(is_later || beyond > 0) } else { beyond }
     }
 
-    /// Notes when a write says that it happened.
+    /// Records the occurrence time of a write.
     fn see_occurrence(&mut self, write: &Observation<'_>) {
         if self.is_before(write)
             && let Some(time) = occurrence_time(write)
@@ -288,15 +287,15 @@ impl NameRecord {
         self.prove(write);
     }
 
-    /// An UPDATE proves that its Event is stored, and that its user may change it.
+    /// Records that an UPDATE proves its Event stored and its user entitled to change it.
     fn prove(&mut self, write: &Observation<'_>) {
         if write.operation == Operation::Update {
             self.occurred |= PROVEN;
         }
     }
 
-    /// Whether the write says that it happened later than all that were seen. Times half a turn of the clock apart (6
-    /// days) cannot be told from earlier ones; a name is remembered for one day.
+    /// Whether the write's occurrence time is later than all seen. The 30-bit clock compares times up to 6 days
+    /// apart; names are remembered for one day.
     fn is_before(&self, write: &Observation<'_>) -> bool {
         let seen = self.occurred & TIME;
         occurrence_time(write).is_some_and(|time| {
@@ -332,14 +331,14 @@ impl NameRecord {
     }
 }
 
-/// When the write says that it happened last: milliseconds in 30 bits, which come round after 12 days. Never 0, which
-/// stands for no time.
+/// Returns the last occurrence time: milliseconds in 30 bits, which wrap after 12 days. Never 0, which means no
+/// time.
 fn occurrence_time(write: &Observation<'_>) -> Option<u32> {
     write.last_observed.map(|time| (time.as_millisecond() as u32 & TIME).max(1))
 }
 
-/// 23 bits of a keyed hash. To take another user's value for this one's needs one of 8 million users, whom nobody
-/// can look for, and costs some occurrences too many.
+/// Returns 23 bits of the user's hash. A collision needs one of 8 million users, cannot be searched for, and
+/// counts some occurrences too many.
 fn user(hasher: &Hasher, user: &str) -> u32 {
     hasher.user(user) as u32 % STORED
 }
@@ -363,7 +362,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_name_carries_is_what_it_tells_beyond_the_highest(
+        fn a_write_carries_its_value_beyond_the_highest_one(
             writes in prop::collection::vec((0u8..20, 1i64..6, 0u64..3000), 0..200)
         ) {
             let mut names = Names::default();
@@ -382,7 +381,7 @@ mod tests {
         }
 
         #[test]
-        fn the_oldest_are_forgotten_for_want_of_room(
+        fn the_oldest_names_are_evicted_at_capacity(
             writes in prop::collection::vec((0u8..20, 0u64..30_000), 1..100), room in 0usize..20
         ) {
             let mut names = Names::default();
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_value_it_is_and_whether_its_event_is_stored_do_not_disturb_each_other() {
+    fn user_hash_and_stored_bit_are_independent() {
         let mut name = NameRecord::default();
         for (user, stored) in [(STORED - 1, false), (STORED - 1, true), (0, true), (0x12_3456, false)] {
             name.set_user(user, stored);

@@ -1,4 +1,4 @@
-//! What is known in one namespace.
+//! The state of one namespace.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -14,20 +14,20 @@ use crate::state::scope::{Scope, ScopeId};
 use crate::state::shared_rules::SharedRules;
 use crate::{Engine, Rules};
 
-/// The uids of the namespaces, by name.
+/// Uids of the namespaces, by name.
 pub type NamespaceUids = BTreeMap<Arc<str>, Arc<str>>;
 
-/// What is known in one namespace: its names, and a scope for each policy.
-// In this order in memory: what every decision looks at is where the scopes end and the names begin.
+/// The state of one namespace: its names, and a scope for each policy.
+// The field order matters: what every decision reads lies where the scopes end and the names begin.
 #[repr(C)]
 pub(crate) struct Namespace {
-    /// Nearly all have one; it stands here, and not behind one more pointer.
+    /// Nearly all namespaces have one scope, which is stored inline to save a pointer.
     pub(crate) scopes: SmallVec<[Scope; 1]>,
     pub(crate) names: Names,
     pub(crate) name: Arc<str>,
     pub(crate) next_scope: ScopeId,
     pub(crate) gone_policies: GonePolicies,
-    /// Which namespace of this name it is, once that is known.
+    /// The uid, once known.
     pub(crate) uid: Option<Arc<str>>,
 }
 
@@ -43,12 +43,12 @@ impl Namespace {
         }
     }
 
-    /// Nothing is known here any more that would matter.
+    /// Whether nothing worth keeping is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.scopes.is_empty() && self.names.len() == 0 && self.gone_policies.is_empty()
     }
 
-    /// Asks the memory for where everything is: see [`prefetch`].
+    /// Prefetches the metadata of the tables; see [`crate::decide::prefetch`].
     pub(crate) fn prefetch_outline(&self) {
         self.names.prefetch_outline();
         self.scopes.first().inspect(|scope| scope.prefetch_outline());
@@ -58,7 +58,7 @@ impl Namespace {
         self.scopes.iter().fold(self.names.sizes(), |sizes, scope| sizes.and(&scope.sizes()))
     }
 
-    /// The place of the scope of these rules, which is made if there is none yet.
+    /// Returns the index of the scope of these rules, creating it if needed.
     pub(crate) fn scope_of(&mut self, rules: &Rules, shared_rules: &SharedRules) -> usize {
         if let Some(at) = self.scopes.iter().position(|scope| scope.belongs_to(rules)) {
             return at;
@@ -70,9 +70,9 @@ impl Namespace {
 }
 
 impl Engine {
-    /// The uids of the namespaces as they are now. What is kept of a namespace that is gone, or that has another uid
-    /// than before, is discarded, and its pending occurrences are lost: nothing of it may be written into another one.
-    /// What was counted there stays.
+    /// Sets the current uids of the namespaces. If a namespace is deleted or has a new uid, its state is
+    /// discarded and its pending occurrences are lost. Nothing of it may be written into another namespace.
+    /// Counters are kept.
     pub fn identify_namespaces(&self, uids: &Arc<NamespaceUids>) {
         *self.uids() = uids.clone();
         for name in self.namespace_list.all() {
@@ -86,12 +86,12 @@ impl Engine {
                 continue;
             }
             let before = namespace.sizes();
-            // A large table takes long to free: not under the lock.
+            // Freeing a large table takes long. It happens after the lock is released.
             let series: Vec<_> = namespace.scopes.iter_mut().map(Scope::discard_all).collect();
             let names = namespace.names.discard_all();
             self.usage.change(&before, &namespace.sizes());
             if namespace.uid.is_none() {
-                // The scope of a namespaced policy goes with its policy.
+                // The scope of a namespaced policy is removed with its policy.
                 namespace.scopes.retain(|scope| {
                     let is_cluster_scoped = scope.policy().is_cluster_scoped();
                     if is_cluster_scoped {
@@ -106,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// The state of a namespace, locked, and made if there is none yet.
+    /// Locks the state of a namespace, creating it if needed.
     pub(crate) fn namespace(&self, name: &str) -> RefMut<'_, Key, Box<Namespace>> {
         let key = self.hasher.namespace(name);
         if let Some(entry) = self.namespaces.get_mut(&key) {
@@ -121,13 +121,13 @@ impl Engine {
         })
     }
 
-    /// The uids of the namespaces, as they were last told.
+    /// Returns the last reported uids of the namespaces.
     pub(crate) fn uids(&self) -> MutexGuard<'_, Arc<NamespaceUids>> {
-        // A panic elsewhere leaves what was told whole.
+        // The map is replaced as a whole, so a panic elsewhere leaves it consistent.
         self.uids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of a namespace, locked, if there is any.
+    /// Locks the state of a namespace, if it has any.
     pub(crate) fn locked(&self, name: &str) -> Option<RefMut<'_, Key, Box<Namespace>>> {
         self.namespaces.get_mut(&self.hasher.namespace(name))
     }

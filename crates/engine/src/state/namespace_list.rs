@@ -1,8 +1,9 @@
-//! Which namespaces there are, in the order in which they have their turn.
+//! The list of namespaces and the order of their turns.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The namespaces, each once. The map of their states cannot be walked without locking many of them at a time.
+/// All namespaces, each once. The map of their states cannot be iterated without locking many of them at a
+/// time.
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceList(Mutex<Turns>);
 
@@ -14,12 +15,12 @@ struct Turns {
 }
 
 impl NamespaceList {
-    /// A namespace came.
+    /// Adds a namespace.
     pub(crate) fn add(&self, name: Arc<str>) {
         self.turns().names.push(name);
     }
 
-    /// A namespace went.
+    /// Removes a namespace.
     pub(crate) fn remove(&self, name: &Arc<str>) {
         let turns = &mut *self.turns();
         if let Some(at) = turns.names.iter().position(|its| Arc::ptr_eq(its, name)) {
@@ -27,17 +28,17 @@ impl NamespaceList {
         }
     }
 
-    /// All of them, as they are now.
+    /// Returns all namespaces.
     pub(crate) fn all(&self) -> Vec<Arc<str>> {
         self.turns().names.clone()
     }
 
-    /// How many there are.
+    /// Returns the number of namespaces.
     pub(crate) fn len(&self) -> usize {
         self.turns().names.len()
     }
 
-    /// Whose turn it is; the next call names the next one.
+    /// Returns the namespace whose turn it is and advances the turn.
     pub(crate) fn next_turn(&self) -> Option<Arc<str>> {
         let turns = &mut *self.turns();
         if turns.names.is_empty() {
@@ -48,7 +49,7 @@ impl NamespaceList {
         turns.names.get(at).cloned()
     }
 
-    /// Who is to make room for others: the same again until the `next` one is asked for.
+    /// Returns the namespace that must evict entries. It stays the same until a caller asks for the `next` one.
     pub(crate) fn next_to_evict(&self, next: bool) -> Option<Arc<str>> {
         let turns = &mut *self.turns();
         turns.next_to_evict += usize::from(next);
@@ -59,7 +60,7 @@ impl NamespaceList {
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
-        // A panic elsewhere leaves the list as it was: nothing is changed in two steps.
+        // No change takes two steps, so a panic elsewhere leaves the list consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_has_a_turn_while_others_come_and_go() {
+    fn every_namespace_has_a_turn_while_others_are_added_and_removed() {
         let namespace_list = NamespaceList::default();
         assert_eq!(namespace_list.next_turn(), None);
         let names: Vec<Arc<str>> = ["a", "b", "c"].map(Into::into).into();

@@ -1,20 +1,21 @@
-//! What the engine does when policies change.
+//! Changes of policies.
 
 use crate::{Applicability, Engine, KnownPolicy, Moment, PolicyId};
 
-/// So many series of a scope are seen to as soon as their policy changes.
+/// Number of series of a scope that are revised together with its policy.
 pub(crate) const REVISED_AT_ONCE: usize = 8;
 
 impl Engine {
-    /// The policies as they are now, each of which governs wherever it did: see [`Self::revise_within`].
+    /// Sets the current policies. Each keeps governing where it did; see [`Self::revise_within`].
     pub fn revise(&self, policies: &[KnownPolicy], now: Moment) {
         self.revise_within(policies, |_, _| Applicability::Governs, now);
     }
 
-    /// The policies as they are now, and what each has to do with a namespace. A scope whose policy is gone, is
-    /// invalid, has another mode or no series any more, or governs nothing in the namespace any more, pays what it
-    /// owes. One whose policy is gone is forgotten after that; so is one whose namespace nobody has known for a while.
-    /// A namespaced policy has its scope from here on, so that its counts are there before the first write.
+    /// Sets the current policies and their applicability to each namespace. A scope flushes its pending
+    /// occurrences if its policy was deleted, is invalid, changed its mode, disabled series, or no longer
+    /// applies. After that the scope of a deleted policy is removed, and so is the scope of a namespace that
+    /// stays unknown. A namespaced policy gets its scope here, so that its counters exist before the first
+    /// write.
     pub fn revise_within(
         &self,
         policies: &[KnownPolicy],
@@ -28,7 +29,8 @@ impl Engine {
                 let before = scope.sizes();
                 let applicability = applicability(&name, scope.policy());
                 scope.revise(&by_uid, applicability, now);
-                // A few at once; the others in [`Self::tick`], or a million would be seen to while writes wait.
+                // Only a few at once. [`Self::tick`] revises the others in slices, because writes wait
+                // meanwhile.
                 scope.revise_series(REVISED_AT_ONCE, now);
                 self.usage.change(&before, &scope.sizes());
             }

@@ -1,12 +1,11 @@
-//! What scopes that are gone have counted.
+//! Counters of removed scopes.
 //!
-//! Namespaces come and go under a cluster-scoped policy, and each leaves a scope behind. The scope is forgotten; what it
-//! counted is kept in [`GoneNamespaces`], so that the sum over all namespaces never falls.
+//! Namespaces come and go under a cluster-scoped policy. When the engine removes the scope of a deleted
+//! namespace, [`GoneNamespaces`] keeps its counters, so that a policy's sum never decreases.
 //!
-//! A scope is forgotten too once its policy is gone and everything pending is written or lost. [`GonePolicies`] keeps
-//! its counts for a while, so that the last of them are in the metrics before they are forgotten. Where another policy
-//! has taken over under the same name, they stay as long as that one: metrics know a policy by its name, and must not
-//! fall.
+//! When a policy is deleted, its scope is removed after everything pending is written or lost. [`GonePolicies`]
+//! keeps its counters for a while, so that the last scrape sees them. If another policy takes the same name,
+//! they are kept as long as that policy exists. Metrics identify a policy by its name and must not decrease.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,22 +17,22 @@ use dashmap::DashMap;
 use crate::state::scope::Scope;
 use crate::{Counters, KnownPolicy, Moment, ScopeCounters, TopDropped};
 
-/// For so long a namespace has to be unknown to be gone: one that was made a moment ago is not known yet.
+/// Time after which an unknown namespace counts as deleted. A new one may not be known yet.
 pub(crate) const GONE_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// One line for each policy, by uid: bounded by the policies that stand.
+/// One entry for each policy, by uid. Bounded by the number of existing policies.
 #[derive(Default)]
 pub(crate) struct GoneNamespaces {
     by_policy: DashMap<Arc<str>, ScopeCounters>,
-    /// Grows with each line that comes.
+    /// Number of entries added so far.
     moves: AtomicU64,
 }
 
 impl GoneNamespaces {
-    /// A scope is forgotten although its policy stands. Under the lock of its namespace.
+    /// Keeps the counters of a scope whose policy still exists. Called under the lock of its namespace.
     pub(crate) fn keep(&self, scope: &Scope) {
         self.moves.fetch_add(1, Ordering::SeqCst);
-        // What was dropped most in a namespace that is gone helps nobody any more.
+        // The top dropped of a deleted namespace are of no use.
         let line = ScopeCounters {
             dropped: TopDropped::default(),
             ..scope.scope_counters(&Arc::from(String::new()))
@@ -44,12 +43,13 @@ impl GoneNamespaces {
         }
     }
 
-    /// Forgets policies that stand no more.
+    /// Removes the entries of deleted policies.
     pub(crate) fn retain(&self, policies: &HashMap<&Arc<str>, &KnownPolicy>) {
         self.by_policy.retain(|uid, _| policies.contains_key(uid));
     }
 
-    /// The lines of the living and of these, none twice and none left out: looked at again if one has moved meanwhile.
+    /// Returns the current counters and the retained ones, each exactly once. Repeats if a scope moved
+    /// meanwhile.
     pub(crate) fn with(&self, living: impl Fn() -> Vec<ScopeCounters>) -> Vec<ScopeCounters> {
         loop {
             let moves = self.moves.load(Ordering::SeqCst);
@@ -62,26 +62,26 @@ impl GoneNamespaces {
     }
 }
 
-/// Counts of a policy that is gone are kept for this long: longer than the intervals at which metrics are scraped.
+/// Retention of a deleted policy's counters. Longer than any scrape interval.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
-/// At most so many lines are kept. The oldest goes.
+/// Maximum number of retained entries. At the limit the oldest is removed.
 const MAX_LINES: usize = 256;
 
-/// One line for each name and mode.
+/// One entry for each policy name and mode.
 #[derive(Default)]
 pub(crate) struct GonePolicies(Vec<RetainedLine>);
 
 struct RetainedLine {
     scope_counters: ScopeCounters,
-    /// When it was first seen here, once it was.
+    /// Time of the first tick that saw the entry.
     since: Option<Moment>,
 }
 
 impl GonePolicies {
-    /// A scope is forgotten, for its policy is gone.
+    /// Keeps the counters of a scope whose policy was deleted.
     pub(crate) fn keep(&mut self, scope: &Scope, namespace: &Arc<str>) {
-        // A list of what was dropped belongs to a status, and that went with the policy.
+        // The list of dropped Events belongs to the status of the deleted policy.
         let scope_counters =
             ScopeCounters { dropped: TopDropped::default(), ..scope.scope_counters(namespace) };
         if scope_counters.counters == Counters::default() {
@@ -102,7 +102,7 @@ impl GonePolicies {
         self.0.push(RetainedLine { scope_counters, since: None });
     }
 
-    /// Forgets the old ones of whose name no policy stands any more: a metric that goes away may begin anew.
+    /// Removes old entries whose policy name no longer exists. A metric that disappears may start anew.
     pub(crate) fn retain(&mut self, living: &[Scope], now: Moment) {
         self.0.retain_mut(|kept| {
             let since = *kept.since.get_or_insert(now);
@@ -131,7 +131,7 @@ mod departed_tests {
         at(minutes * 60_000)
     }
 
-    /// The rules stand for a cluster-scoped policy, which has this to do with every namespace.
+    /// Sets one cluster-scoped policy with this applicability to every namespace.
     fn revise(engine: &Engine, rules: &Rules, applicability: Applicability, now: u64) {
         let known_policy = KnownPolicy {
             policy: rules.policy.clone(),
@@ -141,7 +141,7 @@ mod departed_tests {
         engine.revise_within(&[known_policy], |_, _| applicability, minutes(now));
     }
 
-    /// Two occurrences in a namespace, of which one was folded.
+    /// Two occurrences in a namespace, one of them merged.
     fn merged(engine: &Engine, rules: &Rules, namespace: &str) {
         engine.decide(by(rules), &Observation { namespace, ..write() }, at(0));
         let second = Observation { namespace, ..named("cart.2", write()) };
@@ -149,28 +149,28 @@ mod departed_tests {
         assert_eq!(second.disposition, Some(Disposition::Compacted));
     }
 
-    /// Gives up what is owed, and lets the tick after that see it.
+    /// Discards the pending occurrences and ticks once more.
     fn evict_surplus(engine: &Engine, now: Moment) {
         let task = engine.tick(now, 10).remove(0);
         assert_eq!(engine.discard(&task), 1);
         engine.tick(now, 10);
     }
 
-    /// What is counted in namespaces that are gone, by all policies: received and lost.
+    /// Returns received and lost occurrences of deleted namespaces, over all policies.
     fn gone_namespaces(engine: &Engine) -> (u64, u64) {
         let lines = engine.all_counters().into_iter().filter(|line| line.namespace.is_empty());
         lines.fold((0, 0), |sum, line| (sum.0 + line.counters.received(), sum.1 + line.counters.lost))
     }
 
     #[test]
-    fn a_policy_that_governs_no_more_in_a_namespace_pays_there_what_it_owes() {
+    fn a_policy_that_no_longer_applies_flushes_its_pending_occurrences() {
         let (engine, rules) = (engine(), rules());
         merged(&engine, &rules, "shop");
         let task = engine.tick(at(2001), 10).remove(0);
         assert_eq!(flush(&engine, &task, Some(1), at(2002)), Some(2));
         engine.decide(by(&rules), &named("cart.3", write()), at(2003));
         revise(&engine, &rules, Applicability::Governs, 1);
-        assert!(engine.tick(minutes(1), 10).is_empty(), "a debt so small is not due");
+        assert!(engine.tick(minutes(1), 10).is_empty(), "one pending occurrence is not due");
         revise(&engine, &rules, Applicability::NotApplicable, 1);
         let task = engine.tick(minutes(1), 10).remove(0);
         assert_eq!(flush(&engine, &task, Some(2), minutes(1)), Some(3));
@@ -180,7 +180,7 @@ mod departed_tests {
     }
 
     #[test]
-    fn a_policy_that_governs_again_goes_on() {
+    fn a_policy_that_governs_again_keeps_its_series() {
         let (engine, rules) = (engine(), rules());
         merged(&engine, &rules, "shop");
         revise(&engine, &rules, Applicability::NotApplicable, 1);
@@ -191,7 +191,7 @@ mod departed_tests {
     }
 
     #[test]
-    fn the_scope_of_a_namespace_that_is_gone_is_forgotten_and_its_counts_are_kept() {
+    fn the_counters_of_a_deleted_namespace_are_retained() {
         let (engine, rules) = (engine(), rules());
         merged(&engine, &rules, "shop");
         revise(&engine, &rules, Applicability::Unknown, 1);
@@ -200,7 +200,7 @@ mod departed_tests {
         engine.tick(minutes(12), 10);
         assert_eq!((engine.counters().len(), gone_namespaces(&engine)), (0, (2, 1)));
 
-        // Another namespace goes the same way; then the policy.
+        // Another namespace is deleted the same way, then the policy.
         merged(&engine, &rules, "bank");
         revise(&engine, &rules, Applicability::Unknown, 13);
         evict_surplus(&engine, minutes(24));
@@ -211,7 +211,7 @@ mod departed_tests {
     }
 
     #[test]
-    fn a_namespace_that_becomes_known_in_time_stays() {
+    fn a_namespace_that_becomes_known_again_keeps_its_scope() {
         let (engine, rules) = (engine(), rules());
         merged(&engine, &rules, "shop");
         revise(&engine, &rules, Applicability::Unknown, 1);
@@ -222,7 +222,7 @@ mod departed_tests {
     }
 
     #[test]
-    fn a_namespaced_policy_has_its_scope_whatever_is_known_of_the_namespace() {
+    fn a_namespaced_policy_keeps_its_scope_in_an_unknown_namespace() {
         let (engine, rules) = (engine(), rules());
         let known_policy = KnownPolicy {
             policy: rules.policy.clone(),
@@ -247,7 +247,7 @@ mod predecessors_tests {
     use crate::testing::{at, by, engine, named, rules, write};
     use crate::{Engine, KnownPolicy, Mode, PolicyId, Rules};
 
-    /// Rules as a policy has them that was made anew so many times.
+    /// Rules of a policy that was recreated this many times.
     fn remade(times: u32, mode: Mode) -> Rules {
         let uid = format!("p{times}");
         Rules { mode, series: None, policy: PolicyId { uid: uid.into(), ..rules().policy }, ..rules() }
@@ -260,7 +260,7 @@ mod predecessors_tests {
         engine.revise(&[known_policy], at(now));
     }
 
-    /// What is counted under the name, and by the policy that has this uid.
+    /// Returns what is counted under the name, and by the policy with this uid.
     fn received(engine: &Engine, uid: &str) -> (u64, u64) {
         let counters = engine.counters();
         let of = |line: &&super::ScopeCounters| *line.policy.uid == *uid;
@@ -269,7 +269,7 @@ mod predecessors_tests {
     }
 
     #[test]
-    fn what_is_counted_under_a_name_does_not_fall_while_a_policy_has_it() {
+    fn counters_of_a_policy_name_never_decrease_while_a_policy_has_it() {
         let engine = engine();
         let mut written = 0;
         for (times, mode) in
@@ -298,7 +298,7 @@ mod predecessors_tests {
     }
 
     #[test]
-    fn so_many_lines_are_kept_of_policies_that_come_and_go() {
+    fn retained_counters_of_deleted_policies_are_bounded() {
         let engine = engine();
         for times in 0..2 * MAX_LINES as u64 {
             let display = format!("shop/quiet-{times}");
@@ -315,7 +315,7 @@ mod predecessors_tests {
     }
 
     #[test]
-    fn a_policy_of_another_name_takes_nothing_over() {
+    fn a_policy_of_another_name_inherits_no_counters() {
         let engine = engine();
         let first = remade(1, Mode::Enforce);
         stands(&engine, &first, 0);

@@ -1,4 +1,5 @@
-//! One series: what its stored Event should show, what it shows, and when the difference is to be paid.
+//! One series: the count that its stored Event should show, the count that it shows, and when to flush the
+//! difference.
 
 use std::time::Duration;
 
@@ -6,67 +7,69 @@ use jiff::Timestamp;
 
 use crate::{Moment, SeriesRules};
 
-/// squelch does not write an Event that it admitted a client's write of less than this ago: the two would meet.
+/// Minimum time between the admission of a client's write and a flush of the same Event, so that they do not
+/// conflict.
 pub(crate) const CLIENT_WRITE_GRACE: Duration = Duration::from_secs(2);
 
-/// The API server may take this long to store a write that was admitted: until then an Event that is not there may
-/// still come. Most are stored within [`CLIENT_WRITE_GRACE`]; an etcd that needs a second for each commit is slower.
+/// Time that the API server may need to store an admitted write. Until then a missing Event may still appear.
+/// Most writes are stored within [`CLIENT_WRITE_GRACE`]; an etcd that needs a second for each commit is slower.
 pub(crate) const COMMIT_GRACE: Duration = Duration::from_secs(5);
 
-/// Kubernetes counts in i32; so does every total.
+/// Maximum count. Kubernetes counts in i32.
 pub(crate) const MAX_COUNT: i64 = i32::MAX as i64;
 
-/// All writes that say the same thing. (What its stored Event is called, and what is needed to create that again, is
-/// kept apart: few decisions need it.)
+/// All writes with the same series key. Name and content of the stored Event are kept apart, because few
+/// decisions need them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
-    /// What the stored Event should show.
+    /// The count that the stored Event should show.
     pub(crate) total: i64,
-    /// The value known to be in etcd. Never above `total`.
+    /// Last count known to be stored in etcd. Invariant: `stored <= total`.
     pub(crate) stored: i64,
-    /// Of `stored`, what has been seen there: a client's admitted write is believed only then.
+    /// The part of `stored` that was seen in etcd. An admitted write of a client is trusted only then.
     pub(crate) confirmed: i64,
-    /// squelch itself has read or written the stored Event since a client last created it: if it goes, squelch may
-    /// create it again. What only a review has shown may never have been stored.
+    /// Whether squelch has read or written the stored Event since a client last created it. Only then may
+    /// squelch create it again: an Event known only from a review may never have been stored.
     pub(crate) read: bool,
-    /// So much of the total was found in etcd before anybody told of it: perhaps its client wrote while nobody decided,
-    /// and tells of it again with its next value.
+    /// The part of `total` found in etcd before any client reported it. Its client may have written it while no
+    /// replica was active, and may report it again with its next value.
     pub(crate) unreported: i64,
-    /// Others than the client of the stored Event have told of some of it, in this life or in one before.
+    /// Whether other clients than the owner of the stored Event have reported occurrences, in this series or a
+    /// previous one.
     pub(crate) shared: bool,
-    /// When a write of the series was seen last.
+    /// Time of the last write of the series.
     pub(crate) seen: Moment,
-    /// When the stored Event was written last, as far as is known.
+    /// Time of the last known write of the stored Event.
     pub(crate) written_at: Moment,
-    /// squelch does not write before: a client's write was admitted just now, and may be under way; or the last
-    /// attempt to pay failed.
+    /// No flush before this time: a client's write was just admitted, or the last flush failed.
     pub(crate) not_before: Moment,
-    /// So many attempts to pay in a row failed.
+    /// Number of consecutive failed flushes.
     pub(crate) failures: u8,
-    /// The last attempt to pay failed while draining: then only [`Self::not_before`] is waited for, and no client's
-    /// write puts that off.
+    /// Whether the last flush failed while draining. Then the next one waits for [`Self::not_before`], and
+    /// client writes do not delay it.
     pub(crate) deferred: bool,
-    /// While draining: its order was answered since the draining began. What comes after that is paid at the
-    /// very end, or a storm that goes on would put the end off.
+    /// Whether its flush was completed since draining began. Later occurrences are flushed at the very end;
+    /// otherwise a continuing storm would delay the end.
     pub(crate) drained: bool,
-    /// When the last folded occurrence happened, as its writer says.
+    /// Time of the last merged occurrence, as its client wrote it.
     pub(crate) occurred_at: Timestamp,
-    /// Something was folded into it, and what is needed to create its Event again is kept.
+    /// Whether occurrences were merged and the content of its Event is kept.
     pub(crate) merged: bool,
-    /// It is a summary: squelch's own Event, whose message and regarded object follow the newest write.
+    /// Whether it is a summary: an Event of squelch, whose message and regarding object follow the newest
+    /// write.
     pub(crate) summary: bool,
-    /// A summary's name has not been read yet: what stands there is the base that it counts from.
+    /// Whether a summary's name has not been read yet. What is stored there is the base of its count.
     pub(crate) base_unknown: bool,
-    /// The last payment was a client's write, and nobody has seen it in etcd since.
+    /// Whether the last write was a client's that is not yet confirmed in etcd.
     pub(crate) unverified: bool,
-    /// Idle, and waiting for its last payment to be acknowledged.
+    /// Whether it is idle and waits for its last flush.
     pub(crate) closing: bool,
-    /// An order of it is with the writer.
+    /// Whether the flush writer has a task for it.
     pub(crate) in_flight: bool,
 }
 
 impl Series {
-    /// A series whose stored Event a client writes just now, with `value`.
+    /// Returns a series whose stored Event a client just created with `value`.
     pub(crate) fn opened_by_create(value: i64, occurred_at: Timestamp, now: Moment) -> Self {
         Self {
             total: value,
@@ -91,7 +94,7 @@ impl Series {
         }
     }
 
-    /// A series whose stored Event is there already, with `stored`.
+    /// Returns a series whose stored Event exists with count `stored`.
     pub(crate) fn opened_by_update(stored: i64, occurred_at: Timestamp, now: Moment) -> Self {
         Self {
             confirmed: stored,
@@ -101,38 +104,38 @@ impl Series {
         }
     }
 
-    /// A summary under a name of squelch's own: nothing is stored, as far as is known.
+    /// Returns a summary under a name of squelch, with nothing known to be stored.
     pub(crate) fn opened_by_merge(occurred_at: Timestamp, now: Moment) -> Self {
         Self { summary: true, base_unknown: true, ..Self::opened_by_update(0, occurred_at, now) }
     }
 
-    /// Occurrences folded and not yet written to the stored Event.
+    /// Returns the occurrences merged and not yet written to the stored Event.
     pub(crate) fn pending(&self) -> i64 {
         self.total - self.stored
     }
 
-    /// It must not be forgotten yet: it owes, or its last payment was a client's that nobody has seen stored.
-    /// (Where nothing was ever folded, a client's write is its own affair.)
+    /// Whether the series must be kept: it has pending occurrences, or its last write was a client's that is
+    /// not yet confirmed in etcd. Without merged occurrences an unconfirmed write is not squelch's concern.
     pub(crate) fn needs_flush(&self) -> bool {
         self.pending() > 0 || (self.unverified && self.merged)
     }
 
-    /// It was not seen for the idle timeout. While a client's write may be under way it is not over.
+    /// Whether the idle timeout has passed. A series is not over while a client's write may be in progress.
     pub(crate) fn is_over(&self, timing: &SeriesRules, now: Moment) -> bool {
         now.since(self.seen) > timing.idle_timeout && now >= self.not_before
     }
 
-    /// Its next payment may be a client's own write: the total has doubled, or the heartbeat has come.
+    /// Whether a client's own write may pass: the total has doubled, or the heartbeat interval has passed.
     pub(crate) fn is_due(&self, rules: &SeriesRules, now: Moment) -> bool {
         self.pending() >= self.stored || now.since(self.written_at) >= rules.heartbeat_interval
     }
 
-    /// Half or more of the total has not been seen in etcd yet.
+    /// Whether at least half of the total was not seen in etcd yet.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.total >= 2 * self.confirmed
     }
 
-    /// When squelch should look at its stored Event; `None`: not before it closes.
+    /// Returns when squelch should read its stored Event; `None` if not before it closes.
     pub(crate) fn next_flush(&self, rules: &SeriesRules, now: Moment) -> Option<Moment> {
         let earliest = self.not_before.max(now);
         if self.in_flight {
@@ -141,7 +144,7 @@ impl Series {
         if self.closing {
             return self.needs_flush().then_some(earliest);
         }
-        // Nothing owed, but half of it a client's write that nobody has seen stored: to be read.
+        // Nothing is pending, but half of the total is an unconfirmed client write: read it.
         let unseen = self.unverified && self.merged && self.is_unconfirmed();
         if self.pending() <= 0 && !unseen {
             return None;
@@ -152,13 +155,13 @@ impl Series {
         Some(self.written_at.plus(rules.heartbeat_interval).max(earliest))
     }
 
-    /// Nothing would be lost if it could not be created again just now.
+    /// Whether nothing would be lost if its Event could not be created again.
     pub(crate) fn can_spare_content(&self) -> bool {
         !self.needs_flush() && !self.in_flight && !self.summary
     }
 
-    /// A write that says the same, and happened then, was folded into it. `kept`: what its Event says may be kept.
-    /// True if it is to be kept now, because this is the first.
+    /// Records a merged occurrence at this time. `kept`: the Event's content may be kept. Returns whether to
+    /// keep it now, because this occurrence is the first.
     pub(crate) fn merge(&mut self, occurred_at: Timestamp, kept: bool) -> bool {
         let first = kept && !self.merged;
         if kept || self.merged {
@@ -168,14 +171,13 @@ impl Series {
         first
     }
 
-    /// The attempt to pay failed: not again before `not_before`. While draining it was given in spite of whatever
-    /// put it off before.
+    /// Records a failed flush; the next one is at `not_before`. While draining this replaces any earlier delay.
     pub(crate) fn retry(&mut self, not_before: Moment, draining: bool) {
         (self.in_flight, self.deferred) = (false, draining);
         self.not_before = if draining { not_before } else { self.not_before.max(not_before) };
     }
 
-    /// A client's write of the stored Event was admitted, and may be under way for a while.
+    /// Records an admitted client write of the stored Event, which may be in progress for a while.
     pub(crate) fn await_commit(&mut self, now: Moment) {
         let settled = now.plus(CLIENT_WRITE_GRACE);
         if !self.deferred {
@@ -184,15 +186,15 @@ impl Series {
         self.unverified = true;
     }
 
-    /// The stored Event's own client tells of occurrences. One that tells of more than was found before it did tells
-    /// of that too: its value is absolute.
+    /// Adds occurrences reported by the owner of the stored Event. If they exceed the unreported ones they
+    /// include those, because the owner's count is absolute.
     pub(crate) fn owner_reports(&mut self, occurrences: i64) {
         let found_before =
             if occurrences > self.unreported { std::mem::take(&mut self.unreported) } else { 0 };
         self.add(occurrences - found_before);
     }
 
-    /// Somebody else tells of occurrences. True if that is the first time.
+    /// Adds occurrences reported by another client. Returns whether these are the first.
     pub(crate) fn others_report(&mut self, occurrences: i64) -> bool {
         let newly = occurrences > 0 && !self.shared;
         self.shared |= newly;
@@ -200,13 +202,13 @@ impl Series {
         newly
     }
 
-    /// What of the total was told of.
+    /// Returns the reported part of the total.
     pub(crate) fn reported(&self) -> i64 {
         self.total - self.unreported
     }
 
-    /// A client creates its stored Event, which then shows `value`: the former one is gone. A CREATE that carries nothing
-    /// is tried again, and its Event may be there: it is to be read.
+    /// Records that a client creates the stored Event with `value`, because the previous one is gone. A CREATE
+    /// without occurrences is a retry, whose Event may exist: it has to be read.
     pub(crate) fn create_again(&mut self, occurrences: i64, value: i64, now: Moment) {
         if occurrences > 0 {
             self.owner_reports(occurrences);
@@ -218,13 +220,13 @@ impl Series {
         self.confirmed = 0;
     }
 
-    /// Whether only an admitted CREATE says that the Event is its client's: the API server may have refused that. An
-    /// UPDATE shows that its client may change the Event.
+    /// Whether only an admitted CREATE shows that the Event belongs to its client. The API server may have
+    /// refused it. An UPDATE shows that its client may change the Event.
     pub(crate) fn is_claimed_only(&self) -> bool {
         !self.read && self.confirmed == 0 && !self.summary
     }
 
-    /// Whether a client's write of it was admitted so lately that the API server may not have stored it yet.
+    /// Whether the API server may still store a recently admitted client write.
     pub(crate) fn may_still_be_stored(&self, now: Moment) -> bool {
         now.since(self.written_at) < COMMIT_GRACE
     }
@@ -234,12 +236,12 @@ impl Series {
         self.total = (self.total + occurrences).min(MAX_COUNT);
     }
 
-    /// The API server has just read `stored` in etcd: believe it, and never fall below it. `occurrences` are
-    /// what the write at hand carries: a write may have passed unreviewed, so the total is at least what is
-    /// stored and one more for a write that tells of anything.
+    /// Adopts the count `stored` that the API server has just read from etcd. `occurrences` are those of the
+    /// current write. Writes may have passed without a review, so the total is at least `stored`, plus one if
+    /// the write carries an occurrence.
     pub(crate) fn resync(&mut self, stored: i64, occurrences: i64) {
-        // The Event was there before the CREATE that opened the series, which the API server has refused then. What
-        // others have reported since is not in the count that it shows.
+        // The Event existed before the CREATE that opened the series, which the API server then refused. Its
+        // count does not include what other clients reported since.
         if self.shared && self.confirmed == 0 && !self.read {
             self.raise_to(self.total + (stored - self.stored).max(0));
         }
@@ -249,14 +251,14 @@ impl Series {
         self.confirmed = self.stored;
     }
 
-    /// The total is at least `value`, whoever has put it there.
+    /// Raises the total to at least `value`; the difference is unreported.
     fn raise_to(&mut self, value: i64) {
         let total = self.total.max(value.min(MAX_COUNT));
         self.unreported += total - self.total;
         self.total = total;
     }
 
-    /// A client's write of the stored Event was admitted: it pays up to `value`. Admission is not commit.
+    /// Records an admitted client write of the stored Event with `value`. Admission is not commit.
     pub(crate) fn client_writes(&mut self, value: i64, now: Moment) {
         self.total = self.total.max(value);
         self.stored = value;
@@ -264,7 +266,7 @@ impl Series {
         self.await_commit(now);
     }
 
-    /// The name of a summary was read for the first time: what stands there is the base.
+    /// Records the first read of a summary's name: what is stored there is its base.
     pub(crate) fn rebase(&mut self, found: i64) {
         self.base_unknown = false;
         self.add(found);
@@ -272,8 +274,8 @@ impl Series {
         self.confirmed = self.stored;
     }
 
-    /// `value` is in etcd, as squelch has seen or written itself. What somebody else has put on top of the total
-    /// belongs to the series from now on.
+    /// Records that `value` is in etcd, read or written by squelch. Counts beyond the total become part of the
+    /// series.
     pub(crate) fn confirm(&mut self, value: i64) {
         self.raise_to(value);
         self.stored = value.min(self.total);
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_total_doubling_or_the_heartbeat_makes_it_due() {
+    fn a_series_is_due_when_its_total_doubled_or_at_the_heartbeat() {
         assert!(!series(19, 10).is_due(&RULES, at(100)));
         assert!(series(20, 10).is_due(&RULES, at(100)));
         assert!(!series(11, 10).is_due(&RULES, at(1899)));
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payment_waits_for_the_client_to_settle_and_nothing_owed_waits_for_ever() {
+    fn a_flush_waits_for_the_grace_time_and_is_never_due_without_pending_occurrences() {
         assert_eq!(series(10, 10).next_flush(&RULES, at(100)), None);
         assert_eq!(series(11, 10).next_flush(&RULES, at(100)), Some(at(1900)));
         let mut doubled = series(20, 10);
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_stored_is_never_lost_and_never_counted_twice() {
+    fn counts_stored_by_others_are_neither_lost_nor_counted_twice() {
         let mut series = series(10, 8);
         series.resync(15, 6); // five passed unreviewed; the client's value tells of them and one more
         assert_eq!((series.total, series.stored), (16, 15));
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_end_where_kubernetes_counts_end() {
+    fn counts_saturate_at_i32_max() {
         let mut series = series(MAX_COUNT - 1, 1);
         series.add(i64::from(i32::MAX));
         assert_eq!(series.total, MAX_COUNT);

@@ -1,17 +1,16 @@
-//! The rules of each policy, once for all of its scopes.
+//! One copy of each policy's rules for all of its scopes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{KnownPolicy, Rules};
 
-/// The rules that are decided by, by the uid of their policy: ten thousand scopes of one policy share them, and find
-/// them where the last decision has just looked.
+/// Rules by policy uid. Ten thousand scopes of one policy share them and find them in the cache.
 #[derive(Debug, Default)]
 pub(crate) struct SharedRules(Mutex<HashMap<Arc<str>, Arc<Rules>>>);
 
 impl SharedRules {
-    /// These rules, as others of the same policy have them.
+    /// Returns these rules, shared with other scopes of the same policy.
     pub(crate) fn shared(&self, rules: &Rules) -> Arc<Rules> {
         let known = &mut *self.known();
         if let Some(shared) = known.get(&rules.policy.uid)
@@ -24,13 +23,13 @@ impl SharedRules {
         shared
     }
 
-    /// Forgets policies that stand no more.
+    /// Removes deleted policies.
     pub(crate) fn retain(&self, policies: &HashMap<&Arc<str>, &KnownPolicy>) {
         self.known().retain(|uid, _| policies.contains_key(uid));
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Rules>>> {
-        // A panic elsewhere leaves the map as it was: nothing is changed in two steps.
+        // No change takes two steps, so a panic elsewhere leaves the map consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,14 @@
-//! What a scope dropped most: the heavy hitters among reason, kind, component and disposition.
+//! The most frequently dropped combinations of reason, kind, component and disposition in a scope.
 //!
-//! The algorithm is Space-Saving (Metwally, Agrawal, El Abbadi, 2005). A combination that comes where all places
-//! are taken takes the place of the lightest, and inherits its weight: it may have been here before, with as much.
-//! Weights only choose who stays. What is shown is counted apart: what a combination dropped since it was taken in,
-//! and in one sum what those dropped that had to go. So nothing is shown that did not happen, and nothing is missing
-//! from the total.
+//! The algorithm is Space-Saving (Metwally, Agrawal, El Abbadi, 2005). If all entries are used, a new
+//! combination replaces the lightest one and inherits its weight, because it may have been tracked before.
+//! Weights only select which combinations stay. The shown counts are separate: the occurrences since a
+//! combination is tracked, and one sum for all others. So every shown occurrence happened, and the total is
+//! exact.
 //!
-//! With N dropped occurrences in a scope and k places ([`MAX_RANKED`], fewer only where too many are held in all):
-//! while there are at most k combinations every count is exact; beyond that a count can be short of the truth by
-//! N / k at most, and a combination that has more than N / k of them is always there.
+//! For N dropped occurrences and k entries ([`MAX_RANKED`], fewer if too many are used in all): with at most k
+//! combinations all counts are exact. Otherwise a count is at most N / k too low, and a combination with more
+//! than N / k occurrences is always present.
 
 use std::hint::black_box;
 
@@ -16,26 +16,26 @@ use crate::decide::keys::Key;
 use crate::model::dropped::identity;
 use crate::{Disposition, Dropped, EventView, TopDropped};
 
-/// So many combinations a scope holds at most.
+/// Maximum number of combinations per scope.
 pub(crate) const MAX_RANKED: usize = 32;
 
-/// So many all scopes hold together, but for the seconds in which those of namespaces above their fair share make
-/// room for newcomers. One takes some 100 bytes, and 300 where someone sees to it.
+/// Maximum number of combinations in all scopes. It may be exceeded for seconds, until namespaces above their
+/// fair share evict entries. An entry takes about 100 bytes, and 300 if a client reads it.
 pub(crate) const MAX_IN_ALL: usize = 65_536;
 
-/// The bounded sketch of one scope. Takes no memory before something is dropped.
+/// The bounded sketch of one scope. It allocates nothing before something is dropped.
 #[derive(Default)]
 pub(crate) struct Sketch {
     ranked: Vec<Ranked>,
     others: u64,
     evicted: u64,
-    /// The weight of the heaviest that had to go: nobody who is not here has dropped more.
+    /// Weight of the heaviest evicted combination. An untracked combination never dropped more.
     evicted_weight: u64,
 }
 
 struct Ranked {
     key: Key,
-    /// The most that it may have dropped before it was taken in.
+    /// Maximum number of occurrences before the combination was tracked.
     inherited: u64,
     dropped: Dropped,
 }
@@ -45,18 +45,18 @@ impl Sketch {
         self.ranked.len()
     }
 
-    /// Combinations given up for want of room.
+    /// Returns the number of evicted combinations.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Asks the memory for what [`Self::count`] will read: in a storm it is the first place.
+    /// Prefetches what [`Self::count`] reads: in a storm, the first entry.
     pub(crate) fn prefetch(&self) {
         black_box(self.ranked.first().map(|entry| (entry.key, entry.dropped.count)));
     }
 
-    /// Counts `occurrences` of a combination that was dropped. `at_capacity`: too many are held in all, and this namespace
-    /// has its fair share of them.
+    /// Counts dropped occurrences of a combination. `at_capacity`: too many entries are used in all, and this
+    /// namespace has its fair share.
     pub(crate) fn count(
         &mut self,
         key: Key,
@@ -68,7 +68,7 @@ impl Sketch {
         if let Some(at) = self.ranked.iter().position(|entry| entry.key == key) {
             let count = &mut self.ranked[at].dropped.count;
             *count = count.saturating_add(occurrences);
-            // A storm is the same again and again: what comes often moves to the front, where it is found first.
+            // A storm repeats the same combination. Frequent ones move to the front, where the search starts.
             if at > 0 {
                 self.ranked.swap(at, at - 1);
             }
@@ -82,7 +82,7 @@ impl Sketch {
         self.ranked.push(Ranked { key, inherited, dropped });
     }
 
-    /// One place less, for those of other scopes; but every scope keeps one.
+    /// Evicts one entry for other scopes, but keeps the last.
     pub(crate) fn evict_lightest(&mut self) {
         if self.ranked.len() > 1 {
             self.evict_one();
@@ -90,7 +90,7 @@ impl Sketch {
     }
 
     fn evict_one(&mut self) {
-        // Of the lightest the one at the back: it was dropped less often of late.
+        // Of several lightest entries the last one was dropped least recently.
         let lightest = (0..self.ranked.len()).rev().min_by_key(|at| self.ranked[*at].weight());
         let Some(lightest) = lightest else { return };
         let entry = self.ranked.swap_remove(lightest);
@@ -99,7 +99,7 @@ impl Sketch {
         self.evicted += 1;
     }
 
-    /// What it holds, and how many more there were.
+    /// Returns the tracked combinations and the number of other occurrences.
     pub(crate) fn top(&self) -> TopDropped {
         let entries = self.ranked.iter().map(|entry| entry.dropped.clone()).collect();
         TopDropped { entries, others: self.others }
@@ -107,7 +107,7 @@ impl Sketch {
 }
 
 impl Ranked {
-    /// At least as much as the combination ever dropped.
+    /// Returns an upper bound of the occurrences that this combination ever dropped.
     fn weight(&self) -> u64 {
         self.inherited.saturating_add(self.dropped.count)
     }
@@ -124,7 +124,7 @@ mod tests {
     use crate::model::dropped::MAX_TEXT;
     use crate::testing::write;
 
-    /// Counts a drop for this reason.
+    /// Counts dropped occurrences with this reason.
     fn drop_of(sketch: &mut Sketch, reason: &str, occurrences: u64, at_capacity: bool) {
         let mut event = write().event;
         event.reason = reason.to_owned().into();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_cut_between_characters_and_made_harmless() {
+    fn dropped_text_is_truncated_and_sanitised() {
         let long = "ü".repeat(40);
         let dropped = Dropped::new([&long, "Po\u{1b}[31md\n", ""], Disposition::Throttled, 3);
         assert_eq!(dropped.reason(), "ü".repeat(32));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_in_different_ways_is_told_apart() {
+    fn dispositions_are_separate_combinations() {
         let hasher = Hasher::new([1, 2]);
         let event = write().event;
         let mut sketch = Sketch::default();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_come_once_do_not_drive_out_one_that_comes_often() {
+    fn many_rare_combinations_do_not_evict_a_frequent_one() {
         let mut sketch = Sketch::default();
         for number in 0..10_000 {
             drop_of(&mut sketch, &format!("Once{number}"), 1, false);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn where_too_many_are_held_in_all_a_scope_comes_down_and_keeps_the_heaviest() {
+    fn at_capacity_a_scope_keeps_the_heaviest_combination() {
         let mut sketch = Sketch::default();
         for number in 1..=20 {
             drop_of(&mut sketch, &format!("Reason{number}"), number, false);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_of_one_namespace_add_up() {
+    fn top_dropped_of_several_scopes_add_up() {
         let entry = |reason, count| Dropped::new([reason, "Pod", "kubelet"], Disposition::Filtered, count);
         let mut all = TopDropped { entries: vec![entry("A", 1), entry("B", 2)], others: 3 };
         all.add(&TopDropped { entries: vec![entry("B", 10), entry("C", 20)], others: 30 });
@@ -211,8 +211,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keeps_what_it_promises(
-            // Squared, so that some come far more often than others.
+        fn the_sketch_keeps_its_error_bounds(
+            // Squared, so that some reasons are far more frequent.
             drops in prop::collection::vec((0u32..12, 1u64..4, prop::bool::weighted(0.1)), 0..600),
             spread in 1u32..12,
             at_capacity in any::<bool>(),

@@ -1,4 +1,4 @@
-//! Containers that make a million series fit into memory.
+//! Compact containers, so that a million series fit into memory.
 
 pub(crate) mod packed_series;
 pub(crate) mod segments;

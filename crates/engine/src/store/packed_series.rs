@@ -1,4 +1,4 @@
-//! A series in 44 bytes.
+//! A series packed into 44 bytes.
 
 use std::time::Duration;
 
@@ -9,23 +9,24 @@ use crate::state::series::{MAX_COUNT, Series};
 use crate::store::stamp::Stamp;
 use crate::store::table::NONE;
 
-/// A [`Series`] as it lies in the table. With its key and its chain it is 64 bytes, as much as a line of the cache;
-/// as it is worked on it is 88 without them, which would be 42 MiB more for a million.
+/// A [`Series`] as stored in the table. With key and chain it takes 64 bytes, one cache line. Unpacked it takes
+/// 88 without them, which is 42 MiB more for a million series.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Packed {
-    /// Counts end at `i32::MAX`, so a bit is free: there is a [`Series::unreported`], which is kept elsewhere.
+    /// Counts end at `i32::MAX`. The top bit says that there is a [`Series::unreported`], which is stored
+    /// elsewhere.
     total: u32,
-    /// Here too: [`Series::shared`].
+    /// The top bit is [`Series::shared`].
     stored: u32,
-    /// Here too: [`Series::read`].
+    /// The top bit is [`Series::read`].
     confirmed: u32,
-    /// Tells it from every other series that stood under its key, or in its place.
+    /// Distinguishes it from all other series under its key or in its place.
     pub(crate) birth: u32,
-    /// Its position in the agenda; [`NONE`]: it is not there.
-    pub(crate) timers: u32,
-    /// Microseconds: Kubernetes keeps no more. In seven bytes these are the years 829 to 3111, which will do.
+    /// Index of its timer; [`NONE`] if it has none.
+    pub(crate) timer: u32,
+    /// Microseconds, the resolution of Kubernetes. Seven bytes cover the years 829 to 3111.
     occurred_at: [u8; 7],
-    /// In the lower half how many attempts to pay failed, in the upper one a mark of the name.
+    /// Lower half: number of failed flushes. Upper half: a mark of the name.
     failures_and_mark: u8,
     seen: Stamp,
     written_at: Stamp,
@@ -33,28 +34,28 @@ pub(crate) struct Packed {
     flags: u8,
 }
 
-/// So many microseconds from 1970 fit into seven bytes with their sign.
+/// Number of microseconds from 1970 that fit into seven bytes with a sign.
 const FAR: i64 = 1 << 55;
 
-/// The bit of [`Packed::total`] that is no count.
+/// Flag bit of [`Packed::total`].
 const UNREPORTED: u32 = 1 << 31;
-/// That of [`Packed::stored`].
+/// Flag bit of [`Packed::stored`].
 const SHARED: u32 = 1 << 31;
-/// That of [`Packed::confirmed`].
+/// Flag bit of [`Packed::confirmed`].
 const READ: u32 = 1 << 31;
 
-/// The bit of [`Series::closing`].
+/// Bit of [`Series::closing`] in [`Packed::flags`].
 const CLOSING: u8 = 1;
 
 impl Packed {
-    /// A series that is not on the agenda yet, and whose stored Event has this name.
+    /// Packs a series without a timer. `name`: name of its stored Event.
     pub(crate) fn new(series: &Series, name: &str, birth: u32) -> Self {
-        let mut packed = Self { birth, timers: NONE, failures_and_mark: mark(name), ..Self::default() };
+        let mut packed = Self { birth, timer: NONE, failures_and_mark: mark(name), ..Self::default() };
         packed.put(series);
         packed
     }
 
-    /// Keeps what `series` says, its moments to the millisecond.
+    /// Packs `series`, with its moments rounded down to milliseconds.
     pub(crate) fn put(&mut self, series: &Series) {
         self.total = count(series.total) | if series.unreported > 0 { UNREPORTED } else { 0 };
         self.stored = count(series.stored) | if series.shared { SHARED } else { 0 };
@@ -75,7 +76,7 @@ impl Packed {
             | u8::from(series.deferred) << 7;
     }
 
-    /// The series as it was put, but for what of it is untold.
+    /// Returns the series without its unreported occurrences.
     pub(crate) fn series(&self) -> Series {
         let flag = |bit: u8| self.flags >> bit & 1 == 1;
         Series {
@@ -101,25 +102,25 @@ impl Packed {
         }
     }
 
-    /// Something of it is untold.
+    /// Whether it has unreported occurrences.
     pub(crate) fn has_unreported(&self) -> bool {
         self.total & UNREPORTED != 0
     }
 
     fn occurred_at(&self) -> Timestamp {
         let [a, b, c, d, e, f, g] = self.occurred_at;
-        // Shifted up and down again: the sign is the highest bit of the seventh byte.
+        // Shifting left and right extends the sign in the seventh byte.
         let microseconds = i64::from_le_bytes([0, a, b, c, d, e, f, g]) >> 8;
         Timestamp::from_microsecond(microseconds).expect("it was between two timestamps when it was put")
     }
 
-    /// Whether its name may be this one. Of those that are not, one in sixteen has the same mark.
+    /// Whether its name may be this one. One in sixteen other names has the same mark.
     pub(crate) fn may_have_name(&self, name: &str) -> bool {
         self.failures_and_mark & MARK == mark(name)
     }
 
-    /// A write of it was seen: it lives on. True if its place in the order by use has to follow: it was closing, or
-    /// was not seen in this part of time yet.
+    /// Records a write. Returns whether its place in the order by use must change: it was closing, or not seen
+    /// in this interval yet.
     pub(crate) fn mark_seen(&mut self, now: Moment, ordered_by: Duration) -> bool {
         let (before, closing) = (self.seen, self.flags & CLOSING != 0);
         self.seen = Stamp::at(now);
@@ -128,15 +129,15 @@ impl Packed {
     }
 }
 
-/// The half of a byte in which a mark is. The other one counts to 15, after which nobody waits any longer.
+/// The half of the byte for the mark. The other half counts to 15, after which the delay no longer grows.
 const MARK: u8 = 0xf0;
 
-/// The sum of its bytes.
+/// Returns the mark of a name: the sum of its bytes.
 fn mark(name: &str) -> u8 {
     name.bytes().fold(0, u8::wrapping_add) << 4
 }
 
-/// A count as Kubernetes counts: `0..=i32::MAX`, in half the room.
+/// Converts a count to `0..=i32::MAX` in half the size.
 pub(crate) fn count(value: i64) -> u32 {
     u32::try_from(value.clamp(0, MAX_COUNT)).expect("at most i32::MAX")
 }
@@ -147,12 +148,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn takes_44_bytes() {
+    fn a_packed_series_takes_44_bytes() {
         assert_eq!(size_of::<Packed>(), 44);
     }
 
     #[test]
-    fn a_time_that_is_too_far_is_as_far_as_can_be() {
+    fn times_out_of_range_are_clamped() {
         for (far, year) in [(Timestamp::MIN, "0828"), (Timestamp::MAX, "3111")] {
             let series = Series::opened_by_create(1, far, Moment::default());
             let kept = Packed::new(&series, "", 0).series().occurred_at.to_string();
@@ -162,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn comes_out_as_it_was_put(
+        fn an_unpacked_series_equals_the_packed_one(
             counts in prop::array::uniform4(0..=MAX_COUNT),
             moments in prop::array::uniform3(0u64..1 << 40),
             occurred_at in -FAR..FAR,
@@ -198,7 +199,7 @@ mod tests {
             prop_assert!(packed.may_have_name(&name) && !packed.may_have_name(&another));
             prop_assert_eq!(packed.has_unreported(), series.unreported > 0);
             let whole = Series { unreported: series.unreported, ..packed.series() };
-            prop_assert_eq!((whole, packed.birth, packed.timers), (series, birth, NONE));
+            prop_assert_eq!((whole, packed.birth, packed.timer), (series, birth, NONE));
             let (seen, later) = (moments[0] / 1000, moment(0).plus(Duration::from_millis(700)));
             let moves = packed.mark_seen(later, Duration::from_secs(1));
             prop_assert_eq!(moves, flags[0] || (moments[0] + 700).min((1 << 40) - 1) / 1000 != seen);

@@ -1,27 +1,27 @@
-//! A list that grows and shrinks by one small piece at a time.
+//! A list that grows and shrinks by small pieces.
 //!
-//! A `Vec` of a million entries doubles by copying all of them while a write waits, holds up to twice the room it
-//! needs, and never gives any back. There are ten thousand namespaces with a few such lists each, so the room that
-//! one does not use counts as much as the pause: a list here has at most two pieces more than it needs.
+//! A `Vec` of a million entries doubles by copying all of them while a write waits. It reserves up to twice the
+//! needed memory and never shrinks. Ten thousand namespaces have a few such lists each, so reserved memory
+//! matters as much as the pause. This list has at most two pieces more than it needs.
 
 use std::hint::black_box;
 use std::ops::{Index, IndexMut};
 
-/// Entries by position, in pieces of `PIECE` each. Where the first `NEAR` of them are is kept in the list itself: to
-/// look at an entry of a small list is one step less, and what a step costs is a line that is in no cache.
-// In this order in memory: what every look needs is at the front, and together.
+/// Entries by position, in pieces of `PIECE` entries. The list itself holds the pointers to the first `NEAR`
+/// pieces, which saves a cache miss for small lists.
+// The field order matters: what every access reads comes first.
 #[repr(C)]
 pub(crate) struct Segments<T, const PIECE: usize, const NEAR: usize> {
     len: usize,
-    /// Where those beyond the near ones are, [`FAR`] of them together: the list of a million pieces would be a megabyte
-    /// to copy.
+    /// Pointers to the other pieces in lists of [`FAR`], because one list for a million pieces would take a
+    /// megabyte to copy.
     far: Vec<Vec<Box<[T; PIECE]>>>,
     near: [Option<Box<[T; PIECE]>>; NEAR],
 }
 
 const FAR: usize = 256;
 
-/// Bytes that come from memory together.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
 impl<T, const PIECE: usize, const NEAR: usize> Default for Segments<T, PIECE, NEAR> {
@@ -31,7 +31,7 @@ impl<T, const PIECE: usize, const NEAR: usize> Default for Segments<T, PIECE, NE
 }
 
 impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR> {
-    /// How many entries there are. Positions are `u32`: a table is bounded far below 2^32 entries.
+    /// Returns the number of entries. Positions are `u32`: tables are bounded far below 2^32 entries.
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.len).expect("a table is bounded far below 2^32 entries")
     }
@@ -44,7 +44,7 @@ impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR>
         ((at as usize) < self.len).then(|| &self[at])
     }
 
-    /// Asks the memory for where the near pieces are: see [`crate::prefetch`].
+    /// Prefetches the pointers to the near pieces; see [`crate::decide::prefetch`].
     pub(crate) fn prefetch(&self) {
         black_box(self.len);
         self.near.iter().step_by(LINE / size_of::<usize>()).for_each(|near| {
@@ -52,7 +52,7 @@ impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR>
         });
     }
 
-    /// Adds an entry behind the last; returns its position.
+    /// Appends an entry and returns its position.
     pub(crate) fn push(&mut self, value: T) -> u32 {
         let at = self.len();
         let piece = self.len / PIECE;
@@ -73,18 +73,17 @@ impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR>
         at
     }
 
-    /// Takes the last entry away.
+    /// Removes the last entry.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let last = self.len().checked_sub(1)?;
         let value = std::mem::take(&mut self[last]);
         self.len -= 1;
-        // One piece stays in reserve, or a list that goes to and fro over the edge of one would ask for memory
-        // each time.
+        // One piece stays in reserve, so that a list around the edge of a piece does not allocate each time.
         self.free(self.len.div_ceil(PIECE) + 1);
         Some(value)
     }
 
-    /// Gives the last piece back, if it is this one.
+    /// Frees this piece if it is the last.
     fn free(&mut self, piece: usize) {
         if piece < NEAR {
             self.near[piece] = None;
@@ -96,7 +95,7 @@ impl<T: Default, const PIECE: usize, const NEAR: usize> Segments<T, PIECE, NEAR>
         }
     }
 
-    /// Takes an entry away; the last one takes its position.
+    /// Removes an entry; the last one takes its position.
     pub(crate) fn swap_remove(&mut self, at: u32) -> T {
         let last = self.pop().expect("there is an entry at this position");
         if at == self.len() { last } else { std::mem::replace(&mut self[at], last) }
@@ -133,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_long_list_comes_and_goes() {
+    fn a_long_list_grows_and_shrinks() {
         let mut list = Segments::<u32, 2, 1>::default();
         let long = 2 * 2 * FAR as u32 + 9;
         assert!((0..long).all(|value| list.push(value) == value));
@@ -145,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_a_vec_with_little_room_to_spare(steps in prop::collection::vec((0u8..5, 0usize..64), 0..300)) {
+        fn segments_behave_like_a_vec_with_little_spare_memory(steps in prop::collection::vec((0u8..5, 0usize..64), 0..300)) {
             let mut list = Segments::<u64, 4, 3>::default();
             let mut model: Vec<u64> = Vec::new();
             for (number, (step, at)) in steps.into_iter().enumerate() {

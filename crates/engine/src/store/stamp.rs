@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::Moment;
 
-/// A [`Moment`] to the millisecond, as fine as the durations of a policy: 40 bits of them are 34 years. Three million
-/// series and names keep up to three each; five bytes in place of eight are 15 MiB less.
+/// A [`Moment`] in milliseconds, the resolution of a policy's durations: 40 bits last 34 years. Three million
+/// series and names keep up to three each; five bytes instead of eight save 15 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp([u8; 5]);
 
-/// The latest: 34 years after the process began.
+/// The last value: 34 years after the process started.
 const LAST: u64 = (1 << 40) - 1;
 
 impl Stamp {
-    /// The millisecond that `moment` is in.
+    /// Returns the millisecond of `moment`.
     pub(crate) fn at(moment: Moment) -> Self {
         Self::from_milliseconds(moment.milliseconds())
     }
@@ -22,7 +22,7 @@ impl Stamp {
         Moment::from_milliseconds(self.milliseconds())
     }
 
-    /// Whether both are in the same second, or whatever time is divided into.
+    /// Whether both lie in the same interval of length `part`.
     pub(crate) fn same(self, part: Duration, other: Self) -> bool {
         let part = (part.as_millis() as u64).max(1);
         self.milliseconds() / part == other.milliseconds() / part
@@ -58,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_the_moment_to_the_millisecond(nanoseconds in 0..u64::from(u32::MAX) * 1_000_000, other in 0u64..10_000_000_000) {
+        fn a_stamp_is_its_moment_in_milliseconds(nanoseconds in 0..u64::from(u32::MAX) * 1_000_000, other in 0u64..10_000_000_000) {
             let moment = |nanoseconds| Moment::from_epoch(Duration::from_nanos(nanoseconds));
             let before = Stamp::at(moment(nanoseconds));
             prop_assert!(before.moment() <= moment(nanoseconds));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_after_34_years() {
+    fn stamps_saturate_after_34_years() {
         let far = Moment::from_epoch(Duration::from_secs(100 * 365 * 86_400));
         assert_eq!(Stamp::at(far).moment().since(Moment::default()).as_secs() / (365 * 86_400), 34);
     }

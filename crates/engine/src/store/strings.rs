@@ -1,13 +1,13 @@
-//! Short texts by position, sixteen to an allocation.
+//! Short texts by position, sixteen per allocation.
 //!
-//! A text of its own costs 16 bytes for where it is, 8 for the allocator, and up to 15 because that rounds up. Here
-//! it is its length and 5 bytes more, which is 19 MiB less for the names of a million Events. To add or remove one
-//! copies the 16 that it lies with: some hundred bytes.
+//! A separate string takes 16 bytes for its pointer, 8 for the allocator and up to 15 for rounding. Here it
+//! takes 5 bytes and its length, which saves 19 MiB for the names of a million Events. Adding or removing one
+//! copies its pack of sixteen: some hundred bytes.
 
 use crate::store::segments::Segments;
 use crate::text::truncate;
 
-/// How many share an allocation.
+/// Number of texts per allocation.
 const PACK: u32 = 16;
 
 /// Texts by position.
@@ -20,7 +20,7 @@ pub(crate) struct Strings {
 #[derive(Default)]
 struct Pack {
     text: Box<str>,
-    /// Where each ends; those that are not there end where the last one does.
+    /// End offset of each text. Missing texts end where the last one does.
     ends: [u16; PACK as usize],
 }
 
@@ -29,7 +29,7 @@ impl Strings {
         (at < self.len).then(|| self.packs[at / PACK].get(at % PACK))
     }
 
-    /// Adds a text behind the last, cut to what the name of an object may have.
+    /// Appends a text, truncated to the maximum length of an object name.
     pub(crate) fn push(&mut self, text: &str) {
         let at = self.len;
         if at / PACK == self.packs.len() {
@@ -39,7 +39,7 @@ impl Strings {
         self.packs[at / PACK].set(at % PACK, truncate(text, MAX_NAME));
     }
 
-    /// Takes a text away; the last one takes its position.
+    /// Removes a text; the last one takes its position.
     pub(crate) fn swap_remove(&mut self, at: u32) {
         let last = self.len - 1;
         let text = self.packs[last / PACK].get(last % PACK).to_owned();
@@ -77,7 +77,7 @@ impl Pack {
     }
 }
 
-/// The longest name of an object (apimachinery, `DNS1123SubdomainMaxLength`).
+/// Maximum length of an object name (apimachinery, `DNS1123SubdomainMaxLength`).
 const MAX_NAME: usize = 253;
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_a_vec_of_strings(steps in prop::collection::vec((0u8..5, 0u32..80, "[a-zü]{0,40}"), 0..200)) {
+        fn strings_behave_like_a_vec_of_strings(steps in prop::collection::vec((0u8..5, 0u32..80, "[a-zü]{0,40}"), 0..200)) {
             let mut strings = Strings::default();
             let mut model: Vec<String> = Vec::new();
             for (step, at, text) in steps {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_name_is_cut() {
+    fn long_texts_are_truncated() {
         let mut strings = Strings::default();
         (0..20).for_each(|_| strings.push(&"ü".repeat(100_000)));
         assert_eq!(strings.get(19).map(str::len), Some(252));

@@ -1,42 +1,42 @@
-//! Entries by key and in the order of their use: the one bounded container of the engine.
+//! Entries by key and in the order of their use: the bounded table of the engine.
 //!
-//! Entries lie close together, and the last one takes the place of one that goes: what a table takes is what it
-//! holds, however large it once was. The index is linear hashing: it grows by splitting one bucket with each entry
-//! that comes, and shrinks by joining two. So no call touches more than a few entries, however many there are.
+//! Entries lie close together, and the last one takes the place of a removed one. So a table only takes the
+//! memory of its current entries. The index uses linear hashing: it splits one bucket with each added entry and
+//! joins two when it shrinks. So no call touches more than a few entries.
 
 use std::hint::black_box;
 
 use crate::decide::keys::Key;
 use crate::store::segments::Segments;
 
-/// Where an entry stands, until an entry is removed.
+/// Position of an entry, valid until an entry is removed.
 pub(crate) type At = u32;
 
-/// "Nothing there": the end of a chain, no neighbour in the order.
+/// No position: the end of a chain, or no neighbour in the order.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// So many entries a piece of memory holds. A smaller piece leaves less room unused in ten thousand small tables, a
-/// larger one costs fewer pointers and less of the allocator: at 8 it is 4 entries on average, and 2 bytes per entry.
+/// Number of entries per piece of memory. Smaller pieces waste less in ten thousand small tables; larger ones
+/// need fewer pointers. With 8, 4 entries are unused on average, and pointers take 2 bytes per entry.
 const PIECE: usize = 8;
-/// The same for the links, which are smaller.
+/// Number of links per piece; links are smaller.
 const LINKS: usize = 32;
 
-/// Entries by key, from the least recently to the most recently touched. Where the first `NEAR` pieces of them are is
-/// kept in the table itself.
-// In this order in memory: what every look needs is at the front, and together.
+/// Entries by key, from the least to the most recently touched. The table itself holds the pointers to the
+/// first `NEAR` pieces.
+// The field order matters: what every access reads comes first.
 #[repr(C)]
 pub(crate) struct Table<T, const NEAR: usize> {
     oldest: u32,
     newest: u32,
-    /// Apart from the entries: who moves one in the order has to change its neighbours, and in 8 bytes each those
-    /// are near one another.
+    /// Separate from the entries: moving an entry in the order changes its neighbours, and at 8 bytes each
+    /// those often share a cache line.
     links: Segments<Links, LINKS, 7>,
-    /// The first entry of each bucket's chain. As many buckets as entries.
+    /// First entry of each bucket's chain. There are as many buckets as entries.
     heads: Segments<u32, 64, 4>,
     slots: Segments<Slot<T>, PIECE, NEAR>,
 }
 
-/// An entry. The key is kept as bytes, because a `u128` would be aligned to 16.
+/// An entry. The key is stored as bytes, because `u128` is aligned to 16.
 struct Slot<T> {
     key: [u8; 16],
     next: u32,
@@ -74,7 +74,7 @@ impl<T, const NEAR: usize> Default for Table<T, NEAR> {
     }
 }
 
-/// The bits of a key that the index goes by. Keys are keyed hashes already: any of their bits will do.
+/// Returns the bits of a key that the index uses. Keys are hashes, so any bits will do.
 pub(crate) fn hash(key: Key) -> u32 {
     key as u32
 }
@@ -93,7 +93,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         self.walk(hash(Key::from_ne_bytes(key)), |slot| slot.key == key)
     }
 
-    /// An entry whose key has this hash and whose value is the one meant.
+    /// Returns an entry whose key has this hash and whose value matches.
     pub(crate) fn find_where(&self, hash: u32, is_it: impl Fn(&T) -> bool) -> Option<At> {
         self.walk(hash, |slot| is_it(&slot.value))
     }
@@ -106,12 +106,12 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         (at < self.slots.len()).then(|| &mut self.slots[at].value)
     }
 
-    /// The hash of the key that stands there.
+    /// Returns the hash of the key at this position.
     pub(crate) fn hash_at(&self, at: At) -> Option<u32> {
         Some(hash(self.slots.get(at)?.key()))
     }
 
-    /// Adds an entry under a key that is not there, as the most recently used.
+    /// Adds an entry under an unused key as the most recently used.
     pub(crate) fn insert(&mut self, key: Key, value: T) -> At {
         debug_assert!(self.find(key).is_none(), "a key stands once");
         if self.heads.len() <= self.slots.len() {
@@ -126,8 +126,8 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         at
     }
 
-    /// Puts an entry in the place of the least recently used, under a key that is not there, as the most recently
-    /// used. Returns what was there: nothing, if there was no entry. Nobody has to move, as when one is removed.
+    /// Replaces the least recently used entry by one under an unused key, which becomes the most recently used.
+    /// Returns the replaced value, or `None` if the table was empty. Moves no other entry.
     pub(crate) fn replace_oldest(&mut self, key: Key, value: T) -> (At, Option<T>) {
         match self.oldest() {
             Some(at) => (at, Some(self.replace(at, key, value))),
@@ -135,7 +135,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         }
     }
 
-    /// The same in the place of this entry.
+    /// Replaces this entry in the same way.
     pub(crate) fn replace(&mut self, at: At, key: Key, value: T) -> T {
         debug_assert!(self.find(key).is_none(), "a key stands once");
         let slot = &self.slots[at];
@@ -157,14 +157,14 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         }
     }
 
-    /// Takes the entry out of the order: it is not the oldest any more, until it is touched.
+    /// Removes the entry from the order until it is touched, so that it is never the oldest.
     pub(crate) fn leave_order(&mut self, at: At) {
         if at < self.slots.len() {
             self.unlink(at);
         }
     }
 
-    /// Removes the entry; the last one stands in its place then.
+    /// Removes the entry; the last one takes its position.
     pub(crate) fn remove(&mut self, at: At) -> Option<T> {
         let removed = self.slots.get(at)?;
         self.repoint(self.bucket(hash(removed.key())), at, removed.next);
@@ -176,7 +176,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         }
         self.links.swap_remove(at);
         let removed = self.slots.swap_remove(at);
-        // Two at most, so that as many leave as come back into balance.
+        // Two at most, so that the index shrinks as fast as the table.
         for _ in 0..2 {
             if self.heads.len() > 64 + 2 * self.slots.len() {
                 self.join();
@@ -185,19 +185,18 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         Some(removed.value)
     }
 
-    /// The least recently used entry.
+    /// Returns the least recently used entry.
     pub(crate) fn oldest(&self) -> Option<At> {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
-    /// The entry that was used next after this one.
+    /// Returns the entry that was used next after this one.
     pub(crate) fn next_newer(&self, at: At) -> Option<At> {
         let newer = self.links.get(at)?.newer;
         (newer != NONE).then_some(newer)
     }
 
-    /// Frees some of a table that nobody looks into any more, so that a large one does not go at once. True once
-    /// nothing is left.
+    /// Frees at most `at_most` entries of an unused table. Returns true once nothing is left.
     pub(crate) fn free_some(&mut self, at_most: usize) -> bool {
         for _ in 0..at_most {
             self.heads.pop();
@@ -208,7 +207,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
     }
 }
 
-/// Tables that nobody looks into any more: a million entries are not freed at once, while a write waits.
+/// Unused tables that are freed in slices, because freeing a million entries at once would block writes.
 pub(crate) struct DeferredDrop<T, const NEAR: usize>(Vec<Table<T, NEAR>>);
 
 impl<T, const NEAR: usize> Default for DeferredDrop<T, NEAR> {
@@ -218,14 +217,14 @@ impl<T, const NEAR: usize> Default for DeferredDrop<T, NEAR> {
 }
 
 impl<T: Default, const NEAR: usize> DeferredDrop<T, NEAR> {
-    /// Takes all entries of a table, which is empty then.
+    /// Takes all entries of a table, which is empty afterwards.
     pub(crate) fn take(&mut self, table: &mut Table<T, NEAR>) {
         if !table.is_empty() {
             self.0.push(std::mem::take(table));
         }
     }
 
-    /// Frees at most so many entries; returns how many.
+    /// Frees at most `at_most` entries. Returns how many.
     pub(crate) fn free_some(&mut self, at_most: usize) -> usize {
         let Some(table) = self.0.last_mut() else { return 0 };
         if table.free_some(at_most) {
@@ -239,9 +238,9 @@ impl<T: Default, const NEAR: usize> DeferredDrop<T, NEAR> {
     }
 }
 
-/// What is asked for early: see [`crate::prefetch`].
+/// Prefetching; see [`crate::decide::prefetch`].
 impl<T: Default, const NEAR: usize> Table<T, NEAR> {
-    /// Asks the memory for where everything is.
+    /// Prefetches the metadata.
     pub(crate) fn prefetch_outline(&self) {
         black_box(self.newest);
         self.links.prefetch();
@@ -249,7 +248,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         self.slots.prefetch();
     }
 
-    /// Asks the memory for what [`Self::find`] will read; with `at_capacity` also for what [`Self::replace_oldest`] will.
+    /// Prefetches what [`Self::find`] reads, and with `at_capacity` what [`Self::replace_oldest`] reads.
     pub(crate) fn prefetch(&self, key: Key, at_capacity: bool) {
         if self.heads.is_empty() {
             return;
@@ -289,8 +288,8 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         None
     }
 
-    /// Linear hashing: of 2^n buckets those below the number that there are; the others are still with their
-    /// halves.
+    /// Linear hashing: of 2^n buckets, those below the current number exist. Entries of the others are still in
+    /// their lower halves.
     fn bucket(&self, hash: u32) -> u32 {
         let buckets = self.heads.len();
         let all = buckets.next_power_of_two();
@@ -298,7 +297,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         if bucket < buckets { bucket } else { bucket - all / 2 }
     }
 
-    /// Adds a bucket, and brings over to it what was with its half.
+    /// Adds a bucket and moves its entries there from the lower half.
     fn split(&mut self) {
         let added = self.heads.push(NONE);
         if added == 0 {
@@ -308,7 +307,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         self.spread(half);
     }
 
-    /// Takes the last bucket away; what was in it goes back to its half.
+    /// Removes the last bucket and moves its entries to the lower half.
     fn join(&mut self) {
         let last = self.heads.len() - 1;
         let mut at = self.heads[last];
@@ -325,14 +324,14 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         }
     }
 
-    /// Puts an entry at the head of its bucket; returns what was behind it before.
+    /// Puts an entry at the head of its bucket. Returns its previous successor.
     fn chain(&mut self, at: At) -> u32 {
         let bucket = self.bucket(hash(self.slots[at].key()));
         let head = std::mem::replace(&mut self.heads[bucket], at);
         std::mem::replace(&mut self.slots[at].next, head)
     }
 
-    /// Makes what points to `from` in a bucket's chain point to `to`.
+    /// Replaces `from` by `to` in the chain of a bucket.
     fn repoint(&mut self, bucket: u32, from: At, to: u32) {
         if self.heads[bucket] == from {
             self.heads[bucket] = to;
@@ -358,7 +357,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         }
     }
 
-    /// Takes an entry out of the order, if it is in it.
+    /// Removes an entry from the order, if it is in it.
     fn unlink(&mut self, at: At) {
         if self.newest != at && self.links[at].newer == NONE {
             return;
@@ -368,7 +367,7 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         *self.older_of(newer) = older;
     }
 
-    /// An entry moves in memory: its neighbours have to know.
+    /// Updates the neighbours of an entry that moves.
     fn relink(&mut self, from: At, to: At) {
         if self.newest != from && self.links[from].newer == NONE {
             return;
@@ -378,12 +377,12 @@ impl<T: Default, const NEAR: usize> Table<T, NEAR> {
         *self.older_of(newer) = to;
     }
 
-    /// What says who comes after `older`.
+    /// Returns the link to the entry after `older`.
     fn newer_of(&mut self, older: u32) -> &mut u32 {
         if older == NONE { &mut self.oldest } else { &mut self.links[older].newer }
     }
 
-    /// What says who comes before `newer`.
+    /// Returns the link to the entry before `newer`.
     fn older_of(&mut self, newer: u32) -> &mut u32 {
         if newer == NONE { &mut self.newest } else { &mut self.links[newer].older }
     }
@@ -400,7 +399,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A list searched from the front; what is set aside is in a list of its own.
+    /// A list searched from the front, and a second one for entries outside the order.
     #[derive(Default)]
     struct Naive {
         ordered: Vec<(Key, u128)>,
@@ -418,7 +417,7 @@ mod tests {
         }
     }
 
-    /// Keys whose hashes meet: of 64 there are 16 hashes.
+    /// Keys with colliding hashes: 16 hashes for 64 keys.
     fn key(number: u64) -> Key {
         u128::from(number % 16).wrapping_mul(0x9e37_79b9) | (u128::from(number) << 64)
     }
@@ -441,7 +440,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_list_searched_from_the_front(steps in prop::collection::vec((0u8..6, 0u64..64), 0..300)) {
+        fn a_table_behaves_like_a_list_searched_from_the_front(steps in prop::collection::vec((0u8..6, 0u64..64), 0..300)) {
             let mut table = Table::<_, 2>::default();
             let mut model = Naive::default();
             for (step, number) in steps {
@@ -505,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn crumbles_in_as_many_steps_as_it_has_entries() {
+    fn an_unused_table_is_freed_in_steps() {
         let mut table = Table::<_, 2>::default();
         for number in 0..1000 {
             table.insert(number, Box::new(number));

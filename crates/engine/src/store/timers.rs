@@ -1,19 +1,19 @@
-//! When to look at which series next: a heap in which each series stands once.
+//! The timers of series: a heap with at most one timer for each series.
 //!
-//! A heap that forgets nothing needs an entry for every time that a series came forward; this one has as many as
-//! there are series to look at. So each series has to know its position here, which `note` tells it.
+//! A heap without removal would need an entry for each time that a series became due earlier. Here each series
+//! knows the position of its timer, which the heap reports through a callback.
 
 use crate::Moment;
 use crate::store::segments::Segments;
 use crate::store::stamp::Stamp;
 use crate::store::table::At;
 
-/// What is told where a series stands here now.
+/// Callback for the new position of a series' timer.
 pub(crate) trait OnMove: FnMut(At, u32) {}
 
 impl<F: FnMut(At, u32)> OnMove for F {}
 
-/// The earliest first.
+/// The timers, earliest first.
 #[derive(Default)]
 pub(crate) struct Timers {
     heap: Segments<Timer, 32, 1>,
@@ -26,29 +26,29 @@ struct Timer {
 }
 
 impl Timers {
-    /// The earliest, and which series it is.
+    /// Returns the earliest timer and its series.
     pub(crate) fn first(&self) -> Option<(Moment, At)> {
         self.heap.get(0).map(|entry| (entry.due.moment(), entry.at))
     }
 
-    /// When the entry of this position is looked at.
+    /// Returns the due time of the timer at this position.
     pub(crate) fn due(&self, position: u32) -> Option<Moment> {
         self.heap.get(position).map(|entry| entry.due.moment())
     }
 
-    /// Adds a series that does not stand here.
+    /// Adds a timer for a series without one.
     pub(crate) fn add(&mut self, at: At, due: Moment, note: impl OnMove) {
         let position = self.heap.push(Timer { due: Stamp::at(due), at });
         self.rise(position, note);
     }
 
-    /// Looks at the entry of this position earlier than it says.
+    /// Moves the timer at this position to an earlier time.
     pub(crate) fn advance(&mut self, position: u32, due: Moment, note: impl OnMove) {
         self.heap[position].due = Stamp::at(due);
         self.rise(position, note);
     }
 
-    /// Takes the entry of this position away.
+    /// Removes the timer at this position.
     pub(crate) fn remove(&mut self, position: u32, mut note: impl OnMove) {
         self.heap.swap_remove(position);
         if position < self.heap.len() {
@@ -57,12 +57,12 @@ impl Timers {
         }
     }
 
-    /// The series of the entry of this position stands elsewhere in its table now.
+    /// Updates the position of a series in its table.
     pub(crate) fn moved(&mut self, position: u32, at: At) {
         self.heap[position].at = at;
     }
 
-    /// Moves an entry up until none above it is later; returns where it stands then.
+    /// Moves a timer up until its parent is not later. Returns its new position.
     fn rise(&mut self, mut position: u32, mut note: impl OnMove) -> u32 {
         let entry = self.heap[position];
         while let Some(above) = position.checked_sub(1).map(|before| before / 2)
@@ -75,7 +75,7 @@ impl Timers {
         position
     }
 
-    /// Moves an entry down until none below it is earlier.
+    /// Moves a timer down until no child is earlier.
     fn sink(&mut self, mut position: u32, mut note: impl OnMove) {
         let entry = self.heap[position];
         loop {
@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_a_map_from_series_to_wake_of_which_the_earliest_is_known(
+        fn timers_behave_like_a_map_with_a_known_minimum(
             steps in prop::collection::vec((0u8..4, 0u32..24, 0u64..1000), 0..300)
         ) {
             let mut timers = Timers::default();

@@ -1,4 +1,4 @@
-//! What a namespace can take: room, and time under its lock. Both are counted, not measured.
+//! Limits on memory and on the time under a namespace's lock. The tests count entries instead of measuring.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn engine_for(max_series: usize) -> Engine {
     })
 }
 
-/// A write that says what no other says, under a name of its own.
+/// Returns a write with a message and name of its own.
 fn distinct<'a>(namespace: &'a str, text: &'a str) -> Observation<'a> {
     let mut write = Observation { namespace, ..named(text, write()) };
     write.event.message = text.into();
@@ -41,19 +41,19 @@ fn known_policy(rules: &Rules) -> KnownPolicy {
     }
 }
 
-/// Ticks until no series is left; returns how many there were before each.
+/// Ticks until no series is left. Returns the number of series before each tick.
 fn ticked_until_empty(engine: &Engine, now: Moment) -> Vec<usize> {
     let mut before = Vec::new();
     while engine.gauges().series > 0 {
         before.push(engine.gauges().series);
-        assert!(engine.tick(now, 100).is_empty(), "nothing is owed");
+        assert!(engine.tick(now, 100).is_empty(), "nothing is pending");
         assert!(before.len() < 100, "{before:?}");
     }
     before
 }
 
 #[test]
-fn a_turn_of_a_namespace_sees_to_a_slice_of_each_of_its_tables() {
+fn a_turn_processes_one_slice_of_each_table() {
     let (engine, rules) = (engine_for(10_000), all_steps());
     for number in 0..5000 {
         engine.decide(by(&rules), &of_its_own("shop", &format!("e.{number}")), at(0));
@@ -72,7 +72,7 @@ fn a_turn_of_a_namespace_sees_to_a_slice_of_each_of_its_tables() {
 }
 
 #[test]
-fn a_tick_ends_after_so_many_entries_and_the_next_one_goes_on() {
+fn a_tick_is_bounded_and_the_next_one_continues() {
     let (engine, rules) = (engine_for(10_000), rules());
     fill(&engine, &rules, "shop", 5000);
     fill(&engine, &rules, "other", 5000);
@@ -82,7 +82,7 @@ fn a_tick_ends_after_so_many_entries_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_changed_policy_sees_to_its_series_by_and_by() {
+fn a_changed_policy_revises_its_series_in_slices() {
     let (engine, rules) = (engine_for(10_000), rules());
     fill(&engine, &rules, "shop", 5000);
     let off = Rules { series: None, ..rules };
@@ -93,11 +93,11 @@ fn a_changed_policy_sees_to_its_series_by_and_by() {
 }
 
 #[test]
-fn a_shorter_heartbeat_brings_all_payments_forward() {
+fn a_shorter_heartbeat_makes_all_flushes_due_earlier() {
     let (engine, rules) = (engine_for(10_000), rules());
     fill(&engine, &rules, "shop", 500);
     for number in 0..500 {
-        // Stored as 10 and one more is owed: not due before the heartbeat.
+        // The stored count is 10 and one occurrence is pending: not due before the heartbeat.
         let name = format!("e.{number}");
         let write = distinct("shop", &name);
         let reported = |value, old_value| Observation {
@@ -121,7 +121,7 @@ fn a_shorter_heartbeat_brings_all_payments_forward() {
 }
 
 #[test]
-fn a_deleted_policy_is_forgotten_by_and_by() {
+fn a_deleted_policy_is_removed_in_slices() {
     let (engine, rules) = (engine_for(10_000), rules());
     fill(&engine, &rules, "shop", 5000);
     engine.revise(&[], at(1));
@@ -130,12 +130,12 @@ fn a_deleted_policy_is_forgotten_by_and_by() {
     engine.tick(at(3), 100);
     engine.tick(at(600_003), 100);
     assert!(engine.counters().is_empty());
-    // What became of it is still told.
+    // Its counters are retained.
     assert_eq!(engine.gauges(), Gauges { names: 5000, ..Gauges::default() });
 }
 
 #[test]
-fn while_draining_all_debts_are_found_wherever_they_are() {
+fn draining_finds_all_pending_series() {
     let (engine, rules) = (engine_for(20_000), rules());
     fill(&engine, &rules, "shop", 10_000);
     for number in (0..10_000).step_by(1000) {
@@ -157,7 +157,7 @@ fn while_draining_all_debts_are_found_wherever_they_are() {
 }
 
 #[test]
-fn a_namespace_that_invents_long_names_evicts_its_own_series_only() {
+fn long_names_evict_series_of_their_own_namespace_only() {
     let (engine, rules) = (engine_for(200), rules());
     fill(&engine, &rules, "shop", 50);
     let long = "x".repeat(240);
@@ -169,12 +169,12 @@ fn a_namespace_that_invents_long_names_evicts_its_own_series_only() {
     assert!(gauges.series_evicted >= 1900, "{gauges:?}");
     for number in 0..50 {
         let reported = engine.decide(by(&rules), &distinct("shop", &format!("e.{number}")), at(3000));
-        assert_eq!(reported.stage, Stage::Series, "e.{number} lives");
+        assert_eq!(reported.stage, Stage::Series, "e.{number} is live");
     }
 }
 
 #[test]
-fn where_no_content_can_be_kept_a_write_goes_through_and_nothing_is_lost() {
+fn without_text_capacity_writes_are_admitted_and_nothing_is_lost() {
     let (engine, rules) = (engine_for(100), rules());
     let long = "x".repeat(1000);
     let write_of = |number: u64, name: &str| {
@@ -196,11 +196,11 @@ fn where_no_content_can_be_kept_a_write_goes_through_and_nothing_is_lost() {
     assert!(gauges.text <= 96 * 100 + 2000, "{gauges:?}");
     let counters = counters(&engine);
     assert_eq!((counters.received(), counters.of(Disposition::Compacted)), (truth, compacted));
-    assert_eq!(gauges.pending_occurrences, compacted, "what was folded is owed, and nothing else");
+    assert_eq!(gauges.pending_occurrences, compacted, "exactly the merged occurrences are pending");
 }
 
 #[test]
-fn a_content_that_is_paid_makes_room_for_another() {
+fn content_of_a_flushed_series_is_evicted_for_another() {
     let (engine, rules) = (engine_for(100), rules());
     let long = "x".repeat(1000);
     for number in 0..30 {
@@ -219,7 +219,7 @@ fn a_content_that_is_paid_makes_room_for_another() {
     assert!(gauges.contents_evicted > 10 && gauges.text < 96 * 100 + 2000, "{gauges:?}");
 }
 
-/// Rules by which each write of [`of_its_own`] takes an entry of every table.
+/// Rules under which each write of [`of_its_own`] adds an entry to every table.
 fn all_steps() -> Rules {
     Rules {
         aggregation: Some(AggregationRules {
@@ -228,7 +228,7 @@ fn all_steps() -> Rules {
             group_by: GroupBy::Object,
         }),
         spam_filter: Some(SpamFilterRules {
-            // Full again at once, so that the filter lets everything through.
+            // Full again at once, so that the filter passes everything.
             bucket: BucketRules { burst: 25.try_into().unwrap(), refill_interval: Duration::from_micros(1) },
             per: Per { emitter: true, regarding: true, event_type: true, reason: false },
         }),
@@ -236,14 +236,14 @@ fn all_steps() -> Rules {
     }
 }
 
-/// A write that says what no other says, about an object of its own.
+/// Returns a write with a message of its own about an object of its own.
 fn of_its_own<'a>(namespace: &'a str, text: &'a str) -> Observation<'a> {
     let mut write = distinct(namespace, text);
     write.event.regarding.name = text.into();
     write
 }
 
-/// How many series and names there are in each namespace.
+/// Returns the numbers of series and names in each namespace.
 fn by_namespace(engine: &Engine) -> Vec<(Arc<str>, usize, usize)> {
     let all = engine.namespace_list.all().into_iter();
     let of = |name: Arc<str>| {
@@ -254,7 +254,7 @@ fn by_namespace(engine: &Engine) -> Vec<(Arc<str>, usize, usize)> {
 }
 
 #[test]
-fn a_thousand_namespaces_that_fill_one_after_the_other_stay_within_the_bounds() {
+fn a_thousand_namespaces_filling_up_in_turn_stay_within_the_limits() {
     let (engine, rules, bound) = (engine_for(10_000), all_steps(), 10_000);
     let within = |gauges: &Gauges| {
         let beyond = |bound: usize| bound + bound.div_ceil(16);
@@ -268,7 +268,7 @@ fn a_thousand_namespaces_that_fill_one_after_the_other_stay_within_the_bounds() 
     let names: Vec<String> = (0..1000).map(|number| format!("team-{number}")).collect();
     let mut now = 0;
     for (number, namespace) in names.iter().enumerate() {
-        // The first few take all that they get; each of the others more than its fair share will be.
+        // The first few fill the tables. Each of the others writes more than the final fair share.
         for write in 0..if number < 3 { 25_000 } else { 50 } {
             now += 1;
             engine.decide(by(&rules), &of_its_own(namespace, &format!("e.{write}")), at(now));
@@ -286,7 +286,7 @@ fn a_thousand_namespaces_that_fill_one_after_the_other_stay_within_the_bounds() 
 }
 
 #[test]
-fn a_namespace_that_invents_keys_makes_nobody_else_forget() {
+fn invented_keys_evict_entries_of_their_own_namespace_only() {
     let (engine, rules) = (engine_for(1000), all_steps());
     let names: Vec<String> = (0..100).map(|number| format!("team-{number}")).collect();
     for namespace in &names {

@@ -1,4 +1,4 @@
-//! A policy changes while debts are open: what is owed is paid, and nothing is counted twice.
+//! Policy changes with pending occurrences: they are flushed, and nothing is counted twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::testing::{at, by, counters, engine, flush, named, rules, update, write};
 
-/// The engine, one Event, and the policy as it is now; `None`: it is gone.
+/// An engine, one Event, and the current policy (`None`: deleted).
 struct Scene {
     engine: Engine,
     rules: Option<Rules>,
@@ -15,8 +15,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// A legacy client has counted to 7, of which 4 are stored; with `others`, another's two occurrences are folded
-    /// in too.
+    /// A legacy client has counted to 7, of which 4 are stored. With `others`, another client's occurrence is
+    /// merged too.
     fn pending_series(others: bool) -> Self {
         let mut scene = Self { engine: engine(), rules: Some(rules()), stored: 0, now: 0 };
         scene.report(&write());
@@ -25,14 +25,14 @@ impl Scene {
         }
         assert_eq!((scene.stored, scene.engine.gauges().pending_occurrences), (4, 3));
         if others {
-            // Not so many that the total has doubled.
+            // One occurrence, so that the total has not doubled.
             scene.report(&named("cart.2", write()));
             assert_eq!(scene.engine.gauges().pending_occurrences, 4);
         }
         scene
     }
 
-    /// The client of `cart.1` counts on to this value.
+    /// The client of `cart.1` counts up to this value.
     fn count_on(&mut self, value: i64) -> Option<Disposition> {
         self.report(&update(value, self.stored))
     }
@@ -57,7 +57,7 @@ impl Scene {
         self.rules = rules;
     }
 
-    /// Pays what is due for so many seconds.
+    /// Flushes what is due during this many seconds.
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += 1000;
@@ -71,7 +71,7 @@ impl Scene {
         }
     }
 
-    /// All is paid and forgotten, and the stored count is this.
+    /// Asserts that everything is flushed and removed and that the stored count is this.
     fn ends_with(&mut self, stored: i64) {
         self.pass(400);
         assert_eq!(self.stored, stored);
@@ -82,7 +82,7 @@ impl Scene {
 }
 
 #[test]
-fn a_deleted_policy_pays_within_seconds_whatever_its_heartbeat() {
+fn a_deleted_policy_flushes_within_seconds() {
     let mut scene = Scene::pending_series(true);
     scene.change(None);
     scene.pass(3);
@@ -93,18 +93,18 @@ fn a_deleted_policy_pays_within_seconds_whatever_its_heartbeat() {
 }
 
 #[test]
-fn a_client_that_tells_by_itself_what_a_deleted_policy_owes_pays_it() {
+fn a_client_write_completes_the_flush_of_a_deleted_policy() {
     let mut scene = Scene::pending_series(false);
     scene.change(None);
-    assert_eq!(scene.count_on(8), None, "nobody governs it");
+    assert_eq!(scene.count_on(8), None, "no policy governs it");
     scene.ends_with(8);
 }
 
 #[test]
-fn what_a_narrower_match_leaves_out_is_paid_when_its_series_is_over() {
+fn a_narrowed_match_flushes_when_its_series_closes() {
     let mut scene = Scene::pending_series(false);
     let governing = scene.rules.take();
-    // The engine sees no such write any more; the client goes on by itself.
+    // The engine no longer sees these writes; the client continues to count.
     for value in 8..=20 {
         scene.count_on(value);
     }
@@ -116,7 +116,7 @@ fn what_a_narrower_match_leaves_out_is_paid_when_its_series_is_over() {
 }
 
 #[test]
-fn a_stage_switched_off_pays_and_lets_the_client_go_on() {
+fn disabling_series_flushes_and_admits_the_client() {
     let mut scene = Scene::pending_series(true);
     scene.change(Some(Rules { series: None, ..rules() }));
     assert_eq!(scene.count_on(8), Some(Disposition::Admitted));
@@ -126,7 +126,7 @@ fn a_stage_switched_off_pays_and_lets_the_client_go_on() {
 }
 
 #[test]
-fn enforce_that_turns_to_observe_pays_and_counts_on() {
+fn switching_to_observe_flushes_and_keeps_counting() {
     let mut scene = Scene::pending_series(false);
     let observing = Rules { mode: Mode::Observe, ..rules() };
     scene.change(Some(observing));
@@ -138,7 +138,7 @@ fn enforce_that_turns_to_observe_pays_and_counts_on() {
 }
 
 #[test]
-fn observe_that_turns_to_enforce_owes_nothing_of_what_went_through() {
+fn switching_to_enforce_has_nothing_pending_of_stored_writes() {
     let observing = Rules { mode: Mode::Observe, ..rules() };
     let mut scene = Scene { engine: engine(), rules: Some(observing), stored: 0, now: 0 };
     scene.report(&write());
@@ -156,19 +156,19 @@ fn observe_that_turns_to_enforce_owes_nothing_of_what_went_through() {
 }
 
 #[test]
-fn a_policy_that_comes_in_place_of_another_goes_on_from_what_that_one_owes() {
+fn a_new_policy_takes_over_pending_occurrences_of_its_predecessor() {
     let mut scene = Scene::pending_series(true);
     let policy = PolicyId { display: "shop/next".into(), uid: "p2".into() };
     scene.change(Some(Rules { policy, ..rules() }));
     for value in 8..=12 {
         scene.count_on(value);
     }
-    // 12 of the client and 1 of the other.
+    // 12 occurrences of one client and 1 of the other.
     scene.ends_with(13);
 }
 
 #[test]
-fn a_shorter_heartbeat_brings_the_payment_forward() {
+fn a_shorter_heartbeat_makes_the_flush_due_earlier() {
     let mut scene = Scene::pending_series(false);
     scene.pass(30);
     assert_eq!(scene.stored, 4, "neither doubled nor due");
@@ -182,7 +182,7 @@ fn a_shorter_heartbeat_brings_the_payment_forward() {
 }
 
 #[test]
-fn a_policy_that_becomes_invalid_pays_and_folds_nothing_more() {
+fn an_invalid_policy_flushes_and_stops_merging() {
     let mut scene = Scene::pending_series(true);
     let known_policy = KnownPolicy { policy: rules().policy, namespace: Some("shop".into()), rules: None };
     scene.engine.revise(&[known_policy], at(scene.now));
@@ -193,7 +193,7 @@ fn a_policy_that_becomes_invalid_pays_and_folds_nothing_more() {
 }
 
 #[test]
-fn aggregation_switched_off_pays_its_summaries() {
+fn disabling_aggregation_flushes_its_summaries() {
     let engine = engine();
     let aggregation =
         AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };

@@ -1,4 +1,4 @@
-//! Where the contract is easily missed: each test was once a fault.
+//! Regression tests. Each one failed once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ fn observe_counts_what_enforce_counts_however_slowly_a_client_writes() {
     let (mut stored, mut before) = (0i64, 0i64);
     for value in 1..=60i64 {
         let now = at(value as u64 * 3000);
-        let (held, seen) =
+        let (enforced, observed) =
             if value == 1 { (write(), write()) } else { (update(value, stored), update(value, before)) };
-        let e = one.decide(by(&enforcing), &held, now);
-        let o = other.decide(by(&observing), &seen, now);
+        let e = one.decide(by(&enforcing), &enforced, now);
+        let o = other.decide(by(&observing), &observed, now);
         assert_eq!(o.disposition, e.disposition, "value {value}, stored under Enforce {stored}");
         if e.answer == Answer::Allow {
             stored = value;
@@ -34,7 +34,7 @@ fn observe_counts_what_enforce_counts_however_slowly_a_client_writes() {
 }
 
 #[test]
-fn a_busy_namespace_leaves_orders_for_all() {
+fn a_busy_namespace_does_not_starve_the_flushes_of_others() {
     let (engine, rules) = (engine(), rules());
     let engine = {
         drop(engine);
@@ -48,7 +48,7 @@ fn a_busy_namespace_leaves_orders_for_all() {
     let spaces: Vec<String> = (0..6).map(|n| format!("ns{n}")).collect();
     let mut handed: std::collections::BTreeMap<String, usize> = Default::default();
     let mut number = 0;
-    // Each namespace alone makes 30 debts a second (distinct messages, each told twice); --flush-qps 20.
+    // Each namespace adds 30 pending series a second. The writer does 20 flushes a second.
     for round in 0..6000u64 {
         let now = at(round * 100);
         for ns in &spaces {
@@ -67,11 +67,11 @@ fn a_busy_namespace_leaves_orders_for_all() {
             flush(&engine, &task, Some(1), now);
         }
     }
-    assert_eq!(handed.len(), spaces.len(), "orders in 10 minutes: {handed:?} {:?}", engine.gauges());
+    assert_eq!(handed.len(), spaces.len(), "tasks in 10 minutes: {handed:?} {:?}", engine.gauges());
 }
 
 #[test]
-fn a_namespace_that_invents_names_makes_no_other_forget_its_own() {
+fn invented_names_evict_names_of_their_own_namespace_only() {
     let engine = Engine::new(Settings {
         seed: [3, 4],
         max_series: 50,
@@ -86,7 +86,7 @@ fn a_namespace_that_invents_names_makes_no_other_forget_its_own() {
     let (mut truth, mut received) = (0, 0);
     engine.decide(by(&rules), &write(), at(1000));
     for b in 1..=10 {
-        // a legacy recorder, whose CREATEs are refused under its own name
+        // A legacy recorder whose CREATEs are refused under its own name.
         truth += 1;
         received += engine
             .decide(by(&rules), &named("victim", Observation { value: b, ..write() }), at(1000 + b as u64))
@@ -96,7 +96,7 @@ fn a_namespace_that_invents_names_makes_no_other_forget_its_own() {
 }
 
 #[test]
-fn a_new_namespace_opens_series_where_another_has_filled_the_tables() {
+fn a_new_namespace_can_open_series_in_full_tables() {
     let engine = Engine::new(Settings {
         seed: [3, 4],
         max_series: 50,
@@ -115,7 +115,7 @@ fn a_new_namespace_opens_series_where_another_has_filled_the_tables() {
     assert_eq!(second.disposition, Some(Disposition::Compacted));
 }
 
-/// An engine for one series, whose one series is that of `cart.1`: told twice, and paid.
+/// Returns an engine for one series, which is that of `cart.1`: two occurrences, both stored.
 fn full() -> (Engine, Rules) {
     let settings =
         Settings { seed: [3, 4], max_series: 1, max_pending_series: 100_000, began: Timestamp::UNIX_EPOCH };
@@ -129,19 +129,19 @@ fn full() -> (Engine, Rules) {
 }
 
 #[test]
-fn a_series_that_is_over_leaves_its_room_to_the_next_of_its_kind() {
+fn an_idle_series_makes_capacity_for_its_successor() {
     let (engine, rules) = full();
-    // Its idle timeout is over, and no tick has said so. The client counts to 2, as squelch has.
+    // The series is idle, but no tick has removed it. The client counts to 2, as squelch did.
     let next = engine.decide(by(&rules), &update(2, 2), at(363_000));
     assert_eq!(next.disposition, Some(Disposition::Compacted));
-    let [task] = &engine.tick(at(800_000), 10)[..] else { panic!("nothing is owed") };
+    let [task] = &engine.tick(at(800_000), 10)[..] else { panic!("nothing is pending") };
     assert_eq!(flush(&engine, task, Some(2), at(800_000)), Some(3));
 }
 
 #[test]
-fn what_an_update_leaves_out_where_there_is_no_room_is_counted_as_lost() {
+fn occurrences_omitted_by_an_update_without_capacity_are_lost() {
     let (engine, rules) = full();
-    // Another series takes the room, and owes.
+    // Another series takes the capacity and has pending occurrences.
     let other = |name| {
         let mut write = named(name, write());
         write.event.message = "Error: ErrImagePull".into();
@@ -175,19 +175,19 @@ fn a_name_outlives_its_series() {
     }
     let later = at(25 * 3600 * 1000);
     engine.tick(later, 10);
-    assert_eq!(engine.gauges().series, 1, "the series lives");
+    assert_eq!(engine.gauges().series, 1, "the series is live");
     received +=
         engine.decide(by(&rules), &named("cart.2", Observation { value: 6, ..write() }), later).occurrences;
     assert_eq!(received, 6);
 }
 
 #[test]
-fn an_order_that_waited_does_not_meet_a_clients_write() {
+fn a_delayed_flush_task_does_not_conflict_with_a_client_write() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     let task = engine.tick(at(2500), 10).remove(0);
-    // it waits for --flush-qps; meanwhile the client writes its own Event (total 3)
+    // The task waits for `--flush-qps`. Meanwhile the client writes its own Event (total 3).
     let v = engine.decide(by(&rules), &update(2, 1), at(12_000));
     let v2 = engine.decide(by(&rules), &Observation { value: 2, ..write() }, at(12_001));
     let v3 = engine.decide(by(&rules), &Observation { value: 3, ..write() }, at(12_002));
@@ -200,7 +200,7 @@ fn an_order_that_waited_does_not_meet_a_clients_write() {
 }
 
 #[test]
-fn series_switched_off_while_owing_tell_nothing_twice() {
+fn disabling_series_with_pending_occurrences_counts_nothing_twice() {
     let (engine, on) = (engine(), rules());
     let off = Rules { series: None, ..on.clone() };
     let mut stored = 1;
@@ -235,14 +235,14 @@ fn series_switched_off_while_owing_tell_nothing_twice() {
 }
 
 #[test]
-fn what_a_client_tells_again_while_draining_is_recovered() {
+fn occurrences_reported_again_while_draining_are_recovered() {
     let (engine, rules) = (engine(), rules());
     let (mut n, mut m) = (1, 1);
     engine.decide(by(&rules), &named("n", write()), at(0));
     let mut t = 400_000;
     engine.tick(at(t), 10); // n's series is over
     engine.decide(by(&rules), &named("m", write()), at(t));
-    // n's recorder goes on: folded into m's series, its values grow
+    // The recorder of n continues. Its occurrences are merged into the series of m, and its values grow.
     for b in 2..=10 {
         engine.decide(by(&rules), &named("n", update(b, n)), at(t + b as u64));
     }
@@ -276,7 +276,7 @@ fn what_a_client_tells_again_while_draining_is_recovered() {
 }
 
 #[test]
-fn a_create_that_carries_nothing_asks_for_a_read() {
+fn a_create_without_occurrences_causes_a_read() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     for n in 0..99u64 {
@@ -285,13 +285,13 @@ fn a_create_that_carries_nothing_asks_for_a_read() {
     }
     let o = engine.tick(at(3000), 10).remove(0);
     assert_eq!(flush(&engine, &o, Some(1), at(3000)), Some(100));
-    // deleted by a person, and created again by a client that tells nothing new
+    // Deleted by a person and created again by a client with nothing new.
     assert_eq!(engine.decide(by(&rules), &write(), at(4000)).answer, Answer::Allow);
-    assert_eq!(engine.tick(at(60_000), 10).len(), 1, "shows 1 of 100, and nobody looks");
+    assert_eq!(engine.tick(at(60_000), 10).len(), 1, "shows 1 of 100 and has no task");
 }
 
 #[test]
-fn a_clients_payment_that_was_refused_after_admission_is_made_good() {
+fn a_client_write_refused_after_admission_is_flushed() {
     let (engine, rules) = (engine(), rules());
     let ev = |w: Observation<'static>| Observation { api: Api::Events, has_series: w.value > 1, ..w };
     engine.decide(by(&rules), &ev(write()), at(0));
@@ -300,12 +300,12 @@ fn a_clients_payment_that_was_refused_after_admission_is_made_good() {
     }
     let v = engine.decide(by(&rules), &ev(update(1000, 3)), at(5000));
     assert_eq!(v.answer, Answer::Allow);
-    // refused by the API server after admission: etcd shows 3 of 1000
+    // The API server refused it after admission: etcd shows 3 of 1000.
     assert!(!engine.tick(at(60_000), 10).is_empty(), "total >= 2 x confirmed: read first");
 }
 
 #[test]
-fn a_hot_client_does_not_put_off_the_end() {
+fn a_busy_client_does_not_delay_the_shutdown() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     let (mut b, mut stored) = (1, 1);
@@ -321,7 +321,7 @@ fn a_hot_client_does_not_put_off_the_end() {
     engine.drain();
     let mut now = 10;
     for _ in 0..300 {
-        // 30 s of ticks, 50 writes a second, the writer pays at once
+        // 30 s of ticks with 50 writes a second, and a writer that flushes at once.
         if engine.unflushed() == 0 {
             return;
         }
@@ -335,16 +335,16 @@ fn a_hot_client_does_not_put_off_the_end() {
         }
         now += 100;
     }
-    panic!("still unpaid after --shutdown-timeout; owed {}", engine.gauges().pending_occurrences);
+    panic!("not flushed within --shutdown-timeout; pending: {}", engine.gauges().pending_occurrences);
 }
 
 #[test]
-fn a_client_that_counts_its_repeats_from_one_counts_on() {
+fn an_old_client_that_counts_from_one_keeps_counting() {
     let (engine, rules) = (engine(), rules());
     let series = |write| Observation { api: Api::Events, has_series: true, ..write };
     engine.decide(by(&rules), &Observation { api: Api::Events, ..write() }, at(0));
-    // Restored, it would take over the Event without a series, and say 1 again each time: soon after the first, or
-    // when squelch has forgotten the series.
+    // After [`Answer::Restore`] the client would adopt an Event without a series and report 1 each time. Soon
+    // after the first repeat, and after squelch has removed the series.
     for now in [30, 500_000] {
         let first = engine.decide(by(&rules), &series(update(1, 1)), at(now));
         assert_eq!((first.occurrences, first.answer), (0, Answer::Deny(Denial::AlreadyExists)));
@@ -353,7 +353,7 @@ fn a_client_that_counts_its_repeats_from_one_counts_on() {
     let refresh = engine.decide(by(&rules), &series(update(299, 1)), at(1_800_000));
     assert_eq!((refresh.occurrences, refresh.answer), (298, Answer::Allow));
     assert_eq!(counters(&engine).received(), 299);
-    // Its Event is gone, and it creates one, while the series lives under another name.
+    // Its Event is gone and it creates another one, while the series is live under another name.
     let again = engine.decide(by(&rules), &series(named("cart.2", write())), at(1_800_001));
     assert_eq!(again.answer, Answer::Deny(Denial::AlreadyExists));
     let loud = Rules { rejection: Rejection::Forbidden, ..rules };
@@ -370,7 +370,7 @@ fn a_client_that_reads_increments_and_writes_back_is_counted() {
         let last_observed = Some(Timestamp::from_second(n as i64).unwrap());
         let next = Observation { last_observed, ..update(stored + 1, stored) };
         for repeated in [false, true] {
-            // The API server may ask twice about one write, after a conflict: that is one occurrence.
+            // The API server may send a write twice after a conflict. It carries one occurrence.
             if engine.decide(by(&rules), &next, at(n * 1000 + u64::from(repeated))).answer == Answer::Allow {
                 stored = next.value;
             }
@@ -390,7 +390,7 @@ fn a_client_that_reads_increments_and_writes_back_is_counted() {
 }
 
 #[test]
-fn a_create_of_a_taken_name_touches_nothing() {
+fn a_create_of_another_users_name_changes_nothing() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     for (name, value) in [("cart.1", 2_000_000_000), ("x.2", 1)] {
@@ -405,7 +405,7 @@ fn a_create_of_a_taken_name_touches_nothing() {
 }
 
 #[test]
-fn an_undecided_create_of_a_taken_name_touches_nothing() {
+fn an_undecided_create_of_another_users_name_changes_nothing() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.fail_open(by(&rules), &Observation { user: "tenant", value: 2_000_000_000, ..write() }, at(1));
@@ -415,7 +415,7 @@ fn an_undecided_create_of_a_taken_name_touches_nothing() {
 }
 
 #[test]
-fn a_create_of_a_taken_name_is_limited_like_any_other() {
+fn a_create_of_another_users_name_is_limited() {
     let engine = engine();
     let rules = Rules {
         budget: Some(BucketRules { burst: 2.try_into().unwrap(), refill_interval: Duration::from_secs(300) }),
@@ -428,14 +428,14 @@ fn a_create_of_a_taken_name_is_limited_like_any_other() {
 }
 
 #[test]
-fn a_name_that_another_user_took_by_a_create_belongs_to_who_updates_it() {
+fn a_name_claimed_by_a_create_belongs_to_the_user_who_updates_it() {
     let (engine, rules) = (engine(), rules());
     let taken = Observation { user: "tenant", value: 2_000_000_000, ..write() };
     engine.decide(by(&rules), &taken, at(0));
     engine.decide(by(&rules), &named("x.2", taken), at(1));
     assert!(
         engine.gauges().pending_occurrences > 0,
-        "the tenant's own series, as long as nobody else shows whose Event it is"
+        "the tenant's own series, until an UPDATE shows the owner"
     );
     engine.decide(by(&rules), &write(), at(2));
     let next = engine.decide(by(&rules), &update(2, 1), at(3));
@@ -446,7 +446,7 @@ fn a_name_that_another_user_took_by_a_create_belongs_to_who_updates_it() {
 }
 
 #[test]
-fn an_evicted_record_of_an_ended_series_loses_nothing() {
+fn evicting_the_record_of_an_ended_series_loses_nothing() {
     let (engine, rules) = (engine(), rules());
     let report = |name: &str, message: Option<String>, now| {
         let mut write = named(name, write());
@@ -478,14 +478,14 @@ fn an_evicted_record_of_an_ended_series_loses_nothing() {
     assert_ne!(engine.decide(by(&rules), &refresh, at(500_000)).answer, Answer::Allow);
 }
 
-/// What the namespaces are called and which they are.
+/// Sets the names and uids of the namespaces.
 fn namespaces(engine: &Engine, known: &[(&str, &str)]) {
     let known = known.iter().map(|(name, uid)| (Arc::from(*name), Arc::from(*uid)));
     engine.identify_namespaces(&Arc::new(known.collect()));
 }
 
 #[test]
-fn nothing_of_a_namespace_is_kept_for_the_next_of_its_name() {
+fn a_recreated_namespace_starts_without_state() {
     let (engine, rules) = (engine(), rules());
     namespaces(&engine, &[("shop", "first")]);
     engine.decide(by(&rules), &write(), at(0));
@@ -504,7 +504,7 @@ fn nothing_of_a_namespace_is_kept_for_the_next_of_its_name() {
 }
 
 #[test]
-fn a_namespace_that_is_gone_is_forgotten_at_once_and_its_counts_are_kept() {
+fn a_deleted_namespace_is_removed_at_once_and_its_counters_are_retained() {
     let (engine, mut rules) = (engine(), rules());
     rules.policy.display = "quiet".into();
     let known_policy =
@@ -526,7 +526,7 @@ fn a_namespace_that_is_gone_is_forgotten_at_once_and_its_counts_are_kept() {
 }
 
 #[test]
-fn the_counts_of_a_namespace_that_is_gone_with_its_policy_are_kept_for_the_last_scrape() {
+fn counters_of_a_namespace_deleted_with_its_policy_are_retained_for_the_last_scrape() {
     let (engine, rules) = (engine(), rules());
     namespaces(&engine, &[("shop", "uid")]);
     let known_policy = KnownPolicy {
@@ -548,13 +548,13 @@ fn the_counts_of_a_namespace_that_is_gone_with_its_policy_are_kept_for_the_last_
     assert_eq!(engine.gauges(), Gauges::default());
 }
 
-/// The same as this user would write it, at this second by its own clock.
+/// Returns the write by this user at this second of their clock.
 fn by_user<'a>(user: &'a str, second: i64, write: Observation<'a>) -> Observation<'a> {
     Observation { user, last_observed: Some(Timestamp::from_second(second).unwrap()), ..write }
 }
 
 #[test]
-fn users_that_read_one_event_and_add_one_are_counted_in_turn() {
+fn several_users_that_read_and_add_one_are_counted() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &by_user("a", 1, write()), at(1000));
     let mut stored = 1;
@@ -574,7 +574,7 @@ fn users_that_read_one_event_and_add_one_are_counted_in_turn() {
 }
 
 #[test]
-fn a_create_that_is_tried_again_loses_nothing() {
+fn a_retried_create_loses_nothing() {
     type Again = fn(&Engine, &Rules);
     let again: [Again; 2] = [
         |engine, rules| drop(engine.decide(by(rules), &write(), at(10_000))),
@@ -603,7 +603,7 @@ fn a_create_that_is_tried_again_loses_nothing() {
 }
 
 #[test]
-fn an_update_by_another_user_discards_nothing_of_an_event_that_was_read() {
+fn another_users_update_discards_nothing_of_a_read_event() {
     let (engine, rules) = (engine(), rules());
     for n in 0..5 {
         engine.decide(by(&rules), &named(&format!("cart.{n}"), write()), at(0));
@@ -617,11 +617,11 @@ fn an_update_by_another_user_discards_nothing_of_an_event_that_was_read() {
 }
 
 #[test]
-fn a_count_that_another_user_claims_does_not_silence_the_owner() {
+fn a_count_claimed_by_another_user_does_not_hide_the_owners_occurrences() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &by_user("owner", 1, write()), at(0));
     engine.decide(by(&rules), &by_user("nobody", 2, update(2_000_000_000, 1)), at(1000));
-    // It is refused behind the webhook, and the series is over.
+    // The write is refused behind the webhook, and the series is idle.
     let next = engine.decide(by(&rules), &by_user("owner", 500, update(2, 1)), at(500_000));
     assert_eq!(next.occurrences, 1);
 }
@@ -646,7 +646,7 @@ fn an_event_of_the_same_name_about_another_object_is_no_witness() {
 }
 
 #[test]
-fn a_summary_that_somebody_has_changed_is_made_a_summary_again() {
+fn a_changed_summary_is_restored_by_the_next_flush() {
     let (engine, rules) = (engine(), crate::testing::summing());
     crate::testing::witness(&engine, &rules, write().user, at(0));
     engine.decide(by(&rules), &named("a.1", write()), at(0));
@@ -662,7 +662,7 @@ fn a_summary_that_somebody_has_changed_is_made_a_summary_again() {
 }
 
 #[test]
-fn a_witness_has_a_name_that_an_event_can_have_and_a_refused_one_goes() {
+fn a_witness_has_a_valid_name_and_is_removed_when_refused() {
     let (engine, rules) = (engine(), crate::testing::summing());
     let long = "x".repeat(300);
     engine.decide(by(&rules), &named(&long, write()), at(0));

@@ -1,4 +1,4 @@
-//! What the engine's own tests share.
+//! Helpers for the engine's own tests.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::{
     Rules, StoredEvent,
 };
 
-/// All counters together.
+/// Returns the sum of all counters.
 pub(crate) fn counters(engine: &Engine) -> Counters {
     counters_of([engine])
 }
 
-/// The same of several engines.
+/// Returns the sum of all counters of several engines.
 pub(crate) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> Counters {
     let mut all = Counters::default();
     for scope_counters in engines.into_iter().flat_map(Engine::counters) {
@@ -24,7 +24,7 @@ pub(crate) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> 
     all
 }
 
-/// Drives one order as the writer would, with `found` in etcd; returns what it wrote.
+/// Completes one task as the flush writer does, with the count `found` in etcd. Returns the written count.
 pub(crate) fn flush(engine: &Engine, task: &FlushTask, found: Option<i64>, now: Moment) -> Option<i64> {
     let value = match planned(engine, task, found, now) {
         FlushPlan::Nothing | FlushPlan::Wait | FlushPlan::Lost { .. } => return None,
@@ -34,21 +34,22 @@ pub(crate) fn flush(engine: &Engine, task: &FlushTask, found: Option<i64>, now: 
     Some(value)
 }
 
-/// Rules under which every CREATE goes into the summary once an Event of its group was admitted; no series but that.
+/// Rules under which every CREATE is merged into the summary once an Event of its group was admitted. Series
+/// are disabled.
 pub(crate) fn summing() -> Rules {
     let aggregation =
         AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
     Rules { aggregation: Some(aggregation), series: None, ..rules() }
 }
 
-/// Admits an Event of the group, as this user.
+/// Admits an Event of the group as this user.
 pub(crate) fn witness(engine: &Engine, rules: &Rules, user: &'static str, now: Moment) {
     let name = format!("witness.{user}.{}", now.milliseconds());
     let verdict = engine.decide(by(rules), &Observation { user, ..named(&name, write()) }, now);
     assert_eq!(verdict.disposition, Some(Disposition::Admitted));
 }
 
-/// What is planned where this count is found; the witness of a summary is stored.
+/// Returns the plan for this found count. The witness of a summary is stored.
 pub(crate) fn planned(engine: &Engine, task: &FlushTask, found: Option<i64>, now: Moment) -> FlushPlan {
     let plan = engine.plan(task, found.map(StoredEvent::with_count), now);
     if let FlushPlan::Create { witness: Some(_), .. } = &plan {
@@ -58,7 +59,7 @@ pub(crate) fn planned(engine: &Engine, task: &FlushTask, found: Option<i64>, now
 }
 
 impl Engine {
-    /// Whether what is counted as the tables change is what they hold.
+    /// Whether the incrementally updated sizes equal the sizes of the tables.
     pub(crate) fn is_counted_right(&self) -> bool {
         let (mut before, mut after) = (Sizes::default(), Sizes::default());
         for name in self.namespace_list.all() {

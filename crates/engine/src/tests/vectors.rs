@@ -1,6 +1,7 @@
-//! What the real client-go decided, event by event: the engine decides the same, with the stages that client-go has.
+//! Compares the engine with recorded decisions of the real client-go, Event by Event, with the stages that
+//! client-go has.
 //!
-//! The files and their format are in `tests/vectors`.
+//! `tests/vectors` has the files and describes their format.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -12,7 +13,7 @@ use serde::Deserialize;
 use super::*;
 use crate::testing::{by, engine, flush, rules};
 
-/// An option this far out says that the stage is out of the way.
+/// An option of at least this value disables its stage.
 const OUT_OF_THE_WAY: u32 = 1_000_000;
 
 #[derive(Deserialize)]
@@ -70,7 +71,7 @@ impl Line {
         Moment::from_epoch(Duration::from_millis((self.at * 1000.0).round() as u64))
     }
 
-    /// A CREATE under a name of its own.
+    /// Returns a CREATE under a name of its own.
     fn write<'a>(&'a self, name: &'a str) -> Observation<'a> {
         let mut write = Observation { name: Some(name.into()), user: "kubelet", ..crate::testing::write() };
         write.event = EventView {
@@ -92,7 +93,7 @@ impl Line {
         write
     }
 
-    /// What client-go did, in our words.
+    /// Returns client-go's decision as a disposition.
     fn disposition(&self) -> Disposition {
         match self.expect.outcome.as_str() {
             "plain" => Disposition::Admitted,
@@ -104,7 +105,7 @@ impl Line {
     }
 }
 
-/// The files of a family, with their options as rules and their lines.
+/// Returns the files of a family: name, rules and lines.
 fn files(family: &str) -> Vec<(String, Rules, Vec<Line>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
     let mut paths: Vec<PathBuf> =
@@ -139,7 +140,7 @@ fn as_rules(options: &Options) -> Rules {
     Rules { series: None, aggregation, spam_filter, ..rules() }
 }
 
-/// What became of each line under `rules`.
+/// Returns the disposition of each line under `rules`.
 fn decided(rules: &Rules, lines: &[Line]) -> Vec<Disposition> {
     let engine = engine();
     let decide = |(number, line): (usize, &Line)| {
@@ -155,7 +156,7 @@ fn aggregation_and_spam_filter_decide_each_event_as_client_go_does() {
     for (name, rules, lines) in ["aggregation-", "spam-", "classic-"].into_iter().flat_map(files) {
         let from_the_first = rules.aggregation.is_some_and(|aggregation| aggregation.max_events == 1);
         for (number, (line, ours)) in lines.iter().zip(decided(&rules, &lines)).enumerate() {
-            // A summary needs an Event of its group that the API server has taken: the first is not aggregated.
+            // A summary needs a stored Event of its group, so the first one is not aggregated.
             let witness = from_the_first && ours == Disposition::Admitted;
             assert!(
                 witness || ours == line.disposition(),
@@ -219,7 +220,7 @@ fn a_series_counts_what_client_go_counts() {
 }
 
 #[test]
-fn with_the_defaults_nothing_is_held_back_that_client_go_lets_through() {
+fn with_the_defaults_nothing_is_refused_that_client_go_admits() {
     let (mut compared, mut more) = (0, 0);
     for (name, rules, lines) in files("default-") {
         for (number, (line, ours)) in lines.iter().zip(decided(&rules, &lines)).enumerate() {
@@ -230,6 +231,6 @@ fn with_the_defaults_nothing_is_held_back_that_client_go_lets_through() {
             more += u64::from(better);
         }
     }
-    // Where client-go aggregates it takes a token as well; here folds are free.
+    // client-go also charges a token for an aggregated Event. Here merging is free.
     assert_eq!((compared, more), (2986, 10), "events compared, and those that only get through here");
 }

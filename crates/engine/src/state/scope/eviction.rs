@@ -1,21 +1,21 @@
-//! What a scope gives up for want of room.
+//! Eviction within a scope.
 
 use super::Scope;
 use crate::Moment;
 use crate::decide::pipeline::AtCapacity;
 
-/// So many of the oldest series are looked at for one whose content can be spared.
+/// Number of oldest series that are checked for content that can be evicted.
 const MAX_SCANNED: usize = 8;
 
 impl Scope {
-    /// One entry less of what is dropped most, for those of other scopes; but every scope keeps one.
+    /// Evicts one tracked combination of dropped Events for other scopes, but keeps the last.
     pub(crate) fn evict_lightest(&mut self) {
         self.dropped.evict_lightest();
         self.recount();
     }
 
-    /// Gives up the series that was not seen for longest. False if there is none, or if it has to be paid first:
-    /// then its closing has begun.
+    /// Evicts the least recently seen series. Returns false if there is none, or if it must be flushed first;
+    /// then it begins to close.
     pub(crate) fn evict_oldest(&mut self, now: Moment) -> bool {
         let Some(handle) = self.series.oldest() else { return false };
         if self.series.get(handle).is_some_and(|series| series.needs_flush()) {
@@ -26,13 +26,13 @@ impl Scope {
         self.close(handle).is_some()
     }
 
-    /// Gives up the oldest record of an ended series.
+    /// Evicts the oldest record of an ended series.
     pub(crate) fn evict_ended(&mut self) {
         self.series.evict_ended();
         self.recount();
     }
 
-    /// Gives up one entry of what there is too much of. False if there is none, or if it has to be paid first.
+    /// Evicts one entry of each table with a surplus. Returns false if it evicted nothing.
     pub(crate) fn evict_surplus(&mut self, surplus: &AtCapacity, now: Moment) -> bool {
         let series = surplus.series && self.evict_oldest(now);
         let text = surplus.text && !series && (self.evict_content(now) || self.evict_oldest(now));
@@ -43,8 +43,8 @@ impl Scope {
         series || text || group || ended
     }
 
-    /// Gives up the content of one of the series that were not seen for longest, if it owes nothing: what it folds
-    /// next brings its content along. False if none of the oldest can spare it.
+    /// Evicts the content of one of the oldest series without pending occurrences. The next merged write brings
+    /// it again. Returns false if none of the oldest qualifies.
     pub(crate) fn evict_content(&mut self, now: Moment) -> bool {
         let mut cursor = self.series.oldest();
         for _ in 0..MAX_SCANNED {

@@ -1,4 +1,4 @@
-//! The state of one policy in one namespace, under one mode.
+//! The state of one policy in one namespace, in one mode.
 
 mod eviction;
 mod revision;
@@ -21,28 +21,27 @@ use crate::{
     ScopeCounters,
 };
 
-/// A scope within its namespace; never used again for another.
+/// Identifies a scope within its namespace. Never reused.
 pub(crate) type ScopeId = u32;
 
-/// The order by use follows so often: who is asked for the oldest series is told one that was not seen longer than
-/// another but for this. (To move one means to look at its neighbours, which are in no cache, and a storm moves none.)
+/// Granularity of the order by use: the oldest series may have been seen this much later than another one.
+/// Moving an entry reads its neighbours, which are in no cache; this way a storm moves none.
 const ORDERED_BY: Duration = Duration::from_secs(16);
-/// But for this part of the idle timeout at most: where very many were seen in such a part of time, and some of them
-/// never again, that is how late their end may be noticed.
+/// The granularity is at most this fraction of the idle timeout. It bounds how late an idle series is noticed.
 const ORDERED_BY_PART: u32 = 16;
 
-/// The state of one policy in one namespace. A policy that changes its mode has two: what was folded under
-/// Enforce is paid, and Observe begins anew.
-// In this order in memory: what every decision looks at is at the end, and together. A namespace has two kilobytes, and
-// each line of the cache that a decision needs of it costs as much as an entry of a table.
+/// The state of one policy in one namespace. A policy that changes its mode has two scopes: the one of Enforce
+/// is flushed, and the one of Observe starts empty.
+// The field order matters: what every decision reads lies together at the end. A namespace takes two kilobytes,
+// and each cache line that a decision reads of it costs as much as an entry of a table.
 #[repr(C)]
 pub(crate) struct Scope {
     pub(crate) id: ScopeId,
-    /// Of a cluster-scoped policy: since when nobody knows of the namespace.
+    /// For a cluster-scoped policy: since when the namespace is unknown.
     pub(crate) unknown_since: Option<Moment>,
-    /// Series at positions below this have not been seen to since the rules changed.
+    /// Series below this position have not been revised since the rules changed.
     unrevised: u32,
-    /// Where draining goes on looking for what needs payment.
+    /// Position at which draining continues.
     pub(crate) undrained_below: u32,
     dropped: Sketch,
     groups: Groups,
@@ -50,13 +49,14 @@ pub(crate) struct Scope {
     pub(crate) budget: Budget,
     pub(crate) series: LiveSeries,
     pub(crate) counters: Counters,
-    /// How much it holds, in one place: kept in step by [`Scope::change`] and [`Scope::recount`].
+    /// Sizes of the tables, kept current by [`Scope::change`] and [`Scope::recount`].
     sizes: Sizes,
-    /// The policy is gone, is invalid, changed its mode or governs nothing here: what is owed is paid, nothing opens.
+    /// Whether the policy is deleted, invalid, in another mode or governs nothing here: pending occurrences are
+    /// flushed and no series is opened.
     pub(crate) retired: bool,
-    /// The policy is gone: once nothing is owed, so is the scope.
+    /// Whether the policy is deleted. The scope is removed once nothing is pending.
     pub(crate) deleted: bool,
-    /// The rules as they were decided by last.
+    /// The rules of the last decision.
     pub(crate) rules: Arc<Rules>,
 }
 
@@ -80,13 +80,13 @@ impl Scope {
         }
     }
 
-    /// Asks the memory for where everything is: see [`crate::prefetch`].
+    /// Prefetches the metadata of the tables; see [`crate::decide::prefetch`].
     pub(crate) fn prefetch_outline(&self) {
         black_box((self.counters.received(), self.sizes.series, self.sizes.names_evicted, self.deleted));
         self.series.prefetch_outline();
     }
 
-    /// Asks the memory for what aggregation and limits will read, of those that are on.
+    /// Prefetches what the enabled ones of aggregation and limits read.
     pub(crate) fn prefetch_tables(&self, group: Option<Key>, bucket: Option<Key>, at_capacity: &AtCapacity) {
         if let Some(group) = group {
             self.groups.prefetch(group, at_capacity);
@@ -105,12 +105,12 @@ impl Scope {
         &self.rules.policy
     }
 
-    /// How much it holds.
+    /// Returns the sizes of the tables.
     pub(crate) fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// Asks the tables how much they hold: after anything that may have changed that.
+    /// Updates the sizes from the tables. Call it after any change of their lengths.
     pub(crate) fn recount(&mut self) {
         self.sizes = Sizes {
             series: self.series.len(),
@@ -138,7 +138,7 @@ impl Scope {
         }
     }
 
-    /// Opens a series under a key that has none, whose stored Event has this name.
+    /// Opens a series under an unused key. `name`: name of the stored Event.
     pub(crate) fn open(&mut self, key: Key, name: &str, series: &Series, birth: u32) -> Handle {
         self.sizes = updated_sizes(self.sizes, None, Some(series));
         let handle = self.series.insert(key, name, series, birth);
@@ -146,7 +146,7 @@ impl Scope {
         handle
     }
 
-    /// Forgets a series.
+    /// Removes a series.
     pub(crate) fn close(&mut self, handle: Handle) -> Option<Series> {
         let series = self.series.remove(handle)?;
         self.sizes = updated_sizes(self.sizes, Some(&series), None);
@@ -154,8 +154,8 @@ impl Scope {
         Some(series)
     }
 
-    /// Forgets a series whose pending occurrences can never be written; returns how many are lost by that. Under Observe
-    /// nothing is pending for anybody.
+    /// Removes a series whose pending occurrences can never be written. Returns how many are lost; in Observe
+    /// none, because nothing would be written.
     pub(crate) fn discard(&mut self, handle: Handle) -> Option<u64> {
         let pending = self.close(handle)?.pending().unsigned_abs();
         let lost = if self.rules.mode == Mode::Enforce { pending } else { 0 };
@@ -163,8 +163,8 @@ impl Scope {
         Some(lost)
     }
 
-    /// Forgets all series, groups and buckets: they are of a namespace that is gone. Pending occurrences are lost. Returns
-    /// the series, which take long to free.
+    /// Removes all series, groups and buckets of a deleted namespace. Pending occurrences are lost. Returns the
+    /// series, because freeing them takes long.
     pub(crate) fn discard_all(&mut self) -> LiveSeries {
         let lost = if self.rules.mode == Mode::Enforce { self.sizes.pending_occurrences as u64 } else { 0 };
         self.counters.lost += lost;
@@ -179,7 +179,7 @@ impl Scope {
         series
     }
 
-    /// The one way to change a series: keeps the sum of debts and the agenda in step.
+    /// Changes a series. The only way to do so: it updates sizes and timer.
     pub(crate) fn change<T>(
         &mut self,
         handle: Handle,
@@ -191,7 +191,7 @@ impl Scope {
         let answer = change(&mut series);
         self.series.put(handle, &series);
         self.sizes = updated_sizes(self.sizes, Some(&before), Some(&series));
-        // It is on the agenda for what was due before. So most folds need not look there.
+        // The timer already covers what was due before, so most merges need not set it.
         let timing = self.rules.timing(series.summary);
         let due_before = before.next_flush(&timing, now);
         if let Some(due) = series.next_flush(&timing, now)
@@ -202,8 +202,8 @@ impl Scope {
         Some(answer)
     }
 
-    /// Takes over a series of another scope's, under a key that has none here. It is on nobody's agenda yet, and no
-    /// order of it is under way as far as this scope knows.
+    /// Moves a series here from another scope under an unused key. It has no timer yet, and no task as far as
+    /// this scope knows.
     pub(crate) fn adopt(&mut self, key: Key, other: &mut Self, handle: Handle, birth: u32) -> Option<Handle> {
         let name = other.series.name(handle)?.to_owned();
         let content = other.series.take_content(handle);
@@ -214,7 +214,7 @@ impl Scope {
         Some(handle)
     }
 
-    /// Puts the series on the agenda where it belongs there, whether it is there or not.
+    /// Sets the timer of the series if it needs one.
     pub(crate) fn schedule(&mut self, handle: Handle, now: Moment) {
         let Some(series) = self.series.get(handle) else { return };
         if let Some(due) = series.next_flush(&self.rules.timing(series.summary), now) {
@@ -222,24 +222,24 @@ impl Scope {
         }
     }
 
-    /// Notes what is said of a series to which something was folded for the first time.
+    /// Keeps the content of a series whose first occurrence was merged.
     pub(crate) fn remember(&mut self, handle: Handle, content: Content) {
         self.series.set_content(handle, Some(Box::new(content)));
         self.recount();
     }
 
-    /// A write of the series was seen: it lives on.
+    /// Records a write of the series.
     pub(crate) fn mark_seen(&mut self, handle: Handle, now: Moment) {
         self.series.mark_seen(handle, now, self.ordered_by());
     }
 
-    /// Nobody in the order by use was seen earlier than one before him but for less than this.
+    /// Returns the granularity of the order by use.
     pub(crate) fn ordered_by(&self) -> Duration {
         ORDERED_BY.min(self.rules.timing(false).idle_timeout / ORDERED_BY_PART)
     }
 
-    /// The series of this handle if it lives: seen no longer than the idle timeout ago, or still to be paid.
-    /// One that is over and owes nothing is forgotten here, so that a late [`crate::Engine::tick`] changes no
+    /// Returns the handle if its series is live: seen within the idle timeout, or not flushed yet. Removes an
+    /// idle series without pending occurrences here, so that a late [`crate::Engine::tick`] changes no
     /// decision.
     pub(crate) fn living(&mut self, handle: Handle, now: Moment) -> Option<Handle> {
         let series = self.series.get(handle)?;
@@ -253,9 +253,9 @@ impl Scope {
         Some(handle)
     }
 
-    /// What is owed is to be paid now, and the series to be forgotten then.
+    /// Begins to close a series: it is flushed now and then removed.
     pub(crate) fn begin_closing(&mut self, handle: Handle, now: Moment) {
-        // Out of the way of those that are looked at for idleness: from here on the agenda has it.
+        // The timer takes over, so the search for idle series need not see it.
         self.series.leave_order(handle);
         self.change(handle, now, |series| series.closing = true);
     }
@@ -291,7 +291,7 @@ impl Scope {
         self.recount();
     }
 
-    /// A summary was opened: an admitted Event of its group has to be stored before the summary is.
+    /// Records the witness of a new summary. It must be stored before the summary is created.
     pub(crate) fn note_witness(&mut self, summary: Handle, group: Key) {
         if let Some(witness) = self.groups.witness(group) {
             self.series.set_witness(summary, group, witness.clone());
@@ -323,7 +323,7 @@ impl Scope {
         self.recount();
     }
 
-    /// Counts what was dropped among what is dropped most.
+    /// Counts dropped occurrences among the top dropped.
     pub(crate) fn count_dropped(
         &mut self,
         key: Key,
@@ -337,7 +337,7 @@ impl Scope {
     }
 }
 
-/// The sums once a series went from `before` to `after`, or came, or went.
+/// Returns the sizes after a series changed from `before` to `after`, was opened or was removed.
 fn updated_sizes(sums: Sizes, before: Option<&Series>, after: Option<&Series>) -> Sizes {
     let pending = |series: Option<&Series>| series.map_or(0, |it| usize::try_from(it.pending()).unwrap_or(0));
     let unflushed = |series: Option<&Series>| series.is_some_and(|it| it.in_flight || it.needs_flush());

@@ -1,4 +1,4 @@
-//! What happens to a scope when policies change, and in slices after that.
+//! Revision of a scope when policies change, at once and in slices.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use crate::state::retained_counters::GONE_AFTER;
 use crate::{Applicability, KnownPolicy, Moment};
 
 impl Scope {
-    /// Takes over the rules as they are now; see [`crate::Engine::revise`]. The series are seen to by
-    /// [`Self::revise_series`].
+    /// Adopts the current rules; see [`crate::Engine::revise`]. [`Self::revise_series`] revises the series.
     pub(crate) fn revise(
         &mut self,
         policies: &HashMap<&Arc<str>, &KnownPolicy>,
@@ -42,8 +41,8 @@ impl Scope {
         self.recount();
     }
 
-    /// Sees to series that the change of the rules concerns, at most so many; returns how many. From the last to
-    /// the first: who takes the place of one that is closed has been seen to, or came later.
+    /// Revises at most `at_most` series after a change of the rules. Returns how many. Goes from the last to
+    /// the first, because a series that moves into the place of a removed one has been revised or is newer.
     pub(crate) fn revise_series(&mut self, at_most: usize, now: Moment) -> usize {
         let mut processed = 0;
         while processed < at_most
@@ -54,7 +53,7 @@ impl Scope {
             let off =
                 if series.summary { self.rules.aggregation.is_none() } else { self.rules.series.is_none() };
             if !off {
-                // A shorter heartbeat brings payments forward.
+                // A shorter heartbeat interval makes flushes due earlier.
                 self.schedule(handle, now);
             } else if series.needs_flush() || series.in_flight {
                 self.begin_closing(handle, now);
@@ -65,13 +64,12 @@ impl Scope {
         processed
     }
 
-    /// The namespace is gone, as far as one can know.
+    /// Whether the namespace counts as deleted.
     pub(crate) fn is_namespace_gone(&self, now: Moment) -> bool {
         self.unknown_since.is_some_and(|since| now.since(since) > GONE_AFTER)
     }
 
-    /// Forgets groups that would start anew and buckets that are full again, at most so many of each; returns how
-    /// many.
+    /// Removes expired groups and full buckets, at most `at_most` of each. Returns how many.
     pub(crate) fn forget_expired(&mut self, at_most: usize, now: Moment) -> usize {
         if self.is_unneeded(now) {
             self.groups.clear();
@@ -83,12 +81,12 @@ impl Scope {
         groups + buckets
     }
 
-    /// Nothing of the scope matters any more, or would take long to free.
+    /// Whether the scope can be removed: it is not needed, and freeing it is fast.
     pub(crate) fn is_over(&self, now: Moment) -> bool {
         self.is_unneeded(now) && self.groups.is_empty_and_freed() && self.spam_filter.is_empty_and_freed()
     }
 
-    /// The policy or the namespace is gone, and nothing is left to be paid.
+    /// Whether the policy or the namespace is gone and no series is left.
     fn is_unneeded(&self, now: Moment) -> bool {
         (self.deleted || self.is_namespace_gone(now)) && self.series.is_empty()
     }

@@ -1,58 +1,58 @@
-//! When something is paid, and how much.
+//! When the model flushes, and what.
 
 use std::time::Duration;
 
 use super::{ModelSeries, Moment, NaiveModel, Rules, SeriesRules};
 
-/// A series whose stored Event is to be looked at.
+/// A series whose stored Event has to be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct Due {
-    /// The name of the stored Event; of a summary: what it begins with.
+    /// Name of the stored Event; of a summary only its beginning.
     pub(in super::super) name: String,
     pub(in super::super) number: usize,
 }
 
-/// What the engine should plan.
+/// The plan that the engine should return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Planned {
     Nothing,
     Write(i64),
-    /// With the name of the Event that has to be there first, for a summary that was never stored.
+    /// With the name of the witness, for a summary that was never stored.
     Create(i64, Option<String>),
     Wait,
     Lost(i64),
 }
 
-/// An admitted write may be stored this much later.
+/// Time that the API server may need to store an admitted write.
 const COMMIT_GRACE: Duration = Duration::from_secs(5);
-/// Times of creation are in whole seconds.
+/// Creation times are whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);
 
 impl NaiveModel {
-    /// What is due now. What is over is closed, and forgotten if there is nothing to be paid.
+    /// Returns what is due. Closes idle series and removes those with nothing to flush.
     pub(in super::super) fn tick(&mut self, now: Moment) -> Vec<Due> {
         let (rules, draining, closing) = (self.rules.clone(), self.draining, self.closing);
         if !draining {
-            for story in &mut self.series {
-                story.closing |= story.is_over(&rules, now);
+            for series in &mut self.series {
+                series.closing |= series.is_over(&rules, now);
             }
-            self.keep(|story| !story.closing || story.in_flight || story.needs_flush());
+            self.keep(|series| !series.closing || series.in_flight || series.needs_flush());
         }
-        let due = |story: &&mut ModelSeries| match draining {
+        let due = |series: &&mut ModelSeries| match draining {
             true => {
-                let flushed = story.drained && !closing;
-                story.needs_flush() && !flushed && !story.in_flight && story.retry_at <= now
+                let flushed = series.drained && !closing;
+                series.needs_flush() && !flushed && !series.in_flight && series.retry_at <= now
             }
-            false => story.is_to_be_read(&rules.timing(story.summary), now),
+            false => series.is_to_be_read(&rules.timing(series.summary), now),
         };
-        let due = self.series.iter_mut().filter(due).map(|story| {
-            story.in_flight = true;
-            Due { name: story.name.clone(), number: story.number }
+        let due = self.series.iter_mut().filter(due).map(|series| {
+            series.in_flight = true;
+            Due { name: series.name.clone(), number: series.number }
         });
         due.collect()
     }
 
-    /// What the engine should plan, given the count that was found and its Event's age.
+    /// Returns the plan for the found count and age.
     pub(in super::super) fn plan(
         &mut self,
         due: &Due,
@@ -60,34 +60,34 @@ impl NaiveModel {
         now: Moment,
     ) -> Planned {
         let (rules, draining) = (self.rules.clone(), self.draining);
-        let Some(story) = self.story(due.number) else { return Planned::Nothing };
-        let plan = if !draining && now < story.not_before {
+        let Some(series) = self.find_series(due.number) else { return Planned::Nothing };
+        let plan = if !draining && now < series.not_before {
             Planned::Nothing
         } else {
-            story.plan(found, draining, &rules.timing(story.summary), now)
+            series.plan(found, draining, &rules.timing(series.summary), now)
         };
         if found.is_some() && !matches!(plan, Planned::Lost(_)) {
-            let of_name = |it: &&mut super::Name| it.name == due.name && it.story == Some(due.number);
+            let of_name = |it: &&mut super::Name| it.name == due.name && it.series == Some(due.number);
             self.names.iter_mut().filter(of_name).for_each(|name| name.proven = true);
         }
         self.answered(due, &plan, now);
         plan
     }
 
-    /// Whether the summary may be created, given the age of its witness if that is there.
+    /// Returns whether a summary may be created, given the age of its stored witness.
     pub(in super::super) fn check_witness(
         &mut self,
         due: &Due,
         witness: Option<Duration>,
         now: Moment,
     ) -> Planned {
-        let Some(story) = self.story(due.number) else { return Planned::Lost(0) };
-        let Some((group, (name, admitted_at))) = story.witness.clone() else { return Planned::Lost(0) };
+        let Some(series) = self.find_series(due.number) else { return Planned::Lost(0) };
+        let Some((group, (name, admitted_at))) = series.witness.clone() else { return Planned::Lost(0) };
         let since = now.since(admitted_at);
         let plan = match witness {
             Some(age) if age <= since + ROUNDING => return Planned::Nothing,
             None if since < COMMIT_GRACE => Planned::Wait,
-            _ => Planned::Lost(story.pending()),
+            _ => Planned::Lost(series.pending()),
         };
         if plan != Planned::Wait {
             for group in self.groups.iter_mut().filter(|it| it.key == group) {
@@ -100,44 +100,44 @@ impl NaiveModel {
 
     fn answered(&mut self, due: &Due, plan: &Planned, now: Moment) {
         let draining = self.draining;
-        let Some(story) = self.story(due.number) else { return };
-        story.in_flight = matches!(plan, Planned::Write(_) | Planned::Create(..));
-        story.drained = draining && *plan == Planned::Nothing;
+        let Some(series) = self.find_series(due.number) else { return };
+        series.in_flight = matches!(plan, Planned::Write(_) | Planned::Create(..));
+        series.drained = draining && *plan == Planned::Nothing;
         match plan {
-            Planned::Wait => story.retry_at = now.plus(Duration::from_secs(1)),
-            Planned::Lost(_) => self.keep(|story| story.number != due.number),
+            Planned::Wait => series.retry_at = now.plus(Duration::from_secs(1)),
+            Planned::Lost(_) => self.keep(|series| series.number != due.number),
             _ => self.forget_if_closed(due),
         }
     }
 
     pub(in super::super) fn ack(&mut self, due: &Due, value: i64, now: Moment) {
         let draining = self.draining;
-        if let Some(story) = self.story(due.number) {
-            story.seen_stored(value);
-            (story.in_flight, story.written_at, story.drained, story.read) = (false, now, draining, true);
-            story.witness = None;
+        if let Some(series) = self.find_series(due.number) {
+            series.seen_stored(value);
+            (series.in_flight, series.written_at, series.drained, series.read) = (false, now, draining, true);
+            series.witness = None;
         }
         self.forget_if_closed(due);
     }
 
-    /// How long a pause is depends on chance: it is the engine's.
+    /// The delay is random, so the engine chooses it.
     pub(in super::super) fn requeue_after(&mut self, due: &Due, pause: Duration, now: Moment) {
-        if let Some(story) = self.story(due.number) {
-            (story.in_flight, story.retry_at) = (false, now.plus(pause));
+        if let Some(series) = self.find_series(due.number) {
+            (series.in_flight, series.retry_at) = (false, now.plus(pause));
         }
     }
 
-    /// SIGTERM: each debt is to be paid once, and what failed before is tried now.
+    /// Begins to drain: each pending series is flushed once, regardless of earlier failures.
     pub(in super::super) fn drain(&mut self) {
         if std::mem::replace(&mut self.draining, true) {
             return;
         }
-        for story in &mut self.series {
-            story.retry_at = Moment::default();
+        for series in &mut self.series {
+            series.retry_at = Moment::default();
         }
     }
 
-    /// No write is reviewed any more: what came while draining is paid too.
+    /// No more writes arrive: what came while draining is flushed too.
     pub(in super::super) fn drain_remaining(&mut self) {
         self.drain();
         self.closing = true;
@@ -148,8 +148,8 @@ impl NaiveModel {
     }
 
     fn forget_if_closed(&mut self, due: &Due) {
-        let closed = |story: &ModelSeries| story.closing && !story.in_flight && !story.needs_flush();
-        self.keep(|story| story.number != due.number || !closed(story));
+        let closed = |series: &ModelSeries| series.closing && !series.in_flight && !series.needs_flush();
+        self.keep(|series| series.number != due.number || !closed(series));
     }
 }
 
@@ -166,12 +166,12 @@ impl ModelSeries {
         now.since(self.seen) > rules.timing(self.summary).idle_timeout && now >= self.not_before
     }
 
-    /// The next payment may be a client's own write.
+    /// Whether a client's own write may be the next flush.
     pub(super) fn is_due(&self, timing: &SeriesRules, now: Moment) -> bool {
         self.pending() >= self.stored || now.since(self.written_at) >= timing.heartbeat_interval
     }
 
-    /// Whether its count in etcd must be at least half its total, now that the writer has done what is due.
+    /// Whether its stored count must be at least half its total, now that the writer has done what is due.
     pub(in super::super) fn is_to_be_shown(&self, now: Moment) -> bool {
         self.merged && !self.in_flight && now >= self.not_before && now >= self.retry_at
     }

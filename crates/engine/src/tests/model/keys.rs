@@ -1,8 +1,8 @@
-//! What makes two writes the same, and how one is refused.
+//! Keys of the model, and its refusals.
 
 use super::*;
 
-/// How a write is refused.
+/// Returns how a write is refused.
 pub(super) fn refused(rules: &Rules, write: &Observation<'_>) -> Answer {
     let first_of_old = first_repeat_of_an_old_client(write);
     let forbidden = rules.rejection == Rejection::Forbidden || write.has_series && !first_of_old;
@@ -13,7 +13,7 @@ pub(super) fn refused(rules: &Rules, write: &Observation<'_>) -> Answer {
     }
 }
 
-/// client-go once counted its series from 1.
+/// Whether it is the first repeat of an old client-go recorder, which counted from 1.
 pub(super) fn first_repeat_of_an_old_client(write: &Observation<'_>) -> bool {
     write.api == Api::Events && write.has_series && write.value < 2
 }
@@ -39,7 +39,7 @@ pub(super) fn key_of(write: &Observation<'_>) -> Key {
     [emitter(write), object(&event.regarding), own, vec![message.to_owned()], related].concat()
 }
 
-/// The key of its group, and what tells it apart there.
+/// Returns the key of its group and its fingerprint there.
 pub(super) fn group_of(write: &Observation<'_>, group_by: GroupBy) -> (Key, Key) {
     let event = &write.event;
     let regarding = object(&event.regarding);

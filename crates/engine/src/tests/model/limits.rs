@@ -1,4 +1,4 @@
-//! Steps 7 and 8 in whole numbers: a bucket holds parts of tokens, one part a nanosecond.
+//! Steps 7 and 8 in whole numbers: a bucket holds fractions of tokens, one for each nanosecond.
 
 use super::{BucketRules, Disposition, Key, Moment, NaiveModel, Observation, Stage, emitter, object};
 
@@ -12,7 +12,7 @@ impl Bucket {
         Self { parts: capacity(rules), at: now }
     }
 
-    /// Whether it holds a token, once what came back since the last time is added.
+    /// Adds what returned since the last call. Returns whether the bucket holds a token.
     fn has_one(&mut self, rules: &BucketRules, now: Moment) -> bool {
         let came_back = now.since(self.at).as_nanos();
         (self.parts, self.at) = ((self.parts + came_back).min(capacity(rules)), now);
@@ -25,7 +25,7 @@ fn capacity(rules: &BucketRules) -> u128 {
 }
 
 impl NaiveModel {
-    /// What holds a write back that has come so far. All buckets are asked before one is charged.
+    /// Returns the limit that drops the write. Asks all buckets before it charges any.
     pub(super) fn limited(&mut self, write: &Observation<'_>, now: Moment) -> Option<(Disposition, Stage)> {
         self.few_tokens = false;
         let (filter, budget) = (self.rules.spam_filter, self.rules.budget);

@@ -1,6 +1,5 @@
-//! The rules of a decision once more, as plainly as they can be said: lists that are searched from the front, keys
-//! that are lists of strings, nothing hashed, nothing bounded, nothing put off. What the engine decides is held
-//! against it, write by write.
+//! A naive model of the decision rules: lists searched from the front, keys as lists of strings, no hashes, no
+//! limits, no deferred work. Tests compare the engine with it, write by write.
 
 mod flushing;
 mod keys;
@@ -16,30 +15,30 @@ use keys::{emitter, first_repeat_of_an_old_client, group_of, key_of, object, ref
 use limits::Bucket;
 use series::{ModelSeries, Outcome};
 
-/// How long squelch keeps away from an Event whose client's write it has admitted.
+/// Minimum time between the admission of a client's write and a flush.
 const CLIENT_WRITE_GRACE: Duration = Duration::from_secs(2);
 
-/// What is known in one namespace under one policy.
+/// The state of one namespace under one policy.
 pub(super) struct NaiveModel {
     rules: Rules,
     began: Timestamp,
     pub(super) draining: bool,
-    /// No write is reviewed any more.
+    /// No more writes arrive.
     closing: bool,
     names: Vec<Name>,
     pub(super) series: Vec<ModelSeries>,
-    /// What several told of a series that has ended, and the name of its Event.
+    /// Name and reported occurrences of ended series with several reporters.
     past: BTreeMap<usize, (String, i64)>,
     groups: Vec<Group>,
     buckets: Vec<(Key, Bucket)>,
     budget: Option<Bucket>,
     made: usize,
     pub(super) recovered: i64,
-    /// After the last write that they let through, the limits held fewer than four tokens.
+    /// Whether the limits held fewer than four tokens after the last write that they passed.
     few_tokens: bool,
 }
 
-/// What makes two things the same: its fields, one by one.
+/// A key: its fields, one by one.
 type Key = Vec<String>;
 
 struct Name {
@@ -47,20 +46,20 @@ struct Name {
     highest: i64,
     user: String,
     seen: Moment,
-    story: Option<usize>,
-    /// The latest time that a write of it has said that it happened.
+    series: Option<usize>,
+    /// Latest occurrence time of any write.
     latest: Option<Timestamp>,
-    /// Its user counts by reading what is stored and adding one.
+    /// Whether its user reads the stored count and adds one.
     reads: bool,
-    /// Its user has updated it.
+    /// Whether its user has updated the Event.
     proven: bool,
 }
 
-/// What a write carries.
+/// The occurrences of a write.
 struct Carried {
     occurrences: i64,
     seen_before: Option<Moment>,
-    /// It is a CREATE of a name that is another user's.
+    /// Whether it is a CREATE of another user's name.
     foreign: bool,
 }
 
@@ -68,11 +67,11 @@ struct Group {
     key: Key,
     messages: Vec<Key>,
     seen: Moment,
-    /// The name of the last Event of it that was admitted, and when.
+    /// The witness of the group.
     witness: Option<Witness>,
 }
 
-/// The name of an admitted Event of a group, and when it was admitted.
+/// Name of an admitted Event of a group, and when it was admitted.
 type Witness = (String, Moment);
 
 impl NaiveModel {
@@ -94,7 +93,7 @@ impl NaiveModel {
         }
     }
 
-    /// The verdict on a write. `minted` is the name that the engine has made up for it, if it has.
+    /// Returns the verdict on a write. `minted`: the name that the engine generated.
     pub(super) fn decide(
         &mut self,
         write: &Observation<'_>,
@@ -130,7 +129,7 @@ impl NaiveModel {
         self.admitted(write, carried, minted, now)
     }
 
-    /// The namespace is another one.
+    /// The namespace was deleted and created again.
     pub(super) fn forget(&mut self) {
         let rules = self.rules.clone();
         let kept = (self.draining, self.closing, self.recovered, self.made);
@@ -142,7 +141,7 @@ impl NaiveModel {
         self.rules.series.is_some() && self.rules.mode == Mode::Enforce
     }
 
-    /// While draining: it would lower what is stored, or leave it as it is and tell of something.
+    /// Whether it would lower the stored count, or leave it unchanged although it carries occurrences.
     fn must_not_pass(&self, write: &Observation<'_>, carried: i64) -> bool {
         write.value < write.old_value || write.value == write.old_value && carried > 0
     }
@@ -156,7 +155,7 @@ impl NaiveModel {
         self.named(write).is_some_and(|name| write.value > name.highest && name.user == write.user)
     }
 
-    /// A CREATE of another user's name: limited, and else let through; it opens nothing.
+    /// A CREATE of another user's name: only the limits apply, and it opens nothing.
     fn foreign(&mut self, write: &Observation<'_>, exempt: bool, now: Moment) -> Verdict {
         let stage = match (exempt, self.draining) {
             (true, _) => Stage::Exempt,
@@ -171,8 +170,8 @@ impl NaiveModel {
         verdict(Disposition::Admitted, stage, 1, Answer::Allow)
     }
 
-    /// Who takes a name by a CREATE has to give it back to a user who updates its Event, and the series that is stored
-    /// under it is gone.
+    /// Returns a name that a user claimed by a CREATE to the user who updates its Event, and removes the series
+    /// stored under it.
     fn give_name_back(&mut self, write: &Observation<'_>) {
         let Some(at) = self.names.iter().position(|known| write.name.as_deref() == Some(&*known.name)) else {
             return;
@@ -182,11 +181,11 @@ impl NaiveModel {
             && !self.names[at].proven;
         if taken {
             let name = self.names.remove(at);
-            self.series.retain(|story| Some(story.number) != name.story || story.name != name.name);
+            self.series.retain(|series| Some(series.number) != name.series || series.name != name.name);
         }
     }
 
-    /// How many occurrences it carries, and when its name was seen before.
+    /// Returns the occurrences of a write and when its name was seen before.
     fn carried(&mut self, write: &Observation<'_>, now: Moment) -> Carried {
         let by = |occurrences, seen_before| Carried { occurrences, seen_before, foreign: false };
         let Some(name) = write.name.clone() else { return by(write.value, None) };
@@ -216,7 +215,7 @@ impl NaiveModel {
             highest: write.value,
             user: write.user.to_owned(),
             seen: now,
-            story: None,
+            series: None,
             latest: write.last_observed,
             reads: false,
             proven: update,
@@ -243,44 +242,44 @@ impl NaiveModel {
         seen_before: Option<Moment>,
         now: Moment,
     ) -> Option<Verdict> {
-        let story = match write.operation {
+        let series = match write.operation {
             Operation::Create => self.living_by_key(write, now)?,
             Operation::Update => {
                 let by_name = self.living_by_name(write, now);
                 by_name.or_else(|| self.living_by_key(write, now)).unwrap_or_else(|| {
                     let name = write.name.clone().unwrap_or_default().into_owned();
                     let number = self.open(key_of(write), name, write.old_value, now);
-                    let former = self.named(write).and_then(|name| name.story);
+                    let former = self.named(write).and_then(|name| name.series);
                     let of_all = former.and_then(|former| self.past.get(&former)).cloned();
                     let of_all = of_all.filter(|(name, _)| write.name.as_deref() == Some(name));
-                    if let Some(story) = self.story(number).filter(|_| seen_before.is_some()) {
+                    if let Some(series) = self.find_series(number).filter(|_| seen_before.is_some()) {
                         let reported =
                             of_all.as_ref().map_or(write.value - carried, |(_, reported)| *reported);
-                        story.unreported = (write.old_value - reported).max(0);
-                        story.shared = of_all.is_some();
+                        series.unreported = (write.old_value - reported).max(0);
+                        series.shared = of_all.is_some();
                     }
                     number
                 })
             }
         };
-        self.join(write, story);
+        self.join(write, series);
         let timing = self.rules.series?;
         let holds_back = write.operation == Operation::Update
             && write.api == Api::Events
             && !first_repeat_of_an_old_client(write)
             && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout));
-        let story = self.story(story)?;
-        (story.seen, story.closing) = (now, false);
-        let own = write.name.as_deref() == Some(&*story.name);
+        let series = self.find_series(series)?;
+        (series.seen, series.closing) = (now, false);
+        let own = write.name.as_deref() == Some(&*series.name);
         let fate = match write.operation {
-            Operation::Create => story.created(write, own, carried, now),
-            Operation::Update => story.updated(write, own, carried, holds_back, &timing, now),
+            Operation::Create => series.created(write, own, carried, now),
+            Operation::Update => series.updated(write, own, carried, holds_back, &timing, now),
         };
         Some(match fate {
             Outcome::Passed => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),
             Outcome::Merged => {
-                let held = Answer::Deny(Denial::Forbidden);
-                let answer = if holds_back { held } else { refused(&self.rules, write) };
+                let forbidden = Answer::Deny(Denial::Forbidden);
+                let answer = if holds_back { forbidden } else { refused(&self.rules, write) };
                 verdict(Disposition::Compacted, Stage::Series, carried, answer)
             }
         })
@@ -310,22 +309,22 @@ impl NaiveModel {
         let witness = group.witness.clone()?;
         let group_key = key.clone();
         let key = [vec!["summary".to_owned()], key].concat();
-        let summary = self.living(now, |story| story.key == key).unwrap_or_else(|| {
+        let summary = self.living(now, |series| series.key == key).unwrap_or_else(|| {
             let begins = format!("{}.", write.event.regarding.name);
             let number = self.open(key, begins, 0, now);
-            if let Some(story) = self.story(number) {
-                (story.summary, story.base_unknown) = (true, true);
-                story.witness = Some((group_key, witness));
+            if let Some(series) = self.find_series(number) {
+                (series.summary, series.base_unknown) = (true, true);
+                series.witness = Some((group_key, witness));
             }
             number
         });
-        let story = self.story(summary)?;
-        (story.seen, story.closing, story.merged) = (now, false, true);
-        story.total += carried;
+        let series = self.find_series(summary)?;
+        (series.seen, series.closing, series.merged) = (now, false, true);
+        series.total += carried;
         Some(verdict(Disposition::Aggregated, Stage::Aggregation, carried, refused(&self.rules, write)))
     }
 
-    /// Step 9. A CREATE opens its series, if it carries anything.
+    /// Step 9. A CREATE opens its series if it carries occurrences.
     fn admitted(
         &mut self,
         write: &Observation<'_>,
@@ -340,8 +339,8 @@ impl NaiveModel {
         if write.operation == Operation::Create && carried > 0 && self.rules.series.is_some() {
             let name = write.name.as_deref().or(minted).unwrap_or_default();
             let number = self.open(key_of(write), name.to_owned(), write.value, now);
-            if let Some(story) = self.story(number) {
-                (story.confirmed, story.unverified, story.not_before) =
+            if let Some(series) = self.find_series(number) {
+                (series.confirmed, series.unverified, series.not_before) =
                     (0, true, now.plus(CLIENT_WRITE_GRACE));
             }
             if let Some(minted) = minted {
@@ -357,7 +356,7 @@ impl NaiveModel {
         admitted
     }
 
-    /// The Event may be the witness of its group, from the second message on.
+    /// Records the witness of the group, from the second message on.
     fn admitted_of_group(&mut self, write: &Observation<'_>, minted: Option<&str>, now: Moment) {
         let Some(rules) = self.rules.aggregation else { return };
         if write.event.message.starts_with(AGGREGATE_PREFIX) {
@@ -377,23 +376,24 @@ impl NaiveModel {
         }
     }
 
-    /// Beside any series, but a write of a stored Event that is paid for counts there.
+    /// Admits a write outside series compaction. A write to the stored Event of a live series updates the
+    /// series.
     fn beside(&mut self, write: &Observation<'_>, carried: i64, stage: Stage, now: Moment) -> Verdict {
         let number = self.living_by_name(write, now);
-        let story = number.and_then(|number| self.story(number));
-        let Some(story) = story.filter(|story| write.name.as_deref() == Some(&*story.name)) else {
+        let series = number.and_then(|number| self.find_series(number));
+        let Some(series) = series.filter(|series| write.name.as_deref() == Some(&*series.name)) else {
             return self.outside(write, carried, stage);
         };
         let beyond = match write.operation {
             Operation::Update => {
-                story.reads(write.old_value, carried);
-                let beyond = write.value - story.total;
-                story.paid_by_client(write.value, now);
+                series.reads(write.old_value, carried);
+                let beyond = write.value - series.total;
+                series.written_by_client(write.value, now);
                 beyond
             }
             Operation::Create => {
-                let beyond = write.value - story.total - carried;
-                story.creates(write, carried, now);
+                let beyond = write.value - series.total - carried;
+                series.creates(write, carried, now);
                 beyond
             }
         };
@@ -406,37 +406,37 @@ impl NaiveModel {
         verdict(Disposition::Admitted, stage, carried, Answer::Allow)
     }
 
-    fn join(&mut self, write: &Observation<'_>, story: usize) {
+    fn join(&mut self, write: &Observation<'_>, series: usize) {
         if let Some(name) = self.named(write) {
-            name.story = Some(story);
+            name.series = Some(series);
         }
     }
 
-    fn story(&mut self, number: usize) -> Option<&mut ModelSeries> {
-        self.series.iter_mut().find(|story| story.number == number)
+    fn find_series(&mut self, number: usize) -> Option<&mut ModelSeries> {
+        self.series.iter_mut().find(|series| series.number == number)
     }
 
     fn living_by_name(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
-        let number = self.named(write)?.story?;
-        self.living(now, |story| story.number == number)
+        let number = self.named(write)?.series?;
+        self.living(now, |series| series.number == number)
     }
 
     fn living_by_key(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
         let key = key_of(write);
-        self.living(now, |story| story.key == key)
+        self.living(now, |series| series.key == key)
     }
 
-    /// The series that is meant, if it lives: what is over and has nothing to be paid is forgotten.
+    /// Returns the matching series if it is live. Removes idle series with nothing to flush.
     fn living(&mut self, now: Moment, meant: impl Fn(&ModelSeries) -> bool) -> Option<usize> {
         let rules = self.rules.clone();
-        self.keep(|story| story.closing || story.needs_flush() || !story.is_over(&rules, now));
-        self.series.iter().find(|story| meant(story)).map(|story| story.number)
+        self.keep(|series| series.closing || series.needs_flush() || !series.is_over(&rules, now));
+        self.series.iter().find(|series| meant(series)).map(|series| series.number)
     }
 
-    /// Those that are not kept have ended.
+    /// Removes the series that `kept` rejects and records what was reported to them.
     pub(super) fn keep(&mut self, kept: impl Fn(&ModelSeries) -> bool) {
-        for story in self.series.iter().filter(|story| story.shared && !kept(story)) {
-            self.past.insert(story.number, (story.name.clone(), story.total - story.unreported));
+        for series in self.series.iter().filter(|series| series.shared && !kept(series)) {
+            self.past.insert(series.number, (series.name.clone(), series.total - series.unreported));
         }
         self.series.retain(kept);
     }

@@ -1,4 +1,4 @@
-//! One series: what it shows, what it should show, and what a write does to it.
+//! One series of the model, and the effect of a write on it.
 
 use super::*;
 use crate::state::series::MAX_COUNT;
@@ -7,15 +7,15 @@ use crate::state::series::MAX_COUNT;
 pub(in super::super) struct ModelSeries {
     pub(super) number: usize,
     pub(super) key: Key,
-    /// The name of the stored Event; a summary's: what it begins with.
+    /// Name of the stored Event; of a summary only its beginning.
     pub(in super::super) name: String,
     pub(in super::super) summary: bool,
     pub(in super::super) total: i64,
     pub(super) stored: i64,
     pub(super) confirmed: i64,
-    /// squelch has read what is stored since a client last created it.
+    /// Whether squelch has read the stored Event since a client last created it.
     pub(super) read: bool,
-    /// A summary's: the key of its group, and an Event of that.
+    /// For a summary: key of its group, and the witness.
     pub(super) witness: Option<(Key, Witness)>,
     pub(super) unreported: i64,
     pub(super) shared: bool,
@@ -31,14 +31,14 @@ pub(in super::super) struct ModelSeries {
     pub(super) retry_at: Moment,
 }
 
-/// What a decision does to the story of a write.
+/// The effect of a decision on a write.
 pub(super) enum Outcome {
     Passed,
     Merged,
 }
 
 impl ModelSeries {
-    /// One whose Event shows `stored`.
+    /// Returns a series whose Event shows `stored`.
     pub(super) fn new(number: usize, key: Key, name: String, stored: i64, now: Moment) -> Self {
         Self {
             number,
@@ -65,7 +65,7 @@ impl ModelSeries {
         }
     }
 
-    /// A CREATE: its own goes through, because the stored Event is gone; or it is there, and to be read.
+    /// A CREATE. That of its own name passes, because the stored Event is gone or has to be read.
     pub(super) fn created(
         &mut self,
         write: &Observation<'_>,
@@ -83,11 +83,11 @@ impl ModelSeries {
         Outcome::Passed
     }
 
-    /// Its client creates it again, because it is gone; or tries again.
+    /// Its client creates the Event again, or retries.
     pub(super) fn creates(&mut self, write: &Observation<'_>, carried: i64, now: Moment) {
         self.reported(carried);
         if carried > 0 {
-            self.paid_by_client(write.value, now);
+            self.written_by_client(write.value, now);
             self.read = false;
         }
         (self.confirmed, self.unverified, self.not_before) = (0, true, now.plus(CLIENT_WRITE_GRACE));
@@ -112,14 +112,14 @@ impl ModelSeries {
         let raises = write.value > write.old_value;
         let refreshes = write.api == Api::Events && (holds_back || write.value == 3);
         if right && (refreshes || raises && self.is_due(timing, now)) {
-            self.paid_by_client(write.value, now);
+            self.written_by_client(write.value, now);
             return Outcome::Passed;
         }
         self.merged = true;
         Outcome::Merged
     }
 
-    /// The API server has read `old`.
+    /// The API server has read the count `old`.
     pub(super) fn reads(&mut self, old: i64, carried: i64) {
         let create_was_refused = old > self.stored && self.confirmed == 0 && !self.read;
         if create_was_refused && self.shared {
@@ -130,7 +130,7 @@ impl ModelSeries {
         (self.stored, self.confirmed) = (old, old);
     }
 
-    /// Its own client tells, and what it tells may have been found already.
+    /// Its own client reports occurrences, which may be among the unreported ones.
     pub(super) fn reported(&mut self, carried: i64) {
         self.total += carried;
         if carried > self.unreported {
@@ -145,7 +145,7 @@ impl ModelSeries {
         self.total = self.total.max(value.min(MAX_COUNT));
     }
 
-    pub(super) fn paid_by_client(&mut self, value: i64, now: Moment) {
+    pub(super) fn written_by_client(&mut self, value: i64, now: Moment) {
         self.total = self.total.max(value);
         (self.stored, self.unverified) = (value, true);
         (self.written_at, self.not_before) = (now, now.plus(CLIENT_WRITE_GRACE));

@@ -1,4 +1,4 @@
-//! The engine decides as the naive model does.
+//! The engine decides like the naive model.
 
 use super::*;
 use crate::tests::model::NaiveModel;
@@ -7,7 +7,7 @@ proptest! {
     #![proptest_config(cases(CASES))]
 
     #[test]
-    fn every_write_is_decided_as_the_contract_reads(
+    fn the_engine_decides_every_write_like_the_model(
         rules in any_rules(),
         writes in prop::collection::vec((gap(), any_write(), prop::bool::weighted(0.1)), 1..100),
         drains_at in prop_oneof![3 => Just(100usize), 1 => 0usize..100],

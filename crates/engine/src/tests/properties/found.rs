@@ -1,10 +1,10 @@
-//! What random writes and lives have found, each once more as a test of its own.
+//! Cases that random tests found, each as a test of its own.
 
 use super::*;
 use crate::testing::{engine, flush, named, summing, update, witness};
 
 #[test]
-fn a_summary_that_is_over_is_forgotten_whether_or_not_a_tick_has_come() {
+fn an_idle_summary_is_removed_with_or_without_a_tick() {
     let (rules, user) = (summing(), write().user);
     let plans = [false, true].map(|ticks_on_time| {
         let engine = engine();
@@ -15,7 +15,7 @@ fn a_summary_that_is_over_is_forgotten_whether_or_not_a_tick_has_come() {
         if ticks_on_time {
             engine.tick(at(600_001), 10);
         }
-        // The summary has expired, too: a new one tells of what came after it.
+        // The stored summary has expired as well. A new one counts what comes after it.
         witness(&engine, &rules, user, at(700_000));
         engine.decide(by(&rules), &named("cart.2", write()), at(700_000));
         let task = engine.tick(at(700_100), 10).remove(0);
@@ -25,7 +25,7 @@ fn a_summary_that_is_over_is_forgotten_whether_or_not_a_tick_has_come() {
 }
 
 #[test]
-fn a_series_that_is_over_is_not_paid_into_while_draining() {
+fn an_idle_series_is_not_updated_while_draining() {
     let counted = [false, true].map(|ticks_on_time| {
         let (engine, rules) = (engine(), rules());
         engine.decide(by(&rules), &write(), at(0));
@@ -33,7 +33,7 @@ fn a_series_that_is_over_is_not_paid_into_while_draining() {
             engine.tick(at(400_000), 10);
         }
         engine.drain();
-        // Its CREATE was never stored, and its client begins anew.
+        // Its CREATE was never stored, and its client starts again.
         engine.decide(by(&rules), &write(), at(400_001));
         (counters(&engine), engine.gauges().series)
     });
@@ -42,7 +42,7 @@ fn a_series_that_is_over_is_not_paid_into_while_draining() {
 }
 
 #[test]
-fn what_would_lower_a_count_is_refused_and_not_owed_where_there_is_no_room() {
+fn without_capacity_a_lowering_update_is_refused_and_counted_as_lost() {
     let engine = Engine::new(Settings {
         seed: [3, 4],
         max_series: 1,
@@ -61,7 +61,7 @@ fn what_would_lower_a_count_is_refused_and_not_owed_where_there_is_no_room() {
         assert_eq!((verdict.disposition, verdict.occurrences), (Some(Disposition::Compacted), 1));
     }
     assert_eq!(engine.gauges().series, 1);
-    assert_eq!(counters(&engine).lost, 5, "said, where it cannot be paid");
+    assert_eq!(counters(&engine).lost, 5, "counted where it cannot be flushed");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn namespaces_take_turns_in_the_same_order_in_every_engine() {
 }
 
 #[test]
-fn a_summary_is_closed_on_time_whatever_came_since() {
+fn a_summary_is_closed_on_time_despite_newer_ones() {
     let rules = summing();
     let engine = engine();
     let mut stored = None;
@@ -97,7 +97,7 @@ fn a_summary_is_closed_on_time_whatever_came_since() {
         }
     }
     assert_eq!((stored, engine.gauges().pending_occurrences), (Some(2), 1));
-    // It waits for its group, and is looked at; then another summary comes.
+    // It waits for its group and is checked. Then another summary is opened.
     engine.tick(at(400_000), 10);
     witness(&engine, &rules, "another", at(500_000));
     engine.decide(by(&rules), &Observation { user: "another", ..named("b.1", write()) }, at(500_000));

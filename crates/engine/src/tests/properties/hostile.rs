@@ -1,10 +1,10 @@
-//! Whatever is observed, whenever, the engine neither panics nor grows past its bounds.
+//! The engine neither panics nor exceeds its limits, whatever it observes.
 
 use std::sync::LazyLock;
 
 use super::*;
 
-/// Texts that nobody would write, and some that meet.
+/// Unusual texts, and some that collide.
 static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
     vec![
         "x".repeat(70_000),
@@ -23,12 +23,12 @@ fn text() -> impl Strategy<Value = &'static str> {
     at.prop_map(|at| TEXTS[at].as_str())
 }
 
-/// Names that meet, and names that do not end.
+/// Names that collide, and very long ones.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![2 => text().prop_map(ToOwned::to_owned), 5 => (0u32..1000).prop_map(|number| format!("n.{number}"))]
 }
 
-/// Counts as a decoder lets them in: at least 1, at most `i32::MAX`.
+/// Counts as the decoder accepts them: 1 to `i32::MAX`.
 fn count() -> impl Strategy<Value = i64> {
     let most = i64::from(i32::MAX);
     prop_oneof![4 => 1i64..5, 1 => Just(most), 1 => Just(most - 1), 1 => 1..=most]
@@ -72,7 +72,7 @@ fn write_of_anything() -> impl Strategy<Value = Observation<'static>> {
     )
 }
 
-/// The widest limits that the API allows, and the narrowest.
+/// The widest and the narrowest limits of the API.
 fn rules_at_their_limits() -> impl Strategy<Value = Rules> {
     let long = |most: u64| prop_oneof![Just(Duration::from_secs(1)), Just(Duration::from_secs(most))];
     let bucket = prop_oneof![Just((1, 1)), Just((1_000_000, 3_153_600)), Just((1, 2_592_000_000))].prop_map(
@@ -96,7 +96,7 @@ fn rules_at_their_limits() -> impl Strategy<Value = Rules> {
         })
 }
 
-/// How far the clock goes on: not at all, a little, for years; or back, as a reader on another thread may see it.
+/// Steps of the clock: none, short, years, or backwards, as another thread may see it.
 fn clock() -> impl Strategy<Value = i64> {
     const YEAR: i64 = 365 * 24 * 3600 * 1000;
     prop_oneof![6 => Just(0), 4 => 1i64..5000, 2 => -2i64..0, 2 => 300_000i64..2_000_000, 1 => Just(YEAR)]
@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(cases(CASES))]
 
     #[test]
-    fn nothing_that_is_observed_breaks_a_bound(
+    fn no_observation_breaks_a_limit(
         rules in rules_at_their_limits(), max_series in 1usize..5, observe in prop::bool::weighted(0.2),
         writes in prop::collection::vec((clock(), write_of_anything(), any::<bool>()), 1..120)
     ) {
@@ -123,7 +123,7 @@ proptest! {
             prop_assert_eq!(counters(&engine).received(), truth);
             prop_assert!(engine.is_counted_right());
             let gauges = engine.gauges();
-            // A namespace below its fair share has room even where the others have taken all: less than as much again.
+            // A namespace below its fair share may add entries at the limit: less than as many again.
             prop_assert!(gauges.series < 2 * max_series.max(1), "{:?}", gauges);
             prop_assert!(gauges.groups < 2 * max_series.div_ceil(2).max(1), "{:?}", gauges);
             prop_assert!(gauges.buckets < 2 * max_series.div_ceil(2).max(1), "{:?}", gauges);

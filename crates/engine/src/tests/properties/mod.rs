@@ -1,5 +1,5 @@
-//! What holds of the engine for any writes at any times, client or no client. Lives in which clients, etcd and
-//! writer play by their rules are in `world`.
+//! Properties of the engine for any writes at any times. `world` has runs in which clients, etcd and flush
+//! writer follow their rules.
 
 mod against_model;
 mod found;
@@ -15,17 +15,17 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{at, by, cases, counters, rules, write};
 
-/// A property is tried on so many cases, or on as many as `SQUELCH_PROPTEST_CASES` says.
+/// Number of cases for each property, unless `SQUELCH_PROPTEST_CASES` says otherwise.
 const CASES: u32 = 1000;
 
-/// Times in milliseconds between one thing and the next: bursts, pauses, silences.
+/// Milliseconds between two events: bursts, pauses, silences.
 fn gap() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => Just(0), 4 => 1u64..3000, 2 => 3000u64..100_000, 2 => 300_000u64..700_000, 1 => 1_700_000u64..1_900_000
     ]
 }
 
-/// Writes in a small world, so that they meet: few users, names and messages, small values.
+/// Writes with few users, names, messages and small values, so that they collide.
 fn any_write() -> impl Strategy<Value = Observation<'static>> {
     let event = (0usize..2, 0usize..2, 0usize..4);
     let kind = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.05), prop::bool::weighted(0.1));
@@ -45,7 +45,7 @@ fn any_write() -> impl Strategy<Value = Observation<'static>> {
                 value: if update && unchanged { old } else { value },
                 old_value: if update { old } else { 0 },
                 has_series: events && (update || value > 1),
-                // Half of what passes as an edit.
+                // The other half of the edits is stale.
                 edited: update && edited && value % 2 == 0,
                 stale: update && edited && value % 2 == 1,
                 unchanged: update && unchanged,
@@ -59,7 +59,7 @@ fn any_write() -> impl Strategy<Value = Observation<'static>> {
     )
 }
 
-/// Policies with every choice of stages, tight enough to be felt.
+/// Policies with every choice of stages and tight limits.
 fn any_rules() -> impl Strategy<Value = Rules> {
     let bucket = (1u32..6, 1u64..900_000).prop_map(|(burst, refill)| BucketRules {
         burst: burst.try_into().unwrap(),
@@ -94,7 +94,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     )
 }
 
-/// An engine that knows these rules, with room for `max_series`.
+/// Returns an engine with these rules and capacity for `max_series`.
 fn governed(rules: &Rules, max_series: usize) -> Engine {
     let engine = Engine::new(Settings {
         seed: [5, 6],

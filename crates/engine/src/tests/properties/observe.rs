@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::testing::{flush, named};
 
-/// Under Enforce an etcd in which every write is committed at once, and a writer that pays whatever is due; under
-/// Observe neither is needed.
+/// An engine and its rules. For Enforce an etcd that commits every write at once, and a writer that flushes
+/// what is due; Observe needs neither.
 struct Side<'r> {
     engine: Engine,
     rules: &'r Rules,
@@ -18,7 +18,7 @@ impl<'r> Side<'r> {
         Self { engine: governed(rules, 1000), rules, etcd: BTreeMap::new() }
     }
 
-    /// What becomes of a write of `value`.
+    /// Returns the verdict on a write of `value`.
     fn report(
         &mut self,
         name: &str,
@@ -54,8 +54,9 @@ impl<'r> Side<'r> {
 proptest! {
     #![proptest_config(cases(CASES))]
 
-    /// Each Event has a client of its own, whose CREATEs go on until one is stored. (A client that Enforce has
-    /// refused CREATEs again where under Observe it PATCHes: from there on they see different writes.)
+    /// Each Event has a client of its own, which repeats its CREATE until one is stored. (After a refusal by
+    /// Enforce, a client CREATEs again where it PATCHes under Observe, so the two engines would see different
+    /// writes.)
     #[test]
     fn observe_decides_what_enforce_decides(
         rules in any_rules(),
@@ -63,7 +64,7 @@ proptest! {
     ) {
         let observing = Rules { mode: Mode::Observe, ..rules.clone() };
         let (mut enforced, mut observed) = (Side::of(&rules), Side::of(&observing));
-        // The name of the Event of each message, and its client's count.
+        // Number of each message's Event, and its client's count.
         let mut recorders: [(usize, i64); 4] = [(usize::MAX, 0); 4];
         let (mut now, mut said) = (0, Vec::new());
         for (number, (gap, message, repeats)) in reported.iter().enumerate() {
@@ -78,12 +79,12 @@ proptest! {
             let counted = observed.report(&name, message, *count, at(now));
             said.push(format!("{now}: {name} = {count} {expected:?}, {counted:?}; stored {:?}", enforced.etcd.get(&name)));
             prop_assert_eq!(counted, expected, "{}", said.join("\n"));
-            // The writer comes when a client's write has settled.
+            // The writer runs after the grace time of the client's write.
             enforced.flush(at(now + 2000));
-            prop_assert_eq!(observed.flush(at(now + 2000)), 0, "Observe orders nothing");
+            prop_assert_eq!(observed.flush(at(now + 2000)), 0, "Observe issues no tasks");
             now += 2000;
         }
-        // (What clients tell again is stored twice under Enforce alone.)
+        // Not `recovered`: only Enforce stores occurrences a second time.
         prop_assert_eq!(counters(&observed.engine).by_disposition, counters(&enforced.engine).by_disposition);
     }
 }

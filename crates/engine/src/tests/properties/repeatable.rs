@@ -1,16 +1,16 @@
-//! The same calls give the same answers; and what is said twice is heard once.
+//! The same calls give the same answers, and a repeated write counts once.
 
 use super::*;
 
 const NAMESPACES: [&str; 5] = ["shop", "till", "yard", "pier", "dock"];
 
-/// One call of the engine.
+/// One call to the engine.
 #[derive(Clone, Debug)]
 enum Call {
     Decide(usize, Observation<'static>),
     FailOpen(usize, Observation<'static>),
     Tick,
-    /// The writer answers one of its orders: with what it found, or not at all.
+    /// The flush writer completes a task with the count that it found.
     Pay(usize, Option<i64>),
     Postpone(usize),
 }
@@ -27,7 +27,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// An engine, the orders that it has given, and all that it has said.
+/// An engine, its open tasks, and all its answers.
 struct Recorded {
     engine: Engine,
     tasks: Vec<FlushTask>,
@@ -87,7 +87,7 @@ proptest! {
         prop_assert_eq!(one.said, other.said);
     }
 
-    /// Whoever calls `tick` late, or never, gets the same decisions, as long as nothing is paid.
+    /// A late or missing `tick` changes no decision as long as nothing is flushed.
     #[test]
     fn a_tick_alone_changes_no_decision(
         rules in any_rules(), writes in prop::collection::vec((gap(), any_write(), any::<bool>()), 1..100)
@@ -108,13 +108,13 @@ proptest! {
     }
 
     #[test]
-    fn what_is_said_again_is_counted_once(
+    fn a_repeated_write_is_counted_once(
         rules in any_rules(),
         writes in prop::collection::vec((gap(), any_write(), 0usize..100), 1..60)
     ) {
         let engine = governed(&rules, 100_000);
         let (mut now, mut said) = (0, Vec::new());
-        // Each name is one user's: a CREATE of another's name is one occurrence each time.
+        // Each name belongs to one user, because each CREATE of another user's name carries one occurrence.
         let of_one_user = |(gap, write, again)| (gap, Observation { user: "core", ..write }, again);
         let writes: Vec<_> = writes.into_iter().map(of_one_user).collect();
         for (gap, write, again) in &writes {

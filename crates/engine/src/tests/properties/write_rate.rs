@@ -1,18 +1,18 @@
-//! How little reaches etcd: so many writes for so many occurrences, and no more than the buckets let through.
+//! Bounds on the writes that reach etcd.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::testing::{flush, named};
 
-/// A stored Event, and how often it was written.
+/// A stored Event and its number of writes.
 #[derive(Clone, Copy, Default)]
 struct Stored {
     count: i64,
     writes: u32,
 }
 
-/// Recorders that share an identity, an etcd in which every write is committed at once, a writer without faults.
+/// Recorders that share an identity, an etcd that commits every write at once, and a writer without faults.
 struct Shop {
     engine: Engine,
     rules: Rules,
@@ -34,7 +34,7 @@ impl Shop {
                 operation: Operation::Update,
                 value,
                 old_value: old.count,
-                // All happens in another second than the last.
+                // Each write happens in another second than the last.
                 unchanged: false,
                 ..write()
             },
@@ -44,7 +44,7 @@ impl Shop {
         }
     }
 
-    /// Time passes, and the writer does what is due whenever something may be.
+    /// Lets time pass. The writer does what is due at each step.
     fn pass(&mut self, milliseconds: u64) {
         let end = self.now + milliseconds;
         while self.now < end {
@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(cases(CASES))]
 
     #[test]
-    fn occurrences_cost_a_write_whenever_they_have_doubled_and_one_a_heartbeat_and_one_a_closing(
+    fn writes_are_bounded_by_doublings_heartbeats_and_closings(
         reported in prop::collection::vec((prop_oneof![6 => 0u64..2000, 1 => 2000u64..400_000], 0usize..3, 1u64..30), 1..40)
     ) {
         const HEARTBEAT: u64 = 600_000;
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn no_window_lets_more_through_than_the_buckets_hold_and_regain(
+    fn no_window_admits_more_than_the_buckets_hold_and_regain(
         filter in (1u32..5, 1u64..5000), budget in (1u32..9, 1u64..5000),
         reported in prop::collection::vec((prop_oneof![Just(0), 1u64..3000], 0usize..3), 1..150)
     ) {

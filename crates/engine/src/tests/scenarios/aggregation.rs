@@ -1,15 +1,15 @@
-//! Step 6: look-alikes, and the summary that tells of them.
+//! Step 6: aggregation and summaries.
 
 use super::*;
 
 #[test]
-fn one_message_too_many_is_told_by_the_summary() {
+fn one_message_too_many_is_merged_into_the_summary() {
     let (engine, rules) = (engine(), all_stages());
     let reported =
         answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
     assert_eq!(reported[1], admitted(Stage::Admit, 1));
-    assert_eq!(reported[2], held(Disposition::Aggregated, Stage::Aggregation));
-    assert_eq!(reported[3], held(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(reported[2], denied(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(reported[3], denied(Disposition::Aggregated, Stage::Aggregation));
     let task = engine.tick(at(4000), 10).remove(0);
     assert!(task.name.starts_with("cart.") && task.name.len() == "cart.".len() + 16, "{}", task.name);
     let FlushPlan::Create { value: 2, content, .. } = planned(&engine, &task, None, at(4001)) else {
@@ -36,13 +36,13 @@ fn a_group_whose_first_event_took_the_last_token_is_aggregated() {
     let reported =
         answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
     assert_eq!(reported[0], admitted(Stage::Admit, 1));
-    assert_eq!(reported[1], held(Disposition::Filtered, Stage::SpamFilter));
-    assert_eq!(reported[2], held(Disposition::Aggregated, Stage::Aggregation));
-    assert_eq!(reported[3], held(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(reported[1], denied(Disposition::Filtered, Stage::SpamFilter));
+    assert_eq!(reported[2], denied(Disposition::Aggregated, Stage::Aggregation));
+    assert_eq!(reported[3], denied(Disposition::Aggregated, Stage::Aggregation));
 }
 
 #[test]
-fn what_stands_under_a_summarys_name_is_what_it_counts_from() {
+fn a_summary_counts_from_the_stored_count() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
     let task = engine.tick(at(4000), 10).remove(0);
@@ -57,7 +57,7 @@ fn what_stands_under_a_summarys_name_is_what_it_counts_from() {
 }
 
 #[test]
-fn across_objects_the_summary_says_on_how_many() {
+fn a_summary_across_objects_reports_their_number() {
     let mut rules = all_stages();
     rules.aggregation.as_mut().unwrap().group_by = GroupBy::Kind;
     let engine = engine();
@@ -83,7 +83,7 @@ fn across_objects_the_summary_says_on_how_many() {
 }
 
 #[test]
-fn a_summary_of_which_no_event_is_stored_is_never_created() {
+fn a_summary_without_a_stored_witness_is_never_created() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3"), saying("d", "4")]);
     let task = engine.tick(at(4000), 10).remove(0);
@@ -105,7 +105,7 @@ fn a_summary_of_which_no_event_is_stored_is_never_created() {
 }
 
 #[test]
-fn an_event_that_was_there_before_is_no_witness() {
+fn an_older_event_is_no_witness() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2"), saying("c", "3")]);
     let task = engine.tick(at(6000), 10).remove(0);
@@ -142,7 +142,7 @@ fn a_group_whose_events_were_all_filtered_is_not_aggregated() {
 }
 
 #[test]
-fn what_a_client_aggregated_itself_is_not_aggregated_again() {
+fn client_side_aggregates_are_not_aggregated_again() {
     let (engine, rules) = (engine(), all_stages());
     answers(&engine, &rules, &[saying("a", "1"), saying("b", "2")]);
     let by_client = saying("(combined from similar events): z", "3");

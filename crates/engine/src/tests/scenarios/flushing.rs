@@ -1,9 +1,9 @@
-//! What is owed, and how it is paid.
+//! Pending occurrences and their flushes.
 
 use super::*;
 
 #[test]
-fn what_is_owed_is_paid_when_the_series_closes_and_then_forgotten() {
+fn a_closing_series_is_flushed_and_removed() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     for value in 2..=7 {
@@ -15,44 +15,44 @@ fn what_is_owed_is_paid_when_the_series_closes_and_then_forgotten() {
     assert!(engine.tick(at(360_007), 10).is_empty(), "not idle yet");
     let tasks = engine.tick(at(360_008), 10);
     assert_eq!(tasks.len(), 1);
-    assert!(engine.tick(at(400_000), 10).is_empty(), "one order at a time");
+    assert!(engine.tick(at(400_000), 10).is_empty(), "one task at a time");
     assert_eq!(flush(&engine, &tasks[0], Some(4), at(400_000)), Some(7));
     assert_eq!(engine.gauges(), Gauges { names: 1, ..Gauges::default() });
     assert_eq!(engine.unflushed(), 0);
 }
 
 #[test]
-fn a_storm_that_goes_on_does_not_put_off_the_end() {
+fn a_continuing_storm_does_not_delay_the_shutdown() {
     let (engine, rules) = (engine(), rules());
     let reported = answers(&engine, &rules, &[write(), update(2, 1), update(3, 2)]);
     assert_eq!(reported[2], compacted(1, CONFLICT));
     engine.drain();
     assert_eq!(engine.decide(by(&rules), &update(4, 2), at(4000)).answer, Answer::Allow);
-    assert_eq!(engine.unflushed(), 1, "what was folded is in that write, which may not be committed");
+    assert_eq!(engine.unflushed(), 1, "the write includes the merged occurrences, but may not be committed");
     let task = engine.tick(at(4100), 10).remove(0);
     assert_eq!(flush(&engine, &task, Some(4), at(4200)), None);
     for value in 5..50 {
         assert_eq!(engine.decide(by(&rules), &update(value, value - 1), at(4300)).answer, Answer::Allow);
-        assert_eq!(engine.unflushed(), 0, "all that was folded is seen to be stored");
+        assert_eq!(engine.unflushed(), 0, "everything merged is confirmed in etcd");
     }
 }
 
 #[test]
-fn what_observe_owes_does_not_put_off_the_end() {
+fn pending_occurrences_in_observe_do_not_delay_the_shutdown() {
     let engine = engine();
     let observing = Rules { mode: Mode::Observe, ..rules() };
     for value in 1..=50 {
         let seen = if value == 1 { write() } else { update(value, value - 1) };
         engine.decide(by(&observing), &seen, at(value as u64));
     }
-    assert_eq!(engine.gauges().pending_occurrences, 18, "told to nobody, and not due for long");
+    assert_eq!(engine.gauges().pending_occurrences, 18, "pending in Observe, and not due for long");
     engine.drain();
     assert!(engine.tick(at(100), 10).is_empty());
     assert_eq!((engine.unflushed(), engine.discard_pending()), (0, Vec::new()));
 }
 
 #[test]
-fn a_failed_payment_stays_owed_and_is_ordered_again() {
+fn a_failed_flush_stays_pending_and_is_retried() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
@@ -67,7 +67,7 @@ fn a_failed_payment_stays_owed_and_is_ordered_again() {
 }
 
 #[test]
-fn a_deleted_event_comes_back_only_if_something_is_owed() {
+fn a_deleted_event_is_recreated_only_for_pending_occurrences() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
@@ -77,11 +77,11 @@ fn a_deleted_event_comes_back_only_if_something_is_owed() {
         engine.decide(by(&rules), &named(name, write()), at(3000));
     }
     let task = engine.tick(at(5000), 10).remove(0);
-    assert_eq!(flush(&engine, &task, None, at(5000)), Some(4), "read before, and two are owed");
+    assert_eq!(flush(&engine, &task, None, at(5000)), Some(4), "read before, and two are pending");
     engine.decide(by(&rules), &named("cart.5", write()), at(6000));
     engine.drain();
     let task = engine.tick(at(6001), 10).remove(0);
-    assert_eq!(flush(&engine, &task, Some(5), at(6001)), None, "somebody else has stored it");
+    assert_eq!(flush(&engine, &task, Some(5), at(6001)), None, "another client has stored it");
     assert_eq!(engine.unflushed(), 0);
 }
 
@@ -105,7 +105,7 @@ fn squelch_does_not_create_an_event_that_the_api_server_never_stored() {
 }
 
 #[test]
-fn while_it_drains_squelch_waits_for_an_event_that_may_still_be_stored() {
+fn draining_waits_for_an_event_that_may_still_be_stored() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
@@ -152,7 +152,7 @@ fn another_event_of_the_same_name_is_never_written() {
 }
 
 #[test]
-fn an_event_is_created_again_as_it_was_read() {
+fn an_event_is_recreated_with_the_content_that_was_read() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
@@ -168,7 +168,7 @@ fn an_event_is_created_again_as_it_was_read() {
 }
 
 #[test]
-fn what_can_never_be_paid_is_counted_as_lost() {
+fn discarded_occurrences_are_counted_as_lost() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
@@ -179,7 +179,7 @@ fn what_can_never_be_paid_is_counted_as_lost() {
 }
 
 #[test]
-fn a_deleted_policy_pays_what_is_owed_and_is_forgotten() {
+fn a_deleted_policy_flushes_and_is_removed() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
@@ -192,7 +192,7 @@ fn a_deleted_policy_pays_what_is_owed_and_is_forgotten() {
 }
 
 #[test]
-fn a_policy_that_turns_to_observe_pays_what_enforce_has_folded() {
+fn switching_to_observe_flushes_what_enforce_merged() {
     let (engine, enforcing) = (engine(), rules());
     engine.decide(by(&enforcing), &write(), at(0));
     engine.decide(by(&enforcing), &named("cart.2", write()), at(1));
@@ -209,7 +209,7 @@ fn a_policy_that_turns_to_observe_pays_what_enforce_has_folded() {
     assert_eq!(flush(&engine, &task, Some(1), at(2003)), Some(2));
 }
 
-/// An undecided write of the stored Event shows nothing of what others reported under it.
+/// A write without a decision does not include what others reported to the same series.
 #[test]
 fn an_undecided_write_leaves_pending_occurrences_pending() {
     let (engine, rules) = (engine(), rules());
@@ -222,9 +222,9 @@ fn an_undecided_write_leaves_pending_occurrences_pending() {
     assert_eq!(flush(&engine, &task, Some(2), at(10_001)), Some(4));
 }
 
-/// A client's own count is absolute: undecided, it lowers what is stored until the next write of squelch's.
+/// A client's own count is absolute. Without a decision it lowers the stored count until the next flush.
 #[test]
-fn an_undecided_write_that_lowers_a_stored_count_is_written_over() {
+fn an_undecided_write_that_lowers_a_count_is_overwritten() {
     let (engine, rules) = (engine(), rules());
     answers(&engine, &rules, &[write(), named("cart.2", write()), named("cart.3", write())]);
     let task = engine.tick(at(3100), 10).remove(0);

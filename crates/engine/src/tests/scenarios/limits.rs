@@ -10,12 +10,12 @@ fn an_empty_bucket_filters_and_the_budget_throttles_and_neither_costs_the_other(
     let reported: Vec<Verdict> =
         messages.iter().map(|message| engine.decide(by(&spam), &saying(message, message), at(0))).collect();
     assert_eq!(reported[3], admitted(Stage::Admit, 1));
-    assert_eq!(reported[4], held(Disposition::Filtered, Stage::SpamFilter));
+    assert_eq!(reported[4], denied(Disposition::Filtered, Stage::SpamFilter));
     let both = Rules { budget: Some(bucket(2, 10)), ..spam };
     for message in &messages[..4] {
         engine_of_budget.decide(by(&both), &saying(message, message), at(0));
     }
-    // Two were throttled: they cost the spam filter nothing, so two tokens of four are left.
+    // Two were throttled. They cost the spam filter nothing, so two of four tokens are left.
     assert_eq!(counters(&engine_of_budget).of(Disposition::Throttled), 2);
     let later: Vec<_> = ["g", "h", "i"]
         .map(|message| engine_of_budget.decide(by(&both), &saying(message, message), at(20_000)))
@@ -26,7 +26,7 @@ fn an_empty_bucket_filters_and_the_budget_throttles_and_neither_costs_the_other(
 }
 
 #[test]
-fn folds_are_free() {
+fn merging_costs_no_token() {
     let (engine, rules) = (engine(), all_stages());
     engine.decide(by(&rules), &write(), at(0));
     for value in 2..100 {
@@ -47,11 +47,11 @@ fn an_update_without_series_meets_the_buckets_and_no_aggregation() {
     }
     assert_eq!(
         engine.decide(by(&rules), &update(5, 4), at(0)),
-        held(Disposition::Filtered, Stage::SpamFilter)
+        denied(Disposition::Filtered, Stage::SpamFilter)
     );
     let refused = through_events(update(6, 4));
     assert_eq!(engine.decide(by(&rules), &refused, at(0)).answer, Answer::Restore);
-    // Let through later, the client's absolute value tells again what was filtered.
+    // The client's later absolute count includes what was filtered.
     assert_eq!(engine.decide(by(&rules), &update(7, 4), at(300_000)), admitted(Stage::Admit, 1));
     assert_eq!(counters(&engine).recovered, 2);
 }

@@ -1,4 +1,4 @@
-//! Decisions, scenario by scenario: each test is a sentence of the contract.
+//! Decisions by scenario. Each test is a sentence of the contract.
 
 mod aggregation;
 mod flushing;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::*;
 use crate::testing::{at, by, counters, engine, flush, named, planned, rules, update, write};
 
-/// The engine's answers to writes one second apart, beginning at one second.
+/// Returns the verdicts on writes one second apart, starting at one second.
 fn answers(engine: &Engine, rules: &Rules, writes: &[Observation<'_>]) -> Vec<Verdict> {
     let seconds = (1..).map(|second| at(second * 1000));
     writes.iter().zip(seconds).map(|(write, now)| engine.decide(by(rules), write, now)).collect()
@@ -30,7 +30,7 @@ fn admitted(stage: Stage, occurrences: i64) -> Verdict {
     Verdict { disposition: Some(Disposition::Admitted), stage, occurrences, answer: Answer::Allow }
 }
 
-fn held(disposition: Disposition, stage: Stage) -> Verdict {
+fn denied(disposition: Disposition, stage: Stage) -> Verdict {
     Verdict { disposition: Some(disposition), stage, occurrences: 1, answer: CONFLICT }
 }
 

@@ -1,4 +1,4 @@
-//! Steps 1 to 4, and what a write counts: what passes, uncounted or admitted, and how many occurrences it carries.
+//! Steps 1 to 4, and the occurrences that a write carries.
 
 use super::*;
 
@@ -18,14 +18,14 @@ fn own_writes_ungoverned_writes_dry_runs_and_edits_pass_uncounted() {
 }
 
 #[test]
-fn a_stale_update_changes_nothing_and_the_next_try_counts() {
+fn a_stale_update_changes_nothing_and_its_retry_counts() {
     let rules = rules();
     let exempt = Governing { rules: &rules, exempt: true };
     for governing in [by(&rules), Some(exempt)] {
         let engine = engine();
         engine.decide(governing, &write(), at(0));
         let before = (counters(&engine), engine.gauges());
-        // Somebody has written 2 since its client read 1.
+        // Another client has written 2 since this one read 1.
         let stale = Observation { stale: true, ..update(2, 2) };
         assert_eq!(engine.decide(governing, &stale, at(1)), Verdict::passed(Stage::Edit));
         engine.fail_open(governing, &stale, at(2));
@@ -48,10 +48,10 @@ fn an_exempt_write_is_admitted_and_counted() {
 }
 
 #[test]
-fn an_update_that_changes_nothing_counts_if_it_is_above_its_own_name() {
+fn an_unchanged_update_above_its_own_highest_value_counts() {
     let (engine, rules) = (engine(), rules());
     answers(&engine, &rules, &[write(), named("cart.2", write())]);
-    // The stored Event shows 2 for both; the client of cart.1 counts 2 in the same second.
+    // The stored count is 2 for both. The client of cart.1 counts to 2 in the same second.
     let reported = Observation { unchanged: true, ..update(2, 2) };
     assert_eq!(engine.decide(by(&rules), &reported, at(2000)).occurrences, 1);
     assert_eq!(engine.decide(by(&rules), &reported, at(2001)), Verdict::passed(Stage::Edit));
@@ -68,7 +68,7 @@ fn the_same_write_seen_twice_counts_once() {
 }
 
 #[test]
-fn a_former_life_has_counted_what_happened_before_this_one() {
+fn an_earlier_process_has_counted_older_events() {
     let began: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
     let engine = Engine::new(Settings { seed: [3, 4], max_series: 10, max_pending_series: 100_000, began });
     let rules = rules();
@@ -81,7 +81,7 @@ fn a_former_life_has_counted_what_happened_before_this_one() {
 }
 
 #[test]
-fn an_unknown_name_is_compared_with_what_is_stored() {
+fn an_unknown_name_is_compared_with_the_stored_count() {
     let (engine, rules) = (engine(), rules());
     assert_eq!(engine.decide(by(&rules), &update(7, 5), at(1)).occurrences, 2);
     assert_eq!(engine.decide(by(&rules), &named("cart.2", update(3, 5)), at(2)).occurrences, 1);
@@ -104,17 +104,17 @@ fn nothing_lowers_a_stored_count() {
 }
 
 #[test]
-fn observe_counts_the_same_and_lets_everything_through() {
+fn observe_counts_the_same_and_admits_everything() {
     let enforcing = rules();
     let observing = Rules { mode: Mode::Observe, ..enforcing.clone() };
     let (one, other) = (engine(), engine());
     let mut stored = 1;
     for value in 1..=50 {
         let now = at(value as u64);
-        let (held, seen) =
+        let (enforced, observed) =
             if value == 1 { (write(), write()) } else { (update(value, stored), update(value, value - 1)) };
-        let enforced = one.decide(by(&enforcing), &held, now);
-        let observed = other.decide(by(&observing), &seen, now);
+        let enforced = one.decide(by(&enforcing), &enforced, now);
+        let observed = other.decide(by(&observing), &observed, now);
         assert_eq!(
             (observed.disposition, observed.occurrences),
             (enforced.disposition, enforced.occurrences),
@@ -126,5 +126,5 @@ fn observe_counts_the_same_and_lets_everything_through() {
         }
     }
     assert_eq!(counters(&one), counters(&other));
-    assert!(other.tick(at(10_000_000), 100).is_empty(), "orders under Observe are never handed out");
+    assert!(other.tick(at(10_000_000), 100).is_empty(), "Observe issues no tasks");
 }

@@ -1,9 +1,9 @@
-//! Step 5: what of a series goes through, and what is folded.
+//! Step 5: series compaction.
 
 use super::*;
 
 #[test]
-fn a_client_pays_by_itself_whenever_the_total_has_doubled() {
+fn a_client_write_passes_whenever_the_total_has_doubled() {
     let (engine, rules) = (engine(), rules());
     let mut stored = 1;
     let mut writes = 1;
@@ -22,7 +22,7 @@ fn a_client_pays_by_itself_whenever_the_total_has_doubled() {
 }
 
 #[test]
-fn a_second_name_of_the_same_story_is_refused_and_counted() {
+fn a_second_name_of_a_series_is_refused_and_counted() {
     let (engine, rules) = (engine(), rules());
     let reported = answers(
         &engine,
@@ -46,7 +46,7 @@ fn an_update_through_events_k8s_io_is_patched_back() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &through_events(write()), at(1));
     assert_eq!(engine.decide(by(&rules), &through_events(update(2, 1)), at(2)), admitted(Stage::Series, 1));
-    // 3 may be a client's first refresh: let through. From 4 on only what is due.
+    // 3 may be a client's first refresh and passes. From 4 on only due writes pass.
     assert_eq!(engine.decide(by(&rules), &through_events(update(3, 2)), at(3)), admitted(Stage::Series, 1));
     assert_eq!(
         engine.decide(by(&rules), &through_events(update(4, 3)), at(4)),
@@ -55,11 +55,11 @@ fn an_update_through_events_k8s_io_is_patched_back() {
 }
 
 #[test]
-fn a_client_that_holds_back_is_let_through_when_it_is_right_and_refused_with_403_when_it_is_not() {
+fn a_refresh_passes_if_its_count_is_complete_and_gets_403_otherwise() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &through_events(write()), at(1));
     engine.decide(by(&rules), &through_events(update(2, 1)), at(2));
-    // 1,000 occurrences in one refresh, and right: due or not, it goes through.
+    // A refresh with 1,000 occurrences passes if its count is right, due or not.
     assert_eq!(
         engine.decide(by(&rules), &through_events(update(1002, 2)), at(3)),
         admitted(Stage::Series, 1000)
@@ -68,24 +68,24 @@ fn a_client_that_holds_back_is_let_through_when_it_is_right_and_refused_with_403
         engine.decide(by(&rules), &through_events(update(1100, 1002)), at(4)),
         admitted(Stage::Series, 98)
     );
-    // Another emitter with the same identity has told more meanwhile: this refresh is short of the total.
+    // Another emitter with the same identity has reported more, so this refresh is below the total.
     engine.decide(by(&rules), &named("cart.2", through_events(write())), at(5));
     let refresh = through_events(update(1200, 1100));
     assert_eq!(engine.decide(by(&rules), &refresh, at(6)), compacted(100, Answer::Deny(Denial::Forbidden)));
 }
 
 #[test]
-fn a_create_under_the_stored_name_goes_through_because_the_stored_one_is_gone() {
+fn a_create_of_the_stored_name_passes_because_the_event_is_gone() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(1));
     engine.decide(by(&rules), &named("cart.2", write()), at(2));
     let again = Observation { value: 2, ..write() };
     assert_eq!(engine.decide(by(&rules), &again, at(3)), admitted(Stage::Series, 1));
-    assert_eq!(engine.gauges().pending_occurrences, 1, "what the other name told stays owed");
+    assert_eq!(engine.gauges().pending_occurrences, 1, "the occurrence of the other name stays pending");
 }
 
 #[test]
-fn an_event_by_generate_name_gets_its_name_from_squelch_and_is_paid_under_it() {
+fn squelch_names_an_event_with_generate_name_and_flushes_it() {
     let (engine, rules) = (engine(), rules());
     let new = Observation { name: None, generate_name: "cart.".into(), ..write() };
     let Answer::AllowNamed(name) = engine.decide(by(&rules), &new, at(1)).answer else { panic!("no name") };
@@ -111,7 +111,7 @@ fn a_write_revives_a_closing_series() {
 }
 
 #[test]
-fn a_full_table_gives_up_its_oldest_and_never_one_that_owes() {
+fn at_capacity_the_oldest_series_is_evicted_unless_pending() {
     let rules = rules();
     let engine = Engine::new(Settings {
         seed: [3, 4],
@@ -124,7 +124,11 @@ fn a_full_table_gives_up_its_oldest_and_never_one_that_owes() {
     engine.decide(by(&rules), &of("a", "a.2"), at(2));
     engine.decide(by(&rules), &of("b", "b.1"), at(3));
     engine.decide(by(&rules), &of("c", "c.1"), at(4));
-    assert_eq!((engine.gauges().series, engine.gauges().series_evicted), (2, 0), "a owes: it is paid first");
+    assert_eq!(
+        (engine.gauges().series, engine.gauges().series_evicted),
+        (2, 0),
+        "a is pending and flushed first"
+    );
     let task = engine.tick(at(3000), 10).remove(0);
     assert_eq!(flush(&engine, &task, Some(1), at(3001)), Some(2));
     engine.decide(by(&rules), &of("d", "d.1"), at(3002));

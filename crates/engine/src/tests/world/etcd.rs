@@ -1,33 +1,33 @@
-//! What the API server keeps: Events under resource versions, which expire.
+//! The stored Events: they have resource versions and expire.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Api, Moment};
 
-/// A stored Event, as far as anybody looks at it.
+/// A stored Event, reduced to what the tests read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub(super) count: i64,
     pub(super) version: u64,
     pub(super) api: Api,
     pub(super) series: bool,
-    /// The second in which it was last observed.
+    /// The second of its last occurrence.
     pub(super) second: u64,
-    /// When it was created.
+    /// Creation time.
     created: Moment,
     expires: Option<Moment>,
 }
 
 impl Stored {
-    /// How long ago it was created, as whole seconds tell.
+    /// Returns its age in whole seconds.
     pub(super) fn age(&self, now: Moment) -> Duration {
         let second = |moment: Moment| moment.since(Moment::default()).as_secs();
         Duration::from_secs(second(now) - second(self.created))
     }
 }
 
-/// What a write makes of an Event.
+/// What a write stores.
 #[derive(Clone, Copy)]
 pub(super) struct Written {
     pub(super) count: i64,
@@ -40,9 +40,9 @@ pub(super) struct Written {
 pub(super) struct Etcd {
     events: BTreeMap<String, Stored>,
     version: u64,
-    /// `--event-ttl`; none: nothing expires.
+    /// `--event-ttl`; `None`: nothing expires.
     pub(super) ttl: Option<Duration>,
-    /// What stored counts have gained in all. What a count loses is never subtracted.
+    /// Sum of all increases of stored counts. Decreases are not subtracted.
     pub(super) gained: i64,
 }
 
@@ -51,12 +51,12 @@ impl Etcd {
         self.events.get(name).copied()
     }
 
-    /// The name of one of the Events; they are numbered in the order of their names.
+    /// Returns the name of the n-th Event, sorted by name.
     pub(super) fn nth(&self, at: usize) -> Option<String> {
         self.events.keys().nth(at).cloned()
     }
 
-    /// Stores a count; returns what was stored before.
+    /// Stores a count. Returns the previous one.
     pub(super) fn put(&mut self, name: &str, written: Written, now: Moment) -> i64 {
         let before = self.events.get(name).copied();
         let count_before = before.map_or(0, |event| event.count);
@@ -75,7 +75,7 @@ impl Etcd {
         count_before
     }
 
-    /// Somebody changes an Event's metadata.
+    /// A person changes an Event's metadata.
     pub(super) fn annotate(&mut self, name: &str) {
         self.version += 1;
         if let Some(event) = self.events.get_mut(name) {
@@ -91,7 +91,7 @@ impl Etcd {
         self.events.remove(name);
     }
 
-    /// Takes away what has expired; returns the names.
+    /// Removes expired Events. Returns their names.
     pub(super) fn expire(&mut self, now: Moment) -> Vec<String> {
         let over = |event: &Stored| event.expires.is_some_and(|expires| expires <= now);
         let expired: Vec<String> =

@@ -1,4 +1,4 @@
-//! What must hold, and the lives in which it must.
+//! The laws that every run must keep, and the kinds of runs.
 
 use proptest::prelude::*;
 
@@ -7,12 +7,13 @@ use super::*;
 use crate::testing::{cases, rules};
 
 impl World {
-    /// What all lives have counted.
+    /// Returns the sum of the counters of all replicas.
     pub(super) fn counters(&self) -> Counters {
         counters_of(self.replicas.iter().map(|replica| &replica.engine))
     }
 
-    /// Received is the sum of what became of it, and is the truth. What is owed is what the naive model owes.
+    /// The sum over the dispositions equals the received occurrences, which equal the truth. The pending
+    /// occurrences equal those of the model.
     pub(super) fn check_each_step(&mut self) {
         let received = self.counted.received() as i64;
         if received != self.balance.truth {
@@ -20,18 +21,18 @@ impl World {
         }
         let Some(Replica { engine, model, over: false }) = self.replicas.last() else { return };
         let (gauges, expected) = (engine.gauges(), model.as_ref().map(NaiveModel::pending));
-        // A name had to be forgotten for want of room: nobody knows what its next value tells.
+        // A name was evicted, so the occurrences of its next value are unknown.
         self.names_are_forgotten |= gauges.names_evicted > 0;
         self.balance.disturbed |= self.names_are_forgotten;
         let pending = gauges.pending_occurrences as i64;
         if let Some(expected) = expected
             && pending != expected
         {
-            self.break_law(format!("{pending} owed, and should be {expected}"));
+            self.break_law(format!("{pending} pending, and should be {expected}"));
         }
     }
 
-    /// The engine's verdict is the naive model's.
+    /// The engine's verdict equals the model's.
     pub(super) fn compare_with_model(&mut self, asked: &Observation<'_>, verdict: &Verdict, recovered: i64) {
         let now = self.now;
         let Some(Replica { model: Some(model), .. }) = self.replicas.last_mut() else { return };
@@ -50,17 +51,18 @@ impl World {
         }
     }
 
-    /// The writer has just done what is due: no Event shows less than half of what it should.
+    /// Called after the writer did what is due: no Event shows less than half of its total.
     pub(super) fn check_what_is_shown(&mut self) {
-        // What nobody reviews may lower a count; and while it drains, squelch pays each Event once before the end.
+        // Writes without a review may lower a count. While draining, squelch flushes each Event once before the
+        // end.
         if self.balance.unseen > 0 || self.webhook != Webhook::Active {
             return;
         }
         let Some(Replica { model: Some(model), over: false, .. }) = self.replicas.last() else { return };
-        let shown = model.series.iter().filter(|story| story.is_to_be_shown(self.now) && !story.summary);
-        let short = shown.filter_map(|story| {
-            let count = self.etcd.get(&story.name)?.count;
-            (2 * count < story.total).then(|| format!("{} shows {count} of {}", story.name, story.total))
+        let shown = model.series.iter().filter(|series| series.is_to_be_shown(self.now) && !series.summary);
+        let short = shown.filter_map(|series| {
+            let count = self.etcd.get(&series.name)?.count;
+            (2 * count < series.total).then(|| format!("{} shows {count} of {}", series.name, series.total))
         });
         let under_way = |short: &String| {
             !self.pending.iter().any(|request| short.starts_with(&format!("{} ", request.stored_name())))
@@ -70,8 +72,8 @@ impl World {
         }
     }
 
-    /// What is stored is what was admitted, compacted, aggregated and recovered, but for what the ends of lives
-    /// and writes that nobody decided make of it; unless that cannot be told.
+    /// The stored counts equal what was admitted, compacted, aggregated and recovered, except for what ended
+    /// replicas and undecided writes changed. Skipped if that is unknown.
     fn check_what_is_stored(&mut self) {
         let counters = self.counters();
         let stored = [Disposition::Admitted, Disposition::Compacted, Disposition::Aggregated];
@@ -84,8 +86,8 @@ impl World {
         }
     }
 
-    /// The oracle outside of the engine: where nothing may be dropped, lost or counted twice, the counts in etcd are what
-    /// the API server was asked to store.
+    /// An oracle independent of the engine. If nothing may be dropped, lost or counted twice, the counts in
+    /// etcd are those that the API server was asked to store.
     fn check_what_was_asked(&mut self) {
         let counters = self.counters();
         let Balance { refused, unseen, reported_again, disturbed, lost, passed_unseen, .. } = self.balance;
@@ -111,12 +113,12 @@ impl World {
             let (gauges, unflushed) = (engine.gauges(), engine.unflushed());
             let active = self.webhook == Webhook::Active && at + 1 == self.replicas.len();
             if !over && (gauges.pending_occurrences > 0 || unflushed > 0 || active && gauges.series > 0) {
-                self.break_law(format!("at rest, life {at} has {unflushed} unpaid: {gauges:?}"));
+                self.break_law(format!("at rest, replica {at} has {unflushed} to flush: {gauges:?}"));
             }
         }
     }
 
-    /// Whether all laws were kept; if not, what happened.
+    /// Returns an error with the trace if a law was broken.
     pub(super) fn judge(&self) -> Result<(), TestCaseError> {
         let Some(first) = self.broken.first() else { return Ok(()) };
         let reported =
@@ -124,7 +126,7 @@ impl World {
         Err(TestCaseError::fail(reported))
     }
 
-    /// Lives through the steps, and comes to rest.
+    /// Runs the steps and comes to rest.
     pub(super) fn run_to_end(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
         for step in steps {
             self.run(*step);
@@ -178,7 +180,7 @@ fn policy() -> impl Strategy<Value = Rules> {
     )
 }
 
-/// 10,000 lives of each kind, or as many as `SQUELCH_PROPTEST_CASES` says.
+/// 10,000 runs of each kind, or as many as `SQUELCH_PROPTEST_CASES` says.
 fn replicas() -> ProptestConfig {
     cases(10_000)
 }
@@ -187,12 +189,12 @@ proptest! {
     #![proptest_config(replicas())]
 
     #[test]
-    fn clients_of_every_kind_keep_the_law(steps in steps_of_kinds(calm())) {
+    fn clients_of_every_kind_keep_the_laws(steps in steps_of_kinds(calm())) {
         World::new(rules()).run_to_end(&steps)?;
     }
 
     #[test]
-    fn policies_of_every_kind_keep_the_law(rules in policy(), steps in steps_of_kinds(calm())) {
+    fn policies_of_every_kind_keep_the_laws(rules in policy(), steps in steps_of_kinds(calm())) {
         World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
@@ -205,24 +207,24 @@ proptest! {
     }
 
     #[test]
-    fn clients_that_nobody_expects_keep_the_law(rules in policy(), steps in steps_of_kinds(with_others())) {
+    fn unusual_clients_keep_the_laws(rules in policy(), steps in steps_of_kinds(with_others())) {
         World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn series_alone_keep_the_law_among_clients_that_nobody_expects(steps in steps_of_kinds(with_others())) {
+    fn series_alone_keep_the_laws_among_unusual_clients(steps in steps_of_kinds(with_others())) {
         World { with_tools: false, ..World::new(rules()) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn the_shortest_times_keep_the_law(
+    fn the_shortest_times_keep_the_laws(
         heartbeat_interval in prop_oneof![Just(1), Just(1800)], steps in steps_of_kinds(harsh())
     ) {
         World { with_tools: false, ..World::new(rules_with(1, heartbeat_interval)) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn a_full_table_keeps_the_law(max_series in 1usize..4, steps in steps_of_kinds(calm())) {
+    fn a_table_at_capacity_keeps_the_laws(max_series in 1usize..4, steps in steps_of_kinds(calm())) {
         let mut world = World { max_series, with_tools: false, with_model: false, ..World::new(rules()) };
         world.replicas.clear();
         world.start_replica(Timestamp::UNIX_EPOCH);
@@ -230,17 +232,17 @@ proptest! {
     }
 
     #[test]
-    fn restarts_in_order_keep_the_law(rules in policy(), steps in steps_of_kinds(with_restarts())) {
+    fn orderly_restarts_keep_the_laws(rules in policy(), steps in steps_of_kinds(with_restarts())) {
         World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn crashes_lose_no_more_than_was_owed(rules in policy(), steps in steps_of_kinds(with_crashes())) {
+    fn crashes_lose_at_most_the_pending_occurrences(rules in policy(), steps in steps_of_kinds(with_crashes())) {
         World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
     #[test]
-    fn writes_that_nobody_decides_do_no_lasting_harm(steps in steps_of_kinds(with_oversights())) {
+    fn undecided_writes_do_no_lasting_harm(steps in steps_of_kinds(with_oversights())) {
         World { with_tools: false, ..World::new(rules()) }.run_to_end(&steps)?;
     }
 }

@@ -1,5 +1,5 @@
-//! The shortest lives in which a rule that was tried and given up broke a promise. The last three show what nobody
-//! can promise across restarts, and that it is no more than that.
+//! The shortest runs in which an abandoned rule broke a promise. The last three show what cannot be promised
+//! across restarts, and its bound.
 
 use super::steps::Fate;
 use super::*;
@@ -13,7 +13,7 @@ const COMMIT: Step = Step::Commit(0, Commit::Tried);
 const SECOND: u64 = 1000;
 const IDLE: Step = Pass(361 * SECOND);
 
-/// The world after these steps, with every law kept.
+/// Returns the world after these steps, with all laws kept.
 fn after(mut world: World, steps: &[Step]) -> World {
     for step in steps {
         world.run(*step);
@@ -22,7 +22,7 @@ fn after(mut world: World, steps: &[Step]) -> World {
     world
 }
 
-/// The same, once all is told, paid and closed.
+/// Like [`after`], and then comes to rest.
 fn in_the_end(mut world: World, steps: &[Step]) -> World {
     world.run_to_end(steps).unwrap();
     world
@@ -52,7 +52,7 @@ fn the_last_patch_of_a_client_may_come_after_its_series_is_closed() {
 }
 
 #[test]
-fn an_update_of_another_name_pays_nothing() {
+fn an_update_of_another_name_flushes_nothing() {
     let steps = [Legacy(0), COMMIT, IDLE, CatchUp, Pass(1420 * SECOND), Legacy(1), COMMIT, Legacy(0), COMMIT];
     let world = in_the_end(plain(), &steps);
     assert_eq!((received(&world), world.etcd.gained), (3, 3));
@@ -88,16 +88,17 @@ fn a_summary_goes_on_counting_while_its_group_lives() {
 }
 
 #[test]
-fn what_is_generated_is_paid_under_the_name_it_got() {
+fn a_generated_name_is_flushed() {
     let world = in_the_end(plain(), &[Generate, Generate, COMMIT]);
     assert_eq!((received(&world), world.etcd.gained), (2, 2));
 }
 
-/// client-go's new recorder sends its first two writes at once; both are CREATEs, and one finds the other there.
+/// client-go's events recorder sends its first two writes at once. Both are CREATEs, and the second one finds
+/// the first.
 const BOTH_AT_ONCE: [Step; 4] = [Tools, Tools, COMMIT, COMMIT];
 
 #[test]
-fn a_refresh_is_never_answered_with_less_than_it_told() {
+fn a_refresh_is_never_answered_with_a_lower_count() {
     let refreshed = [Pass(9 * SECOND), Retry(0), Pass(2 * SECOND), ToolsRefresh, COMMIT, COMMIT, Tools];
     let steps =
         [&[Pass(1700 * SECOND)], &BOTH_AT_ONCE[..], &refreshed, &[IDLE, ToolsFinish, COMMIT]].concat();
@@ -105,7 +106,7 @@ fn a_refresh_is_never_answered_with_less_than_it_told() {
 }
 
 #[test]
-fn a_payment_refused_after_admission_is_made_good_before_half_is_hidden() {
+fn a_client_write_refused_after_admission_is_flushed_before_half_is_missing() {
     let refused = Step::Commit(0, Commit::Refused);
     let steps = [Kube(0), COMMIT, Pass(223 * SECOND), Kube(0), refused, Kube(0), Kube(0), Pass(3 * SECOND)];
     let world = after(plain(), &[&steps[..], &[CatchUp]].concat());
@@ -113,14 +114,14 @@ fn a_payment_refused_after_admission_is_made_good_before_half_is_hidden() {
 }
 
 #[test]
-fn what_was_compacted_elsewhere_and_is_brought_again_is_recovered() {
+fn occurrences_compacted_elsewhere_and_reported_again_are_recovered() {
     let merged = [Legacy(1), Legacy(0), COMMIT, Pass(3 * SECOND), CatchUp, IDLE, CatchUp];
     let world = in_the_end(plain(), &[&merged[..], &[Pass(400 * SECOND), Legacy(0), COMMIT]].concat());
     assert_eq!((received(&world), world.counters().recovered, world.etcd.gained), (3, 1, 4));
 }
 
 #[test]
-fn a_series_that_closes_for_want_of_room_goes_on_when_it_is_told_of() {
+fn a_series_closing_at_capacity_continues_after_a_write() {
     let mut world = World { max_series: 2, with_model: false, replicas: Vec::new(), ..plain() };
     world.start_replica(Timestamp::UNIX_EPOCH);
     let pending_series = [Legacy(0), COMMIT, Legacy(1), CreateOnly(1), COMMIT, Pass(3 * SECOND)];
@@ -131,14 +132,14 @@ fn a_series_that_closes_for_want_of_room_goes_on_when_it_is_told_of() {
 }
 
 #[test]
-fn an_older_value_takes_nothing_back() {
+fn an_older_value_lowers_nothing() {
     let steps = [Tools, ToolsRefresh, COMMIT, Retry(0), IDLE, ToolsFinish, COMMIT];
     let world = after(plain(), &[&[Pass(1700 * SECOND)], &BOTH_AT_ONCE[..], &steps].concat());
     assert_eq!(received(&world), 3);
 }
 
 #[test]
-fn what_was_found_in_etcd_is_not_counted_again_when_its_client_tells_of_it() {
+fn occurrences_found_in_etcd_are_not_counted_again_when_reported() {
     let merged = [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(1)];
     let unseen = [Overlook, Legacy(0), COMMIT].repeat(3);
     let read = [Pass(3 * SECOND), CatchUp];
@@ -149,7 +150,7 @@ fn what_was_found_in_etcd_is_not_counted_again_when_its_client_tells_of_it() {
 }
 
 #[test]
-fn what_was_written_unseen_after_a_series_was_closed_is_not_counted_again_either() {
+fn undecided_writes_after_a_series_closed_are_not_counted_again() {
     let unseen = [Overlook, Legacy(0), COMMIT].repeat(3);
     for (third, stored) in [(Legacy(0), 6), (Legacy(1), 5)] {
         let closed = [Legacy(0), COMMIT, Legacy(0), COMMIT, third, Pass(3 * SECOND), CatchUp, IDLE, CatchUp];
@@ -161,14 +162,14 @@ fn what_was_written_unseen_after_a_series_was_closed_is_not_counted_again_either
 }
 
 #[test]
-fn a_lost_answer_and_a_restart_tell_one_occurrence_twice() {
+fn a_lost_answer_and_a_restart_count_one_occurrence_twice() {
     let lost = Step::Commit(0, Commit::AnswerLost);
     let world = in_the_end(plain(), &[Tools, lost, Kill, Begin, Pass(6 * SECOND), Retry(0), COMMIT]);
     assert_eq!((received(&world), world.balance.reported_again, world.etcd.gained), (2, 1, 1));
 }
 
 #[test]
-fn a_client_tells_the_next_operator_what_the_former_has_not_paid() {
+fn a_client_reports_to_the_next_replica_what_the_former_did_not_flush() {
     let steps =
         [Legacy(0), COMMIT, Legacy(0), COMMIT, Legacy(0), Pass(50 * SECOND), LoseLease, Legacy(0), COMMIT];
     let world = in_the_end(plain(), &steps);

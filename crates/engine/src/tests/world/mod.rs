@@ -1,11 +1,12 @@
-//! A small world around the engine, in which random lives are lived and nothing is atomic.
+//! A small world around the engine, for random runs in which nothing is atomic.
 //!
-//! Clients of every kind forget names, share identities and ask again; their writes are under way between admission
-//! and commit: they meet conflicts and are reviewed again, find that another was faster, are refused after they were
-//! admitted, or lose their answers. People annotate and delete; Events expire. Flushes fail, meet conflicts, and lose
-//! their answers. squelch itself is ended, killed and replaced, and the API server does not always ask it.
+//! Clients of every kind forget names, share identities and retry. Between admission and commit their writes
+//! can meet conflicts and be reviewed again, find that another client was faster, be refused, or lose their
+//! answers. People annotate and delete; Events expire. Flushes fail, meet conflicts and lose their answers.
+//! squelch is terminated, killed and replaced, and the API server sometimes skips the webhook.
 //!
-//! What must hold at each step and in the end stands in `laws.rs`. What is broken is told with all that had happened.
+//! `laws.rs` has what must hold at each step and at the end. A broken law is reported with the trace of the
+//! run.
 
 mod clients;
 mod etcd;
@@ -27,15 +28,15 @@ use operator::{Replica, Webhook};
 use steps::{Commit, Step};
 use writer::HeldTask;
 
-/// client-go asks again after 10 s.
+/// Interval of client-go's retries.
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
-/// No run lasts longer than the day for which names are remembered.
+/// Maximum length of a run. Names are remembered for a day.
 const LONGEST: Duration = Duration::from_secs(20 * 3600);
 
 struct World {
     rules: Rules,
     max_series: usize,
-    /// Whether client-go's recorder takes part.
+    /// Whether client-go's events recorder takes part.
     with_tools: bool,
     /// Whether the naive model decides beside the engine.
     with_model: bool,
@@ -43,51 +44,52 @@ struct World {
     etcd: Etcd,
     clients: Memories,
     knowledge: Knowledge,
-    /// The writes under way: admitted, and not yet in etcd.
+    /// Writes that are admitted and not yet in etcd.
     pending: Vec<Request>,
-    /// Requests whose clients will ask again.
+    /// Requests that their clients will retry.
     unanswered: Vec<Request>,
-    /// All engines there were; the last is the active one, if one is.
+    /// All replicas so far. The last one is active, if any is.
     replicas: Vec<Replica>,
     webhook: Webhook,
-    held: Vec<HeldTask>,
-    /// What the next review is not asked about, or lets through undecided.
+    tasks: Vec<HeldTask>,
+    /// What the next review skips: the webhook, or the decision.
     oversight: Option<Step>,
     balance: Balance,
-    /// What all lives have counted.
+    /// Counters of all replicas.
     counted: Counters,
     names_are_forgotten: bool,
     /// The user whose writes the API server refuses after admission.
     refused_user: Option<&'static str>,
-    /// How often the namespace was made anew.
+    /// How often the namespace was created again.
     renewals: usize,
-    /// The names that a client's write has stored, and their users.
+    /// Names stored by a client's write, and their users.
     ever: BTreeSet<String>,
     ever_users: BTreeSet<&'static str>,
-    /// What the API server was asked, by name: how many occurrences their clients knew of.
+    /// By name, the occurrences that clients knew of when they asked the API server.
     asked: BTreeMap<String, i64>,
-    /// And what no such number tells: a write without a name, and a value that is repeated for a later occurrence.
+    /// Occurrences that no such number includes: writes without a name, and values repeated for later
+    /// occurrences.
     asked_besides: i64,
     broken: Vec<String>,
     trace: Vec<String>,
 }
 
-/// What is counted about the truth.
+/// What is known about the truth.
 #[derive(Debug, Default)]
 struct Balance {
-    /// The occurrences that the engines should have received.
+    /// Occurrences that the engines should have received.
     truth: i64,
-    /// What a later life was told that a former one had heard already.
+    /// Occurrences reported to a replica that an earlier one had received.
     reported_again: i64,
-    /// What a life owed when it ended without having paid.
+    /// Occurrences pending in replicas that ended without flushing.
     lost: i64,
-    /// What was admitted, and refused behind the webhook.
+    /// Occurrences admitted and then refused behind the webhook.
     refused: i64,
-    /// What writes that nobody decided have added, or have destroyed and may have been restored.
+    /// Changes by writes without a decision; what they destroyed may have been restored.
     unseen: i64,
-    /// A write passed, or was refused, that no engine decided.
+    /// Whether a write passed or was refused without a decision of an engine.
     passed_unseen: bool,
-    /// Something was counted and did not reach etcd as it was admitted: what is stored proves nothing any more.
+    /// Whether a counted write did not reach etcd as admitted. The stored counts then prove nothing.
     disturbed: bool,
 }
 
@@ -105,8 +107,8 @@ impl World {
             pending: Vec::new(),
             unanswered: Vec::new(),
             replicas: Vec::new(),
-            webhook: Webhook::Nobody,
-            held: Vec::new(),
+            webhook: Webhook::Unreachable,
+            tasks: Vec::new(),
             oversight: None,
             balance: Balance::default(),
             counted: Counters::default(),
@@ -175,7 +177,7 @@ impl World {
 
     fn annotate(&mut self, at: usize) {
         let Some(name) = self.etcd.nth(at) else { return };
-        self.note(format_args!("somebody annotates {name}"));
+        self.note(format_args!("a person annotates {name}"));
         self.review_edit(&name);
         self.etcd.annotate(&name);
     }
@@ -185,16 +187,16 @@ impl World {
         self.note(format!("refused behind the webhook from now on: {:?}", self.refused_user));
     }
 
-    /// The namespace ends, after all that was under way, and another of its name begins.
+    /// The namespace is deleted after all writes in progress, and created again.
     fn renew(&mut self) {
         self.renewals += 1;
-        self.note("the namespace is deleted and made again");
+        self.note("the namespace is deleted and created again");
         self.commit_all();
         self.give_up_all();
         self.etcd.clear();
         self.ever.clear();
         self.ever_users.clear();
-        self.held.clear();
+        self.tasks.clear();
         let uids = self.uids();
         for replica in &mut self.replicas {
             replica.engine.identify_namespaces(&uids);
@@ -203,19 +205,20 @@ impl World {
         self.knowledge.forget_reports();
     }
 
-    /// squelch never makes an Event that no client's write has stored, nor a summary of a user of whom none is stored.
+    /// squelch never creates an Event that no client has stored, nor a summary of a user without a stored
+    /// Event.
     fn check_created(&mut self, name: &str) {
         let user = name.split('.').next().unwrap_or_default();
         let across = self.rules.aggregation.is_some_and(|it| it.group_by == GroupBy::Kind);
         let of_group = self.ever_users.contains(user) || across && !self.ever_users.is_empty();
         if !self.ever.contains(name) && !of_group {
-            self.break_law(format!("squelch creates {name}, and nothing of it was ever stored"));
+            self.break_law(format!("squelch creates {name}, but nothing of it was ever stored"));
         }
     }
 
     fn delete(&mut self, at: usize) {
         let Some(name) = self.etcd.nth(at) else { return };
-        self.note(format_args!("somebody deletes {name}"));
+        self.note(format_args!("a person deletes {name}"));
         self.etcd.delete(&name);
         self.balance.disturbed = true;
     }
@@ -274,7 +277,7 @@ impl World {
         }
     }
 
-    /// Stores a count. Only what no engine has seen may lower one.
+    /// Stores a count. Only a write without a review may lower one.
     fn store(&mut self, name: &str, written: Written, unseen: bool, by: &str) {
         let before = self.etcd.put(name, written, self.now);
         self.note(format_args!("etcd: {name} = {} (by {by})", written.count));

@@ -1,31 +1,31 @@
-//! squelch in the world: what reviews a write, and how one life of it follows another.
+//! squelch in the world: reviews, and replicas one after the other.
 
 use super::clients::Client;
 use super::*;
 use crate::decide::pipeline::{lowers, refusal};
 
-/// Who answers when the API server asks.
+/// What answers the API server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Webhook {
-    /// The engine of the last life.
+    /// The last replica.
     Active,
-    /// The same, folding nothing more.
+    /// The last replica while it drains.
     Draining,
-    /// A replica that is not active. It has no memory.
+    /// A standby replica without state.
     Standby,
-    Nobody,
+    Unreachable,
 }
 
-/// One engine, from its beginning.
+/// One engine from its start.
 pub(super) struct Replica {
     pub(super) engine: Engine,
     pub(super) model: Option<NaiveModel>,
-    /// It does nothing more, not even pay.
+    /// Whether it has ended and flushes nothing more.
     pub(super) over: bool,
 }
 
 impl Replica {
-    /// A series had to go for want of room: whether its client's last write was stored is nobody's business.
+    /// Whether a series was evicted. The fate of its client's last write is unknown then.
     pub(super) fn has_evicted(&self) -> bool {
         self.engine.gauges().series_evicted > 0
     }
@@ -53,12 +53,12 @@ impl World {
         self.webhook = Webhook::Active;
     }
 
-    /// Which namespace it is now.
+    /// Returns the current uid of the namespace.
     pub(super) fn uids(&self) -> Arc<NamespaceUids> {
         Arc::new(NamespaceUids::from([("shop".into(), self.renewals.to_string().into())]))
     }
 
-    /// Admission: squelch decides on what is stored now, which may be another when the write is committed.
+    /// Admission: squelch decides on the stored Event, which may change before the commit.
     pub(super) fn review(&mut self, mut request: Request) {
         let stored = if request.create { None } else { self.etcd.get(request.stored_name()) };
         if !request.create && stored.is_none() {
@@ -89,7 +89,7 @@ impl World {
         self.pending.push(request);
     }
 
-    /// What the API server is asked, whatever squelch makes of it.
+    /// Records what the API server was asked, independent of squelch.
     fn note_asked(&mut self, request: &Request) {
         match (&request.name, request.client) {
             (_, Client::Tenant) => {}
@@ -123,9 +123,9 @@ impl World {
         let recovered = (counted.recovered - self.counted.recovered) as i64;
         self.counted = counted;
         self.compare_with_model(&asked, &verdict, recovered);
-        let story =
+        let entry =
             format!("{request} (stored {:?}) -> {}", stored.map(|event| event.count), reported(&verdict));
-        self.note(story);
+        self.note(entry);
         if verdict.answer == Answer::Allow || matches!(verdict.answer, Answer::AllowNamed(_)) {
             request.counted += verdict.occurrences + recovered;
             request.beside_series |= verdict.stage != Stage::Series;
@@ -135,17 +135,17 @@ impl World {
         verdict.answer
     }
 
-    /// No engine decides it. A replica that is not active holds back what would lower a stored count.
+    /// Passes without a decision. A standby replica refuses what would lower a stored count.
     fn pass_unseen(&mut self, request: &mut Request, stored: Option<super::etcd::Stored>) -> Answer {
         let asked = request.observed(stored);
         let enforced = self.rules.series.is_some() && self.rules.mode == Mode::Enforce;
         if self.webhook == Webhook::Standby && enforced && lowers(&asked) {
             let answer = refusal(&self.rules, &asked);
-            self.note(format_args!("{request}: a replica that is not active says {answer:?}"));
+            self.note(format_args!("{request}: a standby replica answers {answer:?}"));
             self.balance.passed_unseen = true;
             return answer;
         }
-        self.note(format_args!("{request} passes, nobody decides"));
+        self.note(format_args!("{request} passes without a decision"));
         self.balance.passed_unseen = true;
         if let Some(name) = &request.name {
             self.knowledge.pass_unseen(name);
@@ -154,14 +154,14 @@ impl World {
         Answer::Allow
     }
 
-    /// An engine has decided: did it count what is true? The first time that a life hears of a name that had a
-    /// history before, it knows no better than what is stored; else it must be exact.
+    /// Checks the occurrences that an engine counted. At the first report of a name with a history a replica
+    /// only knows the stored count; otherwise it must be exact.
     fn check_count(&mut self, request: &Request, old: i64, verdict: &Verdict) {
         let replica = self.replicas.len() - 1;
         let carried = verdict.occurrences;
         self.balance.truth += carried;
         if request.client == Client::Tenant {
-            // Whose name it takes is not always known. Merged into others of its kind, it is asked like theirs.
+            // The owner of the name is not always known. Merged with others of its kind, it counts as asked.
             self.asked_besides += if verdict.answer == Answer::Allow { 0 } else { carried };
             return;
         }
@@ -176,7 +176,7 @@ impl World {
             }
             self.balance.reported_again += (carried - news).max(0);
         } else if matches!(request.client, Client::Kube(_)) && (carried, news) == (1, 0) {
-            // It repeats a value whose answer was lost, for an occurrence that is later.
+            // It repeats a value whose answer was lost, for a later occurrence.
             self.asked_besides += 1;
         } else if carried != news && !self.names_are_forgotten {
             self.break_law(format!("{request} carries {carried}, but {news} are new"));
@@ -186,14 +186,14 @@ impl World {
         }
     }
 
-    /// Somebody edits what is stored: that is never held back, nor counted.
+    /// A person edits a stored Event. Edits are never refused nor counted.
     pub(super) fn review_edit(&mut self, name: &str) {
         let Some(stored) = self.etcd.get(name) else { return };
         let (rules, now) = (self.rules.clone(), self.now);
         let Some(replica) = self.active() else { return };
         let edit = Observation {
             operation: Operation::Update,
-            user: "somebody",
+            user: "person",
             name: Some(name.into()),
             value: stored.count,
             old_value: stored.count,
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// All is paid that was folded, and the process ends.
+    /// Everything merged is flushed, and the process ends.
     pub(super) fn depart(&mut self, standby: bool) {
         if self.webhook != Webhook::Draining {
             return;
@@ -229,7 +229,7 @@ impl World {
             self.break_law(format!("drained, and still: {gauges:?}"));
         }
         self.stop_replica(at);
-        self.webhook = if standby { Webhook::Standby } else { Webhook::Nobody };
+        self.webhook = if standby { Webhook::Standby } else { Webhook::Unreachable };
         self.note(format!("squelch has ended, {:?} answers", self.webhook));
     }
 
@@ -237,13 +237,13 @@ impl World {
         if self.active().is_some() {
             let at = self.replicas.len() - 1;
             self.balance.lost += self.replicas[at].engine.gauges().pending_occurrences as i64;
-            self.note(format!("SIGKILL, {} owed in all lives", self.balance.lost));
+            self.note(format!("SIGKILL: {} pending in all replicas", self.balance.lost));
             self.stop_replica(at);
-            self.webhook = Webhook::Nobody;
+            self.webhook = Webhook::Unreachable;
         }
     }
 
-    /// The former active one pays what it owes, once; the new one knows nothing of that.
+    /// The former active replica flushes once; the new one does not know its pending occurrences.
     pub(super) fn lose_lease(&mut self) {
         if self.active().is_some() {
             let at = self.replicas.len() - 1;
@@ -273,7 +273,7 @@ impl World {
 
     fn stop_replica(&mut self, at: usize) {
         self.replicas[at].over = true;
-        self.held.retain(|held| held.replica != at);
+        self.tasks.retain(|tasks| tasks.replica != at);
     }
 }
 

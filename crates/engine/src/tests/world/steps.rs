@@ -1,100 +1,100 @@
-//! What can happen, and how often.
+//! The steps of a run and their frequencies.
 
 use proptest::prelude::*;
 
-/// One thing that happens. One that cannot happen just now changes nothing.
+/// One step. A step that is impossible at the moment changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// A legacy recorder tells of an occurrence: absolute counts, CREATE after 404.
+    /// A legacy recorder reports an occurrence: absolute counts, CREATE after 404.
     Legacy(usize),
-    /// A legacy recorder forgets its Event, and begins another.
+    /// A legacy recorder forgets its Event and starts another.
     LegacyForgets(usize),
-    /// kube's Recorder: PATCHes every repeat through events.k8s.io, and counts only what succeeded.
+    /// kube's Recorder: PATCHes every repeat through events.k8s.io and counts only successes.
     Kube(usize),
-    /// client-go's `tools/events`: CREATEs, PATCHes the first repeat, and keeps the others to itself.
+    /// client-go's `tools/events`: CREATEs, PATCHes the first repeat and counts the others locally.
     Tools,
-    /// It tells of them every half hour.
+    /// It reports them every half hour.
     ToolsRefresh,
-    /// It tells of them when its series has ended.
+    /// It reports them when its series ends.
     ToolsFinish,
     /// Its process restarts.
     ToolsRestart,
-    /// A client CREATEs an Event of its own for an occurrence, with one of several messages.
+    /// A client CREATEs an Event of its own for each occurrence, with one of several messages.
     CreateOnly(usize),
-    /// The same by `generateName`.
+    /// The same with `generateName`.
     Generate,
     /// A client reads the stored Event, adds one and writes it back.
     Reader,
-    /// A tenant that may only create takes the name of a stored Event.
+    /// A tenant with create permission only takes the name of a stored Event.
     TakeName(usize),
-    /// The API server begins to refuse all that one user writes, after admission; or it ends that.
+    /// The API server starts or stops to refuse one user's writes after admission.
     Validate,
-    /// The namespace is deleted and made again.
+    /// The namespace is deleted and created again.
     Renew,
-    /// A client whose answer was lost, or that takes a 409 for a reason to, asks again.
+    /// A client retries after a lost answer, or after a 409 that makes it retry.
     Retry(usize),
-    /// Somebody annotates an Event.
+    /// A person annotates an Event.
     Annotate(usize),
-    /// Somebody deletes an Event.
+    /// A person deletes an Event.
     Delete(usize),
-    /// Time passes, in milliseconds; no write stays under way for longer than a moment.
+    /// Time passes, in milliseconds. No write stays in progress for long.
     Pass(u64),
-    /// The writer takes what is due.
+    /// The writer takes the due tasks.
     Take,
-    /// The writer reads for one of its orders.
+    /// The writer reads for one of its tasks.
     Read(usize),
-    /// The writer writes what it planned for one of its orders.
+    /// The writer writes the plan of one of its tasks.
     Write(usize, Fate),
-    /// The writer does all that is due, without fault.
+    /// The writer completes everything due without faults.
     CatchUp,
-    /// One of the writes under way reaches etcd.
+    /// One of the writes in progress reaches etcd.
     Commit(usize, Commit),
-    /// The API server does not wait for the next review: that write passes unseen.
+    /// The API server skips the webhook for the next write.
     Overlook,
-    /// squelch lets the next write through undecided.
+    /// squelch passes the next write without a decision.
     FailOpen,
-    /// SIGTERM: squelch folds nothing more, and pays.
+    /// SIGTERM: squelch stops merging and flushes.
     Terminate,
-    /// It has paid, and is gone. Until another begins, nobody answers, or a replica that is not active.
+    /// It has flushed and ended. Until another one starts, nothing or a standby replica answers.
     Depart { standby: bool },
     /// SIGKILL.
     Kill,
-    /// Another replica becomes active while this one still owes; it pays what it owes late.
+    /// Another replica becomes active while this one has pending occurrences, which it flushes late.
     LoseLease,
-    /// A new squelch becomes active.
+    /// A new replica becomes active.
     Begin,
 }
 
-/// What becomes of a flush.
+/// The fate of a flush.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fate {
     Answered,
-    /// It is stored, but the writer does not learn of it.
+    /// Stored, but the writer gets no answer.
     AnswerLost,
-    /// It is not stored.
+    /// Not stored.
     Failed,
 }
 
-/// What becomes of an admitted write.
+/// The fate of an admitted write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Commit {
     Tried,
-    /// The same, but its client does not learn of it.
+    /// Stored, but its client gets no answer.
     AnswerLost,
-    /// Something behind squelch refuses it.
+    /// Refused behind the webhook.
     Refused,
 }
 
-/// How many messages create-only clients know. The first is everybody else's.
+/// Messages of create-only clients. All other clients use the first.
 pub(super) const MESSAGES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Milliseconds from one thing to the next: moments, and what lies close around the times that matter.
+/// Pauses in milliseconds: short ones, and values around the relevant times.
 const PAUSES: [u64; 24] = [
     1, 7, 49, 500, 995, 1000, 1001, 1999, 2000, 2001, 4700, 12_000, 120_000, 300_000, 359_999, 360_000,
     360_001, 390_000, 600_000, 600_001, 1_700_000, 1_799_999, 1_800_001, 1_900_000,
 ];
 
-/// Any step of a life in which nothing is deleted, and nothing refused after admission.
+/// Steps of runs without deletions and without refusals after admission.
 pub(super) fn calm() -> Vec<Step> {
     let mut steps = vec![Step::Pass(1), Step::CatchUp, Step::Generate, Step::ToolsRestart];
     let mut often = |times: usize, step: Step| steps.extend(vec![step; times]);
@@ -127,40 +127,40 @@ pub(super) fn calm() -> Vec<Step> {
     steps
 }
 
-/// The same, and people who delete, and something behind squelch that refuses.
+/// Also deletions, and refusals behind the webhook.
 pub(super) fn harsh() -> Vec<Step> {
     let refused = [0, 1].map(|at| Step::Commit(at, Commit::Refused));
     [calm(), refused.to_vec(), vec![Step::Delete(0), Step::Delete(2)]].concat()
 }
 
-/// Calm lives with those who read and add one, those who take the names of others, a validator behind the webhook, and
-/// namespaces that come again.
+/// Calm runs with clients that read and add one, tenants that take names, a validator behind the webhook, and
+/// namespaces that are created again.
 pub(super) fn with_others() -> Vec<Step> {
     let names = [0, 1, 2, 3].map(Step::TakeName);
     [calm(), names.to_vec(), vec![Step::Reader; 12], vec![Step::Validate, Step::Renew]].concat()
 }
 
-/// Calm lives, and restarts that end in order.
+/// Calm runs with orderly restarts.
 pub(super) fn with_restarts() -> Vec<Step> {
     let departures = [true, false].map(|standby| Step::Depart { standby });
     [calm(), departures.to_vec(), vec![Step::Terminate, Step::Terminate, Step::Begin, Step::Begin]].concat()
 }
 
-/// The same, and restarts of every kind.
+/// Also restarts of every other kind.
 pub(super) fn with_crashes() -> Vec<Step> {
     [with_restarts(), vec![Step::Kill, Step::LoseLease]].concat()
 }
 
-/// Calm lives in which some writes pass undecided.
+/// Calm runs in which some writes pass without a decision.
 pub(super) fn with_oversights() -> Vec<Step> {
     [calm(), vec![Step::Overlook, Step::Overlook, Step::FailOpen]].concat()
 }
 
-/// A life of such steps, with pauses between them: one step in eight is one.
+/// Runs of these steps with pauses: one step in eight.
 pub(super) fn steps_of_kinds(steps: Vec<Step>) -> impl Strategy<Value = Vec<Step>> {
     let pauses = steps.len() / 7;
     let pauses = (0..pauses.max(PAUSES.len())).map(|at| Step::Pass(PAUSES[at % PAUSES.len()]));
-    // Chosen from a list, one number a step: ten thousand lives are made in a second.
+    // Selected from a list with one number for each step: ten thousand runs are generated in a second.
     let any = prop::sample::select([pauses.collect(), steps].concat());
     prop::collection::vec(any, 1..120)
 }

@@ -1,21 +1,21 @@
-//! The flush writer: takes orders, reads, writes, and is disturbed.
+//! The flush writer, with faults.
 
 use super::model::Planned;
 use super::steps::Fate;
 use super::*;
 
-/// An order in the writer's hands, with what it has read and planned.
+/// A task of the writer, with what it has read and planned.
 pub(super) struct HeldTask {
     task: FlushTask,
-    /// Whose order it is.
+    /// The replica that issued it.
     pub(super) replica: usize,
-    /// What the naive model calls it.
+    /// The task in the model.
     due: Option<model::Due>,
-    /// The value to be written, and the version that was read.
+    /// The value to write and the version that was read.
     planned: Option<(i64, Option<u64>)>,
 }
 
-/// The plan in the naive model's words.
+/// Returns the plan in terms of the model.
 fn called(plan: &FlushPlan) -> Planned {
     match plan {
         FlushPlan::Nothing => Planned::Nothing,
@@ -38,57 +38,57 @@ impl World {
             let tasks = self.replicas[at].engine.tick(now, 1000);
             let mut expected = self.replicas[at].model.as_mut().map(|model| model.tick(now));
             for task in tasks {
-                self.note(format_args!("life {at} orders {}", task.name));
+                self.note(format_args!("replica {at} issues a task for {}", task.name));
                 let is_it = |due: &model::Due| {
                     *due.name == *task.name || due.name.ends_with('.') && task.name.starts_with(&due.name)
                 };
                 let due = expected.as_mut().map(|dues| Some(dues.remove(dues.iter().position(is_it)?)));
                 if due == Some(None) {
-                    self.break_law(format!("{} is ordered, but is not due", task.name));
+                    self.break_law(format!("{} has a task, but is not due", task.name));
                 }
-                let same = |held: &HeldTask| format!("{:?}", held.task) == format!("{task:?}");
-                if self.held.iter().any(|held| held.replica == at && same(held)) {
-                    self.break_law(format!("{} is ordered twice", task.name));
+                let same = |held_task: &HeldTask| format!("{:?}", held_task.task) == format!("{task:?}");
+                if self.tasks.iter().any(|held_task| held_task.replica == at && same(held_task)) {
+                    self.break_law(format!("{} has two tasks", task.name));
                 }
-                self.held.push(HeldTask { task, replica: at, due: due.flatten(), planned: None });
+                self.tasks.push(HeldTask { task, replica: at, due: due.flatten(), planned: None });
             }
             for due in expected.into_iter().flatten() {
-                self.break_law(format!("{} is due, but not ordered", due.name));
+                self.break_law(format!("{} is due, but has no task", due.name));
             }
         }
     }
 
     pub(super) fn read(&mut self, at: usize) {
-        let Some(held) = self.held.get_mut(at) else { return };
+        let Some(held_task) = self.tasks.get_mut(at) else { return };
         let now = self.now;
         let found =
             |name: &str| self.etcd.get(name).map(|event| (event.count, event.age(now), event.version));
-        let read = found(&held.task.name);
+        let read = found(&held_task.task.name);
         let of = |(count, age, _)| StoredEvent { age: Some(age), ..StoredEvent::with_count(count) };
-        let replica = &mut self.replicas[held.replica];
-        let mut model = replica.model.as_mut().zip(held.due.as_ref());
-        let plan = replica.engine.plan(&held.task, read.map(of), now);
+        let replica = &mut self.replicas[held_task.replica];
+        let mut model = replica.model.as_mut().zip(held_task.due.as_ref());
+        let plan = replica.engine.plan(&held_task.task, read.map(of), now);
         let mut planned = called(&plan);
         let mut expected =
             model.as_mut().map(|(model, due)| model.plan(due, read.map(|(count, age, _)| (count, age)), now));
         if let Planned::Create(_, Some(witness)) = &planned {
             let witness = found(witness);
-            let testified = called(&replica.engine.check_witness(&held.task, witness.map(of), now));
+            let testified = called(&replica.engine.check_witness(&held_task.task, witness.map(of), now));
             let should_be =
                 model.map(|(model, due)| model.check_witness(due, witness.map(|(_, age, _)| age), now));
             if testified != Planned::Nothing {
                 (planned, expected) = (testified, should_be);
             }
         }
-        held.planned = match planned {
+        held_task.planned = match planned {
             Planned::Write(value) | Planned::Create(value, _) => {
                 Some((value, read.map(|(.., version)| version)))
             }
             _ => None,
         };
-        let name = held.task.name.clone();
-        if held.planned.is_none() {
-            self.held.remove(at);
+        let name = held_task.task.name.clone();
+        if held_task.planned.is_none() {
+            self.tasks.remove(at);
         }
         let count = read.map(|(count, ..)| count);
         self.note(format_args!("the writer reads {name}, {count:?}, and plans {planned:?}"));
@@ -98,15 +98,15 @@ impl World {
     }
 
     pub(super) fn write(&mut self, at: usize, fate: Fate) {
-        let Some((value, read)) = self.held.get(at).and_then(|held| held.planned) else { return };
-        let name = self.held[at].task.name.to_string();
+        let Some((value, read)) = self.tasks.get(at).and_then(|held_task| held_task.planned) else { return };
+        let name = self.tasks[at].task.name.to_string();
         let current = self.etcd.get(&name);
         if fate != Fate::Failed && current.map(|event| event.version) != read {
             self.note(format_args!("the flush of {name} meets a conflict"));
-            self.held[at].planned = None; // 409: read again
+            self.tasks[at].planned = None; // 409: read again
             return;
         }
-        let HeldTask { task, replica, due, .. } = self.held.remove(at);
+        let HeldTask { task, replica, due, .. } = self.tasks.remove(at);
         if fate != Fate::Failed {
             if current.is_none() {
                 self.check_created(&name);
@@ -131,14 +131,14 @@ impl World {
         }
     }
 
-    /// The writer does all that is due, without fault. Then every Event shows at least half the truth.
+    /// The writer completes everything due without faults. Then every Event shows at least half the truth.
     pub(super) fn catch_up(&mut self) {
         for _ in 0..100 {
             self.take();
-            if self.held.is_empty() {
+            if self.tasks.is_empty() {
                 return self.check_what_is_shown();
             }
-            while !self.held.is_empty() {
+            while !self.tasks.is_empty() {
                 self.read(0);
                 self.write(0, Fate::Answered);
             }
@@ -146,7 +146,7 @@ impl World {
         self.break_law("the writer never ends".to_owned());
     }
 
-    /// Lets the writer work, with so much time between its rounds.
+    /// Lets the writer work, with this pause between rounds.
     pub(super) fn flush_all(&mut self, between: Duration) {
         for _ in 0..20 {
             self.now = self.now.plus(between);
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Lets everything be told, committed, paid and closed.
+    /// Lets everything be reported, committed, flushed and closed.
     pub(super) fn come_to_rest(&mut self) {
         self.depart(false);
         self.commit_all();

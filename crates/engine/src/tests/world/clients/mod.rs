@@ -1,4 +1,4 @@
-//! The clients: what each remembers, what it asks for, and what it makes of the answer.
+//! The clients: their memory, their requests, and their reactions to answers.
 
 mod recorders;
 
@@ -12,22 +12,22 @@ use super::{Api, Moment, Observation, Operation, World};
 use crate::testing::write;
 pub(super) use recorders::Memories;
 
-/// Who asks.
+/// A client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Client {
-    /// A legacy recorder, by its number. Waits for an answer before it asks again.
+    /// A legacy recorder, by number. Waits for an answer before its next request.
     Legacy(usize),
-    /// A Recorder of kube, by its number. Waits too.
+    /// A Recorder of kube, by number. Waits as well.
     Kube(usize),
-    /// The recorder of client-go's `tools/events`, which does not look at the answer.
+    /// The recorder of client-go's `tools/events`. Ignores the answer.
     Tools,
-    /// The same when it refreshes its series: it waits, and goes on from what it reads back.
+    /// The same recorder when it refreshes its series: it waits and continues from what it reads back.
     ToolsRefresh,
     /// A client that asks once and remembers nothing.
     Passing,
     /// A client that reads the stored Event, adds one and writes it back.
     Reader,
-    /// A tenant that may only create, and takes the names of others.
+    /// A tenant with create permission only, which takes the names of others.
     Tenant,
 }
 
@@ -43,13 +43,13 @@ impl Client {
     }
 }
 
-/// A write on its way from a client into etcd.
+/// A write between its client and etcd.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) client: Client,
-    /// A CREATE, not an UPDATE.
+    /// Whether it is a CREATE.
     pub(super) create: bool,
-    /// None for a `generateName` that nobody has completed yet.
+    /// `None` for a `generateName` that is not completed yet.
     pub(super) name: Option<String>,
     pub(super) value: i64,
     message: &'static str,
@@ -57,29 +57,29 @@ pub(super) struct Request {
     first_seen: Timestamp,
     /// The second in which it was sent.
     second: u64,
-    /// When its occurrence happened.
+    /// The time of its occurrence.
     occurred: Timestamp,
-    /// How many occurrences under its name its client knew of when it was made.
+    /// Number of occurrences under its name that its client knew of.
     pub(super) knows: i64,
-    /// How often it was sent before.
+    /// Number of earlier attempts.
     tries: u32,
-    /// The version of the stored Event on which it was last reviewed.
+    /// Version of the stored Event at its last review.
     pub(super) reviewed_on: u64,
-    /// What the engine has counted of it, recovered occurrences too.
+    /// Occurrences that the engine counted for it, including recovered ones.
     pub(super) counted: i64,
-    /// It was let through beside any series: nobody looks after what becomes of it.
+    /// Whether it was admitted outside series compaction, so that its fate is unknown.
     pub(super) beside_series: bool,
-    /// No engine has decided it.
+    /// Whether no engine decided it.
     pub(super) unseen: bool,
 }
 
 impl Request {
-    /// The CREATE of a first occurrence.
+    /// Returns the CREATE of a first occurrence.
     fn first(client: Client, name: &str) -> Self {
         Self { name: Some(name.to_owned()), ..Self::generated(client) }
     }
 
-    /// The same by `generateName`.
+    /// The same with `generateName`.
     fn generated(client: Client) -> Self {
         Self {
             client,
@@ -99,12 +99,12 @@ impl Request {
         }
     }
 
-    /// The first CREATE, or the PATCH by which a series now counts `value`.
+    /// Returns the first CREATE, or the PATCH of a series to `value`.
     fn nth(client: Client, name: &str, value: i64) -> Self {
         Self { create: value == 1, value, ..Self::first(client, name) }
     }
 
-    /// The same, whose last occurrence was then.
+    /// The same with this last occurrence.
     fn observed_last(self, occurred: Timestamp) -> Self {
         Self { occurred, ..self }
     }
@@ -121,22 +121,22 @@ impl Request {
         self.api() == Api::Events && self.value > 1
     }
 
-    /// The name it is to be stored under.
+    /// Returns the name under which it is stored.
     pub(super) fn stored_name(&self) -> &str {
         self.name.as_deref().expect("whatever is admitted has a name")
     }
 
-    /// What it stores where `found` is stored.
+    /// Returns what it stores over `found`.
     pub(super) fn written(&self, found: Option<Stored>) -> Written {
         let api = found.map_or(self.api(), |event| event.api);
         Written { count: self.value, api, series: self.has_series(), second: self.second }
     }
 
-    /// What the engine gets to see of it; an UPDATE is one of what is `stored`.
+    /// Returns the engine's view of it; an UPDATE changes `stored`.
     pub(super) fn observed(&self, stored: Option<Stored>) -> Observation<'_> {
         let (api, value, name) = (self.api(), self.value, self.name.as_deref().map(Into::into));
         let mut seen = Observation { api, value, user: self.client.user(), name, ..write() };
-        // Each identity reports an object of its own, so that a summary's name tells whose it is.
+        // Each identity reports an object of its own, so that a summary's name tells its user.
         seen.event.regarding.name = self.client.user().into();
         seen.event.message = self.message.into();
         let written = |time: Timestamp| match api {
@@ -167,18 +167,18 @@ impl std::fmt::Display for Request {
     }
 }
 
-/// What a client reads back from a write that succeeded.
+/// What a client reads back from a successful write.
 #[derive(Clone, Copy)]
 pub(super) struct ReadBack {
     pub(super) count: i64,
     pub(super) series: bool,
 }
 
-/// What becomes of a request, as its client sees it.
+/// The answer to a request, as its client sees it.
 #[derive(Clone, Copy)]
 pub(super) enum Reply {
     Done(ReadBack),
-    /// 409, by squelch or because there is such an Event.
+    /// 409, from squelch or because the Event exists.
     Exists,
     /// Refused otherwise, or not found.
     Failed,
@@ -186,23 +186,23 @@ pub(super) enum Reply {
     Lost,
 }
 
-/// What clients know of the occurrences under one name, and who has heard of them.
+/// What clients know of the occurrences under one name, and what was reported.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Known {
-    /// Those that have happened.
+    /// Occurrences so far.
     occurred: i64,
-    /// Those of them that some engine has heard of.
+    /// Occurrences reported to some engine.
     pub(super) reported: i64,
-    /// The last life that has heard of the name.
+    /// The last replica to which the name was reported.
     pub(super) reported_to: Option<usize>,
-    /// A write of this name has passed unseen.
+    /// Whether a write of this name passed without a review.
     pub(super) passed_unseen: bool,
-    /// The namespace was made anew since.
+    /// Whether the namespace was created again since.
     pub(super) renewed: bool,
     first_seen: Timestamp,
 }
 
-/// Who has heard of what.
+/// Occurrences and reports by name.
 #[derive(Default)]
 pub(super) struct Knowledge {
     names: BTreeMap<String, Known>,
@@ -213,7 +213,7 @@ impl Knowledge {
         self.names.entry(name.to_owned()).or_default()
     }
 
-    /// One more occurrence, observed first at `now` if it is the first.
+    /// Adds one occurrence, first observed at `now` if it is the first.
     fn occurs(&mut self, name: &str, now: Timestamp) {
         let known = self.known(name);
         if known.occurred == 0 {
@@ -222,13 +222,13 @@ impl Knowledge {
         known.occurred += 1;
     }
 
-    /// What a request tells that no engine has heard of, and what is known of its name.
+    /// Returns the occurrences of a request that no engine has received, and what is known of its name.
     pub(super) fn news(&mut self, request: &Request) -> (i64, Known) {
         let known = request.name.as_deref().map_or_else(Known::default, |name| *self.known(name));
         ((request.knows - known.reported).max(0), known)
     }
 
-    /// The engine of this life hears all that a request tells.
+    /// Records that the engine of this replica received a request.
     pub(super) fn report(&mut self, request: &Request, replica: usize) {
         if let Some(name) = request.name.as_deref() {
             let known = self.known(name);
@@ -237,14 +237,14 @@ impl Knowledge {
         }
     }
 
-    /// The namespace is another one: whoever hears of a name next knows nothing of it.
+    /// The namespace was created again: what was reported is unknown there.
     pub(super) fn forget_reports(&mut self) {
         for known in self.names.values_mut() {
             (known.reported_to, known.passed_unseen, known.renewed) = (None, true, true);
         }
     }
 
-    /// A write of `name` passes that no engine hears of.
+    /// A write of `name` passes without a review.
     pub(super) fn pass_unseen(&mut self, name: &str) {
         self.known(name).passed_unseen = true;
     }
@@ -256,7 +256,7 @@ fn wall(moment: Moment) -> Timestamp {
 }
 
 impl World {
-    /// A client sends: where there is nothing to PATCH it CREATEs instead, all but kube's Recorder.
+    /// Sends a request. If there is nothing to PATCH, all clients except kube's Recorder CREATE instead.
     fn send(&mut self, mut request: Request) {
         request.second = self.second();
         if request.occurred == Timestamp::UNIX_EPOCH {
@@ -276,12 +276,12 @@ impl World {
         self.review(request);
     }
 
-    /// Whether a write of this client is under way, or to be tried again.
+    /// Whether a write of this client is in progress or waits for a retry.
     fn busy(&self, client: Client) -> bool {
         self.pending.iter().chain(&self.unanswered).any(|request| request.client == client)
     }
 
-    /// A client asks again, with the same value; client-go gives up after 12 times.
+    /// A client retries with the same value. client-go gives up after 12 attempts.
     pub(super) fn retry(&mut self, at: usize) {
         if at < self.unanswered.len() {
             let again = self.unanswered.remove(at);
@@ -292,13 +292,13 @@ impl World {
         }
     }
 
-    /// Every client that will ask again does, and the API server is done with it.
+    /// Every waiting client retries, and the API server completes the writes.
     pub(super) fn retry_all(&mut self) {
         (0..self.unanswered.len()).for_each(|_| self.retry(0));
         self.commit_all();
     }
 
-    /// The client of a request hears what became of it.
+    /// Gives the answer to the client of a request.
     pub(super) fn reply(&mut self, request: Request, reply: Reply) {
         let asks_again = match (request.client, reply) {
             (Client::Legacy(_) | Client::Tools, Reply::Lost) => true,
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// No client asks again: the namespace ends.
+    /// No client retries, because the namespace ends.
     pub(super) fn give_up_all(&mut self) {
         for request in std::mem::take(&mut self.unanswered) {
             self.clients.answered(request.client, request.value, Reply::Failed, self.now);

@@ -1,4 +1,4 @@
-//! What the clients remember, each in its own way.
+//! The memory of each kind of client.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::super::World;
 use super::super::steps::MESSAGES;
 use super::{Client, Moment, Reply, Request, wall};
 
-/// How long kube's Recorder and client-go's remember a series that is not repeated.
+/// Time for which the Recorders of kube and client-go remember a series without repeats.
 const REMEMBERED: Duration = Duration::from_secs(360);
-/// At least so much lies between two refreshes by client-go's recorder.
+/// Minimum time between two refreshes of client-go's recorder.
 const REFRESHED: Duration = Duration::from_secs(1700);
 
-/// The memory of a legacy recorder: the number in its Event's name, and its count.
+/// A legacy recorder: the number in its Event's name, and its count.
 #[derive(Clone, Copy)]
 struct Legacy {
     number: u64,
     count: i64,
 }
 
-/// The memory of kube's Recorder: a count that only successes raise, and when the last one was.
+/// kube's Recorder: a count that only successes raise, and the time of the last one.
 #[derive(Clone, Copy)]
 struct Kube {
     number: u64,
@@ -26,7 +26,7 @@ struct Kube {
     seen: Moment,
 }
 
-/// The memory of client-go's recorder: from the second occurrence on it counts a series by itself.
+/// client-go's recorder: counts a series by itself from the second occurrence on.
 #[derive(Clone, Copy)]
 struct Tools {
     number: u64,
@@ -35,15 +35,15 @@ struct Tools {
     seen: Moment,
 }
 
-/// What all clients remember.
+/// The memory of all clients.
 pub(in super::super) struct Memories {
     legacy: [Legacy; 3],
     kube: [Option<Kube>; 2],
     tools: Option<Tools>,
     refreshed: Moment,
-    /// The name of the reader's Event, the highest value that it wrote, and when.
+    /// Number of the reader's Event, the highest value that it wrote, and when.
     reader: (u64, i64, u64),
-    /// The last number that went into a name.
+    /// The last number used in a name.
     made: u64,
 }
 
@@ -66,7 +66,7 @@ impl Memories {
         self.made
     }
 
-    /// `client` has its answer to a write of `value`.
+    /// `client` gets the answer to a write of `value`.
     pub(super) fn answered(&mut self, client: Client, value: i64, reply: Reply, now: Moment) {
         match (client, reply) {
             (Client::Legacy(number), Reply::Done(stored)) => self.legacy[number].count = stored.count,
@@ -117,7 +117,7 @@ impl World {
             remembered.unwrap_or_else(|| Kube { number: self.clients.new_number(), count: 0, seen: now });
         self.clients.kube[number] = Some(kube);
         let (name, count) = (format!("k.{}", kube.number), kube.count + 1);
-        // It does not count what failed: the next occurrence carries the same count, and is no news.
+        // It does not count failures: the next occurrence repeats the count and is not new.
         let reported = self.knowledge.known(&name).reported;
         while self.knowledge.known(&name).occurred < count.max(reported) {
             self.occurs(&name);
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// What it has counted and not told is lost.
+    /// What it has counted and not reported is lost.
     pub(in super::super) fn tools_restart(&mut self) {
         if !self.busy(Client::ToolsRefresh)
             && let Some(tools) = self.clients.tools.take()
@@ -184,8 +184,8 @@ impl World {
         }
     }
 
-    /// It reads what is stored, adds one and writes it back. Two of its writes that say the same value and the same
-    /// second are one write and its retry, for all that anybody can tell.
+    /// It reads the stored count, adds one and writes it back. Two of its writes with the same value in the
+    /// same second cannot be distinguished from a write and its retry.
     pub(in super::super) fn reader(&mut self) {
         if self.busy(Client::Reader) {
             return;
@@ -195,7 +195,7 @@ impl World {
         let name = format!("r.{number}");
         let value = self.etcd.get(&name).map_or(1, |event| event.count + 1);
         if value == 1 && highest > 0 {
-            // Its Event is gone: it begins another.
+            // Its Event is gone, so it starts another.
             self.clients.reader = (self.clients.new_number(), 0, 0);
             return;
         }
@@ -206,7 +206,7 @@ impl World {
         self.send(Request { create: value == 1, value, ..Request::first(Client::Reader, &name) });
     }
 
-    /// It creates an Event under the name of somebody else's.
+    /// It creates an Event under the name of another client's.
     pub(in super::super) fn take_name(&mut self, at: usize) {
         let Some(name) = self.etcd.nth(at) else { return };
         let value = [1, 1000][at % 2];
