@@ -39,7 +39,7 @@ mod tests {
     };
 
     /// An engine at its limit: another series is pending, that of `write()` is not.
-    fn crowded(rules: &Rules) -> Engine {
+    fn at_limit(rules: &Rules) -> Engine {
         let began = Timestamp::UNIX_EPOCH;
         let engine = Engine::new(Settings { seed: [3, 4], max_series: 100, max_pending_series: 1, began });
         for name in ["other.1", "other.2"] {
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_create_beyond_the_limit_on_pending_series_is_admitted() {
         let rules = rules();
-        let engine = crowded(&rules);
+        let engine = at_limit(&rules);
         assert_eq!(engine.decide(by(&rules), &named("cart.2", write()), at(3)), admitted(1));
         assert_eq!(
             (
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_pending_series_keeps_merging_at_the_limit() {
         let rules = rules();
-        let engine = crowded(&rules);
+        let engine = at_limit(&rules);
         let again = engine.decide(by(&rules), &other("other.3"), at(3));
         assert_eq!(again.disposition, Some(Disposition::Compacted));
         assert_eq!(
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_flush_makes_capacity_for_a_pending_series() {
         let rules = rules();
-        let engine = crowded(&rules);
+        let engine = at_limit(&rules);
         let task = engine.tick(at(3000), 10).remove(0);
         assert_eq!(flush(&engine, &task, Some(1), at(3001)), Some(2));
         assert_eq!(engine.gauges().pending_series, 0);
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn at_the_limit_an_update_with_a_complete_count_passes() {
         let rules = rules();
-        let engine = crowded(&rules);
+        let engine = at_limit(&rules);
         let mut stored = 1;
         for value in 2..=40 {
             let verdict = engine.decide(by(&rules), &update(value, stored), at(value as u64));
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn at_the_limit_an_update_that_lowers_or_omits_is_still_merged() {
         let rules = rules();
-        let engine = crowded(&rules);
+        let engine = at_limit(&rules);
         let lowering = engine.decide(by(&rules), &named("cart.5", update(3, 8)), at(3));
         assert_eq!(lowering.answer, Answer::Deny(Denial::AlreadyExists));
         let through_events =
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(engine.decide(by(&rules), &through_events, at(4)).answer, Answer::Restore);
         assert_eq!(counters(&engine).of(Disposition::Compacted), 3);
 
-        let engine = crowded(&rules);
+        let engine = at_limit(&rules);
         // It carries three occurrences, but its count is only one above the stored count.
         engine.decide(by(&rules), &named("cart.7", Observation { value: 1, ..write() }), at(3));
         let short = engine.decide(by(&rules), &named("cart.7", update(4, 3)), at(4));
@@ -145,7 +145,7 @@ mod tests {
             group_by: GroupBy::Object,
         };
         let plain = rules();
-        let engine = crowded(&plain);
+        let engine = at_limit(&plain);
         let summing = Rules { aggregation: Some(aggregation), ..plain };
         for (name, message) in [("cart.2", "another"), ("cart.3", "one more")] {
             let mut news = named(name, write());

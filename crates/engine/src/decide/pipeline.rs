@@ -172,7 +172,7 @@ impl Decision<'_> {
 
     /// Runs steps 5 to 9.
     fn steps(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
-        if rules.series.is_none() && write.operation == Operation::Update && self.of_living_series(carried) {
+        if rules.series.is_none() && write.operation == Operation::Update && self.has_live_series(carried) {
             return self.admit_beside_series(write, carried, Stage::Admit);
         }
         if let Some(compacted) = self.compact(rules, write, carried) {
@@ -189,7 +189,7 @@ impl Decision<'_> {
     }
 
     /// Whether series are disabled, but the series of this name still lives because it must be flushed.
-    fn of_living_series(&self, carried: &Carried) -> bool {
+    fn has_live_series(&self, carried: &Carried) -> bool {
         let series = carried.name.and_then(|name| self.names.series_of(name));
         series.is_some_and(|series| self.scope.series.get(series).is_some())
     }

@@ -138,7 +138,7 @@ impl Scope {
     }
 
     /// Completes the task if the plan does.
-    pub(crate) fn answer(
+    pub(crate) fn complete(
         &mut self,
         handle: Handle,
         plan: FlushPlan,
@@ -159,13 +159,13 @@ impl Scope {
             FlushPlan::Lost { .. } => {}
         });
         if plan == FlushPlan::Nothing {
-            self.finish(handle);
+            self.remove_if_closed(handle);
         }
         Some(plan)
     }
 
     /// Removes the series of a completed task if it is closing and has nothing to flush.
-    pub(crate) fn finish(&mut self, handle: Handle) -> Option<()> {
+    pub(crate) fn remove_if_closed(&mut self, handle: Handle) -> Option<()> {
         let series = self.series.get(handle)?;
         if series.closing && !series.in_flight && !series.needs_flush() {
             self.close(handle);

@@ -49,10 +49,10 @@ impl Engine {
             // A client's write was admitted after the task was issued. The series is due again after the grace
             // time.
             if deciding && now < scope.series.get(handle)?.not_before {
-                return scope.answer(handle, FlushPlan::Nothing, deciding, now);
+                return scope.complete(handle, FlushPlan::Nothing, deciding, now);
             }
             let plan = scope.plan(handle, found, deciding, now)?;
-            scope.answer(handle, plan, deciding, now)
+            scope.complete(handle, plan, deciding, now)
         });
         let planned = planned.unwrap_or(FlushPlan::Nothing);
         if was_found
@@ -68,7 +68,7 @@ impl Engine {
     /// its witness. Otherwise the task is completed, as [`FlushPlan::Wait`] or [`FlushPlan::Lost`] says.
     pub fn check_witness(&self, task: &FlushTask, found: Option<StoredEvent>, now: Moment) -> FlushPlan {
         let deciding = self.phase() == DECIDING;
-        let testified = self.with_series(task, |scope, handle| {
+        let checked = self.with_series(task, |scope, handle| {
             let (group, witness) = scope.series.witness(handle)?.clone();
             let since = now.since(witness.admitted_at);
             let is_it = |content: &Content| self.hasher.witness(&content.view()) == witness.says;
@@ -82,9 +82,9 @@ impl Engine {
                     FlushPlan::Lost { occurrences: scope.discard(handle)? }
                 }
             };
-            scope.answer(handle, verdict, deciding, now)
+            scope.complete(handle, verdict, deciding, now)
         });
-        testified.unwrap_or(FlushPlan::Lost { occurrences: 0 })
+        checked.unwrap_or(FlushPlan::Lost { occurrences: 0 })
     }
 
     /// Records that the API server acknowledged `value`.
@@ -100,7 +100,7 @@ impl Engine {
                 series.written_at = now;
             })?;
             scope.series.forget_witness(handle);
-            scope.finish(handle)
+            scope.remove_if_closed(handle)
         });
     }
 
@@ -113,8 +113,11 @@ impl Engine {
             scope.change(handle, now, |series| {
                 series.failures = series.failures.saturating_add(1);
                 let jitter = self.hasher.jitter(&task.name, series.failures);
-                let pause =
-                    if draining { RETRY_AT_THE_END } else { retry(series.failures, jitter).max(at_least) };
+                let pause = if draining {
+                    RETRY_AT_THE_END
+                } else {
+                    retry_delay(series.failures, jitter).max(at_least)
+                };
                 series.retry(now.plus(pause), draining);
                 pause
             })
@@ -156,7 +159,7 @@ impl Engine {
 
 /// Returns the delay after this many consecutive failures. It doubles each time and is reduced by a random part
 /// of up to half, so that series which failed together do not retry together.
-fn retry(failures: u8, jitter: u16) -> Duration {
+fn retry_delay(failures: u8, jitter: u16) -> Duration {
     let doublings = u32::from(failures.saturating_sub(1));
     let longest = FIRST_RETRY.saturating_mul(2u32.saturating_pow(doublings)).min(LONGEST_RETRY);
     longest / 2 + longest / 2 * u32::from(jitter) / u32::from(u16::MAX)

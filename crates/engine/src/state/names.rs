@@ -185,7 +185,7 @@ impl Names {
         if write.value > entry.highest() {
             *entry = entry.raised(user, write);
         }
-        entry.see_occurrence(write);
+        entry.record_occurrence(write);
         let seen_before = std::mem::replace(&mut entry.seen, Stamp::at(now));
         // Moving an entry reads its neighbours, which are in no cache.
         if !seen_before.same(ORDERED_BY, entry.seen) {
@@ -278,7 +278,7 @@ impl NameRecord {
     }
 
     /// Records the occurrence time of a write.
-    fn see_occurrence(&mut self, write: &Observation<'_>) {
+    fn record_occurrence(&mut self, write: &Observation<'_>) {
         if self.is_before(write)
             && let Some(time) = occurrence_time(write)
         {

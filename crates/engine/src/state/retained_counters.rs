@@ -142,7 +142,7 @@ mod departed_tests {
     }
 
     /// Two occurrences in a namespace, one of them merged.
-    fn merged(engine: &Engine, rules: &Rules, namespace: &str) {
+    fn merge_one(engine: &Engine, rules: &Rules, namespace: &str) {
         engine.decide(by(rules), &Observation { namespace, ..write() }, at(0));
         let second = Observation { namespace, ..named("cart.2", write()) };
         let second = engine.decide(by(rules), &second, at(1));
@@ -150,14 +150,14 @@ mod departed_tests {
     }
 
     /// Discards the pending occurrences and ticks once more.
-    fn evict_surplus(engine: &Engine, now: Moment) {
+    fn discard_pending(engine: &Engine, now: Moment) {
         let task = engine.tick(now, 10).remove(0);
         assert_eq!(engine.discard(&task), 1);
         engine.tick(now, 10);
     }
 
     /// Returns received and lost occurrences of deleted namespaces, over all policies.
-    fn gone_namespaces(engine: &Engine) -> (u64, u64) {
+    fn gone_counts(engine: &Engine) -> (u64, u64) {
         let lines = engine.all_counters().into_iter().filter(|line| line.namespace.is_empty());
         lines.fold((0, 0), |sum, line| (sum.0 + line.counters.received(), sum.1 + line.counters.lost))
     }
@@ -165,7 +165,7 @@ mod departed_tests {
     #[test]
     fn a_policy_that_no_longer_applies_flushes_its_pending_occurrences() {
         let (engine, rules) = (engine(), rules());
-        merged(&engine, &rules, "shop");
+        merge_one(&engine, &rules, "shop");
         let task = engine.tick(at(2001), 10).remove(0);
         assert_eq!(flush(&engine, &task, Some(1), at(2002)), Some(2));
         engine.decide(by(&rules), &named("cart.3", write()), at(2003));
@@ -182,7 +182,7 @@ mod departed_tests {
     #[test]
     fn a_policy_that_governs_again_keeps_its_series() {
         let (engine, rules) = (engine(), rules());
-        merged(&engine, &rules, "shop");
+        merge_one(&engine, &rules, "shop");
         revise(&engine, &rules, Applicability::NotApplicable, 1);
         revise(&engine, &rules, Applicability::Governs, 1);
         let third = engine.decide(by(&rules), &named("cart.3", write()), minutes(1));
@@ -193,18 +193,18 @@ mod departed_tests {
     #[test]
     fn the_counters_of_a_deleted_namespace_are_retained() {
         let (engine, rules) = (engine(), rules());
-        merged(&engine, &rules, "shop");
+        merge_one(&engine, &rules, "shop");
         revise(&engine, &rules, Applicability::Unknown, 1);
-        evict_surplus(&engine, minutes(11));
-        assert_eq!((engine.counters().len(), gone_namespaces(&engine)), (1, (0, 0)), "it may be a new one");
+        discard_pending(&engine, minutes(11));
+        assert_eq!((engine.counters().len(), gone_counts(&engine)), (1, (0, 0)), "it may be a new one");
         engine.tick(minutes(12), 10);
-        assert_eq!((engine.counters().len(), gone_namespaces(&engine)), (0, (2, 1)));
+        assert_eq!((engine.counters().len(), gone_counts(&engine)), (0, (2, 1)));
 
         // Another namespace is deleted the same way, then the policy.
-        merged(&engine, &rules, "bank");
+        merge_one(&engine, &rules, "bank");
         revise(&engine, &rules, Applicability::Unknown, 13);
-        evict_surplus(&engine, minutes(24));
-        assert_eq!((engine.counters().len(), gone_namespaces(&engine)), (0, (4, 2)));
+        discard_pending(&engine, minutes(24));
+        assert_eq!((engine.counters().len(), gone_counts(&engine)), (0, (4, 2)));
         assert_eq!(engine.all_counters().len(), 1);
         engine.revise(&[], minutes(26));
         assert!(engine.all_counters().is_empty());
@@ -213,12 +213,12 @@ mod departed_tests {
     #[test]
     fn a_namespace_that_becomes_known_again_keeps_its_scope() {
         let (engine, rules) = (engine(), rules());
-        merged(&engine, &rules, "shop");
+        merge_one(&engine, &rules, "shop");
         revise(&engine, &rules, Applicability::Unknown, 1);
         revise(&engine, &rules, Applicability::Governs, 2);
         revise(&engine, &rules, Applicability::Unknown, 9);
-        evict_surplus(&engine, minutes(18));
-        assert_eq!((engine.counters().len(), gone_namespaces(&engine)), (1, (0, 0)));
+        discard_pending(&engine, minutes(18));
+        assert_eq!((engine.counters().len(), gone_counts(&engine)), (1, (0, 0)));
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod departed_tests {
                 minutes(minute),
             );
             engine.tick(minutes(minute), 10);
-            assert_eq!((engine.counters().len(), gone_namespaces(&engine)), (1, (0, 0)));
+            assert_eq!((engine.counters().len(), gone_counts(&engine)), (1, (0, 0)));
         }
     }
 }

@@ -17,7 +17,7 @@ struct Scene {
 impl Scene {
     /// A legacy client has counted to 7, of which 4 are stored. With `others`, another client's occurrence is
     /// merged too.
-    fn pending_series(others: bool) -> Self {
+    fn with_pending(others: bool) -> Self {
         let mut scene = Self { engine: engine(), rules: Some(rules()), stored: 0, now: 0 };
         scene.report(&write());
         for value in 2..=7 {
@@ -83,7 +83,7 @@ impl Scene {
 
 #[test]
 fn a_deleted_policy_flushes_within_seconds() {
-    let mut scene = Scene::pending_series(true);
+    let mut scene = Scene::with_pending(true);
     scene.change(None);
     scene.pass(3);
     assert_eq!((scene.stored, scene.engine.gauges().series), (8, 0));
@@ -94,7 +94,7 @@ fn a_deleted_policy_flushes_within_seconds() {
 
 #[test]
 fn a_client_write_completes_the_flush_of_a_deleted_policy() {
-    let mut scene = Scene::pending_series(false);
+    let mut scene = Scene::with_pending(false);
     scene.change(None);
     assert_eq!(scene.count_on(8), None, "no policy governs it");
     scene.ends_with(8);
@@ -102,7 +102,7 @@ fn a_client_write_completes_the_flush_of_a_deleted_policy() {
 
 #[test]
 fn a_narrowed_match_flushes_when_its_series_closes() {
-    let mut scene = Scene::pending_series(false);
+    let mut scene = Scene::with_pending(false);
     let governing = scene.rules.take();
     // The engine no longer sees these writes; the client continues to count.
     for value in 8..=20 {
@@ -117,7 +117,7 @@ fn a_narrowed_match_flushes_when_its_series_closes() {
 
 #[test]
 fn disabling_series_flushes_and_admits_the_client() {
-    let mut scene = Scene::pending_series(true);
+    let mut scene = Scene::with_pending(true);
     scene.change(Some(Rules { series: None, ..rules() }));
     assert_eq!(scene.count_on(8), Some(Disposition::Admitted));
     scene.ends_with(9);
@@ -127,7 +127,7 @@ fn disabling_series_flushes_and_admits_the_client() {
 
 #[test]
 fn switching_to_observe_flushes_and_keeps_counting() {
-    let mut scene = Scene::pending_series(false);
+    let mut scene = Scene::with_pending(false);
     let observing = Rules { mode: Mode::Observe, ..rules() };
     scene.change(Some(observing));
     scene.count_on(8);
@@ -157,7 +157,7 @@ fn switching_to_enforce_has_nothing_pending_of_stored_writes() {
 
 #[test]
 fn a_new_policy_takes_over_pending_occurrences_of_its_predecessor() {
-    let mut scene = Scene::pending_series(true);
+    let mut scene = Scene::with_pending(true);
     let policy = PolicyId { display: "shop/next".into(), uid: "p2".into() };
     scene.change(Some(Rules { policy, ..rules() }));
     for value in 8..=12 {
@@ -169,7 +169,7 @@ fn a_new_policy_takes_over_pending_occurrences_of_its_predecessor() {
 
 #[test]
 fn a_shorter_heartbeat_makes_the_flush_due_earlier() {
-    let mut scene = Scene::pending_series(false);
+    let mut scene = Scene::with_pending(false);
     scene.pass(30);
     assert_eq!(scene.stored, 4, "neither doubled nor due");
     let mut timing = rules();
@@ -183,7 +183,7 @@ fn a_shorter_heartbeat_makes_the_flush_due_earlier() {
 
 #[test]
 fn an_invalid_policy_flushes_and_stops_merging() {
-    let mut scene = Scene::pending_series(true);
+    let mut scene = Scene::with_pending(true);
     let known_policy = KnownPolicy { policy: rules().policy, namespace: Some("shop".into()), rules: None };
     scene.engine.revise(&[known_policy], at(scene.now));
     scene.rules = None;

@@ -73,11 +73,11 @@ impl World {
             model.as_mut().map(|(model, due)| model.plan(due, read.map(|(count, age, _)| (count, age)), now));
         if let Planned::Create(_, Some(witness)) = &planned {
             let witness = found(witness);
-            let testified = called(&replica.engine.check_witness(&held_task.task, witness.map(of), now));
+            let checked = called(&replica.engine.check_witness(&held_task.task, witness.map(of), now));
             let should_be =
                 model.map(|(model, due)| model.check_witness(due, witness.map(|(_, age, _)| age), now));
-            if testified != Planned::Nothing {
-                (planned, expected) = (testified, should_be);
+            if checked != Planned::Nothing {
+                (planned, expected) = (checked, should_be);
             }
         }
         held_task.planned = match planned {
