@@ -91,8 +91,11 @@ impl Deciding<'_> {
         // Where no more may owe, what tells all that it carries goes through. What would lower the count or leave
         // something out is folded even then.
         let crowded = self.owes_one_too_many(Some(handle), carried);
-        if crowded && !own && write.value - write.old_value >= occurrences {
-            self.debts_refused += 1;
+        if let Some(limit) = crowded
+            && !own
+            && write.value - write.old_value >= occurrences
+        {
+            self.debts_refused += limit;
             return Some(self.pass_outside(write, carried, Stage::Series));
         }
         let kept = self.is_kept(carried);
@@ -109,18 +112,18 @@ impl Deciding<'_> {
             let refreshes = write.api == Api::Events && (holds_back || write.value == FIRST_REFRESH);
             let passes = complete && (refreshes || raises && state.due(series, now));
             let told_again = write.value - state.total;
-            let instead = !passes && crowded && own && raises && told_again >= 0;
+            let instead = crowded.filter(|_| !passes && own && raises && told_again >= 0);
             let mut first = false;
-            if passes || instead {
+            if passes || instead.is_some() {
                 state.client_pays(write.value, now);
             } else {
                 first = state.fold(write.occurred_at, kept);
             }
-            (passes, instead.then_some(told_again), first, newly_shared)
+            (passes, instead.map(|limit| (limit, told_again)), first, newly_shared)
         })?;
         self.mark_shared(handle, newly_shared);
-        if let Some(told_again) = instead {
-            self.debts_refused += 1;
+        if let Some((limit, told_again)) = instead {
+            self.debts_refused += limit;
             self.scope.counters.recovered += told_again.unsigned_abs();
         }
         if passes || instead.is_some() {

@@ -368,7 +368,9 @@ pub(super) fn plan(
     now: Moment,
 ) -> Plan {
     let occurred_at = series.occurred_at;
-    if series.base_unknown {
+    // Only squelch adds to a summary: what shows more is not what it wrote.
+    let raised = series.summary && found.is_some_and(|found| found > series.total);
+    if series.base_unknown || raised {
         series.rebase(found.unwrap_or(0));
     }
     match found {

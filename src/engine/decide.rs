@@ -4,8 +4,10 @@ use super::approach::Keys;
 use super::key::Hasher;
 use super::live::Handle;
 use super::names::{Carried, Names};
+use super::owing::DebtsRefused;
 use super::scope::Scope;
 use super::series::Series;
+use super::table::At;
 use super::{
     Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation, Rejection, Rules,
     Stage, Verdict,
@@ -42,7 +44,7 @@ pub(super) struct Deciding<'a> {
     /// A number that no other decision gets: names are minted from it.
     pub(super) number: u64,
     /// Writes that were let through because as many series owe as may.
-    pub(super) debts_refused: u64,
+    pub(super) debts_refused: DebtsRefused,
     pub(super) now: Moment,
     /// Of the write that is decided.
     pub(super) keys: Keys,
@@ -205,6 +207,11 @@ impl Deciding<'_> {
         if write.operation == Operation::Update {
             return admitted;
         }
+        // The API server refuses a CREATE with neither name nor generateName.
+        let has_name = write.name.is_some() || !write.generate_name.is_empty();
+        if !has_name {
+            return admitted;
+        }
         let opens = rules.series.is_some() && carried.occurrences > 0 && self.may_open();
         let is_named = write.name.is_some() || rules.mode == Mode::Observe;
         let minted = (!is_named && (opens || self.keys.group.is_some()))
@@ -215,8 +222,16 @@ impl Deciding<'_> {
             let at_once = self.few_tokens;
             self.scope.admitted_of_group(group, stored_name, says, aggregation, at_once, self.now);
         }
+        // The name that squelch gives belongs to the user of the write, as one that the client gave does.
+        let entry = match &minted {
+            Some(minted) => {
+                let key = Some(self.hasher.name(minted));
+                self.names.carry(self.hasher, key, write, false, self.full.names, self.now).name
+            }
+            None => carried.name,
+        };
         if opens {
-            self.open_by_create(write, carried, stored_name, minted.is_some());
+            self.open_by_create(write, entry, stored_name);
         }
         if let Some(minted) = minted {
             admitted.answer = Answer::AllowNamed(minted);
@@ -224,17 +239,11 @@ impl Deciding<'_> {
         admitted
     }
 
-    /// Opens the series of an admitted CREATE, whose Event gets this name; `minted` by squelch, if so.
-    fn open_by_create(&mut self, write: &Observation<'_>, carried: &Carried, name: &str, minted: bool) {
+    /// Opens the series of an admitted CREATE, whose Event gets this name.
+    fn open_by_create(&mut self, write: &Observation<'_>, entry: Option<At>, name: &str) {
         let series = Series::opened_by_create(write.value, write.occurred_at, self.now);
         let key = self.series_key(write);
         let handle = self.open(key, name, &series);
-        let entry = if minted {
-            let key = Some(self.hasher.name(name));
-            self.names.carry(self.hasher, key, write, false, self.full.names, self.now).name
-        } else {
-            carried.name
-        };
         self.names.join(entry, handle, true);
     }
 

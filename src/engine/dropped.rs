@@ -148,16 +148,26 @@ pub(super) fn identity<'a>(event: &'a EventView<'_>) -> [&'a str; 3] {
 /// A blank for what moves a terminal's cursor, turns the direction of what follows, or is not seen at all.
 pub fn harmless(character: char) -> char {
     match character {
-        // Format characters of Unicode.
+        // Unicode's Default_Ignorable_Code_Point, its line and paragraph separators, its marks of annotations, and the
+        // blank pattern of Braille.
         '\u{ad}'
+        | '\u{34f}'
         | '\u{61c}'
-        | '\u{180e}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}'
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}'
-        | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}' => ' ',
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}' => ' ',
         control if control.is_control() => ' ',
         other => other,
     }
@@ -232,6 +242,13 @@ mod tests {
     use super::super::key::Hasher;
     use super::super::testing::write;
     use super::*;
+
+    #[test]
+    fn a_character_that_is_not_seen_is_a_blank() {
+        let unseen = "\u{115f}\u{1160}\u{3164}\u{ffa0}\u{34f}\u{17b4}\u{180b}\u{fe0f}\u{e0100}\u{1d173}\u{2800}\u{200b}\u{7}";
+        assert_eq!(unseen.chars().map(harmless).collect::<String>().trim_matches(' '), "");
+        assert_eq!("Ä-b_1 \u{1f600}".chars().map(harmless).collect::<String>(), "Ä-b_1 \u{1f600}");
+    }
 
     /// Counts a drop for this reason.
     fn drop_of(sketch: &mut Sketch, reason: &str, occurrences: u64, full: bool) {

@@ -671,3 +671,141 @@ fn a_witness_has_a_name_that_an_event_can_have_and_a_refused_one_goes() {
     let next = engine.decide(by(&rules), &named("a.3", write()), at(200));
     assert_eq!(next.answer, Answer::Allow, "its client sees why the API server refuses it");
 }
+
+#[test]
+fn a_create_without_any_name_is_left_to_the_api_server_to_refuse() {
+    let (engine, rules) = (engine(), rules());
+    let nameless = Observation { name: None, generate_name: "".into(), ..write() };
+    assert_eq!(engine.decide(by(&rules), &nameless, at(0)).answer, Answer::Allow);
+    assert_eq!(engine.gauges().series, 0);
+}
+
+/// Rules under which the Events about all pods share a summary.
+fn across_objects() -> Rules {
+    let aggregation =
+        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Kind };
+    Rules { aggregation: Some(aggregation), ..rules() }
+}
+
+/// An Event about this pod, with a message of its own.
+fn about<'a>(pod: &'a str, name: &'a str) -> Observation<'a> {
+    let mut about = named(name, write());
+    about.event.regarding.name = pod.into();
+    about.event.message = name.into();
+    about
+}
+
+/// So many Events about this pod from the second on, of which each is aggregated.
+fn storm(engine: &Engine, rules: &Rules, pod: &str, names: std::ops::Range<i64>, now: u64) {
+    for number in names {
+        let verdict = engine.decide(by(rules), &about(pod, &format!("{pod}.{number}")), at(now));
+        assert_eq!(verdict.disposition, Some(Disposition::Aggregated), "{pod}.{number}");
+    }
+}
+
+#[test]
+fn the_name_of_the_next_summary_does_not_follow_from_a_former_one() {
+    let (engine, rules) = (engine(), across_objects());
+    let standing = Standing {
+        policy: rules.policy.clone(),
+        namespace: Some("shop".into()),
+        rules: Some(Arc::new(rules.clone())),
+    };
+    engine.revise(&[standing], at(0));
+    let summary_of = |pod: &str, now: u64| {
+        engine.decide(by(&rules), &about(pod, &format!("{pod}.1")), at(now));
+        storm(&engine, &rules, pod, 2..5, now + 1);
+        let orders = engine.tick(at(now + 3000), 10);
+        let order = orders.into_iter().find(|order| *order.name != *format!("{pod}.1")).unwrap();
+        pay(&engine, &order, None, at(now + 3000)).unwrap();
+        order.name.to_string()
+    };
+    let first = summary_of("cart", 0);
+    for second in 5..1000 {
+        for order in engine.tick(at(second * 1000), 10) {
+            engine.plan(&order, Some(Found::counting(3)), at(second * 1000));
+        }
+    }
+    assert_eq!(engine.gauges().series, 0);
+    let second = summary_of("till", 1_100_000);
+    let digits = |name: &str| name.rsplit_once('.').unwrap().1.to_owned();
+    assert_ne!(digits(&first), digits(&second));
+}
+
+#[test]
+fn a_summary_that_shows_more_than_squelch_wrote_goes_on_from_there() {
+    for (found, owed, lost) in [(1000, 100, 0), (i64::from(i32::MAX), 0, 100)] {
+        let (engine, rules) = (engine(), across_objects());
+        engine.decide(by(&rules), &about("cart", "cart.1"), at(0));
+        storm(&engine, &rules, "cart", 2..4, 1);
+        let order = engine.tick(at(3000), 10).remove(0);
+        assert_eq!(pay(&engine, &order, None, at(3000)), Some(2));
+        storm(&engine, &rules, "cart", 4..104, 4000);
+        let order = engine.tick(at(5000), 10).remove(0);
+        assert_eq!(pay(&engine, &order, Some(found), at(5000)), None, "a tenth more is not due yet");
+        assert_eq!((engine.gauges().owed, counters(&engine).lost), (owed, lost));
+    }
+}
+
+#[test]
+fn one_user_does_not_exhaust_the_count_of_a_summary_that_others_share() {
+    let (engine, rules) = (engine(), across_objects());
+    engine.decide(by(&rules), &about("cart", "cart.1"), at(0));
+    storm(&engine, &rules, "cart", 2..3, 1);
+    let huge = Observation { user: "tenant", value: i64::from(i32::MAX), ..about("x", "tenant.1") };
+    let verdict = engine.decide(by(&rules), &huge, at(2));
+    assert_eq!((verdict.disposition, &verdict.answer), (Some(Disposition::Admitted), &Answer::Allow));
+    storm(&engine, &rules, "cart", 3..103, 3);
+    let aggregated = counters(&engine).of(Disposition::Aggregated);
+    assert_eq!((aggregated, engine.gauges().owed, counters(&engine).lost), (101, 101, 0));
+}
+
+#[test]
+fn an_occurrence_that_no_count_can_show_is_lost_and_counted() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &Observation { value: i64::from(i32::MAX) - 10, ..write() }, at(0));
+    for number in 2..102 {
+        engine.decide(by(&rules), &named(&format!("cart.{number}"), write()), at(1));
+    }
+    assert_eq!(counters(&engine).of(Disposition::Compacted), 100);
+    assert_eq!((engine.gauges().owed, counters(&engine).lost), (10, 90));
+}
+
+#[test]
+fn the_record_of_ended_series_is_bounded_also_where_ticks_end_them() {
+    let settings =
+        Settings { seed: [3, 4], max_series: 320, max_owing: 100_000, began: Timestamp::UNIX_EPOCH };
+    let (engine, rules) = (Engine::new(settings), rules());
+    for number in 0..300 {
+        let namespace = format!("ns{number}");
+        for name in ["a.1", "a.2"] {
+            engine.decide(by(&rules), &Observation { namespace: &namespace, ..named(name, write()) }, at(0));
+        }
+    }
+    for round in (0..40u64).map(|round| 3000 + round * 100).chain((0..100).map(|round| 400_000 + round * 100))
+    {
+        for order in engine.tick(at(round), 1000) {
+            pay(&engine, &order, Some(1), at(round));
+        }
+    }
+    let gauges = engine.gauges();
+    assert_eq!(gauges.series, 0);
+    assert!(gauges.ended <= 20 + 2 && gauges.ended_evicted > 150, "{gauges:?}");
+}
+
+/// Nobody else may claim the name that squelch gave an Event, whatever the stages of the policy.
+#[test]
+fn a_name_that_squelch_gives_belongs_to_the_user_of_the_write() {
+    for series in [rules().series, None] {
+        let rules = Rules { series, ..across_objects() };
+        let engine = engine();
+        let generated = Observation { name: None, generate_name: "cart.".into(), user: "owner", ..write() };
+        let Answer::AllowNamed(name) = engine.decide(by(&rules), &generated, at(0)).answer else {
+            panic!("no name was given");
+        };
+        let before = counters(&engine);
+        let claimed = Observation { user: "tenant", value: 7, ..about("x", &name) };
+        assert_eq!(engine.decide(by(&rules), &claimed, at(1)).answer, Answer::Allow);
+        assert_eq!(counters(&engine).received() - before.received(), 1, "the API server refuses it with 409");
+    }
+}

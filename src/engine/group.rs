@@ -48,10 +48,21 @@ enum Fingerprints {
     // The length is there, and not here: 8 bytes less for every group.
     #[expect(clippy::box_collection, reason = "half as large as a Vec in a group, and few groups have one")]
     Many(Box<Vec<u64>>),
+    /// The first ones: there were more, for which there was no room.
+    #[expect(clippy::box_collection, reason = "as above")]
+    Part(Box<Vec<u64>>),
 }
 
-/// A summary across objects says on how many of them, up to this many.
+/// A group across objects tells at most this many apart.
 const MAX_OBJECTS: usize = 256;
+
+/// On how many objects a group saw its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Objects {
+    pub(super) number: usize,
+    /// There may be more: [`MAX_OBJECTS`] are told apart, or fewer where there was no room.
+    pub(super) or_more: bool,
+}
 
 /// The groups of a scope.
 #[derive(Default)]
@@ -97,17 +108,19 @@ impl Groups {
         rules: &AggregationRules,
         full: Full,
         now: Moment,
-    ) -> Option<usize> {
+    ) -> Option<Objects> {
         let at = self.touched(key, rules, full, now)?;
         let before = self.table.get(at)?.weight();
         let group = self.table.get_mut(at)?;
         let objects = match rules.group_by {
-            GroupBy::Object => 1,
+            GroupBy::Object => Objects { number: 1, or_more: false },
             GroupBy::Kind => {
                 if !full.fingerprints && group.objects.len() < MAX_OBJECTS {
                     group.objects.insert(object);
+                } else if !group.objects.contains(object) {
+                    group.objects.leave_out();
                 }
-                group.objects.len()
+                group.objects.count()
             }
         };
         let known = group.remembered.contains(message);
@@ -258,15 +271,28 @@ impl Fingerprints {
         match self {
             Self::None => *self = Self::One(fingerprint),
             Self::One(first) => *self = Self::Many(Box::new(vec![*first, fingerprint])),
-            Self::Many(all) => all.push(fingerprint),
+            Self::Many(all) | Self::Part(all) => all.push(fingerprint),
         }
+    }
+
+    /// There is no room for another one.
+    fn leave_out(&mut self) {
+        *self = Self::Part(match std::mem::take(self) {
+            Self::Many(all) | Self::Part(all) => all,
+            few => Box::new(few.as_slice().to_vec()),
+        });
+    }
+
+    /// How many objects these are.
+    fn count(&self) -> Objects {
+        Objects { number: self.len(), or_more: matches!(self, Self::Part(_)) }
     }
 
     fn as_slice(&self) -> &[u64] {
         match self {
             Self::None => &[],
             Self::One(one) => std::slice::from_ref(one),
-            Self::Many(all) => all,
+            Self::Many(all) | Self::Part(all) => all,
         }
     }
 }
@@ -292,7 +318,7 @@ mod tests {
         rules: &AggregationRules,
         full: Full,
         now: Moment,
-    ) -> Option<usize> {
+    ) -> Option<Objects> {
         let told = groups.too_many(key, message, object, rules, full, now);
         if told.is_none() {
             groups.admitted(key, "", || 0, rules, false, now);
@@ -370,6 +396,32 @@ mod tests {
         assert!(groups.forget(None, 10, at(6)) > 0 && groups.is_nothing());
     }
 
+    #[test]
+    fn a_number_of_objects_that_is_no_more_counted_is_a_lower_bound() {
+        let rules = AggregationRules { group_by: GroupBy::Kind, ..rules(2) };
+        let mut groups = Groups::default();
+        let mut seen = |object, full| {
+            tell(&mut groups, 1, object, object, &rules, full, at(object)).map(|it| (it.number, it.or_more))
+        };
+        let full = Full::default();
+        assert_eq!(seen(1, full), None);
+        for object in 2..=256 {
+            assert_eq!(seen(object, full), Some((object as usize, false)));
+        }
+        assert_eq!(seen(256, full), Some((256, false)), "seen before");
+        assert_eq!(seen(257, full), Some((256, true)));
+        assert_eq!(seen(2, full), Some((256, true)));
+
+        let mut groups = Groups::default();
+        let mut seen = |object, full| {
+            tell(&mut groups, 1, object, object, &rules, full, at(object)).map(|it| (it.number, it.or_more))
+        };
+        assert_eq!(seen(1, full), None);
+        let crowded = Full { fingerprints: true, ..full };
+        assert_eq!(seen(2, crowded), Some((1, true)));
+        assert_eq!(seen(3, full), Some((2, true)), "one was left out, and nobody knows which");
+    }
+
     proptest! {
         #[test]
         fn decides_like_a_map_of_sets(
@@ -396,7 +448,8 @@ mod tests {
                     messages.insert(message);
                 }
                 *witnessed |= !too_many && (messages.len() > 1 || messages.len() + 1 >= max_events as usize);
-                let expected = too_many.then_some(if across { objects.len() } else { 1 });
+                let number = if across { objects.len() } else { 1 };
+                let expected = too_many.then_some(Objects { number, or_more: false });
                 let told = tell(&mut groups, key, message, object, &rules, Full::default(), at(now));
                 prop_assert_eq!(told, expected);
                 let weight = |objects: &BTreeSet<u64>| if across { objects.len() } else { 0 };

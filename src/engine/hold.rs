@@ -2,13 +2,18 @@
 
 use super::content::{Content, cut};
 use super::decide::{Deciding, refusal, verdict};
-use super::key::{AGGREGATE_PREFIX, Key};
+use super::group::Objects;
+use super::key::AGGREGATE_PREFIX;
 use super::names::Carried;
 use super::series::Series;
 use super::{Disposition, EventView, GroupBy, Observation, PolicyId, Rules, Stage, Verdict};
 
 /// Limits that hold fewer tokens than this may refuse the second message of a group.
 const FEW_TOKENS: u32 = 4;
+
+/// A write that reports more occurrences than this by itself is not added to a summary across objects: that is shared by
+/// all users who report with one component name, and one of them must not exhaust its count.
+pub(super) const MOST_AT_ONCE: i64 = 1000;
 
 impl Deciding<'_> {
     /// Step 6: one message too many of a group is folded into the summary.
@@ -19,6 +24,9 @@ impl Deciding<'_> {
         carried: &Carried,
     ) -> Option<Verdict> {
         let (aggregation, group) = (rules.aggregation?, self.keys.group?);
+        if aggregation.group_by == GroupBy::Kind && carried.occurrences > MOST_AT_ONCE {
+            return None;
+        }
         let message = self.hasher.message(write, aggregation.group_by);
         let object = self.hasher.object(write);
         let objects = self.scope.too_many(group, [message, object], &aggregation, self.full, self.now)?;
@@ -31,7 +39,7 @@ impl Deciding<'_> {
             Some(summary) => summary,
             None if !self.may_open() => return None,
             None => {
-                let name = summary_name(&write.event.regarding.name, group);
+                let name = summary_name(&write.event.regarding.name, self.hasher.minted(self.number));
                 let summary = self.open(key, &name, &Series::opened_by_fold(write.occurred_at, self.now));
                 self.scope.note_witness(summary, group);
                 summary
@@ -82,10 +90,10 @@ impl Deciding<'_> {
     }
 }
 
-/// The name of a group's summary: `<regarding name>.<16 hex digits>`, cut to a DNS subdomain. The digits are of
-/// the keyed hash, random per process: nobody can take the name in advance.
-fn summary_name(regarding: &str, group: Key) -> String {
-    let digits = format!("{:016x}", group as u64);
+/// The name of a summary: `<regarding name>.<16 hex digits>`, cut to a DNS subdomain. The digits are of the keyed hash of
+/// a number that no other decision has: nobody can take the name in advance, not even who has read a former one.
+fn summary_name(regarding: &str, bits: u128) -> String {
+    let digits = format!("{:016x}", bits as u64);
     let plain: String = cut(regarding, 253 - 17)
         .chars()
         .map(|character| match character.to_ascii_lowercase() {
@@ -109,13 +117,18 @@ fn summary_content(
     event: &EventView<'_>,
     before: Option<&Content>,
     policy: &PolicyId,
-    across: Option<usize>,
+    across: Option<Objects>,
 ) -> Content {
     let before = before.map(Content::view);
     let message = match across {
         None => format!("{AGGREGATE_PREFIX}{}", event.message),
-        Some(1) => format!("{AGGREGATE_PREFIX}on 1 object: {}", event.message),
-        Some(objects) => format!("{AGGREGATE_PREFIX}on {objects} objects, the last: {}", event.message),
+        Some(Objects { number: 1, or_more: false }) => {
+            format!("{AGGREGATE_PREFIX}on 1 object: {}", event.message)
+        }
+        Some(Objects { number, or_more }) => {
+            let or_more = if or_more { " or more" } else { "" };
+            format!("{AGGREGATE_PREFIX}on {number}{or_more} objects, the last: {}", event.message)
+        }
     };
     let annotations = format!(
         r#"{{"squelch.dev/policy":"{}","squelch.dev/summary":"true"}}"#,

@@ -70,6 +70,7 @@ pub use dropped::{Dropped, TopDropped, harmless};
 pub use key::AGGREGATE_PREFIX;
 pub use limit::BucketRules;
 pub use observation::{Api, EventView, Moment, ObjectReference, Observation, Operation, is_namespace_name};
+pub use owing::{DebtsRefused, PendingLimit};
 pub use rules::{
     AggregationRules, Footing, Governing, GroupBy, Mode, Per, PolicyId, Rejection, Rules, SeriesRules,
     SpamFilterRules, Standing, is_cluster_scoped,
@@ -126,7 +127,7 @@ pub struct Engine {
     departed: Departed,
     in_force: InForce,
     numbers: AtomicU64,
-    debts_refused: AtomicU64,
+    debts_refused: [AtomicU64; 2],
     phase: AtomicU8,
     /// Microseconds of the Unix epoch.
     began: AtomicI64,
@@ -153,6 +154,8 @@ struct Namespace {
 /// How much the engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
+    /// Namespaces of which something is kept.
+    pub namespaces: usize,
     /// Live series.
     pub series: usize,
     /// Remembered Event names.
@@ -169,7 +172,7 @@ pub struct Gauges {
     pub owing: usize,
     /// Writes that were admitted because too many series owe, or there was no room to keep what their Event says,
     /// since the process began.
-    pub debts_refused: u64,
+    pub debts_refused: DebtsRefused,
     /// Bytes of text kept of series: the names of their Events, and what is needed to create those again.
     pub text: usize,
     /// Fingerprints by which groups tell messages and objects apart.
@@ -206,7 +209,7 @@ impl Engine {
             departed: Departed::default(),
             in_force: InForce::default(),
             numbers: AtomicU64::new(0),
-            debts_refused: AtomicU64::new(0),
+            debts_refused: Default::default(),
             phase: AtomicU8::new(tick::DECIDING),
             began: AtomicI64::new(settings.began.as_microsecond()),
             uids: Mutex::default(),
@@ -340,6 +343,7 @@ impl Engine {
     pub fn gauges(&self) -> Gauges {
         let sizes = self.held.sizes();
         Gauges {
+            namespaces: self.roster.len(),
             series: sizes.series,
             names: sizes.names,
             groups: sizes.groups,
@@ -351,7 +355,10 @@ impl Engine {
             ended_evicted: sizes.ended_evicted as u64,
             owed: sizes.owed as u64,
             owing: sizes.owing,
-            debts_refused: self.debts_refused.load(Ordering::Relaxed),
+            debts_refused: DebtsRefused {
+                series: self.debts_refused[0].load(Ordering::Relaxed),
+                text: self.debts_refused[1].load(Ordering::Relaxed),
+            },
             series_evicted: sizes.series_evicted as u64,
             contents_evicted: sizes.contents_evicted as u64,
             names_evicted: sizes.names_evicted as u64,
@@ -429,14 +436,17 @@ impl Engine {
                 .first_seen
                 .is_some_and(|first| first.as_microsecond() < self.began.load(Ordering::Relaxed)),
             number,
-            debts_refused: 0,
+            debts_refused: DebtsRefused::default(),
             now,
             keys: Keys::of_name(&self.hasher, write.name.as_deref()),
             few_tokens: false,
         };
         let answer = act(&mut deciding);
-        if deciding.debts_refused > 0 {
-            self.debts_refused.fetch_add(deciding.debts_refused, Ordering::Relaxed);
+        let DebtsRefused { series, text } = deciding.debts_refused;
+        for (refused, sum) in [series, text].into_iter().zip(&self.debts_refused) {
+            if refused > 0 {
+                sum.fetch_add(refused, Ordering::Relaxed);
+            }
         }
         self.held.change(&before, &namespace.sizes());
         answer

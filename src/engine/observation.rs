@@ -172,7 +172,8 @@ pub struct Observation<'a> {
     pub stale: bool,
     /// When the Event says that it happened first (`firstTimestamp`, else `eventTime`), if it says so legibly.
     pub first_seen: Option<Timestamp>,
-    /// When the Event says that it happened last, as written, if it says so legibly. A client's clock may be ahead.
+    /// When the Event says that it happened last, if it says so legibly: at most a day before and 10 s after squelch
+    /// received it, since a client's clock may be wrong and a client may lie.
     pub last_observed: Option<Timestamp>,
     /// When the Event says that it happened last (`series.lastObservedTime`, `lastTimestamp`, `eventTime`), else
     /// the time of receipt. Data only: it is stored, never compared with the engine's moments.

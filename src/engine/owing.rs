@@ -1,29 +1,70 @@
 //! Where as many series owe as may, or where there is no room to keep what is needed to pay, a write that would make
 //! one more owe is let through in place of being folded.
 
+use std::ops::AddAssign;
+
 use super::decide::Deciding;
 use super::live::Handle;
 use super::names::Carried;
 
+/// A limit on what is pending, which a write would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingLimit {
+    /// The number of series with pending occurrences: [`super::Settings::max_owing`].
+    Series,
+    /// The text that is kept of stored Events: [`super::Gauges::text`].
+    Text,
+}
+
+/// How many writes were let through because of each limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DebtsRefused {
+    /// Because of [`PendingLimit::Series`].
+    pub series: u64,
+    /// Because of [`PendingLimit::Text`].
+    pub text: u64,
+}
+
+impl AddAssign<PendingLimit> for DebtsRefused {
+    fn add_assign(&mut self, limit: PendingLimit) {
+        match limit {
+            PendingLimit::Series => self.series += 1,
+            PendingLimit::Text => self.text += 1,
+        }
+    }
+}
+
 impl Deciding<'_> {
-    /// Whether to fold this write would make one more series owe than may. A series that owes already goes on
+    /// The limit that folding this write would exceed. A series that owes already goes on
     /// folding: its debt takes no more room for being larger. Likewise one of which is kept what its Event says; for
     /// another there has to be room, or one of the oldest of this scope that owes nothing can spare its own.
-    pub(super) fn owes_one_too_many(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
+    pub(super) fn owes_one_too_many(
+        &mut self,
+        series: Option<Handle>,
+        carried: &Carried,
+    ) -> Option<PendingLimit> {
         if carried.occurrences == 0 || !(self.full.owing || self.full.text) {
-            return false;
+            return None;
         }
         let series = series.and_then(|handle| self.scope.series.get(handle));
         let owes = series.is_some_and(|series| series.owed() > 0);
         let kept = series.is_some_and(|series| series.folded);
-        self.full.owing && !owes || self.full.text && !kept && !self.scope.spare_a_content(self.now)
+        if self.full.owing && !owes {
+            Some(PendingLimit::Series)
+        } else if self.full.text && !kept && !self.scope.spare_a_content(self.now) {
+            Some(PendingLimit::Text)
+        } else {
+            None
+        }
     }
 
     /// The same of a write that then goes through whatever it is: it is counted.
     pub(super) fn refuses_debt(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
-        let refuses = self.owes_one_too_many(series, carried);
-        self.debts_refused += u64::from(refuses);
-        refuses
+        let exceeded = self.owes_one_too_many(series, carried);
+        if let Some(limit) = exceeded {
+            self.debts_refused += limit;
+        }
+        exceeded.is_some()
     }
 }
 
@@ -33,8 +74,8 @@ mod tests {
 
     use super::super::testing::{at, by, counters, named, pay, rules, update, write};
     use super::super::{
-        AggregationRules, Answer, Api, Denial, Disposition, Engine, GroupBy, Observation, Rules, Settings,
-        Stage, Verdict,
+        AggregationRules, Answer, Api, DebtsRefused, Denial, Disposition, Engine, GroupBy, Observation,
+        Rules, Settings, Stage, Verdict,
     };
 
     /// One series may owe; that of `write()` does not, and another does.
@@ -45,12 +86,17 @@ mod tests {
             engine.decide(by(rules), &other(name), at(1));
         }
         engine.decide(by(rules), &write(), at(2));
-        assert_eq!((engine.gauges().owing, engine.gauges().debts_refused), (1, 0));
+        assert_eq!((engine.gauges().owing, engine.gauges().debts_refused), (1, refused(0)));
         engine
     }
 
     fn other(name: &'static str) -> Observation<'static> {
         Observation { user: "other", ..named(name, write()) }
+    }
+
+    /// As many writes, because of the number of series.
+    fn refused(series: u64) -> DebtsRefused {
+        DebtsRefused { series, text: 0 }
     }
 
     fn admitted(occurrences: i64) -> Verdict {
@@ -63,7 +109,10 @@ mod tests {
         let rules = rules();
         let engine = crowded(&rules);
         assert_eq!(engine.decide(by(&rules), &named("cart.2", write()), at(3)), admitted(1));
-        assert_eq!((engine.gauges().owing, engine.gauges().owed, engine.gauges().debts_refused), (1, 1, 1));
+        assert_eq!(
+            (engine.gauges().owing, engine.gauges().owed, engine.gauges().debts_refused),
+            (1, 1, refused(1))
+        );
         // The same write seen again tells of nothing: it takes no room.
         let again = engine.decide(by(&rules), &named("cart.2", write()), at(4));
         assert_eq!((again.disposition, again.occurrences), (Some(Disposition::Compacted), 0));
@@ -75,7 +124,10 @@ mod tests {
         let engine = crowded(&rules);
         let again = engine.decide(by(&rules), &other("other.3"), at(3));
         assert_eq!(again.disposition, Some(Disposition::Compacted));
-        assert_eq!((engine.gauges().owing, engine.gauges().owed, engine.gauges().debts_refused), (1, 2, 0));
+        assert_eq!(
+            (engine.gauges().owing, engine.gauges().owed, engine.gauges().debts_refused),
+            (1, 2, refused(0))
+        );
     }
 
     #[test]
@@ -101,7 +153,7 @@ mod tests {
         }
         assert_eq!((engine.gauges().owed, counters(&engine).recovered), (1, 0), "the other's");
         // The first doubles what is stored: it goes through in any case.
-        assert_eq!(engine.gauges().debts_refused, 38);
+        assert_eq!(engine.gauges().debts_refused, refused(38));
     }
 
     #[test]
@@ -137,7 +189,7 @@ mod tests {
             news.event.message = message.into();
             assert_eq!(engine.decide(by(&summing), &news, at(3)).stage, Stage::Admit);
         }
-        assert_eq!(engine.gauges().debts_refused, 1);
+        assert_eq!(engine.gauges().debts_refused, refused(1));
     }
 
     #[test]

@@ -81,6 +81,7 @@ impl Packed {
         Series {
             total: i64::from(self.total & !UNTOLD),
             stored: i64::from(self.stored & !SHARED),
+            beyond_count: 0,
             confirmed: i64::from(self.confirmed & !READ),
             read: self.confirmed & READ != 0,
             untold: 0,
@@ -175,6 +176,7 @@ mod tests {
             let series = Series {
                 total: counts[0],
                 stored: counts[1],
+                beyond_count: 0,
                 confirmed: counts[2],
                 untold: counts[3],
                 shared,

@@ -9,7 +9,7 @@ use super::content::Content;
 use super::decide::Full;
 use super::departed::GONE_AFTER;
 use super::dropped::Sketch;
-use super::group::{Groups, Witness};
+use super::group::{Groups, Objects, Witness};
 use super::held::Sizes;
 use super::key::Key;
 use super::limit::{Buckets, Budget, Charge};
@@ -190,6 +190,9 @@ impl Scope {
         let before = self.series.get(handle)?;
         let mut series = before;
         let answer = change(&mut series);
+        if self.rules.mode == Mode::Enforce {
+            self.counters.lost += series.beyond_count;
+        }
         self.series.put(handle, &series);
         self.sizes = reckoned(self.sizes, Some(&before), Some(&series));
         // It is on the agenda for what was due before. So most folds need not look there.
@@ -271,7 +274,7 @@ impl Scope {
         rules: &AggregationRules,
         full: Full,
         now: Moment,
-    ) -> Option<usize> {
+    ) -> Option<Objects> {
         let told = self.groups.too_many(group, message, object, rules, full, now);
         self.recount();
         told
@@ -357,10 +360,11 @@ impl Scope {
         self.close(handle).is_some()
     }
 
-    /// Gives up the oldest record of an ended series.
-    pub(super) fn evict_ended(&mut self) {
-        self.series.evict_ended();
+    /// Gives up the oldest record of an ended series. False if there is none.
+    pub(super) fn evict_ended(&mut self) -> bool {
+        let evicted = self.series.evict_ended();
         self.recount();
+        evicted
     }
 
     /// Gives up one entry of what there is too much of. False if there is none, or if it has to be paid first.

@@ -24,6 +24,9 @@ pub(super) struct Series {
     pub(super) total: i64,
     /// The value known to be in etcd. Never above `total`.
     pub(super) stored: i64,
+    /// Occurrences of the change at hand that no count can show, since the total is [`MAX_COUNT`]. Not kept:
+    /// `Scope::change` counts them as lost.
+    pub(super) beyond_count: u64,
     /// Of `stored`, what has been seen there: a client's admitted write is believed only then.
     pub(super) confirmed: i64,
     /// squelch itself has read or written the stored Event since a client last created it: if it goes, squelch may
@@ -71,6 +74,7 @@ impl Series {
         Self {
             total: value,
             stored: value,
+            beyond_count: 0,
             confirmed: 0,
             read: false,
             untold: 0,
@@ -230,7 +234,9 @@ impl Series {
 
     /// Adds occurrences to the total.
     pub(super) fn add(&mut self, occurrences: i64) {
-        self.total = (self.total + occurrences).min(MAX_COUNT);
+        let total = self.total + occurrences;
+        self.total = total.min(MAX_COUNT);
+        self.beyond_count += (total - self.total).unsigned_abs();
     }
 
     /// The API server has just read `stored` in etcd: believe it, and never fall below it. `occurrences` are
@@ -263,10 +269,11 @@ impl Series {
         self.unsettled(now);
     }
 
-    /// The name of a summary was read for the first time: what stands there is the base.
+    /// Somebody else has put `found` under the name of a summary, before it was read for the first time or since: the
+    /// summary counts on from there.
     pub(super) fn rebase(&mut self, found: i64) {
         self.base_unknown = false;
-        self.add(found);
+        self.add(found - self.stored);
         self.stored = found.min(self.total);
         self.confirmed = self.stored;
     }

@@ -77,6 +77,7 @@ impl Engine {
             self.held.change(&before, &scope.sizes());
         }
         self.share_what_is_dropped(namespace);
+        self.bound_the_ended(namespace);
         self.forget_scopes(namespace, now);
         seen_to += self.forget_names(namespace, SLICE, now);
         drop(entry);
@@ -110,6 +111,21 @@ impl Engine {
     pub(super) fn forget_dropped(&self, scope: &Scope) {
         let dropped = scope.sizes().dropped;
         self.held.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
+    }
+
+    /// Series that this tick has closed may have left more records than there may be.
+    fn bound_the_ended(&self, namespace: &mut Namespace) {
+        for _ in 0..SLICE {
+            let before = namespace.sizes();
+            if !self.held.full(&before, &self.settings).ended {
+                return;
+            }
+            let evicted = namespace.scopes.iter_mut().any(Scope::evict_ended);
+            self.held.change(&before, &namespace.sizes());
+            if !evicted {
+                return;
+            }
+        }
     }
 
     /// Where too many entries of the top dropped are held in all, a namespace comes down to its fair share.

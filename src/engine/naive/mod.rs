@@ -288,6 +288,9 @@ impl Naive {
     /// Step 6.
     fn in_summary(&mut self, write: &Observation<'_>, carried: i64, now: Moment) -> Option<Verdict> {
         let rules = self.rules.aggregation?;
+        if rules.group_by == GroupBy::Kind && carried > super::hold::MOST_AT_ONCE {
+            return None;
+        }
         if write.operation == Operation::Update || write.event.message.starts_with(AGGREGATE_PREFIX) {
             return None;
         }
@@ -336,18 +339,17 @@ impl Naive {
         if write.operation == Operation::Create {
             self.admitted_of_group(write, minted, now);
         }
+        let named = minted.map(|minted| Observation { name: Some(minted.into()), ..write.clone() });
+        if let Some(named) = &named {
+            self.carried(named, now);
+        }
         if write.operation == Operation::Create && carried > 0 && self.rules.series.is_some() {
             let name = write.name.as_deref().or(minted).unwrap_or_default();
             let number = self.open(key_of(write), name.to_owned(), write.value, now);
             if let Some(story) = self.story(number) {
                 (story.confirmed, story.unverified, story.not_before) = (0, true, now.plus(SETTLE));
             }
-            if let Some(minted) = minted {
-                let named = Observation { name: Some(minted.into()), ..write.clone() };
-                self.carried(&named, now);
-                self.join(&named, number);
-            }
-            self.join(write, number);
+            self.join(named.as_ref().unwrap_or(write), number);
         }
         if let Some(minted) = minted {
             admitted.answer = Answer::AllowNamed(minted.to_owned());

@@ -17,7 +17,7 @@ fn what_is_owed_is_paid_when_the_series_closes_and_then_forgotten() {
     assert_eq!(orders.len(), 1);
     assert!(engine.tick(at(400_000), 10).is_empty(), "one order at a time");
     assert_eq!(pay(&engine, &orders[0], Some(4), at(400_000)), Some(7));
-    assert_eq!(engine.gauges(), Gauges { names: 1, ..Gauges::default() });
+    assert_eq!(engine.gauges(), Gauges { namespaces: 1, names: 1, ..Gauges::default() });
     assert_eq!(engine.unpaid(), 0);
 }
 
