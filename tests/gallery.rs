@@ -1,5 +1,5 @@
 //! The gallery: each policy of `examples/policies` does with its trace what its comment says. The traces are made by
-//! what stands in tests/gallery; `just generate` writes them.
+//! what stands in tests/gallery; `./justw generate` writes them.
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -137,7 +137,7 @@ fn the_traces_are_what_the_storms_tell() {
             assert!(packed.len() < LARGEST, "{name} has {} bytes", packed.len());
             fs::write(path, packed).unwrap();
         }
-        assert!(recorded(name) == told, "{name} is not what is told: run `just generate` and commit it");
+        assert!(recorded(name) == told, "{name} is not what is told: run `./justw generate` and commit it");
     }
     let expected: BTreeSet<String> = happenings().into_keys().map(str::to_owned).collect();
     assert_eq!(stems("traces", ".jsonl.gz"), expected);

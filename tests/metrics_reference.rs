@@ -1,4 +1,4 @@
-//! `docs/metrics.md` is made from the tables that the metrics are registered from. `just generate` writes it.
+//! `docs/metrics.md` is made from the tables that the metrics are registered from. `./justw generate` writes it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use squelch::metrics::table::{ALL, MAX_OF_NAMESPACE, MAX_SCOPES, OTHER, Row, Type};
 use squelch::metrics::{
-    BackgroundTask, EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WatchedResource,
-    WriteOutcome,
+    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyCondition, PolicyKind,
+    ProofResult, WatchedResource, WriteOutcome,
 };
 use squelch_engine::Disposition;
 
 const HEAD: &str = "# Metrics
 
-<!-- Made from src/metrics/table.rs and src/metrics/labels.rs by `just generate`. -->
+<!-- Made from src/metrics/table.rs and src/metrics/labels.rs by `./justw generate`. -->
 
 `/metrics` on `--http-bind`, in Prometheus' text format. Labels are closed sets: no label holds a reason, an object's
 name or a message. One scrape is gathered at a time. Gathering takes at most a tenth of one processor: a scrape beyond
@@ -46,8 +46,8 @@ counted under the policy `{OTHER}` of its namespace, or under its ClusterEventPo
 
 The pairs of an EventPolicy are exported with 0 as soon as squelch knows the policy. A ClusterEventPolicy has a pair for
 each namespace that it governs, as far as there is room, and one in the namespace `{OTHER}`. So `increase()` sees the
-first burst. Where some of the namespaces have no pair, what such a namespace counts before its first scrape is in the
-namespace `{OTHER}`.
+first burst, but for one that comes before the first scrape after the namespace or the EventPolicy was made. Where some of
+the namespaces have no pair, what such a namespace counts before its first scrape is in the namespace `{OTHER}`.
 
 Within one process no counter falls. Each occurrence is added to one pair, once, and stays there. A pair is removed one
 hour after its policy or its namespace. If it returns it begins with 0, which Prometheus takes for a counter reset. So
@@ -82,6 +82,10 @@ fn values(text: &mut String, row: &Row, label: &str) {
             ProofResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
         }
         "result" => FlushResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "limit" => PendingLimit::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "table" if row.name == "squelch_table_entries" => {
+            EntryTable::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
+        }
         "table" => EvictionTable::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "task" => BackgroundTask::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "condition" => PolicyCondition::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
@@ -119,6 +123,6 @@ fn the_reference_is_what_the_tables_say() {
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == expected,
-        "docs/metrics.md is not what the tables say: run `just generate` and commit it"
+        "docs/metrics.md is not what the tables say: run `./justw generate` and commit it"
     );
 }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use squelch::metrics::table::{ALL, Row, Type};
 use squelch::metrics::{
-    BackgroundTask, EvictionTable, FlushResult, PolicyCondition, PolicyKind, WatchedResource, WriteOutcome,
+    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyCondition, PolicyKind,
+    WatchedResource, WriteOutcome,
 };
 use squelch_engine::Disposition;
 
@@ -72,6 +73,10 @@ fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
         "disposition" => Disposition::ALL.map(Disposition::as_str).to_vec(),
         "outcome" => WriteOutcome::ALL.iter().map(|of| of.as_str()).collect(),
         "result" => FlushResult::ALL.iter().map(|of| of.as_str()).collect(),
+        "limit" => PendingLimit::ALL.iter().map(|of| of.as_str()).collect(),
+        "table" if row.name == "squelch_table_entries" => {
+            EntryTable::ALL.iter().map(|of| of.as_str()).collect()
+        }
         "table" => EvictionTable::ALL.iter().map(|of| of.as_str()).collect(),
         "task" => BackgroundTask::ALL.iter().map(|of| of.as_str()).collect(),
         "condition" => PolicyCondition::ALL.iter().map(|of| of.as_str()).collect(),

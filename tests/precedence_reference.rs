@@ -1,4 +1,4 @@
-//! `docs/precedence.md` is made from what the code decides. `just generate` writes it; this test is what keeps the two
+//! `docs/precedence.md` is made from what the code decides. `./justw generate` writes it; this test is what keeps the two
 //! the same.
 
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use squelch_engine::{Api, EventView, Observation, Operation};
 
 const HEAD: &str = "# Which policy governs
 
-<!-- Made from what src/policy decides by `just generate`. -->
+<!-- Made from what src/policy decides by `./justw generate`. -->
 
 At most one policy governs a write of an Event, and no other sees it. They are asked in this order; the first whose
 `match` holds governs:
@@ -106,7 +106,7 @@ fn governing(policies: &[Written], known: bool) -> String {
         occurred_at: Timestamp::UNIX_EPOCH,
     };
     let set = set(policies, known);
-    match set.governing(&write) {
+    match set.governing_in_known(&write) {
         Some(governing) if governing.exempt => {
             format!("{}, which exempts it", of(&governing.rules.policy.display))
         }
@@ -228,6 +228,11 @@ fn before(name: &'static str, matches_warnings: bool) -> Written {
     Written::own(name, spec)
 }
 
+/// A policy that matches Warnings and Normal Events.
+fn both() -> Written {
+    Written::own("own", json!({ "match": { "types": ["Normal", "Warning"] } }))
+}
+
 /// [`own`] behind a number of others.
 fn behind(count: usize) -> Vec<Written> {
     (0..count).map(|at| before(format!("p{at}").leak(), true)).chain([own()]).collect()
@@ -259,9 +264,8 @@ fn told(policies: &[Written]) -> &'static str {
 fn conditions(text: &mut String) {
     let _ = writeln!(
         text,
-        "\n## What its status says\n\nA policy says in its condition `Effective` when another one leaves it nothing to govern. \
-         Several policies that leave it nothing only together are not noticed: it stays `Effective`, and its counters \
-         stay 0. (While the webhook is not armed, policies that are `Effective` here say `WebhookNotArmed`.)\n\n\
+        "\n## What its status says\n\nA policy says in its condition `Effective` when another one leaves it nothing to govern, or \
+         several together do, as far as comparing the entries of each `match` shows. (While the webhook is not armed, policies that are `Effective` here say `WebhookNotArmed`.)\n\n\
          | `own`: EventPolicy | beside it | its `Effective` |\n|---|---|---|"
     );
     let strong = |spec| Written::cluster("strong", "Override", spec);
@@ -281,8 +285,14 @@ fn conditions(text: &mut String) {
         ),
         (
             "any",
-            "two EventPolicies of higher priority, one matches Warnings and the other Normal Events",
+            "two EventPolicies of higher priority, one matches Warnings and the other Normal Events (core/v1 takes other \
+             types too)",
             vec![before("first", true), before("second", false), own()],
+        ),
+        (
+            "matches Warnings and Normal Events",
+            "two EventPolicies of higher priority, one matches Warnings and the other Normal Events",
+            vec![before("first", true), before("second", false), both()],
         ),
         ("any", "63 EventPolicies of higher priority, which match Warnings", behind(63)),
         ("any", "64 EventPolicies of higher priority, which match Warnings", behind(64)),
@@ -345,6 +355,6 @@ fn the_reference_is_what_the_code_decides() {
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == expected,
-        "docs/precedence.md is not what the code decides: run `just generate`, read what has changed, and commit it"
+        "docs/precedence.md is not what the code decides: run `./justw generate`, read what has changed, and commit it"
     );
 }

@@ -4,6 +4,7 @@
 pub mod accounts;
 pub mod bystander;
 pub mod cluster;
+pub mod documents;
 pub mod emitters;
 pub mod events;
 pub mod faults;

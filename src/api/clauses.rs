@@ -131,7 +131,7 @@ pub(super) fn exempt_weight_rule() -> Rule {
     Rule::new(format!("self.map(c, {}).sum() <= {MOST_WEIGHT}", weight("c"))).message(TOO_HEAVY)
 }
 
-/// The weight of the texts of clauses. CEL counts characters and the compilation bytes, so that it may refuse more.
+/// The weight of the texts of clauses, as `Glob::weight` counts it.
 fn weight(clauses: &str) -> String {
     let several = r"r'(?s)[*?].*[*?]'";
     let text = |text: &str| {

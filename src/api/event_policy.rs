@@ -108,8 +108,9 @@ pub struct EventPolicySpec {
     pub budget: Option<Budget>,
 
     /// How a CREATE that was held back is refused. `AlreadyExists`: 409, which client-go takes without a word.
-    /// `Forbidden`: 403, which clients log. An UPDATE is not concerned: it is answered with 409 (v1) or with what is
-    /// stored (events.k8s.io). Default: `AlreadyExists`.
+    /// `Forbidden`: 403, which clients log. An UPDATE is not concerned: through v1 it is answered with 409;
+    /// through events.k8s.io with what is stored, a series that begins at 1 with 409, and a refresh that carries several
+    /// occurrences or comes after the series ended with 403. Default: `AlreadyExists`.
     #[serde(default)]
     pub rejection: Rejection,
 }

@@ -75,7 +75,7 @@ pub struct Aggregation {
 
     /// How many Events a group may have, its summary among them: the first `maxEvents` - 1 different messages are
     /// stored as they come, and each further one is added to the summary, whose message begins with "(combined
-    /// from similar events): ". With 1 there is nothing but the summary. A number from 1 to 10000. Default: 10.
+    /// from similar events): ". With 1 the first message is stored, and each further one is added to the summary. A number from 1 to 10000. Default: 10.
     #[serde(default = "max_events")]
     #[schemars(range(min = MAX_EVENTS.least, max = MAX_EVENTS.most))]
     pub max_events: i32,
@@ -89,7 +89,8 @@ pub struct Aggregation {
 
     /// What makes a group. `Object`: one emitter, one object, one type, one reason. `Kind`: one component whatever
     /// its instance, all objects of one kind, one type, one reason, for what befalls many objects at once; each
-    /// object then counts as a message of its own, and the summary says on how many objects it was. Default: Object.
+    /// object then counts as a message of its own, and the summary says on how many objects it was ("256 or more" is the most). A write that reports more than
+    /// 1000 occurrences is not added to a summary of this kind. Default: Object.
     #[serde(default)]
     pub group_by: GroupBy,
 }

@@ -147,9 +147,9 @@ pub enum Reason {
     TooManyPolicies,
     /// Effective is True: Event writes that match are decided by this policy.
     Effective,
-    /// Effective is False: a policy of higher precedence governs every Event of the namespace (of a
-    /// `ClusterEventPolicy`: one in each namespace that is selected), so that none is left for this one. Several
-    /// policies that govern every Event only together do not make a policy Overridden.
+    /// Effective is False: policies of higher precedence govern every Event that this one matches (of a
+    /// `ClusterEventPolicy`: in each namespace that is selected). squelch compares the entries of their `match` with each
+    /// other; of a few hundred of them, or of texts with several wildcards, it may not notice.
     Overridden,
     /// Effective is False: no namespace has the labels that the `namespaceSelector` of a `ClusterEventPolicy` asks for.
     NoNamespaces,

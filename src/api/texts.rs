@@ -73,14 +73,15 @@ pub const MOST_GLOB_CHARACTERS: usize = 128;
 /// The most wildcards of a text.
 pub const MOST_WILDCARDS: usize = 8;
 
-/// The sentence that refuses a text with more of either.
-pub const LONG_GLOB: &str = "a text with wildcards has at most 8 of them (* and ?) and at most 128 characters; write a shorter one, such as \"Failed*\", or exact texts";
+/// The sentence that refuses a text with wildcards that is longer, or not ASCII.
+pub const LONG_GLOB: &str = "a text with wildcards has at most 8 of them (* and ?), at most 128 characters, and only characters of ASCII; write a shorter one, such as \"Failed*\", ? for any other character, or exact texts";
 
-/// Checks the length of a text with wildcards; the error is a sentence that says what to write.
+/// Checks a text with wildcards; the error is a sentence that says what to write. It is ASCII so that its characters, which
+/// CEL counts, are its bytes, which a comparison costs.
 pub fn check_glob(text: &str) -> Result<(), &'static str> {
     let wildcards = text.chars().filter(|c| wild(*c)).count();
-    let long = wildcards > 0 && text.chars().count() > MOST_GLOB_CHARACTERS;
-    if wildcards > MOST_WILDCARDS || long { Err(LONG_GLOB) } else { Ok(()) }
+    let costly = wildcards > 0 && (text.chars().count() > MOST_GLOB_CHARACTERS || !text.is_ascii());
+    if wildcards > MOST_WILDCARDS || costly { Err(LONG_GLOB) } else { Ok(()) }
 }
 
 /// [`check_glob`] as the CEL rule on a field.
@@ -96,7 +97,7 @@ pub(super) fn glob_list_rule() -> Rule {
 fn long_glob(text: &str) -> String {
     format!(
         "{text}.matches(r'[*?]([^*?]*[*?]){{{MOST_WILDCARDS}}}') || \
-         size({text}) > {MOST_GLOB_CHARACTERS} && {text}.matches(r'[*?]')"
+         (size({text}) > {MOST_GLOB_CHARACTERS} || {text}.matches(r'[^\x00-\x7F]')) && {text}.matches(r'[*?]')"
     )
 }
 
@@ -139,11 +140,16 @@ mod tests {
 
     #[test]
     fn a_text_with_wildcards_has_few_of_them_and_is_short() {
-        let (wildcards, characters) = ("*?".repeat(4), "ä".repeat(127));
-        for good in [&wildcards, &format!("{characters}*"), &"x".repeat(511), "", "*"] {
+        let (wildcards, characters) = ("*?".repeat(4), "x".repeat(127));
+        for good in [&wildcards, &format!("{characters}*"), &"ä".repeat(511), "", "*"] {
             assert_eq!(check_glob(good), Ok(()), "{good}");
         }
-        for long in [format!("{wildcards}x*"), format!("{characters}x*"), format!("?{}", "x".repeat(128))] {
+        for long in [
+            format!("{wildcards}x*"),
+            format!("{characters}x*"),
+            format!("?{}", "x".repeat(128)),
+            "ä*".into(),
+        ] {
             assert_eq!(check_glob(&long), Err(LONG_GLOB), "{long}");
         }
     }

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounterVec, IntGauge, Opts};
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts};
 use squelch_engine::{Disposition, Engine, Gauges, Mode};
 
-use super::labels::EvictionTable;
+use super::labels::{EntryTable, EvictionTable, PendingLimit};
 use super::scopes::Scopes;
 use super::table::{self, Row};
 use crate::clock;
@@ -42,6 +42,8 @@ impl Collector for EngineCollector {
         families.extend(gauge(&table::SERIES, i64::try_from(gauges.series).unwrap_or(i64::MAX)));
         families.extend(gauge(&table::ENDED_SERIES, i64::try_from(gauges.ended).unwrap_or(i64::MAX)));
         families.extend(gauge(&table::OWED, i64::try_from(gauges.pending_occurrences).unwrap_or(i64::MAX)));
+        families.extend(gauge(&table::TEXT, i64::try_from(gauges.text).unwrap_or(i64::MAX)));
+        families.extend(table_entries(&gauges));
         families.extend(debt_refusals(&gauges));
         families.extend(evictions(&gauges));
         families
@@ -52,8 +54,15 @@ impl Collector for EngineCollector {
 const BY_SCOPE: [&Row; 4] = [&table::EVENTS, &table::RECOVERED, &table::LOST, &table::DROPPED_WARNINGS];
 
 /// What is told of the engine as a whole.
-const OF_ALL: [&Row; 5] =
-    [&table::OWED, &table::DEBT_REFUSALS, &table::SERIES, &table::ENDED_SERIES, &table::EVICTIONS];
+const OF_ALL: [&Row; 7] = [
+    &table::OWED,
+    &table::DEBT_REFUSALS,
+    &table::SERIES,
+    &table::ENDED_SERIES,
+    &table::TABLE_ENTRIES,
+    &table::TEXT,
+    &table::EVICTIONS,
+];
 
 fn families(scopes: &Scopes) -> Vec<MetricFamily> {
     let [events, recovered, lost, dropped_warnings] = BY_SCOPE.map(counter);
@@ -94,9 +103,33 @@ fn gauge(row: &Row, value: i64) -> Vec<MetricFamily> {
     gauge.collect()
 }
 
+fn table_entries(gauges: &Gauges) -> Vec<MetricFamily> {
+    let row = &table::TABLE_ENTRIES;
+    let entries = IntGaugeVec::new(Opts::new(row.name, row.help), row.labels)
+        .expect("the table holds valid names and labels");
+    for table in EntryTable::ALL {
+        let number = match table {
+            EntryTable::Namespaces => gauges.namespaces,
+            EntryTable::Names => gauges.names,
+            EntryTable::Groups => gauges.groups,
+            EntryTable::Fingerprints => gauges.fingerprints,
+            EntryTable::Buckets => gauges.buckets,
+            EntryTable::Dropped => gauges.dropped,
+        };
+        entries.with_label_values(&[table.as_str()]).set(i64::try_from(number).unwrap_or(i64::MAX));
+    }
+    entries.collect()
+}
+
 fn debt_refusals(gauges: &Gauges) -> Vec<MetricFamily> {
     let refusals = counter(&table::DEBT_REFUSALS);
-    refusals.with_label_values::<&str>(&[]).inc_by(gauges.pending_refused);
+    for limit in PendingLimit::ALL {
+        let admitted = match limit {
+            PendingLimit::Series => gauges.pending_limit_admissions.series,
+            PendingLimit::Text => gauges.pending_limit_admissions.text,
+        };
+        refusals.with_label_values(&[limit.as_str()]).inc_by(admitted);
+    }
     refusals.collect()
 }
 

@@ -147,6 +147,26 @@ labels! {
 }
 
 labels! {
+    /// What there is too little room of for one more series with pending occurrences: the label `limit`.
+    PendingLimit {
+        Series = "series": "The number of series with pending occurrences: `--max-owing`.",
+        Text = "text": "The text kept of stored Events: 96 bytes for each of `--max-series`.",
+    }
+}
+
+labels! {
+    /// A table of the engine, as far as it has no metric of its own: the label `table` of entries.
+    EntryTable {
+        Namespaces = "namespaces": "Namespaces of which something is kept. They go with the namespace.",
+        Names = "names": "Names of Events, with the highest count seen under each. Limit: two for each of `--max-series`.",
+        Groups = "groups": "Groups of aggregation.",
+        Fingerprints = "fingerprints": "Hashes of 8 bytes by which groups tell messages and objects apart.",
+        Buckets = "buckets": "Buckets of the spam filter.",
+        Dropped = "dropped": "Entries of `status.topDropped`, in all namespaces together.",
+    }
+}
+
+labels! {
     /// What gives entries up for want of room: the label `table` of evictions.
     EvictionTable {
         Series = "series": "Series that owed nothing. The next such Event is stored as a new one.",

@@ -17,8 +17,8 @@ use prometheus::{
 };
 
 pub use labels::{
-    BackgroundTask, EvictionTable, FlushResult, PolicyCondition, PolicyKind, ProofResult, WatchedResource,
-    WriteKind, WriteOutcome,
+    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyCondition, PolicyKind,
+    ProofResult, WatchedResource, WriteKind, WriteOutcome,
 };
 pub use scopes::InForce;
 use scopes::Scopes;

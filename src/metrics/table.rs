@@ -77,12 +77,16 @@ rows! {
         "Reviews of the operator's own writes, which pass uncounted. The webhook's rules leave them out: more than 0 says that somebody changed the rules.";
     OWED = Gauge "squelch_owed_occurrences" []
         "Occurrences held back and not yet added to a stored Event.";
-    DEBT_REFUSALS = Counter "squelch_debt_refusals_total" []
-        "Writes that were let through for want of room: `--max-owing` series have pending occurrences, or the text kept of Events is used up (96 bytes for each of `--max-series`).";
+    DEBT_REFUSALS = Counter "squelch_debt_refusals_total" ["limit"]
+        "Writes that were admitted because a limit on what is pending was reached, by that limit.";
     SERIES = Gauge "squelch_series" []
         "Live series.";
     ENDED_SERIES = Gauge "squelch_ended_series" []
         "Ended series of which a record is kept, because several clients wrote their counts. Limit: one for each 16 of --max-series, and a sixteenth more.";
+    TABLE_ENTRIES = Gauge "squelch_table_entries" ["table"]
+        "Entries in the tables of the engine.";
+    TEXT = Gauge "squelch_text_bytes" []
+        "Text kept of stored Events: their names, and what is needed to create them again. Limit: 96 bytes for each of `--max-series`.";
     EVICTIONS = Counter "squelch_evictions_total" ["table"]
         "Entries given up for want of room, by table. A name that was given up is counted by what is stored.";
     POLICIES = Gauge "squelch_policies" ["kind", "condition"]
@@ -100,7 +104,7 @@ rows! {
     FOREIGN_ENTRIES = Gauge "squelch_webhook_foreign_entries" []
         "Entries of squelch's MutatingWebhookConfiguration that squelch has not written. Such an entry can make the API server send any write to any address.";
     PROOFS = Counter "squelch_proofs_total" ["result"]
-        "Proofs that the API server reaches the webhook, one a second, by how they ended. Two misses in a row disarm the webhook, three proofs in a row arm it again.";
+        "Proofs that the API server reaches the webhook, by how they ended: one a second, and one each 100 ms for up to two seconds after a takeover. Two misses in a row disarm the webhook, three proofs in a row arm it again.";
     PROBE_DURATION = Histogram "squelch_probe_duration_seconds" []
         "Time of a proof in seconds: a new connection to the API server, which dials the webhook anew, until the answer or until it is given up.";
     PROOFS_GIVEN = Counter "squelch_proofs_given_total" []

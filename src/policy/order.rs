@@ -12,6 +12,10 @@ use crate::api;
 /// The most policies of one kind that are in force in a namespace.
 pub const MOST_POLICIES: usize = 64;
 
+/// The most comparisons of texts by which [`Ordered::in_force`] finds out that others leave a policy nothing. A few
+/// policies need a few dozen. It is not on the path of a write, but tenants choose how often and with what it is done.
+const MOST_COMPARISONS: usize = 4096;
+
 /// The namespaces of the cluster, with their labels.
 pub type Namespaces = BTreeMap<Arc<str>, Labels>;
 
@@ -57,11 +61,22 @@ pub(super) struct Limited<T> {
     /// In order of precedence.
     pub(super) within: Vec<T>,
     pub(super) beyond: Vec<(T, Limit)>,
+    /// Those to which the ones within leave nothing.
+    pub(super) overridden: Vec<(T, Overriding<T>)>,
+}
+
+/// What leaves a policy nothing to govern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Overriding<T> {
+    /// The last of the policies that do.
+    pub(super) by: T,
+    /// It governs every write of the namespace by itself.
+    pub(super) governs_all: bool,
 }
 
 impl<T> Default for Limited<T> {
     fn default() -> Self {
-        Self { within: Vec::new(), beyond: Vec::new() }
+        Self { within: Vec::new(), beyond: Vec::new(), overridden: Vec::new() }
     }
 }
 
@@ -97,9 +112,9 @@ impl Ordered {
 
     /// The policies that can govern a write in this namespace: the first whose `match` holds does. Override cluster
     /// policies, the namespace's own, Default cluster policies; within a tier higher priority, then older creation,
-    /// then name; and none behind one that governs every write.
+    /// then name; and none to which those before it leave nothing.
     ///
-    /// Policies beyond a limit of their kind are not among them. Those behind one that governs every write are counted
+    /// Policies beyond a limit of their kind are not among them. Those to which others leave nothing are counted
     /// all the same: whether a policy is within the limits does not depend on what others match.
     ///
     /// Without labels it is a namespace that was made a moment ago and is not known yet. There only those cluster
@@ -123,17 +138,37 @@ impl Ordered {
             beyond.extend(own.beyond.iter().map(|(policy, limit)| (policy, *limit)));
         }
         within.extend(defaults);
-        let governs_all = |policy: &&Arc<Policy>| policy.compiled().is_some_and(Compiled::governs_all);
-        if let Some(last) = within.iter().position(governs_all) {
-            within.truncate(last + 1);
-        }
-        Limited { within, beyond }
+        let (within, overridden) = without_overridden(within);
+        Limited { within, beyond, overridden }
     }
 
     /// The namespaces that have policies of their own.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_namespace.keys()
     }
+}
+
+/// Policies in order of precedence, without those to which the others before them leave nothing; and these.
+fn without_overridden<'p>(
+    policies: Vec<&'p Arc<Policy>>,
+) -> (Vec<&'p Arc<Policy>>, Vec<(&'p Arc<Policy>, Overriding<&'p Arc<Policy>>)>) {
+    let (mut within, mut overridden) = (Vec::<&Arc<Policy>>::new(), Vec::new());
+    let mut compiled: Vec<&Compiled> = Vec::new();
+    let mut comparisons = MOST_COMPARISONS;
+    for policy in policies {
+        let Some(own) = policy.compiled() else { continue };
+        let governs_all = compiled.last().is_some_and(|last| last.governs_all());
+        match within.last() {
+            Some(&by) if governs_all || own.is_covered_by(&compiled, &mut comparisons) => {
+                overridden.push((policy, Overriding { by, governs_all }));
+            }
+            _ => {
+                within.push(policy);
+                compiled.push(own);
+            }
+        }
+    }
+    (within, overridden)
 }
 
 /// What sorts first within its tier governs first. An object without a creationTimestamp (none such is stored) comes
@@ -145,6 +180,8 @@ fn precedence(policy: &Policy) -> impl Ord {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -163,14 +200,16 @@ mod tests {
         said.collect()
     }
 
-    /// A spec whose `match` weighs this many hundreds, one for each text.
+    /// A spec whose `match` weighs this many hundreds, one for each text. Another number has other texts.
     fn heavy(hundreds: usize) -> Value {
-        json!({"match": {"reasons": vec![format!("*{}*", "x".repeat(90)); hundreds]}})
+        json!({"match": {"reasons": vec![format!("*{hundreds:x>90}*"); hundreds]}})
     }
 
-    /// A policy that leaves something to others.
+    /// A policy that leaves something to each other one.
     fn some(rest: &Value) -> Value {
-        let mut spec = json!({"match": {"types": ["Warning"]}});
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let user = format!("user-{}", MADE.fetch_add(1, Ordering::Relaxed));
+        let mut spec = json!({"match": {"users": [user]}});
         spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
         spec
     }

@@ -117,8 +117,9 @@ impl Written {
         taken.sum::<usize>() + self.kind.weight() <= 2048
     }
 
-    fn governs_all(&self) -> bool {
-        matches!(self.kind, Kind::MatchesAll | Kind::Exempts)
+    /// Whether it governs all that the other matches, as one can see.
+    fn leaves_nothing_to(&self, other: &Self) -> bool {
+        matches!(self.kind, Kind::MatchesAll | Kind::Exempts) || self.kind == other.kind
     }
 
     fn tier(&self) -> u8 {
@@ -206,9 +207,8 @@ proptest! {
         let set = Set::in_cluster(written.iter().map(Written::policy), &namespaces);
         for one in written.iter().filter(|one| one.is_for_ci(true) && one.kind != Kind::Invalid) {
             let beside = written.iter().filter(|other| other.is_for_ci(true) && other.goes_before(one));
-            let shadowed = beside
-                .clone()
-                .any(|other| other.governs_all() && other.is_within_limits(true, &written));
+            let within = beside.clone().filter(|other| other.is_within_limits(true, &written));
+            let shadowed = within.clone().any(|other| other.leaves_nothing_to(one));
             match set.effect(&one.policy()) {
                 Some(Effect::TooMany(_)) => prop_assert!(!one.is_within_limits(true, &written)),
                 Some(Effect::Overridden { by, .. }) => {

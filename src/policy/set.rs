@@ -9,7 +9,7 @@ use squelch_engine::{Applicability, Governing, NamespaceUids, Observation, Polic
 use crate::api::EventPolicyStatus;
 
 use super::compile::{Compiled, Invalid, Labels};
-use super::order::{Limit, Namespaces, Ordered};
+use super::order::{Limit, Namespaces, Ordered, Overriding};
 
 /// One policy as it stands in the cluster, understood or not.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,11 +59,12 @@ pub enum Effect {
     GovernsInPart(Beyond),
     /// It is in force nowhere: the policies that precede it exhaust a limit.
     TooMany(Beyond),
-    /// A policy of higher precedence governs every write of the namespace, or of each that it selects. (Several that
-    /// only together govern every write are not noticed.)
+    /// Policies of higher precedence govern every write that it matches in the namespace, or in each that it selects.
     Overridden {
-        /// One that governs every Event of a namespace.
+        /// The last of them in one namespace.
         by: Arc<Policy>,
+        /// It governs every write there by itself.
+        governs_all: bool,
         /// That namespace; `None`: every one.
         namespace: Option<Arc<str>>,
     },
@@ -204,11 +205,20 @@ impl Resolved {
     fn new(policies: &[Arc<Policy>], namespaces: &Namespaces) -> Self {
         let ordered = Ordered::new(policies);
         let (mut shared, mut beyond) = (Shared::default(), HashMap::new());
+        let mut overridden: HashMap<Arc<str>, Effect> = HashMap::new();
         let mut resolve = |name: &str, labels: Option<&Labels>, namespace: Option<&Arc<str>>| {
             let limited = ordered.in_force(name, labels);
             for (policy, limit) in limited.beyond {
                 if !beyond.contains_key(&policy.id.uid) {
                     beyond.insert(policy.id.uid.clone(), Beyond { namespace: namespace.cloned(), limit });
+                }
+            }
+            for (policy, Overriding { by, governs_all }) in limited.overridden {
+                let uid = &policy.id.uid;
+                // The first namespace by name; but one that is overridden everywhere says so.
+                if namespace.is_none() || !overridden.contains_key(uid) {
+                    let (by, namespace) = (by.clone(), namespace.cloned());
+                    overridden.insert(uid.clone(), Effect::Overridden { by, governs_all, namespace });
                 }
             }
             shared.list(limited.within)
@@ -228,30 +238,15 @@ impl Resolved {
                 (true, None) => Effect::Governs,
                 (true, Some(beyond)) => Effect::GovernsInPart(beyond),
                 (false, Some(beyond)) => Effect::TooMany(beyond),
-                (false, None) => resolved.ineffective(policy, namespaces)?,
+                (false, None) => match overridden.remove(&policy.id.uid) {
+                    Some(effect) => effect,
+                    None => policy.compiled().map(|_| Effect::NoNamespaces)?,
+                },
             };
             Some((policy.id.uid.clone(), effect))
         });
         resolved.effects = effects.collect();
         resolved
-    }
-
-    /// Why a policy is in force nowhere; `None` if it is not understood.
-    fn ineffective(&self, policy: &Policy, namespaces: &Namespaces) -> Option<Effect> {
-        let compiled = policy.compiled()?;
-        // What is in force ends with the one that governs all that comes to it.
-        let overridden = |by: Option<&Arc<Policy>>, namespace: Option<&Arc<str>>| {
-            Some(Effect::Overridden { by: by?.clone(), namespace: namespace.cloned() })
-        };
-        if compiled.selects_all() && policy.namespace.is_none() {
-            return overridden(self.elsewhere.last(), None);
-        }
-        let selected = match &policy.namespace {
-            Some(own) => Some(own),
-            None => namespaces.iter().find(|(_, labels)| compiled.selects(labels)).map(|(name, _)| name),
-        };
-        let Some(namespace) = selected else { return Some(Effect::NoNamespaces) };
-        overridden(self.by_namespace.get(namespace)?.last(), Some(namespace))
     }
 }
 
@@ -367,7 +362,84 @@ mod tests {
     }
 
     fn overridden(by: &Arc<Policy>, namespace: Option<&str>) -> Effect {
-        Effect::Overridden { by: by.clone(), namespace: namespace.map(Into::into) }
+        Effect::Overridden { by: by.clone(), governs_all: true, namespace: namespace.map(Into::into) }
+    }
+
+    #[test]
+    fn a_policy_to_which_others_together_leave_nothing_is_overridden() {
+        let first = |spec: Value| policy("ci", "first", &spec, 1);
+        let second = |spec: Value| policy("ci", "second", &spec, 2);
+        let of = |clauses: Value| json!({"match": clauses});
+        let pods = json!({"kind": "Pod"});
+        for (one, other, last, is_overridden) in [
+            // Core/v1 takes other types than these two.
+            (json!({"types": ["Warning"]}), json!({"types": ["Normal"]}), json!({}), false),
+            (
+                json!({"types": ["Warning"]}),
+                json!({"types": ["Normal"]}),
+                json!({"types": ["Normal", "Warning"]}),
+                true,
+            ),
+            (
+                json!({"types": ["W*"]}),
+                json!({"types": ["Normal"]}),
+                json!({"types": ["Warning"], "reasons": ["A"]}),
+                true,
+            ),
+            (
+                json!({"reasons": ["A*"]}),
+                json!({"reasons": ["B"]}),
+                json!({"reasons": ["A?", "B", "Ab*"]}),
+                true,
+            ),
+            (json!({"reasons": ["A*"]}), json!({"reasons": ["B"]}), json!({"reasons": ["A", "B*"]}), false),
+            (
+                json!({"reasons": ["A"], "users": ["u"]}),
+                json!({"reasons": ["B"]}),
+                json!({"reasons": ["A", "B"]}),
+                false,
+            ),
+            (
+                json!({"regarding": [pods]}),
+                json!({"users": ["u"]}),
+                json!({"regarding": [{"kind": "Pod", "name": "a"}]}),
+                true,
+            ),
+            (
+                json!({"regarding": [pods]}),
+                json!({"users": ["u"]}),
+                json!({"regarding": [{"name": "a"}]}),
+                false,
+            ),
+            (
+                json!({"users": ["*"], "reasons": ["x"]}),
+                json!({"users": ["u"]}),
+                json!({"reasons": ["x"]}),
+                false,
+            ),
+        ] {
+            let last = policy("ci", "last", &of(last), 3);
+            let (first, second) = (first(of(one)), second(of(other)));
+            let set = Set::new([first, second.clone(), last.clone()]);
+            let effect = set.effect(&last).unwrap();
+            let overridden =
+                matches!(effect, Effect::Overridden { by, governs_all: false, .. } if *by == second);
+            assert_eq!(overridden, is_overridden, "{:?}: {effect:?}", last.outcome);
+            assert!(overridden || *effect == Effect::Governs);
+        }
+    }
+
+    #[test]
+    fn comparing_policies_with_each_other_has_a_bound() {
+        let reasons = |at: usize| (0..32).map(|entry| format!("{at}-{entry}")).collect::<Vec<_>>();
+        let all = (0..64)
+            .map(|at| policy("ci", &format!("p{at:02}"), &json!({"match": {"reasons": reasons(at)}}), 0));
+        let twin = policy("ci", "twin", &json!({"match": {"reasons": reasons(0)}}), 1);
+        let few = Set::new(all.clone().take(3).chain([twin.clone()]));
+        assert!(matches!(few.effect(&twin), Some(Effect::Overridden { .. })));
+        // Beyond it a policy is said to govern, as one of which nobody can tell.
+        let many = Set::new(all.take(63).chain([twin.clone()]));
+        assert_eq!(many.effect(&twin), Some(&Effect::Governs));
     }
 
     #[test]
@@ -458,9 +530,9 @@ mod tests {
         assert!(one.compiled().is_none(), "it once took 3 ms of each review");
 
         let slow = format!("*{}y*", "x".repeat(125));
-        let worst = |texts: usize| json!({"match": {"reasons": vec![&slow; texts], "users": ["x", "?*"]}});
-        let own = (0..1000).map(|at| policy("ci", &format!("{at:04}"), &worst(at % 16), 0));
-        let of_cluster = (0..1000).map(|at| cluster_policy(&format!("{at:04}"), &worst(at % 16), 0));
+        let worst = |at: usize| json!({"match": {"reasons": vec![&slow; at % 15 + 1], "users": [format!("x{at}?*")]}});
+        let own = (0..1000).map(|at| policy("ci", &format!("{at:04}"), &worst(at), 0));
+        let of_cluster = (0..1000).map(|at| cluster_policy(&format!("{at:04}"), &worst(at), 0));
         let set = Set::in_cluster(own.chain(of_cluster), &cluster(&[("ci", "shop")]));
         let in_force = set.in_force("ci");
         let weight: usize = in_force.iter().filter_map(|policy| policy.compiled()).map(|it| it.weight).sum();
@@ -469,7 +541,7 @@ mod tests {
         let x = "x".repeat(1024);
         let mut write = event();
         write.event.reason = x.into();
-        assert!(set.governing(&write).is_some());
+        assert!(set.governing(&write).is_none());
     }
 
     #[test]
@@ -489,11 +561,11 @@ mod tests {
         let namespaces: Namespaces = { names.iter().enumerate() }
             .map(|(at, name)| (name.as_str().into(), labels(&[("shard", &(at % 100).to_string())])))
             .collect();
-        let part = json!({"match": {"types": ["Normal"]}});
+        let part = json!({"match": {"types": ["Normal"], "users": ["own"]}});
         let own = names.iter().step_by(10).map(|name| policy(name, "own", &part, 1));
         let sharded = (0..1000).map(|at| {
             let shard = (at % 100).to_string();
-            let spec = json!({"match": {"types": ["Normal"]},
+            let spec = json!({"match": {"types": ["Normal"], "users": [format!("u{at}")]},
                 "namespaceSelector": {"matchLabels": {"shard": shard}}});
             cluster_policy(&format!("cluster-{at:04}"), &spec, 1)
         });

@@ -99,8 +99,13 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
     let Ok(compiled) = facts.outcome else { return unaccepted(Reason::Invalid) };
     match facts.effect {
         Some(Effect::TooMany(_)) => return unaccepted(Reason::TooManyPolicies),
-        Some(Effect::Overridden { by, namespace }) => {
-            return (Reason::Overridden, overridden(facts.cluster_scoped, &by.title(), namespace.as_deref()));
+        Some(Effect::Overridden { by, governs_all, namespace }) => {
+            let message = if *governs_all {
+                overridden(facts.cluster_scoped, &by.title(), namespace.as_deref())
+            } else {
+                overridden_together(&by.title(), namespace.as_deref())
+            };
+            return (Reason::Overridden, message);
         }
         Some(Effect::NoNamespaces) => {
             let message = "No namespace has the labels that spec.namespaceSelector asks for.".to_owned();
@@ -168,6 +173,13 @@ fn overridden(cluster_scoped: bool, by: &str, namespace: Option<&str>) -> String
     }
 }
 
+fn overridden_together(last: &str, namespace: Option<&str>) -> String {
+    let place = namespace.map_or_else(|| "every namespace".to_owned(), |name| format!("namespace {name}"));
+    format!(
+        "Policies of higher precedence govern every Event that this one matches: in {place} the last of them is {last}."
+    )
+}
+
 fn condition(facts: &Facts<'_>, kind: ConditionType, (reason, message): (Reason, String)) -> Condition {
     let standing = facts.previous.into_iter().flat_map(|status| &status.conditions);
     let unchanged = { standing }
@@ -225,7 +237,8 @@ mod tests {
         let good = policy("ci", "p", &json!({}), 0);
         let bad = policy("ci", "p", &json!({"series": {"idleTimeout": "soon"}}), 0);
         let accepted = ("Accepted", "True", "Accepted");
-        let by = Effect::Overridden { by: policy("ci", "q", &json!({}), 0), namespace: Some("ci".into()) };
+        let by = policy("ci", "q", &json!({}), 0);
+        let by = Effect::Overridden { by, governs_all: true, namespace: Some("ci".into()) };
         let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces);
         let beyond = Beyond { namespace: Some("ci".into()), limit: Limit::Policies };
         let (too_many, in_part) = (Effect::TooMany(beyond.clone()), Effect::GovernsInPart(beyond));
@@ -304,11 +317,29 @@ mod tests {
                 "ClusterEventPolicy strong has precedence and governs every Event of every namespace.",
             ),
         ] {
-            let effect = Effect::Overridden { by: by.clone(), namespace: namespace.map(Into::into) };
+            let effect = Effect::Overridden {
+                by: by.clone(),
+                governs_all: true,
+                namespace: namespace.map(Into::into),
+            };
             let counted = Counters::default();
             let facts = Facts { cluster_scoped, effect: Some(&effect), ..facts(&good.outcome, &counted) };
             assert_eq!(desired(&facts).conditions[1].message, expected);
         }
+    }
+
+    #[test]
+    fn a_policy_that_others_leave_nothing_together_names_the_last_of_them() {
+        let good = policy("ci", "p", &json!({}), 0);
+        let by = policy("ci", "q", &json!({}), 0);
+        let effect = Effect::Overridden { by, governs_all: false, namespace: Some("ci".into()) };
+        let counted = Counters::default();
+        let facts = Facts { effect: Some(&effect), ..facts(&good.outcome, &counted) };
+        assert_eq!(
+            desired(&facts).conditions[1].message,
+            "Policies of higher precedence govern every Event that this one matches: in namespace ci the last of them is \
+             EventPolicy q."
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use flush::tasks::FlushTask;
 pub use model::content::Content;
 pub use model::counters::{Counters, ScopeCounters};
 pub use model::dropped::{Dropped, TopDropped};
-pub use model::gauges::Gauges;
+pub use model::gauges::{Gauges, PendingLimit, PendingLimitAdmissions};
 pub use model::observation::{Api, EventView, ObjectReference, Observation, Operation, is_namespace_name};
 pub use model::rules::{
     AggregationRules, Applicability, BucketRules, Governing, GroupBy, KnownPolicy, Mode, Per, PolicyId,
@@ -77,7 +77,8 @@ pub struct Engine {
     gone_namespaces: GoneNamespaces,
     shared_rules: SharedRules,
     numbers: AtomicU64,
-    pending_refused: AtomicU64,
+    /// For [`PendingLimit::Series`] and [`PendingLimit::Text`].
+    pending_limit_admissions: [AtomicU64; 2],
     phase: AtomicU8,
     /// Microseconds since the Unix epoch.
     began: AtomicI64,
@@ -97,7 +98,7 @@ impl Engine {
             gone_namespaces: GoneNamespaces::default(),
             shared_rules: SharedRules::default(),
             numbers: AtomicU64::new(0),
-            pending_refused: AtomicU64::new(0),
+            pending_limit_admissions: Default::default(),
             phase: AtomicU8::new(flush::phase::DECIDING),
             began: AtomicI64::new(settings.began.as_microsecond()),
             uids: Mutex::default(),
@@ -127,10 +128,11 @@ impl Engine {
         self.gone_namespaces.with(|| self.counters())
     }
 
-    /// Returns the sizes of all tables. Takes no lock.
+    /// Returns the sizes of all tables. Locks no namespace.
     pub fn gauges(&self) -> Gauges {
         let sizes = self.usage.sizes();
         Gauges {
+            namespaces: self.namespace_list.len(),
             series: sizes.series,
             names: sizes.names,
             groups: sizes.groups,
@@ -142,7 +144,10 @@ impl Engine {
             ended_evicted: sizes.ended_evicted as u64,
             pending_occurrences: sizes.pending_occurrences as u64,
             pending_series: sizes.pending_series,
-            pending_refused: self.pending_refused.load(Ordering::Relaxed),
+            pending_limit_admissions: PendingLimitAdmissions {
+                series: self.pending_limit_admissions[0].load(Ordering::Relaxed),
+                text: self.pending_limit_admissions[1].load(Ordering::Relaxed),
+            },
             series_evicted: sizes.series_evicted as u64,
             contents_evicted: sizes.contents_evicted as u64,
             names_evicted: sizes.names_evicted as u64,

@@ -29,7 +29,7 @@ const QUIET: Duration = Duration::from_secs(120);
 /// # Errors
 /// The broken laws; or that something did not come about in time.
 pub async fn run(column: Column, cells: &[Cell], time: Duration) -> Result<()> {
-    let (stage, squelch) = Stage::set(column, cells).await?;
+    let (mut stage, squelch) = Stage::set(column, cells).await?;
     let storms = stage.storms(time)?;
     let (squelch, before) = stage.trouble(squelch, &storms, time).await?;
     let told = all_end(storms).await?;
@@ -47,7 +47,8 @@ struct Stage {
     column: Column,
     detour: Option<Detour>,
     cells: Vec<Place>,
-    /// Reviews that the API server had given up before.
+    /// Reviews that the API server had given up before. Negative: those of a former API server, which the one that runs
+    /// does not count.
     given_up: i64,
 }
 
@@ -94,7 +95,7 @@ impl Stage {
     /// What happens to squelch and the API server while they report. The squelch that runs afterwards, and the
     /// counters of each cell when it began.
     async fn trouble(
-        &self,
+        &mut self,
         squelch: Squelch,
         storms: &Storms,
         time: Duration,
@@ -108,6 +109,9 @@ impl Stage {
                 let mut halves = interval(time / 2);
                 halves.tick().await;
                 halves.tick().await;
+                // A new API server counts from 0: what this one has given up is added to what that will.
+                let given_up = self.test.cluster.given_up().await? - self.given_up;
+                self.given_up = -given_up;
                 self.test.cluster.restart_apiserver(false, &[]).await?;
                 Ok((squelch, none))
             }
@@ -166,9 +170,7 @@ impl Stage {
     async fn late(&self) -> Result<i64> {
         let reviews = self.cells.iter().map(|place| self.reviews(place));
         let cut: u64 = reviews.map(|it| it.cut_before + it.cut_after).sum();
-        // A new API server counts anew.
-        let before = if self.column == Column::ApiServer { 0 } else { self.given_up };
-        Ok(self.test.cluster.given_up().await? - before - cut as i64)
+        Ok(self.test.cluster.given_up().await? - self.given_up - cut as i64)
     }
 
     fn reviews(&self, place: &Place) -> crate::proxy::Tally {

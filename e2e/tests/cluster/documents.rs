@@ -1,50 +1,16 @@
-//! The commands that the documents print, run as a reader pastes them: by bash, in the root of the checkout. (Those that
-//! need pods are run on a node.)
-
-use std::process::Command;
+//! The commands of the documents that need no pods. (`e2e/tests/node/documents.rs` has others.)
 
 use anyhow::{Context, Result, ensure};
-use e2e::cluster::checkout;
-use e2e::process::run_with_input;
+use e2e::documents::{block_with, blocks, lines, pasted};
 use e2e::wait::told;
 use e2e::{GENEROUS, Policy, Squelch, Test, wait_for};
-
-/// Runs a text as it stands. A warning of bash's, such as that of a here-document without an end, is a failure.
-async fn pasted(test: &Test, text: &str) -> Result<String> {
-    let mut command = Command::new("bash");
-    command.args(["-euo", "pipefail", "-c", text]).current_dir(checkout("."));
-    command.env("KUBECONFIG", &test.cluster.kubeconfig);
-    let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, "")).await??;
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success() && !errors.contains("bash: "), "pasted:\n{text}\nanswered:\n{errors}");
-    Ok(String::from_utf8(output.stdout)?)
-}
 
 /// What Helm prints after an installation: the part behind `NOTES:`.
 async fn notes(test: &Test) -> Result<String> {
     let install = "helm install squelch charts/squelch --namespace squelch --dry-run=client";
-    let printed = pasted(test, install).await?;
+    let printed = pasted(&test.cluster, install).await?;
     let (_, notes) = printed.split_once("\nNOTES:\n").context("Helm prints no notes")?;
     Ok(notes.to_owned())
-}
-
-/// The blocks of shell commands in a document.
-fn blocks(file: &str) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(checkout(file))?;
-    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
-    Ok(blocks.map(|(block, _)| block.to_owned()).collect())
-}
-
-/// The only block of a document that has this text in it.
-fn block_with(file: &str, part: &str) -> Result<String> {
-    let found: Vec<_> = blocks(file)?.into_iter().filter(|block| block.contains(part)).collect();
-    let [block] = &found[..] else { anyhow::bail!("{} blocks of {file} have {part:?}", found.len()) };
-    Ok(block.clone())
-}
-
-/// The lines of a block that begin so.
-fn lines(block: &str, beginning: &str) -> Vec<String> {
-    block.lines().filter(|line| line.trim_start().starts_with(beginning)).map(str::to_owned).collect()
 }
 
 async fn is_armed(squelch: &Squelch, armed: bool) -> Result<()> {
@@ -108,15 +74,15 @@ async fn the_notes_of_the_chart_make_a_policy_that_governs() -> Result<()> {
     let applied =
         paragraphs.iter().find(|text| text.contains("kubectl apply")).context("no policy is applied")?;
     let made = Made::by(&test, applied)?;
-    pasted(&test, applied).await?;
+    pasted(&test.cluster, applied).await?;
     made.governs().await?;
     let seen = paragraphs.iter().find(|text| text.contains("kubectl get")).context("nothing is looked at")?;
-    let seen = pasted(&test, seen).await?;
+    let seen = pasted(&test.cluster, seen).await?;
     ensure!(seen.contains("quickstart") && seen.contains("RECEIVED"), "{seen}");
     let glass =
         paragraphs.iter().find(|text| text.contains("squelch.dev/disarm")).context("no break glass")?;
     for (line, armed) in lines(glass, "kubectl annotate").iter().zip([false, true]) {
-        pasted(&test, line).await?;
+        pasted(&test.cluster, line).await?;
         is_armed(&squelch, armed).await?;
     }
     drop((made, guard));
@@ -134,7 +100,7 @@ async fn the_readmes_quickstart_makes_a_policy_that_governs() -> Result<()> {
     ensure!(commands.len() >= 2, "{block}");
     let made = Made::by(&test, &commands.join("\n"))?;
     for command in &commands {
-        pasted(&test, command).await?;
+        pasted(&test.cluster, command).await?;
     }
     made.governs().await?;
     drop(made);
@@ -151,16 +117,22 @@ async fn the_runbooks_break_glass_disarms_and_shows_it() -> Result<()> {
     let glass = block_with("docs/runbooks.md", "squelch.dev/disarm=")?;
     let looks = block_with("docs/runbooks.md", "output jsonpath='{.webhooks[")?;
     for (line, armed) in lines(&glass, "kubectl annotate").iter().zip([false, true]) {
-        pasted(&test, line).await?;
+        pasted(&test.cluster, line).await?;
         is_armed(&squelch, armed).await?;
         if armed {
             policy.effective().await?;
         } else {
             policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
         }
+        wait_for(&format!("the metric of effective policies, armed {armed}"), GENEROUS, async || {
+            let metrics = squelch.metrics().await.map_err(|error| error.to_string())?;
+            let effective = metrics.sum("squelch_policies", &[("condition", "Effective")]);
+            if (effective > 0.0) == armed { Ok(()) } else { Err(metrics.show("squelch_policies")) }
+        })
+        .await?;
         let mut seen = Vec::new();
         for line in looks.lines().filter(|line| armed == line.contains("jsonpath") || !armed) {
-            seen.push(pasted(&test, line).await?);
+            seen.push(pasted(&test.cluster, line).await?);
         }
         let rules = seen.first().context("nothing is looked at")?;
         ensure!(rules.contains("events") == armed, "armed {armed}, and the rules: {rules:?}");

@@ -33,7 +33,13 @@ const LABEL: &str = "e2e.example.com/batch";
 const BUILDER: &str = "builder";
 
 /// All gauges of squelch's tables, and what it takes of memory.
-const GAUGES: [&str; 2] = ["squelch_series", "squelch_owed_occurrences"];
+const GAUGES: [&str; 5] = [
+    "squelch_series",
+    "squelch_ended_series",
+    "squelch_owed_occurrences",
+    "squelch_table_entries",
+    "squelch_text_bytes",
+];
 
 fn memory(metrics: &Samples) -> f64 {
     metrics.sum("process_resident_memory_bytes", &[]) / 1024.0 / 1024.0

@@ -14,7 +14,7 @@ use e2e::stage::{Stage, values};
 /// So short that authority and token are rotated each 10 s.
 const LIFETIME: &str = "5s";
 
-async fn secret(node: &Node) -> Result<Value> {
+pub(crate) async fn secret(node: &Node) -> Result<Value> {
     let kubectl = node.cluster.kubectl.namespace(SQUELCH);
     Ok(serde_json::from_str(&kubectl.run(&["get", "secret", squelch::SECRET, "--output=json"]).await?)?)
 }

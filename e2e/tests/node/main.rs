@@ -2,6 +2,7 @@
 
 mod allowed;
 mod doctor;
+mod documents;
 mod gitops;
 mod keys;
 mod lifecycle;

@@ -3,14 +3,15 @@
 use anyhow::Result;
 use e2e::rows::{Row, run};
 
-use crate::{allowed, doctor, gitops, keys, lifecycle, strangers};
+use crate::{allowed, doctor, documents, gitops, keys, lifecycle, strangers};
 
 /// In this order: the last looks at what all others have had squelch do.
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     ("helm install, upgrade, rollback, install again", || Box::pin(lifecycle::upgraded())),
     ("helm uninstall during the storm", || Box::pin(lifecycle::removed())),
     ("rollout restart", || Box::pin(lifecycle::restarted())),
     ("certificate and token rotated, Secret damaged, deleted", || Box::pin(keys::rotated())),
+    ("keys and token rotated at once, as the documents say", || Box::pin(documents::rotated_at_once())),
     ("squelch's clock 400 days ahead, behind, and right", || Box::pin(keys::clock_off())),
     ("server-side apply of the chart by a second tool", || Box::pin(gitops::applied_by_another_tool())),
     ("every scenario installed", || Box::pin(gitops::scenarios())),
@@ -20,7 +21,7 @@ const ROWS: [Row; 10] = [
 ];
 
 /// The rows that every change goes through.
-const SHORT: [usize; 4] = [1, 2, 7, 8];
+const SHORT: [usize; 4] = [1, 2, 8, 9];
 
 #[tokio::test]
 async fn a_release_comes_and_goes_under_a_storm() -> Result<()> {

@@ -80,6 +80,77 @@ impl Clauses {
     }
 }
 
+/// What an entry of a list of clauses covers.
+trait Covers {
+    /// Whether it surely covers everything that `other` covers.
+    fn covers(&self, other: &Self) -> bool;
+}
+
+impl Covers for Glob {
+    fn covers(&self, other: &Self) -> bool {
+        self.includes(other)
+    }
+}
+
+impl Covers for Regarding {
+    fn covers(&self, other: &Self) -> bool {
+        let fields =
+            [(&self.kind, &other.kind), (&self.api_group, &other.api_group), (&self.name, &other.name)];
+        fields.into_iter().all(|(own, other)| match (own, other) {
+            (None | Some(Glob::Any), _) => true,
+            (Some(own), Some(other)) => own.covers(other),
+            (Some(_), None) => false,
+        })
+    }
+}
+
+/// One entry of one of the lists of [`Clauses`].
+#[derive(Clone, Copy)]
+struct Entry {
+    list: usize,
+    at: usize,
+}
+
+impl Clauses {
+    /// The lists, by their number in [`Entry`].
+    const LISTS: usize = 5;
+
+    /// Whether `earlier` together surely hold wherever these clauses do: for each entry of one of the lists, one of them
+    /// holds. At most `comparisons` are made, and counted down; once none is left the answer is no.
+    pub(super) fn are_covered_by(&self, earlier: &[&Self], comparisons: &mut usize) -> bool {
+        let Self { types, reasons, reporting_components, regarding, users } = self;
+        let lengths = [types.len(), reasons.len(), reporting_components.len(), regarding.len(), users.len()];
+        (0..Self::LISTS).any(|list| {
+            (0..lengths[list].max(1)).all(|at| {
+                earlier.iter().any(|earlier| earlier.cover_entry(self, Entry { list, at }, comparisons))
+            })
+        })
+    }
+
+    /// Whether these clauses surely hold wherever `later` do, as far as that one entry goes.
+    fn cover_entry(&self, later: &Self, only: Entry, comparisons: &mut usize) -> bool {
+        let only = |list| (only.list == list).then_some(only.at);
+        covers(&self.types, &later.types, only(0), comparisons)
+            && covers(&self.reasons, &later.reasons, only(1), comparisons)
+            && covers(&self.reporting_components, &later.reporting_components, only(2), comparisons)
+            && covers(&self.regarding, &later.regarding, only(3), comparisons)
+            && covers(&self.users, &later.users, only(4), comparisons)
+    }
+}
+
+/// Whether a list surely holds wherever `later` does; with `only`, wherever that entry of it does.
+fn covers<T: Covers>(own: &[T], later: &[T], only: Option<usize>, comparisons: &mut usize) -> bool {
+    let later = only.and_then(|at| later.get(at..=at)).unwrap_or(later);
+    let mut covers_entry = |later: &T| {
+        own.iter().any(|own| {
+            let left = comparisons.checked_sub(1);
+            *comparisons = left.unwrap_or(0);
+            left.is_some() && own.covers(later)
+        })
+    };
+    own.is_empty() || !later.is_empty() && later.iter().all(&mut covers_entry)
+}
+
 impl Regarding {
     fn compile(regarding: &api::Regarding, path: &str) -> Result<Self, Invalid> {
         let api::Regarding { kind, api_group, name } = regarding;

@@ -67,6 +67,13 @@ impl Compiled {
         self.namespaces.selects_all()
     }
 
+    /// Whether `earlier` policies together surely govern every write that this one matches. At most `comparisons` are
+    /// made, and counted down; once none is left the answer is no.
+    pub fn is_covered_by(&self, earlier: &[&Self], comparisons: &mut usize) -> bool {
+        let earlier: Vec<_> = earlier.iter().map(|policy| &policy.matching).collect();
+        self.matching.are_covered_by(&earlier, comparisons)
+    }
+
     /// Whether it governs every write of a namespace, so that it leaves none for others.
     pub fn governs_all(&self) -> bool {
         self.matching.always_hold()

@@ -11,7 +11,7 @@ mod wire;
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use simdutf8::compat::{Utf8Error, from_utf8};
 use squelch_engine::{Api, EventView, ObjectReference, Observation, Operation, is_namespace_name};
 
@@ -23,6 +23,12 @@ pub use self::reader::Malformed;
 pub(super) use self::scan::{Asked, scan};
 pub use self::spelled::{Spelled, Unreadable};
 pub use self::wire::Event;
+
+/// How far the clock of a client may be ahead of squelch's: a later time counts as one this far ahead.
+const MOST_AHEAD: SignedDuration = SignedDuration::from_secs(10);
+
+/// An earlier time counts as this long ago: names are remembered for that long.
+const OLDEST_OBSERVED: SignedDuration = SignedDuration::from_hours(24);
 
 /// The version of the AdmissionReview, which its answer must repeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -213,10 +219,18 @@ impl<'r> Write<'r> {
             unchanged: change.unchanged,
             stale: self.stale,
             first_seen: time(written.first_timestamp).or_else(|| time(written.event_time)),
-            last_observed,
+            last_observed: last_observed.map(|told| plausible(told, wall)),
             occurred_at: last_observed.map_or(wall, |told| told.min(wall)),
         })
     }
+}
+
+/// A time that a client claims, as far as it can be true. Another user's Event is counted by its times too: a time of
+/// next week must not make all that follow look older, nor one that is older than names are remembered.
+fn plausible(told: Timestamp, wall: Timestamp) -> Timestamp {
+    let earliest = wall.saturating_sub(OLDEST_OBSERVED).unwrap_or(Timestamp::MIN);
+    let latest = wall.saturating_add(MOST_AHEAD).unwrap_or(Timestamp::MAX);
+    told.clamp(earliest, latest)
 }
 
 /// How a write differs from what is stored.

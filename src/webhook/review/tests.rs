@@ -220,6 +220,19 @@ fn nothing_occurs_later_than_it_is_told() {
 }
 
 #[test]
+fn a_time_that_cannot_be_true_is_taken_for_the_next_that_can() {
+    let mut review = core_create();
+    let mut last_observed = |written: Timestamp| {
+        review["request"]["object"]["lastTimestamp"] = json!(written.to_string());
+        observed(&review, |seen| seen.last_observed).unwrap()
+    };
+    let (day, ahead) = (SignedDuration::from_hours(24), SignedDuration::from_secs(10));
+    for (written, taken) in [(day * 5, ahead), (ahead, ahead), (-day, -day), (-day * 8, -day)] {
+        assert_eq!(last_observed(wall() + written), wall() + taken, "{written}");
+    }
+}
+
+#[test]
 fn what_is_no_write_of_an_event_is_not_concerned() {
     for (path, value) in [
         ("/request/operation", json!("DELETE")),

@@ -1,12 +1,17 @@
 //! Step 6 of a decision: aggregation.
 
-use crate::decide::keys::{AGGREGATE_PREFIX, Key};
+use crate::decide::keys::AGGREGATE_PREFIX;
 use crate::decide::pipeline::{Decision, refusal, verdict};
 use crate::model::content::Content;
+use crate::state::groups::ObjectCount;
 use crate::state::names::Carried;
 use crate::state::series::Series;
 use crate::text::truncate;
 use crate::{Disposition, EventView, GroupBy, Observation, PolicyId, Rules, Stage, Verdict};
+
+/// Maximum number of occurrences that one write may add to a summary across objects. All users who report
+/// with the same component name share that summary, and one of them must not exhaust its count.
+pub(crate) const MAX_OCCURRENCES_PER_WRITE: i64 = 1000;
 
 impl Decision<'_> {
     /// Merges the write into the summary of its group if its message is one too many. `None` if it is not.
@@ -17,6 +22,9 @@ impl Decision<'_> {
         carried: &Carried,
     ) -> Option<Verdict> {
         let (aggregation, group) = (rules.aggregation?, self.keys.group?);
+        if aggregation.group_by == GroupBy::Kind && carried.occurrences > MAX_OCCURRENCES_PER_WRITE {
+            return None;
+        }
         let message = self.hasher.message(write, aggregation.group_by);
         let object = self.hasher.object(write);
         let objects =
@@ -30,7 +38,7 @@ impl Decision<'_> {
             Some(summary) => summary,
             None if !self.may_open() => return None,
             None => {
-                let name = summary_name(&write.event.regarding.name, group);
+                let name = summary_name(&write.event.regarding.name, self.hasher.minted(self.number));
                 let summary = self.open(key, &name, &Series::opened_by_merge(write.occurred_at, self.now));
                 self.scope.note_witness(summary, group);
                 summary
@@ -50,10 +58,11 @@ impl Decision<'_> {
     }
 }
 
-/// Returns the name of a group's summary: `<regarding name>.<16 hex digits>`, truncated to a valid DNS
-/// subdomain. The digits come from the keyed hash, so no client can take the name in advance.
-fn summary_name(regarding: &str, group: Key) -> String {
-    let digits = format!("{:016x}", group as u64);
+/// Returns the name of a summary: `<regarding name>.<16 hex digits>`, truncated to a valid DNS subdomain. The
+/// digits come from the keyed hash of a number unique to this decision. So no client can take the name in
+/// advance, even if it has read the name of a previous summary.
+fn summary_name(regarding: &str, bits: u128) -> String {
+    let digits = format!("{:016x}", bits as u64);
     let plain: String = truncate(regarding, 253 - 17)
         .chars()
         .map(|character| match character.to_ascii_lowercase() {
@@ -77,13 +86,18 @@ fn summary_content(
     event: &EventView<'_>,
     before: Option<&Content>,
     policy: &PolicyId,
-    across: Option<usize>,
+    across: Option<ObjectCount>,
 ) -> Content {
     let before = before.map(Content::view);
     let message = match across {
         None => format!("{AGGREGATE_PREFIX}{}", event.message),
-        Some(1) => format!("{AGGREGATE_PREFIX}on 1 object: {}", event.message),
-        Some(objects) => format!("{AGGREGATE_PREFIX}on {objects} objects, the last: {}", event.message),
+        Some(ObjectCount { number: 1, is_lower_bound: false }) => {
+            format!("{AGGREGATE_PREFIX}on 1 object: {}", event.message)
+        }
+        Some(ObjectCount { number, is_lower_bound }) => {
+            let or_more = if is_lower_bound { " or more" } else { "" };
+            format!("{AGGREGATE_PREFIX}on {number}{or_more} objects, the last: {}", event.message)
+        }
     };
     let annotations = format!(
         r#"{{"squelch.dev/policy":"{}","squelch.dev/summary":"true"}}"#,

@@ -11,7 +11,7 @@ pub(crate) mod standby;
 
 use std::sync::atomic::Ordering;
 
-use crate::{Answer, Engine, Governing, Mode, Moment, Observation, Stage, Verdict};
+use crate::{Answer, Engine, Governing, Mode, Moment, Observation, PendingLimitAdmissions, Stage, Verdict};
 use pipeline::Decision;
 use prefetch::WriteKeys;
 
@@ -87,14 +87,17 @@ impl Engine {
                 .first_seen
                 .is_some_and(|first| first.as_microsecond() < self.began.load(Ordering::Relaxed)),
             number,
-            pending_refused: 0,
+            pending_limit_admissions: PendingLimitAdmissions::default(),
             now,
             keys: WriteKeys::of_name(&self.hasher, write.name.as_deref()),
             few_tokens: false,
         };
         let answer = act(&mut deciding);
-        if deciding.pending_refused > 0 {
-            self.pending_refused.fetch_add(deciding.pending_refused, Ordering::Relaxed);
+        let PendingLimitAdmissions { series, text } = deciding.pending_limit_admissions;
+        for (admitted, sum) in [series, text].into_iter().zip(&self.pending_limit_admissions) {
+            if admitted > 0 {
+                sum.fetch_add(admitted, Ordering::Relaxed);
+            }
         }
         self.usage.change(&before, &namespace.sizes());
         answer

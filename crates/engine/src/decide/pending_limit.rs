@@ -1,30 +1,42 @@
-//! The limit on pending series. At the limit, or without capacity for the Event's content, a write that would
-//! add a pending series is admitted instead of merged.
+//! The limits on pending occurrences. At the limit on pending series, or without capacity for the Event's
+//! content, a write that would add a pending series is admitted instead of merged.
 
+use crate::PendingLimit;
 use crate::decide::pipeline::Decision;
 use crate::state::live_series::Handle;
 use crate::state::names::Carried;
 
 impl Decision<'_> {
-    /// Whether merging the write would exceed a limit. A series that already has pending occurrences takes no
-    /// more space when their number grows; the same holds for a series whose content is kept. For other series
-    /// one of the oldest must give up its content.
-    pub(crate) fn is_over_pending_limit(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
+    /// Returns the limit that merging the write would exceed. A series that already has pending occurrences
+    /// takes no more space when their number grows; the same holds for a series whose content is kept. For
+    /// other series one of the oldest must give up its content.
+    pub(crate) fn exceeded_pending_limit(
+        &mut self,
+        series: Option<Handle>,
+        carried: &Carried,
+    ) -> Option<PendingLimit> {
         if carried.occurrences == 0 || !(self.at_capacity.pending_series || self.at_capacity.text) {
-            return false;
+            return None;
         }
         let series = series.and_then(|handle| self.scope.series.get(handle));
         let is_pending = series.is_some_and(|series| series.pending() > 0);
         let kept = series.is_some_and(|series| series.merged);
-        self.at_capacity.pending_series && !is_pending
-            || self.at_capacity.text && !kept && !self.scope.evict_content(self.now)
+        if self.at_capacity.pending_series && !is_pending {
+            Some(PendingLimit::Series)
+        } else if self.at_capacity.text && !kept && !self.scope.evict_content(self.now) {
+            Some(PendingLimit::Text)
+        } else {
+            None
+        }
     }
 
-    /// Like [`Self::is_over_pending_limit`], and counts the write as admitted at the limit.
+    /// Whether merging the write would exceed a limit. If so, counts the write as admitted because of it.
     pub(crate) fn refuses_pending(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
-        let refuses = self.is_over_pending_limit(series, carried);
-        self.pending_refused += u64::from(refuses);
-        refuses
+        let exceeded = self.exceeded_pending_limit(series, carried);
+        if let Some(limit) = exceeded {
+            self.pending_limit_admissions += limit;
+        }
+        exceeded.is_some()
     }
 }
 
@@ -34,8 +46,8 @@ mod tests {
 
     use crate::testing::{at, by, counters, flush, named, rules, update, write};
     use crate::{
-        AggregationRules, Answer, Api, Denial, Disposition, Engine, GroupBy, Observation, Rules, Settings,
-        Stage, Verdict,
+        AggregationRules, Answer, Api, Denial, Disposition, Engine, GroupBy, Observation,
+        PendingLimitAdmissions, Rules, Settings, Stage, Verdict,
     };
 
     /// An engine at its limit: another series is pending, that of `write()` is not.
@@ -46,12 +58,20 @@ mod tests {
             engine.decide(by(rules), &other(name), at(1));
         }
         engine.decide(by(rules), &write(), at(2));
-        assert_eq!((engine.gauges().pending_series, engine.gauges().pending_refused), (1, 0));
+        assert_eq!(
+            (engine.gauges().pending_series, engine.gauges().pending_limit_admissions),
+            (1, admissions(0))
+        );
         engine
     }
 
     fn other(name: &'static str) -> Observation<'static> {
         Observation { user: "other", ..named(name, write()) }
+    }
+
+    /// Returns this many admissions because of the limit on pending series.
+    fn admissions(series: u64) -> PendingLimitAdmissions {
+        PendingLimitAdmissions { series, text: 0 }
     }
 
     fn admitted(occurrences: i64) -> Verdict {
@@ -68,9 +88,9 @@ mod tests {
             (
                 engine.gauges().pending_series,
                 engine.gauges().pending_occurrences,
-                engine.gauges().pending_refused
+                engine.gauges().pending_limit_admissions
             ),
-            (1, 1, 1)
+            (1, 1, admissions(1))
         );
         // The repeated write carries no occurrence and needs no capacity.
         let again = engine.decide(by(&rules), &named("cart.2", write()), at(4));
@@ -87,9 +107,9 @@ mod tests {
             (
                 engine.gauges().pending_series,
                 engine.gauges().pending_occurrences,
-                engine.gauges().pending_refused
+                engine.gauges().pending_limit_admissions
             ),
-            (1, 2, 0)
+            (1, 2, admissions(0))
         );
     }
 
@@ -116,7 +136,7 @@ mod tests {
         }
         assert_eq!((engine.gauges().pending_occurrences, counters(&engine).recovered), (1, 0), "the other's");
         // The first of them doubles the stored count and passes in any case.
-        assert_eq!(engine.gauges().pending_refused, 38);
+        assert_eq!(engine.gauges().pending_limit_admissions, admissions(38));
     }
 
     #[test]
@@ -152,7 +172,7 @@ mod tests {
             news.event.message = message.into();
             assert_eq!(engine.decide(by(&summing), &news, at(3)).stage, Stage::Admit);
         }
-        assert_eq!(engine.gauges().pending_refused, 1);
+        assert_eq!(engine.gauges().pending_limit_admissions, admissions(1));
     }
 
     #[test]

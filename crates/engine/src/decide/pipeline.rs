@@ -6,9 +6,10 @@ use crate::state::live_series::Handle;
 use crate::state::names::{Carried, Names};
 use crate::state::scope::Scope;
 use crate::state::series::Series;
+use crate::store::table::At;
 use crate::{
-    Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation, Rejection, Rules,
-    Stage, Verdict,
+    Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation,
+    PendingLimitAdmissions, Rejection, Rules, Stage, Verdict,
 };
 
 /// The tables that are at capacity for a namespace. To add an entry there, the scope must evict one of its own.
@@ -41,8 +42,8 @@ pub(crate) struct Decision<'a> {
     pub(crate) began_before: bool,
     /// A number unique to this decision. Generated names derive from it.
     pub(crate) number: u64,
-    /// Writes admitted because of the limit on pending series.
-    pub(crate) pending_refused: u64,
+    /// Writes admitted because a limit on pending occurrences was reached.
+    pub(crate) pending_limit_admissions: PendingLimitAdmissions,
     pub(crate) now: Moment,
     /// The keys of the write.
     pub(crate) keys: WriteKeys,
@@ -206,6 +207,11 @@ impl Decision<'_> {
         if write.operation == Operation::Update {
             return admitted;
         }
+        // The API server refuses a CREATE with neither name nor generateName.
+        let has_name = write.name.is_some() || !write.generate_name.is_empty();
+        if !has_name {
+            return admitted;
+        }
         let opens = rules.series.is_some() && carried.occurrences > 0 && self.may_open();
         let is_named = write.name.is_some() || rules.mode == Mode::Observe;
         let minted = (!is_named && (opens || self.keys.group.is_some()))
@@ -216,8 +222,16 @@ impl Decision<'_> {
             let at_once = self.few_tokens;
             self.scope.admitted_of_group(group, stored_name, says, aggregation, at_once, self.now);
         }
+        // A generated name belongs to the user of the write, like a name that the client wrote.
+        let entry = match &minted {
+            Some(minted) => {
+                let key = Some(self.hasher.name(minted));
+                self.names.carry(self.hasher, key, write, false, self.at_capacity.names, self.now).name
+            }
+            None => carried.name,
+        };
         if opens {
-            self.open_by_create(write, carried, stored_name, minted.is_some());
+            self.open_by_create(write, entry, stored_name);
         }
         if let Some(minted) = minted {
             admitted.answer = Answer::AllowNamed(minted);
@@ -225,17 +239,11 @@ impl Decision<'_> {
         admitted
     }
 
-    /// Opens the series of an admitted CREATE. `minted`: squelch generated the name.
-    fn open_by_create(&mut self, write: &Observation<'_>, carried: &Carried, name: &str, minted: bool) {
+    /// Opens the series of an admitted CREATE. `name`: name of the stored Event. `entry`: that of the name.
+    fn open_by_create(&mut self, write: &Observation<'_>, entry: Option<At>, name: &str) {
         let series = Series::opened_by_create(write.value, write.occurred_at, self.now);
         let key = self.series_key(write);
         let handle = self.open(key, name, &series);
-        let entry = if minted {
-            let key = Some(self.hasher.name(name));
-            self.names.carry(self.hasher, key, write, false, self.at_capacity.names, self.now).name
-        } else {
-            carried.name
-        };
         self.names.join(entry, handle, true);
     }
 

@@ -88,11 +88,14 @@ impl Decision<'_> {
         let own = self.is_stored_name(handle, write, carried);
         self.names.join(carried.name, handle, own);
         self.mark_shared(handle, was_shared);
-        // At the limit, a write passes if its own count includes all its occurrences. A write that would lower
+        // At a limit, a write passes if its own count includes all its occurrences. A write that would lower
         // the count or leave something out is merged even then.
-        let crowded = self.is_over_pending_limit(Some(handle), carried);
-        if crowded && !own && write.value - write.old_value >= occurrences {
-            self.pending_refused += 1;
+        let exceeded = self.exceeded_pending_limit(Some(handle), carried);
+        if let Some(limit) = exceeded
+            && !own
+            && write.value - write.old_value >= occurrences
+        {
+            self.pending_limit_admissions += limit;
             return Some(self.admit_outside_series(write, carried, Stage::Series));
         }
         let kept = self.keeps_content(carried);
@@ -109,18 +112,18 @@ impl Decision<'_> {
             let refreshes = write.api == Api::Events && (holds_back || write.value == FIRST_REFRESH);
             let passes = complete && (refreshes || raises && state.is_due(series, now));
             let reported_again = write.value - state.total;
-            let instead = !passes && crowded && own && raises && reported_again >= 0;
+            let instead = exceeded.filter(|_| !passes && own && raises && reported_again >= 0);
             let mut first = false;
-            if passes || instead {
+            if passes || instead.is_some() {
                 state.client_writes(write.value, now);
             } else {
                 first = state.merge(write.occurred_at, kept);
             }
-            (passes, instead.then_some(reported_again), first, newly_shared)
+            (passes, instead.map(|limit| (limit, reported_again)), first, newly_shared)
         })?;
         self.mark_shared(handle, newly_shared);
-        if let Some(reported_again) = instead {
-            self.pending_refused += 1;
+        if let Some((limit, reported_again)) = instead {
+            self.pending_limit_admissions += limit;
             self.scope.counters.recovered += reported_again.unsigned_abs();
         }
         if passes || instead.is_some() {

@@ -184,7 +184,9 @@ pub(crate) fn plan(
     now: Moment,
 ) -> FlushPlan {
     let occurred_at = series.occurred_at;
-    if series.base_unknown {
+    // Only squelch writes a summary. A higher count was not written by squelch.
+    let raised = series.summary && found.is_some_and(|found| found > series.total);
+    if series.base_unknown || raised {
         series.rebase(found.unwrap_or(0));
     }
     match found {

@@ -75,6 +75,7 @@ impl Engine {
             self.usage.change(&before, &scope.sizes());
         }
         self.limit_top_dropped(namespace);
+        self.limit_ended(namespace);
         self.forget_scopes(namespace, now);
         processed += self.forget_names(namespace, SLICE, now);
         drop(entry);
@@ -108,6 +109,21 @@ impl Engine {
     pub(crate) fn forget_dropped(&self, scope: &Scope) {
         let dropped = scope.sizes().dropped;
         self.usage.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
+    }
+
+    /// Evicts records of ended series if those that this tick closed exceed the limit.
+    fn limit_ended(&self, namespace: &mut Namespace) {
+        for _ in 0..SLICE {
+            let before = namespace.sizes();
+            if !self.usage.at_capacity(&before, &self.settings).ended {
+                return;
+            }
+            let evicted = namespace.scopes.iter_mut().any(Scope::evict_ended);
+            self.usage.change(&before, &namespace.sizes());
+            if !evicted {
+                return;
+            }
+        }
     }
 
     /// Reduces a namespace's tracked combinations to its fair share if too many are used in all.

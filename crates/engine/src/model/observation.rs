@@ -139,7 +139,8 @@ pub struct Observation<'a> {
     pub stale: bool,
     /// Time of the first occurrence (`firstTimestamp`, else `eventTime`), if it can be parsed.
     pub first_seen: Option<Timestamp>,
-    /// Time of the last occurrence as written, if it can be parsed. The client's clock may be ahead.
+    /// Time of the last occurrence, if it can be parsed. Limited to at most a day before and 10 s after
+    /// squelch received the write, because a client's clock may be wrong and a client may lie.
     pub last_observed: Option<Timestamp>,
     /// Time of the last occurrence (`series.lastObservedTime`, `lastTimestamp`, `eventTime`), else the time of
     /// receipt. The engine stores it and never compares it with a [`Moment`](crate::Moment).

@@ -48,10 +48,21 @@ enum Fingerprints {
     // The heap holds the length as well, which saves 8 bytes in every group.
     #[expect(clippy::box_collection, reason = "half as large as a Vec in a group, and few groups have one")]
     Many(Box<Vec<u64>>),
+    /// The first ones. Others were left out for lack of capacity.
+    #[expect(clippy::box_collection, reason = "as above")]
+    Partial(Box<Vec<u64>>),
 }
 
-/// Maximum number of distinct objects that a summary reports.
+/// Maximum number of distinct objects that a group across objects distinguishes.
 const MAX_OBJECTS: usize = 256;
+
+/// Number of distinct objects in the writes of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectCount {
+    pub(crate) number: usize,
+    /// Whether there may be more: a group distinguishes [`MAX_OBJECTS`], or fewer at capacity.
+    pub(crate) is_lower_bound: bool,
+}
 
 /// The groups of a scope.
 #[derive(Default)]
@@ -96,17 +107,19 @@ impl Groups {
         rules: &AggregationRules,
         at_capacity: AtCapacity,
         now: Moment,
-    ) -> Option<usize> {
+    ) -> Option<ObjectCount> {
         let at = self.touched(key, rules, at_capacity, now)?;
         let before = self.table.get(at)?.weight();
         let group = self.table.get_mut(at)?;
         let objects = match rules.group_by {
-            GroupBy::Object => 1,
+            GroupBy::Object => ObjectCount { number: 1, is_lower_bound: false },
             GroupBy::Kind => {
                 if !at_capacity.fingerprints && group.objects.len() < MAX_OBJECTS {
                     group.objects.insert(object);
+                } else if !group.objects.contains(object) {
+                    group.objects.mark_partial();
                 }
-                group.objects.len()
+                group.objects.count()
             }
         };
         let known = group.remembered.contains(message);
@@ -265,15 +278,28 @@ impl Fingerprints {
         match self {
             Self::None => *self = Self::One(fingerprint),
             Self::One(first) => *self = Self::Many(Box::new(vec![*first, fingerprint])),
-            Self::Many(all) => all.push(fingerprint),
+            Self::Many(all) | Self::Partial(all) => all.push(fingerprint),
         }
+    }
+
+    /// Records that a fingerprint was left out for lack of capacity.
+    fn mark_partial(&mut self) {
+        *self = Self::Partial(match std::mem::take(self) {
+            Self::Many(all) | Self::Partial(all) => all,
+            few => Box::new(few.as_slice().to_vec()),
+        });
+    }
+
+    /// Returns the number of objects with these fingerprints.
+    fn count(&self) -> ObjectCount {
+        ObjectCount { number: self.len(), is_lower_bound: matches!(self, Self::Partial(_)) }
     }
 
     fn as_slice(&self) -> &[u64] {
         match self {
             Self::None => &[],
             Self::One(one) => std::slice::from_ref(one),
-            Self::Many(all) => all,
+            Self::Many(all) | Self::Partial(all) => all,
         }
     }
 }
@@ -299,7 +325,7 @@ mod tests {
         rules: &AggregationRules,
         at_capacity: AtCapacity,
         now: Moment,
-    ) -> Option<usize> {
+    ) -> Option<ObjectCount> {
         let reported = groups.too_many(key, message, object, rules, at_capacity, now);
         if reported.is_none() {
             groups.admitted(key, "", || 0, rules, false, now);
@@ -379,6 +405,34 @@ mod tests {
         assert!(groups.forget(None, 10, at(6)) > 0 && groups.is_empty_and_freed());
     }
 
+    #[test]
+    fn the_number_of_objects_is_a_lower_bound_once_one_is_left_out() {
+        let rules = AggregationRules { group_by: GroupBy::Kind, ..rules(2) };
+        let mut groups = Groups::default();
+        let mut seen = |object, at_capacity| {
+            report(&mut groups, 1, object, object, &rules, at_capacity, at(object))
+                .map(|it| (it.number, it.is_lower_bound))
+        };
+        let capacity = AtCapacity::default();
+        assert_eq!(seen(1, capacity), None);
+        for object in 2..=256 {
+            assert_eq!(seen(object, capacity), Some((object as usize, false)));
+        }
+        assert_eq!(seen(256, capacity), Some((256, false)), "known before");
+        assert_eq!(seen(257, capacity), Some((256, true)));
+        assert_eq!(seen(2, capacity), Some((256, true)));
+
+        let mut groups = Groups::default();
+        let mut seen = |object, at_capacity| {
+            report(&mut groups, 1, object, object, &rules, at_capacity, at(object))
+                .map(|it| (it.number, it.is_lower_bound))
+        };
+        assert_eq!(seen(1, capacity), None);
+        let at_capacity = AtCapacity { fingerprints: true, ..capacity };
+        assert_eq!(seen(2, at_capacity), Some((1, true)));
+        assert_eq!(seen(3, capacity), Some((2, true)), "an unknown one was left out");
+    }
+
     proptest! {
         #[test]
         fn groups_decide_like_a_map_of_sets(
@@ -405,7 +459,8 @@ mod tests {
                     messages.insert(message);
                 }
                 *witnessed |= !too_many && (messages.len() > 1 || messages.len() + 1 >= max_events as usize);
-                let expected = too_many.then_some(if across { objects.len() } else { 1 });
+                let number = if across { objects.len() } else { 1 };
+                let expected = too_many.then_some(ObjectCount { number, is_lower_bound: false });
                 let reported = report(&mut groups, key, message, object, &rules, AtCapacity::default(), at(now));
                 prop_assert_eq!(reported, expected);
                 let weight = |objects: &BTreeSet<u64>| if across { objects.len() } else { 0 };

@@ -26,6 +26,11 @@ pub(crate) struct Series {
     pub(crate) total: i64,
     /// Last count known to be stored in etcd. Invariant: `stored <= total`.
     pub(crate) stored: i64,
+    /// Occurrences of the current change that no count can show, because the total is [`MAX_COUNT`]. Not
+    /// kept: [`Scope::change`] counts them as lost.
+    ///
+    /// [`Scope::change`]: crate::state::scope::Scope::change
+    pub(crate) beyond_max_count: u64,
     /// The part of `stored` that was seen in etcd. An admitted write of a client is trusted only then.
     pub(crate) confirmed: i64,
     /// Whether squelch has read or written the stored Event since a client last created it. Only then may
@@ -74,6 +79,7 @@ impl Series {
         Self {
             total: value,
             stored: value,
+            beyond_max_count: 0,
             confirmed: 0,
             read: false,
             unreported: 0,
@@ -233,7 +239,9 @@ impl Series {
 
     /// Adds occurrences to the total.
     pub(crate) fn add(&mut self, occurrences: i64) {
-        self.total = (self.total + occurrences).min(MAX_COUNT);
+        let total = self.total + occurrences;
+        self.total = total.min(MAX_COUNT);
+        self.beyond_max_count += (total - self.total).unsigned_abs();
     }
 
     /// Adopts the count `stored` that the API server has just read from etcd. `occurrences` are those of the
@@ -266,10 +274,11 @@ impl Series {
         self.await_commit(now);
     }
 
-    /// Records the first read of a summary's name: what is stored there is its base.
+    /// Records a count that another client wrote under the name of a summary, before the first read of that
+    /// name or since. The summary continues from there.
     pub(crate) fn rebase(&mut self, found: i64) {
         self.base_unknown = false;
-        self.add(found);
+        self.add(found - self.stored);
         self.stored = found.min(self.total);
         self.confirmed = self.stored;
     }

@@ -82,6 +82,7 @@ impl Packed {
         Series {
             total: i64::from(self.total & !UNREPORTED),
             stored: i64::from(self.stored & !SHARED),
+            beyond_max_count: 0,
             confirmed: i64::from(self.confirmed & !READ),
             read: self.confirmed & READ != 0,
             unreported: 0,
@@ -176,6 +177,7 @@ mod tests {
             let series = Series {
                 total: counts[0],
                 stored: counts[1],
+                beyond_max_count: 0,
                 confirmed: counts[2],
                 unreported: counts[3],
                 shared,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::PendingLimitAdmissions;
 use crate::flush::tick::SLICE;
 use crate::state::eviction::MAX_EVICTION_ATTEMPTS;
 use crate::state::policy_changes::REVISED_AT_ONCE;
@@ -131,7 +132,7 @@ fn a_deleted_policy_is_removed_in_slices() {
     engine.tick(at(600_003), 100);
     assert!(engine.counters().is_empty());
     // Its counters are retained.
-    assert_eq!(engine.gauges(), Gauges { names: 5000, ..Gauges::default() });
+    assert_eq!(engine.gauges(), Gauges { namespaces: 1, names: 5000, ..Gauges::default() });
 }
 
 #[test]
@@ -192,7 +193,8 @@ fn without_text_capacity_writes_are_admitted_and_nothing_is_lost() {
         }
     }
     let gauges = engine.gauges();
-    assert!(gauges.pending_refused > 40 && compacted > 10, "{gauges:?}, {compacted} compacted");
+    let PendingLimitAdmissions { series, text } = gauges.pending_limit_admissions;
+    assert!(series == 0 && text > 40 && compacted > 10, "{gauges:?}, {compacted} compacted");
     assert!(gauges.text <= 96 * 100 + 2000, "{gauges:?}");
     let counters = counters(&engine);
     assert_eq!((counters.received(), counters.of(Disposition::Compacted)), (truth, compacted));
@@ -215,7 +217,8 @@ fn content_of_a_flushed_series_is_evicted_for_another() {
         }
     }
     let gauges = engine.gauges();
-    assert_eq!((gauges.pending_occurrences, gauges.pending_refused), (0, 0), "{gauges:?}");
+    let admissions = (gauges.pending_occurrences, gauges.pending_limit_admissions);
+    assert_eq!(admissions, (0, PendingLimitAdmissions::default()), "{gauges:?}");
     assert!(gauges.contents_evicted > 10 && gauges.text < 96 * 100 + 2000, "{gauges:?}");
 }
 

@@ -674,3 +674,141 @@ fn a_witness_has_a_valid_name_and_is_removed_when_refused() {
     let next = engine.decide(by(&rules), &named("a.3", write()), at(200));
     assert_eq!(next.answer, Answer::Allow, "its client sees why the API server refuses it");
 }
+
+#[test]
+fn a_create_without_a_name_is_admitted_for_the_api_server_to_refuse() {
+    let (engine, rules) = (engine(), rules());
+    let nameless = Observation { name: None, generate_name: "".into(), ..write() };
+    assert_eq!(engine.decide(by(&rules), &nameless, at(0)).answer, Answer::Allow);
+    assert_eq!(engine.gauges().series, 0);
+}
+
+/// Returns rules under which Events about all Pods share a summary.
+fn across_objects() -> Rules {
+    let aggregation =
+        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Kind };
+    Rules { aggregation: Some(aggregation), ..rules() }
+}
+
+/// Returns an Event about this Pod with its own message.
+fn about<'a>(pod: &'a str, name: &'a str) -> Observation<'a> {
+    let mut about = named(name, write());
+    about.event.regarding.name = pod.into();
+    about.event.message = name.into();
+    about
+}
+
+/// Writes Events about this Pod, each of which is aggregated.
+fn storm(engine: &Engine, rules: &Rules, pod: &str, names: std::ops::Range<i64>, now: u64) {
+    for number in names {
+        let verdict = engine.decide(by(rules), &about(pod, &format!("{pod}.{number}")), at(now));
+        assert_eq!(verdict.disposition, Some(Disposition::Aggregated), "{pod}.{number}");
+    }
+}
+
+#[test]
+fn the_name_of_the_next_summary_cannot_be_derived_from_a_previous_one() {
+    let (engine, rules) = (engine(), across_objects());
+    let known_policy = KnownPolicy {
+        policy: rules.policy.clone(),
+        namespace: Some("shop".into()),
+        rules: Some(Arc::new(rules.clone())),
+    };
+    engine.revise(&[known_policy], at(0));
+    let summary_of = |pod: &str, now: u64| {
+        engine.decide(by(&rules), &about(pod, &format!("{pod}.1")), at(now));
+        storm(&engine, &rules, pod, 2..5, now + 1);
+        let tasks = engine.tick(at(now + 3000), 10);
+        let task = tasks.into_iter().find(|task| *task.name != *format!("{pod}.1")).unwrap();
+        flush(&engine, &task, None, at(now + 3000)).unwrap();
+        task.name.to_string()
+    };
+    let first = summary_of("cart", 0);
+    for second in 5..1000 {
+        for task in engine.tick(at(second * 1000), 10) {
+            engine.plan(&task, Some(StoredEvent::with_count(3)), at(second * 1000));
+        }
+    }
+    assert_eq!(engine.gauges().series, 0);
+    let second = summary_of("till", 1_100_000);
+    let digits = |name: &str| name.rsplit_once('.').unwrap().1.to_owned();
+    assert_ne!(digits(&first), digits(&second));
+}
+
+#[test]
+fn a_summary_continues_from_a_higher_count_that_squelch_did_not_write() {
+    for (found, pending, lost) in [(1000, 100, 0), (i64::from(i32::MAX), 0, 100)] {
+        let (engine, rules) = (engine(), across_objects());
+        engine.decide(by(&rules), &about("cart", "cart.1"), at(0));
+        storm(&engine, &rules, "cart", 2..4, 1);
+        let task = engine.tick(at(3000), 10).remove(0);
+        assert_eq!(flush(&engine, &task, None, at(3000)), Some(2));
+        storm(&engine, &rules, "cart", 4..104, 4000);
+        let task = engine.tick(at(5000), 10).remove(0);
+        assert_eq!(flush(&engine, &task, Some(found), at(5000)), None, "a tenth more is not due yet");
+        assert_eq!((engine.gauges().pending_occurrences, counters(&engine).lost), (pending, lost));
+    }
+}
+
+#[test]
+fn one_user_cannot_exhaust_the_count_of_a_shared_summary() {
+    let (engine, rules) = (engine(), across_objects());
+    engine.decide(by(&rules), &about("cart", "cart.1"), at(0));
+    storm(&engine, &rules, "cart", 2..3, 1);
+    let huge = Observation { user: "tenant", value: i64::from(i32::MAX), ..about("x", "tenant.1") };
+    let verdict = engine.decide(by(&rules), &huge, at(2));
+    assert_eq!((verdict.disposition, &verdict.answer), (Some(Disposition::Admitted), &Answer::Allow));
+    storm(&engine, &rules, "cart", 3..103, 3);
+    let aggregated = counters(&engine).of(Disposition::Aggregated);
+    assert_eq!((aggregated, engine.gauges().pending_occurrences, counters(&engine).lost), (101, 101, 0));
+}
+
+#[test]
+fn an_occurrence_beyond_the_maximum_count_is_counted_as_lost() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &Observation { value: i64::from(i32::MAX) - 10, ..write() }, at(0));
+    for number in 2..102 {
+        engine.decide(by(&rules), &named(&format!("cart.{number}"), write()), at(1));
+    }
+    assert_eq!(counters(&engine).of(Disposition::Compacted), 100);
+    assert_eq!((engine.gauges().pending_occurrences, counters(&engine).lost), (10, 90));
+}
+
+#[test]
+fn records_of_series_that_ticks_end_are_limited() {
+    let settings =
+        Settings { seed: [3, 4], max_series: 320, max_pending_series: 100_000, began: Timestamp::UNIX_EPOCH };
+    let (engine, rules) = (Engine::new(settings), rules());
+    for number in 0..300 {
+        let namespace = format!("ns{number}");
+        for name in ["a.1", "a.2"] {
+            engine.decide(by(&rules), &Observation { namespace: &namespace, ..named(name, write()) }, at(0));
+        }
+    }
+    for round in (0..40u64).map(|round| 3000 + round * 100).chain((0..100).map(|round| 400_000 + round * 100))
+    {
+        for task in engine.tick(at(round), 1000) {
+            flush(&engine, &task, Some(1), at(round));
+        }
+    }
+    let gauges = engine.gauges();
+    assert_eq!(gauges.series, 0);
+    assert!(gauges.ended <= 20 + 2 && gauges.ended_evicted > 150, "{gauges:?}");
+}
+
+/// No other user may claim a generated name, with or without series.
+#[test]
+fn a_generated_name_belongs_to_the_user_of_the_write() {
+    for series in [rules().series, None] {
+        let rules = Rules { series, ..across_objects() };
+        let engine = engine();
+        let generated = Observation { name: None, generate_name: "cart.".into(), user: "owner", ..write() };
+        let Answer::AllowNamed(name) = engine.decide(by(&rules), &generated, at(0)).answer else {
+            panic!("no name was generated");
+        };
+        let before = counters(&engine);
+        let claimed = Observation { user: "tenant", value: 7, ..about("x", &name) };
+        assert_eq!(engine.decide(by(&rules), &claimed, at(1)).answer, Answer::Allow);
+        assert_eq!(counters(&engine).received() - before.received(), 1, "the API server refuses it with 409");
+    }
+}

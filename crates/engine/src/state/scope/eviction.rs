@@ -26,10 +26,11 @@ impl Scope {
         self.close(handle).is_some()
     }
 
-    /// Evicts the oldest record of an ended series.
-    pub(crate) fn evict_ended(&mut self) {
-        self.series.evict_ended();
+    /// Evicts the oldest record of an ended series. Returns false if there is none.
+    pub(crate) fn evict_ended(&mut self) -> bool {
+        let evicted = self.series.evict_ended();
         self.recount();
+        evicted
     }
 
     /// Evicts one entry of each table with a surplus. Returns false if it evicted nothing.

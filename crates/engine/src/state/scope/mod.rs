@@ -12,7 +12,7 @@ use crate::decide::pipeline::AtCapacity;
 use crate::model::content::Content;
 use crate::state::buckets::{Buckets, Budget, Charge};
 use crate::state::capacity::Sizes;
-use crate::state::groups::{Groups, Witness};
+use crate::state::groups::{Groups, ObjectCount, Witness};
 use crate::state::live_series::{Handle, LiveSeries};
 use crate::state::series::Series;
 use crate::state::top_dropped::Sketch;
@@ -189,6 +189,9 @@ impl Scope {
         let before = self.series.get(handle)?;
         let mut series = before;
         let answer = change(&mut series);
+        if self.rules.mode == Mode::Enforce {
+            self.counters.lost += series.beyond_max_count;
+        }
         self.series.put(handle, &series);
         self.sizes = updated_sizes(self.sizes, Some(&before), Some(&series));
         // The timer already covers what was due before, so most merges need not set it.
@@ -271,7 +274,7 @@ impl Scope {
         rules: &AggregationRules,
         at_capacity: AtCapacity,
         now: Moment,
-    ) -> Option<usize> {
+    ) -> Option<ObjectCount> {
         let reported = self.groups.too_many(group, message, object, rules, at_capacity, now);
         self.recount();
         reported

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::decide::aggregation::MAX_OCCURRENCES_PER_WRITE;
 pub(super) use flushing::{Due, Planned};
 use keys::{emitter, first_repeat_of_an_old_client, group_of, key_of, object, refused};
 use limits::Bucket;
@@ -288,6 +289,9 @@ impl NaiveModel {
     /// Step 6.
     fn in_summary(&mut self, write: &Observation<'_>, carried: i64, now: Moment) -> Option<Verdict> {
         let rules = self.rules.aggregation?;
+        if rules.group_by == GroupBy::Kind && carried > MAX_OCCURRENCES_PER_WRITE {
+            return None;
+        }
         if write.operation == Operation::Update || write.event.message.starts_with(AGGREGATE_PREFIX) {
             return None;
         }
@@ -336,6 +340,10 @@ impl NaiveModel {
         if write.operation == Operation::Create {
             self.admitted_of_group(write, minted, now);
         }
+        let named = minted.map(|minted| Observation { name: Some(minted.into()), ..write.clone() });
+        if let Some(named) = &named {
+            self.carried(named, now);
+        }
         if write.operation == Operation::Create && carried > 0 && self.rules.series.is_some() {
             let name = write.name.as_deref().or(minted).unwrap_or_default();
             let number = self.open(key_of(write), name.to_owned(), write.value, now);
@@ -343,12 +351,7 @@ impl NaiveModel {
                 (series.confirmed, series.unverified, series.not_before) =
                     (0, true, now.plus(CLIENT_WRITE_GRACE));
             }
-            if let Some(minted) = minted {
-                let named = Observation { name: Some(minted.into()), ..write.clone() };
-                self.carried(&named, now);
-                self.join(&named, number);
-            }
-            self.join(write, number);
+            self.join(named.as_ref().unwrap_or(write), number);
         }
         if let Some(minted) = minted {
             admitted.answer = Answer::AllowNamed(minted.to_owned());

@@ -17,7 +17,7 @@ fn a_closing_series_is_flushed_and_removed() {
     assert_eq!(tasks.len(), 1);
     assert!(engine.tick(at(400_000), 10).is_empty(), "one task at a time");
     assert_eq!(flush(&engine, &tasks[0], Some(4), at(400_000)), Some(7));
-    assert_eq!(engine.gauges(), Gauges { names: 1, ..Gauges::default() });
+    assert_eq!(engine.gauges(), Gauges { namespaces: 1, names: 1, ..Gauges::default() });
     assert_eq!(engine.unflushed(), 0);
 }
 

@@ -1,0 +1,49 @@
+//! The commands that the documents print, run as a reader pastes them: by bash, in the root of the checkout.
+
+use std::process::Command;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::Cluster;
+use crate::cluster::checkout;
+use crate::process::run_with_input;
+
+/// Runs a text as it stands and returns what it prints. A warning of bash, such as that of a here-document without an
+/// end, is a failure.
+///
+/// # Errors
+/// What the commands answer if one of them fails.
+pub async fn pasted(cluster: &Cluster, text: &str) -> Result<String> {
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", text]).current_dir(checkout("."));
+    command.env("KUBECONFIG", &cluster.kubeconfig);
+    let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, "")).await??;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success() && !errors.contains("bash: "), "pasted:\n{text}\nanswered:\n{errors}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The blocks of shell commands in a document.
+///
+/// # Errors
+/// That there is no such document.
+pub fn blocks(file: &str) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(checkout(file))?;
+    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    Ok(blocks.map(|(block, _)| block.to_owned()).collect())
+}
+
+/// The only block of a document that has this text in it.
+///
+/// # Errors
+/// That there is none, or more than one.
+pub fn block_with(file: &str, part: &str) -> Result<String> {
+    let found: Vec<_> = blocks(file)?.into_iter().filter(|block| block.contains(part)).collect();
+    let [block] = &found[..] else { bail!("{} blocks of {file} have {part:?}", found.len()) };
+    Ok(block.clone())
+}
+
+/// The lines of a block that begin so.
+pub fn lines(block: &str, beginning: &str) -> Vec<String> {
+    block.lines().filter(|line| line.trim_start().starts_with(beginning)).map(str::to_owned).collect()
+}
