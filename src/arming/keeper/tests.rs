@@ -856,3 +856,24 @@ async fn a_webhook_that_hangs_is_disarmed_within_three_and_a_half_seconds() {
     assert_eq!(scene.rules(), 0);
     scene.end().await;
 }
+
+/// Something before the API server answers one read with 404 and a page.
+#[tokio::test(start_paused = true)]
+async fn one_page_of_a_proxy_is_no_deletion() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    sleep(Duration::from_secs(5)).await;
+    scene.told();
+    scene.held.send_modify(|held| held.stray = true);
+    let mut away = Duration::ZERO;
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        if scene.rules() == 0 {
+            away += Duration::from_millis(100);
+        }
+    }
+    let told = scene.told();
+    assert!(away.is_zero() && told.is_empty(), "without rules for {away:?}: {told:?}");
+    scene.end().await;
+}
