@@ -877,3 +877,30 @@ async fn one_page_of_a_proxy_is_no_deletion() {
     assert!(away.is_zero() && told.is_empty(), "without rules for {away:?}: {told:?}");
     scene.end().await;
 }
+
+/// The API server restarts. The Lease is renewed, and the first read of the configuration fails.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_comes_back_does_not_cost_the_rules() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    sleep(Duration::from_secs(60)).await;
+    scene.told();
+    scene.held.send_modify(|held| (held.unreadable, held.proofs) = (true, 503));
+    sleep(Duration::from_secs(3)).await;
+    scene.active.send_replace(false);
+    sleep(Duration::from_secs(20)).await;
+    scene.active.send_replace(true);
+    sleep(Duration::from_millis(100)).await;
+    scene.held.send_modify(|held| (held.unreadable, held.proofs) = (false, 201));
+    let mut away = Duration::ZERO;
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        if scene.rules() == 0 {
+            away += Duration::from_millis(100);
+        }
+    }
+    let told = scene.told();
+    assert!(away.is_zero(), "without rules for {away:?}: {told:?}");
+    scene.end().await;
+}
