@@ -471,6 +471,22 @@ async fn clocks_of_api_servers_that_differ_cost_no_counts() {
     );
 }
 
+/// One answer asks for a minute while squelch ends.
+#[tokio::test(start_paused = true)]
+async fn at_the_end_one_answer_does_not_cost_what_can_be_written() {
+    let mut scene = owing_many(500).await;
+    scene.engine.drain();
+    let limits = Limits::at_shutdown(NonZeroU32::new(500).unwrap());
+    let busy = Says::Status(503, json!("no endpoints"), Some(60));
+    let one = |asked: &str| (asked.contains("/e.490?") || asked.ends_with("/e.490")).then(|| busy.clone());
+    tokio::select! {
+        _paid = drain(scene.writer.clone(), limits, 30 * SECOND) => {}
+        () = scene.server.serve(&mut scene.calls, |_, asked| one(asked)) => panic!("the client is gone"),
+    }
+    let left = scene.engine.gauges().owed;
+    assert!(left <= 1, "{left} of 500 are lost, of which the API server would have taken 499 at once");
+}
+
 /// A summary is created if an Event of its group is stored.
 #[tokio::test(start_paused = true)]
 async fn clocks_of_api_servers_that_differ_cost_no_summary() {
