@@ -28,8 +28,11 @@ const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
 /// While draining there is no time to wait for long.
 const RETRY_AT_THE_END: Duration = Duration::from_secs(1);
 
-/// How much older than its admission a new Event may look: its time of creation and that of the read are whole seconds.
-const CREATION_ROUNDING: Duration = Duration::from_secs(1);
+/// How much older than its admission a new Event may look. The API server that admitted the CREATE wrote the time of
+/// creation, and another one may answer the read: their clocks may differ by several seconds, or one of them is set in
+/// between. Both times are whole seconds besides. A smaller tolerance takes a client's own Event for another one, and
+/// its pending occurrences are lost. Within the tolerance the contents alone tell Events apart.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// An order to look at a stored Event, and to pay what it lacks.
 #[derive(Clone, Debug)]
@@ -49,7 +52,8 @@ pub struct Order {
 pub struct Found {
     /// The count that it shows.
     pub count: i64,
-    /// How long ago it was created, by the clock of the API server that it was read from, if that is known.
+    /// How long ago it was created, if that is known. The clock that it is read by may differ from the one that wrote the
+    /// time of creation by up to a minute.
     pub age: Option<Duration>,
     /// What it says; `None` where it is certain to be the Event that was meant.
     pub content: Option<Box<Content>>,
@@ -249,9 +253,9 @@ impl Found {
         Self { count, age: None, content: None }
     }
 
-    /// Whether it was there before an Event whose CREATE was admitted this long ago.
+    /// Whether it was certainly there before an Event whose CREATE was admitted this long ago.
     fn is_older_than(&self, admitted: Duration) -> bool {
-        self.age.is_some_and(|age| age > admitted + CREATION_ROUNDING)
+        self.age.is_some_and(|age| age > admitted + CLOCK_SKEW)
     }
 }
 

@@ -25,8 +25,8 @@ pub(in super::super) enum Planned {
 
 /// An admitted write may be stored this much later.
 const COMMITTED: Duration = Duration::from_secs(5);
-/// Times of creation are in whole seconds.
-const ROUNDING: Duration = Duration::from_secs(1);
+/// The clocks of API servers may differ by this much.
+const SKEW: Duration = Duration::from_secs(60);
 
 impl Naive {
     /// What is due now. What is over is closed, and forgotten if there is nothing to be paid.
@@ -80,7 +80,7 @@ impl Naive {
         let Some((group, (name, admitted_at))) = story.witness.clone() else { return Planned::Lost(0) };
         let since = now.since(admitted_at);
         let plan = match witness {
-            Some(age) if age <= since + ROUNDING => return Planned::Nothing,
+            Some(age) if age <= since + SKEW => return Planned::Nothing,
             None if since < COMMITTED => Planned::Wait,
             _ => Planned::Lost(story.owed()),
         };
@@ -188,7 +188,7 @@ impl Story {
     ) -> Planned {
         let since = now.since(self.paid_at);
         let created_only = !self.read && self.confirmed == 0 && !self.summary;
-        if found.is_some_and(|(_, age)| created_only && age > since + ROUNDING) {
+        if found.is_some_and(|(_, age)| created_only && age > since + SKEW) {
             return Planned::Lost(self.owed());
         }
         if found.is_none() && !self.read && !self.summary {
