@@ -97,7 +97,7 @@ pub(super) fn glob_list_rule() -> Rule {
 fn long_glob(text: &str) -> String {
     format!(
         "{text}.matches(r'[*?]([^*?]*[*?]){{{MOST_WILDCARDS}}}') || \
-         (size({text}) > {MOST_GLOB_CHARACTERS} || {text}.matches(r'[^\x00-\x7F]')) && {text}.matches(r'[*?]')"
+         (size({text}) > {MOST_GLOB_CHARACTERS} || {text}.matches(r'[^[:ascii:]]')) && {text}.matches(r'[*?]')"
     )
 }
 

@@ -60,6 +60,8 @@ struct State {
     edited: bool,
     /// It was read a moment ago, and may be written.
     looked: bool,
+    /// It was not read yet since this replica has become the active one.
+    unread: bool,
     /// The entries that squelch has not written.
     foreign: Vec<String>,
     pace: Pace,
@@ -136,9 +138,15 @@ impl Keeper {
         loop {
             let active = *self.active.borrow_and_update();
             if active != std::mem::replace(&mut was_active, active) {
-                self.change_sides(active).await;
+                self.change_sides(active);
             }
-            let pause = if active { self.write().await } else { self.stand_by().await };
+            let pause = if !active {
+                self.stand_by().await
+            } else if self.has_taken_over().await {
+                self.write().await
+            } else {
+                Some(PAUSE)
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.desired.changed() => if changed.is_err() { return },

@@ -23,6 +23,11 @@ use crate::{PROBE_ANNOTATION, PROOF_ANNOTATION};
 /// that hangs.
 const DEADLINE: Duration = Duration::from_millis(500);
 
+/// An answer is awaited for this long: an API server that is slow itself answers late, with the mark. Longer than the
+/// second for which the API server waits for the webhook. Short enough that a webhook that hangs is disarmed 3.5 s later
+/// at most: one second until the next probe, and two of these.
+const LATE_DEADLINE: Duration = Duration::from_millis(1250);
+
 /// How long the API server may take to say that it is well.
 const WELL_DEADLINE: Duration = Duration::from_millis(500);
 
@@ -65,11 +70,32 @@ impl Probe {
             answer = &mut asking => return self.confirmed(self.judge(&nonce, answer)).await,
             () = sleep(DEADLINE) => answered(ProofResult::NoAnswer, format!("no answer within {} ms", DEADLINE.as_millis())),
         };
-        // What is here once the API server has answered another call was late because this process was.
-        tokio::select! {
-            biased;
-            answer = &mut asking => self.judge(&nonce, answer),
-            answered = self.confirmed(late) => answered,
+        let last = timeout(LATE_DEADLINE.saturating_sub(DEADLINE), asking);
+        let (answer, missed) = tokio::join!(last, self.confirmed(late));
+        match answer {
+            Ok(answer) => self.judge_late(&nonce, answer, missed),
+            Err(_) => missed,
+        }
+    }
+
+    /// What an answer after the deadline says; `missed` is the result without it. The mark proves that the webhook has
+    /// answered: the API server is slow. An answer without a mark is what a webhook that hangs looks like.
+    fn judge_late(
+        &self,
+        nonce: &str,
+        answer: Result<(StatusCode, Value), Failure>,
+        missed: Answered,
+    ) -> Answered {
+        let judged = self.judge(nonce, answer);
+        match (judged.result, Outcome::of(judged.result)) {
+            (_, Outcome::Proven) => {
+                let why = format!("the mark came, after more than {} ms", DEADLINE.as_millis());
+                answered(ProofResult::Late, why)
+            }
+            (ProofResult::NoMark, _) => missed,
+            // A miss is one only if the API server is well.
+            (_, Outcome::Missed) if Outcome::of(missed.result) != Outcome::Missed => missed,
+            _ => judged,
         }
     }
 
@@ -375,7 +401,38 @@ mod tests {
                 () = hangs(&mut server, health) => unreachable!("it hangs for ever"),
             };
             assert_eq!(answered.result, expected, "{health:?}");
-            assert!(crate::clock::now().since(began) <= DEADLINE + WELL_DEADLINE + Duration::from_millis(10));
+            assert!(crate::clock::now().since(began) <= LATE_DEADLINE + Duration::from_millis(10));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_is_a_miss_only_without_the_mark() {
+        for (after, marked, health, expected) in [
+            (600, true, 200, ProofResult::Late),
+            (1200, true, 200, ProofResult::Late),
+            (600, true, 500, ProofResult::Late),
+            (1300, true, 200, ProofResult::NoAnswer),
+            (600, false, 200, ProofResult::NoAnswer),
+            (1000, false, 200, ProofResult::NoAnswer),
+            (1000, false, 500, ProofResult::NotWell),
+        ] {
+            let (probe, token, mut server) = mocked();
+            let answering = async {
+                let (request, send) = server.next_request().await.unwrap();
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut event: Value = serde_json::from_slice(&body).unwrap();
+                if marked {
+                    mark(&mut event, &token);
+                }
+                let late = async {
+                    sleep(Duration::from_millis(after)).await;
+                    let body = Body::from(event.to_string().into_bytes());
+                    send.send_response(Response::builder().status(201).body(body).unwrap());
+                };
+                tokio::join!(late, answer(&mut server, health, |_| {}));
+            };
+            let answered = tokio::join!(probe.ask(), answering).0;
+            assert_eq!(answered.result, expected, "{after} ms, marked: {marked}, health: {health}");
         }
     }
 

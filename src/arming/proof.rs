@@ -14,6 +14,8 @@ pub(super) const MISSES: u8 = 2;
 pub(super) enum Outcome {
     /// It answers.
     Proven,
+    /// It answers, and the API server is slow: nothing changes, and no row of misses goes on.
+    Late,
     /// It does not.
     Missed,
     /// Nothing: it is the API server that fails.
@@ -24,6 +26,7 @@ impl Outcome {
     pub(super) fn of(result: ProofResult) -> Self {
         match result {
             ProofResult::Proven => Self::Proven,
+            ProofResult::Late => Self::Late,
             ProofResult::NoAnswer
             | ProofResult::NoMark
             | ProofResult::WrongMark
@@ -82,10 +85,10 @@ impl Proof {
     /// Hears of one more; true if it changed what is held for true.
     pub(super) fn hear(&mut self, outcome: Outcome) -> bool {
         let enough = match (self.proven, outcome) {
-            (_, Outcome::NoWord) => return false,
+            (_, Outcome::NoWord) | (false, Outcome::Late) => return false,
             (false, Outcome::Proven) => PROOFS,
             (true, Outcome::Missed) => MISSES,
-            (true, Outcome::Proven) | (false, Outcome::Missed) => {
+            (true, Outcome::Proven | Outcome::Late) | (false, Outcome::Missed) => {
                 self.against = 0;
                 return false;
             }
@@ -107,12 +110,13 @@ mod tests {
 
     use super::*;
 
-    /// After each outcome of `history` (P, M or -), whether it is proven.
+    /// After each outcome of `history` (P, M, L or -), whether it is proven.
     fn course(history: &str) -> String {
         let mut proof = Proof::default();
         let outcome = |letter| match letter {
             'P' => Outcome::Proven,
             'M' => Outcome::Missed,
+            'L' => Outcome::Late,
             _ => Outcome::NoWord,
         };
         let mut step = |letter| {
@@ -135,6 +139,12 @@ mod tests {
         ] {
             assert_eq!(course(history), expected, "{history}");
         }
+    }
+
+    #[test]
+    fn a_late_mark_ends_a_row_of_misses_and_arms_nothing() {
+        assert_eq!(course("LLLLPLPLP"), "........+");
+        assert_eq!(course("PPPMLMLMM"), "..++++++.");
     }
 
     #[test]
@@ -174,7 +184,7 @@ mod tests {
             let all = ProofResult::ALL.iter().filter(|result| Outcome::of(**result) == wanted);
             all.map(|result| result.as_str()).collect::<Vec<_>>()
         };
-        assert_eq!(of(Outcome::Proven), ["proven"]);
+        assert_eq!((of(Outcome::Proven), of(Outcome::Late)), (vec!["proven"], vec!["late"]));
         for result in ProofResult::ALL {
             let meaning = result.meaning();
             assert_eq!(

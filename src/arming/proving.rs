@@ -171,7 +171,7 @@ impl Course {
         let changed = self.proof.hear(outcome);
         self.settled |= self.proof.is_proven();
         match outcome {
-            Outcome::Proven => self.missed = 0,
+            Outcome::Proven | Outcome::Late => self.missed = 0,
             Outcome::Missed => self.missed = self.missed.saturating_add(1),
             Outcome::NoWord => {}
         }
@@ -228,6 +228,7 @@ impl Course {
             Outcome::NoWord if answered.result == ProofResult::NoDescriptors => {
                 warn!(result, why, "this standby cannot probe the webhook");
             }
+            Outcome::Late => warn!(result, why, "the API server is slow; the webhook answers"),
             Outcome::NoWord => warn!(result, why, "the API server fails; no word on the webhook"),
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::response::{Status, StatusDetails};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -17,6 +18,9 @@ use crate::announcer::{Announcement, Announcer};
 
 /// A look that has no answer after this long is given up.
 const LOOK_DEADLINE: Duration = Duration::from_secs(2);
+
+const CONFIGURATIONS: &str = "mutatingwebhookconfigurations";
+const ROLES: &str = "clusterroles";
 
 /// Why it was not written.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,12 +48,9 @@ impl Arming {
             let kind = GroupVersionKind::gvk(group, "v1", kind);
             Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, plural))
         };
-        let configurations = all(
-            "admissionregistration.k8s.io",
-            "MutatingWebhookConfiguration",
-            "mutatingwebhookconfigurations",
-        );
-        let roles = all("rbac.authorization.k8s.io", "ClusterRole", "clusterroles");
+        let configurations =
+            all("admissionregistration.k8s.io", "MutatingWebhookConfiguration", CONFIGURATIONS);
+        let roles = all("rbac.authorization.k8s.io", "ClusterRole", ROLES);
         let acknowledged = watch::Sender::new(None);
         Self { configurations, roles, owner_role, announcer, acknowledged }
     }
@@ -91,13 +92,13 @@ impl Arming {
 
     /// The configuration as it stands there; `None` if it does not.
     pub(super) async fn look(&self) -> Result<Option<Value>, String> {
-        read(&self.configurations, NAME).await?.map(|found| value(&found)).transpose()
+        read(&self.configurations, CONFIGURATIONS, NAME).await?.map(|found| value(&found)).transpose()
     }
 
     /// The ClusterRole that the configuration belongs to; `None` if none is named or it does not exist.
     pub(super) async fn owner(&self) -> Result<Option<Owner>, String> {
         let Some(name) = &self.owner_role else { return Ok(None) };
-        let found = read(&self.roles, name).await?;
+        let found = read(&self.roles, ROLES, name).await?;
         let uid = found.and_then(|role| role.metadata.uid);
         Ok(uid.map(|uid| Owner { name: name.clone(), uid }))
     }
@@ -120,10 +121,17 @@ fn value(object: &DynamicObject) -> Result<Value, String> {
     serde_json::to_value(object).map_err(|error| error.to_string())
 }
 
-async fn read(api: &Api<DynamicObject>, name: &str) -> Result<Option<DynamicObject>, String> {
+/// Whether the API server says that this object does not exist. Any other 404 (a proxy's page, an API server that does
+/// not serve the resource yet) says nothing about it.
+fn says_not_found(status: &Status, resource: &str, name: &str) -> bool {
+    let is_about_it = |details: &StatusDetails| details.kind == resource && details.name == name;
+    status.code == 404 && status.details.as_ref().is_some_and(is_about_it)
+}
+
+async fn read(api: &Api<DynamicObject>, resource: &str, name: &str) -> Result<Option<DynamicObject>, String> {
     match timeout(LOOK_DEADLINE, api.get(name)).await {
         Ok(Ok(found)) => Ok(Some(found)),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
+        Ok(Err(kube::Error::Api(status))) if says_not_found(&status, resource, name) => Ok(None),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", LOOK_DEADLINE.as_secs())),
     }

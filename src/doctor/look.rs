@@ -279,7 +279,7 @@ async fn prove(
     for _ in 0..PROOFS {
         let answered = probe.ask().await;
         last = match answered.result {
-            ProofResult::Proven => return Ok(Ok(())),
+            ProofResult::Proven | ProofResult::Late => return Ok(Ok(())),
             ProofResult::Refused if answered.why.contains("impersonate") => return Err(Unseen::Forbidden),
             ProofResult::NoAnswer | ProofResult::NoMark | ProofResult::WrongMark => Ok(Err(answered.why)),
             _ => Err(Unseen::Failed(answered.why)),

@@ -44,7 +44,8 @@ impl Stored {
         StoredEvent { count: count(self), age: self.age(), content: Some(Box::new(Content::of(&event))) }
     }
 
-    /// How long ago it was created, by the clock of the API server, which has written both times.
+    /// How long ago it was created, by the clocks of the API servers: one has written the time of creation, and perhaps
+    /// another one the `Date` of the answer.
     fn age(&self) -> Option<Duration> {
         let created: Timestamp = self.0["metadata"]["creationTimestamp"].as_str()?.parse().ok()?;
         Duration::try_from(self.1?.duration_since(created)).ok()

@@ -49,6 +49,9 @@ pub(super) struct ApiServer {
     /// What it was asked, in order, and when.
     pub(super) asked: Vec<(Moment, String)>,
     version: u64,
+    /// Its answers carry a `Date`, and Events a time of creation; the clock of the API server that squelch asks is so far
+    /// ahead of that of the one that its client asks.
+    pub(super) ahead: Option<Duration>,
     /// Answers that never come; their senders are kept, or the connection would break.
     silent: Vec<SendResponse<Response<Body>>>,
 }
@@ -59,6 +62,10 @@ impl ApiServer {
         self.version += 1;
         event["metadata"]["name"] = json!(name);
         event["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        if self.ahead.is_some() && event["metadata"]["creationTimestamp"].is_null() {
+            event["metadata"]["creationTimestamp"] =
+                json!(api_time(Duration::ZERO).strftime("%FT%TZ").to_string());
+        }
         self.events.insert(name.to_owned(), event);
     }
 
@@ -95,7 +102,10 @@ impl ApiServer {
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
             self.asked.push((clock::now(), asked.clone()));
             match says(self.asked.len(), &asked) {
-                None => respond(send, self.does(&asked, body), None),
+                None => {
+                    let answer = self.does(&asked, body);
+                    respond_at(send, answer, None, self.ahead);
+                }
                 Some(Says::Status(code, answer, retry_after)) => respond(send, (code, answer), retry_after),
                 Some(Says::Nothing) => self.silent.push(send),
                 Some(Says::NothingButDidIt) => {
@@ -147,8 +157,27 @@ impl ApiServer {
     }
 }
 
-fn respond(send: SendResponse<Response<Body>>, (code, answer): (u16, Value), retry_after: Option<u64>) {
+/// The time of an API server whose clock is so far ahead.
+fn api_time(ahead: Duration) -> jiff::Timestamp {
+    let now = clock::now().since(Moment::default()) + ahead;
+    jiff::Timestamp::from_second(1_800_000_000).unwrap().checked_add(now).unwrap()
+}
+
+fn respond(send: SendResponse<Response<Body>>, answer: (u16, Value), retry_after: Option<u64>) {
+    respond_at(send, answer, retry_after, None);
+}
+
+fn respond_at(
+    send: SendResponse<Response<Body>>,
+    (code, answer): (u16, Value),
+    retry_after: Option<u64>,
+    ahead: Option<Duration>,
+) {
     let mut response = Response::builder().status(code);
+    if let Some(ahead) = ahead {
+        let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&api_time(ahead));
+        response = response.header("Date", date.unwrap());
+    }
     if let Some(seconds) = retry_after {
         response = response.header("Retry-After", seconds);
     }

@@ -29,18 +29,21 @@ pub struct Limits {
     pub in_flight: usize,
     /// What a pause lasts at most that the API server did not ask for.
     pub longest_pause: Duration,
+    /// The same of one that it asked for.
+    pub longest_asked: Duration,
 }
 
 impl Limits {
     /// While squelch folds: `--flush-qps`. Eight keep 80 a second busy at 100 ms a look; a slower API server is
     /// better left with fewer.
     pub fn usual(qps: NonZeroU32) -> Self {
-        Self { qps, in_flight: 8, longest_pause: Duration::from_secs(30) }
+        Self { qps, in_flight: 8, longest_pause: Duration::from_secs(30), longest_asked: Duration::MAX }
     }
 
     /// While squelch ends: `--shutdown-flush-qps`, and no pause that would eat up the time there is.
     pub fn at_shutdown(qps: NonZeroU32) -> Self {
-        Self { qps, in_flight: 32, longest_pause: Duration::from_secs(1) }
+        let longest = Duration::from_secs(1);
+        Self { qps, in_flight: 32, longest_pause: longest, longest_asked: longest }
     }
 
     /// How many orders may be out of the engine's hands: those under way, and what two ticks can need. No more,
@@ -129,7 +132,10 @@ impl Queue {
     fn ended(&mut self, looked: Looked) {
         match looked.refusal.filter(|refusal| refusal.is_strain()) {
             None => self.pause.answered(),
-            Some(refusal) => self.pause.strained(refusal.asked(), clock::now()),
+            Some(refusal) => {
+                let asked = refusal.asked().map(|asked| asked.min(self.limits.longest_asked));
+                self.pause.strained(asked, clock::now());
+            }
         }
         if let Some(unanswered) = looked.again {
             self.waiting.push_front(unanswered);

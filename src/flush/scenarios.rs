@@ -465,3 +465,64 @@ async fn what_cannot_be_paid_at_the_end_is_counted_by_namespace() {
     );
     assert_eq!(scene.engine.discard_pending(), [], "once");
 }
+
+/// Two API servers have clocks that differ by some seconds, or the clock of one is set forward in between.
+#[tokio::test(start_paused = true)]
+async fn clocks_of_api_servers_that_differ_cost_no_counts() {
+    let mut found = Vec::new();
+    for ahead in [0, 1, 2, 3, 5, 30] {
+        let mut scene = Scene::new();
+        scene.server.ahead = Some(ahead * SECOND);
+        scene.decide(&write());
+        scene.server.store_count("cart.1", 1);
+        for _ in 0..9 {
+            scene.fold();
+        }
+        tokio::time::advance(2 * SECOND).await;
+        scene.pays().await;
+        found.push((ahead, scene.server.count("cart.1").unwrap(), scene.lost()));
+    }
+    assert!(
+        found.iter().all(|(_, count, lost)| (*count, *lost) == (10, 0)),
+        "seconds ahead, count stored, lost: {found:?}"
+    );
+}
+
+/// One answer asks for a minute while squelch ends.
+#[tokio::test(start_paused = true)]
+async fn at_the_end_one_answer_does_not_cost_what_can_be_written() {
+    let mut scene = owing_many(500).await;
+    scene.engine.drain();
+    let limits = Limits::at_shutdown(NonZeroU32::new(500).unwrap());
+    let busy = Says::Status(503, json!("no endpoints"), Some(60));
+    let one = |asked: &str| (asked.contains("/e.490?") || asked.ends_with("/e.490")).then(|| busy.clone());
+    tokio::select! {
+        _paid = drain(scene.writer.clone(), limits, 30 * SECOND) => {}
+        () = scene.server.serve(&mut scene.calls, |_, asked| one(asked)) => panic!("the client is gone"),
+    }
+    let left = scene.engine.gauges().owed;
+    assert!(left <= 1, "{left} of 500 are lost, of which the API server would have taken 499 at once");
+}
+
+/// A summary is created if an Event of its group is stored.
+#[tokio::test(start_paused = true)]
+async fn clocks_of_api_servers_that_differ_cost_no_summary() {
+    let mut found = Vec::new();
+    for ahead in [0, 1, 3, 5] {
+        let mut scene = Scene::new();
+        scene.server.ahead = Some(ahead * SECOND);
+        let aggregation = AggregationRules { max_events: 3, interval: IDLE, group_by: GroupBy::Object };
+        scene.rules.aggregation = Some(aggregation);
+        for number in 1..=12 {
+            let name = format!("cart.{number}");
+            let mut distinct = named(&name, write());
+            distinct.event.message = number.to_string().into();
+            scene.decide(&distinct);
+        }
+        scene.server.store_count("cart.2", 1);
+        tokio::time::advance(6 * SECOND).await;
+        scene.pays().await;
+        found.push((ahead, scene.server.verbs().contains(&"POST"), scene.lost()));
+    }
+    assert!(found.iter().all(|(_, made, lost)| *made && *lost == 0), "seconds ahead, made, lost: {found:?}");
+}

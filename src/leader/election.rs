@@ -3,6 +3,9 @@
 //! One who holds the Lease decides for [`TERM`] from the moment at which it *sent* its last renewal; another takes the
 //! Lease once it has seen the same renewal for [`LEASE`], which is longer. Both measure by their own monotonic clocks,
 //! so that no two decide at one time as long as these run equally fast. What the clocks show is never compared.
+//!
+//! A person may edit or delete the Lease while its holder decides. So a standby takes at once only a Lease with the mark
+//! of a release, and one that a former process of its own pod has held since before it began.
 
 use std::time::Duration;
 
@@ -20,6 +23,9 @@ pub const EVERY: Duration = Duration::from_secs(1);
 /// From one look of a replica that stands by to the next: while a Lease that was given back is nobody's, nobody decides.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 
+/// How long the API server may take to commit a write: its own limit on a request.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
 /// Two looks that are further apart had a failed one between them: what was the holder to do meanwhile?
 const TOGETHER: Duration = Duration::from_secs(2);
 
@@ -35,11 +41,26 @@ pub enum Found {
     Lease(Record),
 }
 
+impl Found {
+    /// Whether both are the same renewal of the same holder. Another writer may have changed the rest, as by an
+    /// annotation.
+    fn is_renewed_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Lease(one), Self::Lease(other)) => {
+                (&one.holder, one.renewed) == (&other.holder, other.renewed)
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
 /// What a Lease says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Whose it is; empty once it was given back.
+    /// Whose it is; empty once it was given back, or if a person has emptied it.
     pub holder: String,
+    /// Its holder has released it and decides no more.
+    pub released: bool,
     /// `resourceVersion`: another with each renewal.
     pub revision: String,
     /// How often it went from one to another.
@@ -85,7 +106,7 @@ impl Identity {
     }
 }
 
-/// The writes of the Lease that this replica has sent and that have no answer yet.
+/// The last write of the Lease that is known to be committed, and those sent since that have no answer yet.
 ///
 /// Each write has a `renewTime` of its own. A Lease that is read with the `renewTime` of one of them proves that the API
 /// server committed this write, whatever became of the answer. A new `resourceVersion` alone proves nothing: another
@@ -94,6 +115,8 @@ impl Identity {
 pub struct Unanswered {
     /// `renewTime`, and when it was sent.
     writes: Vec<(i64, Moment)>,
+    /// The same, of the last one that is known to be committed.
+    committed: Option<(i64, Moment)>,
     /// The greatest `renewTime` so far. None is used twice: a write that is committed late would prove a younger one.
     last: Option<i64>,
 }
@@ -102,8 +125,8 @@ impl Unanswered {
     /// Adds a write that is sent at `now`. Returns its `renewTime`: `wall`, in microseconds, or the last one plus 1 if
     /// the clock has not advanced since.
     pub fn send(&mut self, wall: i64, now: Moment) -> i64 {
-        // An older one could only prove a deadline that has passed.
-        self.writes.retain(|(_, sent)| now.since(*sent) <= TERM);
+        // Those beyond TERM prove a deadline that has passed, and that no other replica has written since.
+        self.writes.retain(|(_, sent)| now.since(*sent) <= REMEMBERED);
         let renewed = self.last.map_or(wall, |last| wall.max(last.saturating_add(1)));
         self.last = Some(renewed);
         self.writes.push((renewed, now));
@@ -114,11 +137,13 @@ impl Unanswered {
     /// another writer has given it to somebody else since.
     pub fn proven_by(&self, found: &Record, me: &Identity) -> Option<Moment> {
         let renewed = found.renewed.filter(|_| found.holder == me.name)?;
-        self.writes.iter().find(|(other, _)| *other == renewed).map(|(_, sent)| *sent)
+        let mut known = self.committed.iter().chain(&self.writes);
+        known.find(|(other, _)| *other == renewed).map(|(_, sent)| *sent)
     }
 
     /// The write that was sent then is committed: those before it can prove nothing more.
     pub fn commit(&mut self, sent: Moment) {
+        self.committed = self.writes.iter().find(|(_, other)| *other == sent).copied().or(self.committed);
         self.writes.retain(|(_, other)| *other > sent);
     }
 }
@@ -127,7 +152,10 @@ impl Unanswered {
 #[derive(Debug)]
 pub struct Election {
     me: Identity,
-    leads: bool,
+    /// When the renewal was sent by which this replica decided last; `None` until it has won.
+    leads: Option<Moment>,
+    /// What the first look found.
+    first: Option<Found>,
     seen: Option<Seen>,
 }
 
@@ -142,25 +170,34 @@ struct Seen {
 impl Election {
     /// Has seen nothing yet.
     pub fn new(me: Identity) -> Self {
-        Self { me, leads: false, seen: None }
+        Self { me, leads: None, first: None, seen: None }
     }
 
-    /// The Lease was taken.
-    pub fn won(&mut self) {
-        self.leads = true;
+    /// The Lease is this replica's, by what it sent then, and it decides.
+    pub fn won(&mut self, sent: Moment) {
+        self.leads = Some(sent);
     }
 
     /// Hears what was found at `now`.
     pub fn hear(&mut self, found: &Found, now: Moment) -> Step {
-        let first = self.seen.is_none();
         let unchanged = self.note(found, now);
-        match found {
-            Found::Lease(lease) if lease.holder.is_empty() || lease.holder == self.me.name => Step::Take,
-            // Somebody has deleted it; or there never was any.
-            Found::Absent if self.leads || first => Step::Take,
-            Found::Lease(lease) if self.leads => Step::Yield(lease.holder.clone()),
-            Found::Lease(lease) if self.me.succeeds(&lease.holder) => Step::Take,
-            // One that was there before is still somebody's who may write it again.
+        let holder = match found {
+            Found::Lease(lease) if lease.released => return Step::Take,
+            Found::Lease(lease) => lease.holder.as_str(),
+            Found::Absent => "",
+        };
+        let is_of_another = !holder.is_empty() && holder != self.me.name;
+        match self.leads {
+            Some(_) if is_of_another => Step::Yield(holder.to_owned()),
+            // A person has edited or deleted it: no other replica takes it before this deadline has passed.
+            Some(sent) if now.since(sent) <= TERM => Step::Take,
+            // Another process of the pod, and nobody has renewed it since this one began.
+            None if self.me.succeeds(holder)
+                && self.first.as_ref().is_some_and(|first| found.is_renewed_as(first)) =>
+            {
+                Step::Take
+            }
+            // Whoever held it before may decide yet, and write it again.
             _ if unchanged >= LEASE => Step::Take,
             _ => Step::Wait(LOOK.min(LEASE.saturating_sub(unchanged))),
         }
@@ -170,11 +207,12 @@ impl Election {
     /// no more: whoever holds the Lease needs a while to say so.
     fn note(&mut self, found: &Found, now: Moment) -> Duration {
         let unchanged = match &self.seen {
-            Some(seen) if seen.found == *found && now.since(seen.last) <= TOGETHER => {
+            Some(seen) if seen.found.is_renewed_as(found) && now.since(seen.last) <= TOGETHER => {
                 seen.unchanged + now.since(seen.last)
             }
             _ => Duration::ZERO,
         };
+        self.first.get_or_insert_with(|| found.clone());
         self.seen = Some(Seen { found: found.clone(), last: now, unchanged });
         unchanged
     }

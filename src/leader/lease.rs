@@ -24,6 +24,10 @@ pub(super) const DEADLINE: Duration = Duration::from_millis(900);
 /// A write without an answer after this long has failed: an answer after that proves a deadline that has passed.
 const LONGEST: Duration = TERM;
 
+/// `leaseDurationSeconds` of a Lease that its holder has released, as in client-go. A person who empties
+/// `holderIdentity` leaves the length of a Lease that is held.
+const RELEASED: i32 = 1;
+
 /// The ServiceAccount that the Lease goes with.
 #[derive(Clone, Debug)]
 pub struct Owner {
@@ -105,7 +109,11 @@ impl Lease {
 
     /// Gives it back, if it is still as `mine`.
     pub(super) async fn release(&self, mine: &Record) -> Result<Written, String> {
-        let spec = json!({ "holderIdentity": "", "renewTime": time(clock::wall())? });
+        let spec = json!({
+            "holderIdentity": "",
+            "leaseDurationSeconds": RELEASED,
+            "renewTime": time(clock::wall())?,
+        });
         self.change(&mine.revision, json!({}), spec, DEADLINE).await
     }
 
@@ -184,8 +192,10 @@ fn time(at: Timestamp) -> Result<Value, String> {
 
 fn record(lease: v1::Lease) -> Record {
     let spec = lease.spec.unwrap_or_default();
+    let holder = spec.holder_identity.unwrap_or_default();
     Record {
-        holder: spec.holder_identity.unwrap_or_default(),
+        released: holder.is_empty() && spec.lease_duration_seconds == Some(RELEASED),
+        holder,
         revision: lease.metadata.resource_version.unwrap_or_default(),
         transitions: spec.lease_transitions.unwrap_or_default(),
         renewed: spec.renew_time.map(|MicroTime(at)| at.as_microsecond()),

@@ -36,6 +36,11 @@ use lease::{DEADLINE, Written};
 /// A call that failed is made again after this long.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// [`RETRY`], doubled with each write in a row that the API server refuses while it serves reads: up to [`EVERY`].
+fn pause_after(refused: u32) -> Duration {
+    RETRY.saturating_mul(2_u32.saturating_pow(refused.saturating_sub(1))).min(EVERY)
+}
+
 /// How often it is tried to give the Lease back.
 const LAST_ATTEMPTS: usize = 3;
 
@@ -68,7 +73,12 @@ pub struct Leader {
     under_way: FuturesUnordered<BoxFuture<'static, Answer>>,
     /// When it was awake last.
     awake: Moment,
-    failure: Option<String>,
+    /// How many writes in a row the API server has refused while it served reads.
+    refused: u32,
+    /// What reads fail with.
+    read_failure: Option<String>,
+    /// What writes fail with.
+    write_failure: Option<String>,
 }
 
 /// What became of a write.
@@ -83,6 +93,16 @@ enum Read {
     /// It is this replica's, by the late answer of a write; renew it after this long.
     Held(Duration),
     Failed,
+}
+
+/// What an attempt to write the Lease brought.
+enum Taken {
+    /// It is this replica's; renew it after this long.
+    Held(Duration),
+    /// The API server has refused the write, or could not be reached.
+    Refused,
+    /// Something else stands there, or there is no answer yet.
+    Unknown,
 }
 
 /// What has to be done before the first decision.
@@ -115,7 +135,9 @@ impl Leader {
             unanswered: Unanswered::default(),
             under_way: FuturesUnordered::new(),
             awake: clock::now(),
-            failure: None,
+            refused: 0,
+            read_failure: None,
+            write_failure: None,
         }
     }
 
@@ -191,23 +213,31 @@ impl Leader {
         }
     }
 
+    /// Renews the Lease, and reads it where that has failed. After a write that is refused no other follows at once.
     async fn step(&mut self) -> Duration {
+        let mut refused = false;
         if let Some(mine) = self.mine.clone() {
             let renewed = self.take(Found::Lease(mine)).await;
             self.check_term();
-            if let Some(pause) = renewed {
-                return pause;
+            match renewed {
+                Taken::Held(pause) => return pause,
+                Taken::Refused => refused = true,
+                Taken::Unknown => {}
             }
         }
         let found = match self.read().await {
             Read::Found(found) => found,
             Read::Held(pause) => return pause,
-            Read::Failed => return RETRY,
+            Read::Failed => {
+                // Nothing is served: what comes back is not to be missed.
+                self.refused = 0;
+                return RETRY;
+            }
         };
         if let Found::Lease(record) = &found
             && let Some(sent) = self.unanswered.proven_by(record, self.lease.me())
         {
-            return self.hold(record.clone(), sent);
+            return self.hold(record.clone(), sent).max(pause_after(self.refused));
         }
         match self.election.hear(&found, clock::now()) {
             Step::Wait(pause) => {
@@ -215,7 +245,12 @@ impl Leader {
                 self.mine = None;
                 pause
             }
-            Step::Take => self.take(found).await.unwrap_or(RETRY),
+            Step::Take if refused => pause_after(self.refused),
+            Step::Take => match self.take(found).await {
+                Taken::Held(pause) => pause,
+                Taken::Refused => pause_after(self.refused),
+                Taken::Unknown => RETRY,
+            },
             Step::Yield(holder) => {
                 self.yield_to(&holder);
                 Duration::ZERO
@@ -223,9 +258,9 @@ impl Leader {
         }
     }
 
-    /// Writes the Lease over what was found; when to come again. `None` if something else stands there, the write has
-    /// failed, or there is no answer yet: then it has to be read.
-    async fn take(&mut self, found: Found) -> Option<Duration> {
+    /// Writes the Lease over what was found. Unless it is held by that, it has to be read: what was refused may be
+    /// committed all the same.
+    async fn take(&mut self, found: Found) -> Taken {
         let sent = clock::now();
         let renewed = self.unanswered.send(clock::wall().as_microsecond(), sent);
         let call = self.lease.clone().take(found, renewed);
@@ -235,13 +270,16 @@ impl Leader {
             let answer = tokio::select! {
                 biased;
                 Some(answer) = self.under_way.next() => answer,
-                () = &mut patience => return None,
+                () = &mut patience => return Taken::Unknown,
             };
-            let newest = answer.sent == sent;
-            match self.heard(answer.written) {
-                Some(Written::Done(mine)) => return Some(self.hold(mine, answer.sent)),
-                // A write that has failed may be committed all the same.
-                Some(Written::Conflict) | None if newest => return None,
+            let is_newest = answer.sent == sent;
+            match self.written(answer.written) {
+                Some(Written::Done(mine)) => return Taken::Held(self.hold(mine, answer.sent)),
+                Some(Written::Conflict) if is_newest => return Taken::Unknown,
+                None if is_newest => {
+                    self.refused = self.refused.saturating_add(1);
+                    return Taken::Refused;
+                }
                 _ => {}
             }
         }
@@ -255,9 +293,9 @@ impl Leader {
             let answer = tokio::select! {
                 biased;
                 Some(answer) = self.under_way.next() => answer,
-                found = &mut reading => return self.heard(found).map_or(Read::Failed, Read::Found),
+                found = &mut reading => return self.was_read(found).map_or(Read::Failed, Read::Found),
             };
-            if let Some(Written::Done(mine)) = self.heard(answer.written) {
+            if let Some(Written::Done(mine)) = self.written(answer.written) {
                 return Read::Held(self.hold(mine, answer.sent));
             }
         }
@@ -270,14 +308,17 @@ impl Leader {
             // The answer of a later write came before.
             return pause;
         }
+        if sent > self.sent {
+            self.refused = 0;
+        }
         self.unanswered.commit(sent);
         (self.mine, self.sent) = (Some(mine), sent);
         let until = sent.plus(TERM);
         if until <= clock::now() {
             return pause;
         }
+        self.election.won(sent);
         if let Some(begin) = self.begin.take() {
-            self.election.won();
             begin();
             self.begun.cancel();
             info!(identity = self.lease.me().name(), "this replica is the active one: it decides");
@@ -340,19 +381,38 @@ impl Leader {
         warn!("another replica takes over once {} s have passed", LEASE.as_secs());
     }
 
-    /// What a call says, and that it failed only where that is new.
-    fn heard<T>(&mut self, answer: Result<T, String>) -> Option<T> {
+    /// What a read says, and logs that it failed only where that is new.
+    fn was_read(&mut self, answer: Result<Found, String>) -> Option<Found> {
         match answer {
-            Ok(answer) => {
-                if self.failure.take().is_some() {
-                    info!("the Lease can be read and written again");
+            Ok(found) => {
+                if self.read_failure.take().is_some() {
+                    info!("the Lease can be read again");
                 }
-                Some(answer)
+                Some(found)
             }
             Err(error) => {
-                if self.failure.as_ref() != Some(&error) {
-                    warn!(error, "the Lease could not be read or written; trying again");
-                    self.failure = Some(error);
+                if self.read_failure.as_ref() != Some(&error) {
+                    warn!(error, "the Lease could not be read; trying again");
+                    self.read_failure = Some(error);
+                }
+                None
+            }
+        }
+    }
+
+    /// The same of a write. A conflict does not show that the Lease can be written.
+    fn written(&mut self, answer: Result<Written, String>) -> Option<Written> {
+        match answer {
+            Ok(written) => {
+                if matches!(written, Written::Done(_)) && self.write_failure.take().is_some() {
+                    info!("the Lease can be written again");
+                }
+                Some(written)
+            }
+            Err(error) => {
+                if self.write_failure.as_ref() != Some(&error) {
+                    warn!(error, "the Lease could not be written; trying again");
+                    self.write_failure = Some(error);
                 }
                 None
             }

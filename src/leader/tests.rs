@@ -20,6 +20,8 @@ struct Held {
     revision: u64,
     /// Answers each call with this status instead.
     refuses: Option<u16>,
+    /// The same for writes alone.
+    refuses_writes: Option<u16>,
     slow: Slow,
     asked: Vec<String>,
 }
@@ -42,6 +44,9 @@ type ApiServer = Arc<Mutex<Held>>;
 impl Held {
     fn answer(&mut self, method: &Method, body: &Value) -> (u16, Value) {
         if let Some(code) = self.refuses {
+            return status(code);
+        }
+        if let Some(code) = self.refuses_writes.filter(|_| *method != Method::GET) {
             return status(code);
         }
         let Some(held) = &mut self.lease else {
@@ -164,8 +169,12 @@ impl Scene {
 #[tokio::test(start_paused = true)]
 async fn the_first_makes_the_lease_and_gives_it_back() {
     let server = ApiServer::default();
+    let began = clock::now();
     let mut scene = Scene::new(&server, "a");
     scene.is_active(true).await;
+    // The Lease may just have been deleted while another decides.
+    let took = clock::now().since(began);
+    assert!((LEASE..LEASE + Duration::from_millis(100)).contains(&took), "{took:?}");
     assert!(scene.term.holds(clock::now()));
     let spec = server.lock().unwrap().lease.clone().unwrap();
     assert_eq!(spec["spec"]["holderIdentity"], "a_0000000000000007");
@@ -174,13 +183,13 @@ async fn the_first_makes_the_lease_and_gives_it_back() {
     let term = scene.term.clone();
     assert_eq!(scene.announced.next().unwrap().reason, "Active");
     scene.end().await.release().await;
-    assert_eq!(server.lock().unwrap().holder(), "");
+    let spec = server.lock().unwrap().lease.clone().unwrap();
+    assert_eq!(spec["spec"]["holderIdentity"], "");
+    assert_eq!(spec["spec"]["leaseDurationSeconds"], 1, "the mark of a release");
     assert!(!term.holds(clock::now()));
     let asked = server.lock().unwrap().asked.clone();
-    assert!(
-        asked[1].starts_with("PATCH") && asked[1].contains("fieldManager=squelch-0000000000000007"),
-        "{asked:?}"
-    );
+    let made = asked.iter().find(|asked| asked.starts_with("PATCH")).unwrap();
+    assert!(made.contains("fieldManager=squelch-0000000000000007"), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,6 +334,7 @@ async fn a_lease_whose_last_renewal_had_no_answer_is_given_back() {
     leader.release().await;
     assert_eq!(server.lock().unwrap().holder(), "");
 }
+
 #[tokio::test(start_paused = true)]
 async fn a_replica_whose_leader_task_panics_is_not_active() {
     let mut scene = Scene::new(&ApiServer::default(), "a");
@@ -333,4 +343,119 @@ async fn a_replica_whose_leader_task_panics_is_not_active() {
     scene.leading.abort();
     scene.is_active(false).await;
     assert!(!scene.term.holds(clock::now()));
+}
+
+/// For how long two of these decide at one time, of the next ten seconds, looked at each 10 ms.
+async fn both_decide(one: &Scene, other: &Scene) -> Duration {
+    let look = Duration::from_millis(10);
+    let mut both = Duration::ZERO;
+    for _ in 0..1_000 {
+        tokio::time::sleep(look).await;
+        let now = clock::now();
+        if one.term.holds(now) && other.term.holds(now) {
+            both += look;
+        }
+    }
+    both
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_never_decide_while_a_person_edits_the_holder() {
+    let mut found = Vec::new();
+    for holder in ["", "b_0000000000000007", "b_somebody"] {
+        let server = ApiServer::default();
+        let mut one = Scene::new(&server, "a");
+        one.is_active(true).await;
+        let other = Scene::new(&server, "b");
+        tokio::time::sleep(Duration::from_millis(10_100)).await;
+        {
+            let mut held = server.lock().unwrap();
+            let mut lease = held.lease.clone().unwrap();
+            lease["spec"]["holderIdentity"] = json!(holder);
+            held.write(lease, 200);
+        }
+        found.push((holder, both_decide(&one, &other).await));
+        let active = u32::from(*one.active.borrow()) + u32::from(*other.active.borrow());
+        assert_eq!(active, 1, "{holder:?}");
+        one.stop.cancel();
+        other.stop.cancel();
+    }
+    assert!(found.iter().all(|(_, both)| both.is_zero()), "two decide at one time for {found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_never_decide_while_the_lease_is_deleted_and_a_replica_starts() {
+    let server = ApiServer::default();
+    let mut one = Scene::new(&server, "a");
+    one.is_active(true).await;
+    tokio::time::sleep(Duration::from_millis(10_100)).await;
+    server.lock().unwrap().lease = None;
+    let other = Scene::new(&server, "b");
+    let both = both_decide(&one, &other).await;
+    assert!(both.is_zero(), "two decide at one time for {both:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_takes_over_although_another_writer_annotates_the_lease() {
+    let server = ApiServer::default();
+    let mut one = Scene::new(&server, "a");
+    one.is_active(true).await;
+    let other = Scene::new(&server, "b");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // It crashes.
+    one.leading.abort();
+    let began = clock::now();
+    let mut steps = 0_u32;
+    while !*other.active.borrow() && clock::now().since(began) < Duration::from_secs(3_600) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        steps += 1;
+        if steps.is_multiple_of(30) {
+            let mut held = server.lock().unwrap();
+            let mut lease = held.lease.clone().unwrap();
+            lease["metadata"]["annotations"]["seen"] = json!(steps.to_string());
+            held.write(lease, 200);
+        }
+    }
+    let took = clock::now().since(began);
+    assert!(took < Duration::from_secs(7), "nobody decides for {took:?}");
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An etcd that is full serves reads, and the API server answers writes with 500.
+#[tokio::test(start_paused = true)]
+async fn an_etcd_that_takes_no_writes_gets_two_requests_a_second_and_one_log_line() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = ApiServer::default();
+    let mut one = Scene::new(&server, "a");
+    one.is_active(true).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    server.lock().unwrap().refuses_writes = Some(500);
+    let (asked, logged) = (server.lock().unwrap().asked.len(), lines.0.lock().unwrap().len());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let asked = server.lock().unwrap().asked.len() - asked;
+    let text = String::from_utf8(lines.0.lock().unwrap()[logged..].to_vec()).unwrap();
+    let number = text.lines().count();
+    let beginning: Vec<_> = text.lines().take(6).collect();
+    // The second line: the deadline has passed.
+    assert!(asked <= 130 && number <= 2, "in a minute {asked} requests, {number} lines: {beginning:#?}");
+    server.lock().unwrap().refuses_writes = None;
+    let began = clock::now();
+    one.is_active(true).await;
+    assert!(clock::now().since(began) <= Duration::from_millis(1_100));
 }

@@ -117,7 +117,8 @@ labels! {
     /// How a proof ended: the label `result` of proofs.
     ProofResult {
         Proven = "proven": "The API server's answer carried the mark of squelch's webhook.",
-        NoAnswer = "no_answer": "A miss: no answer within 500 ms. The webhook hangs, or packets to it are dropped.",
+        Late = "late": "Neither: the mark came after more than 500 ms and less than 1.25 s. The API server is slow, and the webhook answers: it ends a row of misses, and arms nothing.",
+        NoAnswer = "no_answer": "A miss: no answer within 500 ms, and none with the mark within 1.25 s. The webhook hangs, or packets to it are dropped.",
         NoMark = "no_mark": "A miss: answered without a mark. The API server could not ask the webhook (refused connection, certificate, wrong path); its log says why.",
         WrongMark = "wrong_mark": "A miss: the mark was not made with the token of this squelch. Somebody else answers.",
         NoDescriptors = "no_descriptors": "A miss: no file descriptor was left for the connection to the API server, so the webhook may accept none either. On a standby it is no miss.",

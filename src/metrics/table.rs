@@ -39,7 +39,7 @@ pub const ADMISSION_BUCKETS: [f64; 15] = [
     0.1, 0.5, 1.0,
 ];
 
-/// Seconds: two handshakes take milliseconds, and after 500 ms a proof is given up.
+/// Seconds: two handshakes take milliseconds, and after 1.25 s a proof is given up.
 pub const PROBE_BUCKETS: [f64; 10] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
 macro_rules! rows {

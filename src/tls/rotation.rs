@@ -182,8 +182,9 @@ pub struct Rotation<G> {
     in_force: InForce,
     /// When the current generation came without the usual steps.
     replaced: Option<Duration>,
-    /// The last time (of the API server's clock) at which the API server may have logged the token in use.
-    exposed: Option<Timestamp>,
+    /// The generation whose token the API server may have logged. No time: a clock that was wrong once must not count
+    /// against each token until then.
+    exposed: Option<Id>,
     /// What the Secret held when it was last deleted or damaged.
     spoiled: Vec<Id>,
     lifetimes: Lifetimes,
@@ -235,7 +236,10 @@ impl<G: Generation> Rotation<G> {
 
     /// A call with the token in use failed at `at` (by the API server's clock): the API server has logged its URL.
     pub fn expose(&mut self, at: Timestamp) {
-        self.exposed = self.exposed.max(Some(at));
+        let current = self.ring.current.term();
+        if current.since <= at {
+            self.exposed = Some(current.id);
+        }
     }
 
     /// What is to be done with the ring, where `serving` has signed what is served.
@@ -263,8 +267,8 @@ impl<G: Generation> Rotation<G> {
 
     /// Whether the current token may have been logged, and is old enough to be renewed for that.
     fn is_exposed(&self, wall: Timestamp) -> bool {
-        let since = self.ring.current.term().since;
-        self.exposed.is_some_and(|at| since <= at) && later(since, signed(self.lifetimes.exposed)) <= wall
+        let current = self.ring.current.term();
+        self.exposed == Some(current.id) && later(current.since, signed(self.lifetimes.exposed)) <= wall
     }
 
     /// The Secret was found deleted or damaged at `now`: somebody may know what it held, so none of it is to stay. A

@@ -1,7 +1,7 @@
 //! The commands of the documents that need no pods. (`e2e/tests/node/documents.rs` has others.)
 
 use anyhow::{Context, Result, ensure};
-use e2e::documents::{block_with, blocks, lines, pasted};
+use e2e::documents::{block_with, lines, pasted};
 use e2e::wait::told;
 use e2e::{GENEROUS, Policy, Squelch, Test, wait_for};
 

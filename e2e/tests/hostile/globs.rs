@@ -44,7 +44,7 @@ fn worst() -> Value {
 /// A thousand such policies in the hostile namespace, which a flood of Events goes to that all of them have to be asked
 /// about. The neighbour is slowed no more than by the same flood to a webhook that only allows.
 pub(crate) async fn worst_policies() -> Result<String> {
-    let tenancy = Tenancy::begin("globs").await?;
+    let mut tenancy = Tenancy::begin("globs").await?;
     let resource = ApiResource::erase::<EventPolicy>(&());
     let api: Api<DynamicObject> =
         Api::namespaced_with(tenancy.test.client(), &tenancy.test.namespace, &resource);
@@ -56,6 +56,7 @@ pub(crate) async fn worst_policies() -> Result<String> {
     };
     let made = stream::iter((0..POLICIES).map(make)).buffer_unordered(8);
     made.try_for_each(|_| async { Ok(()) }).await?;
+    tenancy.has_many_policies();
     wait_for("as many of them to be accepted as squelch enforces", GENEROUS, async || {
         let metrics = tenancy.squelch.metrics().await.map_err(told)?;
         let accepted = metrics.sum("squelch_policies", &[("condition", "Accepted")]);

@@ -8,6 +8,7 @@ use e2e::events::value;
 use e2e::policy::Counters;
 use e2e::{Policy, Squelch, Test, events};
 use serde_json::{Value, json};
+use squelch::metrics::table::MAX_OF_NAMESPACE;
 
 use crate::script::{self, OCCURRENCES};
 use crate::tenant::{Said, Tenant};
@@ -20,6 +21,9 @@ const NEIGHBOUR: &str = "neighbour";
 
 /// The design's bound of squelch's memory, in MiB.
 const MOST_MEMORY: f64 = 320.0;
+
+/// Time series of a pair of `event_namespace` and `policy`: six dispositions, recovered, lost, dropped Warnings.
+const SERIES_OF_A_PAIR: usize = 9;
 
 /// All that is owed is paid within this.
 const PAID: Duration = Duration::from_secs(60);
@@ -146,6 +150,11 @@ impl Tenancy {
             self.was_told(1);
         }
         Ok(said)
+    }
+
+    /// The hostile namespace has more policies than metrics show: as many time series are added as one namespace may have.
+    pub(crate) fn has_many_policies(&mut self) {
+        self.samples += MAX_OF_NAMESPACE * SERIES_OF_A_PAIR;
     }
 
     /// squelch was told of so many occurrences more by the hostile user.

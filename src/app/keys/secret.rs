@@ -91,7 +91,7 @@ impl Store {
         let date = answer.date;
         let found = match (&self.secret, answer.status) {
             (None, _) => Found::Nowhere,
-            (Some(_), StatusCode::NOT_FOUND) => Found::Nothing,
+            (Some(place), _) if answer.says_not_found(place) => Found::Nothing,
             (Some(_), _) => answer.secret().map_or_else(Found::Failed, |secret| {
                 let data = secret.data.unwrap_or_default().into_iter().map(|(name, bytes)| (name, bytes.0));
                 Found::Kept(data.collect(), secret.metadata.resource_version.unwrap_or_default())
@@ -117,9 +117,9 @@ impl Store {
         };
         let answer = self.call(Method::PATCH, &path, media_type, body.to_string().into_bytes()).await?;
         match answer.status {
-            // Not found: it was deleted meanwhile.
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND if over.is_some() => Ok(Written::Conflict),
             StatusCode::CONFLICT => Ok(Written::Conflict),
+            // It was deleted meanwhile.
+            _ if over.is_some() && answer.says_not_found(place) => Ok(Written::Conflict),
             _ => Ok(Written::Kept(answer.secret()?.metadata.resource_version)),
         }
     }
@@ -145,6 +145,14 @@ impl Store {
 }
 
 impl Answer {
+    /// Whether the API server says that this Secret does not exist. Any other 404 (a proxy's page, say) says nothing about
+    /// it.
+    fn says_not_found(&self, place: &Place) -> bool {
+        let status: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let details = &status["details"];
+        self.status == StatusCode::NOT_FOUND && details["kind"] == "secrets" && details["name"] == *place.name
+    }
+
     /// The Secret, or what the API server says instead.
     fn secret(&self) -> Result<Secret, String> {
         if !self.status.is_success() {
@@ -260,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_is_of_what_was_read_and_leaves_nothing_of_it_behind() {
         let ((store, mut server), ring) = (store(), ring());
-        let gone = json!({});
+        let gone = json!({ "kind": "Status", "details": { "kind": "secrets", "name": "keys" } });
         let (written, asked) = tokio::join!(store.write(&ring, Some("6")), answer(&mut server, 404, gone));
         assert!(matches!(written.unwrap(), Written::Conflict), "deleted meanwhile: it is read again");
         let data = &asked.2["data"];
@@ -278,12 +286,26 @@ mod tests {
         let Found::Kept(data, revision) = look.found else { panic!("it is there") };
         assert!(kept::is_printed(&ring, &data) && revision == "7");
 
-        let (look, _) = tokio::join!(store.look(), answer(&mut server, 404, json!({})));
+        let gone = json!({ "kind": "Status", "details": { "kind": "secrets", "name": "keys" } });
+        let (look, _) = tokio::join!(store.look(), answer(&mut server, 404, gone));
         assert!(matches!(look.found, Found::Nothing));
         let refused = json!({ "message": "secrets \"keys\" is forbidden" });
         let (look, _) = tokio::join!(store.look(), answer(&mut server, 403, refused));
         assert!(matches!(look.found, Found::Failed(told) if told.contains("is forbidden")));
         assert!(look.date.is_some());
+    }
+
+    #[tokio::test]
+    async fn another_404_says_nothing_about_the_secret() {
+        let ((store, mut server), ring) = (store(), ring());
+        let another = json!({ "kind": "Status", "details": { "kind": "secrets", "name": "another" } });
+        for page in [json!("404 page not found"), json!({}), another] {
+            let (look, _) = tokio::join!(store.look(), answer(&mut server, 404, page.clone()));
+            assert!(matches!(look.found, Found::Failed(_)), "{page}");
+            let writing = store.write(&ring, Some("6"));
+            let (written, _) = tokio::join!(writing, answer(&mut server, 404, page.clone()));
+            assert!(written.is_err(), "{page}");
+        }
     }
 
     #[tokio::test]

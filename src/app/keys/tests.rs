@@ -42,7 +42,11 @@ impl ApiServer {
                 serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap_or_default();
             let status = if head.method == Method::GET { self.get() } else { self.patch(&body) };
             let revision = json!({ "resourceVersion": self.version.to_string() });
-            let answer = json!({ "metadata": revision, "data": self.secret });
+            let mut answer = json!({ "metadata": revision, "data": self.secret });
+            if status == 404 {
+                let name = head.uri.path().rsplit('/').next();
+                answer = json!({ "kind": "Status", "details": { "kind": "secrets", "name": name } });
+            }
             let date = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&wall()).unwrap();
             let response = Response::builder().status(status).header(DATE, date);
             send.send_response(response.body(Body::from(answer.to_string().into_bytes())).unwrap());

@@ -12,23 +12,31 @@ use crate::arming::writer::Unwritten;
 
 impl Keeper {
     /// This replica becomes the active one, or is so no more.
-    pub(super) async fn change_sides(&mut self, active: bool) {
+    pub(super) fn change_sides(&mut self, active: bool) {
         let state = &mut self.state;
-        (state.written, state.edited, state.told) = (None, false, None);
-        if !active {
-            return;
+        (state.written, state.edited, state.told, state.unread) = (None, false, None, active);
+    }
+
+    /// Reads what the active replica before this one has left. False while that fails: then nothing is written, unless
+    /// the webhook does not answer, since an API server that comes back must not cost rules that are in force.
+    pub(super) async fn has_taken_over(&mut self) -> bool {
+        if !self.state.unread {
+            return true;
         }
-        if state.owner.is_none() {
-            self.find_owner().await;
+        if !self.look().await {
+            // Rules may be there that nobody probes yet.
+            self.asks.send_if_modified(|asks| !std::mem::replace(asks, true));
+            return *self.proofs.missing.borrow_and_update();
         }
-        let was_read = self.look().await;
-        if !was_read || !has_rules(self.state.live.as_ref(), EVENTS) {
+        self.state.unread = false;
+        if !has_rules(self.state.live.as_ref(), EVENTS) {
             // Another replica may have taken them away, for a reason that the probes of this one have not shown.
             self.proofs.renew();
         } else if self.proofs.unproven().is_none() {
             // They stay in force, which is no news.
             self.state.told = Some(Ok(Reach::Nothing));
         }
+        true
     }
 
     /// Looks after what the active replica has written; when to come again.

@@ -29,6 +29,10 @@ struct Held {
     probed: u32,
     /// The configuration can be written, and not read.
     unreadable: bool,
+    /// Proofs are answered after this long.
+    slow: Duration,
+    /// The next look at the configuration is answered by something before the API server: 404, a page.
+    stray: bool,
 }
 
 struct Scene {
@@ -84,6 +88,8 @@ impl Scene {
             selector: None,
             probed: 0,
             unreadable: false,
+            slow: Duration::ZERO,
+            stray: false,
         };
         let held = watch::Sender::new(held);
         let (service, server) = mock::pair();
@@ -166,7 +172,21 @@ async fn serve(
         let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap_or_default();
         let mut answer = (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}));
         held.send_modify(|held| answer = held.answer(&head.method, head.uri.path(), body, &token));
-        let text = Body::from(answer.1.to_string().into_bytes());
+        let mut text = Body::from(answer.1.to_string().into_bytes());
+        let look =
+            head.method == Method::GET && head.uri.path().ends_with("/mutatingwebhookconfigurations/squelch");
+        if look && held.borrow().stray {
+            held.send_modify(|held| held.stray = false);
+            (answer.0, text) = (404, Body::from(b"404 page not found".to_vec()));
+        }
+        let slow = held.borrow().slow;
+        if head.uri.path().ends_with("/events") && !slow.is_zero() {
+            tokio::spawn(async move {
+                sleep(slow).await;
+                send.send_response(Response::builder().status(answer.0).body(text).unwrap());
+            });
+            continue;
+        }
         send.send_response(Response::builder().status(answer.0).body(text).unwrap());
     }
 }
@@ -175,6 +195,13 @@ impl Held {
     fn answer(&mut self, method: &Method, path: &str, body: Value, token: &PathToken) -> (u16, Value) {
         let status =
             |code: u16| (code, json!({"kind": "Status", "code": code, "reason": "R", "message": "in words"}));
+        let missing = |resource: &str| {
+            let details = json!({"kind": resource, "name": "squelch"});
+            (
+                404,
+                json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no", "details": details}),
+            )
+        };
         if path.ends_with("/events") {
             self.probed += 1;
             return if self.proofs == 201 { (201, marked(body, token)) } else { status(self.proofs) };
@@ -184,7 +211,7 @@ impl Held {
         }
         let kind = |kind: &str, group: &str| json!({"kind": kind, "apiVersion": format!("{group}/v1")});
         if path.ends_with("/clusterroles/squelch") {
-            let Some(uid) = &self.role else { return status(404) };
+            let Some(uid) = &self.role else { return missing("clusterroles") };
             let mut role = kind("ClusterRole", "rbac.authorization.k8s.io");
             role["metadata"] = json!({"name": "squelch", "uid": uid});
             return (200, role);
@@ -194,7 +221,9 @@ impl Held {
             return status(503);
         }
         if method == Method::GET {
-            return self.configuration.clone().map_or_else(|| status(404), |object| (200, object));
+            let configuration = self.configuration.clone();
+            return configuration
+                .map_or_else(|| missing("mutatingwebhookconfigurations"), |object| (200, object));
         }
         self.apply(body).map_or_else(|| status(409), |object| (200, object))
     }
@@ -787,4 +816,91 @@ async fn an_entry_that_squelch_has_not_written_is_shown_and_left_alone() {
         assert!(shows(0));
         scene.end().await;
     }
+}
+
+/// The webhook answers each probe at once, and the API server takes 600 ms for everything that it queues.
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_does_not_disarm_a_webhook_that_answers() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.told();
+    scene.held.send_modify(|held| held.slow = Duration::from_millis(600));
+    let mut away = Duration::ZERO;
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        if scene.rules() == 0 {
+            away += Duration::from_millis(100);
+        }
+    }
+    let told = scene.told();
+    assert!(away.is_zero(), "without rules for {away:?} of a minute: {told:?}");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_hangs_is_disarmed_within_three_and_a_half_seconds() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let probed = scene.held.borrow().probed;
+    scene.holds(|held| held.probed > probed).await;
+    // The next probe begins a second later.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let began = clock::now();
+    scene.held.send_modify(|held| held.slow = Duration::from_secs(60));
+    scene.is_armed(false).await;
+    let took = clock::now().since(began);
+    assert!((Duration::from_secs(2)..=Duration::from_millis(3_510)).contains(&took), "{took:?}");
+    assert_eq!(scene.rules(), 0);
+    scene.end().await;
+}
+
+/// Something before the API server answers one read with 404 and a page.
+#[tokio::test(start_paused = true)]
+async fn one_page_of_a_proxy_is_no_deletion() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    sleep(Duration::from_secs(5)).await;
+    scene.told();
+    scene.held.send_modify(|held| held.stray = true);
+    let mut away = Duration::ZERO;
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        if scene.rules() == 0 {
+            away += Duration::from_millis(100);
+        }
+    }
+    let told = scene.told();
+    assert!(away.is_zero() && told.is_empty(), "without rules for {away:?}: {told:?}");
+    scene.end().await;
+}
+
+/// The API server restarts. The Lease is renewed, and the first read of the configuration fails.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_comes_back_does_not_cost_the_rules() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    sleep(Duration::from_secs(60)).await;
+    scene.told();
+    scene.held.send_modify(|held| (held.unreadable, held.proofs) = (true, 503));
+    sleep(Duration::from_secs(3)).await;
+    scene.active.send_replace(false);
+    sleep(Duration::from_secs(20)).await;
+    scene.active.send_replace(true);
+    sleep(Duration::from_millis(100)).await;
+    scene.held.send_modify(|held| (held.unreadable, held.proofs) = (false, 201));
+    let mut away = Duration::ZERO;
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        if scene.rules() == 0 {
+            away += Duration::from_millis(100);
+        }
+    }
+    let told = scene.told();
+    assert!(away.is_zero(), "without rules for {away:?}: {told:?}");
+    scene.end().await;
 }

@@ -588,3 +588,22 @@ fn looks_are_frequent_where_lives_are_short_and_rare_where_they_are_long() {
     );
     assert_eq!(Lifetimes::of(hour, seconds(60)).look, seconds(5));
 }
+
+/// The API server's clock is a day ahead when a probe fails, and right again a moment later.
+#[test]
+fn a_clock_that_was_wrong_once_renews_one_token() {
+    let lifetimes = usual();
+    let mut rotation = Rotation::new(Ring::of(generation(0, begin(), lifetimes)), lifetimes);
+    rotation.expose(later(begin(), SignedDuration::from_hours(24)));
+    let mut renewals = 0;
+    for second in 0..12 * 3600_i32 {
+        let wall = later(begin(), SignedDuration::from_secs(i64::from(second)));
+        let now = Duration::from_secs(u64::from(second.unsigned_abs()));
+        if rotation.step(Id(99), wall, now) == Step::IntroduceToken {
+            renewals += 1;
+            rotation.adopt(Ring::of(generation(renewals, wall, lifetimes)), now);
+        }
+    }
+    // 12 hours, one in 40 minutes, and one for the failed call.
+    assert!(renewals <= 19, "{renewals} tokens in 12 hours in which one call failed");
+}

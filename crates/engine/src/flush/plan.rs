@@ -11,8 +11,11 @@ use crate::state::scope::Scope;
 use crate::state::series::Series;
 use crate::{Moment, SeriesRules};
 
-/// Tolerance when comparing an Event's age with its admission: creation and read times are whole seconds.
-const CREATION_ROUNDING: Duration = Duration::from_secs(1);
+/// Tolerance when comparing the age of an Event with its admission. The API server that admitted the CREATE wrote the
+/// creation time, and another one may answer the read: their clocks may differ by several seconds, or one of them is set
+/// in between. A smaller tolerance takes a client's own Event for another one, and its pending occurrences are lost.
+/// Within the tolerance only the contents tell Events apart.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// A stored Event as the flush writer read it.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +74,7 @@ impl StoredEvent {
 
     /// Whether it existed before an Event whose CREATE was admitted this long ago.
     pub(crate) fn is_older_than(&self, admitted: Duration) -> bool {
-        self.age.is_some_and(|age| age > admitted + CREATION_ROUNDING)
+        self.age.is_some_and(|age| age > admitted + CLOCK_SKEW)
     }
 }
 

@@ -25,8 +25,8 @@ pub(in super::super) enum Planned {
 
 /// Time that the API server may need to store an admitted write.
 const COMMIT_GRACE: Duration = Duration::from_secs(5);
-/// Creation times are whole seconds.
-const ROUNDING: Duration = Duration::from_secs(1);
+/// The clocks of API servers may differ by this much.
+const SKEW: Duration = Duration::from_secs(60);
 
 impl NaiveModel {
     /// Returns what is due. Closes idle series and removes those with nothing to flush.
@@ -85,7 +85,7 @@ impl NaiveModel {
         let Some((group, (name, admitted_at))) = series.witness.clone() else { return Planned::Lost(0) };
         let since = now.since(admitted_at);
         let plan = match witness {
-            Some(age) if age <= since + ROUNDING => return Planned::Nothing,
+            Some(age) if age <= since + SKEW => return Planned::Nothing,
             None if since < COMMIT_GRACE => Planned::Wait,
             _ => Planned::Lost(series.pending()),
         };
@@ -193,7 +193,7 @@ impl ModelSeries {
     ) -> Planned {
         let since = now.since(self.written_at);
         let created_only = !self.read && self.confirmed == 0 && !self.summary;
-        if found.is_some_and(|(_, age)| created_only && age > since + ROUNDING) {
+        if found.is_some_and(|(_, age)| created_only && age > since + SKEW) {
             return Planned::Lost(self.pending());
         }
         if found.is_none() && !self.read && !self.summary {

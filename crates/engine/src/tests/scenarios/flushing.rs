@@ -125,7 +125,7 @@ fn another_event_of_the_same_name_is_never_written() {
         change(&mut event);
         StoredEvent { content: Some(Box::new(Content::of(&event))), ..StoredEvent::with_count(1) }
     };
-    let older = StoredEvent { age: Some(Duration::from_secs(10)), ..forged(|_| {}) };
+    let older = StoredEvent { age: Some(Duration::from_secs(63)), ..forged(|_| {}) };
     let others = [
         older,
         forged(|event| event.regarding.uid = "other".into()),
@@ -146,7 +146,7 @@ fn another_event_of_the_same_name_is_never_written() {
         engine.decide(by(&rules), &write(), at(0));
         engine.decide(by(&rules), &named("cart.2", write()), at(1));
         let task = engine.tick(at(2000), 10).remove(0);
-        let own = StoredEvent { age: Some(Duration::from_secs(3)), ..own };
+        let own = StoredEvent { age: Some(Duration::from_secs(62)), ..own };
         assert!(matches!(engine.plan(&task, Some(own), at(2000)), FlushPlan::Write { value: 2, .. }));
     }
 }
