@@ -45,6 +45,7 @@ impl Engine {
     pub fn plan(&self, task: &FlushTask, found: Option<StoredEvent>, now: Moment) -> FlushPlan {
         let deciding = self.phase() == DECIDING;
         let was_found = found.is_some();
+        let mut was_compared = false;
         let planned = self.with_series(task, |scope, handle| {
             // A client's write was admitted after the task was issued. The series is due again after the grace
             // time.
@@ -52,10 +53,13 @@ impl Engine {
                 return scope.complete(handle, FlushPlan::Nothing, deciding, now);
             }
             let plan = scope.plan(handle, found, deciding, now)?;
+            was_compared = true;
             scope.complete(handle, plan, deciding, now)
         });
         let planned = planned.unwrap_or(FlushPlan::Nothing);
+        // An Event that was not compared with the series may belong to another user.
         if was_found
+            && was_compared
             && !matches!(planned, FlushPlan::Lost { .. })
             && let Some(mut namespace) = self.locked(&task.namespace)
         {

@@ -98,17 +98,17 @@ impl Engine {
                 } else {
                     self.gone_namespaces.keep(scope);
                 }
-                self.forget_dropped(scope);
+                self.forget_sizes(scope);
             }
             !over
         });
         gone_policies.retain(scopes, now);
     }
 
-    /// Subtracts the tracked combinations of a removed scope from the sums.
-    pub(crate) fn forget_dropped(&self, scope: &Scope) {
-        let dropped = scope.sizes().dropped;
-        self.usage.change(&Sizes { dropped, ..Sizes::default() }, &Sizes::default());
+    /// Subtracts from the sums what a removed scope still holds: tracked combinations and records of ended series.
+    pub(crate) fn forget_sizes(&self, scope: &Scope) {
+        let Sizes { dropped, ended, .. } = scope.sizes();
+        self.usage.change(&Sizes { dropped, ended, ..Sizes::default() }, &Sizes::default());
     }
 
     /// Evicts records of ended series if those that this tick closed exceed the limit.

@@ -96,7 +96,7 @@ impl Engine {
                     let is_cluster_scoped = scope.policy().is_cluster_scoped();
                     if is_cluster_scoped {
                         self.gone_namespaces.keep(scope);
-                        self.forget_dropped(scope);
+                        self.forget_sizes(scope);
                     }
                     !is_cluster_scoped
                 });

@@ -812,3 +812,35 @@ fn a_generated_name_belongs_to_the_user_of_the_write() {
         assert_eq!(counters(&engine).received() - before.received(), 1, "the API server refuses it with 409");
     }
 }
+
+#[test]
+fn a_flush_that_comes_too_early_proves_no_name() {
+    let (engine, rules) = (engine(), rules());
+    // A tenant claims the name of another user's Event. The API server refuses the CREATE.
+    let claim = Observation { user: "tenant", ..write() };
+    engine.decide(by(&rules), &claim, at(0));
+    engine.decide(by(&rules), &named("x.2", claim.clone()), at(1));
+    let task = engine.tick(at(2500), 10).remove(0);
+    engine.decide(by(&rules), &Observation { value: 2, ..claim }, at(2600));
+    let mut owned = update(2, 1);
+    owned.event.reason = "Other".into();
+    let content = Some(Box::new(Content::of(&owned.event)));
+    let found = StoredEvent { content, ..StoredEvent::with_count(1) };
+    assert_eq!(engine.plan(&task, Some(found), at(2700)), FlushPlan::Nothing, "the claim was just repeated");
+    let verdict = engine.decide(by(&rules), &owned, at(3000));
+    assert_eq!((verdict.occurrences, verdict.answer), (1, Answer::Allow));
+    assert_eq!((counters(&engine).lost, engine.gauges().pending_occurrences), (1, 0));
+}
+
+#[test]
+fn records_of_ended_series_are_uncounted_with_their_scope() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    let task = engine.tick(at(2500), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(2500)), Some(2));
+    engine.revise(&[], at(3000));
+    (0..3).for_each(|more| drop(engine.tick(at(3001 + more), 10)));
+    assert_eq!(engine.gauges().ended, 0);
+    assert!(engine.is_counted_right());
+}

@@ -61,12 +61,13 @@ impl NaiveModel {
     ) -> Planned {
         let (rules, draining) = (self.rules.clone(), self.draining);
         let Some(series) = self.find_series(due.number) else { return Planned::Nothing };
-        let plan = if !draining && now < series.not_before {
+        let too_early = !draining && now < series.not_before;
+        let plan = if too_early {
             Planned::Nothing
         } else {
             series.plan(found, draining, &rules.timing(series.summary), now)
         };
-        if found.is_some() && !matches!(plan, Planned::Lost(_)) {
+        if found.is_some() && !too_early && !matches!(plan, Planned::Lost(_)) {
             let of_name = |it: &&mut super::Name| it.name == due.name && it.series == Some(due.number);
             self.names.iter_mut().filter(of_name).for_each(|name| name.proven = true);
         }
