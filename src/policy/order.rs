@@ -138,8 +138,7 @@ impl Ordered {
             beyond.extend(own.beyond.iter().map(|(policy, limit)| (policy, *limit)));
         }
         within.extend(defaults);
-        let (within, overridden) = without_overridden(within);
-        Limited { within, beyond, overridden }
+        without_overridden(Limited { within, beyond, overridden: Vec::new() })
     }
 
     /// The namespaces that have policies of their own.
@@ -148,11 +147,10 @@ impl Ordered {
     }
 }
 
-/// Policies in order of precedence, without those to which the others before them leave nothing; and these.
-fn without_overridden<'p>(
-    policies: Vec<&'p Arc<Policy>>,
-) -> (Vec<&'p Arc<Policy>>, Vec<(&'p Arc<Policy>, Overriding<&'p Arc<Policy>>)>) {
-    let (mut within, mut overridden) = (Vec::<&Arc<Policy>>::new(), Vec::new());
+/// Moves the policies to which those before them leave nothing from `within` to `overridden`.
+fn without_overridden(limited: Limited<&Arc<Policy>>) -> Limited<&Arc<Policy>> {
+    let Limited { within: policies, beyond, mut overridden } = limited;
+    let mut within = Vec::<&Arc<Policy>>::new();
     let mut compiled: Vec<&Compiled> = Vec::new();
     let mut comparisons = MOST_COMPARISONS;
     for policy in policies {
@@ -168,7 +166,7 @@ fn without_overridden<'p>(
             }
         }
     }
-    (within, overridden)
+    Limited { within, beyond, overridden }
 }
 
 /// What sorts first within its tier governs first. An object without a creationTimestamp (none such is stored) comes

@@ -111,9 +111,8 @@ fn an_older_event_is_no_witness() {
     let task = engine.tick(at(6000), 10).remove(0);
     assert!(matches!(engine.plan(&task, None, at(6000)), FlushPlan::Create { witness: Some(_), .. }));
     // The witness was admitted 5 s ago, and clocks may differ by 60 s.
-    let aged = |seconds| {
-        Some(StoredEvent { age: Some(Duration::from_secs(seconds)), ..StoredEvent::with_count(1) })
-    };
+    let aged =
+        |seconds| Some(StoredEvent { age: Some(Duration::from_secs(seconds)), ..StoredEvent::with_count(1) });
     assert_eq!(engine.check_witness(&task, aged(65), at(6001)), FlushPlan::Nothing);
     assert_eq!(engine.check_witness(&task, aged(66), at(6001)), FlushPlan::Lost { occurrences: 1 });
 }
