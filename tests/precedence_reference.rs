@@ -34,6 +34,10 @@ characters, one with more than one wildcard 8 and its characters from the first 
 each policy is in force that these limits leave room for. The others say `TooManyPolicies` in their conditions `Accepted` and `Effective`, and nothing is enforced by
 them. A ClusterEventPolicy that a limit keeps out of some namespaces alone is in force in the others; the message of its
 condition `Effective` names one of the former.
+
+A `namespaceSelector` is evaluated for namespaces with at most 128 labels. In a namespace with more of them only the
+ClusterEventPolicies that select every namespace are in force, and its own EventPolicies. The log names the namespace, and
+the other ClusterEventPolicies name it in the message of their condition `Effective`.
 ";
 
 /// A namespace's only label.
@@ -256,7 +260,7 @@ fn told(policies: &[Written]) -> &'static str {
         }
         Some(Effect::TooMany(_)) => "False, `TooManyPolicies`",
         Some(Effect::Overridden { .. }) => "False, `Overridden`",
-        Some(Effect::NoNamespaces) => "False, `NoNamespaces`",
+        Some(Effect::NoNamespaces { unread: _ }) => "False, `NoNamespaces`",
         None => "False, `Invalid`",
     }
 }

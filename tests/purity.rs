@@ -142,12 +142,12 @@ const ROWS: &[Row] = &[
         ],
         crates: NO_KUBERNETES,
     },
-    // What a flush writes.
+    // What a flush reads and writes.
     Row {
-        files: &["src/flush/event.rs", "src/flush/valid.rs"],
+        files: &["src/flush/event.rs", "src/flush/stored.rs", "src/flush/valid.rs"],
         knows: Knows::Arguments,
-        modules: &["squelch_engine", "flush::valid"],
-        crates: Crates::Only(&["jiff", "serde_json"]),
+        modules: &["squelch_engine", "flush::stored", "flush::valid"],
+        crates: Crates::Only(&["jiff", "serde", "serde_json"]),
     },
     // And what the API server demands of it.
     Row {
@@ -161,7 +161,7 @@ const ROWS: &[Row] = &[
         files: &["src/flush/pause.rs", "src/flush/refusal.rs"],
         knows: Knows::Arguments,
         modules: &["squelch_engine", "metrics::FlushResult"],
-        crates: Crates::Only(&["serde_json"]),
+        crates: Crates::Only(&["serde", "serde_json"]),
     },
     Row {
         files: &["src/flush/"],
@@ -201,6 +201,7 @@ const ROWS: &[Row] = &[
             "policy::Effect",
             "policy::Invalid",
             "policy::Limit",
+            "policy::MOST_LABELS",
             "policy::MOST_POLICIES",
             "policy::Policy",
             "policy::Set",

@@ -9,6 +9,7 @@ mod limits;
 mod namespaces;
 mod stages;
 mod status;
+mod stored;
 mod texts;
 
 pub use clauses::{
@@ -29,6 +30,7 @@ pub use stages::{
     INTERVAL, MAX_EVENTS, Per, SPAM_FILTER, Series, SpamFilter,
 };
 pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
+pub use stored::{PAGE, StoredPolicy};
 pub use texts::{
     API_GROUP, KIND, LONG_GLOB, MOST_GLOB_CHARACTERS, MOST_WILDCARDS, NAME, TYPE, TextField, WORD, check_glob,
 };

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -27,6 +27,7 @@ use super::keys::asked;
 use super::rights::{Right, needed};
 use super::seen::{Installation, Look, Seen, Unseen};
 use super::served::served;
+use crate::api::{PAGE, StoredPolicy};
 use crate::arming::{CONFIGURATION, Probe};
 use crate::leader::LEASE_NAME;
 use crate::metrics::ProofResult;
@@ -217,10 +218,19 @@ impl Looking<'_> {
     async fn policies(&self, kind: &str, plural: &str) -> Look<Vec<Value>> {
         let kind = GroupVersionKind::gvk("squelch.dev", "v1alpha1", kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let listed = told(all.list(&ListParams::default())).await?;
-        let values: Result<Vec<_>, _> = listed.items.iter().map(serde_json::to_value).collect();
-        values.map_err(|error| Unseen::Failed(error.to_string()))
+        let all: Api<StoredPolicy> = Api::all_with(self.client.clone(), &resource);
+        let mut page = ListParams::default().limit(PAGE);
+        let mut values = Vec::new();
+        loop {
+            let listed = told(all.list(&page)).await?;
+            for StoredPolicy(policy) in &listed.items {
+                values.push(serde_json::to_value(policy).map_err(|error| Unseen::Failed(error.to_string()))?);
+            }
+            page.continue_token = listed.metadata.continue_.filter(|token| !token.is_empty());
+            if page.continue_token.is_none() {
+                return Ok(values);
+            }
+        }
     }
 
     async fn metrics(&self) -> Look<String> {

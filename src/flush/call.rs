@@ -1,13 +1,15 @@
 //! One call to the API server: with a deadline, sent once, and its failure told apart.
 //!
-//! The responses are read as they come. (The client's own errors do not tell the header `Retry-After`, which is all
-//! that priority and fairness say with a 429.)
+//! The responses are read as they come, up to [`MAX_ANSWER`]. (The client's own errors do not tell the header
+//! `Retry-After`, which is all that priority and fairness say with a 429.)
 
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use kube::Client;
@@ -19,13 +21,18 @@ use serde_json::Value;
 use squelch_engine::{FlushTask, is_namespace_name};
 use tracing::debug;
 
-use super::event::Stored;
 use super::refusal::Refusal;
+use super::stored::Stored;
 use crate::FIELD_MANAGER;
 
 /// A call without an answer after this long is taken for lost; the next look reads what became of it. The API
 /// server itself gives a call a minute: a writer that waits for that pays nobody.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The longest answer that is read, in bytes. etcd takes an Event of 1.5 MiB, which can be twice as long in JSON. Most
+/// Events are below 10 KiB. At shutdown 32 answers are read at the same time and take at most 32 MiB. While a thread
+/// parses one, it takes at most twice as much again. What is kept of an Event before its write is below 30 KiB.
+const MAX_ANSWER: usize = 1 << 20;
 
 /// What may stand in a path as it is (RFC 3986, unreserved).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -66,7 +73,7 @@ impl<'a> Calls<'a> {
     }
 
     async fn read_named(&self, name: &str) -> Result<Option<Stored>, Refusal> {
-        match self.send("read", self.events.get(name, &GetParams::default())).await {
+        match self.send(Call::Read, self.events.get(name, &GetParams::default())).await {
             Ok(event) => Ok(Some(event)),
             Err(Refusal::Gone) => Ok(None),
             Err(refusal) => Err(refusal),
@@ -76,18 +83,18 @@ impl<'a> Calls<'a> {
     /// Changes the Event; returns it as it is stored now.
     pub(super) async fn change(&self, change: Value) -> Result<Stored, Refusal> {
         let as_squelch = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        self.send("change", self.events.patch(&self.name, &as_squelch, &Patch::Merge(change))).await
+        self.send(Call::Change, self.events.patch(&self.name, &as_squelch, &Patch::Merge(change))).await
     }
 
     /// Makes the Event; returns it as it is stored now.
     pub(super) async fn create(&self, event: &Value) -> Result<Stored, Refusal> {
         let as_squelch = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-        self.send("create", self.events.create(&as_squelch, event.to_string().into_bytes())).await
+        self.send(Call::Create, self.events.create(&as_squelch, event.to_string().into_bytes())).await
     }
 
     async fn send(
         &self,
-        call: &'static str,
+        call: Call,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Stored, Refusal> {
         let sent = async {
@@ -98,25 +105,48 @@ impl<'a> Calls<'a> {
             let (status, headers, body) = answered.map_err(|_| Refusal::Disconnected)?;
             let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
             if status.is_success() {
-                let event = serde_json::from_slice(&body).ok();
-                let event = event.and_then(|event| Stored::new(event, header(DATE).and_then(date)));
-                return event.ok_or(Refusal::Unexpected);
+                let body = match (body, call) {
+                    (Some(body), _) => body,
+                    (None, Call::Read) => return Err(Refusal::TooLarge),
+                    // It is done, and the next flush reads what is stored.
+                    (None, Call::Change | Call::Create) => return Err(Refusal::Unexpected),
+                };
+                return Stored::new(&body, header(DATE).and_then(date)).ok_or(Refusal::Unexpected);
             }
-            Err(Refusal::of(status.as_u16(), header(RETRY_AFTER), &body))
+            let (code, retry_after) = (status.as_u16(), header(RETRY_AFTER));
+            let body = body.unwrap_or_default();
+            Err(match call {
+                Call::Read => Refusal::of(code, retry_after, &body),
+                Call::Change | Call::Create => Refusal::of_write(code, retry_after, &body),
+            })
         };
         // Never the answer's text: it may quote the tenant's.
         sent.await.inspect_err(|refusal| {
-            debug!(namespace = %self.order.namespace, event = ?self.order.name, call, ?refusal, "not done");
+            debug!(namespace = %self.order.namespace, event = ?self.order.name, ?call, ?refusal, "not done");
         })
     }
 }
 
+/// What a call is for.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Read,
+    Change,
+    Create,
+}
+
+/// One request and its answer. The body is `None` where it is longer than [`MAX_ANSWER`].
 async fn exchange(
     client: &Client,
     request: http::Request<Vec<u8>>,
-) -> Result<(StatusCode, HeaderMap, Bytes), kube::Error> {
+) -> Result<(StatusCode, HeaderMap, Option<Bytes>), Box<dyn Error + Send + Sync>> {
     let (head, body) = client.send(request.map(Body::from)).await?.into_parts();
-    Ok((head.status, head.headers, body.collect_bytes().await?))
+    let body = match Limited::new(body, MAX_ANSWER).collect().await {
+        Ok(body) => Some(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => None,
+        Err(error) => return Err(error),
+    };
+    Ok((head.status, head.headers, body))
 }
 
 /// The time that the API server gave its answer, in whole seconds of its own clock (RFC 9110, section 6.6.1).

@@ -1,81 +1,11 @@
 //! The bodies of squelch's own writes, in the shape that the stored Event has. Pure.
 
-use std::borrow::Cow;
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use squelch_engine::{Content, EventView, ObjectReference, StoredEvent};
 
+use super::stored::Stored;
 use super::valid::{self, Form};
-
-/// An Event as it was read. Untyped: a time that Kubernetes takes (of the year 10000, say) is none to every
-/// library, and such an Event is to be paid like any other.
-pub(super) struct Stored(Value, Option<Timestamp>);
-
-impl Stored {
-    /// The Event that an answer of the API server's of this `date` holds; `None`: it holds none.
-    pub(super) fn new(event: Value, date: Option<Timestamp>) -> Option<Self> {
-        event["metadata"]["resourceVersion"].is_string().then_some(Self(event, date))
-    }
-
-    /// What the engine compares with what it expects there.
-    pub(super) fn found(&self) -> StoredEvent {
-        let metadata = &self.0["metadata"];
-        let json = |map: &Value| if map.is_object() { map.to_string() } else { String::new() };
-        let (labels, annotations) = (json(&metadata["labels"]), json(&metadata["annotations"]));
-        let field = |field: &str| text(&self.0[field]);
-        let event = EventView {
-            regarding: reference_of(&self.0["involvedObject"]),
-            related: self.has("related").then(|| reference_of(&self.0["related"])),
-            event_type: field("type"),
-            reason: field("reason"),
-            action: field("action"),
-            message: field("message"),
-            reporting_component: field("reportingComponent"),
-            reporting_instance: field("reportingInstance"),
-            source_component: text(&self.0["source"]["component"]),
-            source_host: text(&self.0["source"]["host"]),
-            first_timestamp: field("firstTimestamp"),
-            event_time: field("eventTime"),
-            labels: &labels,
-            annotations: &annotations,
-        };
-        StoredEvent { count: count(self), age: self.age(), content: Some(Box::new(Content::of(&event))) }
-    }
-
-    /// How long ago it was created, by the clocks of the API servers: one has written the time of creation, and perhaps
-    /// another one the `Date` of the answer.
-    fn age(&self) -> Option<Duration> {
-        let created: Timestamp = self.0["metadata"]["creationTimestamp"].as_str()?.parse().ok()?;
-        Duration::try_from(self.1?.duration_since(created)).ok()
-    }
-
-    fn has(&self, field: &str) -> bool {
-        !self.0[field].is_null()
-    }
-}
-
-fn text(value: &Value) -> Cow<'_, str> {
-    value.as_str().unwrap_or_default().into()
-}
-
-fn reference_of(reference: &Value) -> ObjectReference<'_> {
-    ObjectReference {
-        api_version: text(&reference["apiVersion"]),
-        kind: text(&reference["kind"]),
-        namespace: text(&reference["namespace"]),
-        name: text(&reference["name"]),
-        uid: text(&reference["uid"]),
-        field_path: text(&reference["fieldPath"]),
-    }
-}
-
-/// The count that an Event shows: `series.count`, else `count`, else 1, as kubectl reads it.
-pub(super) fn count(event: &Stored) -> i64 {
-    let told = |value: &Value| value.as_i64().filter(|count| *count > 0);
-    told(&event.0["series"]["count"]).or_else(|| told(&event.0["count"])).unwrap_or(1)
-}
+use squelch_engine::{Content, ObjectReference};
 
 /// The change that makes `event` show `value`: `series` for an Event of the new API, else `count`. A legacy Event
 /// never gets a `series`: kubectl would show it before the count. `content` is there for a summary, which tells the
@@ -88,20 +18,13 @@ pub(super) fn change(
     namespace: &str,
 ) -> Value {
     // The time shown never goes back; one that cannot be read is replaced.
-    let last = |shown: &Value| {
-        shown.as_str().and_then(|text| text.parse().ok()).unwrap_or(occurred_at).max(occurred_at)
-    };
-    let is_new = event.has("series") || event.has("eventTime") && !event.has("firstTimestamp");
-    let mut patch = if is_new {
-        series(value, last(&event.0["series"]["lastObservedTime"]))
-    } else {
-        counted(value, last(&event.0["lastTimestamp"]))
-    };
-    let mut metadata = json!({ "resourceVersion": event.0["metadata"]["resourceVersion"] });
+    let last = event.last.unwrap_or(occurred_at).max(occurred_at);
+    let mut patch = if event.has_series { series(value, last) } else { counted(value, last) };
+    let mut metadata = json!({ "resourceVersion": event.resource_version });
     if let Some(summary) = content.map(Content::view) {
         // All that makes it a summary: somebody may have put an Event of his own under its name.
         metadata["annotations"] = Value::Object(valid::annotations(summary.annotations));
-        let form = if event.has("eventTime") { Form::New } else { Form::Legacy };
+        let form = if event.has_event_time { Form::New } else { Form::Legacy };
         // Of an Event of the new API these may not be empty.
         if let Form::Legacy = form {
             patch.insert("type".to_owned(), json!(summary.event_type));
@@ -209,8 +132,8 @@ mod tests {
     use super::*;
     use squelch_engine::EventView;
 
-    fn stored(body: Value) -> Stored {
-        Stored::new(body, None).unwrap()
+    fn stored(body: &Value) -> Stored {
+        Stored::new(body.to_string().as_bytes(), None).unwrap()
     }
 
     fn at(text: &str) -> Timestamp {
@@ -219,9 +142,9 @@ mod tests {
 
     #[test]
     fn a_legacy_event_gets_a_count_and_never_a_series() {
-        let event = stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
+        let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:09Z"}));
-        assert_eq!(count(&event), 3);
+        assert_eq!(event.count, 3);
         let change = change(&event, 8, at("2026-01-01T00:00:05.9Z"), None, "shop");
         assert_eq!(
             change,
@@ -232,9 +155,9 @@ mod tests {
 
     #[test]
     fn an_event_of_the_new_api_gets_a_series_with_six_fraction_digits() {
-        let event = stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {},
+        let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {},
             "eventTime": "2026-01-01T00:00:00.000000Z"}));
-        assert_eq!(count(&event), 1);
+        assert_eq!(event.count, 1);
         assert_eq!(
             change(&event, 8, at("2026-01-01T00:00:05Z"), None, "shop")["series"],
             json!({"count": 8, "lastObservedTime": "2026-01-01T00:00:05.000000Z"})
@@ -245,7 +168,7 @@ mod tests {
     fn a_time_that_no_library_knows_is_no_obstacle() {
         for time in ["9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "-001-01-01T00:00:00Z"] {
             let event =
-                stored(json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
+                stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
                 "firstTimestamp": time, "lastTimestamp": time}));
             assert_eq!(change(&event, 8, at("2026-01-01T00:00:05Z"), None, "shop")["count"], 8, "{time}");
         }
@@ -253,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_summary_follows_its_newest_look_alike() {
-        let event = stored(json!({"metadata": {"resourceVersion": "7"}, "count": 3,
+        let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "count": 3,
             "involvedObject": {"kind": "Pod", "name": "old", "fieldPath": "spec.containers{app}"}}));
         let regarding = ObjectReference {
             kind: "Pod".into(),

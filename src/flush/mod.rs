@@ -16,6 +16,7 @@ mod queue;
 mod refusal;
 #[cfg(test)]
 mod scenarios;
+mod stored;
 mod valid;
 #[cfg(test)]
 mod validation;

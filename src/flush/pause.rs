@@ -1,99 +1,230 @@
-//! Leaving an API server alone that cannot keep up. Pure.
+//! Leaving an API server alone that fails, and a namespace whose flushes fail. Pure.
+//!
+//! A flush can fail because of its namespace alone: a webhook of that namespace, a limit on its rate. So failures are
+//! counted by namespace, and delay the flushes of that namespace. The flushes of all namespaces are delayed once flushes
+//! of two namespaces fail and none succeeds in between. (Where only one namespace has flushes, its own pause is enough.)
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use squelch_engine::Moment;
 
-/// So many strained answers in a row may be one namespace's affair (a webhook of somebody's that fails there).
+/// This many failures in a row begin no pause.
 const FORGIVEN: u32 = 2;
-/// The first pause that nobody asked for; each next one is twice as long.
+/// The first pause; each next one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
+/// The failures of a namespace are forgotten after this long without another one. A pending occurrence is tried again
+/// within five minutes.
+const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
-/// Whether squelch pays at all just now. A debt that could not be paid waits by itself; this is for all of them
-/// together, so that a broken API server is asked by one look after the other and not by each debt in turn.
+/// The pauses of all namespaces together and of each one.
 #[derive(Debug)]
-pub(super) struct Pause {
-    /// Strained answers since the last good one, those that came in one pause counted once.
-    strained: u32,
-    until: Moment,
+pub(super) struct Pauses {
+    /// The longest pause that the API server did not ask for.
     longest: Duration,
+    everybody: Strain,
+    since_success: Failing,
+    namespaces: HashMap<Arc<str>, Strain>,
 }
 
-impl Pause {
-    /// None yet. `longest`: what a pause lasts at most that the API server did not ask for.
-    pub(super) fn new(longest: Duration) -> Self {
-        Self { strained: 0, until: Moment::default(), longest }
-    }
+/// The namespaces whose flushes have failed since the last flush that succeeded.
+#[derive(Debug)]
+enum Failing {
+    Nobody,
+    One(Arc<str>),
+    Several,
+}
 
-    /// The API server did its work, whatever it said.
-    pub(super) fn answered(&mut self) {
-        self.strained = 0;
-    }
+/// Failures in a row. Those within one pause count once.
+#[derive(Debug, Default)]
+struct Strain {
+    failures: u32,
+    last: Moment,
+    until: Moment,
+}
 
-    /// It did not, and perhaps `asked` to be left alone for so long.
-    pub(super) fn strained(&mut self, asked: Option<Duration>, now: Moment) {
-        if let Some(asked) = asked {
-            self.until = self.until.max(now.plus(asked));
-        }
-        // Those that were under way when the pause began tell nothing new.
+impl Strain {
+    fn failed(&mut self, longest: Duration, now: Moment) {
+        self.last = now;
+        // A flush that was in flight when the pause began says nothing new.
         if now < self.until {
             return;
         }
-        self.strained = self.strained.saturating_add(1);
-        if let Some(doublings) = self.strained.checked_sub(FORGIVEN + 1) {
-            let pause = FIRST.saturating_mul(2u32.saturating_pow(doublings)).min(self.longest);
+        self.failures = self.failures.saturating_add(1);
+        if let Some(doublings) = self.failures.checked_sub(FORGIVEN + 1) {
+            let pause = FIRST.saturating_mul(2u32.saturating_pow(doublings)).min(longest);
             self.until = now.plus(pause);
         }
     }
 
-    /// How much of a pause is left.
+    fn is_failing(&self) -> bool {
+        self.failures > FORGIVEN
+    }
+}
+
+impl Pauses {
+    /// No pause yet. `longest` is the longest pause that the API server did not ask for.
+    pub(super) fn new(longest: Duration) -> Self {
+        let (everybody, namespaces) = (Strain::default(), HashMap::new());
+        Self { longest, everybody, since_success: Failing::Nobody, namespaces }
+    }
+
+    /// The API server has answered a flush of this namespace, whatever the answer was.
+    pub(super) fn answered(&mut self, namespace: &str) {
+        self.namespaces.remove(namespace);
+        self.since_success = Failing::Nobody;
+        self.everybody.failures = 0;
+    }
+
+    /// A flush of this namespace has failed, and perhaps the API server `asked` for a pause: that one is for everybody.
+    pub(super) fn failed(&mut self, namespace: &Arc<str>, asked: Option<Duration>, now: Moment) {
+        if let Some(asked) = asked {
+            self.everybody.until = self.everybody.until.max(now.plus(asked));
+        }
+        if now < self.everybody.until {
+            return;
+        }
+        match &self.since_success {
+            Failing::Nobody => self.since_success = Failing::One(namespace.clone()),
+            Failing::One(first) if first == namespace => {}
+            Failing::One(_) | Failing::Several => {
+                self.since_success = Failing::Several;
+                self.everybody.failed(self.longest, now);
+            }
+        }
+        self.namespaces.retain(|_, strain| now.since(strain.last) < REMEMBERED);
+        self.namespaces.entry(namespace.clone()).or_default().failed(self.longest, now);
+    }
+
+    /// How much is left of the pause of everybody.
     pub(super) fn left(&self, now: Moment) -> Duration {
-        self.until.since(now)
+        self.everybody.until.since(now)
+    }
+
+    /// Whether the flushes of several namespaces fail: one flush at a time is enough to find out when they succeed.
+    pub(super) fn everybody_fails(&self) -> bool {
+        self.everybody.is_failing()
+    }
+
+    /// Whether the flushes of this namespace fail: one at a time is enough here too.
+    pub(super) fn is_failing(&self, namespace: &str) -> bool {
+        self.namespaces.get(namespace).is_some_and(Strain::is_failing)
+    }
+
+    /// Whether this namespace is in a pause of its own.
+    pub(super) fn is_paused(&self, namespace: &str, now: Moment) -> bool {
+        self.namespaces.get(namespace).is_some_and(|strain| now < strain.until)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(30);
 
     fn at(milliseconds: u64) -> Moment {
         Moment::from_epoch(Duration::from_millis(milliseconds))
     }
 
+    fn namespace(number: usize) -> Arc<str> {
+        format!("n{number}").into()
+    }
+
+    /// How long this namespace has to wait from `now` on.
+    fn wait(pauses: &Pauses, namespace: &str, now: Moment) -> Duration {
+        let own = pauses.namespaces.get(namespace).map_or(Duration::ZERO, |strain| strain.until.since(now));
+        pauses.left(now).max(own)
+    }
+
     #[test]
-    fn a_failure_now_and_then_pauses_nothing() {
-        let mut pause = Pause::new(Duration::from_secs(30));
+    fn an_occasional_failure_pauses_nothing() {
+        let mut pauses = Pauses::new(LONGEST);
         for second in 0..100 {
-            pause.strained(None, at(second * 1000));
-            pause.strained(None, at(second * 1000 + 1));
-            pause.answered();
-            assert_eq!(pause.left(at(second * 1000 + 2)), Duration::ZERO);
+            pauses.failed(&namespace(1), None, at(second * 1000));
+            pauses.failed(&namespace(2), None, at(second * 1000 + 1));
+            pauses.answered("n1");
+            pauses.answered("n2");
+            assert_eq!(wait(&pauses, "n1", at(second * 1000 + 2)), Duration::ZERO);
         }
     }
 
     #[test]
-    fn failures_in_a_row_pause_for_longer_and_longer() {
-        let mut pause = Pause::new(Duration::from_secs(30));
-        let mut now = at(0);
-        let mut pauses = Vec::new();
-        for _ in 0..10 {
-            // Eight fail together: they were under way.
-            (0..8).for_each(|_| pause.strained(None, now));
-            pauses.push(pause.left(now).as_secs());
-            now = now.plus(pause.left(now));
+    fn consecutive_failures_pause_for_longer_and_longer() {
+        // Of one namespace, and of another one each time.
+        for namespaces in [1, 100] {
+            let (mut pauses, mut now, mut lengths) = (Pauses::new(LONGEST), at(0), Vec::new());
+            for number in 0..10 {
+                // Eight fail together: they were in flight.
+                (0..8).for_each(|of_them| {
+                    pauses.failed(&namespace((8 * number + of_them) % namespaces), None, now);
+                });
+                let left = wait(&pauses, "n0", now);
+                lengths.push(left.as_secs());
+                now = now.plus(left);
+            }
+            assert_eq!(lengths, [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]);
+            pauses.answered("n0");
+            pauses.failed(&namespace(0), None, now);
+            assert_eq!(wait(&pauses, "n0", now), Duration::ZERO);
         }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]);
-        pause.answered();
-        pause.strained(None, now);
-        assert_eq!(pause.left(now), Duration::ZERO);
     }
 
     #[test]
-    fn what_the_api_server_asks_for_it_gets_at_once() {
-        let mut pause = Pause::new(Duration::from_secs(30));
-        pause.strained(Some(Duration::from_secs(7)), at(0));
-        pause.strained(Some(Duration::from_secs(1)), at(10));
-        assert_eq!(pause.left(at(1000)), Duration::from_secs(6));
-        assert_eq!(pause.left(at(7000)), Duration::ZERO);
+    fn a_pause_that_the_api_server_asks_for_begins_at_once_for_everybody() {
+        let mut pauses = Pauses::new(LONGEST);
+        pauses.failed(&namespace(1), Some(Duration::from_secs(7)), at(0));
+        pauses.failed(&namespace(1), Some(Duration::from_secs(1)), at(10));
+        assert_eq!(wait(&pauses, "n2", at(1000)), Duration::from_secs(6));
+        assert_eq!(wait(&pauses, "n2", at(7000)), Duration::ZERO);
+    }
+
+    #[test]
+    fn namespaces_without_failures_for_ten_minutes_take_no_memory() {
+        let mut pauses = Pauses::new(LONGEST);
+        for second in 0..10_000 {
+            pauses.failed(&namespace(usize::try_from(second).unwrap()), None, at(second * 1000));
+        }
+        assert!(pauses.namespaces.len() <= 600, "{}", pauses.namespaces.len());
+    }
+
+    proptest! {
+        #[test]
+        fn failures_of_one_namespace_pause_no_other_namespace(
+            steps in prop::collection::vec((0u64..60_000, 0u8..4), 1..200),
+        ) {
+            let (mut pauses, mut now) = (Pauses::new(LONGEST), 0);
+            for (later, what) in steps {
+                now += later;
+                match what {
+                    0 => pauses.answered("n0"),
+                    _ => pauses.failed(&namespace(1), None, at(now)),
+                }
+                prop_assert_eq!(wait(&pauses, "n0", at(now)), Duration::ZERO);
+                prop_assert!(!pauses.everybody_fails() && !pauses.is_failing("n0"));
+            }
+        }
+
+        /// Twenty flushes a second, of the namespaces in any order, where none succeeds.
+        #[test]
+        fn an_api_server_that_fails_is_asked_rarely(
+            order in prop::collection::vec(0usize..1000, 1..100), namespaces in 1usize..1000,
+        ) {
+            let (mut pauses, mut calls) = (Pauses::new(LONGEST), 0);
+            let mut order = order.iter().cycle().map(|number| number % namespaces);
+            for step in 0..20 * 600 {
+                let (now, next) = (at(step * 50), namespace(order.next().unwrap()));
+                if wait(&pauses, &next, now).is_zero() {
+                    pauses.failed(&next, None, now);
+                    calls += 1;
+                }
+            }
+            // At most five of the first namespace alone, two forgiven ones, and one before each pause: of 1, 2, 4, 8, 16 s,
+            // and then of 30 s.
+            prop_assert!(calls <= 5 + 2 + 5 + 20, "{calls} calls in ten minutes");
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! The way of orders to the writers: a bounded queue, one limit, one pause.
+//! The way of orders to the writers: a bounded queue, one limit, and the pauses of all namespaces and of each one.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use governor::clock::Clock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
-use squelch_engine::{Engine, Moment};
-use tokio::task::JoinSet;
+use squelch_engine::{Engine, FlushTask, Moment};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use super::pause::Pause;
+use super::pause::Pauses;
 use super::writer::{Looked, Unanswered, Writer};
 use crate::clock;
 
@@ -55,6 +55,17 @@ impl Limits {
         let two_ticks = self.qps.get() as usize * 2 * TICK.as_millis() as usize / 1000;
         self.in_flight + two_ticks
     }
+
+    /// How many of `places` one namespace may have. Its flushes may each take until the deadline: those of the other
+    /// namespaces go on in the meantime.
+    fn of_one_namespace(places: usize) -> usize {
+        places - places / 4
+    }
+
+    /// How many flush tasks the namespaces whose flushes fail may have together.
+    fn failing(self) -> usize {
+        self.in_flight.div_ceil(4)
+    }
 }
 
 type Limiter = RateLimiter<NotKeyed, InMemoryState, ProcessClock, NoOpMiddleware<Duration>>;
@@ -64,9 +75,11 @@ pub(super) struct Queue {
     writer: Arc<Writer>,
     limits: Limits,
     limiter: Limiter,
-    pause: Pause,
+    pauses: Pauses,
     waiting: VecDeque<Unanswered>,
     looking: JoinSet<Looked>,
+    /// The namespace of each task of `looking`.
+    in_flight: HashMap<Id, Arc<str>>,
 }
 
 impl Queue {
@@ -75,9 +88,10 @@ impl Queue {
             writer,
             limits,
             limiter: RateLimiter::direct_with_clock(Quota::per_second(limits.qps), ProcessClock),
-            pause: Pause::new(limits.longest_pause),
+            pauses: Pauses::new(limits.longest_pause),
             waiting: VecDeque::new(),
             looking: JoinSet::new(),
+            in_flight: HashMap::new(),
         }
     }
 
@@ -86,7 +100,7 @@ impl Queue {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let may_begin = !self.waiting.is_empty() && self.looking.len() < self.limits.in_flight;
+            let next = self.next();
             tokio::select! {
                 _ = ticks.tick() => {
                     if done(&self.writer.engine) {
@@ -94,13 +108,8 @@ impl Queue {
                     }
                     self.take_orders();
                 }
-                Some(looked) = self.looking.join_next() => {
-                    // One that panicked has given its order back.
-                    if let Ok(looked) = looked {
-                        self.ended(looked);
-                    }
-                }
-                () = turn(&self.limiter, &self.pause), if may_begin => self.begin(),
+                Some(looked) = self.looking.join_next_with_id() => self.ended(looked),
+                () = turn(&self.limiter, &self.pauses), if next.is_some() => self.begin(next.unwrap_or_default()),
             }
         }
     }
@@ -117,24 +126,64 @@ impl Queue {
     fn take_orders(&mut self) {
         let room = self.limits.bound().saturating_sub(self.waiting.len() + self.looking.len());
         if room > 0 {
-            let orders = self.writer.engine.tick(clock::now(), room);
+            let now = clock::now();
+            let limit = |namespace: &Arc<str>, orders: &[FlushTask]| self.limit(namespace, orders, now);
+            let orders = self.writer.engine.tick_with_limits(now, room, limit);
             self.waiting.extend(orders.into_iter().map(|order| self.writer.take(order)));
         }
     }
 
-    fn begin(&mut self) {
-        if let Some(unanswered) = self.waiting.pop_front() {
-            let writer = self.writer.clone();
-            self.looking.spawn(async move { writer.look(unanswered).await });
+    /// How many more orders the queue takes of this namespace, given the `orders` that the engine has just given.
+    fn limit(&self, namespace: &Arc<str>, orders: &[FlushTask], now: Moment) -> usize {
+        let of_waiting = self.waiting.iter().map(|waiting| &waiting.order.namespace);
+        let of_queue = of_waiting.chain(self.in_flight.values());
+        let taken = || of_queue.clone().chain(orders.iter().map(|order| &order.namespace));
+        let its = taken().filter(|other| *other == namespace).count();
+        if !self.pauses.is_failing(namespace) {
+            return Limits::of_one_namespace(self.limits.bound()).saturating_sub(its);
+        }
+        // After its pause, one flush at a time shows whether they still fail.
+        let failing = taken().filter(|other| self.pauses.is_failing(other)).count();
+        let may_try = its == 0 && failing < self.limits.failing() && !self.pauses.is_paused(namespace, now);
+        usize::from(may_try)
+    }
+
+    /// The position of the flush that may begin: first those of the namespaces whose flushes do not fail.
+    fn next(&self) -> Option<usize> {
+        let in_flight = if self.pauses.everybody_fails() { 1 } else { self.limits.in_flight };
+        if self.looking.len() >= in_flight {
+            return None;
+        }
+        let may_begin = |waiting: &Unanswered| {
+            let of_namespace = self.in_flight.values().filter(|other| **other == waiting.order.namespace);
+            of_namespace.count() < Limits::of_one_namespace(self.limits.in_flight)
+        };
+        let fails = |waiting: &Unanswered| self.pauses.is_failing(&waiting.order.namespace);
+        let healthy = self.waiting.iter().position(|waiting| !fails(waiting) && may_begin(waiting));
+        healthy.or_else(|| self.waiting.iter().position(may_begin))
+    }
+
+    fn begin(&mut self, next: usize) {
+        if let Some(unanswered) = self.waiting.remove(next) {
+            let (writer, namespace) = (self.writer.clone(), unanswered.order.namespace.clone());
+            let task = self.looking.spawn(async move { writer.look(unanswered).await });
+            self.in_flight.insert(task.id(), namespace);
         }
     }
 
-    fn ended(&mut self, looked: Looked) {
+    fn ended(&mut self, looked: Result<(Id, Looked), JoinError>) {
+        let id = looked.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        // A task that panicked has given its order back.
+        let (Some(namespace), Ok((_, looked))) = (self.in_flight.remove(&id), looked) else { return };
         match looked.refusal.filter(|refusal| refusal.is_strain()) {
-            None => self.pause.answered(),
+            None => self.pauses.answered(&namespace),
             Some(refusal) => {
                 let asked = refusal.asked().map(|asked| asked.min(self.limits.longest_asked));
-                self.pause.strained(asked, clock::now());
+                self.pauses.failed(&namespace, asked, clock::now());
+                if self.pauses.is_failing(&namespace) {
+                    // Dropped, they go back to the engine: they leave their places to other namespaces.
+                    self.waiting.retain(|waiting| waiting.order.namespace != namespace);
+                }
             }
         }
         if let Some(unanswered) = looked.again {
@@ -144,9 +193,9 @@ impl Queue {
 }
 
 /// Waits until one more look may begin.
-async fn turn(limiter: &Limiter, pause: &Pause) {
+async fn turn(limiter: &Limiter, pauses: &Pauses) {
     loop {
-        let left = pause.left(clock::now());
+        let left = pauses.left(clock::now());
         let wait = match left {
             Duration::ZERO => match limiter.check() {
                 Ok(()) => return,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::metrics::FlushResult;
 
@@ -11,6 +11,9 @@ use crate::metrics::FlushResult;
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Where squelch has not the right: only a person mends that.
 const PAUSE_FORBIDDEN: Duration = Duration::from_secs(30);
+/// A write that etcd refuses because of its size, and one that the API server's client of etcd does not send: the API
+/// server answers both with 500 (etcd, api/v3rpc/rpctypes, `ErrGRPCRequestTooLarge`; grpc-go, `SendMsg`).
+const TOO_LARGE_FOR_ETCD: [&str; 2] = ["request is too large", "trying to send message larger than max"];
 
 /// Why a look at a stored Event ended without what it was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub(super) enum Refusal {
     Forbidden,
     /// 400, 413 or 422: it will never be taken as it is.
     Invalid,
+    /// The stored Event is too large to be read, or to be written again.
+    TooLarge,
     /// 429: not now, and perhaps for how long.
     TooManyRequests(Option<Duration>),
     /// 5xx: something is broken, and perhaps for how long.
@@ -52,25 +57,36 @@ impl Refusal {
     /// What an HTTP status says that is no success. `retry_after` is the header, in seconds; `body` a `Status`, or
     /// whatever stands between squelch and the API server has to say.
     pub(super) fn of(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
-        let status: Value = serde_json::from_slice(body).unwrap_or_default();
-        let details = &status["details"];
+        let Status { details, .. } = Status::parse(body);
+        let kind = details.kind.as_deref();
         let asked = || {
             let header = retry_after.and_then(|seconds| seconds.trim().parse().ok());
-            let seconds = header.or_else(|| details["retryAfterSeconds"].as_u64()).filter(|asked| *asked > 0);
+            let seconds = header.or(details.retry_after_seconds).filter(|asked| *asked > 0);
             seconds.map(|asked| Duration::from_secs(asked).min(MAX_RETRY_AFTER))
         };
         match code {
-            404 if details["kind"] == "namespaces" => Self::Terminating,
+            404 if kind == Some("namespaces") => Self::Terminating,
             // Whatever else answers 404, a proxy's page say, tells nothing of the Event.
-            404 if details["kind"] == "events" => Self::Gone,
+            404 if kind == Some("events") => Self::Gone,
             409 => Self::Conflict,
-            403 if is_of_a_namespace_that_ends(details) => Self::Terminating,
+            403 if details.names_a_namespace_that_ends() => Self::Terminating,
             401 | 403 => Self::Forbidden,
             400 | 413 | 422 => Self::Invalid,
             429 => Self::TooManyRequests(asked()),
             500.. => Self::ServerError(asked()),
             _ => Self::Unexpected,
         }
+    }
+
+    /// The same for the answer to a write.
+    pub(super) fn of_write(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
+        if code == 500
+            && let Some(message) = Status::parse(body).message
+            && TOO_LARGE_FOR_ETCD.iter().any(|text| message.contains(text))
+        {
+            return Self::TooLarge;
+        }
+        Self::of(code, retry_after, body)
     }
 
     /// Its word in `squelch_flushes_total`.
@@ -80,7 +96,7 @@ impl Refusal {
             Self::Gone => FlushResult::Gone,
             Self::Terminating => FlushResult::Terminating,
             Self::Forbidden => FlushResult::Forbidden,
-            Self::Invalid => FlushResult::Invalid,
+            Self::Invalid | Self::TooLarge => FlushResult::Invalid,
             Self::TooManyRequests(_) => FlushResult::TooManyRequests,
             Self::ServerError(_) => FlushResult::ServerError,
             Self::Timeout => FlushResult::Timeout,
@@ -93,7 +109,7 @@ impl Refusal {
     pub(super) fn then(self) -> Then {
         match self {
             Self::Conflict | Self::Gone => Then::LookAgain,
-            Self::Terminating | Self::Invalid => Then::Never,
+            Self::Terminating | Self::Invalid | Self::TooLarge => Then::Never,
             Self::Forbidden => Then::Later(PAUSE_FORBIDDEN),
             Self::TooManyRequests(asked) | Self::ServerError(asked) => Then::Later(asked.unwrap_or_default()),
             Self::Timeout | Self::Disconnected | Self::Unexpected => Then::Later(Duration::ZERO),
@@ -114,15 +130,45 @@ impl Refusal {
     }
 }
 
-/// The API server refuses new objects in a namespace that is being deleted, and says so as a cause.
-fn is_of_a_namespace_that_ends(details: &Value) -> bool {
-    let causes = details["causes"].as_array();
-    causes.is_some_and(|causes| causes.iter().any(|cause| cause["reason"] == "NamespaceTerminating"))
+/// The fields of a `Status` that tell the answers apart. The others are skipped: the answer may quote a large Event.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    message: Option<String>,
+    details: Details,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Details {
+    kind: Option<String>,
+    retry_after_seconds: Option<u64>,
+    causes: Vec<Cause>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Cause {
+    reason: Option<String>,
+}
+
+impl Status {
+    /// Empty where the answer is no `Status`.
+    fn parse(body: &[u8]) -> Self {
+        serde_json::from_slice(body).unwrap_or_default()
+    }
+}
+
+impl Details {
+    /// The API server refuses new objects in a namespace that is being deleted, and says so as a cause.
+    fn names_a_namespace_that_ends(&self) -> bool {
+        self.causes.iter().any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -152,6 +198,25 @@ mod tests {
         for nothing in [None, Some("0"), Some("soon"), Some("-1")] {
             assert_eq!(Refusal::of(429, nothing, b""), Refusal::TooManyRequests(None), "{nothing:?}");
         }
+    }
+
+    #[test]
+    fn a_write_that_etcd_does_not_take_is_too_large_and_a_read_never_is() {
+        for text in [
+            "etcdserver: request is too large",
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)",
+        ] {
+            let body = json!({"kind": "Status", "message": text, "code": 500}).to_string();
+            assert_eq!(Refusal::of_write(500, None, body.as_bytes()), Refusal::TooLarge, "{text}");
+            assert_eq!(Refusal::of_write(503, None, body.as_bytes()), Refusal::ServerError(None), "{text}");
+            assert_eq!(Refusal::of(500, None, body.as_bytes()), Refusal::ServerError(None), "{text}");
+        }
+        for body in
+            ["{}", r#"{"message": "etcdserver: mvcc: database space exceeded"}"#, "request is too large"]
+        {
+            assert_eq!(Refusal::of_write(500, None, body.as_bytes()), Refusal::ServerError(None), "{body}");
+        }
+        assert!(!Refusal::TooLarge.is_strain() && Refusal::TooLarge.then() == Then::Never);
     }
 
     #[test]

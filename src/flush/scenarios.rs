@@ -1,6 +1,8 @@
 //! Payments, scenario by scenario, at the HTTP seam: a real engine, a real client, and an API server that does what
 //! the scenario wants.
 
+mod tenants;
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 

@@ -9,8 +9,9 @@ use squelch_engine::{Engine, FlushPlan, FlushTask};
 use tracing::warn;
 
 use super::call::Calls;
-use super::event::{self, Stored};
+use super::event;
 use super::refusal::{Refusal, Then};
+use super::stored::Stored;
 use crate::clock;
 use crate::metrics::{FlushResult, Metrics};
 
@@ -32,7 +33,7 @@ pub(super) type Unanswered = ScopeGuard<Pending, fn(Pending)>;
 /// An order, and how often its Event was looked at.
 pub(super) struct Pending {
     engine: Arc<Engine>,
-    order: FlushTask,
+    pub(super) order: FlushTask,
     looks: u32,
 }
 
@@ -69,7 +70,7 @@ impl Writer {
             }
             Some(Then::LookAgain) => postpone(unanswered, Duration::ZERO),
             Some(Then::Later(at_least)) => postpone(unanswered, at_least),
-            Some(Then::Never) => abandon(unanswered),
+            Some(Then::Never) => abandon(unanswered, refusal),
             None => drop(ScopeGuard::into_inner(unanswered)),
         }
         Looked { again: None, refusal }
@@ -77,8 +78,8 @@ impl Writer {
 
     async fn read_and_write(&self, order: &FlushTask) -> Result<FlushResult, Refusal> {
         let calls = Calls::about(order, &self.client)?;
-        let found = calls.read().await?;
-        let planned = self.engine.plan(order, found.as_ref().map(Stored::found), clock::now());
+        let mut found = calls.read().await?;
+        let planned = self.engine.plan(order, found.as_mut().map(Stored::found), clock::now());
         let planned = self.with_witness(order, &calls, planned).await?;
         let (stored, value, result) = match (planned, found) {
             (FlushPlan::Write { value, occurred_at, content }, Some(found)) => {
@@ -97,7 +98,7 @@ impl Writer {
             }
             _ => return Ok(FlushResult::Confirmed),
         };
-        if event::count(&stored) < value {
+        if stored.count < value {
             // Somebody's webhook has changed what squelch wrote.
             return Err(Refusal::Unexpected);
         }
@@ -115,8 +116,8 @@ impl Writer {
         planned: FlushPlan,
     ) -> Result<FlushPlan, Refusal> {
         let FlushPlan::Create { witness: Some(witness), .. } = &planned else { return Ok(planned) };
-        let found = calls.read_other(witness).await?;
-        match self.engine.check_witness(order, found.as_ref().map(Stored::found), clock::now()) {
+        let mut found = calls.read_other(witness).await?;
+        match self.engine.check_witness(order, found.as_mut().map(Stored::found), clock::now()) {
             FlushPlan::Nothing => Ok(planned),
             answered => Ok(answered),
         }
@@ -137,9 +138,13 @@ fn postpone(unanswered: Unanswered, at_least: Duration) {
     engine.requeue_after(&order, at_least, clock::now());
 }
 
-fn abandon(unanswered: Unanswered) {
+fn abandon(unanswered: Unanswered, refusal: Option<Refusal>) {
     let Pending { engine, order, .. } = ScopeGuard::into_inner(unanswered);
-    log_lost(&order, engine.discard(&order), "the API server refused the write");
+    let reason = match refusal {
+        Some(Refusal::TooLarge) => "the stored Event is too large",
+        _ => "the API server refused the write",
+    };
+    log_lost(&order, engine.discard(&order), reason);
 }
 
 fn log_lost(order: &FlushTask, lost: u64, reason: &'static str) {

@@ -11,11 +11,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use squelch_engine::{NamespaceUids, PolicyId};
+use tracing::warn;
 
 use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus};
 
 use super::compile::{Compiled, Invalid, Labels, compile, compile_cluster};
-use super::order::Namespaces;
+use super::order::{MOST_LABELS, Namespaces, evaluable};
 use super::set::{Policy, Set};
 
 /// What an object changed.
@@ -81,13 +82,21 @@ impl Index {
         self.policies.remove(&key(object)).map_or(Change::Nothing, |_| Change::Policies)
     }
 
-    /// A namespace was added, changed or listed.
+    /// A namespace was added, changed or listed. Of more than [`MOST_LABELS`] labels any [`MOST_LABELS`] + 1 are enough.
     pub fn apply_namespace(&mut self, name: &str, uid: &str, labels: Labels) -> Change {
         let name: Arc<str> = name.into();
         self.show(Source::Namespaces, &(None, name.clone()));
         let identity = self.identify(&name, uid);
         if self.namespaces.get(&name) == Some(&labels) {
             return identity;
+        }
+        let was_evaluable = self.namespaces.get(&name).is_none_or(|known| evaluable(known).is_some());
+        if was_evaluable && evaluable(&labels).is_none() {
+            warn!(
+                namespace = &*name,
+                "namespace has more than {MOST_LABELS} labels: ClusterEventPolicies with a namespaceSelector are not in \
+                 force there"
+            );
         }
         self.namespaces.insert(name, labels);
         identity.max(self.change_of_namespaces())

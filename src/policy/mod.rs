@@ -7,6 +7,7 @@ mod compile;
 mod deadlines;
 mod glob;
 mod index;
+mod namespace;
 mod order;
 mod set;
 mod store;
@@ -14,7 +15,7 @@ pub mod watch;
 
 pub use compile::{Compiled, Invalid, Labels, Tier, compile, compile_cluster};
 pub use index::{Change, Index, Source};
-pub use order::{Limit, MOST_POLICIES, Namespaces};
+pub use order::{Limit, MOST_LABELS, MOST_POLICIES, Namespaces};
 pub use set::{Beyond, Effect, Policy, Set};
 pub use store::{Revision, Store};
 

@@ -16,8 +16,20 @@ pub const MOST_POLICIES: usize = 64;
 /// policies need a few dozen. It is not on the path of a write, but tenants choose how often and with what it is done.
 const MOST_COMPARISONS: usize = 4096;
 
-/// The namespaces of the cluster, with their labels.
+/// Maximum number of labels with which selectors are evaluated for a namespace.
+///
+/// Kubernetes has no such limit: the labels of a namespace can take 1.5 MiB. 128 labels take at most 48 KiB (379 bytes
+/// for each key and value) and are several times what tools and people set.
+pub const MOST_LABELS: usize = 128;
+
+/// The namespaces of the cluster, with their labels. Of a namespace with more than [`MOST_LABELS`] labels any
+/// [`MOST_LABELS`] + 1 of them are enough.
 pub type Namespaces = BTreeMap<Arc<str>, Labels>;
+
+/// The labels of a namespace if selectors can be evaluated with them.
+pub(super) fn evaluable(labels: &Labels) -> Option<&Labels> {
+    Some(labels).filter(|labels| labels.len() <= MOST_LABELS)
+}
 
 /// What bounds the policies of one kind that are in force in a namespace, and with them the time in which a write's
 /// policy is selected. The `EventPolicies` of a namespace and the `ClusterEventPolicies` that select it are counted
@@ -31,6 +43,8 @@ pub enum Limit {
         /// The weight of the policy's own.
         own: usize,
     },
+    /// The namespace has more than [`MOST_LABELS`] labels, and the policy has a `namespaceSelector`.
+    Labels,
 }
 
 /// What the policies of one kind have used up in a namespace.
@@ -117,7 +131,8 @@ impl Ordered {
     /// Policies beyond a limit of their kind are not among them. Those to which others leave nothing are counted
     /// all the same: whether a policy is within the limits does not depend on what others match.
     ///
-    /// Without labels it is a namespace that was made a moment ago and is not known yet. There only those cluster
+    /// Without labels it is a namespace that was made a moment ago and is not known yet, or one that has more labels
+    /// than [`MOST_LABELS`]. There only those cluster
     /// policies are in force that are for every namespace: what labels it has nobody can say, and a policy that was
     /// never meant for it must not drop its Events.
     pub(super) fn in_force<'a>(

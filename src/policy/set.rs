@@ -9,7 +9,7 @@ use squelch_engine::{Applicability, Governing, NamespaceUids, Observation, Polic
 use crate::api::EventPolicyStatus;
 
 use super::compile::{Compiled, Invalid, Labels};
-use super::order::{Limit, Namespaces, Ordered, Overriding};
+use super::order::{Limit, Namespaces, Ordered, Overriding, evaluable};
 
 /// One policy as it stands in the cluster, understood or not.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,11 @@ impl Policy {
         self.outcome.as_ref().as_ref().ok()
     }
 
+    /// Whether labels decide for which namespaces it is.
+    fn has_selector(&self) -> bool {
+        self.namespace.is_none() && self.compiled().is_some_and(|compiled| !compiled.selects_all())
+    }
+
     /// Whether its selector selects a namespace with these labels; without any, whatever the labels are.
     pub(super) fn selects(&self, labels: Option<&Labels>) -> bool {
         self.compiled().is_some_and(|compiled| match labels {
@@ -69,7 +74,10 @@ pub enum Effect {
         namespace: Option<Arc<str>>,
     },
     /// Its selector selects no namespace.
-    NoNamespaces,
+    NoNamespaces {
+        /// The first namespace by name for which the selector is not evaluated; see [`Limit::Labels`].
+        unread: Option<Arc<str>>,
+    },
 }
 
 /// Where and why a policy is not in force beside those that precede it.
@@ -225,7 +233,7 @@ impl Resolved {
         };
         let names: BTreeSet<_> = namespaces.keys().chain(ordered.namespaces()).collect();
         let by_namespace = names.into_iter().map(|name| {
-            let in_force = resolve(name, namespaces.get(name), Some(name));
+            let in_force = resolve(name, namespaces.get(name).and_then(evaluable), Some(name));
             (name.clone(), in_force)
         });
         let by_namespace = by_namespace.collect();
@@ -233,14 +241,19 @@ impl Resolved {
         let mut resolved = Self { by_namespace, elsewhere, effects: HashMap::default() };
         let governing: HashSet<_> =
             shared.lists.values().flat_map(|list| list.iter()).map(|policy| &policy.id.uid).collect();
+        // What a limit of the policies keeps out of a namespace is said first.
+        let unread = namespaces.iter().find(|(_, labels)| evaluable(labels).is_none()).map(|(name, _)| name);
         let effects = policies.iter().filter_map(|policy| {
+            let unread = unread.filter(|_| policy.has_selector());
             let effect = match (governing.contains(&policy.id.uid), beyond.remove(&policy.id.uid)) {
-                (true, None) => Effect::Governs,
+                (true, None) => unread.map_or(Effect::Governs, |namespace| {
+                    Effect::GovernsInPart(Beyond { namespace: Some(namespace.clone()), limit: Limit::Labels })
+                }),
                 (true, Some(beyond)) => Effect::GovernsInPart(beyond),
                 (false, Some(beyond)) => Effect::TooMany(beyond),
                 (false, None) => match overridden.remove(&policy.id.uid) {
                     Some(effect) => effect,
-                    None => policy.compiled().map(|_| Effect::NoNamespaces)?,
+                    None => policy.compiled().map(|_| Effect::NoNamespaces { unread: unread.cloned() })?,
                 },
             };
             Some((policy.id.uid.clone(), effect))
@@ -268,6 +281,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::policy::MOST_LABELS;
     use crate::policy::fixtures::{cluster_policy, event, labels, policy};
 
     fn governing(set: &Set) -> Option<String> {
@@ -478,7 +492,51 @@ mod tests {
     fn a_cluster_policy_that_selects_nothing_says_so() {
         let shops = cluster_policy("shops", &shops(&json!({})), 1);
         let set = Set::in_cluster([shops.clone()], &cluster(&[("bank", "bank")]));
-        assert_eq!(set.effect(&shops), Some(&Effect::NoNamespaces));
+        assert_eq!(set.effect(&shops), Some(&Effect::NoNamespaces { unread: None }));
+    }
+
+    /// A namespace of team shop that has this number of labels.
+    fn shop_with(count: usize) -> Namespaces {
+        let mut shop: Labels = (1..count).map(|at| (format!("k{at}"), String::new())).collect();
+        shop.insert("team".to_owned(), "shop".to_owned());
+        Namespaces::from([("ci".into(), shop)])
+    }
+
+    #[test]
+    fn selectors_are_not_evaluated_for_a_namespace_with_too_many_labels() {
+        let selected = cluster_policy("selected", &shops(&json!({"precedence": "Override"})), 1);
+        let requirement = json!({"key": "team", "operator": "NotIn", "values": ["shop"]});
+        let others =
+            json!({"namespaceSelector": {"matchExpressions": [requirement]}, "precedence": "Override"});
+        let others = cluster_policy("others", &others, 1);
+        let all = cluster_policy("all", &json!({}), 1);
+        let set = |count: usize| {
+            Set::in_cluster([selected.clone(), others.clone(), all.clone()], &shop_with(count))
+        };
+        assert_eq!(governing(&set(MOST_LABELS)).as_deref(), Some("selected"));
+        assert_eq!(governing(&set(MOST_LABELS + 1)).as_deref(), Some("all"));
+        let own = policy("ci", "own", &json!({}), 1);
+        let set = Set::in_cluster([selected, own], &shop_with(MOST_LABELS + 1));
+        assert_eq!(governing(&set).as_deref(), Some("ci/own"), "policies of the namespace have no selector");
+    }
+
+    #[test]
+    fn a_policy_with_a_selector_names_a_namespace_with_too_many_labels() {
+        let selected = cluster_policy("selected", &shops(&json!({})), 1);
+        let all =
+            cluster_policy("all", &json!({"precedence": "Override", "match": {"types": ["Normal"]}}), 1);
+        let own = policy("other", "own", &json!({}), 1);
+        let effects = |namespaces: &Namespaces| {
+            let set = Set::in_cluster([selected.clone(), all.clone(), own.clone()], namespaces);
+            [&selected, &all, &own].map(|policy| set.effect(policy).unwrap().clone())
+        };
+        let (within, mut beyond) = (shop_with(MOST_LABELS), shop_with(MOST_LABELS + 1));
+        assert_eq!(effects(&within), [Effect::Governs, Effect::Governs, Effect::Governs]);
+        let nowhere = Effect::NoNamespaces { unread: Some("ci".into()) };
+        assert_eq!(effects(&beyond), [nowhere, Effect::Governs, Effect::Governs]);
+        beyond.insert("bank".into(), labels(&[("team", "shop")]));
+        let in_part = Effect::GovernsInPart(self::beyond("ci", Limit::Labels));
+        assert_eq!(effects(&beyond), [in_part, Effect::Governs, Effect::Governs]);
     }
 
     fn beyond(namespace: &str, limit: Limit) -> Beyond {

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use futures::stream::{BoxStream, select_all};
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::core::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tracing::{debug, info, warn};
 
-use crate::api::{ClusterEventPolicy, EventPolicy};
+use crate::api::{ClusterEventPolicy, EventPolicy, PAGE, StoredPolicy};
 
 use super::deadlines::with_deadlines;
 use super::index::{Change, Index, Source};
+use super::namespace::ListedNamespace;
 use super::store::Store;
 
 /// So many changes that came together make one new set: working it out takes a while where many namespaces are.
@@ -32,15 +32,14 @@ pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(Source) +
     let own = Api::all_with(client(Source::EventPolicies), &ApiResource::erase::<EventPolicy>(&()));
     let cluster =
         Api::all_with(client(Source::ClusterEventPolicies), &ApiResource::erase::<ClusterEventPolicy>(&()));
-    // Metadata alone: that is all that is asked for, and it spares the API server the rest.
-    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client(Source::Namespaces));
-    let config = watcher::Config::default;
+    let namespaces: Api<ListedNamespace> = Api::all(client(Source::Namespaces));
+    let config = || watcher::Config::default().page_size(PAGE);
+    let policy = |StoredPolicy(policy)| Object::Policy(policy);
+    let namespace = |ListedNamespace(metadata)| Object::Namespace(metadata);
     let news = select_all([
-        told(Source::EventPolicies, watcher(own, config()).default_backoff(), Object::Policy),
-        told(Source::ClusterEventPolicies, watcher(cluster, config()).default_backoff(), Object::Policy),
-        told(Source::Namespaces, watcher(namespaces, config()).default_backoff(), |namespace| {
-            Object::Namespace(namespace.metadata)
-        }),
+        told(Source::EventPolicies, watcher(own, config()).default_backoff(), policy),
+        told(Source::ClusterEventPolicies, watcher(cluster, config()).default_backoff(), policy),
+        told(Source::Namespaces, watcher(namespaces, config()).default_backoff(), namespace),
     ]);
     follow(news, &store).await;
 }

@@ -7,7 +7,7 @@ use squelch_engine::{Counters, Disposition, Mode, Rules};
 use super::dropped::{DroppedIn, top_dropped};
 use crate::api;
 use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
-use crate::policy::{Beyond, Compiled, Effect, Invalid, Limit, MOST_POLICIES};
+use crate::policy::{Beyond, Compiled, Effect, Invalid, Limit, MOST_LABELS, MOST_POLICIES};
 
 /// All that a status depends on.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +107,12 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
             };
             return (Reason::Overridden, message);
         }
-        Some(Effect::NoNamespaces) => {
+        Some(Effect::NoNamespaces { unread }) => {
             let message = "No namespace has the labels that spec.namespaceSelector asks for.".to_owned();
+            let message = match unread {
+                Some(namespace) => format!("{message} {}", unread_labels(namespace)),
+                None => message,
+            };
             return (Reason::NoNamespaces, message);
         }
         Some(Effect::Governs | Effect::GovernsInPart(_)) | None => {}
@@ -154,7 +158,15 @@ fn too_many(cluster_scoped: bool, Beyond { namespace, limit }: &Beyond) -> Strin
              delete or merge policies, or raise the priority of this one.",
             api::MOST_WEIGHT
         ),
+        Limit::Labels => unread_labels(namespace.as_deref().unwrap_or_default()),
     }
+}
+
+fn unread_labels(namespace: &str) -> String {
+    format!(
+        "Namespace {namespace} has more than {MOST_LABELS} labels. squelch does not evaluate spec.namespaceSelector there: the \
+         policy is not in force, whatever the selector. Remove labels from that namespace."
+    )
 }
 
 fn all_off(rules: &Rules) -> bool {
@@ -239,7 +251,7 @@ mod tests {
         let accepted = ("Accepted", "True", "Accepted");
         let by = policy("ci", "q", &json!({}), 0);
         let by = Effect::Overridden { by, governs_all: true, namespace: Some("ci".into()) };
-        let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces);
+        let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces { unread: None });
         let beyond = Beyond { namespace: Some("ci".into()), limit: Limit::Policies };
         let (too_many, in_part) = (Effect::TooMany(beyond.clone()), Effect::GovernsInPart(beyond));
         for (outcome, effect, unarmed, expected) in [
@@ -372,6 +384,28 @@ mod tests {
             ClusterEventPolicies that select a namespace such as ci are in force there, and 64 precede this \
             one (by precedence, priority, age, name). ";
         assert!(in_part[1].starts_with(expected), "{}", in_part[1]);
+    }
+
+    #[test]
+    fn a_namespace_with_too_many_labels_is_named() {
+        let good = cluster_policy("p", &json!({}), 0);
+        let counted = Counters::default();
+        let effective = |effect: &Effect| {
+            let facts = facts(&good.outcome, &counted);
+            let facts = Facts { cluster_scoped: true, effect: Some(effect), ..facts };
+            desired(&facts).conditions[1].message.clone()
+        };
+        let unread = "Namespace ci has more than 128 labels. squelch does not evaluate spec.namespaceSelector \
+            there: the policy is not in force, whatever the selector. Remove labels from that namespace.";
+        let beyond = Beyond { namespace: Some("ci".into()), limit: Limit::Labels };
+        assert_eq!(
+            effective(&Effect::GovernsInPart(beyond)),
+            format!("Event writes are decided by this policy. Not in all namespaces: {unread}")
+        );
+        assert_eq!(
+            effective(&Effect::NoNamespaces { unread: Some("ci".into()) }),
+            format!("No namespace has the labels that spec.namespaceSelector asks for. {unread}")
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde::Deserialize as _;
 use serde_json::json;
@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 
 use crate::FIELD_MANAGER;
 use crate::announcer::{Announcement, Announcer};
-use crate::api::{ClusterEventPolicy, EventPolicy, EventPolicyStatus};
+use crate::api::{ClusterEventPolicy, EventPolicy, EventPolicyStatus, PAGE, StoredPolicy};
 use crate::clock;
 use crate::policy::{Policy, Store};
 
@@ -29,7 +29,7 @@ use super::plan::{Due, Limits, Plan};
 /// How long one write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long it may take to list all policies.
+/// Timeout of one page of the list of all policies.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often it is looked for changes. Looking costs a pass over all policies.
@@ -220,14 +220,21 @@ async fn statuses(client: &Client) -> Result<HashMap<Arc<str>, EventPolicyStatus
     let mut statuses = HashMap::new();
     for kind in kinds {
         // Untyped, as the watch reads them.
-        let policies: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-        let every = ListParams::default();
-        let listed = tokio::time::timeout(LIST_TIMEOUT, policies.list(&every)).await;
-        let listed = listed.map_err(|_| format!("no answer within {} s", LIST_TIMEOUT.as_secs()))?;
-        for policy in listed.map_err(|error| error.to_string())?.items {
-            let status = policy.data.get("status").and_then(|it| EventPolicyStatus::deserialize(it).ok());
-            if let (Some(uid), Some(status)) = (policy.metadata.uid, status) {
-                statuses.insert(uid.into(), status);
+        let policies: Api<StoredPolicy> = Api::all_with(client.clone(), &kind);
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let listed = tokio::time::timeout(LIST_TIMEOUT, policies.list(&page)).await;
+            let listed = listed.map_err(|_| format!("no answer within {} s", LIST_TIMEOUT.as_secs()))?;
+            let listed = listed.map_err(|error| error.to_string())?;
+            for StoredPolicy(policy) in listed.items {
+                let status = policy.data.get("status").and_then(|it| EventPolicyStatus::deserialize(it).ok());
+                if let (Some(uid), Some(status)) = (policy.metadata.uid, status) {
+                    statuses.insert(uid.into(), status);
+                }
+            }
+            page.continue_token = listed.metadata.continue_.filter(|token| !token.is_empty());
+            if page.continue_token.is_none() {
+                break;
             }
         }
     }
@@ -296,7 +303,7 @@ async fn write(client: &Client, due: &Due) -> Outcome {
     // Untyped, so that the answer can be read even where the spec cannot.
     let client = client.clone();
     let resource = resource(policy);
-    let policies: Api<DynamicObject> = match &policy.namespace {
+    let policies: Api<StoredPolicy> = match &policy.namespace {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),
         None => Api::all_with(client, &resource),
     };
@@ -561,6 +568,31 @@ mod tests {
         let (_, asked) = scene.step(0, 200).await;
         assert_eq!(asked.unwrap().1["status"]["counters"]["received"], 43);
         assert_eq!(scene.writer.unwritten(), 0);
+    }
+
+    #[tokio::test]
+    async fn statuses_are_read_from_every_page_of_a_list() {
+        let (service, mut server): (_, ApiServer) = mock::pair();
+        let client = Client::new(service, "default");
+        let page = |uid: &str, next: &str| {
+            let policy = json!({"metadata": {"uid": uid}, "status": {"observedGeneration": 1}});
+            json!({"metadata": {"continue": next}, "items": [policy]})
+        };
+        let serve = async {
+            let mut requests = Vec::new();
+            for answer in [page("a", "b%"), page("b", ""), page("c", "")] {
+                let (request, send) = server.next_request().await.expect("the client lives");
+                requests.push(request.uri().path_and_query().unwrap().to_string());
+                send.send_response(Response::new(Body::from(serde_json::to_vec(&answer).unwrap())));
+            }
+            requests
+        };
+        let (read, requests) = tokio::join!(statuses(&client), serve);
+        let read = read.unwrap();
+        assert!(["a", "b", "c"].iter().all(|uid| read.contains_key(*uid)), "{read:?}");
+        let own = "/apis/squelch.dev/v1alpha1/eventpolicies?&limit=10";
+        let cluster = "/apis/squelch.dev/v1alpha1/clustereventpolicies?&limit=10";
+        assert_eq!(requests, [own, &format!("{own}&continue=b%25"), cluster]);
     }
 
     #[tokio::test]

@@ -37,6 +37,17 @@ impl Engine {
     /// starve others. Locks one namespace at a time and processes a bounded number of entries; the next call
     /// continues.
     pub fn tick(&self, now: Moment, budget: usize) -> Vec<FlushTask> {
+        self.tick_with_limits(now, budget, |_, _| usize::MAX)
+    }
+
+    /// [`Self::tick`], where `limit` returns the maximum number of tasks for this turn of a namespace, given the tasks so
+    /// far. With a limit of 0 a namespace gets no task, and its idle series are closed all the same.
+    pub fn tick_with_limits(
+        &self,
+        now: Moment,
+        budget: usize,
+        limit: impl Fn(&Arc<str>, &[FlushTask]) -> usize,
+    ) -> Vec<FlushTask> {
         let mut tasks = Vec::new();
         let (mut steps, mut at_rest) = (0, 0);
         while steps < STEPS
@@ -44,6 +55,7 @@ impl Engine {
             && at_rest < self.namespace_list.len()
             && let Some(name) = self.namespace_list.next_turn()
         {
+            let budget = budget.min(tasks.len().saturating_add(limit(&name, &tasks)));
             let processed = self.tick_namespace(&name, now, budget, &mut tasks);
             steps += 1 + processed;
             at_rest = if processed == 0 { at_rest + 1 } else { 0 };
