@@ -32,34 +32,41 @@ pub fn wall() -> Timestamp {
 
 /// The time of whoever decides: the process's clocks, or one that is moved by hand.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Option<Arc<AtomicU64>>);
+pub struct Clock(Option<(Arc<AtomicU64>, Timestamp)>);
 
 impl Clock {
-    /// A clock that stands at its epoch until it is moved. All clones stand where it stands.
+    /// A clock that stands at its epoch, which is the Unix epoch for its wall clock, until it is moved. All clones stand
+    /// where it stands.
     pub fn by_hand() -> Self {
-        Self(Some(Arc::default()))
+        Self::by_hand_from(Timestamp::UNIX_EPOCH)
+    }
+
+    /// The same, whose wall clock begins at this time.
+    pub fn by_hand_from(began: Timestamp) -> Self {
+        Self(Some((Arc::default(), began)))
     }
 
     /// Moves it to the moment `elapsed` after its epoch; the process's own clocks stay as they are.
     pub fn set(&self, elapsed: Duration) {
-        if let Some(hand) = &self.0 {
+        if let Some((hand, _)) = &self.0 {
             hand.store(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
         }
     }
 
     /// The monotonic time.
     pub fn now(&self) -> Moment {
-        self.elapsed().map_or_else(now, Moment::from_epoch)
+        self.elapsed().map_or_else(now, |(elapsed, _)| Moment::from_epoch(elapsed))
     }
 
-    /// The wall clock; one that is moved by hand has the Unix epoch for its own.
+    /// The wall clock.
     pub fn wall(&self) -> Timestamp {
-        let by_hand = |elapsed| Timestamp::UNIX_EPOCH.saturating_add(elapsed).unwrap_or(Timestamp::MAX);
-        self.elapsed().map_or_else(wall, by_hand)
+        self.elapsed()
+            .map_or_else(wall, |(elapsed, began)| began.saturating_add(elapsed).unwrap_or(Timestamp::MAX))
     }
 
-    fn elapsed(&self) -> Option<Duration> {
-        self.0.as_ref().map(|hand| Duration::from_nanos(hand.load(Ordering::Acquire)))
+    fn elapsed(&self) -> Option<(Duration, Timestamp)> {
+        let (hand, began) = self.0.as_ref()?;
+        Some((Duration::from_nanos(hand.load(Ordering::Acquire)), *began))
     }
 }
 

@@ -62,8 +62,8 @@ struct Served {
     router: Router,
     path: String,
     payments: u64,
-    /// The second of the first write, in milliseconds: the time of a process begins with it.
-    began: Option<u64>,
+    /// When the process began, in milliseconds of the Unix epoch.
+    began: u64,
 }
 
 /// What the webhook did with a write.
@@ -76,7 +76,8 @@ struct Seen {
 }
 
 impl Served {
-    fn new() -> Self {
+    /// A webhook whose process begins at this time, in milliseconds of the Unix epoch.
+    fn new(began: u64) -> Self {
         let engine = Arc::new(engine());
         let set = policies();
         let standing = set.policies().iter().map(|policy| KnownPolicy {
@@ -87,7 +88,8 @@ impl Served {
         engine.revise(&standing.collect::<Vec<_>>(), Moment::default());
         let policies = Store::default();
         policies.swap(set);
-        let (clock, token) = (Clock::by_hand(), PathToken::generate().unwrap());
+        let wall = Timestamp::from_millisecond(began as i64).unwrap();
+        let (clock, token) = (Clock::by_hand_from(wall), PathToken::generate().unwrap());
         let webhook = Webhook {
             engine: engine.clone(),
             policies: Arc::new(policies),
@@ -98,12 +100,11 @@ impl Served {
             term: Arc::new(Term::endless()),
         };
         let (router, path) = (router(Arc::new(webhook)), path(&token));
-        Self { engine, payer: Payer::default(), clock, router, path, payments: 0, began: None }
+        Self { engine, payer: Payer::default(), clock, router, path, payments: 0, began }
     }
 
     fn review(&mut self, number: usize, write: &Written) -> Seen {
-        let began = *self.began.get_or_insert(write.at / 1000 * 1000);
-        let at = Duration::from_millis(write.at - began);
+        let at = Duration::from_millis(write.at - self.began);
         let payments = &mut self.payments;
         self.payer.advance(&self.engine, Moment::from_epoch(at), |_| *payments += 1);
         self.clock.set(at);
@@ -208,7 +209,8 @@ async fn a_replay_decides_each_write_as_the_webhook_does() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(decisions.len(), WRITES);
 
-    let mut served = Served::new();
+    // The time of the process begins with the second of the first write.
+    let mut served = Served::new(storm[0].at / 1000 * 1000);
     let mut kinds = std::collections::BTreeMap::<String, usize>::new();
     for (number, (write, decision)) in storm.iter().zip(&decisions).enumerate() {
         let seen = served.review(number, write);
