@@ -30,9 +30,9 @@ use crate::FIELD_MANAGER;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The longest answer that is read, in bytes. etcd takes an Event of 1.5 MiB, which can be twice as long in JSON. Most
-/// Events are below 10 KiB. At shutdown 32 answers are read at the same time and take at most 32 MiB. While a thread
+/// Events are below 10 KiB. At shutdown 32 answers are read at the same time and take at most 64 MiB. While a thread
 /// parses one, it takes at most twice as much again. What is kept of an Event before its write is below 30 KiB.
-const MAX_ANSWER: usize = 1 << 20;
+const MAX_ANSWER: usize = 2 << 20;
 
 /// What may stand in a path as it is (RFC 3986, unreserved).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

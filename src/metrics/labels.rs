@@ -104,7 +104,7 @@ labels! {
         Gone = "gone": "404: someone deleted it in between; it is read again.",
         Terminating = "terminating": "The namespace ends or has ended: given up, counted as lost.",
         Forbidden = "forbidden": "401 or 403: rights, a quota or another's policy; tried again after 30 s or more.",
-        Invalid = "invalid": "400, 413 or 422: refused for good (by another's policy, say); or the stored Event is too large for etcd, or above 1 MiB in JSON: given up, counted as lost.",
+        Invalid = "invalid": "400, 413 or 422: refused for good (by another's policy, say); or the stored Event is too large for etcd, or above 2 MiB in JSON: given up, counted as lost.",
         TooManyRequests = "too_many_requests": "429: tried again, after as long as the answer asks for.",
         ServerError = "server_error": "5xx: tried again, after as long as the answer asks for.",
         Timeout = "timeout": "No answer within 10 s; it may have been done: it is read again.",
