@@ -59,11 +59,14 @@ async fn edited_policies_do_not_delay_the_counters_of_another() -> Result<()> {
     let policy = test.policy(&json!({})).await?;
     let resource = ApiResource::erase::<EventPolicy>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(test.client(), &test.namespace, &resource);
-    let never: Value = json!({ "priority": 1, "match": { "reasons": ["Never"] } });
+    // Each has a reason of its own: none leaves another one nothing.
+    let never = |number: usize| -> Value {
+        json!({ "priority": 1, "match": { "reasons": [format!("Never{number}")] } })
+    };
     let (mut editing, edits) = (JoinSet::new(), Arc::<AtomicUsize>::default());
     for number in 0..EDITED {
         let name = format!("edited-{number}");
-        Policy::apply(test.client(), &test.kubectl(), &test.namespace, &name, &never).await?;
+        Policy::apply(test.client(), &test.kubectl(), &test.namespace, &name, &never(number)).await?;
         editing.spawn(edit(api.clone(), name, edits.clone()));
     }
     let rate = 20;
