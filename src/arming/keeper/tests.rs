@@ -818,6 +818,18 @@ async fn an_entry_that_squelch_has_not_written_is_shown_and_left_alone() {
     }
 }
 
+/// How long of the next minute the configuration has no rules.
+async fn without_rules(scene: &Scene) -> Duration {
+    let mut away = Duration::ZERO;
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        if scene.rules() == 0 {
+            away += Duration::from_millis(100);
+        }
+    }
+    away
+}
+
 /// The webhook answers each probe at once, and the API server takes 600 ms for everything that it queues.
 #[tokio::test(start_paused = true)]
 async fn a_slow_api_server_does_not_disarm_a_webhook_that_answers() {
@@ -826,13 +838,7 @@ async fn a_slow_api_server_does_not_disarm_a_webhook_that_answers() {
     scene.is_armed(true).await;
     scene.told();
     scene.held.send_modify(|held| held.slow = Duration::from_millis(600));
-    let mut away = Duration::ZERO;
-    for _ in 0..600 {
-        sleep(Duration::from_millis(100)).await;
-        if scene.rules() == 0 {
-            away += Duration::from_millis(100);
-        }
-    }
+    let away = without_rules(&scene).await;
     let told = scene.told();
     assert!(away.is_zero(), "without rules for {away:?} of a minute: {told:?}");
     scene.end().await;
@@ -866,13 +872,7 @@ async fn one_page_of_a_proxy_is_no_deletion() {
     sleep(Duration::from_secs(5)).await;
     scene.told();
     scene.held.send_modify(|held| held.stray = true);
-    let mut away = Duration::ZERO;
-    for _ in 0..600 {
-        sleep(Duration::from_millis(100)).await;
-        if scene.rules() == 0 {
-            away += Duration::from_millis(100);
-        }
-    }
+    let away = without_rules(&scene).await;
     let told = scene.told();
     assert!(away.is_zero() && told.is_empty(), "without rules for {away:?}: {told:?}");
     scene.end().await;
@@ -893,13 +893,7 @@ async fn an_api_server_that_comes_back_does_not_cost_the_rules() {
     scene.active.send_replace(true);
     sleep(Duration::from_millis(100)).await;
     scene.held.send_modify(|held| (held.unreadable, held.proofs) = (false, 201));
-    let mut away = Duration::ZERO;
-    for _ in 0..600 {
-        sleep(Duration::from_millis(100)).await;
-        if scene.rules() == 0 {
-            away += Duration::from_millis(100);
-        }
-    }
+    let away = without_rules(&scene).await;
     let told = scene.told();
     assert!(away.is_zero(), "without rules for {away:?}: {told:?}");
     scene.end().await;
