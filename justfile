@@ -1,67 +1,67 @@
-# The front door. `./justw` (or `just`) lists the recipes.
+# All recipes. `./justw` (or `just`) lists them.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-# Every recipe sees the pinned tools first.
+# The pinned tools come first in PATH.
 export PATH := `. hack/env && echo "$PATH"`
 
 [private]
 default:
     @just --justfile {{ quote(justfile()) }} --list --unsorted
 
-# A storm of Events with and without a policy, on a real API server (2 min; --keep keeps it, --node: the chart; root)
+# Run a storm of Events with and without a policy on a real API server (2 min; --keep keeps it, --node installs the chart, root)
 demo *ARGS:
     @hack/e2e demo {{ ARGS }}
 
-# All that CI runs: the checks of `ci`, then every tier of tests
+# Run the checks of `ci` and every tier of tests, as CI does (30 min)
 test:
     @hack/test
 
-# Formatting, lint, generated files, dependencies, gates, instructions
-ci: && fmt-check lint check-generated deny gates instructions
+# Check formatting, lint, generated files, dependencies, gates, vocabulary, instruction counts (2 min)
+ci: && fmt-check lint check-generated deny gates prose instructions
     @hack/tools
 
-# Unit, property and router tests: no cluster; arguments go to the tests, e.g. a name (10 s)
+# Run unit, property and router tests without a cluster; arguments are passed to the tests, e.g. a name (10 s)
 [group('tiers')]
 test-unit *ARGS:
     @hack/unit {{ ARGS }}
 
-# End-to-end tests on two clusters of their own; arguments go to the tests on one, e.g. a name (13 min)
+# Run end-to-end tests on two clusters, or with arguments for the tests, e.g. a name, on one (13 min)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
 
-# The chart on a real node under a storm: installed, upgraded, restarted, removed; root only (14 min; --short: 4)
+# Test install, upgrade, restart and uninstall of the chart on a real node under a storm (root, 14 min; --short: 4)
 [group('tiers')]
 test-node *ARGS:
     @hack/e2e node {{ ARGS }}
 
-# Whatever can happen to a webhook, on a real node: a line for each fault; root only (40 min; --short: 6; or names of rows)
+# Test faults of the webhook and of the control plane on a real node, one row each (root, 40 min; --short: 6; or names of rows)
 [group('tiers')]
 test-faults *ARGS:
     @hack/e2e faults {{ ARGS }}
 
-# Every kind of client under every kind of policy while everything fails: a line for each cell (11 min)
+# Test every kind of client under every kind of policy with every kind of fault, one row per combination (11 min)
 [group('tiers')]
 test-nothing-lost:
     @hack/e2e nothing-lost
 
-# What hostile callers and hostile tenants can do, a line for each way (20 min; or names of rows)
+# Test hostile callers and hostile tenants, one row each (20 min; or names of rows)
 [group('tiers')]
 test-hostile *ARGS:
     @hack/e2e hostile {{ ARGS }}
 
-# 10,000 namespaces are made and deleted, and squelch keeps nothing of them (an hour; or a number)
+# Test that the memory of NUMBER (10,000) deleted namespaces is released (1 h)
 [group('tiers')]
 test-namespaces *NUMBER:
     @hack/e2e namespaces {{ NUMBER }}
 
-# A storm that tells of other objects each minute, and policies that come and go: what squelch takes does not grow (35 min; or MINUTES)
+# Test for MINUTES (30) that memory, descriptors and threads stay constant under a storm with changing policies (35 min)
 [group('tiers')]
 soak *MINUTES:
     @hack/e2e soak {{ MINUTES }}
 
-# Fuzz what reads and writes foreign text, each target for SECONDS; --keep keeps new inputs (3 min and 4 to build)
+# Fuzz parsers and encoders, each target for SECONDS (60); --keep adds new inputs to the corpus (3 min and 4 to build)
 [group('tiers')]
 fuzz *ARGS:
     @hack/fuzz {{ ARGS }}
@@ -77,30 +77,36 @@ fmt-check:
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
 
-# Clippy, shellcheck, gofmt; warnings are errors
+# Run clippy, shellcheck and gofmt; warnings are errors
 [group('checks')]
 lint:
     @hack/tools shellcheck
     hack/cargo-quick clippy --all-targets -- --deny warnings
     @hack/lint
 
-# Are the generated files what the code generates?
+# Check that the generated files are up to date
 [group('checks')]
 check-generated:
     @hack/generate --check
 
-# Licences, banned crates and sources of the dependencies
+# Check licences, banned crates and sources of the dependencies
 [group('checks')]
 deny:
     @hack/tools cargo-deny
     cargo deny --locked check bans licenses sources
 
-# Versions, links and the lock file agree with each other; alerts fire, queries of the dashboard are queries
+# Check versions, links, lock file, image, chart, alerts and dashboard queries
 [group('checks')]
 gates:
     @hack/gates
 
-# Do a decision and a review take as few instructions as they did? Arguments as in hack/instructions (1 min)
+# Check the vocabulary of docs, comments, help texts, messages and alerts; arguments as in hack/prose (2 min the first time)
+[group('checks')]
+prose *ARGS:
+    @hack/tools vale
+    SQUELCH_BIN="${SQUELCH_BIN:-}" hack/prose {{ ARGS }}
+
+# Compare instruction counts of decisions and reviews with the committed ones; --write updates them (1 min)
 [group('checks')]
 instructions *ARGS:
     @hack/instructions {{ ARGS }}
@@ -109,19 +115,19 @@ instructions *ARGS:
 generate:
     @hack/generate
 
-# Time decisions and whole reviews, and write the figures into BENCHMARKS.md; arguments go to divan (1 min)
+# Benchmark decisions and whole reviews, and update docs/benchmarks/results.md; arguments are passed to divan (5 min)
 bench *ARGS:
     @hack/bench {{ ARGS }}
 
-# Time Event writes through an API server, with and without squelch, into BENCHMARKS.md (45 min; parts by name; --short: 5)
+# Benchmark Event writes through an API server with and without squelch, and update docs/benchmarks/results.md (45 min; or names of groups; --short: 5)
 bench-cluster *ARGS:
     @hack/e2e bench-cluster {{ ARGS }}
 
-# Ask squelch's webhook over TLS beside the floor and a webhook in Go, and write the figures into BENCHMARKS.md (6 min; --short: 1)
+# Benchmark squelch's webhook over TLS beside a constant answer and a Go webhook, and update docs/benchmarks/results.md (6 min; --short: 1)
 bench-serve *ARGS:
     @hack/bench-serve {{ ARGS }}
 
-# Build the container image, an OCI archive of one static binary, into target/image (10 min the first time)
+# Build the container image, an OCI archive with one static binary, in target/image (10 min the first time)
 image *ARGS:
     @hack/image {{ ARGS }}
 
@@ -130,7 +136,7 @@ image *ARGS:
 cluster-up *ARGS:
     @e2e/cluster/cluster up {{ ARGS }}
 
-# End it and remove its folder
+# Stop the control plane and remove its folder
 [group('cluster')]
 cluster-down *ARGS:
     @e2e/cluster/cluster down {{ ARGS }}

@@ -1,4 +1,4 @@
-//! How long one decision takes, by how many series live.
+//! Time of one decision, by the number of live series.
 
 use divan::Bencher;
 use mimalloc::MiMalloc;
@@ -9,78 +9,78 @@ mod load;
 
 use load::Load;
 
-/// That of `squelch`.
+/// The allocator of `squelch`.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// How many series live.
+/// Numbers of live series.
 const LIVE: [usize; 3] = [1_000, 100_000, 1_000_000];
 
-/// So many orders the flush asks for at most.
+/// Maximum number of flush tasks per tick.
 const ORDERS: usize = 512;
 
 fn main() {
-    // Many short samples: the median leaves out what else the machine does. Options go first.
+    // Many short samples: the median then excludes other work of the machine. Options go first.
     divan::Divan::default().sample_count(500).sample_size(20).config_with_args().main();
 }
 
-/// A repeat of a stored Event (UPDATE), held back.
+/// A repeat of a stored Event (UPDATE), merged.
 #[divan::bench(args = LIVE)]
-fn fold(bencher: Bencher<'_, '_>, live: usize) {
-    decide(bencher, &Load::folded(live), Load::repeat, Some(Disposition::Compacted));
+fn merge(bencher: Bencher<'_, '_>, live: usize) {
+    decide(bencher, &Load::merged(live), Load::repeat, Some(Disposition::Compacted));
 }
 
-/// A repeat of one of the thousand series of a storm (UPDATE), held back.
+/// A repeat of one of the thousand series of a storm (UPDATE), merged.
 #[divan::bench(args = LIVE)]
-fn fold_in_storm(bencher: Bencher<'_, '_>, live: usize) {
-    decide(bencher, &Load::folded(live), Load::repeat_in_storm, Some(Disposition::Compacted));
+fn merge_in_storm(bencher: Bencher<'_, '_>, live: usize) {
+    decide(bencher, &Load::merged(live), Load::repeat_in_storm, Some(Disposition::Compacted));
 }
 
-/// A repeat under a name of its own (CREATE), held back: the name is remembered, and the oldest one forgotten.
+/// A repeat under a new name (CREATE), merged: the name is remembered, and the oldest name is evicted.
 #[divan::bench(args = LIVE)]
-fn fold_create(bencher: Bencher<'_, '_>, live: usize) {
+fn merge_create(bencher: Bencher<'_, '_>, live: usize) {
     let load = Load::repeated(live);
     decide(bencher, &load, Load::repeat_by_create, Some(Disposition::Compacted));
 }
 
-/// A new series (CREATE) that every step has let through, in the place of the oldest one of its namespace.
+/// A new series (CREATE), admitted by every stage; it evicts the oldest series of its namespace.
 #[divan::bench(args = LIVE)]
 fn new_series(bencher: Bencher<'_, '_>, live: usize) {
     decide(bencher, &Load::full(live), Load::newcomer, Some(Disposition::Admitted));
 }
 
-/// One message too many about an object (CREATE), folded into its summary.
+/// A message beyond `maxEvents` about an object (CREATE), aggregated into its summary.
 #[divan::bench(args = LIVE)]
 fn aggregate(bencher: Bencher<'_, '_>, live: usize) {
     decide(bencher, &Load::aggregated(live), Load::look_alike, Some(Disposition::Aggregated));
 }
 
-/// An Event too many of an object (CREATE), dropped by the spam filter.
+/// An Event beyond the burst of an object (CREATE), dropped by the spam filter.
 #[divan::bench(args = LIVE)]
 fn filter(bencher: Bencher<'_, '_>, live: usize) {
     decide(bencher, &Load::filtered(live), Load::look_alike, Some(Disposition::Filtered));
 }
 
-/// An Event too many of a namespace (CREATE), dropped by the budget.
+/// An Event beyond the budget of a namespace (CREATE), dropped.
 #[divan::bench(args = LIVE)]
 fn throttle(bencher: Bencher<'_, '_>, live: usize) {
     decide(bencher, &Load::throttled(live), Load::look_alike, Some(Disposition::Throttled));
 }
 
-/// An edit (UPDATE) that is no occurrence.
+/// An edit (UPDATE) that reports no occurrence.
 #[divan::bench(args = LIVE)]
 fn edit(bencher: Bencher<'_, '_>, live: usize) {
-    decide(bencher, &Load::folded(live), Load::edit, None);
+    decide(bencher, &Load::merged(live), Load::edit, None);
 }
 
-/// A tick when nothing is due: what looking costs, ten times a second.
+/// A tick with nothing due; squelch calls it ten times per second.
 #[divan::bench(args = LIVE, sample_count = 100, sample_size = 1)]
 fn tick(bencher: Bencher<'_, '_>, live: usize) {
-    let load = Load::folded(live);
+    let load = Load::merged(live);
     bencher.bench_local(|| assert!(load.tick(ORDERS).is_empty()));
 }
 
-/// Measures `Engine::decide` alone; making the write and dropping it is not measured.
+/// Measures `Engine::decide` alone, without creating and dropping the write.
 fn decide(
     bencher: Bencher<'_, '_>,
     load: &Load,

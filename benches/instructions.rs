@@ -1,7 +1,6 @@
-//! One decision, one review or the selection of a policy again and again, for a counter of instructions: see
-//! hack/instructions.
+//! Repeats one decision, one review or one policy selection for an instruction counter: see hack/instructions.
 //!
-//! `instructions NAME NUMBER` does it so often; without arguments it prints the names.
+//! `instructions NAME NUMBER` repeats the operation NUMBER times. Without arguments it prints the names.
 
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
@@ -25,18 +24,18 @@ mod served;
 use load::Load;
 use served::{Asked, Served};
 
-/// That of `squelch`.
+/// The allocator of `squelch`.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Few, so that most of what is counted is what is meant.
+/// Few series: most of the counted instructions then belong to the measured operation.
 const LIVE: usize = 1_000;
 
 type Decision = (&'static str, fn(usize) -> Load, for<'a> fn(&'a Load) -> Observation<'a>);
 
 const DECISIONS: [Decision; 6] = [
-    ("fold", Load::folded, Load::repeat),
-    ("fold-create", Load::repeated, Load::repeat_by_create),
+    ("merge", Load::merged, Load::repeat),
+    ("merge-create", Load::repeated, Load::repeat_by_create),
     ("new-series", Load::full, Load::newcomer),
     ("aggregate", Load::aggregated, Load::look_alike),
     ("filter", Load::filtered, Load::look_alike),
@@ -49,10 +48,10 @@ const REVIEWS: [(&str, Asked); 3] = [
     ("review-events-update", Asked::EventsUpdate),
 ];
 
-/// A name, and what makes policies and the text of each field of a write.
+/// A name, and a function that returns policies and the text of each field of a write.
 type Selection = (&'static str, fn() -> (Set, String));
 
-/// The selection of a policy among the worst that the API server accepts and the limits of a namespace allow.
+/// The selection among the slowest policies that the API server and the limits of a namespace allow.
 const SELECTIONS: [Selection; 2] =
     [("select-worst-globs", worst_globs), ("select-worst-exact", worst_exact_texts)];
 
@@ -65,7 +64,7 @@ fn main() -> ExitCode {
         names.for_each(|name| println!("{name}"));
         return ExitCode::SUCCESS;
     };
-    let number = number.parse().expect("a number of repetitions");
+    let number = number.parse().expect("NUMBER is a number of repetitions");
     if let Some((_, load, write)) = DECISIONS.into_iter().find(|(of, ..)| of == name) {
         decide(&load(LIVE), write, number);
     } else if let Some((_, asked)) = REVIEWS.into_iter().find(|(of, _)| of == name) {
@@ -78,7 +77,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Making the write is counted too: it is the same each time.
+/// Creating the write is counted too: its cost is constant.
 fn decide(load: &Load, write: fn(&Load) -> Observation<'_>, number: usize) {
     for _ in 0..number {
         load.decide(&write(load));
@@ -86,7 +85,7 @@ fn decide(load: &Load, write: fn(&Load) -> Observation<'_>, number: usize) {
 }
 
 fn review(asked: Asked, number: usize) {
-    // A body has a deadline, which only a runtime can keep.
+    // The deadline of the body needs a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let _entered = runtime.enter();
     let served = Served::warmed(asked);
@@ -102,18 +101,18 @@ fn select(worst: fn() -> (Set, String), number: usize) {
     let write = write(&text);
     for _ in 0..number {
         let governing = std::hint::black_box(&set).governing(std::hint::black_box(&write));
-        assert!(governing.is_some_and(|governing| !governing.exempt), "each text was compared");
+        assert!(governing.is_some_and(|governing| !governing.exempt), "every text must be compared");
     }
 }
 
-/// Globs that nothing but their last character keeps from matching.
+/// Globs that fail to match only at their last character.
 fn worst_globs() -> (Set, String) {
     let text = |length: usize| format!("*{}y*", "x".repeat(length - 3));
     let set = set_of(&json!({"reasons": [text(21)]}), &json!([{"reasons": vec![text(128); 15]}]));
     (set, "x".repeat(256))
 }
 
-/// As many exact texts as the limits allow, that nothing but their last character keeps from matching.
+/// As many exact texts as the limits allow. They fail to match only at their last character.
 fn worst_exact_texts() -> (Set, String) {
     let text = format!("{}y", "x".repeat(62));
     let mut reasons = vec![text.clone(); 31];
@@ -124,8 +123,8 @@ fn worst_exact_texts() -> (Set, String) {
     (set, "x".repeat(63))
 }
 
-/// 64 policies of the namespace and 64 of the cluster. The last one alone matches, and nothing that it exempts does.
-/// The `y` of `match` is replaced by three characters that differ, so that no policy leaves another one nothing.
+/// 64 policies of the namespace and 64 of the cluster. Only the last one matches, and its exemptions do not. The `y`
+/// of `match` is replaced by three unique characters, so that no policy is overridden.
 fn set_of(matching: &Value, exempt: &Value) -> Set {
     let some = |tail: String| {
         let text = matching.to_string().replace('y', &tail);

@@ -1,10 +1,10 @@
-//! How much memory the tables take when they are as full as they may be, and who makes room for a newcomer.
+//! Memory of the tables at capacity, and which entries are evicted for new ones.
 //!
-//! A million series live in ten thousand namespaces, a hundred thousand of them have folded something, and a million
-//! names are remembered beyond the stored ones. Then one namespace invents another million keys: nobody else must
-//! lose a series or a name by it. Ends with an error where more is resident than [`MOST_MIB`].
+//! A million series live in ten thousand namespaces, a hundred thousand of them have merged occurrences, and a
+//! million more names are remembered. Then one namespace writes another million keys: no other namespace may lose a
+//! series or a name. Exits with an error if more than [`MOST_MIB`] is resident.
 //!
-//! The last line is JSON, for those that keep the figures.
+//! The last line is JSON, for docs/benchmarks/results.md.
 
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
@@ -18,40 +18,40 @@ mod load;
 
 use load::Load;
 
-/// That of `squelch`.
+/// The allocator of `squelch`.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// What squelch promises: so much is resident, the code and its baseline included.
+/// The promised maximum of resident memory, code included.
 const MOST_MIB: f64 = 320.0;
 
 const SERIES: usize = 1_000_000;
-/// Every tenth series has folded something.
-const FOLDED: usize = SERIES / 10;
-/// Each of those under so many names of their own: in all as many as there are series.
+/// Every tenth series has merged occurrences.
+const MERGING: usize = SERIES / 10;
+/// Names of each of these series: in total as many names as series.
 const NAMES_EACH: usize = 10;
-/// The keys that one namespace invents.
+/// New keys of one namespace.
 const CHURN: usize = 1_000_000;
 
 fn main() -> ExitCode {
     let load = Load::new(SERIES);
-    let empty = report("nothing yet", load.engine());
+    let empty = report("empty", load.engine());
     for turn in 0..SERIES {
         expect(&load.decide(&load.create(turn, 0)), Disposition::Admitted, 1);
     }
     let opened = report("1,000,000 series live", load.engine());
-    for turn in 0..FOLDED {
+    for turn in 0..MERGING {
         for name in 1..=NAMES_EACH {
             expect(&load.decide(&load.create(turn * 10, name)), Disposition::Compacted, 1);
         }
     }
-    let full = report("100,000 have folded, 1,000,000 names more", load.engine());
+    let full = report("100,000 have merged occurrences, 1,000,000 more names", load.engine());
 
     let churning = load.namespaces() - 1;
     for number in 0..CHURN {
         load.decide(&load.invented(churning, number));
     }
-    let churned = report("1,000,000 keys more from one namespace", load.engine());
+    let churned = report("1,000,000 more keys from one namespace", load.engine());
     let lost = lost_by_others(&load, churning);
     println!("lost by other namespaces: {} series, {} names", lost.series, lost.names);
 
@@ -71,7 +71,7 @@ fn expect(verdict: &Verdict, disposition: Disposition, occurrences: i64) {
     assert_eq!((verdict.disposition, verdict.occurrences), (Some(disposition), occurrences));
 }
 
-/// What the kernel says of this process (`man 5 proc`, `VmRSS` and `VmHWM`), in KiB.
+/// Resident memory of this process by `man 5 proc` (`VmRSS` and `VmHWM`), in KiB.
 struct Resident {
     kib: f64,
     peak_kib: f64,
@@ -106,8 +106,8 @@ struct Lost {
     names: usize,
 }
 
-/// Tells everything once more, under the names that were told before: a name that is remembered carries nothing, and
-/// a series that lives takes the write.
+/// Reports everything once more under the known names: a remembered name carries no occurrence, and a live series
+/// merges the write.
 fn lost_by_others(load: &Load, churning: usize) -> Lost {
     let mut lost = Lost::default();
     for turn in (0..SERIES).filter(|turn| load.namespace_of(*turn) != churning) {
@@ -123,11 +123,11 @@ fn lost_by_others(load: &Load, churning: usize) -> Lost {
 
 fn verdict(mib: &[f64], lost: &Lost) -> ExitCode {
     if let Some(much) = mib.iter().find(|mib| **mib > MOST_MIB) {
-        println!("error: {much:.1} MiB are resident, {MOST_MIB} may be");
+        println!("error: {much:.1} MiB are resident, the maximum is {MOST_MIB}");
         return ExitCode::FAILURE;
     }
     if lost.series + lost.names > 0 {
-        println!("error: a namespace that invents keys made others forget theirs");
+        println!("error: new keys of one namespace evicted entries of others");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -1,16 +1,16 @@
-//! How long a write can be made to wait, with a million series in one namespace and in ten thousand.
+//! The longest pause of a write, with a million series in one namespace and in ten thousand.
 //!
-//! A write waits while another one of its namespace is decided, and while the engine sees to the namespace
-//! ([`Engine::tick`], [`Engine::revise`]). What is measured is the longest single call of each, through everything
-//! that happens to a large table: it grows, is full, its policy changes, it pays, all of it is over at once, its
-//! policy is deleted. A tick holds several locks one after the other, so no lock is held longer than it takes.
+//! A write waits while another write of its namespace is decided, and while the engine maintains the namespace
+//! ([`Engine::tick`], [`Engine::revise`]). The benchmark measures the longest single call of each through the whole
+//! life of a large table: growth, capacity, a changed policy, flushes, idle series, a deleted policy. A tick holds
+//! several locks one after the other, so no lock is held longer than the call.
 //!
-//! The clock is the thread's own time on a processor: what else runs on the machine does not count. What the kernel
-//! and the virtual machine below take while a call runs does, so beside each figure stands the floor: the longest
-//! of as many calls that only read the clock. Ends with an error where the longest of three runs' best is above
-//! [`MOST`]: a pause of the program's own comes every time.
+//! The clock is the processor time of the thread: other processes do not count. Time of the kernel and of the
+//! hypervisor within a call does count. So each figure has a floor beside it: the longest of as many calls that only
+//! read the clock. Exits with an error if the best of three runs is above [`MOST`]: a pause of the program itself
+//! occurs in every run.
 //!
-//! The last line is JSON, for those that keep the figures.
+//! The last line is JSON, for docs/benchmarks/results.md.
 
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
@@ -27,18 +27,18 @@ mod load;
 
 use load::Load;
 
-/// That of `squelch`.
+/// The allocator of `squelch`.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// What squelch promises: no pause on the request path is longer.
+/// The promised maximum pause on the request path.
 const MOST: Duration = Duration::from_millis(1);
 
 const REVISE: &str = "revise";
 const SERIES: usize = 1_000_000;
-/// What a kernel does once in a while can fall into one run's longest call, but hardly into that of each.
+/// Rare kernel work can hit the longest call of one run, but hardly that of every run.
 const RUNS: usize = 3;
-/// How many orders the writer takes at a time, as `squelch run` does.
+/// Flush tasks per tick, as in `squelch run`.
 const ROOM: usize = 512;
 
 fn main() -> ExitCode {
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     for (namespaces, per_namespace) in [("one namespace", SERIES), ("10,000 namespaces", 100)] {
         let runs: Vec<Longest> = (0..RUNS).map(|_| life(per_namespace)).collect();
         println!(
-            "a million series in {namespaces}: longest call (of as many that do nothing), best of {RUNS} runs"
+            "a million series in {namespaces}: longest call (floor in parentheses), best of {RUNS} runs"
         );
         for what in runs[0].0.keys() {
             let of = |pick: fn(&Calls) -> Duration| runs.iter().map(|run| pick(&run.0[what])).min();
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
     println!("{{{}}}", figures.join(", "));
     if worst > MOST {
-        println!("error: a write would wait for {worst:?}, {MOST:?} may be");
+        println!("error: a write can wait for {worst:?}, the maximum is {MOST:?}");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
@@ -98,7 +98,7 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// Everything that happens to a million series.
+/// The whole life of a million series.
 fn life(per_namespace: usize) -> Longest {
     let mut longest = Longest::default();
     let load = Load::in_namespaces(SERIES, per_namespace, SERIES);
@@ -111,37 +111,37 @@ fn life(per_namespace: usize) -> Longest {
     for turn in (0..SERIES).step_by(10) {
         for name in 1..=10 {
             let write = load.create(turn, name);
-            longest.time("decide, folding", || load.decide_at(&write, moment(now)));
+            longest.time("decide, merging", || load.decide_at(&write, moment(now)));
         }
     }
     for number in 0..SERIES / 4 {
         let write = load.invented(0, number);
-        longest.time("decide, making room", || load.decide_at(&write, moment(now)));
+        longest.time("decide, with eviction", || load.decide_at(&write, moment(now)));
     }
     now += Duration::from_secs(10);
     let hasty = [load.hasty()];
     longest.time("revise, a changed policy", || load.engine().revise(&hasty, moment(now)));
-    pay(&load, &mut longest, "tick, paying and seeing to a changed policy", &mut now, 400);
+    flush(&load, &mut longest, "tick, flushing and applying a changed policy", &mut now, 400);
     now += Duration::from_secs(3600);
-    pay(&load, &mut longest, "tick, closing all as idle", &mut now, usize::MAX);
+    flush(&load, &mut longest, "tick, closing idle series", &mut now, usize::MAX);
 
     for turn in 0..SERIES {
         let write = load.create(turn, 20);
         longest.time("decide, growing again", || load.decide_at(&write, moment(now)));
     }
     longest.time("revise, a deleted policy", || load.engine().revise(&[], moment(now)));
-    pay(&load, &mut longest, "tick, forgetting a deleted policy", &mut now, usize::MAX);
+    flush(&load, &mut longest, "tick, removing a deleted policy", &mut now, usize::MAX);
     longest.time("gauges", || load.engine().gauges());
     longest
 }
 
-/// Ticks and pays until no series is left, or so many times.
-fn pay(load: &Load, longest: &mut Longest, what: &'static str, now: &mut Duration, at_most: usize) {
+/// Ticks and flushes until no series is left, or the maximum number of ticks is reached.
+fn flush(load: &Load, longest: &mut Longest, what: &'static str, now: &mut Duration, at_most: usize) {
     for _ in 0..at_most {
         *now += Duration::from_millis(100);
-        let orders = longest.time(what, || load.engine().tick(moment(*now), ROOM));
-        for order in &orders {
-            longest.time("plan and settle", || settle(load, order, moment(*now)));
+        let tasks = longest.time(what, || load.engine().tick(moment(*now), ROOM));
+        for task in &tasks {
+            longest.time("plan and ack", || ack(load, task, moment(*now)));
         }
         if load.engine().gauges().series == 0 {
             return;
@@ -149,11 +149,11 @@ fn pay(load: &Load, longest: &mut Longest, what: &'static str, now: &mut Duratio
     }
 }
 
-fn settle(load: &Load, order: &FlushTask, now: Moment) {
+fn ack(load: &Load, task: &FlushTask, now: Moment) {
     if let FlushPlan::Write { value, .. } | FlushPlan::Create { value, .. } =
-        load.engine().plan(order, Some(StoredEvent::with_count(1)), now)
+        load.engine().plan(task, Some(StoredEvent::with_count(1)), now)
     {
-        load.engine().ack(order, value, now);
+        load.engine().ack(task, value, now);
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long a whole review takes: decode, decide, encode; beside it what others need to decode the same bytes.
+//! Time of a whole review: decode, decide, encode; and of other decoders on the same bytes.
 
 use std::hint::black_box;
 
@@ -17,19 +17,19 @@ mod served;
 
 use served::{ASKED, Asked, OWN_USER, Served};
 
-/// That of `squelch`.
+/// The allocator of `squelch`.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() {
-    // Many short samples: the median leaves out what else the machine does. Options go first.
+    // Many short samples: the median then excludes other work of the machine. Options go first.
     divan::Divan::default().sample_count(500).sample_size(20).config_with_args().main();
 }
 
-/// squelch, from the bytes of the review to those of the answer: the router in the process.
+/// squelch, from the bytes of the review to those of the answer, through the router in process.
 #[divan::bench(args = ASKED)]
 fn whole(bencher: Bencher<'_, '_>, asked: Asked) {
-    // A body has a deadline, which only a runtime can keep.
+    // The deadline of the body needs a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let _entered = runtime.enter();
     let served = Served::warmed(asked);
@@ -40,7 +40,7 @@ fn whole(bencher: Bencher<'_, '_>, asked: Asked) {
     asked.expect(served.answer(served.request(bytes)));
 }
 
-/// squelch, as far as the observation that the engine decides by.
+/// squelch, up to the observation for the engine.
 #[divan::bench(args = ASKED)]
 fn decode(bencher: Bencher<'_, '_>, asked: Asked) {
     let bytes = asked.bytes();

@@ -1,7 +1,8 @@
-//! What `just bench-serve` holds against each other, each a process of its own and without a cluster: squelch as it
-//! serves, and the floor, which is the same hyper and rustls around an answer that never changes.
+//! The servers of `just bench-serve`, each a process of its own, without a cluster: squelch, and the floor, which is
+//! the same hyper and rustls with a constant answer.
 //!
-//! `serve enforce|observe|floor --address ADDRESS --certificate FILE --key FILE ...` says on which address it listens.
+//! `serve enforce|observe|floor --address ADDRESS --certificate FILE --key FILE ...` prints the address that it
+//! listens on.
 
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
@@ -24,38 +25,38 @@ mod floor;
 #[path = "serve/operator.rs"]
 mod operator;
 
-/// That of `squelch`.
+/// The allocator of `squelch`.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[derive(Debug, Parser)]
 struct Options {
-    /// What to be.
+    /// Server to run
     kind: Kind,
-    /// Where to listen; port 0: any that is free.
+    /// Address to listen on; port 0: any free port
     #[arg(long, default_value = "127.0.0.1:0")]
     address: SocketAddr,
-    /// File of the certificate, in PEM.
+    /// Certificate file, PEM
     #[arg(long)]
     certificate: PathBuf,
-    /// File of its key, in PEM.
+    /// Key file, PEM
     #[arg(long)]
     key: PathBuf,
-    /// What the path of a review carries.
+    /// Token in the path of reviews
     #[arg(long)]
     token: String,
-    /// So many namespaces are there, `team-00000` and on.
+    /// Number of namespaces, `team-00000` and up
     #[arg(long)]
     namespaces: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// squelch, with a policy for all namespaces.
+    /// squelch with a policy for all namespaces
     Enforce,
-    /// squelch, where that policy only counts.
+    /// squelch with that policy in Observe
     Observe,
-    /// A constant answer.
+    /// A constant answer
     Floor,
 }
 
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The runtime and the logs are those of `squelch run`.
+/// Uses the runtime and the logs of `squelch run`.
 fn run(options: &Options) -> Result<()> {
     telemetry::init(LogFormat::Text, "info")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -79,7 +80,7 @@ async fn serve(options: &Options) -> Result<()> {
     let tls = tls::server_config(Arc::new(ServedCertificate::new(leaf(options)?)?), None)?;
     let listener = server::bind(options.address)?;
     let address = listener.local_addr()?;
-    let token = PathToken::parse(&options.token).context("--token is none")?;
+    let token = PathToken::parse(&options.token).context("--token is invalid")?;
     let mode = match options.kind {
         Kind::Enforce => "Enforce",
         Kind::Observe => "Observe",

@@ -1,4 +1,4 @@
-"""What the benchmarks share that write their figures into BENCHMARKS.md."""
+"""Common code of the benchmarks that update docs/benchmarks/results.md."""
 
 import datetime
 import os
@@ -7,29 +7,29 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "BENCHMARKS.md"
+DOCUMENT = ROOT / "docs/benchmarks/results.md"
 
-# Above this much other work (runnable processes a core) a run says nothing about squelch.
+# Load per core (runnable processes) above which a run is not meaningful.
 BUSY = 0.5
 
 
 def other_work():
-    """The load of the machine before a run begins, and a warning where that is too much."""
+    """Returns the load of the machine before a run, and warns if it is too high."""
     load = os.getloadavg()[0]
     if load > BUSY * os.cpu_count():
-        print(f"warning: the machine has other work (load {load:.1f}): these figures will not be worth keeping")
+        print(f"warning: the machine has other load ({load:.1f}): the figures will not be meaningful")
     return load
 
 
 def machine(load, *more, profile="quick"):
-    """When, where and of what."""
+    """The environment of a run."""
     text = pathlib.Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     processor = model[1].strip() if model else os.uname().machine
     rust = said(["rustc", "--version"]).split()[1]
     go = said(["go", "env", "GOVERSION"]).strip().removeprefix("go")
     commit = said(["git", "describe", "--always", "--dirty"]).strip()
-    busy = f" **With other work on the machine (load {load:.1f}).**" if load > BUSY * os.cpu_count() else ""
+    busy = f" **With other load on the machine ({load:.1f}).**" if load > BUSY * os.cpu_count() else ""
     parts = [
         f"{datetime.date.today()}",
         processor,
@@ -49,7 +49,7 @@ def said(command):
 
 
 def write(name, figures):
-    """Puts the figures between the marks of this name, in place of what stood there."""
+    """Replaces the text between the markers of this name."""
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
     before, rest = DOCUMENT.read_text(encoding="utf-8").split(begin)
     after = rest.split(end)[1]

@@ -1,13 +1,13 @@
-//! Accepting connections under a bound. A connection is accepted first; where there is no place or no descriptor for it,
-//! the oldest dismissible connection ends. So callers that open connections and say nothing keep nobody out.
+//! Accepts connections within a limit. If a new connection finds no free slot or file descriptor, another connection is
+//! evicted, so clients that hold connections cannot block new ones.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use squelch_engine::Moment;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -15,45 +15,47 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::descriptors;
+use crate::log_limit::LogLimit;
 
-/// The pause after a failed accept. Its cause (descriptors, memory) may be over by then.
+/// The pause after a failed accept, for example without descriptors or memory.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// Minimum time between two warnings about failed accepts.
-const WARN_EVERY: Duration = Duration::from_secs(10);
+const NEVER_CLOSED: &str = "the semaphore is never closed";
 
-/// Which connections end for new ones.
+/// Which connections are evicted for new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dismiss {
-    /// Those without [`Connection::keep`]. Where every connection is kept, new ones wait.
-    Unkept,
-    /// The same first, then those that are kept.
-    All,
+pub enum Eviction {
+    /// The oldest unprotected connection, or else the protected one that has been idle the longest. If every connection is
+    /// protected and has a request in flight, new ones wait.
+    Unprotected,
+    /// The oldest unprotected connection if these are at least half of all, or else the oldest protected one. Half of all
+    /// slots must be replaced before a new connection is evicted.
+    Any,
 }
 
-/// A listener with a bound on open connections.
+/// A listener with a limit on open connections.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     open: Arc<Open>,
-    dismiss: Dismiss,
-    warned: Option<Moment>,
+    eviction: Eviction,
+    warnings: LogLimit,
 }
 
 impl Acceptor {
-    /// At most `places` connections of `listener` are open.
-    pub fn new(listener: TcpListener, places: usize, dismiss: Dismiss) -> Self {
-        let places = Arc::new(Semaphore::new(places));
-        Self { listener, places, open: Arc::default(), dismiss, warned: None }
+    /// Accepts connections of `listener`, at most `slots` at a time.
+    pub fn new(listener: TcpListener, slots: usize, eviction: Eviction) -> Self {
+        let slots = Arc::new(Semaphore::new(slots));
+        Self { listener, slots, open: Arc::default(), eviction, warnings: LogLimit::new() }
     }
 
-    /// Returns the next connection, and its place. Errors of single connections are logged, never returned.
-    pub async fn accept(&mut self) -> (TcpStream, Place) {
+    /// Returns the next connection and its slot. Errors of single connections are logged, not returned.
+    pub async fn accept(&mut self) -> (TcpStream, Slot) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, _peer)) => return (stream, self.place().await),
-                // The caller's doing: nothing to wait for.
+                Ok((stream, _peer)) => return (stream, self.acquire_slot().await),
+                // The client has closed the connection.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     self.warn(&error);
@@ -63,26 +65,33 @@ impl Acceptor {
         }
     }
 
-    async fn place(&self) -> Place {
-        let permit = match Arc::clone(&self.places).try_acquire_owned() {
+    async fn acquire_slot(&self) -> Slot {
+        let permit = match Arc::clone(&self.slots).try_acquire_owned() {
             Ok(permit) => permit,
-            Err(_taken) => {
-                self.open.dismiss_oldest(self.dismiss);
-                Arc::clone(&self.places).acquire_owned().await.expect("nobody closes the semaphore")
-            }
+            Err(_at_capacity) => self.evict_for_slot().await,
         };
-        Place { connection: Open::add(&self.open), _permit: permit }
+        Slot { connection: Open::add(&self.open), _permit: permit }
     }
 
-    /// Waits until another accept may succeed. The connection that could not be accepted is still in the backlog, and
-    /// another accept at once would fail at once.
+    /// Evicts a connection and waits for its slot.
+    async fn evict_for_slot(&self) -> OwnedSemaphorePermit {
+        let mut permit = std::pin::pin!(Arc::clone(&self.slots).acquire_owned());
+        while !self.open.evict(self.eviction) {
+            if let Ok(acquired) = timeout(ACCEPT_AGAIN, permit.as_mut()).await {
+                return acquired.expect(NEVER_CLOSED);
+            }
+        }
+        permit.await.expect(NEVER_CLOSED)
+    }
+
+    /// Waits until the next accept may succeed. The connection is still in the backlog, so an immediate accept would fail.
     async fn recover(&self, error: &io::Error) {
         let mut ended = std::pin::pin!(self.open.ended.notified());
-        // From here on the end of a connection is noticed.
+        // Registers for notifications before the checks below.
         ended.as_mut().enable();
         let exhausted = descriptors::are_exhausted(error);
-        // The system takes the descriptor first: without one it fails also where no connection waits to be accepted.
-        if exhausted && (!self.is_pending() || self.open.dismiss_oldest(self.dismiss)) {
+        // The kernel allocates the descriptor first, so it fails even if no connection is pending.
+        if exhausted && (!self.is_pending() || self.open.evict(self.eviction)) {
             let _ = timeout(ACCEPT_AGAIN, ended).await;
         } else {
             sleep(ACCEPT_AGAIN).await;
@@ -95,12 +104,10 @@ impl Acceptor {
         poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    fn warn(&mut self, error: &io::Error) {
-        let now = clock::now();
-        if self.warned.is_none_or(|warned| now.since(warned) >= WARN_EVERY) {
-            self.warned = Some(now);
+    fn warn(&self, error: &io::Error) {
+        if let Some(suppressed) = self.warnings.permit(clock::now()) {
             let port = self.listener.local_addr().map_or(0, |address| address.port());
-            tracing::warn!(%error, port, "a connection could not be accepted");
+            tracing::warn!(%error, port, suppressed, "connection not accepted");
         }
     }
 }
@@ -111,34 +118,59 @@ struct Open {
     connections: Mutex<ByAge>,
     /// Notified when a connection ends.
     ended: Notify,
+    /// The number of times that a connection has become idle, for their order.
+    idle_count: AtomicU64,
 }
 
-/// Tokens that dismiss connections, by their numbers: the lowest is the oldest.
+/// Connections that are not evicted, by number. The lowest number is the oldest.
 #[derive(Debug, Default)]
 struct ByAge {
     next: u64,
-    unkept: BTreeMap<u64, CancellationToken>,
-    kept: BTreeMap<u64, CancellationToken>,
+    unprotected: BTreeMap<u64, Arc<Connection>>,
+    protected: BTreeMap<u64, Arc<Connection>>,
+}
+
+impl ByAge {
+    fn pop(&mut self, which: Eviction) -> Option<Arc<Connection>> {
+        match which {
+            Eviction::Unprotected => pop_oldest(&mut self.unprotected).or_else(|| self.pop_longest_idle()),
+            Eviction::Any if self.unprotected.len() < self.protected.len() => pop_oldest(&mut self.protected),
+            Eviction::Any => pop_oldest(&mut self.unprotected),
+        }
+    }
+
+    /// Scans every connection, so that requests take no lock. This is rare: all slots are in use.
+    fn pop_longest_idle(&mut self) -> Option<Arc<Connection>> {
+        let idle = self.protected.values().filter(|connection| connection.is_idle());
+        let number = idle.min_by_key(|connection| connection.idle_since.load(Ordering::Relaxed))?.number;
+        self.protected.remove(&number)
+    }
+}
+
+fn pop_oldest(connections: &mut BTreeMap<u64, Arc<Connection>>) -> Option<Arc<Connection>> {
+    connections.pop_first().map(|(_number, connection)| connection)
 }
 
 impl Open {
     fn add(this: &Arc<Self>) -> Arc<Connection> {
-        let dismissed = CancellationToken::new();
         let mut connections = this.lock();
         let number = connections.next;
         connections.next += 1;
-        connections.unkept.insert(number, dismissed.clone());
-        Arc::new(Connection { open: Arc::clone(this), number, dismissed })
+        let connection = Arc::new(Connection {
+            open: Arc::clone(this),
+            number,
+            evicted: CancellationToken::new(),
+            requests: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(0),
+        });
+        connections.unprotected.insert(number, Arc::clone(&connection));
+        connection
     }
 
-    /// False if there is none.
-    fn dismiss_oldest(&self, which: Dismiss) -> bool {
-        let mut connections = self.lock();
-        let oldest = match (connections.unkept.pop_first(), which) {
-            (None, Dismiss::All) => connections.kept.pop_first(),
-            (oldest, _) => oldest,
-        };
-        oldest.inspect(|(_, dismissed)| dismissed.cancel()).is_some()
+    /// Evicts a connection. Returns false if none may be evicted.
+    fn evict(&self, which: Eviction) -> bool {
+        let evicted = self.lock().pop(which);
+        evicted.inspect(|connection| connection.evicted.cancel()).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, ByAge> {
@@ -146,26 +178,26 @@ impl Open {
     }
 }
 
-/// The place of an open connection. To be dropped after the socket is closed.
+/// The slot of an open connection. Must be dropped after the socket is closed.
 #[derive(Debug)]
-pub struct Place {
+pub struct Slot {
     connection: Arc<Connection>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Place {
-    /// The connection that has this place.
+impl Slot {
+    /// The connection in this slot.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let Connection { open, number, .. } = self.connection.as_ref();
         let mut connections = open.lock();
-        connections.unkept.remove(number);
-        connections.kept.remove(number);
+        connections.unprotected.remove(number);
+        connections.protected.remove(number);
         drop(connections);
         open.ended.notify_waiters();
     }
@@ -176,85 +208,51 @@ impl Drop for Place {
 pub struct Connection {
     open: Arc<Open>,
     number: u64,
-    dismissed: CancellationToken,
+    evicted: CancellationToken,
+    /// Requests in flight.
+    requests: AtomicUsize,
+    /// The value of [`Open::idle_count`] when it became idle.
+    idle_since: AtomicU64,
 }
 
 impl Connection {
-    /// From now on the connection is not dismissed while others can be.
-    pub fn keep(&self) {
+    /// Protects the connection, see [`Eviction`].
+    pub fn protect(&self) {
         let mut connections = self.open.lock();
-        if let Some(dismissed) = connections.unkept.remove(&self.number) {
-            connections.kept.insert(self.number, dismissed);
+        if let Some(connection) = connections.unprotected.remove(&self.number) {
+            connections.protected.insert(self.number, connection);
         }
     }
 
-    /// Ends when the place is needed.
-    pub async fn dismissed(&self) {
-        self.dismissed.cancelled().await;
+    /// Counts a request as in flight until the returned value is dropped.
+    pub fn request(self: &Arc<Self>) -> InFlight {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(self))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 0
+    }
+
+    /// Waits until the connection is evicted.
+    pub async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+}
+
+/// A request in flight. Its connection is not idle.
+#[derive(Debug)]
+pub struct InFlight(Arc<Connection>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let connection = &self.0;
+        connection
+            .idle_since
+            .store(connection.open.idle_count.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        connection.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gone(place: &Place) -> bool {
-        place.connection.dismissed.is_cancelled()
-    }
-
-    async fn acceptor(places: usize, dismiss: Dismiss) -> Acceptor {
-        Acceptor::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), places, dismiss)
-    }
-
-    #[tokio::test]
-    async fn the_oldest_connection_that_is_not_kept_is_dismissed_first() {
-        let acceptor = acceptor(10, Dismiss::Unkept).await;
-        let [first, second, third] = [acceptor.place().await, acceptor.place().await, acceptor.place().await];
-        first.connection().keep();
-        assert!(acceptor.open.dismiss_oldest(Dismiss::Unkept));
-        assert!(!gone(&first) && gone(&second) && !gone(&third));
-        drop((second, third));
-        assert!(!acceptor.open.dismiss_oldest(Dismiss::Unkept) && !gone(&first));
-        assert!(acceptor.open.dismiss_oldest(Dismiss::All) && gone(&first));
-        drop(first);
-        assert!(!acceptor.open.dismiss_oldest(Dismiss::All), "what has ended is forgotten");
-    }
-
-    #[tokio::test]
-    async fn a_new_connection_takes_the_place_of_the_oldest() {
-        let mut acceptor = acceptor(1, Dismiss::Unkept).await;
-        let address = acceptor.listener.local_addr().unwrap();
-        let _first = TcpStream::connect(address).await.unwrap();
-        let (stream, place) = acceptor.accept().await;
-        let connection = place.connection();
-        tokio::spawn(async move {
-            connection.dismissed().await;
-            drop((stream, place));
-        });
-        let second = TcpStream::connect(address).await.unwrap();
-        let (accepted, _place) = acceptor.accept().await;
-        assert_eq!(accepted.peer_addr().unwrap(), second.local_addr().unwrap());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn without_descriptors_the_oldest_ends_and_accepting_goes_on_at_once() {
-        let acceptor = acceptor(10, Dismiss::Unkept).await;
-        let place = acceptor.place().await;
-        let connection = place.connection();
-        tokio::spawn(async move {
-            connection.dismissed().await;
-            drop(place);
-        });
-        let exhausted = io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
-        acceptor.recover(&exhausted).await;
-        assert_eq!(acceptor.places.available_permits(), 9, "none waits, so none has to go");
-        let _pending = TcpStream::connect(acceptor.listener.local_addr().unwrap()).await.unwrap();
-        let began = clock::now();
-        acceptor.recover(&exhausted).await;
-        assert_eq!(clock::now().since(began), Duration::ZERO);
-        assert_eq!(acceptor.places.available_permits(), 10);
-        // None is left, and accepting must not spin.
-        acceptor.recover(&exhausted).await;
-        assert!(clock::now().since(began) >= ACCEPT_AGAIN);
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! Events that squelch tells of itself: what became of a policy, and whether the webhook is armed. Few, only on change,
-//! and never waited for: whoever has something to tell goes on at once.
+//! Events about squelch itself: the acceptance of policies, the active replica, and the arming of the webhook. They are
+//! emitted only on changes, by a task of its own, so that callers never wait for the API server.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,99 +12,99 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// So many may wait to be written. Statuses, which most of them follow, are written at `--status-qps`.
-const WAITING: usize = 256;
-/// How long one write may take.
+/// Maximum number of queued Events. Most of them follow the write of a status, which `--status-qps` limits.
+const MAX_QUEUED: usize = 256;
+/// Timeout of one write.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The longest note that the API server takes, in bytes.
-const LONGEST_NOTE: usize = 1024;
-/// So many different Events are remembered, to tell which are repeats.
-const REMEMBERED: usize = 1024;
-/// Whose Events they are (`reportingController`).
+/// Maximum length of a note in bytes; the API server rejects longer ones.
+const MAX_NOTE: usize = 1024;
+/// Maximum number of Events whose recorders are kept, to recognize repeats.
+const MAX_REMEMBERED: usize = 1024;
+/// The `reportingController` of the Events.
 const CONTROLLER: &str = "squelch.dev/squelch";
 
-/// One Event to be told.
+/// An Event to be emitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Announcement {
-    /// What it is about.
+    /// The object that the Event is about.
     pub regarding: ObjectReference,
-    /// It is something to look after (`Warning`), or not (`Normal`).
+    /// Whether the type is `Warning`; otherwise it is `Normal`.
     pub warning: bool,
-    /// One word, such as `Accepted`.
+    /// The reason, such as `Accepted`.
     pub reason: &'static str,
-    /// What squelch was doing, in one word.
+    /// The action of squelch, in one word.
     pub action: &'static str,
-    /// A sentence.
+    /// The note, a sentence.
     pub note: String,
 }
 
-/// Takes announcements.
+/// Queues Events about squelch.
 #[derive(Clone, Debug)]
 pub struct Announcer(Arc<Queue>);
 
-/// Announcements on their way to [`run`].
-pub struct Announced(Arc<Queue>);
+/// The receiver of queued Events, for [`run`].
+pub struct AnnouncementReceiver(Arc<Queue>);
 
-/// Anybody who can edit a policy can cause announcements. So of the same object and reason only the newest waits, and
-/// namespaces take turns.
+/// Every user who can edit a policy can cause announcements. So the queue keeps only the latest one for each object and
+/// reason, and alternates between namespaces.
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Mutex<Waiting>,
+    state: Mutex<QueueState>,
     added: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    /// The oldest first.
+struct QueueState {
+    /// From the oldest to the latest.
     announcements: VecDeque<Announcement>,
-    /// How many of each namespace were taken since nothing waited.
+    /// Number of announcements taken per namespace since the queue was last empty.
     taken: HashMap<Option<String>, usize>,
 }
 
 impl Announcer {
-    /// An announcer, and what it takes.
-    pub fn new() -> (Self, Announced) {
+    /// Creates a queue.
+    pub fn new() -> (Self, AnnouncementReceiver) {
         let queue = Arc::<Queue>::default();
-        (Self(queue.clone()), Announced(queue))
+        (Self(queue.clone()), AnnouncementReceiver(queue))
     }
 
-    /// Adds it to those that wait to be written. Where too many wait, one is only logged.
-    pub fn tell(&self, announcement: Announcement) {
-        if let Some(unsaid) = self.0.waiting().add(announcement) {
+    /// Queues an Event. At capacity, one Event is logged instead of emitted.
+    pub fn announce(&self, announcement: Announcement) {
+        if let Some(evicted) = self.0.state().add(announcement) {
             warn!(
-                reason = unsaid.reason,
-                note = unsaid.note,
-                "too many Events wait: this one is not written"
+                reason = evicted.reason,
+                note = evicted.note,
+                "Event queue is at capacity, Event not emitted"
             );
         }
         self.0.added.notify_one();
     }
 }
 
-impl Announced {
-    /// The next that waits.
+impl AnnouncementReceiver {
+    /// Takes the next Event from the queue.
     pub(crate) fn next(&mut self) -> Option<Announcement> {
-        self.0.waiting().take()
+        self.0.state().take()
     }
 }
 
 impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // A panic elsewhere leaves a list of announcements all the same.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        // The queue stays valid after a panic elsewhere.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
-    /// Adds the newest announcement of an object. Returns the one that there is no room for: the oldest of the namespace
-    /// that has most of them.
+impl QueueState {
+    /// Adds an announcement, and removes an older one of the same object and reason. At capacity, removes and returns the
+    /// oldest announcement of the namespace with the most announcements.
     fn add(&mut self, announcement: Announcement) -> Option<Announcement> {
         let about = |one: &Announcement| (one.regarding.uid.clone(), one.regarding.name.clone(), one.reason);
-        let newest = about(&announcement);
-        // At the end, so that an older one of another reason does not seem to be newer.
-        self.announcements.retain(|waiting| about(waiting) != newest);
+        let latest = about(&announcement);
+        // The latest one moves to the end: announcements of an object with different reasons stay in order.
+        self.announcements.retain(|queued| about(queued) != latest);
         self.announcements.push_back(announcement);
-        if self.announcements.len() <= WAITING {
+        if self.announcements.len() <= MAX_QUEUED {
             return None;
         }
         let mut number_of: HashMap<&Option<String>, usize> = HashMap::new();
@@ -117,12 +117,12 @@ impl Waiting {
         self.announcements.remove(oldest)
     }
 
-    /// Takes the oldest announcement of the namespace of which fewest were taken.
+    /// Takes the oldest announcement of the namespace from which the fewest were taken.
     fn take(&mut self) -> Option<Announcement> {
         let taken = |one: &Announcement| self.taken.get(&one.regarding.namespace).copied().unwrap_or(0);
         let (next, _) = self.announcements.iter().enumerate().min_by_key(|(_, one)| taken(one))?;
         let next = self.announcements.remove(next)?;
-        if self.announcements.is_empty() || self.taken.len() >= REMEMBERED {
+        if self.announcements.is_empty() || self.taken.len() >= MAX_REMEMBERED {
             self.taken.clear();
         } else {
             *self.taken.entry(next.regarding.namespace.clone()).or_default() += 1;
@@ -131,50 +131,49 @@ impl Waiting {
     }
 }
 
-/// Writes what is announced. Ends when `stop` is cancelled and nothing waits any more.
-pub async fn run(client: Client, mut announced: Announced, stop: CancellationToken) {
-    let mut writer = Writer::new(client, reporter());
+/// Emits the queued Events. Ends when `stop` is cancelled and the queue is empty.
+pub async fn run(client: Client, mut receiver: AnnouncementReceiver, stop: CancellationToken) {
+    let mut emitter = EventEmitter::new(client, reporter());
     loop {
-        if let Some(announcement) = announced.next() {
-            writer.write(announcement).await;
-        } else if stop.run_until_cancelled(announced.0.added.notified()).await.is_none() {
+        if let Some(announcement) = receiver.next() {
+            emitter.emit(announcement).await;
+        } else if stop.run_until_cancelled(receiver.0.added.notified()).await.is_none() {
             return;
         }
     }
 }
 
-/// squelch, in this pod.
 fn reporter() -> Reporter {
     CONTROLLER.into()
 }
 
-/// Writes Events one after the other. What is told again within minutes counts up the Event that is there, which
-/// [`Recorder`] does, but under the note of the first: with another note it is an Event of its own.
-struct Writer {
+/// Emits Events one after the other. A [`Recorder`] adds a repeat to the series of its Event and keeps the first note. So an
+/// Event with another note gets a recorder of its own.
+struct EventEmitter {
     client: Client,
     reporter: Reporter,
-    /// The Events that can be counted up, by uid or name of their object and by reason.
-    written: HashMap<(Option<String>, &'static str), Written>,
-    /// How many Events were written.
+    /// The latest Events, by uid or name of their object and by reason.
+    emitted: HashMap<(Option<String>, &'static str), Emitted>,
+    /// Number of emitted Events.
     number: u64,
 }
 
-/// An Event that was written, and the one recorder that knows it.
-struct Written {
+/// An emitted Event, with its recorder.
+struct Emitted {
     note: String,
     recorder: Recorder,
-    /// Which one it was.
+    /// Sequence number.
     number: u64,
 }
 
-impl Writer {
+impl EventEmitter {
     fn new(client: Client, reporter: Reporter) -> Self {
-        Self { client, reporter, written: HashMap::new(), number: 0 }
+        Self { client, reporter, emitted: HashMap::new(), number: 0 }
     }
 
-    async fn write(&mut self, announcement: Announcement) {
+    async fn emit(&mut self, announcement: Announcement) {
         let Announcement { regarding, warning, reason, action, mut note } = announcement;
-        note.truncate(note.floor_char_boundary(LONGEST_NOTE));
+        note.truncate(note.floor_char_boundary(MAX_NOTE));
         let event = Event {
             type_: if warning { EventType::Warning } else { EventType::Normal },
             reason: reason.to_owned(),
@@ -183,24 +182,24 @@ impl Writer {
             secondary: None,
         };
         let about = (regarding.uid.clone().or_else(|| regarding.name.clone()), reason);
-        let same = self.written.remove(&about).filter(|written| written.note == note);
-        let mut recorder = same.map_or_else(|| self.recorder(), |written| written.recorder);
-        // The one that it would have counted up may be gone.
+        let same = self.emitted.remove(&about).filter(|emitted| emitted.note == note);
+        let mut recorder = same.map_or_else(|| self.recorder(), |emitted| emitted.recorder);
+        // The first attempt fails if the Event of the series was deleted.
         for last_attempt in [false, true] {
-            let written = tokio::time::timeout(DEADLINE, recorder.publish(&event, &regarding)).await;
-            let error = match written {
+            let published = tokio::time::timeout(DEADLINE, recorder.publish(&event, &regarding)).await;
+            let error = match published {
                 Ok(Ok(())) => {
                     self.remember(about, note, recorder);
                     return;
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {} s", DEADLINE.as_secs()),
+                Err(_) => format!("no response within {} s", DEADLINE.as_secs()),
             };
             recorder = self.recorder();
             if last_attempt {
-                warn!(reason, note, %error, "an Event of squelch's own could not be written");
+                warn!(reason, note, %error, "emitting an Event failed");
             } else {
-                debug!(reason, %error, "an Event of squelch's own could not be written; trying once more");
+                debug!(reason, %error, "emitting an Event failed, retrying");
             }
         }
     }
@@ -210,14 +209,14 @@ impl Writer {
     }
 
     fn remember(&mut self, about: (Option<String>, &'static str), note: String, recorder: Recorder) {
-        if self.written.len() >= REMEMBERED {
-            let oldest = self.written.iter().min_by_key(|(_, written)| written.number);
+        if self.emitted.len() >= MAX_REMEMBERED {
+            let oldest = self.emitted.iter().min_by_key(|(_, emitted)| emitted.number);
             if let Some(oldest) = oldest.map(|(about, _)| about.clone()) {
-                self.written.remove(&oldest);
+                self.emitted.remove(&oldest);
             }
         }
         self.number += 1;
-        self.written.insert(about, Written { note, recorder, number: self.number });
+        self.emitted.insert(about, Emitted { note, recorder, number: self.number });
     }
 }
 
@@ -244,24 +243,26 @@ mod tests {
         Announcement { regarding, warning: true, reason: "Rejected", action: "Accept", note: note.to_owned() }
     }
 
-    /// Answers every call with what it was sent, but those at the places that `refused` names; what it was asked.
-    async fn serve(mut server: ApiServer, refused: &[(usize, u16)]) -> Vec<(String, Value)> {
-        let mut asked = Vec::new();
+    /// Responds to each request with its body, or with the status code that `failures` has for its index. Returns the
+    /// requests.
+    async fn serve(mut server: ApiServer, failures: &[(usize, u16)]) -> Vec<(String, Value)> {
+        let mut requests = Vec::new();
         while let Some((request, send)) = server.next_request().await {
             let (head, body) = request.into_parts();
             let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
-            let (code, answer) = match refused.iter().find(|(at, _)| *at == asked.len()) {
+            let (code, response) = match failures.iter().find(|(at, _)| *at == requests.len()) {
                 Some((_, code)) => (*code, json!({"kind": "Status", "status": "Failure", "code": code})),
                 None => (200, body.clone()),
             };
-            asked.push((head.method.to_string(), body));
-            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
-            send.send_response(answer.unwrap());
+            requests.push((head.method.to_string(), body));
+            let response =
+                Response::builder().status(code).body(Body::from(response.to_string().into_bytes()));
+            send.send_response(response.unwrap());
         }
-        asked
+        requests
     }
 
-    /// The same about another policy.
+    /// An announcement about another policy.
     fn about(namespace: &str, name: &str, note: &str) -> Announcement {
         let Announcement { mut regarding, .. } = announcement(note);
         (regarding.namespace, regarding.name) = (Some(namespace.into()), Some(name.into()));
@@ -269,26 +270,26 @@ mod tests {
         Announcement { regarding, ..announcement(note) }
     }
 
-    /// What the API server is asked when these are announced, each once the one before is written.
-    async fn written(announcements: &[Announcement], refused: &[(usize, u16)]) -> Vec<(String, Value)> {
+    /// Emits these announcements one after the other, and returns the requests.
+    async fn emit(announcements: &[Announcement], failures: &[(usize, u16)]) -> Vec<(String, Value)> {
         let (service, server) = mock::pair();
-        let write = async {
-            let mut writer = Writer::new(Client::new(service, "default"), reporter());
+        let emit = async {
+            let mut emitter = EventEmitter::new(Client::new(service, "default"), reporter());
             for announcement in announcements {
-                writer.write(announcement.clone()).await;
+                emitter.emit(announcement.clone()).await;
             }
         };
-        let ((), asked) = tokio::join!(write, serve(server, refused));
-        asked
+        let ((), requests) = tokio::join!(emit, serve(server, failures));
+        requests
     }
 
-    async fn told(notes: &[&str], refused: &[(usize, u16)]) -> Vec<(String, Value)> {
-        written(&notes.iter().map(|note| announcement(note)).collect::<Vec<_>>(), refused).await
+    async fn emit_notes(notes: &[&str], failures: &[(usize, u16)]) -> Vec<(String, Value)> {
+        emit(&notes.iter().map(|note| announcement(note)).collect::<Vec<_>>(), failures).await
     }
 
-    /// Names and notes of what waits, in the order in which it is written.
-    fn waiting(announced: &mut Announced) -> Vec<(String, String)> {
-        let next = || announced.next().map(|next| (next.regarding.name.unwrap(), next.note));
+    /// Names and notes of the queued announcements, in the order of emission.
+    fn queued(receiver: &mut AnnouncementReceiver) -> Vec<(String, String)> {
+        let next = || receiver.next().map(|next| (next.regarding.name.unwrap(), next.note));
         std::iter::from_fn(next).collect()
     }
 
@@ -296,20 +297,20 @@ mod tests {
         expected.map(|(name, note)| (name.to_owned(), note.to_owned()))
     }
 
-    fn verbs_and_notes(asked: &[(String, Value)]) -> Vec<(&str, &str)> {
-        asked.iter().map(|(verb, event)| (&**verb, event["note"].as_str().unwrap())).collect()
+    fn verbs_and_notes(requests: &[(String, Value)]) -> Vec<(&str, &str)> {
+        requests.iter().map(|(verb, event)| (&**verb, event["note"].as_str().unwrap())).collect()
     }
 
     #[tokio::test]
-    async fn an_announcement_is_an_event_about_its_object_and_a_stop_loses_none() {
+    async fn a_queued_event_about_its_object_is_emitted_before_the_stop() {
         let (service, server) = mock::pair();
-        let (announcer, announced) = Announcer::new();
-        announcer.tell(announcement("spec.budget is wrong"));
+        let (announcer, receiver) = Announcer::new();
+        announcer.announce(announcement("spec.budget is wrong"));
         let stop = CancellationToken::new();
         stop.cancel();
         let client = Client::new(service, "default");
-        let ((), asked) = tokio::join!(run(client, announced, stop), serve(server, &[]));
-        let [(verb, event)] = &asked[..] else { panic!("{asked:?}") };
+        let ((), requests) = tokio::join!(run(client, receiver, stop), serve(server, &[]));
+        let [(verb, event)] = &requests[..] else { panic!("{requests:?}") };
         assert_eq!(verb, "POST");
         assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("Rejected")));
         assert_eq!(event["note"], "spec.budget is wrong");
@@ -319,65 +320,65 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_same_again_counts_up_and_another_note_is_another_event() {
-        let asked = told(&["one", "one", "two", "two"], &[]).await;
-        let said = [("POST", "one"), ("PATCH", "one"), ("POST", "two"), ("PATCH", "two")];
-        assert_eq!(verbs_and_notes(&asked), said);
-        assert_eq!(asked[1].1["series"]["count"], 2);
+    async fn a_repeat_increments_the_series_and_another_note_is_a_new_event() {
+        let requests = emit_notes(&["one", "one", "two", "two"], &[]).await;
+        let expected = [("POST", "one"), ("PATCH", "one"), ("POST", "two"), ("PATCH", "two")];
+        assert_eq!(verbs_and_notes(&requests), expected);
+        assert_eq!(requests[1].1["series"]["count"], 2);
     }
 
     #[tokio::test]
-    async fn a_policy_whose_note_changes_does_not_make_others_events_new() {
+    async fn a_changed_note_of_one_policy_keeps_the_series_of_others() {
         let quiet = about("shop", "quiet", "x");
         let [one, two] = ["one", "two"].map(|note| about("ci", "edited", note));
-        let asked = written(&[quiet.clone(), one, two, quiet], &[]).await;
+        let requests = emit(&[quiet.clone(), one, two, quiet], &[]).await;
         assert_eq!(
-            verbs_and_notes(&asked),
+            verbs_and_notes(&requests),
             [("POST", "x"), ("POST", "one"), ("POST", "two"), ("PATCH", "x")]
         );
     }
 
     #[test]
-    fn newer_news_of_a_policy_replaces_what_waits() {
-        let (announcer, mut announced) = Announcer::new();
-        announcer.tell(about("ci", "edited", "first"));
-        announcer.tell(about("ci", "other", "x"));
-        (0..2 * WAITING).for_each(|number| announcer.tell(about("ci", "edited", &number.to_string())));
-        announcer.tell(about("ci", "last", "y"));
-        let last = (2 * WAITING - 1).to_string();
-        assert_eq!(waiting(&mut announced), pairs([("other", "x"), ("edited", &last), ("last", "y")]));
+    fn a_later_announcement_replaces_a_queued_one_of_the_same_policy() {
+        let (announcer, mut receiver) = Announcer::new();
+        announcer.announce(about("ci", "edited", "first"));
+        announcer.announce(about("ci", "other", "x"));
+        (0..2 * MAX_QUEUED).for_each(|number| announcer.announce(about("ci", "edited", &number.to_string())));
+        announcer.announce(about("ci", "last", "y"));
+        let last = (2 * MAX_QUEUED - 1).to_string();
+        assert_eq!(queued(&mut receiver), pairs([("other", "x"), ("edited", &last), ("last", "y")]));
     }
 
     #[test]
-    fn policies_of_one_namespace_do_not_crowd_out_those_of_others() {
-        let (announcer, mut announced) = Announcer::new();
-        (0..2 * WAITING).for_each(|number| announcer.tell(about("greedy", &number.to_string(), "x")));
-        announcer.tell(about("shop", "quiet", "y"));
-        let waiting = waiting(&mut announced);
-        assert_eq!(waiting.len(), WAITING);
-        assert!(waiting[..2].contains(&("quiet".to_owned(), "y".to_owned())), "{:?}", &waiting[..2]);
+    fn policies_of_one_namespace_do_not_delay_those_of_others() {
+        let (announcer, mut receiver) = Announcer::new();
+        (0..2 * MAX_QUEUED).for_each(|number| announcer.announce(about("greedy", &number.to_string(), "x")));
+        announcer.announce(about("shop", "quiet", "y"));
+        let queued = queued(&mut receiver);
+        assert_eq!(queued.len(), MAX_QUEUED);
+        assert!(queued[..2].contains(&("quiet".to_owned(), "y".to_owned())), "{:?}", &queued[..2]);
     }
 
     #[tokio::test]
-    async fn where_the_first_is_gone_a_new_one_is_made() {
-        let asked = told(&["one", "one", "one"], &[(1, 404)]).await;
-        let said = [("POST", "one"), ("PATCH", "one"), ("POST", "one"), ("PATCH", "one")];
-        assert_eq!(verbs_and_notes(&asked), said);
+    async fn a_new_event_is_created_if_the_first_was_deleted() {
+        let requests = emit_notes(&["one", "one", "one"], &[(1, 404)]).await;
+        let expected = [("POST", "one"), ("PATCH", "one"), ("POST", "one"), ("PATCH", "one")];
+        assert_eq!(verbs_and_notes(&requests), expected);
     }
 
     #[tokio::test]
-    async fn a_note_is_cut_to_what_the_api_server_takes_and_refusals_end() {
-        let asked = told(&[&"ä".repeat(600)], &[(0, 500), (1, 500)]).await;
-        assert_eq!(asked.len(), 2);
-        assert_eq!(asked[0].1["note"].as_str().unwrap().len(), 1024);
+    async fn a_long_note_is_truncated_and_an_event_is_tried_twice() {
+        let requests = emit_notes(&[&"ä".repeat(600)], &[(0, 500), (1, 500)]).await;
+        assert_eq!(requests.len(), 2);
+        assert_eq!(requests[0].1["note"].as_str().unwrap().len(), 1024);
     }
 
     #[test]
-    fn too_many_are_not_kept() {
-        let (announcer, mut announced) = Announcer::new();
-        for number in 0..=WAITING {
-            announcer.tell(about("ci", &number.to_string(), "one"));
+    fn the_queue_has_a_capacity() {
+        let (announcer, mut receiver) = Announcer::new();
+        for number in 0..=MAX_QUEUED {
+            announcer.announce(about("ci", &number.to_string(), "one"));
         }
-        assert_eq!(waiting(&mut announced).len(), WAITING);
+        assert_eq!(queued(&mut receiver).len(), MAX_QUEUED);
     }
 }

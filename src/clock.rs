@@ -1,4 +1,4 @@
-//! The one place that reads clocks. The monotonic one is tokio's, so that a test which moves its time moves this too.
+//! The only module that reads clocks. It reads tokio's monotonic clock, which tests can pause and advance.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -8,65 +8,64 @@ use jiff::Timestamp;
 use squelch_engine::Moment;
 use tokio::time::Instant;
 
-/// How long before the first call the epoch is. A test's paused time may begin before the first call of another test in
-/// the same process; moments before the epoch would all be the same.
+/// Time from the epoch to the first call. The paused time of a test can begin before the first call of another test in the
+/// same process, and moments before the epoch are all equal.
 const EPOCH_BEFORE_FIRST_CALL: Duration = if cfg!(test) { Duration::from_secs(60) } else { Duration::ZERO };
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
-    #[expect(clippy::disallowed_methods, reason = "this is where time is read")]
+    #[expect(clippy::disallowed_methods, reason = "the only module that reads clocks")]
     let first_call = Instant::now();
     first_call.checked_sub(EPOCH_BEFORE_FIRST_CALL).unwrap_or(first_call)
 });
 
-/// The monotonic time since the process's epoch (the first call).
+/// Returns the monotonic time since the epoch of the process, which is the first call.
 pub fn now() -> Moment {
-    #[expect(clippy::disallowed_methods, reason = "this is where time is read")]
+    #[expect(clippy::disallowed_methods, reason = "the only module that reads clocks")]
     Moment::from_epoch(Instant::now().saturating_duration_since(*EPOCH))
 }
 
-/// The wall clock: data for timestamps, never for decisions.
+/// Returns the wall clock time. Use it for timestamps, never for decisions.
 pub fn wall() -> Timestamp {
-    #[expect(clippy::disallowed_methods, reason = "this is where time is read")]
+    #[expect(clippy::disallowed_methods, reason = "the only module that reads clocks")]
     Timestamp::now()
 }
 
-/// The time of whoever decides: the process's clocks, or one that is moved by hand.
+/// The clocks of the process, or a manual clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<(Arc<AtomicU64>, Timestamp)>);
 
 impl Clock {
-    /// A clock that stands at its epoch, which is the Unix epoch for its wall clock, until it is moved. All clones stand
-    /// where it stands.
-    pub fn by_hand() -> Self {
-        Self::by_hand_from(Timestamp::UNIX_EPOCH)
+    /// Creates a manual clock at its epoch. Its wall clock starts at the Unix epoch. Clones share the time.
+    pub fn manual() -> Self {
+        Self::manual_from(Timestamp::UNIX_EPOCH)
     }
 
-    /// The same, whose wall clock begins at this time.
-    pub fn by_hand_from(began: Timestamp) -> Self {
+    /// Creates a manual clock whose wall clock starts at `began`.
+    pub fn manual_from(began: Timestamp) -> Self {
         Self(Some((Arc::default(), began)))
     }
 
-    /// Moves it to the moment `elapsed` after its epoch; the process's own clocks stay as they are.
+    /// Sets a manual clock to the moment `elapsed` after its epoch. Has no effect on the clocks of the process.
     pub fn set(&self, elapsed: Duration) {
-        if let Some((hand, _)) = &self.0 {
-            hand.store(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+        if let Some((nanoseconds, _)) = &self.0 {
+            nanoseconds.store(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
         }
     }
 
-    /// The monotonic time.
+    /// Returns the monotonic time.
     pub fn now(&self) -> Moment {
         self.elapsed().map_or_else(now, |(elapsed, _)| Moment::from_epoch(elapsed))
     }
 
-    /// The wall clock.
+    /// Returns the wall clock time.
     pub fn wall(&self) -> Timestamp {
         self.elapsed()
             .map_or_else(wall, |(elapsed, began)| began.saturating_add(elapsed).unwrap_or(Timestamp::MAX))
     }
 
     fn elapsed(&self) -> Option<(Duration, Timestamp)> {
-        let (hand, began) = self.0.as_ref()?;
-        Some((Duration::from_nanos(hand.load(Ordering::Acquire)), *began))
+        let (nanoseconds, began) = self.0.as_ref()?;
+        Some((Duration::from_nanos(nanoseconds.load(Ordering::Acquire)), *began))
     }
 }
 
@@ -75,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_moved_by_hand_stands_until_it_is_moved() {
-        let clock = Clock::by_hand();
+    fn a_manual_clock_changes_only_when_it_is_set() {
+        let clock = Clock::manual();
         let clone = clock.clone();
         assert_eq!((clock.now(), clock.wall()), (Moment::default(), Timestamp::UNIX_EPOCH));
         clock.set(Duration::from_millis(1_500));

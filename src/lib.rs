@@ -1,8 +1,9 @@
-//! squelch: the Event policy operator for Kubernetes.
+//! squelch: an operator that applies policies to the Events of a Kubernetes cluster.
 //!
-//! A write of an Event arrives as bytes at [`webhook`], becomes an [`squelch_engine::Observation`], is governed by at
-//! most one policy ([`policy`]), is decided by the [`squelch_engine`], and leaves as bytes again. What the engine holds
-//! back it owes; [`flush`] pays. [`status`] and [`metrics`] tell. `ARCHITECTURE.md` has the picture.
+//! The API server sends each write of an Event to [`webhook`], which decodes it to a [`squelch_engine::Observation`].
+//! [`policy`] selects the policy that governs it. The [`squelch_engine`] decides, and the webhook encodes the response.
+//! [`flush`] writes pending occurrences to stored Events. [`status`] and [`metrics`] report the counters. See
+//! `ARCHITECTURE.md` for an overview.
 
 pub mod accept;
 pub mod admin;
@@ -15,8 +16,11 @@ pub mod config;
 pub mod descriptors;
 pub mod doctor;
 pub mod flush;
+pub mod keys;
 pub mod leader;
+mod log_limit;
 pub mod metrics;
+pub mod output;
 pub mod policy;
 pub mod replay;
 pub mod status;
@@ -24,21 +28,21 @@ pub mod telemetry;
 pub mod tls;
 pub mod webhook;
 
-/// The field manager of every write of squelch's.
+/// The field manager of all writes by squelch.
 pub const FIELD_MANAGER: &str = "squelch";
 
-/// The Secret of the authority and the token, unless another is named.
+/// Default name of the Secret with the certificate authority and the token.
 pub const SECRET: &str = "squelch-webhook";
 
-/// The oldest Kubernetes that squelch works with: matchConditions of webhooks, on which it relies to leave its own
-/// writes out, are pruned below.
+/// The minimum version of Kubernetes. squelch excludes its own writes with the matchConditions of webhooks, which older API
+/// servers prune.
 pub const OLDEST_KUBERNETES: (u32, u32) = (1, 30);
 
-/// The annotation of a dry-run Event with which squelch asks its own webhook for a proof: a number used once.
+/// The annotation of a probe, which is a dry-run Event. Its value is a nonce.
 pub const PROBE_ANNOTATION: &str = "squelch.dev/probe";
 
-/// The annotation that the webhook adds in answer: the mark over that number.
-pub const PROOF_ANNOTATION: &str = "squelch.dev/proof";
+/// The annotation that the webhook adds to a probe: the signature of the nonce.
+pub const PROBE_SIGNATURE_ANNOTATION: &str = "squelch.dev/probe-signature";
 
-/// What follows the token in the path where the API server asks for that.
-pub const PROOF_PATH: &str = "/proof";
+/// The end of the webhook's path for probes, after the token.
+pub const PROBE_PATH: &str = "/probe";

@@ -6,23 +6,23 @@ use std::time::Duration;
 use clap::Parser;
 use mimalloc::MiMalloc;
 
-use squelch::config::{Cli, Command, DoctorOptions, DrainOptions, RunOptions};
+use squelch::config::{Cli, Command, DoctorOptions, RunOptions, UninstallOptions};
 use squelch::{api, app, replay, telemetry};
 
-/// Gives back what is free: glibc's keeps what a crowd of connections took, long after it has gone.
+/// Returns free memory to the system. glibc keeps the memory of many closed connections.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// A doctor who could not look.
-const NO_LOOK: u8 = 2;
+/// The exit code of a check that could not run.
+const CHECK_NOT_RUN: u8 = 3;
 
-/// How long threads of the runtime may take to end.
+/// How long the threads of the runtime may take to end.
 const LAST_THREADS: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     let failure =
-        if matches!(command, Command::Doctor(_)) { ExitCode::from(NO_LOOK) } else { ExitCode::FAILURE };
+        if matches!(command, Command::Doctor(_)) { ExitCode::from(CHECK_NOT_RUN) } else { ExitCode::FAILURE };
     run(command).unwrap_or_else(|error| {
         eprintln!("squelch: {error:#}");
         failure
@@ -34,20 +34,20 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Crds(options) => api::run(options.out_dir.as_deref())?,
         Command::Run(options) => operate(*options)?,
         Command::Replay(options) => replay::run(&options)?,
-        Command::Drain(options) => drain(&options)?,
+        Command::Uninstall(options) => uninstall(&options)?,
         Command::Doctor(options) => return doctor(&options),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn drain(options: &DrainOptions) -> anyhow::Result<()> {
+fn uninstall(options: &UninstallOptions) -> anyhow::Result<()> {
     telemetry::init(telemetry::LogFormat::Text, "info")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(app::drain::drain(options))
+    runtime.block_on(app::uninstall::uninstall(options))
 }
 
 fn doctor(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
-    // What it has to say are its findings.
+    // Its output is the findings.
     telemetry::init(telemetry::LogFormat::Text, "off")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let healthy = runtime.block_on(app::doctor::examine(options))?;
@@ -58,7 +58,7 @@ fn operate(options: RunOptions) -> anyhow::Result<()> {
     telemetry::init(options.log_format, &options.log_level)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(app::run(options));
-    // A thread that hangs must not keep the process.
+    // A thread that hangs must not keep the process alive.
     runtime.shutdown_timeout(LAST_THREADS);
     ended
 }

@@ -1,4 +1,4 @@
-//! Logs: the one place that sets them up. They go to stderr; stdout belongs to what a command prints.
+//! Initializes logging. Logs go to stderr, since commands print their output to stdout.
 
 use std::io::IsTerminal;
 
@@ -6,32 +6,32 @@ use tracing_subscriber::filter::{Directive, EnvFilter, ParseError};
 use tracing_subscriber::util::TryInitError;
 use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// How a line of the log looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line
     Json,
 }
 
-/// Why logs could not be set up.
+/// An error from initializing logging.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is none.
-    #[error("not a log filter: {0} (such as `info` or `squelch=debug,kube=warn`)")]
+    /// The filter is invalid.
+    #[error("invalid log filter: {0}; use a filter such as `info` or `squelch=debug,kube=warn`")]
     Filter(#[from] ParseError),
-    /// Logs are set up already.
-    #[error("cannot set up logs: {0}")]
+    /// Logging is initialized already.
+    #[error("cannot initialize logging: {0}")]
     Init(#[from] TryInitError),
 }
 
-/// These see request heads and bodies, in which the path's token and tenants' text stand: whatever filter is asked
-/// for, they stay at warnings.
-const HELD_BACK: [&str; 4] = ["hyper=warn", "hyper_util=warn", "h2=warn", "rustls=warn"];
+/// Directives that override every filter. These crates log request heads and bodies, which contain the token of the path
+/// and text of tenants.
+const FORCED: [&str; 4] = ["hyper=warn", "hyper_util=warn", "h2=warn", "rustls=warn"];
 
-/// Starts logging: `filter` is of tracing's form (`info`, `squelch=debug,kube=warn`). Once a process.
+/// Initializes logging with a filter in the format of tracing, such as `info` or `squelch=debug,kube=warn`. Call it once.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
     let filter = filtered(filter)?;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -45,7 +45,7 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
 
 fn filtered(filter: &str) -> Result<EnvFilter, ParseError> {
     let mut built = EnvFilter::builder().parse(filter)?;
-    for directive in HELD_BACK {
+    for directive in FORCED {
         let directive: Directive = directive.parse()?;
         built = built.add_directive(directive);
     }
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_filter_is_an_error_that_shows_a_right_one() {
+    fn the_error_for_an_invalid_filter_contains_an_example() {
         let error = TelemetryError::from(filtered("squelch=loud").unwrap_err());
         assert!(error.to_string().contains("such as"), "{error}");
     }
 
     #[test]
-    fn what_sees_the_token_stays_quiet_even_when_asked() {
+    fn crates_that_log_the_token_stay_at_warnings() {
         let filter = filtered("trace,h2=trace").unwrap().to_string();
         assert!(filter.contains("h2=warn") && !filter.contains("h2=trace"), "{filter}");
     }

@@ -1,4 +1,4 @@
-//! What a decision allocates: for a write of a series that has folded something, nothing.
+//! Allocations of a decision: none for a write of a series with merged occurrences.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,7 +16,7 @@ mod load;
 use load::Load;
 
 thread_local! {
-    /// What this thread has asked of the allocator. The test runner's own threads do not disturb it.
+    /// Allocations of this thread. Threads of the test runner do not count.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -50,7 +50,7 @@ fn count() {
     ALLOCATIONS.with(|count| count.set(count.get() + 1));
 }
 
-/// How often the engine asks for memory to decide `write`.
+/// The number of allocations of the decision on `write`.
 fn allocations(load: &Load, write: &Observation<'_>, disposition: Option<Disposition>) -> u64 {
     let before = ALLOCATIONS.get();
     let verdict = load.decide(write);
@@ -67,15 +67,15 @@ fn the_allocator_counts() {
 }
 
 #[test]
-fn a_repeat_that_is_folded_allocates_nothing() {
-    let load = Load::folded(1_000);
+fn a_merged_repeat_allocates_nothing() {
+    let load = Load::merged(1_000);
     for _ in 0..10_000 {
         assert_eq!(allocations(&load, &load.repeat(), Some(Disposition::Compacted)), 0);
     }
 }
 
 #[test]
-fn a_repeat_under_a_name_of_its_own_allocates_only_when_the_names_need_room() {
+fn a_repeat_under_a_new_name_allocates_only_for_table_growth() {
     let load = Load::repeated(1_000);
     let decided = 10_000;
     let sum: u64 = (0..decided)
@@ -85,7 +85,7 @@ fn a_repeat_under_a_name_of_its_own_allocates_only_when_the_names_need_room() {
 }
 
 #[test]
-fn a_write_that_a_limit_drops_allocates_only_when_the_names_need_room() {
+fn a_dropped_write_allocates_only_for_table_growth() {
     for (load, disposition) in
         [(Load::filtered(1_000), Disposition::Filtered), (Load::throttled(1_000), Disposition::Throttled)]
     {
@@ -97,15 +97,15 @@ fn a_write_that_a_limit_drops_allocates_only_when_the_names_need_room() {
 
 #[test]
 fn an_edit_allocates_nothing() {
-    let load = Load::folded(1_000);
+    let load = Load::merged(1_000);
     for _ in 0..1_000 {
         assert_eq!(allocations(&load, &load.edit(), None), 0);
     }
 }
 
 #[test]
-fn to_find_the_policy_that_governs_allocates_nothing() {
-    let load = Load::folded(1_000);
+fn policy_selection_allocates_nothing() {
+    let load = Load::merged(1_000);
     let write = load.repeat();
     let mut index = Index::default();
     let spec = |rest: serde_json::Value| json!({"spec": rest});

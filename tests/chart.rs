@@ -1,5 +1,5 @@
-//! The chart: its values are documented and checked, and what it starts squelch with are flags that there are. (What it
-//! renders, the end-to-end test `scenarios` has the API server judge.)
+//! The chart: its values are documented and validated, and its flags exist. (The end-to-end test `scenarios` checks
+//! the rendered objects with the API server.)
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -23,12 +23,12 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// Every value by its path; `value` is a map of the chart's own as long as the schema lists its properties.
+/// Every value by its path; descends into maps whose properties the schema lists.
 fn paths(value: &Value, schema: &Value, prefix: &str, found: &mut BTreeSet<String>) {
     for (key, value) in value.as_object().unwrap() {
         let path = format!("{prefix}{key}");
         let schema = &schema["properties"][key];
-        assert!(schema.is_object(), "values.schema.json does not know {path}");
+        assert!(schema.is_object(), "values.schema.json lacks {path}");
         if schema["properties"].is_object() && schema["additionalProperties"] == Value::Bool(false) {
             paths(value, schema, &format!("{path}."), found);
         } else {
@@ -38,13 +38,13 @@ fn paths(value: &Value, schema: &Value, prefix: &str, found: &mut BTreeSet<Strin
 }
 
 #[test]
-fn the_schema_knows_the_values_and_no_others() {
+fn the_schema_lists_exactly_the_values() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     let mut there = BTreeSet::new();
     paths(&yaml(&read("values.yaml")), &schema, "", &mut there);
     let mut known = BTreeSet::new();
     leaves(&schema, "", &mut known);
-    // What Helm itself passes to a chart within another; and an optional part of a container's resources.
+    // Helm passes `global` to subcharts; `claims` is an optional part of a container's resources.
     for extra in ["global", "resources.claims"] {
         known.remove(extra);
     }
@@ -55,7 +55,7 @@ fn leaves(schema: &Value, prefix: &str, found: &mut BTreeSet<String>) {
     for (key, schema) in schema["properties"].as_object().unwrap() {
         let path = format!("{prefix}{key}");
         if schema["properties"].is_object() {
-            assert_eq!(schema["additionalProperties"], Value::Bool(false), "{path} takes anything");
+            assert_eq!(schema["additionalProperties"], Value::Bool(false), "{path} accepts any property");
             leaves(schema, &format!("{path}."), found);
         } else {
             found.insert(path);
@@ -78,7 +78,7 @@ fn every_value_is_documented() {
             // A part of a documented default.
         } else {
             let group = line.ends_with(':') && !documented;
-            assert!(group || documented, "values.yaml does not say what this is: {line}");
+            assert!(group || documented, "values.yaml does not document {line}");
             within_default = if documented && line.ends_with(':') { indent + 1 } else { 0 };
             documented = false;
         }
@@ -86,10 +86,10 @@ fn every_value_is_documented() {
 }
 
 #[test]
-fn the_chart_asks_for_flags_that_there_are() {
+fn the_chart_uses_existing_flags() {
     let command = Cli::command();
     for (template, subcommand) in
-        [("deployment.yaml", "run"), ("drain.yaml", "drain"), ("doctor.yaml", "doctor")]
+        [("deployment.yaml", "run"), ("uninstall.yaml", "uninstall"), ("doctor.yaml", "doctor")]
     {
         let known = command.find_subcommand(subcommand).unwrap();
         let known: BTreeSet<_> = known.get_arguments().filter_map(clap::Arg::get_long).collect();
@@ -102,10 +102,21 @@ fn the_chart_asks_for_flags_that_there_are() {
             .collect();
         assert!(asked.len() > 3, "{template}: {asked:?}");
         assert!(asked.is_subset(&known), "{template}: squelch {subcommand} has no {:?}", &asked - &known);
+        for (flag, value) in text.lines().filter_map(|line| line.trim().strip_prefix("- --")?.split_once('='))
+        {
+            let mut arguments = command.find_subcommand(subcommand).unwrap().get_arguments();
+            let argument = arguments.find(|argument| argument.get_long() == Some(flag)).unwrap();
+            let possible = argument.get_possible_values();
+            let is_template = value.contains("{{");
+            assert!(
+                is_template || possible.is_empty() || possible.iter().any(|it| it.matches(value, false)),
+                "{template}: --{flag} has no value {value}"
+            );
+        }
     }
 }
 
-/// Rules of a file's roles, as a cluster would have them.
+/// The rules of a file's roles, as in a cluster.
 fn rules(text: &str) -> BTreeSet<String> {
     let mut rules = BTreeSet::new();
     for document in text.split("\n---\n") {
@@ -118,7 +129,7 @@ fn rules(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_chart_gives_squelch_the_rights_that_its_doctor_asks_for() {
+fn the_chart_grants_the_permissions_that_doctor_checks() {
     let template = read("templates/rbac.yaml");
     let named = template
         .replace(r#"{{ include "squelch.secret" . }}"#, "squelch-webhook")
@@ -132,7 +143,7 @@ fn the_chart_gives_squelch_the_rights_that_its_doctor_asks_for() {
 }
 
 #[test]
-fn the_chart_is_of_this_version_and_holds_the_definitions() {
+fn the_chart_has_this_version_and_the_committed_crds() {
     let about = yaml(&read("Chart.yaml"));
     assert_eq!(
         (&about["version"], &about["appVersion"]),
@@ -147,22 +158,22 @@ fn the_chart_is_of_this_version_and_holds_the_definitions() {
 }
 
 #[test]
-fn every_scenario_says_what_it_is_for() {
+fn every_scenario_begins_with_a_comment() {
     let mut scenarios = 0;
     for entry in fs::read_dir(chart("scenarios")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("# "), "{} begins without a comment", path.display());
+        assert!(text.starts_with("# "), "{} does not begin with a comment", path.display());
         assert!(yaml(&text).is_object(), "{}", path.display());
         scenarios += 1;
     }
     assert!(scenarios >= 10, "only {scenarios}");
 }
 
-/// The active replica takes the label itself. In the template it would be on all of them, and in the selector of the
-/// Deployment its pods would be somebody else's as soon as they lose it.
+/// The active replica sets the label itself. In the template all pods would have it, and in the Deployment's selector
+/// it would orphan pods that lose it.
 #[test]
-fn only_the_webhooks_service_knows_the_label_of_the_active_replica() {
+fn only_the_webhook_service_selects_the_active_label() {
     let label = "squelch.dev/role: active";
     let holders =
         ["deployment.yaml", "_helpers.tpl", "availability.yaml", "monitoring.yaml", "networkpolicy.yaml"];
@@ -172,11 +183,11 @@ fn only_the_webhooks_service_knows_the_label_of_the_active_replica() {
     let services = read("templates/services.yaml");
     let (webhook, metrics) = services.split_once("---").unwrap();
     assert!(webhook.contains(label) && webhook.contains("publishNotReadyAddresses: true"));
-    assert!(!metrics.contains(label), "every replica has metrics");
+    assert!(!metrics.contains(label), "the metrics Service selects every replica");
 }
 
-/// A rule of a NetworkPolicy without peers is a rule for everybody, so each has to begin with its peers. (What is
-/// rendered, the end-to-end test `scenarios` checks.)
+/// A NetworkPolicy rule without peers allows all peers, so each must begin with its peers. (The end-to-end test
+/// `scenarios` checks the rendered objects.)
 #[test]
 fn every_rule_of_the_network_policy_begins_with_its_peers() {
     let template = read("templates/networkpolicy.yaml");

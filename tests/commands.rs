@@ -1,8 +1,8 @@
-//! The commands that the documents and the chart's notes show can be typed as they stand there.
+//! The commands in the documents and in the chart's notes are valid as printed.
 //!
-//! Each block of shell is run with programs that do nothing in place of kubectl, helm and the like. So it is seen that a
-//! block is complete, that it names no program that a reader does not have, that recipes of `./justw` exist, and that
-//! squelch has the flags. What a block does on a cluster is for the end-to-end tests.
+//! Each shell block is run with stubs of kubectl, helm and similar programs. This shows that a block is complete,
+//! that it names only programs that a reader has, that recipes of `./justw` exist, and that squelch has the flags.
+//! End-to-end tests check the effects on a cluster.
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -16,13 +16,13 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 use squelch::config::Cli;
 
-/// What a reader of the documents has, besides a POSIX shell and its tools.
+/// Programs of a reader, besides a POSIX shell and its tools.
 const PROGRAMS: &[&str] = &["kubectl", "helm", "docker", "cargo", "git", "squelch", "./justw"];
 
-/// Blocks that show how a command is written, or that need what only a checkout beside this one has.
+/// Blocks that show a syntax, or that need a second checkout.
 const NOT_RUN: &[&str] = &["squelch replay --policy policy.yaml [", "git worktree add"];
 
-/// One block of shell, and where it stands.
+/// A shell block and its position.
 struct Block {
     place: String,
     text: String,
@@ -62,7 +62,7 @@ fn blocks() -> Vec<Block> {
     blocks.into_iter().filter(run).collect()
 }
 
-/// The indented lines of the notes, as Helm prints them: with the indentation.
+/// The indented lines of the notes as Helm prints them, with their indentation.
 fn notes() -> String {
     let text = fs::read_to_string(root().join("charts/squelch/templates/NOTES.txt")).unwrap();
     let rendered = text
@@ -77,13 +77,13 @@ fn notes() -> String {
     commands
 }
 
-/// Prose is indented too.
+/// Excludes indented prose.
 fn is_command(line: &str) -> bool {
     let first = line.split_whitespace().next().unwrap_or_default();
     ["kubectl", "echo", "helm", "POLICY", "apiVersion:", "kind:", "metadata:", "spec:"].contains(&first)
 }
 
-/// A folder with programs that write down how they were called.
+/// A folder with stubs that record their arguments.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -104,7 +104,7 @@ impl Folder {
         Self(folder)
     }
 
-    /// Runs a block; how the programs were called, and what the shell complains of.
+    /// Runs a block; returns the calls of the stubs and the errors of the shell.
     fn run(&self, block: &str) -> (Vec<Vec<String>>, String) {
         let path = format!("{}:/usr/bin:/bin", self.0.join("bin").display());
         let output = Command::new("bash")
@@ -134,7 +134,7 @@ fn recipes() -> BTreeSet<String> {
     heads.filter_map(|line| line.split([' ', ':']).next()).map(ToOwned::to_owned).collect()
 }
 
-/// Whether squelch takes these words, or shows a help.
+/// Whether squelch accepts these arguments, or shows a help.
 fn is_taken(words: &[String]) -> Result<(), String> {
     match Cli::try_parse_from(words) {
         Ok(_) => Ok(()),
@@ -144,7 +144,7 @@ fn is_taken(words: &[String]) -> Result<(), String> {
 }
 
 #[test]
-fn every_block_is_complete_and_calls_what_exists() {
+fn every_block_is_complete_and_calls_existing_programs() {
     let (folder, recipes, blocks) = (Folder::new(), recipes(), blocks());
     assert!(blocks.len() >= 20, "only {} blocks", blocks.len());
     let mut called = BTreeSet::new();
@@ -158,7 +158,7 @@ fn every_block_is_complete_and_calls_what_exists() {
                 "squelch" => is_taken(&call).unwrap_or_else(|error| panic!("{place}: {error}")),
                 "./justw" => assert!(recipes.contains(&call[1]), "{place}: no recipe {}", call[1]),
                 "kubectl" => {
-                    // What is executed in the pod comes after two dashes.
+                    // The command in the pod follows two dashes.
                     let inner = call.iter().position(|word| word == "/squelch").map(|at| &call[at..]);
                     inner.map(is_taken).transpose().unwrap_or_else(|error| panic!("{place}: {error}"));
                 }
@@ -172,20 +172,20 @@ fn every_block_is_complete_and_calls_what_exists() {
 }
 
 #[test]
-fn files_that_the_commands_name_exist() {
+fn files_named_in_commands_exist() {
     for Block { place, text } in blocks() {
         for word in text.split_whitespace().filter(|word| !word.contains("://")) {
             let word = word.trim_matches(|c: char| "\"'`,;()".contains(c));
             let in_checkout = ["examples/", "charts/", "crds/", "deploy/", "hack/"];
             if in_checkout.iter().any(|folder| word.starts_with(folder)) {
-                assert!(root().join(word).exists(), "{place}: there is no {word}");
+                assert!(root().join(word).exists(), "{place}: {word} does not exist");
             }
         }
     }
 }
 
 #[test]
-fn the_policy_of_the_notes_is_one_that_squelch_takes() {
+fn the_policy_of_the_notes_is_valid() {
     let notes = notes();
     let policy = notes.split('\'').find(|part| part.contains("EventPolicy")).unwrap_or(&notes);
     let policy: serde_json::Value = serde_saphyr::from_str(policy).unwrap();

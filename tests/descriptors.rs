@@ -1,5 +1,5 @@
-//! File descriptors: a process whose limit is low serves both of its ports while callers keep connections open. Each
-//! server is a process of its own, since the limit is one of the process.
+//! File descriptors: a process with a low limit serves both ports while callers keep connections open. Each server is
+//! its own process, because the limit is per process.
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -17,7 +17,7 @@ use squelch::admin::{self, Admin, Readiness};
 use squelch::arming::Probe;
 use squelch::clock::{self, Clock};
 use squelch::descriptors::Descriptors;
-use squelch::leader::Term;
+use squelch::leader::LeaseDeadline;
 use squelch::metrics::Metrics;
 use squelch::policy::Store;
 use squelch::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
@@ -32,30 +32,30 @@ use tokio_util::sync::CancellationToken;
 
 const REVIEW: &str = include_str!("../src/webhook/testdata/core_create.json");
 
-/// The environment variable with the [`Limit`] of a server.
+/// Environment variable with the [`Limit`] of a server.
 const SERVER: &str = "SQUELCH_TEST_DESCRIPTORS";
 
-/// How long a caller waits. The API server waits for one second.
+/// Timeout of a caller. The API server waits for one second.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// For what has no deadline of its own.
+/// Timeout of operations without a deadline.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 #[test]
-fn eleven_hundred_silent_connections_to_the_webhook_leave_reviews_answered() {
+fn reviews_are_answered_despite_1100_silent_webhook_connections() {
     let server = Server::start(Limit::hard(1_024));
     server.is_reviewed_beside(server.webhook, 1_100);
 }
 
 #[test]
-fn eleven_hundred_silent_connections_to_the_plain_port_leave_everything_answered() {
+fn both_ports_answer_despite_1100_silent_plain_connections() {
     let server = Server::start(Limit::hard(1_024));
     server.is_reviewed_beside(server.admin, 1_100);
 }
 
-/// Other parts of the process may take descriptors too: then they run out before the places do.
+/// Other parts of the process may use descriptors too: then they run out before the connection limit.
 #[test]
-fn a_review_is_answered_at_once_where_descriptors_run_out_before_places() {
+fn a_review_is_answered_when_descriptors_run_out_before_the_connection_limit() {
     let server = Server::start(Limit { places: Some(100_000), ..Limit::hard(512) });
     server.is_reviewed_beside(server.webhook, 600);
 }
@@ -69,7 +69,7 @@ fn the_soft_limit_is_raised_to_the_hard_one() {
 
 /// With the real client, whose errors wrap that of the operating system.
 #[test]
-fn a_probe_without_descriptors_is_a_miss() {
+fn a_probe_without_descriptors_fails() {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_probe", "--ignored", "--nocapture"])
         .output()
@@ -78,12 +78,12 @@ fn a_probe_without_descriptors_is_a_miss() {
     assert!(output.contains("probe: no_descriptors"), "{output}");
 }
 
-/// What a server is started under.
+/// The limits of a server.
 #[derive(Clone, Copy)]
 struct Limit {
     soft: u64,
     hard: u64,
-    /// Connections to the webhook; unless given, what the limit leaves for them.
+    /// Connection limit of the webhook. Default: derived from the descriptor limit.
     places: Option<usize>,
 }
 
@@ -94,15 +94,15 @@ impl Limit {
     }
 }
 
-/// A server in a process of its own.
+/// A server in its own process.
 struct Server {
     child: Child,
-    /// Kept open: the test harness of the child writes to it after a minute.
+    /// Kept open, because the test harness of the child writes to it after a minute.
     _output: BufReader<ChildStdout>,
     webhook: SocketAddr,
     admin: SocketAddr,
     path: String,
-    /// The limit that it has made of the one that it was given.
+    /// The effective limit.
     limit: u64,
     tls: TlsConnector,
 }
@@ -138,7 +138,7 @@ impl Server {
         }
     }
 
-    /// Asserts that both ports answer at once while `number` connections to `port` say nothing.
+    /// Asserts that both ports answer at once with `number` silent connections to `port`.
     fn is_reviewed_beside(&self, port: SocketAddr, number: usize) {
         raise_own_limit();
         runtime().block_on(async {
@@ -224,10 +224,10 @@ fn the_probe() {
         let tokens = Arc::new(AcceptedTokens::new(vec![PathToken::generate().unwrap()]));
         let probe = Probe::new(client, "squelch".to_owned(), tokens);
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        // What is open stays so.
+        // Connections stay open.
         setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum }).unwrap();
-        let answered = probe.ask().await;
-        println!("probe: {} ({})", answered.result.as_str(), answered.why);
+        let probed = probe.send().await;
+        println!("probe: {} ({})", probed.result.as_str(), probed.message);
     });
 }
 
@@ -245,7 +245,7 @@ async fn serve(places: Option<usize>) {
         own_user: "squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: Clock::default(),
-        term: Arc::new(Term::endless()),
+        term: Arc::new(LeaseDeadline::unlimited()),
     };
     let hour = Duration::from_secs(3_600);
     let authority = Authority::generate(hour, clock::wall()).unwrap();

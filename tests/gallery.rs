@@ -1,5 +1,5 @@
-//! The gallery: each policy of `examples/policies` does with its trace what its comment says. The traces are made by
-//! what stands in tests/gallery; `./justw generate` writes them.
+//! The example policies: the effect of each policy of `examples/policies` on its trace matches its comment.
+//! tests/gallery generates the traces; `./justw generate` writes them.
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -23,10 +23,10 @@ use serde_json::Value;
 use clients::{Clients, Emitter, MINUTE, Object, Occurrence, Recorder, trace};
 use storms::Dice;
 
-/// Kept in the repository, so kept small.
+/// Maximum size of a trace in the repository.
 const LARGEST: usize = 200_000;
 
-/// Each file of `examples/traces` and what happens in it.
+/// Each file of `examples/traces` and its occurrences.
 fn happenings() -> BTreeMap<&'static str, Vec<Occurrence>> {
     let mut dice = Dice::new(35);
     let dice = &mut dice;
@@ -46,7 +46,7 @@ fn happenings() -> BTreeMap<&'static str, Vec<Occurrence>> {
     ])
 }
 
-/// A line of `tests/vectors`.
+/// Parses a line of `tests/vectors`.
 fn occurrence(line: &Value) -> Occurrence {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let (emitter, about) = (&line["emitter"], &line["regarding"]);
@@ -74,7 +74,7 @@ fn occurrence(line: &Value) -> Occurrence {
 }
 
 #[test]
-fn the_clients_of_the_traces_hold_back_what_client_go_does() {
+fn the_trace_clients_drop_and_aggregate_as_client_go_does() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     let files: Vec<PathBuf> = files.filter(|path| path.to_string_lossy().contains("/default-")).collect();
@@ -83,9 +83,9 @@ fn the_clients_of_the_traces_hold_back_what_client_go_does() {
         let mut clients = Clients::default();
         for line in unpacked(&path).lines().skip(1) {
             let line: Value = serde_json::from_str(line).unwrap();
-            let told = clients.tell(&occurrence(&line));
+            let written = clients.report(&occurrence(&line));
             let write: Value =
-                if told.is_empty() { Value::Null } else { serde_json::from_str(told).unwrap() };
+                if written.is_empty() { Value::Null } else { serde_json::from_str(written).unwrap() };
             let count = write["object"]["count"].as_i64().unwrap_or(0);
             assert_eq!(count, line["expect"]["count"].as_i64().unwrap(), "{}: {line}", path.display());
             if count > 0 {
@@ -106,7 +106,7 @@ fn examples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples")
 }
 
-/// The stems of the files in a folder of examples.
+/// The stems of the files in an example folder.
 fn stems(folder: &str, suffix: &str) -> BTreeSet<String> {
     let files = fs::read_dir(examples().join(folder)).unwrap();
     files
@@ -126,33 +126,36 @@ fn unpacked(path: &Path) -> String {
 }
 
 #[test]
-fn the_traces_are_what_the_storms_tell() {
+fn the_traces_match_the_storms() {
     for (name, happened) in happenings() {
-        let told = trace(happened);
+        let generated = trace(happened);
         let path = examples().join(format!("traces/{name}.jsonl.gz"));
         if std::env::var_os("SQUELCH_GENERATE").is_some() {
             let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-            packed.write_all(told.as_bytes()).unwrap();
+            packed.write_all(generated.as_bytes()).unwrap();
             let packed = packed.finish().unwrap();
             assert!(packed.len() < LARGEST, "{name} has {} bytes", packed.len());
             fs::write(path, packed).unwrap();
         }
-        assert!(recorded(name) == told, "{name} is not what is told: run `./justw generate` and commit it");
+        assert!(
+            recorded(name) == generated,
+            "{name} differs from the generated trace: run `./justw generate` and commit it"
+        );
     }
     let expected: BTreeSet<String> = happenings().into_keys().map(str::to_owned).collect();
     assert_eq!(stems("traces", ".jsonl.gz"), expected);
 }
 
-/// What a policy did with its trace.
+/// The effect of a policy on its trace.
 struct Replayed {
     report: Value,
     /// Each line of the trace with its decision.
     writes: Vec<(Value, Value)>,
-    /// What the comment says of it.
+    /// The text of the comment.
     said: Vec<String>,
 }
 
-/// The commands in the comment at the head of a policy, run as they stand there; and what it says below each.
+/// Runs the commands in the comment of a policy unchanged; returns them with the text below each.
 fn replayed(policy: &str) -> Vec<Replayed> {
     let text = fs::read_to_string(examples().join(format!("policies/{policy}.yaml"))).unwrap();
     let comment = text.lines().take_while(|line| line.starts_with('#')).map(|line| line[1..].trim());
@@ -182,9 +185,9 @@ fn run(command: &str) -> (Value, Vec<(Value, Value)>) {
     let lines = |text: &str| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>();
     let decided = lines(&fs::read_to_string(&decisions).unwrap());
     fs::remove_file(decisions).unwrap();
-    let told = lines(&recorded(trace));
-    assert_eq!(told.len(), decided.len());
-    (serde_json::from_slice(&output.stdout).unwrap(), told.into_iter().zip(decided).collect())
+    let writes = lines(&recorded(trace));
+    assert_eq!(writes.len(), decided.len());
+    (serde_json::from_slice(&output.stdout).unwrap(), writes.into_iter().zip(decided).collect())
 }
 
 fn tempfile() -> PathBuf {
@@ -206,8 +209,8 @@ fn grouped(number: &Value) -> String {
     grouped
 }
 
-/// A report as the comments tell it.
-fn told(report: &Value) -> Vec<String> {
+/// A report in the format of the comments.
+fn figures(report: &Value) -> Vec<String> {
     let (occurrences, writes) = (&report["total"]["occurrences"], &report["total"]["writes"]);
     let dispositions = ["admitted", "compacted", "aggregated", "filtered", "throttled", "failedOpen"];
     let parts = dispositions.iter().filter(|of| occurrences[**of] != 0);
@@ -220,28 +223,31 @@ fn told(report: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_figures_in_the_comments_are_those_of_replay() {
+fn the_figures_in_the_comments_match_replay() {
     let policies = stems("policies", ".yaml");
     assert!(policies.len() >= 9, "{policies:?}");
     for policy in policies {
         let replays = replayed(&policy);
-        assert!(!replays.is_empty(), "{policy} shows no replay");
+        assert!(!replays.is_empty(), "{policy} has no replay command in its comment");
         for replay in replays {
-            assert_eq!(replay.said, told(&replay.report), "{policy}");
+            assert_eq!(replay.said, figures(&replay.report), "{policy}");
         }
     }
 }
 
 #[test]
-fn the_readme_shows_every_policy_with_its_figures() {
-    let readme = include_str!("../README.md");
+fn the_documents_show_every_policy_with_its_figures() {
+    let document = include_str!("../docs/policies.md");
     for policy in stems("policies", ".yaml") {
         let writes = &replayed(&policy).pop().unwrap().report["total"]["writes"];
         let figures = [&writes["etcdWithout"], &writes["etcdWith"]].map(grouped).join(" | ");
         let mut rows =
-            readme.lines().filter(|line| line.contains(&format!("(examples/policies/{policy}.yaml)")));
+            document.lines().filter(|line| line.contains(&format!("(../examples/policies/{policy}.yaml)")));
         let row = rows.next().unwrap_or_default();
-        assert!(row.ends_with(&format!("| {figures} |")), "{policy} is {figures}, the README says {row:?}");
+        assert!(
+            row.ends_with(&format!("| {figures} |")),
+            "{policy} is {figures}, docs/policies.md says {row:?}"
+        );
     }
 }
 
@@ -254,20 +260,21 @@ impl Replayed {
         self.report["total"]["occurrences"][disposition].as_u64().unwrap()
     }
 
-    /// The names under which clients stored Events, by what `by` makes of the Event.
+    /// The names of the stored Events of clients, grouped by a key of the Event.
     fn stored(&self, by: impl Fn(&Value) -> String) -> BTreeMap<String, BTreeSet<String>> {
         let mut stored: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (told, decided) in &self.writes {
+        for (write, decided) in &self.writes {
             if decided["answer"] == "allow" && !decided["policy"].is_null() {
-                stored.entry(by(&told["object"])).or_default().insert(decided["name"].to_string());
+                stored.entry(by(&write["object"])).or_default().insert(decided["name"].to_string());
             }
         }
         stored
     }
 
     fn warnings(&self, dispositions: &[&str]) -> usize {
-        let fits = |(told, decided): &&(Value, Value)| {
-            told["object"]["type"] == "Warning" && dispositions.iter().any(|of| decided["disposition"] == *of)
+        let fits = |(write, decided): &&(Value, Value)| {
+            write["object"]["type"] == "Warning"
+                && dispositions.iter().any(|of| decided["disposition"] == *of)
         };
         self.writes.iter().filter(fits).count()
     }
@@ -277,14 +284,14 @@ impl Replayed {
     }
 }
 
-/// The object's name, through either API.
+/// The object's name, of either API.
 fn about(event: &Value) -> String {
     let name = event["involvedObject"]["name"].as_str().or(event["regarding"]["name"].as_str());
     name.unwrap().to_owned()
 }
 
 #[test]
-fn a_crash_loop_is_one_event_for_each_reason() {
+fn a_crash_loop_becomes_one_event_per_reason() {
     let replay = Replayed::of("crash-loops");
     replay.drops_nothing();
     let stored = replay.stored(|event| format!("{} {}", about(event), event["reason"]));
@@ -299,7 +306,7 @@ fn a_crash_loop_is_one_event_for_each_reason() {
 }
 
 #[test]
-fn a_failing_probe_is_five_events_at_most() {
+fn a_failing_probe_becomes_at_most_five_events() {
     let replay = Replayed::of("failing-probes");
     replay.drops_nothing();
     let summaries = replay.report["summaries"].as_array().unwrap();
@@ -314,12 +321,12 @@ fn a_failing_probe_is_five_events_at_most() {
 }
 
 #[test]
-fn pods_that_wait_for_nodes_are_told_by_nine_and_a_count() {
+fn unschedulable_pods_become_nine_events_and_a_summary() {
     let replay = Replayed::of("failed-scheduling");
     replay.drops_nothing();
     let summaries = replay.report["summaries"].as_array().unwrap();
     let stored = replay.stored(about);
-    // The refreshes after half an hour begin anew.
+    // The refreshes after half an hour open new groups.
     assert_eq!((stored.len(), summaries.len()), (18, 2), "{stored:?}");
     let says = |number: usize, words: &str| summaries[number]["message"].as_str().unwrap().contains(words);
     assert!(says(0, "on 191 objects") && says(1, "on 200 objects"), "{summaries:?}");
@@ -330,8 +337,9 @@ fn the_last_completed_job_of_each_cron_job_stays_visible() {
     let replay = Replayed::of("cron-jobs");
     replay.drops_nothing();
     let mut last = BTreeMap::new();
-    for (told, _) in replay.writes.iter().filter(|(told, _)| told["object"]["reason"] == "SawCompletedJob") {
-        last.insert(about(&told["object"]), told["object"]["message"].as_str().unwrap());
+    for (write, _) in replay.writes.iter().filter(|(write, _)| write["object"]["reason"] == "SawCompletedJob")
+    {
+        last.insert(about(&write["object"]), write["object"]["message"].as_str().unwrap());
     }
     assert_eq!(last.len(), 20);
     let summaries = replay.report["summaries"].as_array().unwrap();
@@ -345,22 +353,23 @@ fn the_last_completed_job_of_each_cron_job_stays_visible() {
 }
 
 #[test]
-fn client_go_alone_may_not_tell_of_the_last_completed_job() {
+fn client_go_alone_can_drop_the_last_completed_job() {
     let each_minute = |minutes| {
-        let told = trace(storms::cron_jobs(&mut Dice::new(1), "reports", 1, 1, minutes));
-        let about_it = told.lines().filter(|line| line.contains(r#""kind":"CronJob""#)).map(str::to_owned);
+        let generated = trace(storms::cron_jobs(&mut Dice::new(1), "reports", 1, 1, minutes));
+        let about_it =
+            generated.lines().filter(|line| line.contains(r#""kind":"CronJob""#)).map(str::to_owned);
         about_it.collect::<Vec<_>>()
     };
     let (after_nine, after_sixty) = (each_minute(9), each_minute(60));
     let later = &after_sixty[after_nine.len()..];
-    // One of fifteen, and never that one.
+    // One of fifteen, and never the last one.
     assert!((9..=12).contains(&later.len()), "{later:?}");
     assert!(!later.last().unwrap().contains("SawCompletedJob"));
     assert!(later.iter().skip(2).all(|line| line.contains("SuccessfulCreate")), "{later:?}");
 }
 
 #[test]
-fn a_rollout_stores_what_each_reason_may() {
+fn a_rollout_stores_at_most_the_budget_of_each_reason() {
     let replay = Replayed::of("rollout");
     let stored = replay.stored(|event| event["reason"].to_string());
     assert_eq!(stored.len(), 5);
@@ -370,17 +379,17 @@ fn a_rollout_stores_what_each_reason_may() {
 }
 
 #[test]
-fn what_the_cluster_says_of_a_noisy_tenant_is_left_alone() {
+fn events_of_the_cluster_about_a_noisy_tenant_are_not_governed() {
     let replay = Replayed::of("noisy-tenant");
-    let of_nodes = |told: &Value| told["user"].as_str().unwrap().starts_with("system:node:");
-    let (nodes, tenant): (Vec<_>, Vec<_>) = replay.writes.iter().partition(|(told, _)| of_nodes(told));
+    let of_nodes = |write: &Value| write["user"].as_str().unwrap().starts_with("system:node:");
+    let (nodes, tenant): (Vec<_>, Vec<_>) = replay.writes.iter().partition(|(write, _)| of_nodes(write));
     assert!(nodes.len() > 20 && nodes.iter().all(|(_, decided)| decided["stage"] == "no-policy"));
     let stored = tenant.iter().filter(|(_, decided)| decided["answer"] == "allow").count();
     assert!(stored <= 50 + 120, "{stored}");
 }
 
 #[test]
-fn no_warning_is_dropped_where_that_is_said() {
+fn the_never_drop_warnings_policy_drops_no_warning() {
     let dropped = ["filtered", "throttled"];
     let before = Replayed::of("noisy-tenant").warnings(&dropped);
     let comment = fs::read_to_string(examples().join("policies/never-drop-warnings.yaml")).unwrap();
@@ -391,7 +400,7 @@ fn no_warning_is_dropped_where_that_is_said() {
 }
 
 #[test]
-fn observe_first_writes_what_was_written_and_counts_what_enforce_does() {
+fn observe_stores_every_write_and_counts_as_enforce() {
     let [observed, enforced] = <[Replayed; 2]>::try_from(replayed("observe-first")).ok().unwrap();
     let writes = |replay: &Replayed, of: &str| replay.report["total"]["writes"][of].as_u64().unwrap();
     assert_eq!(writes(&observed, "etcdWith"), writes(&observed, "etcdWithout"));
@@ -400,7 +409,7 @@ fn observe_first_writes_what_was_written_and_counts_what_enforce_does() {
 }
 
 #[test]
-fn in_kube_system_only_the_same_again_is_folded() {
+fn in_kube_system_only_repeats_are_merged() {
     let replay = Replayed::of("kube-system");
     replay.drops_nothing();
     assert_eq!(replay.occurrences("aggregated"), 0);
@@ -408,11 +417,11 @@ fn in_kube_system_only_the_same_again_is_folded() {
 }
 
 #[test]
-fn events_about_nodes_pass_whatever_a_policy_in_default_says() {
+fn the_node_exemption_precedes_policies_in_default() {
     let [alone, protected] = <[Replayed; 2]>::try_from(replayed("cluster-scoped-objects")).ok().unwrap();
     let of_nodes = |replay: &Replayed, answer: &str| {
         let of_nodes =
-            replay.writes.iter().filter(|(told, _)| told["object"]["involvedObject"]["kind"] == "Node");
+            replay.writes.iter().filter(|(write, _)| write["object"]["involvedObject"]["kind"] == "Node");
         of_nodes.filter(|(_, decided)| decided["answer"] == answer).count()
     };
     let (passed, refused) = (of_nodes(&alone, "allow"), of_nodes(&alone, "409"));

@@ -1,5 +1,5 @@
-//! The memory that squelch needs to list policies and namespaces, however large their metadata is. A test binary of its
-//! own: the allocator counts the whole process.
+//! The memory that squelch needs to list policies and namespaces with large metadata. A separate test binary, because
+//! the allocator counts the whole process.
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -22,9 +22,9 @@ use squelch::api::PAGE;
 use squelch::policy::{Store, watch};
 use tower_test::mock;
 
-/// Bytes that are allocated.
+/// Allocated bytes.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// The maximum of [`LIVE`] since it was last set.
+/// The maximum of [`LIVE`] since its last reset.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
@@ -55,13 +55,13 @@ const MIB: usize = 1 << 20;
 /// Maximum size of an object in etcd: 1.5 MiB.
 const MOST_OBJECT_BYTES: usize = 3 * MIB / 2;
 
-/// With their managedFields, these labels take 1.4 MiB.
+/// With their managedFields, this number of labels takes 1.4 MiB.
 const LABELS: usize = 60_000;
 
 /// Objects of each kind.
 const OBJECTS: usize = 50;
 
-/// The metadata of an object with as many labels as fit into etcd.
+/// The metadata of an object with the maximum number of labels.
 fn metadata() -> String {
     let key = |number: usize| format!("l{number:04x}");
     let labels: Map<_, _> = (0..LABELS).map(|number| (key(number), json!(""))).collect();
@@ -85,7 +85,7 @@ fn parameter<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
 
 type Chunks = BoxBody<Bytes, Infallible>;
 
-/// A page of a list, as the API server answers it, in chunks.
+/// A page of a list, in chunks as from the API server.
 fn page(uri: &Uri, metadata: &str) -> Chunks {
     let first: usize = parameter(uri, "continue").map_or(0, |token| token.parse().unwrap());
     let limit = parameter(uri, "limit").map_or(OBJECTS, |limit| limit.parse().unwrap());
@@ -94,7 +94,7 @@ fn page(uri: &Uri, metadata: &str) -> Chunks {
     let namespace = if uri.path().contains("/eventpolicies") { r#""namespace":"evil","# } else { "" };
     let list =
         format!(r#"{{"kind":"List","metadata":{{"resourceVersion":"1","continue":"{next}"}},"items":["#);
-    // No more than is needed: what this server allocates is counted too, in the place of the chunks that kube receives.
+    // Minimal allocations: this server's memory counts too, instead of the chunks that kube receives.
     let mut text = String::with_capacity((end - first) * MOST_OBJECT_BYTES);
     text.push_str(&list);
     for number in first..end {
@@ -111,11 +111,11 @@ fn page(uri: &Uri, metadata: &str) -> Chunks {
     BodyExt::boxed(StreamBody::new(stream::iter(chunks.map(|chunk| Ok(Frame::data(chunk))))))
 }
 
-/// kube holds three copies of a page while it reads it: the chunks, one buffer of them, and its text. Three lists begin
-/// together. Nothing else may grow with the size of the objects.
+/// kube holds three copies of a page while it reads it: the chunks, one buffer of them, and its text. Three lists
+/// start together. Nothing else may grow with the size of the objects.
 const MOST_LISTING: usize = 3 * 3 * PAGE as usize * MOST_OBJECT_BYTES;
 
-/// Of the labels of a namespace 129 are kept: less than 16 KiB of these short ones. A policy takes less.
+/// 129 labels of a namespace are kept: less than 16 KiB of these short ones. A policy takes less.
 const MOST_KEPT: usize = 2 * OBJECTS * (16 << 10);
 
 #[tokio::test]
@@ -140,18 +140,18 @@ async fn lists_of_objects_with_large_metadata_take_a_bounded_amount_of_memory() 
         while !store.listed() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Until the watches have begun, and the last page is released.
+        // Until the watches have started, and the last page is freed.
         tokio::time::sleep(Duration::from_millis(200)).await;
         LIVE.load(Ordering::Relaxed) - before
     };
     let kept = tokio::select! {
-        () = watching => panic!("a watch has no end"),
-        () = serving => panic!("the client lives"),
+        () = watching => panic!("a watch must not end"),
+        () = serving => panic!("the client must not be dropped"),
         kept = listed => kept,
     };
     let peak = PEAK.load(Ordering::Relaxed) - before;
     assert_eq!(store.load().policies().len(), 2 * OBJECTS);
-    assert!(store.load().knows("o49"));
+    assert!(store.load().has_namespace("o49"));
     eprintln!("{} MiB while listing, {} KiB kept", peak / MIB, kept >> 10);
     assert!(peak < MOST_LISTING, "{} MiB while listing, at most {}", peak / MIB, MOST_LISTING / MIB);
     assert!(kept < MOST_KEPT, "{} KiB kept, at most {}", kept >> 10, MOST_KEPT >> 10);

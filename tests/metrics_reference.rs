@@ -1,4 +1,4 @@
-//! `docs/metrics.md` is made from the tables that the metrics are registered from. `./justw generate` writes it.
+//! `docs/metrics.md` is generated from the tables of the registered metrics. `./justw generate` writes it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use squelch::metrics::table::{ALL, MAX_OF_NAMESPACE, MAX_SCOPES, OTHER, Row, Type};
 use squelch::metrics::{
-    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyCondition, PolicyKind,
-    ProofResult, WatchedResource, WriteOutcome,
+    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind, PolicyState,
+    ProbeResult, ReviewResult, WatchedResource,
 };
 use squelch_engine::Disposition;
 
@@ -15,7 +15,7 @@ const HEAD: &str = "# Metrics
 
 <!-- Made from src/metrics/table.rs and src/metrics/labels.rs by `./justw generate`. -->
 
-`/metrics` on `--http-bind`, in Prometheus' text format. Labels are closed sets: no label holds a reason, an object's
+`/metrics` on `--http-bind-address`, in Prometheus' text format. Labels are closed sets: no label holds a reason, an object's
 name or a message. One scrape is gathered at a time. Gathering takes at most a tenth of one processor: a scrape beyond
 that shows the last text again, which is older than a second only in clusters where gathering takes 100 ms. What can be counted is there from the start with 0, so that `rate()` sees the first drop. The
 process' own metrics are there too (`process_*`).
@@ -33,7 +33,7 @@ fn reference() -> String {
     text
 }
 
-/// About the labels that only the cluster bounds.
+/// The section about labels that only the cluster bounds.
 fn scopes() -> String {
     format!(
         "
@@ -73,13 +73,15 @@ fn labels(row: &Row) -> String {
     format!("Labels: {}. ", labels.join(", "))
 }
 
-/// What a label can be, where its values have a table.
+/// The values of a label with a table.
 fn values(text: &mut String, row: &Row, label: &str) {
     let values: Vec<(&str, &str)> = match label {
         "disposition" => Disposition::ALL.map(|of| (of.as_str(), meaning(of))).to_vec(),
-        "outcome" => WriteOutcome::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
-        "result" if row.name == "squelch_proofs_total" => {
-            ProofResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
+        "result" if row.name == "squelch_reviews_total" => {
+            ReviewResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
+        }
+        "result" if row.name == "squelch_probes_total" => {
+            ProbeResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
         }
         "result" => FlushResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "limit" => PendingLimit::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
@@ -88,7 +90,7 @@ fn values(text: &mut String, row: &Row, label: &str) {
         }
         "table" => EvictionTable::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "task" => BackgroundTask::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
-        "condition" => PolicyCondition::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "state" => PolicyState::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "kind" if row.name == "squelch_policies" => {
             PolicyKind::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
         }
@@ -103,17 +105,19 @@ fn values(text: &mut String, row: &Row, label: &str) {
 
 fn meaning(disposition: Disposition) -> &'static str {
     match disposition {
-        Disposition::Admitted => "Went on to be stored as the client wrote it.",
-        Disposition::Compacted => "Folded into the stored Event of its series.",
-        Disposition::Aggregated => "Folded into a summary.",
+        Disposition::Admitted => "Stored as the client wrote it.",
+        Disposition::Compacted => "Merged into the stored Event of its series.",
+        Disposition::Aggregated => "Merged into a summary.",
         Disposition::Filtered => "Dropped by the spam filter.",
         Disposition::Throttled => "Dropped by the budget.",
-        Disposition::FailedOpen => "Let through undecided.",
+        Disposition::FailedOpen => {
+            "Admitted without a decision: no answer in time, overload, or an internal error."
+        }
     }
 }
 
 #[test]
-fn the_reference_is_what_the_tables_say() {
+fn the_reference_matches_the_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
     let expected = reference();
     if std::env::var_os("SQUELCH_GENERATE").is_some() {
@@ -121,8 +125,5 @@ fn the_reference_is_what_the_tables_say() {
         fs::write(&path, &expected).expect("a checkout can be written");
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        found == expected,
-        "docs/metrics.md is not what the tables say: run `./justw generate` and commit it"
-    );
+    assert!(found == expected, "docs/metrics.md is out of date: run `./justw generate` and commit it");
 }

@@ -1,5 +1,5 @@
-//! Alerts, dashboard, runbooks and docs tell of metrics, labels and values that there are. (That alerts fire when they
-//! should, promtool tells: `just gates`.)
+//! Alerts, dashboard, runbooks and docs use existing metrics, labels and values. (promtool tests the alerts: `just
+//! gates`.)
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use squelch::metrics::table::{ALL, Row, Type};
+use squelch::metrics::table::{ALL, OTHER, Row, Type};
 use squelch::metrics::{
-    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyCondition, PolicyKind,
-    WatchedResource, WriteOutcome,
+    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind, PolicyState,
+    ProbeResult, ReviewResult, WatchedResource,
 };
 use squelch_engine::Disposition;
 
@@ -19,15 +19,17 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// What is written for people and for Prometheus, with the names of the files.
+/// The texts for users and for Prometheus, with their file names.
 fn texts() -> Vec<(String, String)> {
     let mut paths: Vec<String> = ["rules.yaml", "rules_test.yaml", "dashboard.json"]
         .map(|file| format!("charts/squelch/files/{file}"))
         .into();
-    paths.extend(["README.md", "CHANGELOG.md", "ARCHITECTURE.md"].map(str::to_owned));
+    // The changelog has old names too.
+    paths.extend(["README.md", "ARCHITECTURE.md"].map(str::to_owned));
     for folder in ["docs", "examples/policies"] {
         let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let files = files.map(Result::unwrap).filter(|entry| entry.file_type().unwrap().is_file());
+        let names = files.map(|file| file.file_name().into_string().unwrap());
         paths.extend(names.map(|name| format!("{folder}/{name}")));
     }
     paths.into_iter().map(|path| (path.clone(), read(path).replace("\\\"", "\""))).collect()
@@ -37,7 +39,7 @@ fn is_name(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_'
 }
 
-/// Each name of a metric in a text, and what follows it.
+/// Each metric name in a text, and the text after it.
 fn mentions(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.match_indices("squelch_").filter_map(|(at, _)| {
         let begins = text[..at].chars().next_back().is_none_or(|before| !is_name(before));
@@ -54,7 +56,7 @@ fn row(name: &str) -> Option<&'static &'static Row> {
     })
 }
 
-/// The matchers that follow a name: labels with the values that they ask for.
+/// The matchers after a name: labels with their values.
 fn matchers(rest: &str) -> Vec<(&str, Vec<&str>)> {
     let Some(inside) = rest.strip_prefix('{') else { return Vec::new() };
     let inside = inside.split('}').next().unwrap();
@@ -67,11 +69,16 @@ fn matchers(rest: &str) -> Vec<(&str, Vec<&str>)> {
         .collect()
 }
 
-/// What a label can be, where its values have a table.
+/// The values of a label with a table.
 fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
     Some(match label {
         "disposition" => Disposition::ALL.map(Disposition::as_str).to_vec(),
-        "outcome" => WriteOutcome::ALL.iter().map(|of| of.as_str()).collect(),
+        "result" if row.name == "squelch_reviews_total" => {
+            ReviewResult::ALL.iter().map(|of| of.as_str()).collect()
+        }
+        "result" if row.name == "squelch_probes_total" => {
+            ProbeResult::ALL.iter().map(|of| of.as_str()).collect()
+        }
         "result" => FlushResult::ALL.iter().map(|of| of.as_str()).collect(),
         "limit" => PendingLimit::ALL.iter().map(|of| of.as_str()).collect(),
         "table" if row.name == "squelch_table_entries" => {
@@ -79,26 +86,26 @@ fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
         }
         "table" => EvictionTable::ALL.iter().map(|of| of.as_str()).collect(),
         "task" => BackgroundTask::ALL.iter().map(|of| of.as_str()).collect(),
-        "condition" => PolicyCondition::ALL.iter().map(|of| of.as_str()).collect(),
+        "state" => PolicyState::ALL.iter().map(|of| of.as_str()).collect(),
         "kind" if row.name == "squelch_policies" => PolicyKind::ALL.iter().map(|of| of.as_str()).collect(),
         "resource" => WatchedResource::ALL.iter().map(|of| of.as_str()).collect(),
-        "mode" => vec!["Enforce", "Observe"],
+        "policy_kind" => PolicyKind::ALL.iter().map(|of| of.as_str()).chain([OTHER]).collect(),
         _ => return None,
     })
 }
 
 #[test]
-fn every_metric_that_is_told_of_exists() {
+fn every_documented_metric_exists() {
     let mut seen = BTreeSet::new();
     for (path, text) in texts() {
         for (name, rest) in mentions(&text) {
             let row = row(name);
-            assert!(row.is_some(), "{path} tells of {name}, which is no metric");
+            assert!(row.is_some(), "{path} names {name}, which is not a metric");
             let row = row.unwrap();
             seen.insert(row.name);
-            // Docs name the labels of a metric in braces, without values.
+            // Docs name labels in braces, without values.
             for (label, asked) in matchers(rest) {
-                // Prometheus adds where it scraped, and a histogram its buckets.
+                // Prometheus adds the scraped pod, and a histogram its buckets.
                 if label == "pod" || label == "le" && row.metric_type == Type::Histogram {
                     continue;
                 }
@@ -112,7 +119,7 @@ fn every_metric_that_is_told_of_exists() {
             }
         }
     }
-    assert_eq!(seen.len(), ALL.len(), "docs/metrics.md tells of each");
+    assert_eq!(seen.len(), ALL.len(), "docs/metrics.md must describe each metric");
 }
 
 /// The alerts with their rules.
@@ -122,9 +129,9 @@ fn alerts() -> Vec<Value> {
 }
 
 #[test]
-fn every_alert_has_a_runbook_and_tests_in_which_it_fires_and_does_not() {
+fn every_alert_has_a_runbook_and_positive_and_negative_tests() {
     let runbooks = read("docs/runbooks.md");
-    // Before them stand those that are about no alert.
+    // The first sections are about no alert.
     let of_alerts = |section: &&str| section.starts_with("Squelch");
     let sections: Vec<&str> =
         runbooks.split("\n## ").skip(1).skip_while(|section| !of_alerts(section)).collect();
@@ -140,12 +147,11 @@ fn every_alert_has_a_runbook_and_tests_in_which_it_fires_and_does_not() {
     assert_eq!(alerts.len(), sections.len());
     for (alert, section) in alerts.iter().zip(sections) {
         let name = alert["alert"].as_str().unwrap();
-        assert_eq!(section.lines().next(), Some(name), "the runbooks have the order of the rules");
-        let anchor = format!("docs/runbooks.md#{}", name.to_lowercase());
+        assert_eq!(section.lines().next(), Some(name), "the runbooks must have the order of the rules");
+        let anchor = format!("https://squelch.dev/docs/runbooks.md#{}", name.to_lowercase());
         assert_eq!(alert["annotations"]["runbook_url"], anchor);
-        let paragraphs = ["**What it means.**", "**What users see.**", "**What to do.**"];
-        for paragraph in paragraphs.into_iter().chain(["**How to see that it is over.**"]) {
-            assert!(section.contains(paragraph), "{name} does not say {paragraph}");
+        for paragraph in ["**Meaning.**", "**Impact.**", "**Action.**", "**Resolved when.**"] {
+            assert!(section.contains(paragraph), "{name} lacks {paragraph}");
         }
         let outcomes: Vec<bool> = tests
             .iter()
@@ -157,7 +163,7 @@ fn every_alert_has_a_runbook_and_tests_in_which_it_fires_and_does_not() {
 }
 
 #[test]
-fn every_panel_of_the_dashboard_asks_the_chosen_data_source_and_says_what_it_shows() {
+fn every_panel_uses_the_chosen_data_source_and_has_a_description() {
     let dashboard: Value = serde_json::from_str(&read("charts/squelch/files/dashboard.json")).unwrap();
     assert_eq!(dashboard["templating"]["list"][0]["type"], "datasource");
     let panels = dashboard["panels"].as_array().unwrap();
@@ -166,7 +172,7 @@ fn every_panel_of_the_dashboard_asks_the_chosen_data_source_and_says_what_it_sho
         |of: &Value| of["datasource"]["uid"] == "${datasource}" && of["datasource"]["type"] == "prometheus";
     for panel in panels {
         let title = panel["title"].as_str().unwrap();
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title} has the id of another");
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title} has a duplicate id");
         assert!(panel["description"].as_str().unwrap().ends_with('.'), "{title}");
         let targets = panel["targets"].as_array().unwrap();
         assert!(!targets.is_empty() && chosen(panel) && targets.iter().all(chosen), "{title}");

@@ -1,5 +1,5 @@
-//! `docs/precedence.md` is made from what the code decides. `./justw generate` writes it; this test is what keeps the two
-//! the same.
+//! `docs/precedence.md` is generated from the decisions of the code. `./justw generate` writes it; this test detects
+//! differences.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -40,10 +40,10 @@ ClusterEventPolicies that select every namespace are in force, and its own Event
 the other ClusterEventPolicies name it in the message of their condition `Effective`.
 ";
 
-/// A namespace's only label.
+/// The only label of the namespace.
 const LABELS: [(&str, &str); 1] = [("team", "shop")];
 
-/// A policy of the tables: a name, what stands beside the metadata, and how old it is.
+/// A policy of the tables: a name, the fields besides the metadata, and its age.
 struct Written {
     name: &'static str,
     cluster: bool,
@@ -74,7 +74,7 @@ impl Written {
     }
 }
 
-/// These policies beside namespace ci, whose labels are known or not yet.
+/// A set of these policies with namespace ci, whose labels are known or not yet.
 fn set(policies: &[Written], known: bool) -> Set {
     let mut index = Index::default();
     for policy in policies {
@@ -87,7 +87,7 @@ fn set(policies: &[Written], known: bool) -> Set {
     index.set()
 }
 
-/// Which of them governs a Warning in namespace ci.
+/// The policy that governs a Warning in namespace ci.
 fn governing(policies: &[Written], known: bool) -> String {
     let write = Observation {
         operation: Operation::Create,
@@ -225,7 +225,7 @@ fn own() -> Written {
     Written::own("own", json!({}))
 }
 
-/// One of higher priority, which matches Warnings, or else Normal Events.
+/// A policy of higher priority that matches Warnings, or Normal Events.
 fn before(name: &'static str, matches_warnings: bool) -> Written {
     let mut spec = matching(matches_warnings);
     spec["priority"] = json!(1);
@@ -237,19 +237,19 @@ fn both() -> Written {
     Written::own("own", json!({ "match": { "types": ["Normal", "Warning"] } }))
 }
 
-/// [`own`] behind a number of others.
+/// [`own`] with a number of policies before it.
 fn behind(count: usize) -> Vec<Written> {
     (0..count).map(|at| before(format!("p{at}").leak(), true)).chain([own()]).collect()
 }
 
-/// One whose `match` weighs 100 for each text.
+/// A policy whose `match` weighs 100 per text.
 fn heavy(name: &'static str, priority: i64, texts: usize) -> Written {
     let texts = vec![format!("*{}*", "x".repeat(90)); texts];
     Written::own(name, json!({ "priority": priority, "match": { "reasons": texts } }))
 }
 
-/// What the status of the last policy says.
-fn told(policies: &[Written]) -> &'static str {
+/// The status of the last policy.
+fn effective_condition(policies: &[Written]) -> &'static str {
     let set = set(policies, true);
     let last = policies.last().expect("a policy");
     let policy = set.policies().iter().find(|policy| *policy.name == *last.name).expect("it was applied");
@@ -260,7 +260,7 @@ fn told(policies: &[Written]) -> &'static str {
         }
         Some(Effect::TooMany(_)) => "False, `TooManyPolicies`",
         Some(Effect::Overridden { .. }) => "False, `Overridden`",
-        Some(Effect::NoNamespaces { unread: _ }) => "False, `NoNamespaces`",
+        Some(Effect::NoNamespaces { unevaluated: _ }) => "False, `NoNamespaces`",
         None => "False, `Invalid`",
     }
 }
@@ -316,7 +316,7 @@ fn conditions(text: &mut String) {
             vec![Written::own("own", json!({ "series": { "idleTimeout": "soon" } }))],
         ),
     ] {
-        let _ = writeln!(text, "| {what} | {beside} | {} |", told(&policies));
+        let _ = writeln!(text, "| {what} | {beside} | {} |", effective_condition(&policies));
     }
 }
 
@@ -335,7 +335,7 @@ fn conditions_of_cluster_policies(text: &mut String) {
             vec![own(), weak(json!({}))],
         ),
     ] {
-        let _ = writeln!(text, "| {what} | {beside} | {} |", told(&policies));
+        let _ = writeln!(text, "| {what} | {beside} | {} |", effective_condition(&policies));
     }
 }
 
@@ -350,7 +350,7 @@ fn reference() -> String {
 }
 
 #[test]
-fn the_reference_is_what_the_code_decides() {
+fn the_reference_matches_the_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/precedence.md");
     let expected = reference();
     if std::env::var_os("SQUELCH_GENERATE").is_some() {
@@ -359,6 +359,6 @@ fn the_reference_is_what_the_code_decides() {
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == expected,
-        "docs/precedence.md is not what the code decides: run `./justw generate`, read what has changed, and commit it"
+        "docs/precedence.md is out of date: run `./justw generate`, review the changes, and commit it"
     );
 }

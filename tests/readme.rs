@@ -1,4 +1,4 @@
-//! What the README shows is what squelch understands.
+//! squelch accepts the policies of README.md and docs/policies.md, and docs/replay.md shows what replay prints.
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -14,12 +14,13 @@ use squelch::policy::{compile, compile_cluster};
 use squelch_engine::PolicyId;
 
 fn policies() -> Vec<Value> {
-    let readme = include_str!("../README.md");
-    let blocks = readme.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let documents = [include_str!("../README.md"), include_str!("../docs/policies.md")];
+    let blocks = documents.iter().flat_map(|document| document.split("```yaml\n").skip(1));
+    let blocks = blocks.map(|rest| rest.split("```").next().unwrap());
     blocks.map(|block| serde_saphyr::from_str(block).unwrap()).collect()
 }
 
-/// Everything that `written` says is in `understood`.
+/// Whether everything in `written` is in `understood`.
 fn says_all_of(understood: &Value, written: &Value) -> bool {
     match (understood, written) {
         (Value::Object(understood), Value::Object(written)) => written
@@ -34,9 +35,9 @@ fn says_all_of(understood: &Value, written: &Value) -> bool {
 }
 
 #[test]
-fn every_policy_in_the_readme_is_understood_whole() {
+fn every_policy_in_the_documents_is_parsed_completely() {
     let policies = policies();
-    assert!(!policies.is_empty());
+    assert_eq!(policies.len(), 3);
     for policy in policies {
         let id = PolicyId { display: "ci/readme".into(), uid: "uid".into() };
         let spec = policy["spec"].clone();
@@ -49,20 +50,21 @@ fn every_policy_in_the_readme_is_understood_whole() {
             compile(id, &spec).unwrap();
             serde_json::to_value(&spec).unwrap()
         };
-        assert!(says_all_of(&understood, &policy["spec"]), "{policy} was understood as {understood}");
+        assert!(says_all_of(&understood, &policy["spec"]), "{policy} was parsed as {understood}");
     }
 }
 
-const REPLAY: &str = "## Try a policy on your own cluster's Events, without installing anything";
+const REPLAY: &str = "## Try a policy on the Events of your cluster";
 
-/// The code blocks of this language behind a heading.
+/// The code blocks of this language under a heading.
 fn blocks<'a>(heading: &str, language: &str) -> Vec<&'a str> {
-    let section = include_str!("../README.md").split(heading).nth(1).unwrap().split("\n## ").next().unwrap();
+    let section =
+        include_str!("../docs/replay.md").split(heading).nth(1).unwrap().split("\n## ").next().unwrap();
     let fences: Vec<&str> = section.split("```").skip(1).step_by(2).collect();
     fences.iter().filter_map(|block| block.strip_prefix(&format!("{language}\n"))).collect()
 }
 
-/// Runs the commands where squelch is on the path and kubectl prints what a cluster has; what they print.
+/// Runs the commands with squelch in PATH and a stub of kubectl that prints recorded objects; returns their output.
 fn run(commands: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -95,19 +97,19 @@ fn run(commands: &str) -> String {
 }
 
 #[test]
-fn trying_a_policy_prints_what_the_readme_shows() {
+fn replay_prints_the_output_in_the_documents() {
     let printed = run(blocks(REPLAY, "sh")[0]);
-    assert_eq!(blocks(REPLAY, ""), [printed.as_str()], "the README shows something else:\n{printed}");
+    assert_eq!(blocks(REPLAY, ""), [printed.as_str()], "docs/replay.md differs from the output:\n{printed}");
 }
 
-/// What `kubectl get namespaces -o json` prints, where one of them is a team's.
+/// Output of `kubectl get namespaces -o json`, with one namespace of a team.
 const NAMESPACES: &str = r#"{"kind": "List", "apiVersion": "v1", "items": [
     {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"tier": "team", "kubernetes.io/metadata.name": "shop"}}},
     {"kind": "Namespace", "metadata": {"name": "orders", "labels": {"kubernetes.io/metadata.name": "orders"}}}
 ]}"#;
 
 #[test]
-fn the_cluster_event_policy_of_the_readme_is_tried_with_the_labels_of_the_namespaces() {
+fn the_cluster_policy_in_the_documents_is_replayed_with_namespace_labels() {
     let commands = blocks(REPLAY, "sh");
     assert_eq!(commands.len(), 2);
     let printed = run(&format!("kubectl get events --all-namespaces -o json > events.json\n{}", commands[1]));

@@ -1,4 +1,4 @@
-//! `squelch replay` as a command: inputs, outputs, and what it says of those that it cannot read.
+//! `squelch replay` as a command: inputs, outputs, and error messages.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
 
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 const POLICY: &str =
-    "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: fold}\nspec: {}\n";
+    "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: team}\nspec: {}\n";
 
-/// A folder of its own, which goes with its value.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -34,20 +34,20 @@ impl Folder {
         std::fs::read_to_string(self.0.join(name)).unwrap()
     }
 
-    /// Runs `squelch replay` here: exit code, standard output, standard error.
+    /// Runs `squelch replay` in the folder. Returns exit code, standard output, standard error.
     fn replay(&self, arguments: &[&str], input: &str) -> (i32, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squelch"));
         command.current_dir(&self.0).arg("replay").args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // One that refuses its flags does not read.
+        // After a usage error the command does not read.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    /// Replays standard input with the policy in namespace shop; the report, and the decisions.
+    /// Replays standard input with the policy in namespace shop. Returns the report and the decisions.
     fn report(&self, arguments: &[&str], input: &str) -> (Value, Vec<Value>) {
         let fixed = ["--policy", "policy.yaml", "-n", "shop", "-o", "json", "--decisions", "d", "-"];
         let (code, out, err) = self.replay(&[&fixed, arguments].concat(), input);
@@ -56,7 +56,7 @@ impl Folder {
         (serde_json::from_str(&out).unwrap(), decisions)
     }
 
-    /// What it says of an input that it cannot read.
+    /// Returns the error for an input that cannot be read.
     fn refusal(&self, input: &str) -> String {
         let (code, out, err) = self.replay(&["--policy", "policy.yaml", "-"], input);
         assert_eq!((code, out.as_str()), (1, ""), "{err}");
@@ -82,7 +82,7 @@ fn event(name: &str, count: i64) -> Value {
     })
 }
 
-/// The same through events.k8s.io.
+/// Same through events.k8s.io.
 fn new_event(name: &str, count: i64) -> Value {
     let mut event = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
@@ -136,7 +136,7 @@ fn each_line_of_a_trace_is_decided_in_order() {
     ]
     .concat();
     let (report, decisions) = folder.report(&[], &trace);
-    let policy = json!("shop/fold");
+    let policy = json!("shop/team");
     let expected = [
         (0.5, "a", "admitted", "admit", 1, "allow", &policy),
         (1.0, "b", "compacted", "series", 1, "409", &policy),
@@ -167,14 +167,14 @@ fn each_line_of_a_trace_is_decided_in_order() {
     assert_eq!(report["passed"], json!({"dry-run": 1, "edit": 1, "no-policy": 1, "own": 1}));
     let writes = &row["writes"];
     assert_eq!((&writes["etcdWithout"], &writes["allowed"]), (&json!(8), &json!(5)));
-    let paid = writes["payments"].as_u64().unwrap();
-    assert!(paid > 0, "{row}");
-    // Without the dry run, which is allowed and stores nothing.
-    assert_eq!(writes["etcdWith"].as_u64().unwrap(), 4 + paid);
+    let flushes = writes["flushes"].as_u64().unwrap();
+    assert!(flushes > 0, "{row}");
+    // Without the dry run, which is allowed and not stored.
+    assert_eq!(writes["etcdWith"].as_u64().unwrap(), 4 + flushes);
 }
 
 #[test]
-fn clients_can_be_adapted_to_the_policies_that_they_did_not_have() {
+fn clients_can_be_adapted_to_the_policies() {
     let folder = Folder::new();
     let mut trace = line(0.0, "CREATE", &event("a", 1), None);
     for count in 2..=200 {
@@ -183,7 +183,7 @@ fn clients_can_be_adapted_to_the_policies_that_they_did_not_have() {
     let writes = |arguments: &[&str]| folder.report(arguments, &trace).0["total"]["writes"].clone();
     let (recorded, adapted) = (writes(&[]), writes(&["--clients", "adapted"]));
     assert_eq!(recorded["etcdWithout"], 200);
-    // The CREATE, log2(200) times doubled, by the client or by squelch, and the closing.
+    // The CREATE, log2(200) doublings by the client or by squelch, and the closing.
     let with = adapted["etcdWith"].as_u64().unwrap();
     assert!((8..=10).contains(&with), "{adapted}");
     assert!(recorded["etcdWith"].as_u64().unwrap() < with, "{recorded}");
@@ -194,7 +194,7 @@ fn clients_can_be_adapted_to_the_policies_that_they_did_not_have() {
 }
 
 #[test]
-fn a_list_is_unfolded_into_its_occurrences() {
+fn a_list_is_replayed_as_one_write_per_occurrence() {
     let folder = Folder::new();
     let mut legacy = event("a", 100);
     legacy["lastTimestamp"] = json!("2026-01-01T00:16:30Z");
@@ -219,10 +219,10 @@ fn a_list_is_unfolded_into_its_occurrences() {
     assert_eq!(of_a.len(), 100);
     assert_eq!(of_a[99]["at"].as_f64().unwrap() - of_a[0]["at"].as_f64().unwrap(), 990.0);
     assert!(of_a.iter().all(|decision| decision["occurrences"] == 1));
-    assert!(report["notes"].to_string().contains("unfolded into its occurrences"));
+    assert!(report["notes"].to_string().contains("replayed as one write per occurrence"));
     assert!(report["total"]["bytesSaved"].as_i64().unwrap() > 0);
 
-    // The same as the API server prints it: an EventList, whose items leave kind and apiVersion to it.
+    // As the API server prints it: the items of an EventList have no kind and apiVersion.
     let mut items = list["items"].as_array().unwrap().clone();
     items.retain(|item| item["apiVersion"] == "v1");
     for item in &mut items {
@@ -249,7 +249,7 @@ fn audit(verb: &str, name: &str, code: u16, request: Option<Value>, response: Op
 }
 
 #[test]
-fn an_audit_log_is_rebuilt_as_far_as_it_tells() {
+fn the_writes_of_an_audit_log_are_reconstructed() {
     let folder = Folder::new();
     let patch = || Some(json!({"count": 9}));
     let (mut received, mut other, mut late, mut refused) = (
@@ -263,7 +263,7 @@ fn an_audit_log_is_rebuilt_as_far_as_it_tells() {
     late["stageTimestamp"] = json!("2026-01-01T00:00:05.000000Z");
     late["impersonatedUser"] = json!({"username": "jane"});
     refused["responseStatus"]["message"] =
-        json!("admission webhook \"events.squelch.dev\" denied the request: squelch: shop/fold compacted");
+        json!("admission webhook \"events.squelch.dev\" denied the request: squelch: shop/team compacted");
     let mut created = audit("create", "", 201, Some(event("", 1)), Some(event("made-9", 1)));
     created["requestObject"]["metadata"] = json!({"generateName": "made-", "namespace": "shop"});
     let log = [
@@ -271,7 +271,7 @@ fn an_audit_log_is_rebuilt_as_far_as_it_tells() {
         audit("create", "a", 201, Some(event("a", 1)), Some(event("a", 1))),
         audit("patch", "a", 200, patch(), Some(event("a", 2))),
         late,
-        // Out of order by a little: taken as of the moment before.
+        // Slightly out of order: it gets the time of the entry before it.
         audit("update", "a", 200, Some(event("a", 4)), Some(event("a", 4))),
         created,
         audit("patch", "made-9", 200, patch(), Some(event("made-9", 2))),
@@ -290,20 +290,20 @@ fn an_audit_log_is_rebuilt_as_far_as_it_tells() {
                           "otherStage": 1, "refusedBySquelch": 1});
     assert_eq!(report["input"]["leftOut"], expected);
     assert_eq!(report["input"]["format"], "audit");
-    let told: Vec<(&str, i64)> = decisions
+    let decided: Vec<(&str, i64)> = decisions
         .iter()
         .map(|decision| (decision["name"].as_str().unwrap(), decision["occurrences"].as_i64().unwrap()))
         .collect();
-    assert_eq!(told[..4], [("a", 1), ("a", 1), ("a", 1), ("a", 1)]);
-    assert_eq!((told[5], told[6]), (("made-9", 1), ("unknown", 1)));
-    assert_eq!(told.len(), 7);
+    assert_eq!(decided[..4], [("a", 1), ("a", 1), ("a", 1), ("a", 1)]);
+    assert_eq!((decided[5], decided[6]), (("made-9", 1), ("unknown", 1)));
+    assert_eq!(decided.len(), 7);
     assert_eq!(decisions[2]["at"], decisions[3]["at"]);
     let notes = report["notes"].to_string();
-    assert!(notes.contains("2 entries, updates of Events that the log has not shown before"), "{notes}");
+    assert!(notes.contains("2 entries (updates of Events that the log does not contain before)"), "{notes}");
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_place_and_a_remedy() {
+fn an_unreadable_entry_is_reported_with_its_place_and_a_remedy() {
     let folder = Folder::new();
     let good = line(1.0, "CREATE", &event("a", 1), None);
     let with = |text: &str| folder.refusal(&(good.clone() + text));
@@ -312,43 +312,45 @@ fn what_cannot_be_read_is_told_with_its_place_and_a_remedy() {
             "{\"at\": 2, \"operation\": \"CREATE\", \"object\": {]}",
             ", line 2, column 45: key must be a string",
         ),
-        ("{\"at\": 2", ", line 2, column 8: EOF while parsing an object; mend it, or leave such"),
+        ("{\"at\": 2", ", line 2, column 8: EOF while parsing an object; repair it, or skip such"),
         ("{\"operation\": \"CREATE\", \"object\": {}}", ", line 2, column 37: missing field `at`"),
         (
             "\n{\"at\": \"x\", \"operation\": \"CREATE\", \"object\": {}}",
-            ", line 3: at is a number of seconds",
+            ", line 3: at must be a number of seconds",
         ),
         (
             &line(0.5, "CREATE", &event("a", 1), None),
-            ", line 2: at goes back, from 1 to 0.5; sort the lines by at",
+            ", line 2: at goes back from 1 to 0.5; sort the lines by at",
         ),
-        (&line(2.0, "PATCH", &event("a", 1), None), ", line 2: operation is CREATE or UPDATE"),
-        (&line(2.0, "UPDATE", &event("a", 2), None), ", line 2: an UPDATE has an oldObject"),
+        (&line(2.0, "PATCH", &event("a", 1), None), ", line 2: operation must be CREATE or UPDATE"),
+        (&line(2.0, "UPDATE", &event("a", 2), None), ", line 2: an UPDATE must have an oldObject"),
         (
             &line(2.0, "CREATE", &json!({"kind": "Pod", "apiVersion": "v1"}), None),
-            ", line 2: object is no Event of v1",
+            ", line 2: object is not an Event of v1",
         ),
         (
             &line(2.0, "CREATE", &json!({"kind": "Event"}), None),
-            ", line 2: object is no Event of v1 or events.k8s.io/v1: it has no metadata",
+            ", line 2: object is not an Event of v1 or events.k8s.io/v1: no metadata",
         ),
     ] {
-        let said = with(second);
-        assert!(said.starts_with(expected), "{second}: {said}");
-        assert!(said.contains("--skip-bad"), "{said}");
+        let error = with(second);
+        assert!(error.starts_with(expected), "{second}: {error}");
+        assert!(error.contains("--skip-bad"), "{error}");
     }
-    assert!(folder.refusal("").starts_with(": it is empty"));
+    assert!(folder.refusal("").starts_with(": the input is empty"));
     assert!(
-        folder.refusal("apiVersion: v1").starts_with(": it is no JSON object; print Events with `kubectl")
+        folder
+            .refusal("apiVersion: v1")
+            .starts_with(": the input is not a JSON object; provide the output of `kubectl")
     );
-    assert!(folder.refusal("{\"x\": 1}").contains("say it with --format"));
+    assert!(folder.refusal("{\"x\": 1}").contains("set --format"));
     let list = "{\n \"items\": [\n  {\"kind\": \"Pod\", \"apiVersion\": \"v1\"}\n ]\n}";
-    assert!(folder.refusal(list).starts_with(", item 1: this is no Event"));
+    assert!(folder.refusal(list).starts_with(", item 1: the item is not an Event"));
     assert!(folder.refusal("{\n \"items\": [\n  {]}").starts_with(", line 3, column 4: "));
 }
 
 #[test]
-fn bad_lines_can_be_left_out_and_are_counted() {
+fn bad_lines_can_be_skipped_and_are_counted() {
     let folder = Folder::new();
     let trace = [
         line(1.0, "CREATE", &event("a", 1), None),
@@ -359,11 +361,11 @@ fn bad_lines_can_be_left_out_and_are_counted() {
     .concat();
     let (report, decisions) = folder.report(&["--skip-bad"], &trace);
     assert_eq!((decisions.len(), &report["input"]["bad"]), (2, &json!(2)));
-    assert!(report["notes"].to_string().contains("2 entries that could not be read were left out"));
+    assert!(report["notes"].to_string().contains("2 unreadable entries were skipped"));
 }
 
 #[test]
-fn a_policy_that_cannot_be_used_is_told_before_anything_is_read() {
+fn an_invalid_policy_is_reported_before_the_input_is_read() {
     let folder = Folder::new();
     folder.write("bad.yaml", &POLICY.replace("spec: {}", "spec: {series: {idleTimeout: 1ms}}"));
     let both = ["--policy", "policy.yaml", "--policy", "bad.yaml", "-"];
@@ -371,7 +373,7 @@ fn a_policy_that_cannot_be_used_is_told_before_anything_is_read() {
     assert_eq!((code, out.as_str()), (1, ""));
     assert_eq!(
         err,
-        "squelch: bad.yaml, document 1 (EventPolicy fold), spec.series.idleTimeout: idleTimeout must be between 1s \
+        "squelch: bad.yaml, document 1 (EventPolicy team), spec.series.idleTimeout: idleTimeout must be between 1s \
          and 8760h, such as 6m\n"
     );
     let (code, _, err) = folder.replay(&["--policy", "gone.yaml", "-"], "");
@@ -383,7 +385,7 @@ fn a_policy_that_cannot_be_used_is_told_before_anything_is_read() {
 }
 
 #[test]
-fn a_policy_that_governs_nothing_here_can_be_tried_everywhere() {
+fn a_policy_can_be_applied_in_all_namespaces() {
     let folder = Folder::new();
     let trace = line(1.0, "CREATE", &event("a", 1), None);
     let row = |arguments: &[&str]| {
@@ -392,12 +394,12 @@ fn a_policy_that_governs_nothing_here_can_be_tried_everywhere() {
         assert_eq!((code, err.as_str()), (0, ""));
         let report: Value = serde_json::from_str(&out).unwrap();
         let row = &report["policies"][0];
-        let hinted = report["notes"].to_string().contains("--all-namespaces tries each policy");
+        let hinted = report["notes"].to_string().contains("--all-namespaces applies each policy");
         (row["policy"].as_str().unwrap().to_owned(), row["occurrences"]["received"].as_u64().unwrap(), hinted)
     };
-    assert_eq!(row(&[]), ("default/fold".to_owned(), 0, true));
-    assert_eq!(row(&["-n", "shop"]), ("shop/fold".to_owned(), 1, false));
-    assert_eq!(row(&["-A"]), ("shop/fold".to_owned(), 1, false));
+    assert_eq!(row(&[]), ("default/team".to_owned(), 0, true));
+    assert_eq!(row(&["-n", "shop"]), ("shop/team".to_owned(), 1, false));
+    assert_eq!(row(&["-A"]), ("shop/team".to_owned(), 1, false));
 }
 
 #[test]
@@ -413,18 +415,18 @@ fn the_same_input_gives_the_same_output_and_the_table_is_plain() {
 Replayed 50 writes over 49.000s from standard input (trace).
 
 OCCURRENCES  POLICY     MODE     RECEIVED  ADMITTED  COMPACTED  AGGREGATED  FILTERED  THROTTLED
-shop         shop/fold  Enforce        50         1         49           0         0          0
+shop         shop/team  Enforce        50         1         49           0         0          0
 all                                    50         1         49           0         0          0
 
 WRITES TO ETCD  POLICY     WITHOUT  WITH  BY SQUELCH  409  403  RESTORED  BYTES SAVED
-shop            shop/fold       50     7           6   49    0         0     14.9 KiB
+shop            shop/team       50     7           6   49    0         0     14.9 KiB
 all                             50     7           6   49    0         0     14.9 KiB
 ";
     assert_eq!(out, expected);
 }
 
 #[test]
-fn observe_lets_everything_through_and_as_enforced_does_not() {
+fn observe_admits_everything_and_as_enforced_does_not() {
     let folder = Folder::new();
     folder.write("policy.yaml", &POLICY.replace("spec: {}", "spec: {mode: Observe}"));
     let trace: String =
@@ -438,18 +440,18 @@ fn observe_lets_everything_through_and_as_enforced_does_not() {
 }
 
 #[test]
-fn what_is_dropped_and_what_would_be_summed_up_is_listed_and_harmless() {
+fn dropped_events_and_summaries_are_listed_and_sanitised() {
     let folder = Folder::new();
     let spec = "spec: {aggregation: {maxEvents: 2}, spamFilter: {burst: 3, per: [Reason]}}";
     folder.write("policy.yaml", &POLICY.replace("spec: {}", spec));
-    let told = |n: u32, message: String, reason: &str, object: &str| {
+    let write = |n: u32, message: String, reason: &str, object: &str| {
         let mut event = event(&format!("e.{n}"), 1);
         (event["message"], event["reason"]) = (json!(message), json!(reason));
         event["involvedObject"]["name"] = json!(object);
         line(f64::from(n), "CREATE", &event, None)
     };
-    let alike = (0..10).map(|n| told(n, format!("at \u{1b}[31m{n}\u{202e}"), "BackOff", "cart"));
-    let many = (10..30).map(|n| told(n, "m".to_owned(), "Un\u{7}healthy", &format!("pod-{n}")));
+    let alike = (0..10).map(|n| write(n, format!("at \u{1b}[31m{n}\u{202e}"), "BackOff", "cart"));
+    let many = (10..30).map(|n| write(n, "m".to_owned(), "Un\u{7}healthy", &format!("pod-{n}")));
     let (report, decisions) = folder.report(&[], &alike.chain(many).collect::<String>());
     let of = |disposition: &str| decisions.iter().filter(|it| it["disposition"] == disposition).count();
     assert_eq!((of("admitted"), of("aggregated"), of("filtered")), (4, 9, 17));
@@ -458,13 +460,13 @@ fn what_is_dropped_and_what_would_be_summed_up_is_listed_and_harmless() {
     assert_eq!((report["summaries"].as_array().unwrap().len(), &summary["count"]), (1, &json!(9)));
     assert_eq!(summary["message"], "(combined from similar events): at  [31m9 ");
     assert!(summary["name"].as_str().unwrap().starts_with("cart."), "{summary}");
-    let expected = json!([{"namespace": "shop", "policy": "shop/fold", "reason": "Un healthy", "kind": "Pod",
+    let expected = json!([{"namespace": "shop", "policy": "shop/team", "reason": "Un healthy", "kind": "Pod",
                            "component": "kubelet", "disposition": "filtered", "count": 17}]);
     assert_eq!((&report["dropped"], &report["droppedNotListed"]), (&expected, &json!(0)));
 }
 
 #[test]
-fn a_cluster_policy_is_tried_where_the_labels_say() {
+fn a_cluster_policy_applies_where_the_labels_match() {
     let folder = Folder::new();
     let policy = "apiVersion: squelch.dev/v1alpha1\nkind: ClusterEventPolicy\nmetadata: {name: shops}\nspec: \
                   {namespaceSelector: {matchLabels: {team: shop}}}\n";

@@ -1,5 +1,5 @@
-//! A replay decides as the webhook does: the same storm as reviews through the router in the process, with a clock
-//! that the test moves and the same payments, and as a trace through `squelch replay`.
+//! A replay decides as the webhook does. The same storm is sent as reviews through the router in this process, with a
+//! clock that the test moves and the same flushes, and as a trace through `squelch replay`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
 
@@ -24,10 +24,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use squelch::clock::Clock;
 use squelch::config::{Cli, Command};
-use squelch::leader::Term;
+use squelch::leader::LeaseDeadline;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Set, Store};
-use squelch::replay::{Payer, engine};
+use squelch::replay::{Flusher, engine};
 use squelch::tls::{AcceptedTokens, PathToken};
 use squelch::webhook::{Router, Webhook, path, review, router};
 use squelch_engine::{
@@ -38,7 +38,7 @@ use storm::{OWN_USER, Storm, Written};
 
 const WRITES: usize = 100_000;
 
-/// Every way in which a policy can see a write; ns-8 and ns-9 have none.
+/// Policies of every kind; ns-8 and ns-9 have none.
 const POLICIES: &str = include_str!("replay/policies.yaml");
 
 /// A line of `--decisions`.
@@ -54,42 +54,42 @@ struct Decision {
     policy: Option<String>,
 }
 
-/// The webhook in the process.
+/// The webhook in process.
 struct Served {
     engine: Arc<Engine>,
-    payer: Payer,
+    flusher: Flusher,
     clock: Clock,
     router: Router,
     path: String,
-    payments: u64,
+    flushes: u64,
     /// When the process began, in milliseconds of the Unix epoch.
     began: u64,
 }
 
-/// What the webhook did with a write.
+/// The decision of the webhook on a write.
 struct Seen {
     answer: &'static str,
-    /// The word in the refusal.
+    /// The disposition in the refusal.
     said: Option<String>,
-    /// Disposition, occurrences and policy, as far as the accounts have changed.
+    /// Disposition, occurrences and policy, as far as the scopes have changed.
     counted: Option<(Disposition, i64, String)>,
 }
 
 impl Served {
-    /// A webhook whose process begins at this time, in milliseconds of the Unix epoch.
+    /// A webhook whose process started at this time, in milliseconds of the Unix epoch.
     fn new(began: u64) -> Self {
         let engine = Arc::new(engine());
         let set = policies();
-        let standing = set.policies().iter().map(|policy| KnownPolicy {
+        let known = set.policies().iter().map(|policy| KnownPolicy {
             policy: policy.id.clone(),
             namespace: policy.namespace.clone(),
             rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
         });
-        engine.revise(&standing.collect::<Vec<_>>(), Moment::default());
+        engine.revise(&known.collect::<Vec<_>>(), Moment::default());
         let policies = Store::default();
         policies.swap(set);
         let wall = Timestamp::from_millisecond(began as i64).unwrap();
-        let (clock, token) = (Clock::by_hand_from(wall), PathToken::generate().unwrap());
+        let (clock, token) = (Clock::manual_from(wall), PathToken::generate().unwrap());
         let webhook = Webhook {
             engine: engine.clone(),
             policies: Arc::new(policies),
@@ -97,16 +97,16 @@ impl Served {
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: clock.clone(),
-            term: Arc::new(Term::endless()),
+            term: Arc::new(LeaseDeadline::unlimited()),
         };
         let (router, path) = (router(Arc::new(webhook)), path(&token));
-        Self { engine, payer: Payer::default(), clock, router, path, payments: 0, began }
+        Self { engine, flusher: Flusher::default(), clock, router, path, flushes: 0, began }
     }
 
     fn review(&mut self, number: usize, write: &Written) -> Seen {
         let at = Duration::from_millis(write.at - self.began);
-        let payments = &mut self.payments;
-        self.payer.advance(&self.engine, Moment::from_epoch(at), |_| *payments += 1);
+        let flushes = &mut self.flushes;
+        self.flusher.advance(&self.engine, Moment::from_epoch(at), |_| *flushes += 1);
         self.clock.set(at);
         let before = self.engine.counters();
         let bytes = Bytes::from(write.review(number));
@@ -125,7 +125,7 @@ impl Served {
         };
         let review = review::decode(&bytes).unwrap();
         let seen = review.observe(OWN_USER, Timestamp::UNIX_EPOCH).unwrap();
-        self.payer.decided(&self.engine, &seen, &verdict, 1, Moment::from_epoch(at));
+        self.flusher.decided(&self.engine, &seen, &verdict, 1, Moment::from_epoch(at));
         Seen { answer: word, said, counted }
     }
 }
@@ -140,7 +140,7 @@ fn policies() -> Set {
     index.set()
 }
 
-/// The word for an answer, the answer, and the last word of a refusal.
+/// The name of an answer, the answer, and the last word of a refusal.
 fn answered(response: &Value) -> (&'static str, Answer, Option<String>) {
     let said = || response["status"]["message"].as_str().unwrap().rsplit(' ').next().map(ToOwned::to_owned);
     if !response["allowed"].as_bool().unwrap() {
@@ -161,7 +161,7 @@ fn answered(response: &Value) -> (&'static str, Answer, Option<String>) {
     }
 }
 
-/// What one write has changed in the accounts.
+/// What one write has changed in the counters.
 fn counted(before: &[ScopeCounters], after: &[ScopeCounters]) -> Option<(Disposition, i64, String)> {
     let mut changes = after.iter().flat_map(|now| {
         let then = before.iter().find(|then| {
@@ -178,7 +178,7 @@ fn counted(before: &[ScopeCounters], after: &[ScopeCounters]) -> Option<(Disposi
     change
 }
 
-/// Replays the trace, and reads the decisions.
+/// Replays the trace, and returns the decisions.
 fn replayed(folder: &Path) -> (squelch::replay::Report, Vec<Decision>) {
     let file = |name: &str| folder.join(name).display().to_string();
     std::fs::write(file("policies.yaml"), POLICIES).unwrap();
@@ -209,7 +209,7 @@ async fn a_replay_decides_each_write_as_the_webhook_does() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(decisions.len(), WRITES);
 
-    // The time of the process begins with the second of the first write.
+    // The process time starts at the second of the first write.
     let mut served = Served::new(storm[0].at / 1000 * 1000);
     let mut kinds = std::collections::BTreeMap::<String, usize>::new();
     for (number, (write, decision)) in storm.iter().zip(&decisions).enumerate() {
@@ -233,18 +233,18 @@ async fn a_replay_decides_each_write_as_the_webhook_does() {
         let kind = format!("{} {} {}", decision.disposition, decision.stage, decision.answer);
         *kinds.entry(kind).or_default() += 1;
     }
-    let payments = &mut served.payments;
-    served.payer.finish(&served.engine, |_| *payments += 1);
+    let flushes = &mut served.flushes;
+    served.flusher.finish(&served.engine, |_| *flushes += 1);
 
-    assert_eq!(report.total.writes.payments, served.payments);
-    assert!(served.payments > 1_000, "{}", served.payments);
+    assert_eq!(report.total.writes.flushes, served.flushes);
+    assert!(served.flushes > 1_000, "{}", served.flushes);
     for row in &report.policies {
-        let accounts = served.engine.counters();
-        let account = accounts.iter().find(|account| *account.policy.display == *row.policy).unwrap();
-        assert_eq!(row.occurrences.received, account.counters.received(), "{row:?}");
-        assert_eq!(row.occurrences.recovered, account.counters.recovered, "{row:?}");
+        let scopes = served.engine.counters();
+        let scope = scopes.iter().find(|scope| *scope.policy.display == *row.policy).unwrap();
+        assert_eq!(row.occurrences.received, scope.counters.received(), "{row:?}");
+        assert_eq!(row.occurrences.recovered, scope.counters.recovered, "{row:?}");
     }
-    // The storm has shown every way out of a decision that these policies have.
+    // The storm has covered every decision that is possible with these policies.
     let seen: Vec<&str> = kinds.keys().map(String::as_str).collect();
     for expected in EXPECTED {
         assert!(seen.contains(expected), "{expected} is not among {kinds:#?}");

@@ -1,5 +1,4 @@
-//! A trace of a million writes takes seconds and little memory. It is made on the way into the command, and never
-//! stands in a file.
+//! A trace of a million writes takes seconds and little memory. It is streamed into the command, without a file.
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
@@ -16,14 +15,14 @@ use storm::Storm;
 
 const WRITES: usize = 1_000_000;
 
-/// The time of the processor, so that a machine that has other things to do does not fail it; twice what the command
-/// may take on a machine of its own, for a processor that is shared is slower.
+/// Maximum processor time, independent of other load: twice the time on an idle machine, because shared processors
+/// are slower.
 const MOST_SECONDS: f64 = 20.0;
-/// What the engine takes with a million remembered names, and the Events of a million names beside it.
+/// Maximum memory: the engine with a million remembered names, and the Events of a million names.
 const MOST_KIB: u64 = 512 << 10;
 
 #[test]
-fn a_million_writes_take_seconds_and_little_memory() {
+fn a_million_writes_replay_within_the_time_and_memory_limits() {
     let folder = std::env::temp_dir().join(format!("squelch-million-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let policies = folder.join("policies.yaml");
@@ -34,7 +33,7 @@ fn a_million_writes_take_seconds_and_little_memory() {
     let mut child = command.spawn().unwrap();
     let process = format!("/proc/{}", child.id());
 
-    // The same few lines again and again would be a kind trace: these are a storm of 4,000 clients for an hour.
+    // A storm of 4,000 clients for an hour, because repeated lines would be an easy trace.
     let mut input = BufWriter::with_capacity(1 << 16, child.stdin.take().unwrap());
     for write in Storm::new(11, 4_000, 300).take(WRITES) {
         writeln!(input, "{}", write.line()).unwrap();
@@ -44,7 +43,7 @@ fn a_million_writes_take_seconds_and_little_memory() {
     drop(input);
     let mut report = String::new();
     child.stdout.take().unwrap().read_to_string(&mut report).unwrap();
-    // It has said all and was not waited for yet: what it took stands in its stat.
+    // The process has finished its output but was not waited for: /proc still has its usage.
     let seconds = processor_seconds(&std::fs::read_to_string(format!("{process}/stat")).unwrap());
     assert!(child.wait().unwrap().success());
 
@@ -63,7 +62,7 @@ fn kibibytes(status: &str, field: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// utime and stime, in hundredths of a second: fields 14 and 15 of proc(5), counted from behind the name.
+/// utime and stime, in hundredths of a second: fields 14 and 15 of proc(5), counted after the name.
 fn processor_seconds(stat: &str) -> f64 {
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks = |at: usize| fields[at].parse::<f64>().unwrap();

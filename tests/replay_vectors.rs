@@ -1,4 +1,4 @@
-//! What the real client-go decided, event by event (`tests/vectors`), as traces through `squelch replay`.
+//! The decisions of the real client-go, event by event (`tests/vectors`), as traces through `squelch replay`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
 
@@ -9,17 +9,17 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// An option this far out says that the stage is out of the way.
+/// An option with this value disables the stage.
 const OUT_OF_THE_WAY: u64 = 1_000_000;
 
-/// A file of vectors: its options, and its lines.
+/// A file of vectors: its options and its lines.
 struct Vectors {
     name: String,
     options: Value,
     lines: Vec<Value>,
 }
 
-/// The files whose names begin so.
+/// The files with these name prefixes.
 fn vectors(families: &[&str]) -> Vec<Vectors> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let mut paths: Vec<PathBuf> =
@@ -40,7 +40,7 @@ fn vectors(families: &[&str]) -> Vec<Vectors> {
 }
 
 impl Vectors {
-    /// Without series, and with the options of the file.
+    /// A spec without series, with the options of the file.
     fn classic(&self) -> Value {
         let number = |option: &str| self.options[option].as_u64().unwrap();
         let aggregation = match number("maxEvents") {
@@ -63,7 +63,7 @@ impl Vectors {
         }
     }
 
-    /// Each line a CREATE under a name of its own.
+    /// Each line as a CREATE under a new name.
     fn trace(&self) -> String {
         let line = |(number, line): (usize, &Value)| {
             let (emitter, about) = (&line["emitter"], &line["regarding"]);
@@ -105,7 +105,7 @@ impl Vectors {
     }
 }
 
-/// What client-go did, in our words.
+/// The disposition of client-go's outcome.
 fn theirs(line: &Value) -> &'static str {
     let expected = &line["expect"];
     match expected["outcome"].as_str().unwrap() {
@@ -123,7 +123,7 @@ fn aggregation_and_spam_filter_decide_each_event_as_client_go_does() {
     for vectors in vectors(&["aggregation-", "spam-", "classic-"]) {
         let decisions = vectors.decisions(&vectors.classic());
         for (number, (line, decision)) in vectors.lines.iter().zip(&decisions).enumerate() {
-            // A summary needs an Event of its group that the API server has taken: the first is not aggregated.
+            // A summary needs a stored Event of its group: the first one is not aggregated.
             let witness = vectors.name.contains("-max1-") && decision["disposition"] == "admitted";
             let same = decision["disposition"] == theirs(line);
             assert!(witness || same, "{}, event {number}: {decision} for {line}", vectors.name);
@@ -131,11 +131,11 @@ fn aggregation_and_spam_filter_decide_each_event_as_client_go_does() {
             witnesses += u64::from(witness);
         }
     }
-    assert_eq!((compared, witnesses), (7555, 68), "events compared, and those that are stored only here");
+    assert_eq!((compared, witnesses), (7555, 68), "events compared, and those that only squelch stores");
 }
 
 #[test]
-fn a_series_counts_what_client_go_counts() {
+fn a_series_has_the_counts_of_client_go() {
     let forever = json!({"idleTimeout": "8760h", "heartbeatInterval": "8760h"});
     let off = json!({"disabled": true});
     let spec = json!({"series": forever, "aggregation": off, "spamFilter": off});
@@ -157,7 +157,7 @@ fn a_series_counts_what_client_go_counts() {
 }
 
 #[test]
-fn with_the_defaults_nothing_is_held_back_that_client_go_lets_through() {
+fn the_defaults_admit_everything_that_client_go_admits() {
     let (mut compared, mut more) = (0, 0);
     for vectors in vectors(&["default-"]) {
         let decisions = vectors.decisions(&json!({"series": {"disabled": true}}));
@@ -169,6 +169,6 @@ fn with_the_defaults_nothing_is_held_back_that_client_go_lets_through() {
             more += u64::from(better);
         }
     }
-    // Where client-go aggregates it takes a token as well; here folds are free.
-    assert_eq!((compared, more), (2986, 10), "events compared, and those that only get through here");
+    // In client-go an aggregated Event also takes a token; in squelch merges are free.
+    assert_eq!((compared, more), (2986, 10), "events compared, and those that only squelch admits");
 }

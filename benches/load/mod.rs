@@ -1,5 +1,5 @@
-//! An engine with many live series, and the writes that it is asked about: crash-looping Pods as kubelets tell of
-//! them, a hundred series in each namespace.
+//! An engine with many live series and writes for it: Events of crash-looping Pods as kubelets report them, a hundred
+//! series per namespace.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,30 +14,29 @@ use squelch_engine::{
     SpamFilterRules, Verdict,
 };
 
-/// Live series in each namespace, if nothing else is said.
+/// Default number of live series per namespace.
 const PER_NAMESPACE: usize = 100;
 
-/// Where not all series are told of again, one of so many is.
+/// With few repeated series, one series in this many repeats.
 pub(crate) const REPEATED: usize = 10;
 
-/// So many different things are said about one object, where that matters: client-go's number, from which on what
-/// comes is one too many.
+/// Distinct messages about one object: client-go's limit, from which on Events are aggregated.
 const PER_OBJECT: usize = 10;
 
-/// So many series are in a storm.
+/// Number of series in a storm.
 const STORMY: usize = 1000;
 
-/// What is stored of a series that is repeated. So much that no repeat doubles it: every one is folded.
+/// The stored count of a repeated series. It is so high that no repeat doubles it: every repeat is merged.
 const STORED: i64 = 1_000_000_000;
 
-/// A series is told of again after this long.
+/// Interval between two repeats of a series.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// From one series to the next: neighbours in time are no neighbours in memory. It has no factor in common with a
-/// power of ten, so that every series has its turn.
+/// Step from one series to the next, so that consecutive writes do not touch adjacent memory. It is coprime to powers
+/// of ten: every series is visited.
 const STRIDE: usize = 618_033_989;
 
-/// The engine, and where its emitters are.
+/// The engine and the position of its emitters.
 pub(crate) struct Load {
     engine: Engine,
     rules: Rules,
@@ -49,14 +48,14 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// An engine with no series yet, for `series` of them; no more than that can live. Only repeats are folded.
+    /// An engine without series, with a capacity of `series`. Only repeats are merged.
     pub(crate) fn new(series: usize) -> Self {
-        Self::by(repeats_folded(), series)
+        Self::by(repeats_merged(), series)
     }
 
-    /// The same with room for `max_series`, and so many series in each namespace.
+    /// Same as `new`, with a capacity of `max_series` and `per_namespace` series per namespace.
     pub(crate) fn in_namespaces(series: usize, per_namespace: usize, max_series: usize) -> Self {
-        Self::by_in(repeats_folded(), series, per_namespace, max_series)
+        Self::by_in(repeats_merged(), series, per_namespace, max_series)
     }
 
     fn by(rules: Rules, series: usize) -> Self {
@@ -69,7 +68,7 @@ impl Load {
             engine: Engine::new(Settings {
                 seed: [3, 4],
                 max_series,
-                // What is owed has a bound of its own, which is not what is measured.
+                // Pending series have their own limit, which is not measured here.
                 max_pending_series: max_series,
                 began: Timestamp::UNIX_EPOCH,
             }),
@@ -82,9 +81,9 @@ impl Load {
         }
     }
 
-    /// An engine with `series` that all live and have folded something. There is room for more of them: it has to
-    /// keep what is needed to create each again, and there is room for that of one in four.
-    pub(crate) fn folded(series: usize) -> Self {
+    /// An engine with `series` live series that all have merged occurrences. It has capacity for more: it must keep
+    /// the data to create each Event again, with room for one series in four.
+    pub(crate) fn merged(series: usize) -> Self {
         let load = Self::in_namespaces(series, PER_NAMESPACE, 4 * series);
         for _ in 0..series {
             load.expect(&load.repeat(), Some(Disposition::Compacted));
@@ -92,7 +91,7 @@ impl Load {
         load
     }
 
-    /// An engine as full as it may be, of series and of names, where one series in [`REPEATED`] has folded something.
+    /// An engine at capacity in series and names, where one series in [`REPEATED`] has merged occurrences.
     pub(crate) fn repeated(series: usize) -> Self {
         let load = Self::new(series);
         for turn in 0..series {
@@ -104,39 +103,40 @@ impl Load {
         load
     }
 
-    /// An engine as full as it may be, of series, names, groups and buckets, with every step in use: each newcomer
-    /// takes the place of another.
+    /// An engine at capacity in series, names, groups and buckets, with every stage enabled: each new series evicts
+    /// another.
     pub(crate) fn full(series: usize) -> Self {
-        // Tokens come back at once, so that old buckets are full again and make room, as they do in hours.
+        // Tokens are refilled at once, so that old buckets are full and can be evicted, as happens within hours in
+        // production.
         let spam_filter = Some(spam_filter(25, Duration::from_micros(1)));
         let budget = Some(bucket(500, Duration::from_micros(1)));
         let aggregation = Some(aggregation());
-        let load = Self::by(Rules { aggregation, spam_filter, budget, ..repeats_folded() }, series);
+        let load = Self::by(Rules { aggregation, spam_filter, budget, ..repeats_merged() }, series);
         for _ in 0..2 * series {
             load.expect(&load.newcomer(), Some(Disposition::Admitted));
         }
         load
     }
 
-    /// An engine full of groups that take no more messages: what comes goes into a summary.
+    /// An engine full of groups above `maxEvents`: every write is aggregated.
     pub(crate) fn aggregated(series: usize) -> Self {
-        Self::of_look_alikes(Rules { aggregation: Some(aggregation()), ..repeats_folded() }, series)
+        Self::of_look_alikes(Rules { aggregation: Some(aggregation()), ..repeats_merged() }, series)
     }
 
     /// An engine in which the bucket of every object is empty.
     pub(crate) fn filtered(series: usize) -> Self {
         let spam_filter = Some(spam_filter(PER_OBJECT, Duration::from_secs(300)));
-        Self::of_look_alikes(Rules { spam_filter, ..repeats_folded() }, series)
+        Self::of_look_alikes(Rules { spam_filter, ..repeats_merged() }, series)
     }
 
-    /// An engine in which the budget of every namespace is spent; the buckets of its objects are not.
+    /// An engine in which the budget of every namespace is exhausted; the buckets of its objects are not.
     pub(crate) fn throttled(series: usize) -> Self {
         let spam_filter = Some(spam_filter(25, Duration::from_secs(300)));
         let budget = Some(bucket(PER_NAMESPACE, Duration::from_secs(3600)));
-        Self::of_look_alikes(Rules { spam_filter, budget, ..repeats_folded() }, series)
+        Self::of_look_alikes(Rules { spam_filter, budget, ..repeats_merged() }, series)
     }
 
-    /// As many series as may live, ten about each object; and as many names as are remembered.
+    /// The maximum number of live series, ten per object, and the maximum number of remembered names.
     fn of_look_alikes(rules: Rules, series: usize) -> Self {
         let load = Self::by(rules, series);
         for _ in 0..2 * series {
@@ -146,13 +146,13 @@ impl Load {
         load
     }
 
-    /// An UPDATE of the next series that tells of one more occurrence: folded.
+    /// An UPDATE of the next series with one more occurrence: merged.
     pub(crate) fn repeat(&self) -> Observation<'_> {
         let (turn, round) = self.next();
         self.repeat_of(turn, round)
     }
 
-    /// The same in a storm of a thousand series, however many live.
+    /// Same as `repeat`, in a storm of a thousand series.
     pub(crate) fn repeat_in_storm(&self) -> Observation<'_> {
         let (turn, round) = self.next();
         self.repeat_of(turn % STORMY * (self.series / STORMY), round)
@@ -167,14 +167,14 @@ impl Load {
         }
     }
 
-    /// A CREATE of one series in [`REPEATED`] under a name of its own: folded.
+    /// A CREATE of one series in [`REPEATED`] under a new name: merged.
     pub(crate) fn repeat_by_create(&self) -> Observation<'_> {
         let (turn, round) = self.next();
         let turn = turn - turn % REPEATED;
         self.write(turn, format!("{}.{round:x}", pod(turn)), message(turn))
     }
 
-    /// A CREATE about an object that nobody has told of yet: admitted, and opens a series.
+    /// A CREATE about a new object: admitted, opens a series.
     pub(crate) fn newcomer(&self) -> Observation<'_> {
         let (turn, round) = self.next();
         let object = self.series + round as usize;
@@ -184,7 +184,7 @@ impl Load {
         }
     }
 
-    /// A CREATE of what nobody has told yet about the next object: one too many, after the first ten.
+    /// A CREATE with a new message about the next object: aggregated after the first ten.
     pub(crate) fn look_alike(&self) -> Observation<'_> {
         let (turn, round) = self.next();
         let object = turn / PER_OBJECT * PER_OBJECT;
@@ -192,7 +192,7 @@ impl Load {
         self.write(object, format!("{}.{round:x}", pod(object)), message)
     }
 
-    /// An UPDATE that tells of no occurrence and changes the message alone: none of squelch's business.
+    /// An UPDATE that changes only the message and reports no occurrence: passed.
     pub(crate) fn edit(&self) -> Observation<'_> {
         let (turn, _) = self.next();
         Observation {
@@ -204,35 +204,36 @@ impl Load {
         }
     }
 
-    /// A CREATE by which a series is told under one of its names; it is stored under name 0, if that came first.
+    /// A CREATE that reports a series under one of its names. The Event is stored under name 0 if that is written
+    /// first.
     pub(crate) fn create(&self, turn: usize, name: usize) -> Observation<'_> {
         let name = format!("{}.{:016x}", pod(turn), 0x187a_2b3c_4d5e_6f70 + name);
         self.write(turn, name, message(turn))
     }
 
-    /// A CREATE of what nobody has told yet, in the namespace of this number.
+    /// A CREATE of a new key in the namespace of this number.
     pub(crate) fn invented(&self, namespace: usize, number: usize) -> Observation<'_> {
         let turn = namespace * self.per_namespace + number % self.per_namespace;
         let name = format!("{}.{:016x}", pod(turn), 0x2000_0000_0000_0000 + number);
         self.write(turn, name, format!("{}, try {number}", message(turn)))
     }
 
-    /// The number of the namespace that a series is in.
+    /// The number of the namespace of a series.
     pub(crate) fn namespace_of(&self, turn: usize) -> usize {
         turn / self.per_namespace
     }
 
-    /// How many namespaces there are.
+    /// The number of namespaces.
     pub(crate) fn namespaces(&self) -> usize {
         self.namespaces.len()
     }
 
-    /// What decides.
+    /// The engine.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The policy with a shorter heartbeat, as it stands in the cluster.
+    /// The policy with a shorter heartbeat interval, as stored in the cluster.
     pub(crate) fn hasty(&self) -> KnownPolicy {
         let mut rules = self.rules.clone();
         if let Some(series) = &mut rules.series {
@@ -241,34 +242,34 @@ impl Load {
         KnownPolicy { policy: rules.policy.clone(), namespace: None, rules: Some(rules.into()) }
     }
 
-    /// Decides.
+    /// Decides on a write at the simulated time.
     pub(crate) fn decide(&self, write: &Observation<'_>) -> Verdict {
         self.decide_at(write, self.now())
     }
 
-    /// Decides at this moment.
+    /// Decides on a write at `now`.
     pub(crate) fn decide_at(&self, write: &Observation<'_>, now: Moment) -> Verdict {
         self.engine.decide(Some(Governing { rules: &self.rules, exempt: false }), write, now)
     }
 
-    /// What is due now.
+    /// Returns the flush tasks that are due now.
     pub(crate) fn tick(&self, budget: usize) -> Vec<FlushTask> {
         self.engine.tick(self.now(), budget)
     }
 
-    /// Each series is told of every two seconds, however many live: the more there are, the more writes come in a
-    /// second. No heartbeat comes due, which would let a repeat through.
+    /// The simulated time. Each series repeats every two seconds, so that the write rate grows with the number of
+    /// series. No heartbeat comes due, which would admit a repeat.
     fn now(&self) -> Moment {
         let since = EVERY.as_nanos() as u64 / self.series as u64 * u64::from(self.round.get());
         Moment::from_epoch(Duration::from_secs(60) + Duration::from_nanos(since))
     }
 
-    /// Decides, and makes sure of what becomes of the write.
+    /// Decides on a write and asserts its disposition.
     pub(crate) fn expect(&self, write: &Observation<'_>, disposition: Option<Disposition>) {
         assert_eq!(self.decide(write).disposition, disposition, "round {}", self.round.get());
     }
 
-    /// The series whose turn it is, and a number that no write had yet.
+    /// The next series, and a number that no earlier write had.
     fn next(&self) -> (usize, u32) {
         self.turn.set((self.turn.get() + STRIDE) % self.series);
         self.round.set(self.round.get() + 1);
@@ -337,8 +338,8 @@ fn event(number: usize, message: String) -> EventView<'static> {
     }
 }
 
-/// The defaults of the policy API, but that nothing is aggregated or limited.
-fn repeats_folded() -> Rules {
+/// The defaults of the policy API, without aggregation and limits.
+fn repeats_merged() -> Rules {
     let spec = serde_json::from_str("{}").expect("every field has a default");
     let policy = PolicyId { display: "shop/quiet".into(), uid: "p1".into() };
     let rules = policy::compile(policy, &spec).expect("the defaults are valid").rules;

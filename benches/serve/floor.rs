@@ -1,4 +1,4 @@
-//! The least that a webhook can do here: it reads each body to its end and answers the same.
+//! The minimum work of a webhook: it reads each body to its end and returns a constant answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,11 @@ async fn attend(stream: TcpStream, tls: TlsAcceptor) {
         return;
     }
     let Ok(stream) = tls.accept(stream).await else { return };
-    // As squelch's server has it.
+    // As in squelch's server.
     let mut builder = Builder::new(TokioExecutor::new());
     let idle = Duration::from_secs(120);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(idle).max_buf_size(64 << 10);
-    // A caller that went is no failure.
+    // A closed connection is no error.
     let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }
 

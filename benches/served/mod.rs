@@ -1,4 +1,4 @@
-//! squelch in the process, and the reviews that it is asked for.
+//! squelch in process, and reviews for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use squelch::api::EventPolicy;
 use squelch::clock::Clock;
-use squelch::leader::Term;
+use squelch::leader::LeaseDeadline;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
 use squelch::tls::{AcceptedTokens, PathToken};
@@ -22,20 +22,20 @@ use squelch_engine::{Engine, Settings};
 
 pub(crate) const OWN_USER: &str = "system:serviceaccount:squelch-system:squelch";
 
-/// The reviews that are measured: all of repeats, all held back.
+/// The measured reviews: repeats, all merged.
 #[derive(Clone, Copy)]
 pub(crate) enum Asked {
-    /// Of what another Event tells already: refused.
+    /// Repeats another Event: refused.
     CoreCreate,
-    /// Of a raised count: refused.
+    /// Raises the count: refused.
     CoreUpdate,
-    /// Of a raised series: restored by a patch.
+    /// Raises the series: restored by a patch.
     EventsUpdate,
 }
 
 pub(crate) const ASKED: [Asked; 3] = [Asked::CoreCreate, Asked::CoreUpdate, Asked::EventsUpdate];
 
-/// squelch in the process, with a policy in namespace shop.
+/// squelch in process, and reviews for it.
 pub(crate) struct Served {
     router: Router,
     path: String,
@@ -57,16 +57,16 @@ impl Served {
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: Clock::default(),
-            term: Arc::new(Term::endless()),
+            term: Arc::new(LeaseDeadline::unlimited()),
         };
         // The API server adds its timeout as a query.
         Self { path: format!("{}?timeout=1s", path(&token)), router: router(Arc::new(webhook)) }
     }
 
-    /// One whose series are open: each of the reviews repeats one.
+    /// Same as `new`, with open series: each of the reviews repeats one.
     pub(crate) fn warmed(asked: Asked) -> Self {
         let served = Self::new();
-        // The same write again carries nothing new, but is decided like one that does.
+        // The same write again reports no occurrence, but takes the same decision path.
         for opening in [asked.opening(), asked.bytes().into()] {
             served.answer(served.request(opening));
         }
@@ -80,7 +80,7 @@ impl Served {
     }
 
     pub(crate) fn answer(&self, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
-        self.router.route(request).now_or_never().expect("a body that is there is answered at once")
+        self.router.route(request).now_or_never().expect("a complete body is answered at once")
     }
 }
 
@@ -100,7 +100,7 @@ impl Asked {
     pub(crate) fn bytes(self) -> String {
         match self {
             Self::CoreCreate => {
-                // A kubelet quotes what a probe answered.
+                // A kubelet quotes the answer to a probe.
                 let answer = "upstream request timeout; connection pool exhausted; ".repeat(12);
                 replaced(
                     include_str!("../../src/webhook/testdata/core_create.json"),
@@ -123,7 +123,7 @@ impl Asked {
         }
     }
 
-    /// What opens the series.
+    /// The write that opens the series.
     pub(crate) fn opening(self) -> Bytes {
         match self {
             Self::CoreCreate => self.bytes().replace(".187a2b3c4d5e6f70\"", ".187a2b3c4d5e6f00\"").into(),
@@ -131,7 +131,7 @@ impl Asked {
         }
     }
 
-    /// The review is answered as meant.
+    /// Asserts the expected answer.
     pub(crate) fn expect(self, answer: Response<Full<Bytes>>) {
         let body = answer.into_body().collect().now_or_never().and_then(Result::ok).expect("a body");
         let answer: Value = serde_json::from_slice(&body.to_bytes()).expect("JSON");
@@ -155,7 +155,7 @@ impl fmt::Display for Asked {
     }
 }
 
-/// `text` with the one `from` in it replaced.
+/// `text` with its single occurrence of `from` replaced.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     assert_eq!(text.matches(from).count(), 1, "{from}");
     text.replacen(from, to, 1)

@@ -1,15 +1,12 @@
-# The command lines of the components: what this cluster is made of. Sourced by ./cluster; needs $dir,
-# $binaries, the ports and the options.
-# shellcheck shell=bash disable=SC2154
+# The command lines of the components. Sourced by ./cluster; needs $dir, $binaries, the ports and the options.
 
-# In the order in which they start; they stop in the opposite one.
-# shellcheck disable=SC2034  # used by ./cluster
+# In start order; they stop in reverse order.
 control_components=(etcd kube-apiserver kube-controller-manager)
 # shellcheck disable=SC2034
-components=("${control_components[@]}") # and the node's, where there is one
+components=("${control_components[@]}") # and the node's, if there is one
 
-# command NAME ARGUMENT...: writes down how NAME is started, NUL between the arguments. A restart uses the
-# same file.
+# command NAME ARGUMENT...: records the command line of NAME, with NUL between the arguments. A restart uses the same
+# file.
 command_line() {
   local name=$1
   shift
@@ -17,8 +14,8 @@ command_line() {
 }
 
 write_etcd() {
-  # Clients need a certificate: the socket is open to every user of the machine, and what stands in etcd is
-  # what the kubelet of the node tier runs as root. The metrics are plain, they tell nothing secret.
+  # Clients need a certificate: every user of the machine can connect to the socket, and the kubelet of the node runs
+  # the contents of etcd as root. The metrics are plain HTTP and contain no secrets.
   local arguments=(
     --name=etcd
     --data-dir="$dir/etcd"
@@ -35,8 +32,7 @@ write_etcd() {
     --quota-backend-bytes=4294967296
     --log-level=warn
   )
-  # Tests ask what is stored, not whether it survives a power cut, and the disks of test machines are slow.
-  # Measurements want the real thing.
+  # Tests need no durability, and the disks of test machines are slow. Measurements use real fsyncs.
   [[ $fsync == yes ]] || arguments+=(--unsafe-no-fsync)
   command_line etcd "${arguments[@]}"
 }
@@ -60,9 +56,9 @@ write_apiserver() {
     --service-account-key-file="$dir/pki/service-account.key"
     --service-account-signing-key-file="$dir/pki/service-account.key"
     --enable-admission-plugins=NodeRestriction
-    # A clean stop waits for requests under way, but nobody drains a load balancer here.
+    # A clean stop waits for requests in flight; there is no load balancer to drain.
     --shutdown-delay-duration=0
-    # Without it a clean stop takes a minute: the open watches of the controllers count as requests.
+    # Without this flag a clean stop takes a minute: watches of controllers count as requests.
     --shutdown-watch-termination-grace-period=1s
   )
   if [[ $node == yes ]]; then
@@ -73,17 +69,16 @@ write_apiserver() {
       --kubelet-preferred-address-types=InternalIP
     )
   else
-    # Nobody reaches the API server through the Service "kubernetes", and an endpoint must not be a loopback
-    # address: so no endpoints are written for it.
+    # The Service "kubernetes" is not used, and an endpoint must not be a loopback address: so no endpoints are
+    # written.
     arguments+=(--endpoint-reconciler-type=none)
   fi
-  # Priority and fairness stays as it comes: whether it answers 429 while a webhook hangs is a fact that
-  # tests ask for.
+  # Priority and fairness has its defaults: tests check whether it answers 429 while a webhook hangs.
   if [[ -n $audit_policy ]]; then
     cp "$audit_policy" "$dir/audit-policy.yaml"
     arguments+=(--audit-policy-file="$dir/audit-policy.yaml" --audit-log-path="$dir/logs/audit.log")
   fi
-  # Last, so that they win over the ones above.
+  # Last, so that they override the flags above.
   command_line kube-apiserver "${arguments[@]}" "${apiserver_flags[@]}"
 }
 

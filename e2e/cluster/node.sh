@@ -1,32 +1,30 @@
-# The node: this machine with a kubelet, for a cluster that has --node. Sourced by ./cluster; needs $dir, $here,
+# The node: this machine with a kubelet, for a cluster with --node. Sourced by ./cluster; needs $dir, $here,
 # $binaries, say, fail and the other parts.
-# shellcheck shell=bash disable=SC2154
 #
-# Pods change a machine in many places, and all has to be as it was when the cluster is gone, even where everything
-# was killed half-way. Therefore whatever the node starts lives in a mount namespace and in a cgroup of its own
-# (./inside): mounts and network namespaces of pods end with the last process, every process is found in the cgroup,
-# and what lies below /run, /var/lib and /var/log is in truth in DIR/node. The rest has names that nobody else uses.
+# Pods change a machine in many places, and everything must be restored when the cluster is stopped, even after kills.
+# Therefore all processes of the node are in their own mount namespace and cgroup (./inside): mounts and network
+# namespaces of pods end with the last process, every process is in the cgroup, and /run, /var/lib and /var/log are in
+# DIR/node. All other changes have unique names.
 
-# In the order in which they start.
-# shellcheck disable=SC2034  # used by ./cluster
+# In start order.
 node_components=(namespace containerd kubelet kube-proxy kube-scheduler)
 
 readonly node_name=node1
 # Services are 10.96.0.0/16 with and without a node.
 readonly node_address=10.245.0.1 pods=10.244.0.0/24 services=10.96.0.0/16
 readonly node_bridge=squelch-node pods_bridge=squelch-pods
-readonly node_cgroup=squelch-node # ./inside knows it too
+readonly node_cgroup=squelch-node # also in ./inside
 
-# One node at a time on a machine: DIR of the cluster that has it, and what the machine was set to before.
+# One node at a time on a machine: the DIR of its cluster, and the machine's previous settings.
 readonly claim=/run/squelch-node
-readonly claimed_within=1800 # seconds; as long as a run of the tests may take
+readonly claimed_within=1800 # seconds; the maximum time of a test run
 
 # --- who has the machine ---------------------------------------------------------------------------------------
 
 claimant() { cat "$claim/holder" 2>/dev/null || true; }
 
-# abandoned DIR: the cluster that has the machine is nobody's any more: its folder or its owner is gone, or nothing of
-# it runs and no script works on it.
+# abandoned DIR: whether the cluster of the node is abandoned: its folder or its owner is gone, or none of its
+# processes runs and no script uses it.
 abandoned() {
   local file pid
   [[ -e $1/$marker ]] || return 0
@@ -40,9 +38,9 @@ abandoned() {
   flock --nonblock "$1" true
 }
 
-# claim_machine: waits until no other cluster has a node here, and clears what a killed one left.
+# claim_machine: waits until no other cluster has a node here, and removes the remains of a killed one.
 claim_machine() {
-  local holder told='' deadline=$((SECONDS + claimed_within))
+  local holder announced='' deadline=$((SECONDS + claimed_within))
   mkdir -p "$claim"
   exec 7>"$claim/lock"
   while :; do
@@ -50,25 +48,25 @@ claim_machine() {
     holder=$(claimant)
     [[ -n $holder && $holder != "$dir" ]] || break
     if abandoned "$holder"; then
-      say "clearing the node that the cluster in $holder has left"
+      say "removing the node that the cluster in $holder has left"
       if [[ -e $holder/$marker ]]; then "$here/cluster" down "$holder" 7<&- 8<&-; else clear_node "$holder"; fi
       continue
     fi
-    if [[ -z $told ]]; then
-      say "this machine is the node of the cluster in $holder$(owner_of "$holder"), waiting for its end"
-      told=yes
+    if [[ -z $announced ]]; then
+      say "this machine is the node of the cluster in $holder$(owner_of "$holder"); waiting for its end"
+      announced=yes
     fi
     ((SECONDS < deadline)) || fail "the cluster in $holder still has the node after $claimed_within s"
     flock --unlock 7
     sleep 1
   done
-  [[ -n $holder ]] || untouched_machine
+  [[ -n $holder ]] || require_unused_machine
   printf '%s' "$dir" >"$claim/holder.new"
   mv "$claim/holder.new" "$claim/holder"
   exec 7<&-
 }
 
-# sweep_machine: a node whose cluster's folder is gone has nobody else to end it.
+# sweep_machine: removes a node whose cluster's folder is gone.
 sweep_machine() {
   local holder
   [[ -e $claim/holder && -w $claim ]] || return 0
@@ -76,7 +74,7 @@ sweep_machine() {
   flock 7
   holder=$(claimant)
   if [[ -n $holder && ! -e $holder/$marker ]]; then
-    say "clearing the node of the cluster in $holder, which is gone"
+    say "removing the node of the cluster in $holder, which does not exist"
     clear_node "$holder"
   fi
   exec 7<&-
@@ -87,21 +85,21 @@ owner_of() {
   [[ ! -e $1/owner ]] || ! recorded "$1/owner" || printf ' (of process %s: %s)' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline")"
 }
 
-# untouched_machine: another Kubernetes here would lose its rules to this one's cleaning up, and the other way round.
-untouched_machine() {
+# require_unused_machine: another Kubernetes here would lose its rules to this one's cleaning up, and the other way round.
+require_unused_machine() {
   local bridge range
   for bridge in "$node_bridge" "$pods_bridge"; do
-    [[ ! -e /sys/class/net/$bridge ]] || fail "this machine has a bridge $bridge, and no cluster that has made it"
+    [[ ! -e /sys/class/net/$bridge ]] || fail "this machine has a bridge $bridge, but no cluster that created it"
   done
-  [[ $(iptables-save 2>/dev/null) != *:KUBE-* ]] || fail "this machine has rules of a kube-proxy already: it is another cluster's node"
+  [[ $(iptables-save 2>/dev/null) != *:KUBE-* ]] || fail "this machine already has rules of a kube-proxy: it is a node of another cluster"
   for range in "$node_address/32" "$pods" "$services"; do
-    [[ -z $(ip -4 route show root "$range") ]] || fail "this machine has a route to $range already"
+    [[ -z $(ip -4 route show root "$range") ]] || fail "this machine already has a route to $range"
   done
 }
 
 # --- what the node is given ----------------------------------------------------------------------------------
 
-# require_node: what has to hold before anything is touched.
+# require_node: checks the requirements before any change.
 require_node() {
   [[ $(id -u) == 0 ]] || fail "--node needs root: it runs containers and changes the machine's network"
   [[ $dir != /run/* && $dir != /var/* ]] || fail "a cluster with a node cannot be in $dir: the node has its own /run and /var"
@@ -109,7 +107,7 @@ require_node() {
   pod_image=$("$here/pod/build")
 }
 
-# What the node's programs set, and what is set again when it goes.
+# Settings that the node's programs change, to be restored.
 node_sysctls=(
   kernel.keys.root_maxbytes kernel.keys.root_maxkeys kernel.panic kernel.panic_on_oops net.ipv4.conf.all.route_localnet
   net.ipv4.ip_forward vm.overcommit_memory vm.panic_on_oom
@@ -127,7 +125,7 @@ prepare_machine() {
   ip link add "$node_bridge" type bridge
   ip address add "$node_address/32" dev "$node_bridge"
   ip link set "$node_bridge" up
-  # An address that kube-proxy does not know must not leave the machine, and none needs a way out of it.
+  # Unknown Service addresses must not leave the machine, and pods need no route to the outside.
   ip route add "$services" dev "$node_bridge" src "$node_address"
 }
 
@@ -150,7 +148,8 @@ prepare_node() {
     --kubeconfig="$dir/kube-scheduler.kubeconfig" --leader-elect=false --secure-port=0
 }
 
-# inside_command_line NAME COMMAND...: NAME runs in the node's namespace and cgroup; without a command it is them.
+# inside_command_line NAME COMMAND...: records that NAME runs in the node's namespace and cgroup; without a command,
+# NAME is the process that creates them.
 inside_command_line() {
   local name=$1
   shift
@@ -159,7 +158,7 @@ inside_command_line() {
 
 write_containerd() {
   local snapshotter=overlayfs
-  # A container's own file system cannot be stacked once more.
+  # A container's own file system cannot be stacked again.
   [[ $(stat --file-system --format=%T "$dir") != overlayfs ]] || snapshotter=native
   printf '%s' "$snapshotter" >"$dir/node/snapshotter"
   cat >"$dir/node/containerd.toml" <<TOML
@@ -178,7 +177,7 @@ path = "/var/lib/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "squelch.dev/test-pod:1"
 stream_server_address = "127.0.0.1"
-# A machine that is itself a container may lack the right to lower it, and runc then dies without a word of why.
+# In a container, lowering it may be forbidden, and runc then dies without a message.
 restrict_oom_score_adj = true
 
 [plugins."io.containerd.grpc.v1.cri".containerd]
@@ -216,7 +215,7 @@ JSON
 }
 
 write_kubelet() {
-  # The cgroups are given without a systemd, as on a machine that has none.
+  # The cgroups are managed without systemd, as on a machine without it.
   cat >"$dir/node/kubelet.yaml" <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -237,11 +236,11 @@ failSwapOn: false
 makeIPTablesUtilChains: false
 oomScoreAdj: 0
 volumePluginDir: /var/lib/kubelet/volume-plugins
-# Nobody answers there; without an address each pod would get a warning Event.
+# No server is there; without an address each pod would get a Warning Event.
 clusterDNS: [10.96.0.10]
 clusterDomain: cluster.local
 resolvConf: $dir/node/resolv.conf
-# The disk is the machine's, and how full it is is not for these pods to say.
+# The disk belongs to the machine: pods must not be evicted for its usage.
 evictionHard: {memory.available: 1%, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}
 imageGCHighThresholdPercent: 100
 YAML
@@ -259,7 +258,7 @@ write_kube_proxy() {
     --bind-address="$node_address"
     --metrics-bind-address="$node_address:10249"
     --healthz-bind-address="$node_address:10256"
-    # Ports of nodes are not for the network that this machine is in.
+    # Node ports are not for the network of this machine.
     --nodeport-addresses="$node_address/32"
     --iptables-localhost-nodeports=false
     # The machine's own limits stay.
@@ -273,8 +272,8 @@ write_kube_proxy() {
 
 # --- up and down -----------------------------------------------------------------------------------------------
 
-# start_node: in turn, for containerd needs the mounts and the kubelet ends where it finds no containerd. Fails with
-# $culprit as until_ready does.
+# start_node: starts the components in order, because containerd needs the mounts, and the kubelet exits without
+# containerd. Fails with $culprit as until_ready does.
 start_node() {
   start namespace
   until_node namespace test -e "$dir/node/run/ready" || return 1
@@ -299,7 +298,7 @@ until_node() {
 
 containerd_client() { ctr --address "$dir/node/run/containerd/containerd.sock" --namespace k8s.io "$@"; }
 
-# load ARCHIVE: an OCI archive becomes an image of the node's.
+# load ARCHIVE: loads an OCI archive into the node.
 load() {
   containerd_client images import --snapshotter "$(<"$dir/node/snapshotter")" "$1" >>"$dir/logs/images.log" 2>&1 ||
     { blame images && return 1; }
@@ -311,8 +310,8 @@ node_is_ready() {
     curl --silent --fail --max-time 5 "http://$node_address:10256/healthz" >/dev/null
 }
 
-# clear_node DIR: everything of that cluster's node, whether it is up, half up or killed, and the claim last. Pods are
-# not asked to end.
+# clear_node DIR: removes that cluster's node, running, incomplete or killed; the claim last. Pods are not terminated
+# gracefully.
 clear_node() {
   local bridge file value
   [[ $(claimant) == "$1" ]] || return 0
@@ -337,7 +336,7 @@ clear_node() {
 
 cgroup_mounts() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts; }
 
-# end_cgroup: kills what is in the node's cgroups until there is nothing, and removes them.
+# end_cgroup: kills all processes in the node's cgroups, and removes the cgroups.
 end_cgroup() {
   local mount folder pids deadline=$((SECONDS + 60))
   while :; do
@@ -352,7 +351,7 @@ end_cgroup() {
   done
   for mount in $(cgroup_mounts); do
     [[ -d $mount/$node_cgroup ]] || continue
-    # From the leaves; a process that was killed may be in it for a moment longer.
+    # From the leaves; a killed process may stay in it for a moment.
     until find "$mount/$node_cgroup" -depth -type d -exec rmdir {} + 2>/dev/null; do
       ((SECONDS < deadline)) || break
       sleep 0.05
@@ -362,7 +361,7 @@ end_cgroup() {
   done
 }
 
-# clear_rules iptables|ip6tables: the chains of kube-proxy and of the CNI plugins, and the jumps to them.
+# clear_rules iptables|ip6tables: removes the chains of kube-proxy and of the CNI plugins, and the jumps to them.
 clear_rules() {
   command -v "$1-save" >/dev/null || return 0
   # shellcheck disable=SC2016  # awk's

@@ -1,17 +1,16 @@
-# The authority of one cluster, its certificates and kubeconfigs. Sourced by ./cluster; needs $dir.
-# shellcheck shell=bash disable=SC2154
+# The authority of a cluster, its certificates and kubeconfigs. Sourced by ./cluster; needs $dir.
 
-# Everything is elliptic (a key in a millisecond) and valid for a week: a cluster lives for minutes.
+# Elliptic keys (created in a millisecond), valid for a week: longer than any test cluster.
 new_key() { openssl ecparam -name prime256v1 -genkey -noout -out "$1" 2>>"$dir/logs/openssl.log"; }
 
 make_authority() {
   new_key "$dir/pki/ca.key"
   openssl req -x509 -new -key "$dir/pki/ca.key" -days 7 -subj "/CN=squelch-test-ca" -out "$dir/pki/ca.crt"
-  # Signs the tokens of service accounts; the API server checks them with the same file.
+  # Signs the tokens of ServiceAccounts; the API server verifies them with the same file.
   new_key "$dir/pki/service-account.key"
 }
 
-# certificate NAME SUBJECT [SAN,...]: pki/NAME.crt and .key, good as a client and, with names, as a server.
+# certificate NAME SUBJECT [SAN,...]: creates pki/NAME.crt and .key, for a client and, with SANs, for a server.
 certificate() {
   local name=$1 subject=$2 names=${3:-} extensions=$dir/pki/$1.ext
   new_key "$dir/pki/$name.key"
@@ -27,8 +26,8 @@ certificate() {
   rm "$extensions"
 }
 
-# kubeconfig NAME FILE SERVER: the identity pki/NAME. The certificates stand in the file, so that it can be
-# copied away from the folder.
+# kubeconfig NAME FILE SERVER: writes a kubeconfig for pki/NAME. The certificates are embedded, so that the file can
+# be copied.
 kubeconfig() {
   local name=$1 file=$2 server=$3
   cat >"$file" <<YAML

@@ -1,11 +1,9 @@
-# Daemons that outlive the script that starts them, and are found again without guessing.
-# Sourced by ./cluster; needs $dir, say and fail.
-# shellcheck shell=bash disable=SC2154
+# Daemons that outlive the script that starts them, and are identified reliably. Sourced by ./cluster; needs $dir, say
+# and fail.
 
-# A process is known by its number and its start time: numbers are used again, the pair is not.
-# Fields of /proc/PID/stat are counted behind the last ")": a process may have any name.
-# A zombie has ended; only its parent has not asked yet. One that still has threads has not: its first thread
-# went ahead, and the last one, which takes the memory down, holds its ports for another 100 ms.
+# A process is identified by its pid and its start time, because pids are reused. Fields of /proc/PID/stat are counted
+# after the last ")": a process may have any name. A zombie counts as ended, unless it still has threads: its first
+# thread has exited, and the last one, which frees the memory, holds its ports for another 100 ms.
 start_time() {
   local stat fields
   { stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
@@ -14,7 +12,7 @@ start_time() {
   printf '%s' "${fields[19]}"
 }
 
-# recorded FILE: sets $pid when the process that the file names is still that process.
+# recorded FILE: sets $pid if the process in the file still runs.
 recorded() {
   local started now
   pid=''
@@ -23,14 +21,13 @@ recorded() {
 
 running() { recorded "$dir/run/$1.pid"; }
 
-# start NAME: runs the command line recorded for NAME. The process writes its own pid file before it becomes
-# the daemon, so there is no moment at which a killed script leaves a daemon that nobody wrote down.
+# start NAME: runs the recorded command line of NAME. The process writes its own pid file before it execs the daemon,
+# so that a killed script leaves no unrecorded daemon.
 start() {
   local name=$1 command
   mapfile -d '' -t command <"$dir/run/$name.command"
   rm -f "$dir/run/$name.pid"
-  # fd 8 is the lock of the folder: it must not live as long as the daemon.
-  # shellcheck disable=SC2016  # expanded by the inner shell
+  # fd 8 is the lock of the folder: the daemon must not inherit it.
   setsid bash -c '
     read -r stat </proc/$$/stat
     read -ra fields <<<"${stat##*) }"
@@ -45,7 +42,7 @@ start() {
   fail "$name could not be started"
 }
 
-# stop NAME [SIGNAL [SECONDS]]: the signal, then SIGKILL for what is still there after so many seconds.
+# stop NAME [SIGNAL [SECONDS]]: sends the signal, and SIGKILL if the process still exists after SECONDS.
 stop() {
   local name=$1 signal=${2:-TERM} patience=${3:-10} file=$dir/run/$1.pid pid
   if recorded "$file"; then
@@ -60,7 +57,7 @@ stop() {
   rm -f "$file"
 }
 
-# blame NAME: the end of its log, for whoever has to find out why.
+# blame NAME: prints the end of its log.
 blame() {
   say "--- the end of $dir/logs/$1.log:"
   tail -n 25 "$dir/logs/$1.log" >&2 || true

@@ -11,22 +11,22 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// What client-go itself takes to correlate an Event, with its defaults: hack/bench shows it beside what squelch takes
-// to decide one. The Event is the one that squelch's benchmark of a whole review is about.
+// Time of client-go's own correlation of an Event, with its defaults: hack/bench shows it beside squelch's decision.
+// The Event is that of squelch's benchmark of a whole review.
 func BenchmarkEventCorrelate(b *testing.B) {
 	backOff := recordedEvent(b)
 	for _, of := range []struct {
 		name   string
 		events []*v1.Event
-		// What client-go does with the last ones, so that it is known what is measured.
+		// The expected result of the last Events, to verify what is measured.
 		skips bool
 	}{
-		// The bucket is empty after 25; the patch that is then thrown away is made all the same.
+		// The bucket is empty after 25; the discarded patch is still created.
 		{name: "identical", events: []*v1.Event{backOff}, skips: true},
 		{name: "distinct_messages", events: variants(backOff, 1000, func(event *v1.Event, number int) {
 			event.Message = fmt.Sprintf("%s, try %d", event.Message, number)
 		}), skips: true},
-		// More objects than the 4096 that client-go remembers: each is new to it.
+		// More objects than the 4096 that client-go caches: each is new.
 		{name: "distinct_objects", events: variants(backOff, 10_000, func(event *v1.Event, number int) {
 			event.InvolvedObject.Name = fmt.Sprintf("web-%d", number)
 			event.InvolvedObject.UID = ""
@@ -62,7 +62,7 @@ type wallClock struct{}
 func (wallClock) Now() time.Time                  { return time.Now() }
 func (wallClock) Since(t time.Time) time.Duration { return time.Since(t) }
 
-// recordedEvent is the Event of a CREATE as the API server shows it to a webhook.
+// recordedEvent is the Event of a CREATE in a review.
 func recordedEvent(b *testing.B) *v1.Event {
 	text, err := os.ReadFile("../../src/webhook/testdata/core_create.json")
 	if err != nil {
@@ -76,7 +76,7 @@ func recordedEvent(b *testing.B) *v1.Event {
 	// A recorder's own Event has none: the API server adds them.
 	event.ManagedFields, event.UID = nil, ""
 	if event.Reason != "BackOff" || event.InvolvedObject.Kind != "Pod" {
-		b.Fatalf("not the Event that was expected: %+v", event)
+		b.Fatalf("unexpected Event: %+v", event)
 	}
 	return event
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Enough to keep an API server busy; a client that creates by itself has few.
+// Concurrent requests, enough to keep an API server busy.
 const maxCreates = 16
 
 // Creates is a client without a recorder: it sends one CREATE per occurrence, each under a new name.
@@ -27,12 +27,12 @@ type Creates struct {
 	lastName int64
 }
 
-// NewCreates makes the client ready.
+// NewCreates creates the client.
 func NewCreates(o Options, client kubernetes.Interface, journal *Journal) *Creates {
 	return &Creates{client: client, journal: journal, options: o, slots: make(chan struct{}, maxCreates)}
 }
 
-// Emit sends the CREATE of the n-th occurrence of an object; its answer comes later.
+// Emit sends the CREATE of the n-th occurrence of an object without waiting for its answer.
 func (c *Creates) Emit(ctx context.Context, ref *corev1.ObjectReference, n int) bool {
 	select {
 	case <-ctx.Done():
@@ -42,7 +42,7 @@ func (c *Creates) Emit(ctx context.Context, ref *corev1.ObjectReference, n int) 
 	c.open.Add(1)
 	go func() {
 		defer func() { <-c.slots; c.open.Done() }()
-		// The context of the storm ends with it; a request that was sent is still to be answered.
+		// The context of the storm ends with it; sent requests must still be answered.
 		c.create(context.Background(), ref, n)
 	}()
 	return true
@@ -100,7 +100,7 @@ func (c *Creates) name(ref *corev1.ObjectReference, separator string) metav1.Obj
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// As client-go names Events, but never twice the same.
+	// As client-go names Events, but unique.
 	c.lastName = max(c.lastName+1, time.Now().UnixNano())
 	meta.Name = fmt.Sprintf("%s.%x", ref.Name, c.lastName)
 	return meta
@@ -118,5 +118,5 @@ func (c *Creates) Settle(ctx context.Context, _ []ObjectTotal) bool {
 	}
 }
 
-// Stop has nothing to end.
+// Stop does nothing.
 func (c *Creates) Stop() {}

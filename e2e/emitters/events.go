@@ -39,7 +39,7 @@ func NewNewStyle(o Options, client kubernetes.Interface) (*NewStyle, error) {
 		stop()
 		return nil, err
 	}
-	// A second watcher of the same queue: it gets an Event in the same step in which the recorder does.
+	// A second watcher of the same queue gets an Event in the same step as the recorder.
 	if err := startWatching(s.broadcaster, func(runtime.Object) { <-s.underway }); err != nil {
 		stop()
 		return nil, err
@@ -48,7 +48,7 @@ func NewNewStyle(o Options, client kubernetes.Interface) (*NewStyle, error) {
 	return s, nil
 }
 
-// Emit hands the n-th occurrence of an object to the recorder.
+// Emit passes the n-th occurrence of an object to the recorder.
 func (s *NewStyle) Emit(ctx context.Context, ref *corev1.ObjectReference, n int) bool {
 	if s.options.InTurn && n <= 2 && !s.Settle(ctx, []ObjectTotal{{Name: ref.Name, Occurrences: n}}) {
 		return false
@@ -62,8 +62,8 @@ func (s *NewStyle) Emit(ctx context.Context, ref *corev1.ObjectReference, n int)
 	return true
 }
 
-// Settle returns when the recorder has dealt with the answer to each object's first and second occurrence: it keeps
-// the others to itself until its timers run.
+// Settle returns when the recorder has processed the answers to each object's first and second occurrence: it keeps
+// the others until its timers run.
 func (s *NewStyle) Settle(ctx context.Context, totals []ObjectTotal) bool {
 	for !s.sink.answered(totals) {
 		select {
@@ -75,15 +75,15 @@ func (s *NewStyle) Settle(ctx context.Context, totals []ObjectTotal) bool {
 	return recordingEnd(ctx)
 }
 
-// Stop ends the recorder: what it has not sent by now is lost, as in every program that uses it.
+// Stop stops the recorder: unsent occurrences are lost, as in every program that uses it.
 func (s *NewStyle) Stop() {
 	s.stop()
 	s.broadcaster.Shutdown()
 }
 
-// watchedSink notes which objects' Events were answered, and puts in the instance: the recorder takes its own
-// from the host name, which two processes on one machine share. What the recorder calls is beside this file: before
-// v0.29 client-go gave its sinks no context.
+// watchedSink records the objects whose Events were answered, and sets the instance: the recorder uses the host name,
+// which two processes on one machine share. The methods that the recorder calls are in the files beside this one:
+// before v0.29 client-go passes no context to its sinks.
 type watchedSink struct {
 	next     *events.EventSinkImpl
 	instance string
@@ -96,11 +96,10 @@ type watchedSink struct {
 
 func (s *watchedSink) create(event *eventsv1.Event, send func() (*eventsv1.Event, error)) (*eventsv1.Event, error) {
 	event.ReportingInstance = s.instance
-	// Asked before it is sent: up to v0.24 the recorder goes on counting in this very Event.
+	// Read before it is sent: up to v0.24 the recorder counts in this same Event.
 	repeats := event.Series != nil
 	created, err := send()
-	// A CREATE with a series follows a PATCH that found no Event; when it finds one after all, the recorder
-	// comes back to it.
+	// A CREATE with a series follows a PATCH that found no Event; if the Event exists now, the recorder retries.
 	again := repeats && apierrors.IsAlreadyExists(err)
 	s.note(event, repeats, !again && isAnswer(err))
 	return created, err
@@ -112,7 +111,7 @@ func (s *watchedSink) patch(event *eventsv1.Event, send func() (*eventsv1.Event,
 	return patched, err
 }
 
-// isAnswer tells the API server's word, after which the recorder is done, from a failure to reach it.
+// isAnswer distinguishes an answer of the API server, after which the recorder is done, from a connection error.
 func isAnswer(err error) bool {
 	return err == nil || apierrors.ReasonForError(err) != ""
 }

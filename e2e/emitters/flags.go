@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The recorders, as --recorder names them.
+// The values of --recorder.
 const (
 	recorderLegacy       = "legacy"
 	recorderEvents       = "events"
@@ -17,13 +17,13 @@ const (
 	recorderCreateEvents = "create-events"
 )
 
-// A limiter of client-go's correlator is left at its default or opened wide.
+// A limiter of client-go's correlator: default or disabled.
 const (
 	limitOpen    = "open"
 	limitDefault = "default"
 )
 
-// Options is what the command line says, checked.
+// Options are the parsed and validated flags.
 type Options struct {
 	Kubeconfig   string
 	As           string
@@ -52,11 +52,11 @@ type Options struct {
 	GenerateName bool
 	InTurn       bool
 
-	// How many different messages an object has: 0 means that no two occurrences share one.
+	// Number of different messages of an object; 0: no two occurrences share one.
 	variety int
 }
 
-// ParseOptions reads the command line; what it returns needs no further checks.
+// ParseOptions parses and validates the command line.
 func ParseOptions(args []string, output io.Writer) (Options, error) {
 	var o Options
 	f := flag.NewFlagSet("emitter-go", flag.ContinueOnError)
@@ -66,7 +66,7 @@ func ParseOptions(args []string, output io.Writer) (Options, error) {
 	f.StringVar(&o.Namespace, "namespace", "default", "namespace of the objects and of their Events")
 	f.StringVar(&o.Recorder, "recorder", recorderLegacy,
 		"legacy (tools/record), events (tools/events), create-core or create-events (one CREATE per occurrence)")
-	f.IntVar(&o.Objects, "objects", 1, "how many objects the Events are about")
+	f.IntVar(&o.Objects, "objects", 1, "number of objects that the Events are about")
 	f.StringVar(&o.NamePrefix, "name-prefix", "storm", "objects are named PREFIX-0, PREFIX-1, ...; uids follow from the names")
 	f.StringVar(&o.UID, "uid", "", "uid of the object, where it exists; with --objects 1")
 	f.StringVar(&o.Kind, "kind", "Pod", "kind of the objects")
@@ -77,20 +77,20 @@ func ParseOptions(args []string, output io.Writer) (Options, error) {
 	f.StringVar(&o.Action, "action", "Restarting", "action of the Events (the legacy recorder has none)")
 	f.StringVar(&o.Message, "message", "Back-off restarting failed container", "text that every message begins with")
 	f.StringVar(&o.Messages, "messages", "identical",
-		"identical, distinct (each occurrence of an object has its own) or a `number` of messages taken in turn")
+		"identical, distinct (each occurrence of an object has its own) or a `number` of messages used in turn")
 	f.StringVar(&o.Component, "component", "emitter", "source.component and reportingController")
 	f.StringVar(&o.Instance, "instance", "emitter-0", "source.host and reportingInstance")
-	f.Float64Var(&o.Rate, "rate", 50, "occurrences per second over all objects together; 0: as fast as they go")
+	f.Float64Var(&o.Rate, "rate", 50, "occurrences per second over all objects together; 0: unlimited")
 	f.IntVar(&o.Count, "count", 0, "occurrences per object; 0: until --duration or a signal")
 	f.DurationVar(&o.Duration, "duration", 0, "stop emitting after this time; 0: at --count or a signal")
 	f.DurationVar(&o.Linger, "linger", 0,
-		"stay this long after the last occurrence (timers of the new recorder); a negative one: until a signal")
-	f.DurationVar(&o.Settle, "settle", 30*time.Second, "wait at most this long for the answers to what was emitted")
+		"keep running after the last occurrence (timers of the new recorder); negative: until a signal")
+	f.DurationVar(&o.Settle, "settle", 30*time.Second, "maximum time to wait for the remaining answers")
 	f.StringVar(&o.SpamFilter, "spam-filter", limitDefault, "spam filter of the legacy recorder: default or open")
 	f.StringVar(&o.Aggregation, "aggregation", limitDefault, "aggregation of the legacy recorder: default or open")
-	f.BoolVar(&o.GenerateName, "generate-name", false, "create-core and create-events leave the name to the API server")
+	f.BoolVar(&o.GenerateName, "generate-name", false, "create-core and create-events let the API server generate the names")
 	f.BoolVar(&o.InTurn, "in-turn", false,
-		"the new recorder's second and third occurrence of an object each wait for the answer to the one before")
+		"the new recorder's second and third occurrence of an object each wait for the previous answer")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -111,23 +111,23 @@ func (o *Options) check() error {
 	case o.Kubeconfig == "":
 		return errors.New("--kubeconfig is required")
 	case !creates && o.Recorder != recorderLegacy && o.Recorder != recorderEvents:
-		return fmt.Errorf("--recorder is %q: say legacy, events, create-core or create-events", o.Recorder)
+		return fmt.Errorf("--recorder is %q, must be legacy, events, create-core or create-events", o.Recorder)
 	case o.Type != "Warning" && o.Type != "Normal":
-		return fmt.Errorf("--type is %q: say Warning or Normal", o.Type)
+		return fmt.Errorf("--type is %q, must be Warning or Normal", o.Type)
 	case o.Objects < 1:
-		return errors.New("--objects is below 1")
+		return errors.New("--objects must be at least 1")
 	case o.UID != "" && o.Objects != 1:
-		return errors.New("--uid is of one object: --objects is to be 1")
+		return errors.New("--uid needs --objects 1")
 	case o.Rate < 0 || o.Count < 0 || o.Duration < 0 || o.Settle < 0:
-		return errors.New("--rate, --count, --duration and --settle are not negative")
+		return errors.New("--rate, --count, --duration and --settle must not be negative")
 	case !isLimit(o.SpamFilter) || !isLimit(o.Aggregation):
-		return errors.New("--spam-filter and --aggregation are each default or open")
+		return errors.New("--spam-filter and --aggregation must be default or open")
 	case o.Recorder != recorderLegacy && (o.SpamFilter == limitOpen || o.Aggregation == limitOpen):
-		return errors.New("--spam-filter and --aggregation are the legacy recorder's")
+		return errors.New("--spam-filter and --aggregation need --recorder legacy")
 	case o.GenerateName && !creates:
-		return errors.New("--generate-name goes with create-core and create-events")
+		return errors.New("--generate-name needs --recorder create-core or create-events")
 	case o.InTurn && o.Recorder != recorderEvents:
-		return errors.New("--in-turn is the new recorder's")
+		return errors.New("--in-turn needs --recorder events")
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func parseVariety(messages string) (int, error) {
 	}
 	n, err := strconv.Atoi(messages)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("--messages is %q: say identical, distinct or a number above 0", messages)
+		return 0, fmt.Errorf("--messages is %q, must be identical, distinct or a number above 0", messages)
 	}
 	return n, nil
 }

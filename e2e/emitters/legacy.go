@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// The recorder's queues hold 1000 each and drop silently (tools/record, maxQueuedEvents): with half of that
-// underway at most, neither ever overflows.
+// The recorder's queues hold 1000 each and drop silently (tools/record, maxQueuedEvents): with at most half of that
+// in flight, neither overflows.
 const maxUnderway = 500
 
-// Wider than any test is. Large numbers, because client-go reads 0 as "default"; but not the largest: an interval
-// of more than 292 years would never be seen as over, not even for a first Event, and client-go would panic there.
+// Limits above those of any test. Large numbers, because client-go reads 0 as "default"; but not the largest: an
+// interval of more than 292 years never expires, not even for a first Event, and client-go panics.
 const (
 	openBurst    = 1 << 30
 	openQPS      = 1e6
@@ -25,7 +25,7 @@ const (
 	openCache    = 1 << 20
 )
 
-// Named so in no cluster: an underscore is valid in no object's name.
+// Not a valid name in a cluster: underscores are invalid.
 const drainName = "drain_sentinel"
 
 // Legacy drives tools/record with its own correlator.
@@ -50,7 +50,7 @@ func NewLegacy(o Options, client kubernetes.Interface) *Legacy {
 
 func (l *Legacy) correlatorOptions() record.CorrelatorOptions {
 	options := record.CorrelatorOptions{
-		// client-go's default key; it is asked once for each Event that leaves the queues.
+		// client-go's default key function; called once per dequeued Event.
 		KeyFunc: func(event *corev1.Event) (string, string) {
 			<-l.underway
 			return record.EventAggregatorByReasonFunc(event)
@@ -63,13 +63,13 @@ func (l *Legacy) correlatorOptions() record.CorrelatorOptions {
 		options.MaxEvents, options.MaxIntervalInSeconds = openMessages, openInterval
 	}
 	if l.options.SpamFilter == limitOpen || l.options.Aggregation == limitOpen {
-		// With more objects than the cache holds the correlator forgets counts.
+		// With more objects than the cache holds the correlator loses counts.
 		options.LRUCacheSize = openCache
 	}
 	return options
 }
 
-// Emit hands the n-th occurrence of an object to the recorder.
+// Emit passes the n-th occurrence of an object to the recorder.
 func (l *Legacy) Emit(ctx context.Context, ref *corev1.ObjectReference, n int) bool {
 	select {
 	case <-ctx.Done():
@@ -80,8 +80,8 @@ func (l *Legacy) Emit(ctx context.Context, ref *corev1.ObjectReference, n int) b
 	return true
 }
 
-// Settle returns when every occurrence was dealt with. The recorder takes one after the other, so that an Event
-// of our own that reaches the sink (and goes no further) says that all before it did.
+// Settle returns when every occurrence was processed. The recorder is sequential: when a sentinel Event reaches the
+// sink (and is not sent), all earlier ones were processed.
 func (l *Legacy) Settle(ctx context.Context, _ []ObjectTotal) bool {
 	sentinel := &corev1.ObjectReference{Kind: l.options.Kind, Namespace: l.options.Namespace, Name: drainName}
 	if !l.Emit(ctx, sentinel, 0) {
@@ -95,10 +95,10 @@ func (l *Legacy) Settle(ctx context.Context, _ []ObjectTotal) bool {
 	}
 }
 
-// Stop ends the recorder.
+// Stop stops the recorder.
 func (l *Legacy) Stop() { l.broadcaster.Shutdown() }
 
-// drainSink keeps the sentinel from the API server.
+// drainSink does not send the sentinel.
 type drainSink struct {
 	record.EventSink
 	drained chan struct{}

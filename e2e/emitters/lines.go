@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Call is the line of one API call, as it left this process and as it was answered. Every attempt has its own:
-// the client's retries too.
+// Call is the line of one API call and its answer. Every attempt has its own line, retries of the client included.
 type Call struct {
 	Line string `json:"line"` // "call"
 	Seq  int    `json:"seq"`
@@ -21,9 +20,9 @@ type Call struct {
 	Verb      string  `json:"verb"`
 	API       string  `json:"api"`
 	Namespace string  `json:"namespace"`
-	// The name in the request; for a generated one that in the answer.
+	// The name in the request; for a generated name, that in the answer.
 	Name string `json:"name"`
-	// HTTP status; 0: there was no answer, see Error.
+	// HTTP status; 0: no answer, see Error.
 	Status int `json:"status"`
 	// The reason of a refusal, for example AlreadyExists.
 	Reason              string `json:"reason"`
@@ -35,7 +34,7 @@ type Call struct {
 	// The message of a refusal, or of the transport.
 	Error string `json:"error"`
 
-	// Whether the name was left to the API server, and then the object that the Event is about.
+	// Whether the API server generates the name; then the object of the Event.
 	generated bool
 	object    string
 }
@@ -49,12 +48,12 @@ type Log struct {
 	Error   string  `json:"error"`
 }
 
-// ObjectTotal is one object's part of the summary.
+// ObjectTotal is the summary of one object.
 type ObjectTotal struct {
 	Name        string `json:"name"`
 	UID         string `json:"uid"`
 	Occurrences int    `json:"occurrences"`
-	// The highest count sent under each Event name, added up, over the calls that came as far as admission.
+	// The sum of the highest counts sent under each Event name, of the calls that reached admission.
 	Sent int `json:"sent"`
 }
 
@@ -70,12 +69,12 @@ type Summary struct {
 	// Verb to status to number of calls.
 	Calls      map[string]map[string]int `json:"calls"`
 	ErrorLines int                       `json:"errorLines"`
-	// False when --settle ran out before every answer was there.
+	// False if --settle ended before all answers.
 	Settled bool          `json:"settled"`
 	Objects []ObjectTotal `json:"objects"`
 }
 
-// Journal prints the lines and keeps the totals. It is used by many goroutines at once.
+// Journal prints the lines and adds up the totals. Safe for concurrent use.
 type Journal struct {
 	start time.Time
 
@@ -93,7 +92,7 @@ type sentValue struct {
 	value  int
 }
 
-// NewJournal starts the clock that the lines' "at" counts from.
+// NewJournal starts the clock of the "at" fields.
 func NewJournal(out io.Writer) *Journal {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
@@ -129,7 +128,7 @@ func (j *Journal) Logged(level, message string, err error) {
 	j.print(line)
 }
 
-// Summarize prints the last line; the error is that of the first line that could not be printed.
+// Summarize prints the last line. It returns the error of the first line that could not be printed.
 func (j *Journal) Summarize(s Summary) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -148,7 +147,7 @@ func (j *Journal) Summarize(s Summary) error {
 	return j.failed
 }
 
-// clientGoVersion is what this program was built with, so that no test takes another for it.
+// clientGoVersion is the client-go version of this program, for verification by tests.
 func clientGoVersion() string {
 	build, _ := debug.ReadBuildInfo()
 	for _, module := range build.Deps {

@@ -5,18 +5,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// CaptureLogs sends what client-go logs to the journal instead of to standard error.
+// CaptureLogs redirects client-go's logs from standard error to the journal.
 func CaptureLogs(journal *Journal) {
 	klog.SetLogger(logr.New(logSink{journal}))
 }
 
-// logSink prints message and error and leaves out the values: client-go attaches whole Events.
+// logSink prints message and error without the values: client-go attaches whole Events.
 type logSink struct{ journal *Journal }
 
 func (logSink) Init(logr.RuntimeInfo) {}
 
-// Enabled leaves out what a program shows at -v above 0, as programs run by default: a refusal that
-// client-go logs at V(5) is no line that an operator of it would see.
+// Enabled hides lines of -v above 0, as in programs by default: an operator does not see a refusal that client-go
+// logs at V(5).
 func (logSink) Enabled(level int) bool { return level == 0 }
 
 func (s logSink) Info(_ int, message string, _ ...any) { s.journal.Logged("info", message, nil) }

@@ -1,5 +1,5 @@
-// Command emitter-go floods an API server with Events through client-go's own recorders and says, as JSON lines,
-// what it sent and what it was answered. README.md beside it describes flags and lines.
+// Command emitter-go floods an API server with Events through client-go's own recorders and prints its calls and
+// their answers as JSON lines. README.md describes flags and lines.
 package main
 
 import (
@@ -20,11 +20,11 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Emitter is one way to report occurrences.
+// Emitter reports occurrences.
 type Emitter interface {
-	// Emit reports an object's n-th occurrence (from 0), or returns false when the context ended before.
+	// Emit reports an object's n-th occurrence (from 0). It returns false if the context ended first.
 	Emit(ctx context.Context, ref *corev1.ObjectReference, n int) bool
-	// Settle waits until all that was emitted has been answered.
+	// Settle waits until all occurrences are answered.
 	Settle(ctx context.Context, totals []ObjectTotal) bool
 	Stop()
 }
@@ -72,16 +72,16 @@ func run(o Options) error {
 	})
 }
 
-// clientConfig fails when the API server cannot be reached: the recorders would only retry.
+// clientConfig fails if the API server is unreachable: the recorders would only retry.
 func clientConfig(o Options) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	config.Impersonate.UserName = o.As
-	// No limit of the client's own: what is slow is to be the recorder or the API server.
+	// No client-side rate limit: only the recorder or the API server may be slow.
 	config.QPS = -1
-	// So that the bodies can be read here.
+	// Readable bodies.
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	probe, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -104,7 +104,7 @@ func newEmitter(o Options, client kubernetes.Interface, journal *Journal) (Emitt
 	}
 }
 
-// storm emits round after round, in each one occurrence per object, and returns what it emitted.
+// storm emits in rounds with one occurrence per object, and returns the emitted numbers.
 func storm(ctx context.Context, o Options, emitter Emitter) []ObjectTotal {
 	if o.Duration > 0 {
 		var cancel context.CancelFunc

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// References names the objects that the Events are about. They need not exist: the API server does not look.
+// References returns the objects of the Events. They need not exist: the API server does not check.
 func References(o Options) []*corev1.ObjectReference {
 	refs := make([]*corev1.ObjectReference, o.Objects)
 	for i := range refs {
@@ -29,7 +29,7 @@ func References(o Options) []*corev1.ObjectReference {
 	return refs
 }
 
-// stableUID makes processes that use the same names speak of the same objects; emitter-kube computes the same.
+// stableUID makes processes with the same names refer to the same objects; emitter-kube computes the same.
 func stableUID(parts ...string) types.UID {
 	h := fnv.New128a()
 	_, _ = h.Write([]byte(strings.Join(parts, "/")))
@@ -37,7 +37,8 @@ func stableUID(parts ...string) types.UID {
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
-// MessageOf is the message of an object's n-th occurrence (from 0): the same in every process with these options.
+// MessageOf returns the message of an object's n-th occurrence (from 0): the same in every process with these
+// options.
 func (o Options) MessageOf(n int) string {
 	switch o.variety {
 	case 1:

@@ -3,7 +3,7 @@ package main
 import "testing"
 
 func TestAnObjectHasTheUidThatEmitterKubeGivesIt(t *testing.T) {
-	// The same value stands in e2e/src/bin/emitter-kube/objects.rs.
+	// The same value is in e2e/src/bin/emitter-kube/objects.rs.
 	if got, want := string(stableUID("default", "Pod", "storm-0")), "20c01afa-fa15-140e-3bd8-bd8fb59a654d"; got != want {
 		t.Errorf("stableUID = %s, want %s", got, want)
 	}

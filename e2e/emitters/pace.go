@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Pace says when the k-th occurrence (from 0) is due: evenly spread, and late ones at once, so that a slow
-// answer delays occurrences but loses none.
+// Pace schedules the k-th occurrence (from 0): evenly spaced, late ones at once, so that a slow answer delays
+// occurrences but loses none.
 type Pace struct {
 	start time.Time
 	rate  float64
 }
 
-// Wait returns when occurrence k is due, or false when the context ended before.
+// Wait returns when occurrence k is due. It returns false if the context ended first.
 func (p Pace) Wait(ctx context.Context, k int) bool {
 	if ctx.Err() != nil {
 		return false

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// recordingPoll is how often the goroutines are looked at: nothing tells that one has ended.
+// recordingPoll is the poll interval of goroutines, whose end has no notification.
 const recordingPoll = time.Millisecond
 
-// recordingEnd waits until client-go's new recorder is at work on no Event. It logs a refusal after its sink has
-// returned, in a goroutine that nobody can wait for, and a program that ends before loses that line.
+// recordingEnd waits until client-go's new recorder processes no Event. It logs a refusal after its sink has
+// returned, in a goroutine that cannot be awaited, and a program that exits before loses the line.
 func recordingEnd(ctx context.Context) bool {
 	poll := time.NewTicker(recordingPoll)
 	defer poll.Stop()
@@ -25,8 +25,8 @@ func recordingEnd(ctx context.Context) bool {
 	return true
 }
 
-// recording tells whether there is such a goroutine: every version of client-go has that function on its stack from
-// before the sink is called until the answer has been logged.
+// recording reports whether there is such a goroutine: every version of client-go has this function on its stack from
+// before the call of the sink until the answer was logged.
 func recording() bool {
 	stacks := make([]byte, 64<<10)
 	for {

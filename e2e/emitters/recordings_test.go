@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestARefusalIsLoggedBeforeTheRecorderCountsAsSettled holds the log line of a refusal back: no waiting for the answer
-// alone sees it.
+// TestARefusalIsLoggedBeforeTheRecorderCountsAsSettled delays the log line of a refusal: waiting for the answer alone
+// would miss it.
 func TestARefusalIsLoggedBeforeTheRecorderCountsAsSettled(t *testing.T) {
 	arrived, answer := make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -47,10 +47,10 @@ func TestARefusalIsLoggedBeforeTheRecorderCountsAsSettled(t *testing.T) {
 	}
 	cancel()
 	if recordingEnd(ctx) {
-		t.Error("what has not ended has ended")
+		t.Error("recording ended too early")
 	}
 	close(answer)
 	if !recordingEnd(context.Background()) || recording() {
-		t.Error("the answer was dealt with")
+		t.Error("recording has not ended")
 	}
 }

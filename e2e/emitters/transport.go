@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Recorded is a transport that prints every request with its answer. It sits closest to the network
-// (rest.Config.Wrap), below the client's own retries, so that each attempt is seen.
+// Recorded is a transport that prints every request with its answer. It is next to the network (rest.Config.Wrap),
+// below the client's own retries, so that each attempt is recorded.
 type Recorded struct {
 	next    http.RoundTripper
 	journal *Journal
 }
 
-// Record wraps a transport so that this journal has its calls.
+// Record wraps a transport with this journal.
 func (j *Journal) Record(next http.RoundTripper) http.RoundTripper {
 	return &Recorded{next: next, journal: j}
 }
 
-// RoundTrip implements http.RoundTripper; bodies are read whole and passed on whole.
+// RoundTrip implements http.RoundTripper; bodies are buffered and passed on unchanged.
 func (r *Recorded) RoundTrip(request *http.Request) (*http.Response, error) {
 	request, sent, err := readRequest(request)
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *Recorded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// readRequest returns the body and a request that still has it: a RoundTripper may not change the one it was given.
+// readRequest returns the body and a copy of the request with it: a RoundTripper must not change its request.
 func readRequest(request *http.Request) (*http.Request, []byte, error) {
 	if request.Body == nil {
 		return request, nil, nil
@@ -65,7 +65,7 @@ func readRequest(request *http.Request) (*http.Request, []byte, error) {
 	return clone, body, nil
 }
 
-// eventBody is what is read of an Event of either API, of a patch of one, and of a Status.
+// eventBody holds the fields that are read from an Event of either API, a patch and a Status.
 type eventBody struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -107,7 +107,7 @@ func describe(request *http.Request, body []byte) Call {
 		return call
 	}
 	if err := json.Unmarshal(body, &event); err != nil {
-		call.Error = fmt.Sprintf("the request is no JSON: %v", err)
+		call.Error = fmt.Sprintf("the request is not JSON: %v", err)
 		return call
 	}
 	if call.Name == "" {
@@ -123,7 +123,7 @@ func (c *Call) answer(status int, body []byte) {
 	c.Status = status
 	var event eventBody
 	if err := json.Unmarshal(body, &event); err != nil {
-		c.Error = fmt.Sprintf("the answer is no JSON: %v", err)
+		c.Error = fmt.Sprintf("the answer is not JSON: %v", err)
 		return
 	}
 	if event.Kind == "Status" {

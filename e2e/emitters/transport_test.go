@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// exchange sends one request through the recorded transport, checks that both sides see the whole bodies, and
-// returns the line of the call.
+// exchange sends one request through the recorded transport, checks that both sides get the whole bodies, and returns
+// the line of the call.
 func exchange(t *testing.T, journal *Journal, out *bytes.Buffer, method, path, sent string, status int, answer string) Call {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func exchange(t *testing.T, journal *Journal, out *bytes.Buffer, method, path, s
 	return call
 }
 
-func TestACallTellsWhatWasSentAndWhatCameBack(t *testing.T) {
+func TestACallHoldsItsRequestAndItsAnswer(t *testing.T) {
 	out := &bytes.Buffer{}
 	call := exchange(t, NewJournal(out), out, "PATCH", "/api/v1/namespaces/ns/events/pod-0.1f", `{"count":7}`,
 		200, `{"kind":"Event","metadata":{"name":"pod-0.1f","resourceVersion":"12"},"count":3}`)
@@ -52,7 +52,7 @@ func TestACallTellsWhatWasSentAndWhatCameBack(t *testing.T) {
 	}
 }
 
-func TestARefusalHasItsReason(t *testing.T) {
+func TestARefusalHoldsItsReason(t *testing.T) {
 	out := &bytes.Buffer{}
 	call := exchange(t, NewJournal(out), out, "POST", "/apis/events.k8s.io/v1/namespaces/ns/events",
 		`{"metadata":{"name":"pod-0.1f"},"series":{"count":2}}`, 403, `{"kind":"Status","reason":"Forbidden","message":"no"}`)
@@ -64,7 +64,7 @@ func TestARefusalHasItsReason(t *testing.T) {
 	}
 }
 
-func TestSentIsTheHighestCountUnderEachNameThatCameAsFarAsAdmission(t *testing.T) {
+func TestSentIsTheHighestAdmittedCountOfEachName(t *testing.T) {
 	out := &bytes.Buffer{}
 	journal := NewJournal(out)
 	const collection, named = "/api/v1/namespaces/ns/events", "/api/v1/namespaces/ns/events/p-0.1a"

@@ -1,5 +1,5 @@
-// Command webhook-go is the smallest admission webhook that a person would write in Go: it decodes each
-// AdmissionReview and allows it. Benchmarks hold squelch against it.
+// Command webhook-go is a minimal admission webhook in Go: it decodes each AdmissionReview and allows it. Benchmarks
+// compare squelch with it.
 package main
 
 import (
@@ -14,9 +14,9 @@ import (
 )
 
 func main() {
-	address := flag.String("address", "127.0.0.1:0", "where to listen; port 0: any that is free")
-	certificate := flag.String("certificate", "", "file of the certificate, in PEM")
-	key := flag.String("key", "", "file of its key, in PEM")
+	address := flag.String("address", "127.0.0.1:0", "address to listen on; port 0: any free port")
+	certificate := flag.String("certificate", "", "certificate file, PEM")
+	key := flag.String("key", "", "key file, PEM")
 	flag.Parse()
 
 	listener, err := net.Listen("tcp", *address)

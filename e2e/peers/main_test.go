@@ -27,7 +27,7 @@ func TestAReviewIsAllowedUnderItsUID(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoReviewIsRefused(t *testing.T) {
+func TestOtherBodiesAreRefused(t *testing.T) {
 	for _, body := range []string{"", "{}", "no JSON"} {
 		if code := answer(body).Code; code != http.StatusBadRequest {
 			t.Errorf("%q: %d", body, code)

@@ -1,4 +1,4 @@
-//! Who is who: squelch, the emitters and people are different users.
+//! Users of the tests: squelch, the emitters and cluster users have separate identities.
 
 use std::path::{Path, PathBuf};
 
@@ -21,26 +21,26 @@ pub struct Account {
     pub name: &'static str,
 }
 
-/// The account that squelch is installed with (deploy/rbac.yaml).
+/// squelch's own ServiceAccount (deploy/rbac.yaml).
 pub const SQUELCH: Account = Account { namespace: "squelch", name: "squelch" };
 
-/// The account of every emitter.
+/// The ServiceAccount of every emitter.
 pub const EMITTER: Account = Account { namespace: "emitters", name: "emitter" };
 
-/// How long a token is good for: a day, since a cluster may be kept to play with.
+/// Lifetime of a token: a day, because a cluster may be kept.
 const TOKEN_SECONDS: i64 = 24 * 3600;
 
 impl Account {
-    /// The user name that the API server knows it by.
+    /// The user name in the API server.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// Writes a kubeconfig with a fresh token of this account, and nothing else of the administrator's, into
-    /// `folder`.
+    /// Writes a kubeconfig with a new token of this ServiceAccount into `folder`. It has no credentials of the
+    /// administrator.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn kubeconfig(&self, cluster: &Cluster, folder: &Path) -> Result<PathBuf> {
         let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), self.namespace);
         let request = TokenRequest {
@@ -65,10 +65,10 @@ impl Account {
     }
 }
 
-/// Makes the emitters' account, with rights on Events of both APIs everywhere.
+/// Creates the emitters' ServiceAccount, with permissions on Events of both APIs in all namespaces.
 ///
 /// # Errors
-/// What kubectl says.
+/// If kubectl fails, with its standard error.
 pub async fn install_emitter(cluster: &Cluster) -> Result<()> {
     let Account { namespace, name } = EMITTER;
     let subject = json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });

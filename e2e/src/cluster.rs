@@ -1,4 +1,4 @@
-//! The running cluster that the environment names.
+//! The running cluster of the environment.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,25 +14,25 @@ use kube::{Api, Client, Config, ResourceExt};
 use crate::kubectl::Kubectl;
 use crate::metrics::Samples;
 use crate::process::output_of;
-use crate::wait::{GENEROUS, told, wait_for};
+use crate::wait::{GENEROUS, not_yet, wait_for};
 
-/// A real API server with its administrator's credentials, and the programs that are tested on it.
+/// A real API server with its administrator's credentials, and the paths of the tested programs.
 #[derive(Clone)]
 pub struct Cluster {
-    /// The folder that `e2e/cluster/cluster` keeps it in.
+    /// The folder of `e2e/cluster/cluster`.
     pub folder: PathBuf,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// Talks as the administrator.
+    /// With the administrator's identity.
     pub client: Client,
-    /// Talks as the administrator.
+    /// With the administrator's identity.
     pub kubectl: Kubectl,
 }
 
-/// A path that the recipe hands over.
+/// A path in an environment variable of the recipe.
 ///
 /// # Errors
-/// That it is missing, and what sets it.
+/// If the variable is not set.
 pub fn given(variable: &str) -> Result<PathBuf> {
     let value = env::var_os(variable).filter(|value| !value.is_empty());
     let path = value.map(PathBuf::from);
@@ -45,44 +45,48 @@ pub fn checkout(path: &str) -> PathBuf {
 }
 
 impl Cluster {
-    /// Connects to the cluster that `KUBECONFIG` and `SQUELCH_CLUSTER_DIR` name.
+    /// Connects to the cluster of `KUBECONFIG` and `SQUELCH_CLUSTER_DIR`.
     ///
     /// # Errors
-    /// That there is none.
+    /// If there is no cluster.
     pub async fn connect() -> Result<Self> {
         let folder = given("SQUELCH_CLUSTER_DIR")?;
         let kubeconfig = given("KUBECONFIG")?;
         let client = client(&kubeconfig).await?;
         client.apiserver_version().await.with_context(|| {
-            format!("no cluster answers at {}: run these tests with `just test-e2e`", kubeconfig.display())
+            format!(
+                "no cluster is reachable with {}: run these tests with `just test-e2e`",
+                kubeconfig.display()
+            )
         })?;
         let kubectl = Kubectl::new(&kubeconfig);
         Ok(Self { folder, kubeconfig, client, kubectl })
     }
 
-    /// What its API server tells of itself.
+    /// The metrics of its API server.
     ///
     /// # Errors
-    /// That it does not tell.
+    /// If the metrics cannot be read.
     pub async fn metrics(&self) -> Result<Samples> {
         let request = http::Request::get("/metrics").body(Vec::new())?;
         let text = self.client.request_text(request).await.context("the API server's metrics")?;
         Ok(Samples::parse(&text))
     }
 
-    /// How many reviews of Events its API server let pass without an answer, by its own count, since it began.
+    /// The number of Event reviews that its API server admitted without an answer since its start, by its own
+    /// metrics.
     ///
     /// # Errors
-    /// That it does not tell.
+    /// If the metrics cannot be read.
     pub async fn given_up(&self) -> Result<i64> {
         let webhook = [("name", "events.squelch.dev")];
         Ok(self.metrics().await?.sum("apiserver_admission_webhook_fail_open_count", &webhook) as i64)
     }
 
-    /// Where its API server is, and the authority that has signed its certificate (PEM).
+    /// The URL of its API server, and the CA certificate (PEM).
     ///
     /// # Errors
-    /// That the cluster's files do not say.
+    /// If the cluster's files are incomplete.
     pub fn server(&self) -> Result<(String, String)> {
         let admin = Kubeconfig::read_from(&self.kubeconfig)?;
         let cluster = admin.clusters.into_iter().next().and_then(|named| named.cluster);
@@ -92,25 +96,24 @@ impl Cluster {
         Ok((url, pem))
     }
 
-    /// The process of a component of the control plane, such as etcd, as it was started last.
+    /// The current process of a control plane component, such as etcd.
     ///
     /// # Errors
-    /// That it was not started.
+    /// If the component was not started.
     pub fn process_of(&self, component: &str) -> Result<u32> {
         let file = std::fs::read_to_string(self.folder.join(format!("run/{component}.pid")))?;
         Ok(file.split_whitespace().next().context("an empty pid file")?.parse()?)
     }
 
-    /// Ends the API server and starts it again, with these flags besides those that the cluster came up with. Waits for
-    /// namespaces that are under way to their end: to whoever clears them out meanwhile, an API server that has just come
-    /// up serves no policies, and they would be left behind.
+    /// Restarts the API server with additional flags. First waits until terminating namespaces are gone: a new API
+    /// server serves no custom resources at first, and the namespace controller would leave policies behind.
     ///
     /// # Errors
-    /// That it does not become ready.
+    /// If it is not ready in time.
     pub async fn restart_apiserver(&self, kill: bool, flags: &[&str]) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         wait_for("namespaces to be gone that were deleted", GENEROUS, async || {
-            let all = namespaces.list_metadata(&ListParams::default()).await.map_err(told)?.items;
+            let all = namespaces.list_metadata(&ListParams::default()).await.map_err(not_yet)?.items;
             match all.iter().find(|it| it.metadata.deletion_timestamp.is_some()) {
                 None => Ok(()),
                 Some(going) => Err(going.name_any()),
@@ -126,10 +129,10 @@ impl Cluster {
         script("restart-apiserver", &arguments).await
     }
 
-    /// Starts the API server anew if it was started with other flags than the cluster came up with.
+    /// Restarts the API server with its original flags, if it runs with others.
     ///
     /// # Errors
-    /// That it does not become ready.
+    /// If it is not ready in time.
     pub async fn as_it_came_up(&self) -> Result<()> {
         let run = self.folder.join("run");
         let first = std::fs::read(run.join("kube-apiserver.command.up")).ok();
@@ -139,10 +142,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Applies the CRDs and the rights that squelch is installed with, and waits until they are served.
+    /// Applies the CRDs and squelch's RBAC objects, and waits until they are served.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// If kubectl fails, with its standard error.
     pub async fn install(&self) -> Result<()> {
         for files in ["crds", "deploy/rbac.yaml"] {
             let files = checkout(files).display().to_string();
@@ -165,19 +168,19 @@ pub(crate) async fn script(verb: &str, arguments: &[&OsStr]) -> Result<()> {
 /// A client with the credentials of a kubeconfig.
 ///
 /// # Errors
-/// That the file cannot be read or used.
+/// If the file is unreadable or invalid.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
-    // The second call of a process finds it installed already.
+    // Later calls in a process find it installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let read = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
 
-/// A client without credentials, for a server that is not the API server; it trusts any certificate.
+/// A client without credentials for a server other than the API server; it trusts any certificate.
 ///
 /// # Errors
-/// That `url` is none.
+/// If `url` is invalid.
 pub fn anonymous(url: &str) -> Result<Client> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut config = Config::new(url.parse()?);

@@ -1,4 +1,4 @@
-//! The commands that the documents print, run as a reader pastes them: by bash, in the root of the checkout.
+//! The commands of the documents, run as a reader pastes them: by bash, in the root of the checkout.
 
 use std::process::Command;
 
@@ -8,11 +8,11 @@ use crate::Cluster;
 use crate::cluster::checkout;
 use crate::process::run_with_input;
 
-/// Runs a text as it stands and returns what it prints. A warning of bash, such as that of a here-document without an
-/// end, is a failure.
+/// Runs a text unchanged and returns its output. A warning of bash, such as an unterminated here-document, is an
+/// error.
 ///
 /// # Errors
-/// What the commands answer if one of them fails.
+/// If a command fails, with its output.
 pub async fn pasted(cluster: &Cluster, text: &str) -> Result<String> {
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", text]).current_dir(checkout("."));
@@ -26,24 +26,24 @@ pub async fn pasted(cluster: &Cluster, text: &str) -> Result<String> {
 /// The blocks of shell commands in a document.
 ///
 /// # Errors
-/// That there is no such document.
+/// If the document does not exist.
 pub fn blocks(file: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(checkout(file))?;
     let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
     Ok(blocks.map(|(block, _)| block.to_owned()).collect())
 }
 
-/// The only block of a document that has this text in it.
+/// The only block of a document that contains this text.
 ///
 /// # Errors
-/// That there is none, or more than one.
+/// If there is not exactly one.
 pub fn block_with(file: &str, part: &str) -> Result<String> {
     let found: Vec<_> = blocks(file)?.into_iter().filter(|block| block.contains(part)).collect();
     let [block] = &found[..] else { bail!("{} blocks of {file} have {part:?}", found.len()) };
     Ok(block.clone())
 }
 
-/// The lines of a block that begin so.
+/// The lines of a block with this prefix.
 pub fn lines(block: &str, beginning: &str) -> Vec<String> {
     block.lines().filter(|line| line.trim_start().starts_with(beginning)).map(str::to_owned).collect()
 }

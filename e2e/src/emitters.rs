@@ -1,4 +1,4 @@
-//! Real recorders as processes, and what they say of their calls. e2e/emitters has the programs.
+//! Real recorders as processes, and their reports. The programs are in e2e/emitters.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,14 +10,14 @@ use serde::Deserialize;
 
 use crate::cluster::given;
 use crate::process::Process;
-use crate::wait::{told, wait_for};
+use crate::wait::{not_yet, wait_for};
 
-/// An older client-go that the emitters are built with as well.
+/// An older client-go that the emitters are also built with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldClientGo {
-    /// Its new recorder counts from 1, and its legacy one leaves `reportingComponent` empty.
+    /// Its new recorder counts from 1, and its legacy recorder leaves `reportingComponent` empty.
     V0_24,
-    /// A program that was not rebuilt for a year.
+    /// A client that is a year old.
     V0_32,
 }
 
@@ -29,7 +29,7 @@ impl OldClientGo {
         }
     }
 
-    /// What the emitters built with it call themselves, up to the patch release.
+    /// The client-go version in the emitters' summary, without the patch release.
     pub fn says(self) -> &'static str {
         match self {
             Self::V0_24 => "client-go v0.24.",
@@ -38,7 +38,7 @@ impl OldClientGo {
     }
 }
 
-/// What one emitter process is to do.
+/// The command line of one emitter process.
 #[derive(Clone, Debug)]
 pub struct Emission {
     program: &'static str,
@@ -47,17 +47,17 @@ pub struct Emission {
 }
 
 impl Emission {
-    /// client-go's legacy recorder (tools/record), its own limits opened wide.
+    /// client-go's legacy recorder (tools/record), with its own limits disabled.
     pub fn legacy() -> Self {
         Self::go("SQUELCH_EMITTER_GO", "legacy").with("--spam-filter", "open").with("--aggregation", "open")
     }
 
-    /// client-go's new recorder (tools/events), its timers as they are: 30 and 6 minutes.
+    /// client-go's new recorder (tools/events), with its default timers: 30 and 6 minutes.
     pub fn new_style() -> Self {
         Self::go("SQUELCH_EMITTER_GO", "events")
     }
 
-    /// The same with the timers shortened to 6 s (refresh) and 3 s (a series is over).
+    /// Same as `new_style`, with timers of 6 s (refresh) and 3 s (end of a series).
     pub fn new_style_fast() -> Self {
         Self::go("SQUELCH_EMITTER_GO_FAST", "events")
     }
@@ -81,7 +81,7 @@ impl Emission {
         Self { program, recorder: Some(recorder), arguments: Vec::new() }
     }
 
-    /// The same recorder of an older client-go, with the timers of [`Self::new_style_fast`].
+    /// Same recorder of an older client-go, with the timers of [`Self::new_style_fast`].
     #[must_use]
     pub fn of(self, old: OldClientGo) -> Self {
         Self { program: old.program(), ..self }
@@ -123,72 +123,78 @@ impl Emission {
         self.with("--reason", reason)
     }
 
-    /// How long the recorder is kept after its last occurrence.
+    /// Time that the recorder runs after its last occurrence.
     #[must_use]
     pub fn linger(self, time: Duration) -> Self {
         self.with("--linger", &format!("{}ms", time.as_millis()))
     }
 
-    /// The API server makes the Events' names.
+    /// The API server generates the names of the Events.
     #[must_use]
     pub fn generate_name(mut self) -> Self {
         self.arguments.push("--generate-name".to_owned());
         self
     }
 
-    /// The new recorder's second and third occurrence of an object each wait for the answer to the one before.
+    /// The new recorder's second and third occurrence of an object each wait for the previous answer.
     #[must_use]
     pub fn in_turn(mut self) -> Self {
         self.arguments.push("--in-turn".to_owned());
         self
     }
 
-    /// Any other flag of the emitters (e2e/emitters/README.md tells them).
+    /// Any other flag of the emitters (e2e/emitters/README.md).
     #[must_use]
     pub fn with(mut self, flag: &str, value: &str) -> Self {
         self.arguments.extend([flag.to_owned(), value.to_owned()]);
         self
     }
 
-    /// Starts it.
+    /// Starts the emitter.
     ///
     /// # Errors
-    /// That the program is not there.
-    pub fn start(&self, name: &str, kubeconfig: &Path, namespace: &str, folder: &Path) -> Result<Emitting> {
+    /// If the program does not exist.
+    pub fn start(
+        &self,
+        name: &str,
+        kubeconfig: &Path,
+        namespace: &str,
+        folder: &Path,
+    ) -> Result<RunningEmitter> {
         let mut command = Command::new(given(self.program)?);
         command.arg("--kubeconfig").arg(kubeconfig).args(["--namespace", namespace]);
         command.args(self.recorder.iter().flat_map(|recorder| ["--recorder", recorder]));
         command.args(&self.arguments);
-        Ok(Emitting { process: Process::start(name, &mut command, folder)? })
+        Ok(RunningEmitter { process: Process::start(name, &mut command, folder)? })
     }
 }
 
 /// A running emitter.
-pub struct Emitting {
+pub struct RunningEmitter {
     process: Process,
 }
 
-impl Emitting {
-    /// What it has said so far.
+impl RunningEmitter {
+    /// Its report so far.
     ///
     /// # Errors
-    /// That a line is not what an emitter says.
-    pub fn so_far(&self) -> Result<Told> {
+    /// If a line is invalid.
+    pub fn so_far(&self) -> Result<Report> {
         let text = std::fs::read_to_string(&self.process.output)?;
-        // A line that is being written is not there yet.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        Told::parse(whole)
+        Report::parse(whole)
     }
 
     /// Waits until it has made at least this many calls.
     ///
     /// # Errors
-    /// That it has not within `deadline`.
-    pub async fn has_called(&self, calls: usize, deadline: Duration) -> Result<Told> {
+    /// If the deadline passes.
+    pub async fn wait_for_calls(&self, calls: usize, deadline: Duration) -> Result<Report> {
         wait_for(&format!("{calls} calls of an emitter"), deadline, async || {
-            let told_so_far = self.so_far().map_err(told)?;
-            let seen = told_so_far.calls.len();
-            if seen >= calls { Ok(told_so_far) } else { Err(format!("{seen} calls")) }
+            let last_report = self.so_far().map_err(not_yet)?;
+            let seen = last_report.calls.len();
+            if seen >= calls { Ok(last_report) } else { Err(format!("{seen} calls")) }
         })
         .await
     }
@@ -196,24 +202,24 @@ impl Emitting {
     /// Waits until it has emitted everything and has all answers.
     ///
     /// # Errors
-    /// That it has not within `deadline`, or that it failed.
-    pub async fn finish(mut self, deadline: Duration) -> Result<Told> {
+    /// If the deadline passes, or if it failed.
+    pub async fn finish(mut self, deadline: Duration) -> Result<Report> {
         self.process.success(deadline).await?;
-        let told = self.so_far()?;
-        let summary = told.summary.as_ref().context("an emitter ended without a summary")?;
-        anyhow::ensure!(summary.settled, "an emitter did not get all its answers: {summary:?}");
-        Ok(told)
+        let report = self.so_far()?;
+        let summary = report.summary.as_ref().context("an emitter ended without a summary")?;
+        anyhow::ensure!(summary.settled, "an emitter has unanswered calls: {summary:?}");
+        Ok(report)
     }
 }
 
-/// All that an emitter says.
+/// The output of an emitter.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Report {
     /// Its API calls in the order of their answers.
     pub calls: Vec<Call>,
     /// What the client library logged.
     pub logs: Vec<Log>,
-    /// There once it has ended.
+    /// Present after its end.
     pub summary: Option<Summary>,
 }
 
@@ -242,7 +248,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether the API server took it.
+    /// Whether the call succeeded.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -253,7 +259,7 @@ impl Call {
 pub struct Log {
     /// error or info.
     pub level: String,
-    /// What it says.
+    /// The message.
     pub message: String,
 }
 
@@ -263,13 +269,13 @@ pub struct Log {
 pub struct Summary {
     /// The client library, and for client-go its version.
     pub emitter: String,
-    /// What happened, as far as the emitter knows.
+    /// Occurrences by the emitter's own count.
     pub occurrences: i64,
-    /// What its calls told of it: the highest count under each Event name, added up.
+    /// Occurrences reported by its calls: the sum of the highest counts of all Event names.
     pub sent: i64,
     /// Verb to status to number of calls.
     pub calls: BTreeMap<String, BTreeMap<String, usize>>,
-    /// Whether every answer came.
+    /// Whether every call was answered.
     pub settled: bool,
 }
 
@@ -281,20 +287,20 @@ enum Line {
     Summary(Summary),
 }
 
-impl Told {
+impl Report {
     fn parse(text: &str) -> Result<Self> {
-        let mut told = Self::default();
+        let mut report = Self::default();
         for line in text.lines() {
             match serde_json::from_str(line).with_context(|| format!("an emitter's line: {line}"))? {
-                Line::Call(call) => told.calls.push(call),
-                Line::Log(log) => told.logs.push(log),
-                Line::Summary(summary) => told.summary = Some(summary),
+                Line::Call(call) => report.calls.push(call),
+                Line::Log(log) => report.logs.push(log),
+                Line::Summary(summary) => report.summary = Some(summary),
             }
         }
-        Ok(told)
+        Ok(report)
     }
 
-    /// What its calls told of, once it has ended.
+    /// Occurrences reported by its calls, after its end.
     pub fn sent(&self) -> i64 {
         self.summary.as_ref().map_or(0, |summary| summary.sent)
     }
@@ -304,7 +310,7 @@ impl Told {
         self.logs.iter().filter(|log| log.level == "error").collect()
     }
 
-    /// The calls that were not taken.
+    /// The refused calls.
     pub fn refused(&self) -> Vec<&Call> {
         self.calls.iter().filter(|call| !call.succeeded()).collect()
     }

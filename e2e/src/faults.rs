@@ -1,5 +1,4 @@
-//! What the pods of squelch and the control plane can be made to suffer on the node. Whatever is done to a machine ends
-//! with its value.
+//! Faults of squelch's pods and of the control plane on the node. Each fault ends on drop.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,10 +18,10 @@ use crate::node::{SQUELCH, running_pods};
 use crate::process::{run, send, words_of};
 use crate::{Cluster, Node};
 
-/// The chain of the rules that drop packets. What takes the node down removes the chains that begin so.
+/// The iptables chain of the dropped packets. Stopping the node removes chains with this prefix.
 const CHAIN: &str = "CNI-FAULT";
 
-/// squelch's pod that has the label of the active one.
+/// squelch's pod with the label of the active replica.
 ///
 /// # Errors
 /// That there is none, or more than one.
@@ -37,12 +36,12 @@ pub async fn active(cluster: &Cluster) -> Result<Pod> {
 /// The process of squelch in a pod.
 ///
 /// # Errors
-/// That it does not run.
+/// If it does not run.
 pub fn process(pod: &Pod) -> Result<u32> {
     let group = format!("pod{}", pod.uid().context("a pod without a uid")?);
     let is_it = |folder: &Path| {
         let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
-        // The sandbox beside it has its program under the same name.
+        // The sandbox has its program under the same name.
         read("cgroup").contains(&group) && read("cmdline").starts_with("/squelch\0run\0")
     };
     let folders = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
@@ -51,10 +50,10 @@ pub fn process(pod: &Pod) -> Result<u32> {
     found.with_context(|| format!("squelch does not run in {}", pod.name_any()))
 }
 
-/// Asks the node's containerd, by its own client.
+/// Runs ctr on the node's containerd.
 ///
 /// # Errors
-/// What it says.
+/// If the command fails, with its standard error.
 pub fn containerd(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let socket = cluster.folder.join("node/run/containerd/containerd.sock");
     let mut command = Command::new("ctr");
@@ -62,23 +61,23 @@ pub fn containerd(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     run(&format!("ctr {arguments:?}"), command)
 }
 
-/// A process that stands still. It goes on with the end of this value.
+/// A stopped process. It continues on drop.
 pub struct Frozen(u32);
 
 impl Frozen {
-    /// Stops it.
+    /// Stops the process (SIGSTOP).
     ///
     /// # Errors
-    /// That it is gone.
+    /// If the process does not exist.
     pub fn new(pid: u32) -> Result<Self> {
         send(pid, "STOP")?;
         Ok(Self(pid))
     }
 
-    /// A component of the control plane, such as etcd.
+    /// Stops a component of the control plane, such as etcd.
     ///
     /// # Errors
-    /// That it does not run.
+    /// If it does not run.
     pub fn component(cluster: &Cluster, name: &str) -> Result<Self> {
         Self::new(cluster.process_of(name)?)
     }
@@ -86,19 +85,19 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // It may have been ended meanwhile.
+        // It may have exited.
         let _ = send(self.0, "CONT");
     }
 }
 
-/// A pod that no packet reaches. It is reached again with the end of this value.
+/// A pod whose packets are dropped, until the drop of this value.
 pub struct BlackHole;
 
 impl BlackHole {
-    /// Drops the packets to this address.
+    /// Drops the packets to this pod.
     ///
     /// # Errors
-    /// What iptables says.
+    /// If iptables fails.
     pub fn new(pod: &Pod) -> Result<Self> {
         let status = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
         let address = status.context("a pod without an address")?;
@@ -132,7 +131,7 @@ impl Drop for BlackHole {
     }
 }
 
-/// The renewals of the node's own Lease, as its kubelet's account makes them, ten a second.
+/// Renewals of the node's Lease with the kubelet's account, ten per second.
 pub struct Renewals {
     ended: Arc<AtomicBool>,
     took: Arc<Mutex<Vec<Result<Duration, String>>>>,
@@ -140,10 +139,10 @@ pub struct Renewals {
 }
 
 impl Renewals {
-    /// Begins.
+    /// Starts the task.
     ///
     /// # Errors
-    /// That the kubelet's credentials cannot be used.
+    /// If the kubelet's credentials are unusable.
     pub async fn start(cluster: &Cluster) -> Result<Self> {
         let client = client(&cluster.folder.join("kubelet.kubeconfig")).await?;
         let (ended, took) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
@@ -167,10 +166,10 @@ impl Renewals {
         Ok(Self { ended, took, task })
     }
 
-    /// Ends; the time that 99 of 100 took at most.
+    /// Stops and returns the 99th percentile of the latency.
     ///
     /// # Errors
-    /// That one failed.
+    /// If a renewal failed.
     pub async fn p99(self) -> Result<Duration> {
         self.ended.store(true, Ordering::Relaxed);
         self.task.await?;
@@ -182,14 +181,14 @@ impl Renewals {
     }
 }
 
-/// Looks all the time at how many replicas say that they decide.
-pub struct Deciders {
+/// Polls how many replicas report to be active.
+pub struct ActiveReplicaWatch {
     ended: Arc<AtomicBool>,
     task: JoinHandle<Duration>,
 }
 
-impl Deciders {
-    /// Begins.
+impl ActiveReplicaWatch {
+    /// Starts the task.
     pub fn watch(cluster: &Cluster) -> Self {
         let (ended, cluster) = (Arc::new(AtomicBool::new(false)), cluster.clone());
         let until = ended.clone();
@@ -199,9 +198,9 @@ impl Deciders {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             while !until.load(Ordering::Relaxed) {
                 ticks.tick().await;
-                // One that does not answer is not counted: it may not decide, and nobody can tell.
-                let deciding = deciding(&cluster).await.unwrap_or(0);
-                let began = if deciding > 1 { since.or(Some(Instant::now())) } else { None };
+                // A replica without an answer is not counted.
+                let active_replicas = active_replicas(&cluster).await.unwrap_or(0);
+                let began = if active_replicas > 1 { since.or(Some(Instant::now())) } else { None };
                 longest = longest.max(began.map_or(Duration::ZERO, |began: Instant| began.elapsed()));
                 since = began;
             }
@@ -210,26 +209,27 @@ impl Deciders {
         Self { ended, task }
     }
 
-    /// Ends; the longest time that two said so.
+    /// Stops and returns the longest time with two active replicas.
     ///
     /// # Errors
-    /// That the watch has panicked.
+    /// If the task panicked.
     pub async fn longest(self) -> Result<Duration> {
         self.ended.store(true, Ordering::Relaxed);
         Ok(self.task.await?)
     }
 }
 
-/// How many replicas say that they decide.
-async fn deciding(cluster: &Cluster) -> Result<usize> {
-    let mut deciding = 0;
+/// The number of replicas that report to be active.
+async fn active_replicas(cluster: &Cluster) -> Result<usize> {
+    let mut active_replicas = 0;
     for pod in running_pods(cluster).await? {
         let name = pod.name_any();
         let page = Node::page(cluster, SQUELCH, &name, crate::node::HTTP_PORT, "/metrics");
         let answered = tokio::time::timeout(Duration::from_millis(500), page).await;
         if let Ok(Ok(text)) = answered {
-            deciding += usize::from(crate::metrics::Samples::parse(&text).sum("squelch_active", &[]) > 0.0);
+            active_replicas +=
+                usize::from(crate::metrics::Samples::parse(&text).sum("squelch_active", &[]) > 0.0);
         }
     }
-    Ok(deciding)
+    Ok(active_replicas)
 }

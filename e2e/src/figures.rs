@@ -1,6 +1,6 @@
-//! Figures of measurements, and how they are shown.
+//! Figures of measurements and their format.
 
-/// The one in the middle, or between the two in the middle. Of none it is NaN, with which no comparison holds.
+/// The median. NaN for no values; comparisons with it are false.
 #[must_use]
 pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
@@ -9,13 +9,13 @@ pub fn median(figures: &[f64]) -> f64 {
     f64::midpoint(sorted[last / 2], sorted[last.div_ceil(2)])
 }
 
-/// A whole number, with a comma before each three digits.
+/// A number rounded to a whole number, with thousands separators.
 #[must_use]
 pub fn grouped(number: f64) -> String {
     by_threes(&format!("{number:.0}"))
 }
 
-/// The digits of a whole number, with or without a sign, and a comma before each three.
+/// The digits of a whole number, with or without a sign, with thousands separators.
 #[must_use]
 pub fn by_threes(whole: &str) -> String {
     let digits = whole.trim_start_matches('-');
@@ -29,7 +29,7 @@ pub fn by_threes(whole: &str) -> String {
     text
 }
 
-/// A table in Markdown, the first column to the left, the others to the right.
+/// A table in Markdown, the first column left-aligned, the others right-aligned.
 #[must_use]
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         assert!(median(&[]).is_nan());
         let middle = [&[3.0, 1.0, 200.0][..], &[4.0, 1.0, 2.0, 3.0], &[4.0, 1.0], &[7.0]].map(median);
         assert!(
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_by_threes() {
+    fn digits_are_grouped_by_three() {
         assert_eq!([0.0, 999.0, 1000.0, 1_234_567.4].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([7.0, 999.6, 12_345.0, 1e6].map(grouped), ["7", "1,000", "12,345", "1,000,000"]);
         assert_eq!([-7.0, -123.0, -1234.0].map(grouped), ["-7", "-123", "-1,234"]);

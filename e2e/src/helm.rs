@@ -1,4 +1,4 @@
-//! The real Helm.
+//! Helm.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use serde_json::Value;
 use crate::cluster::checkout;
 use crate::process::{output_of, words_of};
 
-/// How long Helm waits for what it has installed.
+/// Timeout of Helm for an installation.
 const TIMEOUT: &str = "--timeout=2m";
 
 /// The files of the chart's scenarios, by name.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the operating system.
 pub fn scenarios() -> Result<BTreeMap<String, PathBuf>> {
     let folder = std::fs::read_dir(checkout("charts/squelch/scenarios"))?;
     let paths: Vec<_> = folder.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
@@ -28,18 +28,18 @@ pub fn scenarios() -> Result<BTreeMap<String, PathBuf>> {
 #[derive(Clone)]
 pub struct Helm {
     kubeconfig: PathBuf,
-    /// Its name.
+    /// The name of the release.
     pub release: String,
-    /// Where it is installed.
+    /// The namespace of the release.
     pub namespace: String,
     /// The chart's folder.
     pub chart: PathBuf,
-    /// Settings that every install and upgrade has beside its values (`--set`).
+    /// Settings (`--set`) of every install and upgrade.
     settings: Vec<String>,
 }
 
 impl Helm {
-    /// A release that may be there or not.
+    /// A release, installed or not.
     pub fn new(kubeconfig: &Path, chart: PathBuf, namespace: &str, release: &str) -> Self {
         Self {
             kubeconfig: kubeconfig.to_owned(),
@@ -50,7 +50,7 @@ impl Helm {
         }
     }
 
-    /// The same with a setting that no values need to tell.
+    /// Adds a setting.
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.settings.push(format!("--set={key}={value}"));
@@ -60,12 +60,12 @@ impl Helm {
     /// Installs it with these values and waits until it is ready.
     ///
     /// # Errors
-    /// What Helm says.
+    /// If Helm fails, with its standard error.
     pub async fn install(&self, values: &Value) -> Result<String> {
         self.put(&["install", "--create-namespace"], values).await
     }
 
-    /// What a person types in the checkout to install it with its settings alone.
+    /// The install command with its settings alone, as typed in the checkout.
     pub fn typed(&self) -> String {
         let chart = self.chart.strip_prefix(checkout("")).unwrap_or(&self.chart);
         let Self { release, namespace, .. } = self;
@@ -73,10 +73,10 @@ impl Helm {
         format!("{install} --create-namespace --wait {}", self.settings.join(" "))
     }
 
-    /// Changes it to these values alone and waits until it is ready.
+    /// Upgrades it to these values alone and waits until it is ready.
     ///
     /// # Errors
-    /// What Helm says.
+    /// If Helm fails, with its standard error.
     pub async fn upgrade(&self, values: &Value) -> Result<String> {
         self.put(&["upgrade", "--reset-values"], values).await
     }
@@ -90,18 +90,18 @@ impl Helm {
         self.run_with(&arguments, values.to_string()).await
     }
 
-    /// Goes back to what was before the last change, and waits until it is ready.
+    /// Rolls back the last change and waits until it is ready.
     ///
     /// # Errors
-    /// What Helm says.
+    /// If Helm fails, with its standard error.
     pub async fn rollback(&self) -> Result<String> {
         self.run(&["rollback", &self.release, "--wait", TIMEOUT]).await
     }
 
-    /// Takes it away, if it is there, and waits until its objects are gone.
+    /// Uninstalls it, if installed, and waits until its objects are deleted.
     ///
     /// # Errors
-    /// What Helm says.
+    /// If Helm fails, with its standard error.
     pub async fn uninstall(&self) -> Result<String> {
         self.run(&["uninstall", &self.release, "--ignore-not-found", "--wait", TIMEOUT]).await
     }
@@ -109,7 +109,7 @@ impl Helm {
     /// The objects with these values, as YAML documents.
     ///
     /// # Errors
-    /// What Helm says.
+    /// If Helm fails, with its standard error.
     pub async fn template(&self, values: &Value) -> Result<String> {
         let chart = self.chart.display().to_string();
         let mut arguments = vec!["template", self.release.as_str(), chart.as_str(), "--values=-"];
@@ -117,10 +117,10 @@ impl Helm {
         self.run_with(&arguments, values.to_string()).await
     }
 
-    /// Any other command, in the namespace of the release.
+    /// Runs any other command in the namespace of the release.
     ///
     /// # Errors
-    /// Its standard error, if it fails.
+    /// If the command fails, with its standard error.
     pub async fn run(&self, arguments: &[&str]) -> Result<String> {
         self.run_with(arguments, String::new()).await
     }
@@ -129,7 +129,7 @@ impl Helm {
         output_of(format!("helm {}", arguments.join(" ")), self.command(arguments), input).await
     }
 
-    /// Runs it where nothing can be awaited; whatever it says.
+    /// Runs it without async, and returns its output, whatever the exit code.
     pub fn say(&self, arguments: &[&str]) -> String {
         words_of(self.command(arguments))
     }

@@ -1,4 +1,4 @@
-//! The real kubectl.
+//! kubectl.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::process::{output_of, words_of};
 
-/// kubectl with one identity, and perhaps one namespace.
+/// kubectl with an identity and an optional namespace.
 #[derive(Clone)]
 pub struct Kubectl {
     arguments: Vec<String>,
@@ -20,19 +20,19 @@ impl Kubectl {
         Self { arguments: vec![format!("--kubeconfig={}", kubeconfig.display())] }
     }
 
-    /// The same in a namespace.
+    /// Same identity, in a namespace.
     #[must_use]
     pub fn namespace(&self, namespace: &str) -> Self {
         self.with(format!("--namespace={namespace}"))
     }
 
-    /// The same as another user, with every right: the administrator impersonates.
+    /// Impersonates a user with all permissions (system:masters).
     #[must_use]
-    pub fn person(&self, user: &str) -> Self {
+    pub fn cluster_admin(&self, user: &str) -> Self {
         self.with(format!("--as={user}")).with("--as-group=system:masters".to_owned())
     }
 
-    /// The same as another user, with the rights of that user: the administrator impersonates.
+    /// Impersonates a user with the permissions of that user.
     #[must_use]
     pub fn user(&self, user: &str) -> Self {
         self.with(format!("--as={user}"))
@@ -44,10 +44,10 @@ impl Kubectl {
         Self { arguments }
     }
 
-    /// Runs it to its end; its standard output.
+    /// Runs it and returns its standard output.
     ///
     /// # Errors
-    /// Its standard error, if it fails.
+    /// If the command fails, with its standard error.
     pub async fn run(&self, arguments: &[&str]) -> Result<String> {
         self.run_with(arguments, String::new()).await
     }
@@ -55,7 +55,7 @@ impl Kubectl {
     /// Applies an object.
     ///
     /// # Errors
-    /// Its standard error, if it fails.
+    /// If the command fails, with its standard error.
     pub async fn apply(&self, object: &Value) -> Result<String> {
         self.run_with(&["apply", "-f", "-"], object.to_string()).await
     }
@@ -63,12 +63,12 @@ impl Kubectl {
     /// Runs it with this standard input.
     ///
     /// # Errors
-    /// Its standard error, if it fails.
+    /// If the command fails, with its standard error.
     pub async fn run_with(&self, arguments: &[&str], input: String) -> Result<String> {
         output_of(format!("kubectl {}", arguments.join(" ")), self.command(arguments), input).await
     }
 
-    /// Runs it where nothing can be awaited; whatever it says.
+    /// Runs it without async, and returns its output, whatever the exit code.
     pub fn say(&self, arguments: &[&str]) -> String {
         words_of(self.command(arguments))
     }

@@ -1,9 +1,9 @@
-//! What the end-to-end tests and the demo stand on: a real API server, squelch as a process with the rights that
-//! it is installed with, real recorders as processes, and a count of what reached etcd.
+//! Common code of the end-to-end tests and of the demo: a real API server, squelch as a process with the permissions
+//! of an installation, real recorders as processes, and a count of the writes in etcd.
 
 pub mod accounts;
-pub mod bystander;
 pub mod cluster;
+pub mod conservation;
 pub mod documents;
 pub mod emitters;
 pub mod events;
@@ -11,11 +11,11 @@ pub mod faults;
 pub mod figures;
 pub mod helm;
 pub mod kubectl;
-pub mod law;
 pub mod load;
 pub mod matrix;
 pub mod metrics;
 pub mod node;
+pub mod other_webhook;
 pub mod policy;
 pub mod process;
 pub mod prometheus;
@@ -37,7 +37,7 @@ pub use helm::Helm;
 pub use node::Node;
 pub use policy::Policy;
 pub use prometheus::Prometheus;
-pub use proxy::Detour;
+pub use proxy::FaultProxy;
 pub use squelch::Squelch;
 pub use storm::Storm;
 pub use test::Test;

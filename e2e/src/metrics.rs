@@ -1,4 +1,4 @@
-//! What a scrape of squelch's metrics says.
+//! Parsed metrics of squelch.
 
 /// The samples of one scrape.
 #[derive(Clone, Debug, Default)]
@@ -14,24 +14,30 @@ struct Sample {
 }
 
 impl Samples {
-    /// Reads Prometheus' text format.
+    /// Parses Prometheus' text format.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         Self { samples: lines.filter_map(sample).collect() }
     }
 
-    /// The sum of the samples of a metric that have these labels; 0 if there is none.
+    /// The sum of the samples of a metric with these labels; 0 without samples.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        // From 0.0, for the empty sum of f64 is -0.0.
+        // Starts at 0.0: the sum of no f64 is -0.0.
         self.matching(name, labels).fold(0.0, |sum, sample| sum + sample.value)
     }
 
-    /// How many samples of a metric have these labels.
+    /// The sum of the occurrences that policies in both modes received, by these labels.
+    pub fn occurrences(&self, labels: &[(&str, &str)]) -> f64 {
+        let of = |metric| self.sum(metric, labels);
+        of("squelch_occurrences_total") + of("squelch_observed_occurrences_total")
+    }
+
+    /// The number of samples of a metric with these labels.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> usize {
         self.matching(name, labels).count()
     }
 
-    /// The samples of a metric as they stand in the text, for messages.
+    /// The samples of a metric in text form, for messages.
     pub fn show(&self, name: &str) -> String {
         let shown = self.matching(name, &[]).map(|sample| format!("{:?} {}", sample.labels, sample.value));
         shown.collect::<Vec<_>>().join("\n")
@@ -39,7 +45,7 @@ impl Samples {
 
     fn matching(&self, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = &Sample> {
         let has = move |sample: &Sample, label: &str, value: &str| {
-            sample.labels.iter().any(|(found, told)| found == label && told == value)
+            sample.labels.iter().any(|(found, attached)| found == label && attached == value)
         };
         self.samples.iter().filter(move |sample| {
             sample.name == name && labels.iter().all(|(label, value)| has(sample, label, value))
@@ -65,7 +71,7 @@ fn sample(line: &str) -> Option<Sample> {
     Some(Sample { name: name.to_owned(), labels, value })
 }
 
-/// The text up to the closing quote, and what follows that.
+/// The text up to the closing quote, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -1,4 +1,4 @@
-//! The cluster that has a node: squelch as a pod of the image that its users get.
+//! The cluster with a node: squelch as a pod of its container image.
 
 use std::cell::Cell;
 use std::env;
@@ -14,18 +14,18 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::cluster::{checkout, given, script};
-use crate::emitters::Emitting;
+use crate::emitters::RunningEmitter;
 use crate::metrics::Samples;
 use crate::process::tail;
 use crate::test::make_namespace;
-use crate::wait::{GENEROUS, told, wait_for};
+use crate::wait::{GENEROUS, not_yet, wait_for};
 use crate::{Cluster, Emission, Helm, Storm, Writer, accounts};
 
-/// squelch's image, without its tag, as the recipe has named it.
+/// Name of squelch's image in the recipe, without tag.
 pub const IMAGE: &str = "squelch.dev/squelch";
 /// The tag.
 pub const TAG: &str = "test";
-/// Where squelch is installed, and what its release and its Deployment are called.
+/// The namespace of squelch, also the name of its release and Deployment.
 pub const SQUELCH: &str = "squelch";
 /// Its pods' plain HTTP port.
 pub const HTTP_PORT: u16 = 8080;
@@ -33,17 +33,17 @@ pub const HTTP_PORT: u16 = 8080;
 /// The image of e2e/cluster/pod, which every such cluster has.
 const POD_IMAGE: &str = "squelch.dev/test-pod:1";
 
-/// A pod is started in a second or two; a busy machine takes longer.
+/// Deadline of a rollout; a pod starts in a second or two on an idle machine.
 const ROLLOUT: Duration = Duration::from_secs(120);
 
-/// Lines that a failed test shows of each log.
+/// Log lines that a failed test prints.
 const SHOWN: usize = 40;
 
-/// One test on the node, alone: there is one squelch.
+/// A test on the node. Tests are sequential: there is one squelch.
 pub struct Node {
     /// The cluster.
     pub cluster: Cluster,
-    /// A namespace of the test's own, for Events and pods.
+    /// The test's namespace for Events and pods.
     pub namespace: String,
     folder: PathBuf,
     emitter: PathBuf,
@@ -52,10 +52,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// Makes ready for a test whose namespace `label` begins: squelch's image is there, squelch is not.
+    /// Prepares a test: squelch's image is loaded, squelch is not installed. `label` is the prefix of the namespace.
     ///
     /// # Errors
-    /// That there is no cluster with a node, or what it answers.
+    /// If there is no cluster with a node, or if a request fails.
     pub async fn begin(label: &str) -> Result<Self> {
         let cluster = Cluster::connect().await?;
         let turn = File::create(cluster.folder.join("e2e.lock"))?;
@@ -67,65 +67,65 @@ impl Node {
         std::fs::create_dir_all(&folder)?;
         let emitter = accounts::EMITTER.kubeconfig(&cluster, &folder).await?;
         let node = Self { cluster, namespace, folder, emitter, passed: Cell::new(false), _turn: turn };
-        // What a test that failed has left.
+        // Leftovers of a failed test.
         node.helm().uninstall().await?;
         Ok(node)
     }
 
-    /// squelch's chart, with the image that is on the node.
+    /// squelch's chart with the loaded image.
     pub fn helm(&self) -> Helm {
         chart(&self.cluster)
     }
 
-    /// Makes an OCI archive an image of the node's.
+    /// Loads an OCI archive into the node.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the archive is invalid.
     pub async fn load(&self, archive: &Path) -> Result<()> {
         load(&self.cluster, archive).await
     }
 
-    /// Ends the API server and starts it again, with the same flags.
+    /// Restarts the API server with the same flags.
     ///
     /// # Errors
-    /// That it does not become ready.
+    /// If it is not ready in time.
     pub async fn restart_apiserver(&self, kill: bool) -> Result<()> {
         self.cluster.restart_apiserver(kill, &[]).await
     }
 
-    /// Somebody who writes Events into this test's namespace from outside the cluster.
+    /// Starts a writer outside of the cluster in this test's namespace.
     ///
     /// # Errors
-    /// That he cannot begin.
+    /// If it cannot be started.
     pub async fn writer(&self, per_second: u32) -> Result<Writer> {
         Writer::start(&self.emitter, &self.namespace, "written", per_second).await
     }
 
-    /// The demo's storm in this test's namespace, `length` times as long (20 s).
+    /// Starts the demo's storm in this test's namespace, for `length` times 20 s.
     ///
     /// # Errors
-    /// That it cannot be started.
+    /// If the process cannot be started.
     pub fn storm(&self, length: u32) -> Result<Storm> {
         Storm::start(&self.emitter, &self.namespace, &self.folder, length)
     }
 
-    /// Somebody who reports into this test's namespace. `name` is of his files.
+    /// Starts an emitter in this test's namespace. `name` is the prefix of its files.
     ///
     /// # Errors
-    /// That he cannot be started.
-    pub fn emit(&self, name: &str, emission: &Emission) -> Result<Emitting> {
+    /// If it cannot be started.
+    pub fn emit(&self, name: &str, emission: &Emission) -> Result<RunningEmitter> {
         emission.start(&format!("{}-{name}", self.namespace), &self.emitter, &self.namespace, &self.folder)
     }
 
-    /// Waits until a Deployment is what it should be: every pod is of its newest template and ready, and no other is
+    /// Waits for the rollout of a Deployment: all pods have the newest template and are ready, and no others are
     /// left.
     ///
     /// # Errors
-    /// What it is instead.
+    /// If the deadline passes, with the last state.
     pub async fn rolled_out(&self, namespace: &str, name: &str) -> Result<()> {
         let api: Api<Deployment> = Api::namespaced(self.cluster.client.clone(), namespace);
         wait_for(&format!("the Deployment {namespace}/{name} to be rolled out"), ROLLOUT, async || {
-            let deployment = api.get(name).await.map_err(told)?;
+            let deployment = api.get(name).await.map_err(not_yet)?;
             let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
             let status = deployment.status.unwrap_or_default();
             let counts = [status.replicas, status.updated_replicas, status.available_replicas];
@@ -139,23 +139,23 @@ impl Node {
         .await
     }
 
-    /// squelch's pods that run.
+    /// The running pods of squelch.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn squelch_pods(&self) -> Result<Vec<String>> {
         Ok(running_pods(&self.cluster).await?.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// A page of a pod's plain HTTP port, by way of the API server.
+    /// A page of a pod's plain HTTP port, through the API server's proxy.
     ///
     /// # Errors
-    /// That it does not answer with success.
+    /// If there is no answer, or no success.
     pub async fn get(&self, namespace: &str, pod: &str, port: u16, path: &str) -> Result<String> {
         Self::page(&self.cluster, namespace, pod, port, path).await
     }
 
-    /// The same without a test.
+    /// Same as [`Node::get`], without a test.
     pub(crate) async fn page(
         cluster: &Cluster,
         namespace: &str,
@@ -167,18 +167,19 @@ impl Node {
         Ok(cluster.client.request_text(http::Request::get(url).body(Vec::new())?).await?)
     }
 
-    /// A scrape of one of squelch's pods.
+    /// The metrics of one of squelch's pods.
     ///
     /// # Errors
-    /// That it does not answer.
+    /// If there is no answer.
     pub async fn metrics(&self, pod: &str) -> Result<Samples> {
         Ok(Samples::parse(&self.get(SQUELCH, pod, HTTP_PORT, "/metrics").await?))
     }
 
-    /// Runs a pod of this test's namespace to its end; what it prints. `arguments` are those of e2e/cluster/pod.
+    /// Runs a pod in this test's namespace to its end and returns its output. `arguments` are those of
+    /// e2e/cluster/pod.
     ///
     /// # Errors
-    /// That it fails or does not end, and what it prints.
+    /// If it fails or does not end, with its output.
     pub async fn run_pod(&self, name: &str, arguments: &[&str]) -> Result<String> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": self.namespace },
@@ -191,7 +192,7 @@ impl Node {
         self.cluster.kubectl.apply(&pod).await?;
         let api: Api<Pod> = Api::namespaced(self.cluster.client.clone(), &self.namespace);
         let ended = wait_for(&format!("the pod {name} to end"), GENEROUS, async || {
-            let pod = api.get(name).await.map_err(told)?;
+            let pod = api.get(name).await.map_err(not_yet)?;
             let phase = phase(&pod).to_owned();
             if phase == "Succeeded" || phase == "Failed" { Ok(phase) } else { Err(phase) }
         })
@@ -201,19 +202,19 @@ impl Node {
         Ok(printed)
     }
 
-    /// The test has shown what it is for.
+    /// Marks the test as passed.
     ///
     /// # Errors
-    /// None; it is the last word of a test.
+    /// None; for use as the last expression of a test.
     pub fn passed(self) -> Result<()> {
         self.passed.set(true);
         Ok(())
     }
 
-    /// All that there is to see of a test that failed.
+    /// Prints the state after a failed test.
     fn report(&self) {
         let kubectl = &self.cluster.kubectl;
-        eprintln!("--- {}: what is there", self.namespace);
+        eprintln!("--- {}: state", self.namespace);
         eprintln!("{}", self.helm().say(&["history", SQUELCH]));
         let of_squelch = kubectl.namespace(SQUELCH);
         eprintln!("{}", of_squelch.say(&["get", "deployments,pods,services,events", "--output=wide"]));
@@ -227,7 +228,7 @@ impl Node {
             eprintln!("--- {pod}:\n{}", of_squelch.say(&["logs", pod, "--all-containers", &tail]));
             let before = of_squelch.say(&["logs", pod, "--all-containers", "--previous", &tail]);
             if !before.contains("previous terminated container") {
-                eprintln!("--- {pod}, before it was started again:\n{before}");
+                eprintln!("--- {pod}, previous container:\n{before}");
             }
         }
         for daemon in ["kubelet", "containerd", "kube-proxy"] {
@@ -248,7 +249,7 @@ impl Drop for Node {
     }
 }
 
-/// squelch's chart, with the image that is on the node.
+/// squelch's chart with the loaded image.
 pub fn chart(cluster: &Cluster) -> Helm {
     Helm::new(&cluster.kubeconfig, checkout("charts/squelch"), SQUELCH, SQUELCH)
         .set("image.repository", IMAGE)
@@ -256,13 +257,13 @@ pub fn chart(cluster: &Cluster) -> Helm {
         .set("image.pullPolicy", "Never")
 }
 
-/// squelch's pods that run.
+/// The running pods of squelch.
 ///
 /// # Errors
-/// What the API server answers.
+/// The error of the API server.
 pub async fn running_pods(cluster: &Cluster) -> Result<Vec<Pod>> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), SQUELCH);
-    // Its drain has a name of its own.
+    // The uninstall pod has another name.
     let its = ListParams::default().labels("app.kubernetes.io/name=squelch");
     let mut pods = api.list(&its).await?.items;
     pods.retain(|pod| pod.metadata.deletion_timestamp.is_none() && phase(pod) == "Running");
@@ -273,10 +274,10 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Sees to it that the image that the recipe has built is on the node.
+/// Loads the image of the recipe into the node.
 ///
 /// # Errors
-/// That there is no node or no image.
+/// If there is no node or no image.
 pub async fn load_given(cluster: &Cluster) -> Result<()> {
     ensure!(
         env::var_os("SQUELCH_NODE_ADDRESS").is_some(),
@@ -285,7 +286,7 @@ pub async fn load_given(cluster: &Cluster) -> Result<()> {
     load_once(cluster, &given("SQUELCH_IMAGE")?).await
 }
 
-/// The same archive once for a cluster: the file `loaded` says which was the last.
+/// Loads the same archive once per cluster: the file `loaded` names the last one.
 async fn load_once(cluster: &Cluster, archive: &Path) -> Result<()> {
     let file = cluster.folder.join("loaded");
     let changed = std::fs::metadata(archive).with_context(|| archive.display().to_string())?.modified()?;
@@ -297,10 +298,10 @@ async fn load_once(cluster: &Cluster, archive: &Path) -> Result<()> {
     Ok(std::fs::write(file, this)?)
 }
 
-/// Makes an OCI archive an image of the node's.
+/// Loads an OCI archive into the node.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the archive is invalid.
 pub async fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     script("load", &[cluster.folder.as_os_str(), archive.as_os_str()]).await
 }

@@ -8,17 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::kubectl::Kubectl;
-use crate::wait::{GENEROUS, told, wait_for};
+use crate::wait::{GENEROUS, not_yet, wait_for};
 
 /// A policy in the API server.
 pub struct Policy {
     api: Api<DynamicObject>,
-    /// The namespace of the test; an `EventPolicy` is in it.
+    /// The namespace of the test, and of an `EventPolicy`.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What it is called in the labels of metrics.
-    pub label: String,
     kind: &'static str,
 }
 
@@ -30,27 +28,27 @@ pub struct Counters {
     pub received: i64,
     /// Stored as the client wrote it.
     pub admitted: i64,
-    /// Folded into the stored Event of the series.
+    /// Merged into the stored Event of the series.
     pub compacted: i64,
-    /// Folded into a summary.
+    /// Merged into a summary.
     pub aggregated: i64,
     /// Dropped by the spam filter.
     pub filtered: i64,
     /// Dropped by the budget.
     pub throttled: i64,
-    /// Let through undecided.
+    /// Admitted without a decision.
     pub failed_open: i64,
-    /// Told again by a client's absolute count.
+    /// Reported again by a client's absolute count.
     pub recovered: i64,
 }
 
-/// A policy that folds repeats, and closes a series after this long.
+/// A policy that compacts repeats, and closes a series after this time.
 pub fn idle_after(idle_timeout: &str) -> Value {
     json!({ "series": { "idleTimeout": idle_timeout } })
 }
 
 impl Counters {
-    /// received = admitted + compacted + ...
+    /// Whether received = admitted + compacted + ...
     pub fn are_conserved(&self) -> bool {
         let parts = [self.admitted, self.compacted, self.aggregated, self.filtered, self.throttled];
         self.received == parts.iter().sum::<i64>() + self.failed_open
@@ -58,28 +56,32 @@ impl Counters {
 }
 
 impl Policy {
-    /// The policy of this name, applied by whomever.
+    /// The labels of its metrics in a namespace.
+    pub fn labels<'a>(&'a self, namespace: &'a str) -> [(&'a str, &'a str); 3] {
+        [("event_namespace", namespace), ("policy_kind", self.kind), ("policy", &self.name)]
+    }
+
+    /// The policy of this name, applied elsewhere.
     pub fn named(client: Client, namespace: &str, name: &str) -> Self {
         let kind = GroupVersionKind::gvk("squelch.dev", "v1alpha1", "EventPolicy");
         let resource = ApiResource::from_gvk_with_plural(&kind, "eventpolicies");
         let api = Api::namespaced_with(client, namespace, &resource);
-        let label = format!("{namespace}/{name}");
-        Self { api, namespace: namespace.to_owned(), name: name.to_owned(), label, kind: "EventPolicy" }
+        Self { api, namespace: namespace.to_owned(), name: name.to_owned(), kind: "EventPolicy" }
     }
 
-    /// The `ClusterEventPolicy` that has the name of a test's namespace, so that no two tests share one.
+    /// The `ClusterEventPolicy` named after a test's namespace, so that tests do not share one.
     pub fn cluster(client: Client, namespace: &str) -> Self {
         let kind = GroupVersionKind::gvk("squelch.dev", "v1alpha1", "ClusterEventPolicy");
         let resource = ApiResource::from_gvk_with_plural(&kind, "clustereventpolicies");
         let api = Api::all_with(client, &resource);
         let name = namespace.to_owned();
-        Self { api, namespace: name.clone(), name: name.clone(), label: name, kind: "ClusterEventPolicy" }
+        Self { api, namespace: name.clone(), name: name.clone(), kind: "ClusterEventPolicy" }
     }
 
     /// Applies a policy with this `spec`, and waits until it is in force.
     ///
     /// # Errors
-    /// What kubectl says, or what the policy's status says instead.
+    /// If kubectl fails, or if the deadline passes, with the last status.
     pub async fn apply(
         client: Client,
         kubectl: &Kubectl,
@@ -95,16 +97,16 @@ impl Policy {
     /// Applies another `spec`, and waits until it is in force.
     ///
     /// # Errors
-    /// What kubectl says, or what the policy's status says instead.
+    /// If kubectl fails, or if the deadline passes, with the last status.
     pub async fn change(&self, kubectl: &Kubectl, spec: &Value) -> Result<()> {
         self.put(kubectl, spec).await?;
         self.effective().await
     }
 
-    /// Applies another `spec`, whatever becomes of it.
+    /// Applies another `spec` without waiting.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// If kubectl fails, with its standard error.
     pub async fn put(&self, kubectl: &Kubectl, spec: &Value) -> Result<()> {
         let mut object = json!({
             "apiVersion": "squelch.dev/v1alpha1", "kind": self.kind, "metadata": { "name": self.name },
@@ -116,21 +118,21 @@ impl Policy {
         kubectl.apply(&object).await.map(drop)
     }
 
-    /// Waits until it is in force as it stands now.
+    /// Waits until its current generation is in force.
     ///
     /// # Errors
-    /// What its status says instead.
+    /// If the deadline passes, with the last status.
     pub async fn effective(&self) -> Result<()> {
         self.effective_within(GENEROUS).await
     }
 
-    /// Waits until it is in force as it stands now, until `deadline`.
+    /// Waits until its current generation is in force, at most until `deadline`.
     ///
     /// # Errors
-    /// What its status says instead.
+    /// If the deadline passes, with the last status.
     pub async fn effective_within(&self, deadline: std::time::Duration) -> Result<()> {
         wait_for("a policy to be effective", deadline, async || {
-            let policy = self.api.get(&self.name).await.map_err(told)?;
+            let policy = self.api.get(&self.name).await.map_err(not_yet)?;
             let status = &policy.data["status"];
             let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
             let effective = conditions.iter().any(|c| c["type"] == "Effective" && c["status"] == "True");
@@ -140,13 +142,13 @@ impl Policy {
         .await
     }
 
-    /// Waits until it has this condition with this status, this reason, and `words` in its message.
+    /// Waits until it has this condition with this status and reason, and `words` in its message.
     ///
     /// # Errors
-    /// What its status says instead.
+    /// If the deadline passes, with the last status.
     pub async fn says(&self, condition: &str, status: &str, reason: &str, words: &str) -> Result<()> {
         wait_for(&format!("{condition}={status}, {reason}"), GENEROUS, async || {
-            let policy = self.api.get(&self.name).await.map_err(told)?;
+            let policy = self.api.get(&self.name).await.map_err(not_yet)?;
             let conditions = &policy.data["status"]["conditions"];
             let says = |said: &Value| {
                 let message = said["message"].as_str().unwrap_or_default();
@@ -161,10 +163,10 @@ impl Policy {
         .await
     }
 
-    /// What its status tells now.
+    /// The current counters of its status.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn counters(&self) -> Result<Counters> {
         let policy = self.api.get(&self.name).await?;
         let counters = &policy.data["status"]["counters"];
@@ -174,20 +176,20 @@ impl Policy {
     /// `status.topDropped` now.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn top_dropped(&self) -> Result<Vec<Value>> {
         let policy = self.api.get(&self.name).await?;
         Ok(policy.data["status"]["topDropped"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Waits until its status tells that so many occurrences were received, and takes the counters.
+    /// Waits until its status has this many received occurrences, and returns the counters.
     ///
     /// # Errors
-    /// What it tells instead; or that the counters do not add up.
+    /// If the deadline passes, or if the counters do not add up.
     pub async fn received(&self, occurrences: i64) -> Result<Counters> {
         let what = format!("status.counters.received = {occurrences}");
         let counters = wait_for(&what, GENEROUS, async || {
-            let counters = self.counters().await.map_err(told)?;
+            let counters = self.counters().await.map_err(not_yet)?;
             if counters.received == occurrences { Ok(counters) } else { Err(format!("{counters:?}")) }
         })
         .await?;

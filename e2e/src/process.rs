@@ -1,4 +1,4 @@
-//! A process that writes into files and does not outlive its value.
+//! A process that logs to files and is killed on drop.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::wait::{told, wait_for};
+use crate::wait::{not_yet, wait_for};
 
 /// A running program.
 pub struct Process {
@@ -23,10 +23,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it; its output goes to `folder`, into files that its name begins.
+    /// Starts it; its output goes to files in `folder` that are named after it.
     ///
     /// # Errors
-    /// That it cannot be started.
+    /// If the process cannot be started.
     pub fn start(name: &str, command: &mut Command, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let output = folder.join(format!("{name}.out"));
@@ -36,23 +36,23 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log, output })
     }
 
-    /// Its number.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if it has exited.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the operating system.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Sends SIGTERM.
     ///
     /// # Errors
-    /// That there is nothing to ask.
+    /// If the process has exited.
     pub fn terminate(&mut self) -> Result<()> {
         self.signal("TERM")
     }
@@ -60,31 +60,31 @@ impl Process {
     /// Sends it this signal.
     ///
     /// # Errors
-    /// That there is nothing to send it to.
+    /// If the process has exited.
     pub fn signal(&mut self, signal: &str) -> Result<()> {
         ensure!(self.ended()?.is_none(), "{} has ended by itself", self.name);
-        // The child was not waited for yet, so the number is still its own.
+        // The child was not waited for, so its id is still valid.
         send(self.child.id(), signal).with_context(|| self.name.clone())
     }
 
-    /// Ends it at once (SIGKILL).
+    /// Kills it (SIGKILL).
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the operating system.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Waits until it has ended by itself, and well.
+    /// Waits until it has exited with success.
     ///
     /// # Errors
-    /// Its exit code and the end of its log, or that it still runs.
+    /// If it fails, with its status and the end of its log, or if the deadline passes.
     pub async fn success(&mut self, deadline: Duration) -> Result<()> {
         let what = format!("{} to end", self.name);
         let status = wait_for(&what, deadline, async || {
-            self.ended().map_err(told)?.ok_or_else(|| "it still runs".to_owned())
+            self.ended().map_err(not_yet)?.ok_or_else(|| "it still runs".to_owned())
         })
         .await?;
         if status.success() {
@@ -98,14 +98,14 @@ impl Process {
 /// Sends a process a signal, such as KILL.
 ///
 /// # Errors
-/// That the process is gone.
+/// If the process does not exist.
 pub fn send(pid: u32, signal: &str) -> Result<()> {
     let sent = Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", signal, &pid.to_string()]).status()?;
     ensure!(sent.success(), "cannot send {signal} to {pid}");
     Ok(())
 }
 
-/// A port of this machine's own that nobody listens on at this moment.
+/// A currently free port of this machine.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -116,7 +116,7 @@ impl Drop for Process {
     }
 }
 
-/// The last lines of a file, each cut where it would fill a screen.
+/// The last lines of a file, truncated if long.
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = std::fs::read(path).map_or_else(
         |error| format!("{}: {error}", path.display()),
@@ -126,19 +126,19 @@ pub fn tail(path: &Path, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// Runs a short command, called `what` in errors, to its end with this standard input; its standard output.
+/// Runs a short command with this standard input and returns its standard output. `what` names it in errors.
 ///
 /// # Errors
-/// Its standard error, if it fails.
+/// If the command fails, with its standard error.
 pub(crate) async fn output_of(what: String, mut command: Command, input: String) -> Result<String> {
     let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, &input)).await??;
     standard_output(&what, output)
 }
 
-/// The same where nothing can be awaited, and without input.
+/// Same without async, and without input.
 ///
 /// # Errors
-/// Its standard error, if it fails.
+/// If the command fails, with its standard error.
 pub(crate) fn run(what: &str, mut command: Command) -> Result<String> {
     standard_output(what, command.output().with_context(|| what.to_owned())?)
 }
@@ -148,7 +148,7 @@ fn standard_output(what: &str, output: Output) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Runs a short command where nothing can be awaited; whatever it says.
+/// Runs a short command without async, and returns its output, whatever the exit code.
 pub(crate) fn words_of(mut command: Command) -> String {
     match command.output() {
         Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
@@ -156,16 +156,16 @@ pub(crate) fn words_of(mut command: Command) -> String {
     }
 }
 
-/// Runs a short command to its end with this standard input.
+/// Runs a short command with this standard input to its end.
 ///
 /// # Errors
-/// That it cannot be started.
+/// If the process cannot be started.
 pub fn run_with_input(command: &mut Command, input: &str) -> Result<Output> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().display().to_string();
     let mut child = command.spawn().with_context(|| format!("{program} is missing: run `just test-e2e`"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // What it does not want to read it says itself.
+        // If it does not read its input, it reports that itself.
         let _ = stdin.write_all(input.as_bytes());
     }
     Ok(child.wait_with_output()?)

@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes squelch each second.
+//! A Prometheus that scrapes squelch every second.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,31 +9,31 @@ use serde_json::{Value, json};
 
 use crate::cluster::{anonymous, checkout};
 use crate::process::{Process, free_port};
-use crate::wait::{GENEROUS, told, wait_for};
+use crate::wait::{GENEROUS, not_yet, wait_for};
 
-/// The rules that squelch is shipped with.
+/// The rules of the chart.
 const RULES: &str = "charts/squelch/files/rules.yaml";
 
-/// The dashboard that it is shipped with.
+/// The dashboard of the chart.
 const DASHBOARD: &str = "charts/squelch/files/dashboard.json";
 
-/// A running Prometheus; it ends with its value.
+/// A running Prometheus; killed on drop.
 pub struct Prometheus {
     process: Process,
     http: Client,
-    /// Where it answers.
+    /// Its URL.
     pub url: String,
 }
 
 impl Prometheus {
-    /// Starts one that scrapes `target` (`http://host:port`) and evaluates squelch's rules, and waits until it is
-    /// ready. What it stores goes to `folder`.
+    /// Starts a Prometheus that scrapes `target` (`http://host:port`) and evaluates squelch's rules, and waits until
+    /// it is ready. Its data goes to `folder`.
     ///
     /// # Errors
-    /// That it does not become ready.
+    /// If it is not ready in time.
     pub async fn start(name: &str, target: &str, folder: &Path) -> Result<Self> {
         let target = target.strip_prefix("http://").context("a target without TLS")?;
-        // JSON is YAML.
+        // JSON is valid YAML.
         let configuration = json!({
             "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
             "rule_files": [checkout(RULES)],
@@ -56,10 +56,10 @@ impl Prometheus {
 
     async fn until_ready(&mut self) -> Result<()> {
         let ended = wait_for("Prometheus to be ready", GENEROUS, async || {
-            if let Some(status) = self.process.ended().map_err(told)? {
+            if let Some(status) = self.process.ended().map_err(not_yet)? {
                 return Ok(Some(status));
             }
-            self.get("/-/ready").await.map(|_| None).map_err(told)
+            self.get("/-/ready").await.map(|_| None).map_err(not_yet)
         })
         .await?;
         if let Some(status) = ended {
@@ -68,35 +68,35 @@ impl Prometheus {
         Ok(())
     }
 
-    /// The values that an expression has now, one for each series that it yields.
+    /// The current values of an expression, one per series.
     ///
     /// # Errors
-    /// That Prometheus does not understand it.
+    /// If the expression is invalid.
     pub async fn query(&self, expression: &str) -> Result<Vec<f64>> {
         let path = format!("/api/v1/query?query={}", escaped(expression));
-        let result = self.data(&path).await.with_context(|| format!("asked for {expression}"))?;
+        let result = self.data(&path).await.with_context(|| format!("querying {expression}"))?;
         let values = result["result"].as_array().context("no result")?;
         let value = |entry: &Value| entry["value"][1].as_str()?.parse().ok();
         values.iter().map(|entry| value(entry).with_context(|| format!("no value in {entry}"))).collect()
     }
 
-    /// Waits until the sum of the values of an expression is what is asked for, and returns it.
+    /// Waits until the sum of the values of an expression meets the condition, and returns it.
     ///
     /// # Errors
     /// What it is instead.
     pub async fn until(&self, expression: &str, is: impl Fn(f64) -> bool) -> Result<f64> {
         wait_for(expression, GENEROUS, async || {
-            let values = self.query(expression).await.map_err(told)?;
+            let values = self.query(expression).await.map_err(not_yet)?;
             let sum = values.iter().sum();
             if !values.is_empty() && is(sum) { Ok(sum) } else { Err(format!("{values:?}")) }
         })
         .await
     }
 
-    /// Each rule of squelch's: its name, and what is wrong with it (nothing, once it was evaluated).
+    /// Each rule of squelch: its name, and its error (empty after an evaluation).
     ///
     /// # Errors
-    /// That Prometheus does not answer.
+    /// If Prometheus does not answer.
     pub async fn rules(&self) -> Result<Vec<(String, String)>> {
         let data = self.data("/api/v1/rules").await?;
         let groups = data["groups"].as_array().context("no groups")?;
@@ -115,10 +115,10 @@ impl Prometheus {
     }
 }
 
-/// Every query of squelch's dashboard, with what Grafana would put in place of its variables, by the panel that asks.
+/// Every query of squelch's dashboard with its panel, with Grafana's variables replaced.
 ///
 /// # Errors
-/// What is not as a dashboard should be.
+/// If the dashboard is invalid.
 pub fn dashboard() -> Result<Vec<(String, String)>> {
     let text = std::fs::read_to_string(checkout(DASHBOARD))?;
     let dashboard: Value = serde_json::from_str(&text)?;
@@ -140,7 +140,7 @@ pub fn dashboard() -> Result<Vec<(String, String)>> {
     Ok(queries)
 }
 
-/// Text inside a query of a URL.
+/// Percent-encodes text for the query of a URL.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {

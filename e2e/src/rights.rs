@@ -1,4 +1,4 @@
-//! What squelch asks the API server for, by the API server's audit log, and what its roles allow.
+//! Permissions that squelch uses, by the API server's audit log, and permissions that its roles grant.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 
-/// One thing that may be done.
+/// A permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
-    /// The API group; of the core API it is empty.
+    /// The API group; empty for the core API.
     pub group: String,
-    /// The resource, with its subresource.
+    /// The resource with its subresource.
     pub resource: String,
     /// The verb.
     pub verb: String,
@@ -26,7 +26,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// What rules allow.
+/// The permissions that rules grant.
 pub fn allowed(rules: &[PolicyRule]) -> BTreeSet<Right> {
     let none = Vec::new();
     let mut rights = BTreeSet::new();
@@ -43,22 +43,22 @@ pub fn allowed(rules: &[PolicyRule]) -> BTreeSet<Right> {
     rights
 }
 
-/// What an account was seen to do.
+/// The requests of a ServiceAccount in the audit log.
 #[derive(Debug, Default)]
-pub struct Asked {
-    /// What it did.
+pub struct ObservedRights {
+    /// Permissions that it used.
     pub used: BTreeSet<Right>,
-    /// What it tried and was not allowed.
+    /// Permissions that it lacked.
     pub refused: BTreeSet<Right>,
 }
 
-/// What the audit log says of a user.
+/// The requests of a user in the audit log.
 ///
 /// # Errors
-/// That there is no log, or what is wrong with a line of it.
-pub fn asked(log: &Path, user: &str) -> Result<Asked> {
+/// If the log is missing or has an invalid line.
+pub fn asked(log: &Path, user: &str) -> Result<ObservedRights> {
     let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
-    let mut asked = Asked::default();
+    let mut asked = ObservedRights::default();
     for line in text.lines() {
         let entry: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
         if entry["user"]["username"] == user {
@@ -68,11 +68,11 @@ pub fn asked(log: &Path, user: &str) -> Result<Asked> {
     Ok(asked)
 }
 
-fn note(entry: &Value, asked: &mut Asked) {
+fn note(entry: &Value, asked: &mut ObservedRights) {
     let object = &entry["objectRef"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if object["resource"].is_null() {
-        // Not of a resource: the version, discovery.
+        // Not about a resource: version, discovery.
         return;
     }
     let mut resource = text(&object["resource"]);
@@ -81,7 +81,7 @@ fn note(entry: &Value, asked: &mut Asked) {
     }
     let right = Right { group: text(&object["apiGroup"]), resource, verb: text(&entry["verb"]) };
     let code = entry["responseStatus"]["code"].as_i64().unwrap_or(0);
-    // Server-side apply makes what is not there: that takes the right to create it, too.
+    // Server-side apply creates missing objects, which also needs the permission to create.
     if right.verb == "patch" && code == 201 {
         asked.used.insert(Right { verb: "create".to_owned(), ..right.clone() });
     }
@@ -105,16 +105,16 @@ mod tests {
     }
 
     #[test]
-    fn an_apply_that_makes_something_is_two_rights() {
-        let mut asked = Asked::default();
+    fn an_apply_that_creates_an_object_uses_two_rights() {
+        let mut asked = ObservedRights::default();
         note(&entry("patch", 201), &mut asked);
         let used: Vec<_> = asked.used.iter().map(ToString::to_string).collect();
         assert_eq!(used, ["create deployments/scale.apps", "patch deployments/scale.apps"]);
     }
 
     #[test]
-    fn a_refusal_is_no_use() {
-        let mut asked = Asked::default();
+    fn a_refused_request_uses_no_right() {
+        let mut asked = ObservedRights::default();
         note(&entry("get", 403), &mut asked);
         assert!(asked.used.is_empty());
         assert_eq!(asked.refused.len(), 1);

@@ -1,4 +1,4 @@
-//! Tables of rows, each of which does something to squelch and says what was measured.
+//! Tables of rows. Each row disturbs squelch and returns its measurements.
 
 use std::pin::Pin;
 use std::time::Instant;
@@ -7,36 +7,36 @@ use anyhow::{Result, ensure};
 
 use crate::Cluster;
 
-/// What a row is called, and what it does.
+/// The name and the function of a row.
 pub type Row = (&'static str, fn() -> Pin<Box<dyn Future<Output = Result<String>>>>);
 
-/// Runs those rows that are [wanted](Wanted), one after the other, and prints the table.
+/// Runs the [wanted](Wanted) rows one after the other, and prints the table.
 ///
 /// # Errors
-/// How many missed, or that no row is called so.
+/// If a row failed, or if no row has such a name.
 pub async fn run(rows: impl IntoIterator<Item = Row>) -> Result<()> {
     let (wanted, mut table) = (Wanted::asked(), Table::new(""));
     for (name, row) in rows.into_iter().filter(|(name, _)| wanted.is(name)) {
         table.run(name, row()).await;
-        // Whatever a row has had the API server do.
+        // A row may have changed flags of the API server.
         Cluster::connect().await?.as_it_came_up().await?;
     }
     judge(&[table], &wanted)
 }
 
-/// Those rows of which a line of `SQUELCH_ROWS` is a part; all, if there is none.
+/// Selects the rows whose name contains a line of `SQUELCH_ROWS`; all rows without it.
 #[derive(Debug)]
 pub struct Wanted(Vec<String>);
 
 impl Wanted {
-    /// As the environment has it.
+    /// Reads the selection from the environment.
     #[must_use]
     pub fn asked() -> Self {
         let names = std::env::var("SQUELCH_ROWS").unwrap_or_default();
         Self(names.lines().filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect())
     }
 
-    /// Whether this row is.
+    /// Whether this row is selected.
     #[must_use]
     pub fn is(&self, row: &str) -> bool {
         self.0.is_empty() || self.0.iter().any(|part| row.contains(part))
@@ -51,13 +51,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// One without lines.
+    /// An empty table.
     #[must_use]
     pub fn new(title: &'static str) -> Self {
         Self { title, lines: Vec::new() }
     }
 
-    /// Runs a row, and says at once what came of it.
+    /// Runs a row and prints its result.
     pub async fn run(&mut self, name: &str, row: impl Future<Output = Result<String>>) {
         eprintln!("==> {name}");
         let began = Instant::now();
@@ -74,14 +74,14 @@ impl Table {
 /// Prints the tables.
 ///
 /// # Errors
-/// How many rows missed, or that none of them was wanted.
+/// If a row failed, or if no row was selected.
 pub fn judge(tables: &[Table], wanted: &Wanted) -> Result<()> {
     for Table { title, lines } in tables.iter().filter(|table| !table.lines.is_empty()) {
         eprintln!("\n{title}\n{}", lines.join("\n"));
     }
     let lines: Vec<_> = tables.iter().flat_map(|table| &table.lines).collect();
-    ensure!(!lines.is_empty(), "no row is called so: {:?}", wanted.0);
+    ensure!(!lines.is_empty(), "no row matches {:?}", wanted.0);
     let misses = lines.iter().filter(|line| line.starts_with("MISS")).count();
-    ensure!(misses == 0, "{misses} of {} rows missed", lines.len());
+    ensure!(misses == 0, "{misses} of {} rows failed", lines.len());
     Ok(())
 }

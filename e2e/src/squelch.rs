@@ -1,4 +1,4 @@
-//! The real binary, with the rights that it is installed with.
+//! The squelch binary, with the permissions of an installation.
 
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -10,66 +10,71 @@ use kube::Client;
 use crate::cluster::{anonymous, given};
 use crate::metrics::Samples;
 use crate::process::{Process, free_port};
-use crate::proxy::Detour;
-use crate::wait::{GENEROUS, told, wait_for};
+use crate::proxy::FaultProxy;
+use crate::wait::{GENEROUS, not_yet, wait_for};
 
-/// What is owed is paid in a second or two. Far below `--shutdown-timeout`, which would cut an end that hangs.
+/// Deadline of a shutdown; flushes take a second or two. Far below `--shutdown-timeout`, which would hide a hanging
+/// shutdown.
 const END: Duration = Duration::from_secs(20);
 
 /// A running squelch.
 pub struct Squelch {
     process: Process,
-    /// Where its webhook answers, without the path.
+    /// URL of its webhook, without the path.
     pub webhook: String,
-    /// Where its metrics and probes are.
+    /// Its metrics and probes.
     pub admin: Admin,
 }
 
-/// The plain HTTP port of a squelch, wherever it runs.
+/// The plain HTTP port of squelch.
 pub struct Admin {
     http: Client,
     /// `http://host:port`.
     pub url: String,
 }
 
-/// How it is started other than usually.
+/// Options of a start.
 #[derive(Clone, Copy, Default)]
-pub struct Way<'a> {
-    /// What it says to the API server and is asked by it goes through these proxies.
-    pub by: Option<&'a Detour>,
-    /// More flags of `squelch run`.
+pub struct StartOptions<'a> {
+    /// Proxies between it and the API server.
+    pub proxy: Option<&'a FaultProxy>,
+    /// Additional flags of `squelch run`.
     pub flags: &'a [&'a str],
     /// Environment variables.
     pub environment: &'a [(&'a str, &'a str)],
-    /// Another is the active one: it is not waited for that this one is.
+    /// Another replica is active: the start does not wait for this one to become active.
     pub standby: bool,
-    /// It is as quiet as one that was installed, in place of what a test wants to see: statuses each second, and more
-    /// in its log.
+    /// Keeps the defaults of an installation, instead of status updates every second and debug logs.
     pub as_installed: bool,
-    /// Its limits of open files, as `prlimit --nofile=SOFT:HARD` takes them; else those of the test.
+    /// Limits of open files, as for `prlimit --nofile=SOFT:HARD`. Default: those of the test.
     pub open_files: Option<&'a str>,
 }
 
 impl Squelch {
-    /// Starts it with this identity, this way, and waits until it is ready. Its log goes to `folder`.
+    /// Starts it with this identity and these options, and waits until it is ready. Its log goes to `folder`.
     ///
     /// # Errors
-    /// The end of its log, if it ends before; or that it is not ready in time.
-    pub async fn start(name: &str, kubeconfig: &Path, folder: &Path, way: Way<'_>) -> Result<Self> {
+    /// If it exits, with the end of its log, or if it is not ready in time.
+    pub async fn start(
+        name: &str,
+        kubeconfig: &Path,
+        folder: &Path,
+        options: StartOptions<'_>,
+    ) -> Result<Self> {
         let (webhook_port, http_port) = (free_port()?, free_port()?);
         let webhook = format!("https://127.0.0.1:{webhook_port}");
         let mut kubeconfig = kubeconfig.to_owned();
         let mut found_at = webhook.clone();
-        if let Some(detour) = way.by {
-            kubeconfig = detour.kubeconfig(&kubeconfig, folder)?;
-            found_at.clone_from(&detour.webhook_url);
-            detour.leads_to(&webhook);
+        if let Some(proxy) = options.proxy {
+            kubeconfig = proxy.kubeconfig(&kubeconfig, folder)?;
+            found_at.clone_from(&proxy.webhook_url);
+            proxy.leads_to(&webhook);
         }
         let binary = given("SQUELCH_BIN")?;
-        let mut command = match way.open_files {
+        let mut command = match options.open_files {
             None => Command::new(binary),
             Some(limits) => {
-                // It sets the limits and becomes the binary: the process keeps its number.
+                // prlimit executes the binary: the process id stays the same.
                 let mut command = Command::new("prlimit");
                 command.arg(format!("--nofile={limits}")).arg(binary);
                 command
@@ -79,22 +84,22 @@ impl Squelch {
             .args(["run", "--kubeconfig"])
             .arg(kubeconfig)
             .args(["--webhook-url", &found_at])
-            .args(["--webhook-bind", &format!("127.0.0.1:{webhook_port}")])
-            .args(["--http-bind", &format!("127.0.0.1:{http_port}")])
-            .args(way.flags)
-            .envs(way.environment.iter().copied())
-            // Nothing of the administrator's reaches it.
+            .args(["--webhook-bind-address", &format!("127.0.0.1:{webhook_port}")])
+            .args(["--http-bind-address", &format!("127.0.0.1:{http_port}")])
+            .args(options.flags)
+            .envs(options.environment.iter().copied())
+            // Hides the administrator's credentials.
             .env_remove("KUBECONFIG");
-        if !way.as_installed {
+        if !options.as_installed {
             command.args(["--status-interval", "1s", "--log-level", "info,squelch=debug"]);
         }
         let process = Process::start(name, &mut command, folder)?;
         let admin = Admin::at(format!("http://127.0.0.1:{http_port}"))?;
         let mut squelch = Self { process, webhook, admin };
         squelch.until_ready().await?;
-        if !way.standby {
-            // At once, unless one before it was killed.
-            squelch.is_active().await?;
+        if !options.standby {
+            // Immediate, unless a previous replica was killed.
+            squelch.wait_until_active().await?;
         }
         Ok(squelch)
     }
@@ -102,19 +107,19 @@ impl Squelch {
     /// Waits until it is the active replica.
     ///
     /// # Errors
-    /// That it is not in time.
-    pub async fn is_active(&self) -> Result<()> {
+    /// If the deadline passes.
+    pub async fn wait_until_active(&self) -> Result<()> {
         wait_for("squelch to be the active replica", GENEROUS, async || {
-            let metrics = self.metrics().await.map_err(told)?;
+            let metrics = self.metrics().await.map_err(not_yet)?;
             if metrics.sum("squelch_active", &[]) > 0.0 { Ok(()) } else { Err("a standby".to_owned()) }
         })
         .await
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if it has exited.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the operating system.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.process.ended()
     }
@@ -122,41 +127,41 @@ impl Squelch {
     /// Its log so far.
     ///
     /// # Errors
-    /// That it cannot be read.
+    /// If the log cannot be read.
     pub fn log(&self) -> Result<String> {
         Ok(std::fs::read_to_string(&self.process.log)?)
     }
 
-    /// Freezes it (SIGSTOP).
+    /// Stops it (SIGSTOP).
     ///
     /// # Errors
-    /// That there is nothing to freeze.
+    /// If the process does not exist.
     pub fn freeze(&mut self) -> Result<()> {
         self.process.signal("STOP")
     }
 
-    /// Thaws it (SIGCONT).
+    /// Continues it (SIGCONT).
     ///
     /// # Errors
-    /// That there is nothing to thaw.
+    /// If the process does not exist.
     pub fn thaw(&mut self) -> Result<()> {
         self.process.signal("CONT")
     }
 
-    /// Has the task panic that `SQUELCH_TEST_PANIC` names.
+    /// Makes the task in `SQUELCH_TEST_PANIC` panic.
     ///
     /// # Errors
-    /// That there is no process.
+    /// If the process does not exist.
     pub fn panic_task(&mut self) -> Result<()> {
         self.process.signal("USR1")
     }
 
     async fn until_ready(&mut self) -> Result<()> {
         let ended = wait_for("squelch to be ready", GENEROUS, async || {
-            if let Some(status) = self.process.ended().map_err(told)? {
+            if let Some(status) = self.process.ended().map_err(not_yet)? {
                 return Ok(Some(status));
             }
-            self.get("/readyz").await.map(|_| None).map_err(told)
+            self.get("/readyz").await.map(|_| None).map_err(not_yet)
         })
         .await?;
         if let Some(status) = ended {
@@ -168,51 +173,50 @@ impl Squelch {
     /// A page of its plain HTTP port.
     ///
     /// # Errors
-    /// That it does not answer, or not with success.
+    /// If there is no answer, or no success.
     pub async fn get(&self, path: &str) -> Result<String> {
         self.admin.get(path).await
     }
 
-    /// Posts JSON to its webhook, whose certificate is not looked at.
+    /// Posts JSON to its webhook without verifying its certificate.
     ///
     /// # Errors
-    /// That it does not answer, or not with success.
+    /// If there is no answer, or no success.
     pub async fn post(&self, path: &str, body: String) -> Result<String> {
         let request = http::Request::post(path).header("content-type", "application/json");
         Ok(anonymous(&self.webhook)?.request_text(request.body(body.into_bytes())?).await?)
     }
 
-    /// A scrape of its metrics.
+    /// Scrapes its metrics.
     ///
     /// # Errors
-    /// That it does not answer.
+    /// If there is no answer.
     pub async fn metrics(&self) -> Result<Samples> {
         self.admin.metrics().await
     }
 
-    /// Waits until every debt is paid and every series is closed.
+    /// Waits until nothing is pending and every series is closed.
     ///
     /// # Errors
-    /// What is still there after `deadline`.
-    pub async fn is_quiet(&self, deadline: Duration) -> Result<()> {
-        self.admin.is_quiet(deadline).await
+    /// If the deadline passes, with the remaining counts.
+    pub async fn wait_until_idle(&self, deadline: Duration) -> Result<()> {
+        self.admin.wait_until_idle(deadline).await
     }
 
-    /// Its process number.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Ends it as an operator is ended (SIGTERM), and waits for exit code 0. It has complained of nothing all its
-    /// life.
+    /// Stops it with SIGTERM and waits for exit code 0. Its log must not contain errors.
     ///
     /// # Errors
-    /// How it ended instead, or that it still runs, or its complaints.
+    /// If it does not exit with 0 in time, or logged errors.
     pub async fn stop(self) -> Result<()> {
         self.stop_within(END).await
     }
 
-    /// The same where there is much to pay first.
+    /// Same as [`Self::stop`], with a longer deadline for flushes.
     ///
     /// # Errors
     /// As [`Self::stop`].
@@ -220,7 +224,7 @@ impl Squelch {
         self.end(deadline, " ERROR ").await
     }
 
-    /// The same after calls of its failed: the client library calls each of them an error, squelch does not.
+    /// Same after failed calls: the client library logs each as an error, squelch does not.
     ///
     /// # Errors
     /// As [`Self::stop`].
@@ -233,29 +237,29 @@ impl Squelch {
         self.process.success(deadline).await?;
         let log = std::fs::read_to_string(&self.process.log)?;
         let complaints: Vec<&str> = log.lines().filter(|line| line.contains(complaint)).collect();
-        ensure!(complaints.is_empty(), "squelch complained:\n{}", complaints.join("\n"));
+        ensure!(complaints.is_empty(), "squelch logged errors:\n{}", complaints.join("\n"));
         Ok(())
     }
 
-    /// Lets it run on when this process ends; its process number.
+    /// Detaches it from this process; returns its process id.
     pub fn leave(self) -> u32 {
         let pid = self.process.id();
-        // Otherwise it would be killed here.
+        // Prevents the kill on drop.
         std::mem::forget(self.process);
         pid
     }
 
-    /// Ends it without a chance to pay what is owed (SIGKILL).
+    /// Kills it (SIGKILL) without a final flush.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the operating system.
     pub fn crash(mut self) -> Result<()> {
         self.process.kill()
     }
 }
 
 impl Admin {
-    /// The one that answers at `url`.
+    /// The plain HTTP port at `url`.
     ///
     /// # Errors
     /// That `url` is none.
@@ -266,29 +270,33 @@ impl Admin {
     /// A page.
     ///
     /// # Errors
-    /// That it does not answer, or not with success.
+    /// If there is no answer, or no success.
     pub async fn get(&self, path: &str) -> Result<String> {
         Ok(self.http.request_text(http::Request::get(path).body(Vec::new())?).await?)
     }
 
-    /// A scrape.
+    /// Scrapes the metrics.
     ///
     /// # Errors
-    /// That it does not answer.
+    /// If there is no answer.
     pub async fn metrics(&self) -> Result<Samples> {
         Ok(Samples::parse(&self.get("/metrics").await?))
     }
 
-    /// Waits until every debt is paid and every series is closed.
+    /// Waits until nothing is pending and every series is closed.
     ///
     /// # Errors
-    /// What is still there after `deadline`.
-    pub async fn is_quiet(&self, deadline: Duration) -> Result<()> {
+    /// If the deadline passes, with the remaining counts.
+    pub async fn wait_until_idle(&self, deadline: Duration) -> Result<()> {
         wait_for("every series to be closed", deadline, async || {
-            let metrics = self.metrics().await.map_err(told)?;
-            let (owed, series) =
-                (metrics.sum("squelch_owed_occurrences", &[]), metrics.sum("squelch_series", &[]));
-            if owed == 0.0 && series == 0.0 { Ok(()) } else { Err(format!("{series} series owe {owed}")) }
+            let metrics = self.metrics().await.map_err(not_yet)?;
+            let (pending, series) =
+                (metrics.sum("squelch_pending_occurrences", &[]), metrics.sum("squelch_series", &[]));
+            if pending == 0.0 && series == 0.0 {
+                Ok(())
+            } else {
+                Err(format!("{series} series, {pending} pending"))
+            }
         })
         .await
     }

@@ -1,5 +1,4 @@
-//! What every row stands on: squelch installed on the node, a policy, the demo's storm, and somebody independent who
-//! writes Events all the time.
+//! The environment of a row: squelch on the node, a policy, the demo's storm, and an independent writer.
 
 use std::time::Duration;
 
@@ -10,20 +9,20 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use crate::policy::Counters;
-use crate::wait::told;
+use crate::wait::not_yet;
 use crate::writer::{Answers, Timed, Writer};
 use crate::{Emission, GENEROUS, Node, Policy, Storm, events, wait_for};
 
-/// The storm's emitters end by themselves; on a busy machine later.
+/// Deadline of the storm's emitters.
 const STORM: Duration = Duration::from_secs(240);
 
-/// Writes a second of the independent writer.
+/// Writes per second of the independent writer.
 const WRITES: u32 = 50;
 
-/// What the names of a row's own pods begin with: the node tells of their lives in Events, which nobody counts.
-pub const STRANGER: &str = "stranger-";
+/// Name prefix of a row's own pods: the node writes Events about them, which are not counted.
+pub const TEST_POD_PREFIX: &str = "test-pod-";
 
-/// The values of every row: statuses are written each second, so that they can be waited for.
+/// Chart values of every row: statuses are written every second, so that tests can wait for them.
 pub fn values(more: &Value) -> Value {
     let mut values =
         json!({ "operator": { "statusInterval": "1s", "statusQps": 50, "logLevel": "info,squelch=debug" } });
@@ -42,96 +41,97 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
-/// Who writes Events in a row.
+/// The load of a row.
 #[derive(Clone, Copy)]
 pub struct Load {
-    /// Writes a second of the independent writer.
+    /// Writes per second of the independent writer.
     pub writes: u32,
-    /// The storm, so many times 20 s; 0: none.
+    /// The length of the storm in units of 20 s; 0: no storm.
     pub storm: u32,
-    /// So often he has written before there is a squelch.
+    /// Writes before squelch is installed.
     pub before: usize,
 }
 
-/// A row under way.
+/// A running row.
 pub struct Stage {
-    /// The node that it takes place on.
+    /// The node.
     pub node: Node,
     /// The policy of its namespace.
     pub policy: Policy,
-    /// Who writes all the time.
+    /// The independent writer.
     pub writer: Writer,
     storm: Option<Storm>,
-    told: i64,
+    reported: i64,
 }
 
-/// What a row has come to.
+/// The result of a row.
 pub struct Evidence {
-    /// Occurrences that the API server was told of.
-    pub told: i64,
-    /// What the stored Events show in all.
+    /// Reported occurrences.
+    pub reported: i64,
+    /// The sum of the stored counts.
     pub stored: i64,
-    /// What the policy's status says in the end.
+    /// The final counters of the policy's status.
     pub counters: Counters,
-    /// The independent writer's.
+    /// The answers to the independent writer.
     pub answers: Answers,
-    /// Each of his writes.
+    /// Each of its writes.
     pub times: Vec<Timed>,
-    /// What the storm's emitters complain of in their logs.
+    /// Errors in the logs of the storm's emitters.
     complaints: Vec<String>,
 }
 
 impl Stage {
-    /// The writer writes before there is a squelch; then it is installed, and the storm rages for `length` times 20 s.
+    /// Starts the writer, installs squelch, and starts the storm of `length` times 20 s.
     ///
     /// # Errors
-    /// What cannot be set up.
+    /// If the setup fails.
     pub async fn begin(label: &str, more: &Value, length: u32) -> Result<Self> {
         Self::under(label, more, Load { writes: WRITES, storm: length, before: 20 }).await
     }
 
-    /// The same under another load.
+    /// Same under another load.
     ///
     /// # Errors
-    /// What cannot be set up.
+    /// If the setup fails.
     pub async fn under(label: &str, more: &Value, load: Load) -> Result<Self> {
         let node = Node::begin(label).await?;
         let writer = node.writer(load.writes).await?;
-        writer.goes_on(load.before).await?;
+        writer.wait_for_answers(load.before).await?;
         node.helm().install(&values(more)).await?;
         let kubectl = node.cluster.kubectl.namespace(&node.namespace);
         let spec = json!({ "mode": "Enforce" });
         let client = node.cluster.client.clone();
         let policy = Policy::apply(client, &kubectl, &node.namespace, "policy", &spec).await?;
         let storm = if load.storm == 0 { None } else { Some(node.storm(load.storm)?) };
-        Ok(Self { node, policy, writer, storm, told: 0 })
+        Ok(Self { node, policy, writer, storm, reported: 0 })
     }
 
-    /// Somebody else reports, to the end.
+    /// Runs another emitter to its end.
     ///
     /// # Errors
-    /// That he fails.
-    pub async fn reports(&mut self, name: &str, emission: &Emission) -> Result<()> {
-        self.told += self.node.emit(name, emission)?.finish(STORM).await?.sent();
+    /// If it fails.
+    pub async fn run_emitter(&mut self, name: &str, emission: &Emission) -> Result<()> {
+        self.reported += self.node.emit(name, emission)?.finish(STORM).await?.sent();
         Ok(())
     }
 
-    /// Waits until squelch counts more occurrences than it did, and takes the counters. They never go back.
+    /// Waits until squelch counts more occurrences than `before`, and returns the counters. They never decrease.
     ///
     /// # Errors
-    /// What it counts instead.
-    pub async fn decides(&self, before: Counters) -> Result<Counters> {
+    /// If the deadline passes, with the last counters.
+    pub async fn wait_for_decisions(&self, before: Counters) -> Result<Counters> {
         wait_for("more occurrences in the status", GENEROUS, async || {
-            let now = self.policy.counters().await.map_err(told)?;
+            let now = self.policy.counters().await.map_err(not_yet)?;
             if now.received > before.received { Ok(now) } else { Err(format!("{now:?}")) }
         })
         .await
     }
 
-    /// Lets the storm end, has squelch pay by removing the chart, and counts what is stored.
+    /// Waits for the end of the storm, uninstalls the chart, which flushes pending occurrences, and counts the stored
+    /// Events.
     ///
     /// # Errors
-    /// What goes wrong with that.
+    /// If a step fails.
     pub async fn end(self) -> Result<(Node, Evidence)> {
         let emissions = match self.storm {
             Some(storm) => storm.finish(STORM).await?,
@@ -139,16 +139,16 @@ impl Stage {
         };
         let times = self.writer.times();
         let answers = self.writer.stop().await;
-        let complaints = emissions.iter().flat_map(crate::emitters::Told::error_lines);
+        let complaints = emissions.iter().flat_map(crate::emitters::Report::error_lines);
         let complaints = complaints.map(|line| format!("{line:?}")).collect();
         self.node.helm().uninstall().await?;
         let counters = self.policy.counters().await?;
         let api: Api<Event> = Api::namespaced(self.node.cluster.client.clone(), &self.node.namespace);
         let mut stored = api.list(&ListParams::default().fields(events::OF_OTHERS)).await?.items;
-        stored.retain(|event| !events::object(event).starts_with(STRANGER));
-        let sent: i64 = emissions.iter().map(crate::emitters::Told::sent).sum();
+        stored.retain(|event| !events::object(event).starts_with(TEST_POD_PREFIX));
+        let sent: i64 = emissions.iter().map(crate::emitters::Report::sent).sum();
         let evidence = Evidence {
-            told: self.told + sent + i64::try_from(answers.occurrences())?,
+            reported: self.reported + sent + i64::try_from(answers.occurrences())?,
             stored: stored.iter().map(events::value).sum(),
             counters,
             answers,
@@ -160,11 +160,11 @@ impl Stage {
 }
 
 impl Evidence {
-    /// Nobody's write failed, and the counters add up.
+    /// Checks that no write failed, and that the counters add up.
     ///
     /// # Errors
-    /// What failed.
-    pub fn nobody_failed(&self) -> Result<()> {
+    /// The failed writes.
+    pub fn no_write_failed(&self) -> Result<()> {
         let Self { counters, answers, complaints, .. } = self;
         ensure!(answers.failed.is_empty(), "{answers}");
         ensure!(complaints.is_empty(), "an emitter's log: {complaints:?}");
@@ -172,23 +172,23 @@ impl Evidence {
         Ok(())
     }
 
-    /// Nobody's write failed, and every occurrence that was told of is in a stored Event, told twice only as often as
-    /// the status says.
+    /// Checks that no write failed, that every reported occurrence is stored, and that only `recovered` ones are
+    /// stored twice.
     ///
     /// # Errors
-    /// What was lost, or failed.
+    /// The lost occurrences or failed writes.
     pub fn nothing_lost(&self) -> Result<String> {
-        self.nobody_failed()?;
-        let Self { told, stored, counters, answers, .. } = self;
-        let retold = stored - told;
+        self.no_write_failed()?;
+        let Self { reported, stored, counters, answers, .. } = self;
+        let reported_twice = stored - reported;
         ensure!(
-            (0..=counters.recovered).contains(&retold),
-            "{told} occurrences were told of, {stored} are stored; {counters:?}; {answers}"
+            (0..=counters.recovered).contains(&reported_twice),
+            "{reported} occurrences reported, {stored} stored; {counters:?}; {answers}"
         );
-        let held_back = counters.received - counters.admitted;
-        ensure!(held_back > 0, "squelch has held nothing back: {counters:?}");
+        let suppressed = counters.received - counters.admitted;
+        ensure!(suppressed > 0, "squelch suppressed nothing: {counters:?}");
         Ok(format!(
-            "0 of {} writes failed (slowest {:.0?}), {told} told, {stored} stored, {held_back} held back",
+            "0 of {} writes failed (slowest {:.0?}), {reported} reported, {stored} stored, {suppressed} suppressed",
             answers.occurrences(),
             answers.slowest
         ))

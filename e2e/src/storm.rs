@@ -1,4 +1,4 @@
-//! The storm: who reports what, how often.
+//! The storm of the demo.
 
 pub mod churn;
 
@@ -9,18 +9,18 @@ use anyhow::Result;
 use futures::future::try_join_all;
 
 use crate::Emission;
-use crate::emitters::{Emitting, Told};
+use crate::emitters::{Report, RunningEmitter};
 
 /// One emitter process.
 pub struct Source {
-    /// What it stands for.
+    /// The simulated source.
     pub title: &'static str,
-    /// What it reports through.
+    /// The recorder.
     pub recorder: &'static str,
-    /// The reason of its Events, which no other source has.
+    /// The reason of its Events, unique among the sources.
     pub reason: &'static str,
-    /// It tells the API server of every occurrence at once. client-go's new recorder does not.
-    pub tells_all: bool,
+    /// Whether its recorder reports every occurrence at once. client-go's new recorder does not.
+    pub reports_every_occurrence: bool,
     emission: fn() -> Emission,
     objects: usize,
     each: i64,
@@ -28,14 +28,14 @@ pub struct Source {
     flags: &'static [(&'static str, &'static str)],
 }
 
-/// Each takes 20 s. One process of the legacy recorder manages about 360 calls a second. The new recorder does not
-/// wait for the answer to an object's CREATE before it sends the PATCH: half a second keeps them in order.
+/// Each takes 20 s. One process of the legacy recorder makes about 360 calls per second. The new recorder does not
+/// wait for the answer to a CREATE before the PATCH: half a second between occurrences keeps them in order.
 pub const SOURCES: [Source; 4] = [
     Source {
         title: "kubelet: BackOff of 20 crash-looping pods",
         recorder: "client-go, legacy",
         reason: "BackOff",
-        tells_all: true,
+        reports_every_occurrence: true,
         emission: Emission::legacy,
         objects: 20,
         each: 200,
@@ -52,7 +52,7 @@ pub const SOURCES: [Source; 4] = [
         title: "kubelet: Unhealthy of the same 20 pods",
         recorder: "client-go, legacy",
         reason: "Unhealthy",
-        tells_all: true,
+        reports_every_occurrence: true,
         emission: Emission::legacy,
         objects: 20,
         each: 200,
@@ -69,7 +69,7 @@ pub const SOURCES: [Source; 4] = [
         title: "hot loop of a controller, 20 Deployments",
         recorder: "client-go, new",
         reason: "RolloutFailed",
-        tells_all: false,
+        reports_every_occurrence: false,
         emission: Emission::new_style,
         objects: 20,
         each: 40,
@@ -88,7 +88,7 @@ pub const SOURCES: [Source; 4] = [
         title: "hot loop of a controller, 1 ConfigMap",
         recorder: "kube-rs",
         reason: "SyncFailed",
-        tells_all: true,
+        reports_every_occurrence: true,
         emission: Emission::kube,
         objects: 1,
         each: 1000,
@@ -105,12 +105,12 @@ pub const SOURCES: [Source; 4] = [
 ];
 
 impl Source {
-    /// Occurrences of all its objects together.
+    /// Occurrences of all its objects.
     pub fn occurrences(&self) -> i64 {
         self.each * self.objects as i64
     }
 
-    /// What its process is to do in a storm that is so many times as long.
+    /// The emitter of a storm of `length` times 20 s.
     fn emission(&self, length: u32) -> Emission {
         let emission = (self.emission)()
             .count(self.each * i64::from(length))
@@ -121,16 +121,16 @@ impl Source {
     }
 }
 
-/// Every source at once.
+/// All sources at once.
 pub struct Storm {
-    emitting: Vec<Emitting>,
+    emitting: Vec<RunningEmitter>,
 }
 
 impl Storm {
     /// Starts it in this namespace, for `length` times 20 s. The emitters' files go to `folder`.
     ///
     /// # Errors
-    /// That an emitter cannot be started.
+    /// If an emitter cannot be started.
     pub fn start(emitter: &Path, namespace: &str, folder: &Path, length: u32) -> Result<Self> {
         let emitting = SOURCES.iter().map(|source| {
             let name = format!("{namespace}-{}", source.reason);
@@ -139,11 +139,11 @@ impl Storm {
         Ok(Self { emitting: emitting.collect::<Result<_>>()? })
     }
 
-    /// Waits until each has emitted everything and has all answers; what they told, in the order of [`SOURCES`].
+    /// Waits until each emitter has all answers; returns their reports in the order of [`SOURCES`].
     ///
     /// # Errors
-    /// That one has not within `deadline`, or that it failed.
-    pub async fn finish(self, deadline: Duration) -> Result<Vec<Told>> {
+    /// If the deadline passes, or an emitter fails.
+    pub async fn finish(self, deadline: Duration) -> Result<Vec<Report>> {
         try_join_all(self.emitting.into_iter().map(|emitter| emitter.finish(deadline))).await
     }
 }

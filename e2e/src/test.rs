@@ -1,4 +1,4 @@
-//! One test: a namespace of its own, a folder for what its processes say, and a report if it fails.
+//! A test: its own namespace, a folder for the output of its processes, and a report if it fails.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -11,38 +11,38 @@ use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::emitters::Emitting;
+use crate::emitters::RunningEmitter;
 use crate::events;
 use crate::kubectl::Kubectl;
 use crate::process::tail;
-use crate::squelch::Way;
-use crate::wait::{GENEROUS, told, wait_for};
+use crate::squelch::StartOptions;
+use crate::wait::{GENEROUS, not_yet, wait_for};
 use crate::{Cluster, Emission, Policy, Prometheus, Squelch, Writer, Writes, accounts};
 
-/// Lines that a failed test shows of each log, and of what each emitter told.
+/// Lines of each log and of each emitter's output that a failed test prints.
 const SHOWN: [(&str, usize); 2] = [("log", 40), ("out", 5)];
 
-/// What a test has to itself.
+/// The environment of a test.
 pub struct Test {
     /// The cluster that it runs on.
     pub cluster: Cluster,
     /// Its namespace.
     pub namespace: String,
     folder: PathBuf,
-    /// The kubeconfigs of squelch's and of the emitters' account.
+    /// Folder with the kubeconfigs of squelch's and of the emitters' ServiceAccounts.
     squelch: PathBuf,
     emitter: PathBuf,
     started: Cell<usize>,
     passed: Rc<Cell<bool>>,
-    /// One at a time: there is one webhook configuration.
+    /// Tests are sequential: there is one webhook configuration.
     turn: Rc<File>,
 }
 
 impl Test {
-    /// Makes ready for a test whose namespace `label` begins.
+    /// Prepares a test; `label` is the prefix of its namespace.
     ///
     /// # Errors
-    /// That there is no cluster, or what it answers.
+    /// If there is no cluster, or if a request fails.
     pub async fn begin(label: &str) -> Result<Self> {
         let cluster = Cluster::connect().await?;
         let turn = File::create(cluster.folder.join("e2e.lock"))?;
@@ -52,10 +52,10 @@ impl Test {
         Self::within(cluster, label, Rc::default(), Rc::new(turn)).await
     }
 
-    /// The same test in a second namespace, for as long as the first.
+    /// The same test with a second namespace, which is deleted with the first.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn neighbour(&self) -> Result<Self> {
         Self::within(self.cluster.clone(), "neighbour", self.passed.clone(), self.turn.clone()).await
     }
@@ -69,12 +69,12 @@ impl Test {
         Ok(Self { cluster, namespace, folder, squelch, emitter, started: Cell::new(0), passed, turn })
     }
 
-    /// The administrator in this namespace.
+    /// A client with the administrator's identity.
     pub fn client(&self) -> Client {
         self.cluster.client.clone()
     }
 
-    /// kubectl in this namespace, as the administrator.
+    /// kubectl in this namespace, with the administrator's identity.
     pub fn kubectl(&self) -> Kubectl {
         self.cluster.kubectl.namespace(&self.namespace)
     }
@@ -82,15 +82,15 @@ impl Test {
     /// A client with the emitters' identity.
     ///
     /// # Errors
-    /// That its kubeconfig cannot be used.
+    /// If its kubeconfig is unusable.
     pub async fn emitter_client(&self) -> Result<Client> {
         crate::cluster::client(&self.emitter).await
     }
 
-    /// A kubeconfig for squelch that names another server.
+    /// A kubeconfig for squelch with another server.
     ///
     /// # Errors
-    /// That it cannot be written.
+    /// If it cannot be written.
     pub fn kubeconfig_of(&self, server: &str) -> Result<String> {
         let mut config: Value = serde_json::from_slice(&std::fs::read(&self.squelch)?)?;
         config["clusters"][0]["cluster"]["server"] = server.into();
@@ -99,31 +99,31 @@ impl Test {
         Ok(path)
     }
 
-    /// Starts squelch with its own account.
+    /// Starts squelch with its own ServiceAccount.
     ///
     /// # Errors
-    /// That it does not become ready.
+    /// If it is not ready in time.
     pub async fn squelch(&self) -> Result<Squelch> {
-        self.squelch_by(Way::default()).await
+        self.squelch_with_options(StartOptions::default()).await
     }
 
-    /// The same with these flags.
+    /// Same as [`Self::squelch`], with these flags.
     ///
     /// # Errors
-    /// That it does not become ready.
+    /// If it is not ready in time.
     pub async fn squelch_with(&self, flags: &[&str]) -> Result<Squelch> {
-        self.squelch_by(Way { flags, ..Way::default() }).await
+        self.squelch_with_options(StartOptions { flags, ..StartOptions::default() }).await
     }
 
-    /// The same another way.
+    /// Same as [`Self::squelch`], with these options.
     ///
     /// # Errors
-    /// That it does not become ready.
-    pub async fn squelch_by(&self, way: Way<'_>) -> Result<Squelch> {
-        Squelch::start(&self.numbered("squelch"), &self.squelch, &self.folder, way).await
+    /// If it is not ready in time.
+    pub async fn squelch_with_options(&self, options: StartOptions<'_>) -> Result<Squelch> {
+        Squelch::start(&self.numbered("squelch"), &self.squelch, &self.folder, options).await
     }
 
-    /// The kubeconfig of squelch's own account.
+    /// The kubeconfig of squelch's own ServiceAccount.
     pub fn squelch_kubeconfig(&self) -> String {
         self.squelch.display().to_string()
     }
@@ -131,12 +131,12 @@ impl Test {
     /// Applies a policy to this namespace, and waits until it is in force.
     ///
     /// # Errors
-    /// What its status says instead.
+    /// If the deadline passes, with the last status.
     pub async fn policy(&self, spec: &Value) -> Result<Policy> {
         Policy::apply(self.client(), &self.kubectl(), &self.namespace, "policy", spec).await
     }
 
-    /// This test's own `ClusterEventPolicy`; it is deleted with the test.
+    /// This test's own `ClusterEventPolicy`; deleted with the test.
     pub fn cluster_policy(&self) -> Policy {
         Policy::cluster(self.client(), &self.namespace)
     }
@@ -144,7 +144,7 @@ impl Test {
     /// Counts the writes of this namespace's Events from now on.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn writes(&self) -> Result<Writes> {
         Writes::watch(self.client(), &self.namespace).await
     }
@@ -152,15 +152,15 @@ impl Test {
     /// Starts an emitter in this namespace.
     ///
     /// # Errors
-    /// That it cannot be started.
-    pub fn emit(&self, emission: &Emission) -> Result<Emitting> {
+    /// If the process cannot be started.
+    pub fn emit(&self, emission: &Emission) -> Result<RunningEmitter> {
         emission.start(&self.numbered("emitter"), &self.emitter, &self.namespace, &self.folder)
     }
 
-    /// Starts somebody independent who writes into this namespace, so many times a second.
+    /// Starts an independent writer in this namespace with this many writes per second.
     ///
     /// # Errors
-    /// That it cannot be started.
+    /// If the process cannot be started.
     pub async fn writer(&self, per_second: u32) -> Result<Writer> {
         Writer::start(&self.emitter, &self.namespace, "writer", per_second).await
     }
@@ -168,15 +168,15 @@ impl Test {
     /// Starts a Prometheus that scrapes this squelch.
     ///
     /// # Errors
-    /// That it does not become ready.
+    /// If it is not ready in time.
     pub async fn prometheus(&self, squelch: &Squelch) -> Result<Prometheus> {
         Prometheus::start(&self.numbered("prometheus"), &squelch.admin.url, &self.folder).await
     }
 
-    /// The stored Events about an object, or about all, but those that squelch tells about policies.
+    /// The stored Events about an object, or about all, except squelch's Events about policies.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn events(&self, object: Option<&str>) -> Result<Vec<Event>> {
         let api: Api<Event> = Api::namespaced(self.client(), &self.namespace);
         let mut stored = api.list(&ListParams::default().fields(events::OF_OTHERS)).await?.items;
@@ -184,13 +184,13 @@ impl Test {
         Ok(stored)
     }
 
-    /// Waits until exactly one Event about an object is stored and shows `value`.
+    /// Waits until exactly one Event about an object is stored and has the count `value`.
     ///
     /// # Errors
-    /// What is stored instead.
+    /// If the deadline passes, with the stored Events.
     pub async fn one_event(&self, object: &str, value: i64) -> Result<Event> {
         wait_for(&format!("one Event about {object} with the count {value}"), GENEROUS, async || {
-            let mut stored = self.events(Some(object)).await.map_err(told)?;
+            let mut stored = self.events(Some(object)).await.map_err(not_yet)?;
             match stored.pop() {
                 Some(event) if stored.is_empty() && events::value(&event) == value => Ok(event),
                 Some(event) => Err(events::list(&[stored, vec![event]].concat())),
@@ -200,25 +200,25 @@ impl Test {
         .await
     }
 
-    /// The test has shown what it is for.
+    /// Marks the test as passed.
     ///
     /// # Errors
-    /// None; it is the last word of a test.
+    /// None; for use as the last expression of a test.
     pub fn passed(self) -> Result<()> {
         self.passed.set(true);
         Ok(())
     }
 
-    /// A name that no other process of this test has.
+    /// A name that is unique in this test.
     fn numbered(&self, what: &str) -> String {
         let number = self.started.get() + 1;
         self.started.set(number);
         format!("{number}-{what}")
     }
 
-    /// All that there is to see of a test that failed.
+    /// Prints the state after a failed test.
     fn report(&self) {
-        eprintln!("--- {}: what is there", self.namespace);
+        eprintln!("--- {}: state", self.namespace);
         eprintln!(
             "{}",
             self.kubectl().say(&["get", "clustereventpolicies,eventpolicies,events", "--output=wide"])
@@ -247,10 +247,10 @@ impl Drop for Test {
     }
 }
 
-/// Makes a namespace whose name `label` begins.
+/// Creates a namespace with the name prefix `label`.
 ///
 /// # Errors
-/// What the API server answers.
+/// The error of the API server.
 pub async fn make_namespace(client: &Client, label: &str) -> Result<String> {
     let metadata = ObjectMeta { generate_name: Some(format!("{label}-")), ..ObjectMeta::default() };
     let namespace = Namespace { metadata, ..Namespace::default() };

@@ -1,5 +1,5 @@
-//! A user with chosen rights. The administrator impersonates them, so each call reaches the API server with that name
-//! and no group. Every answer is kept as it came.
+//! A user with chosen permissions. The administrator impersonates them, so each call has that name and no group.
+//! Every answer is returned unchanged.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::Cluster;
 
-/// Longer than the API server takes for a write at worst.
+/// Timeout of a call, longer than the API server takes for any write.
 const PATIENCE: Duration = Duration::from_secs(35);
 
 /// How the API server begins what it reports of a refusal by squelch's webhook.
@@ -58,7 +58,7 @@ impl User {
     /// The user of this name. Calls are made once: failures are for the test to see.
     ///
     /// # Errors
-    /// That the administrator's kubeconfig cannot be used.
+    /// If the administrator's kubeconfig is unusable.
     pub async fn named(cluster: &Cluster, name: &str) -> Result<Self> {
         Ok(Self { name: name.to_owned(), client: Client::try_from(config(cluster, name).await?)? })
     }
@@ -66,14 +66,14 @@ impl User {
     /// The user of this name as a member of one group, whose rights they have.
     ///
     /// # Errors
-    /// That the administrator's kubeconfig cannot be used.
+    /// If the administrator's kubeconfig is unusable.
     pub async fn in_group(cluster: &Cluster, name: &str, group: &str) -> Result<Self> {
         let mut config = config(cluster, name).await?;
         config.auth_info.impersonate_groups = Some(vec![group.to_owned()]);
         Ok(Self { name: name.to_owned(), client: Client::try_from(config)? })
     }
 
-    /// The same, with these verbs on the Events of a namespace.
+    /// A user with these verbs on the Events of a namespace.
     ///
     /// # Errors
     /// What kubectl reports.
@@ -97,7 +97,7 @@ impl User {
     /// Creates an Event of either API in its namespace.
     ///
     /// # Errors
-    /// That no answer came.
+    /// If there is no answer.
     pub async fn create(&self, event: &Value) -> Result<Answer> {
         let request = http::Request::post(path(event, ""));
         self.call(request.header("content-type", "application/json"), event.to_string()).await
@@ -106,7 +106,7 @@ impl User {
     /// Writes an Event back (PUT).
     ///
     /// # Errors
-    /// That no answer came.
+    /// If there is no answer.
     pub async fn replace(&self, event: &Value) -> Result<Answer> {
         let name = event["metadata"]["name"].as_str().context("an Event without a name")?;
         let request = http::Request::put(path(event, name));
@@ -116,7 +116,7 @@ impl User {
     /// Changes an Event (merge patch) through the API that `like` has, in its namespace.
     ///
     /// # Errors
-    /// That no answer came.
+    /// If there is no answer.
     pub async fn patch(&self, like: &Value, name: &str, change: &Value) -> Result<Answer> {
         let request = http::Request::patch(path(like, name));
         self.call(request.header("content-type", "application/merge-patch+json"), change.to_string()).await
@@ -125,7 +125,7 @@ impl User {
     /// Reads an Event through the API that `like` has, from its namespace.
     ///
     /// # Errors
-    /// That no answer came.
+    /// If there is no answer.
     pub async fn get(&self, like: &Value, name: &str) -> Result<Answer> {
         self.call(http::Request::get(path(like, name)), String::new()).await
     }
@@ -141,7 +141,7 @@ impl User {
     }
 }
 
-/// Calls are made once, as this user.
+/// Without retries, as this user.
 async fn config(cluster: &Cluster, name: &str) -> Result<Config> {
     let read = Kubeconfig::read_from(&cluster.kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;

@@ -1,5 +1,5 @@
-//! An independent writer of Events: somebody who has nothing to do with squelch, writes all the time through both
-//! APIs, and writes down every answer that he would not have got without squelch or from it.
+//! An independent writer of Events: it does not use squelch, writes continuously through both APIs, and records every
+//! answer that squelch causes or prevents.
 
 use std::fmt;
 use std::path::Path;
@@ -16,24 +16,24 @@ use tokio::time::{Interval, interval_at};
 
 use crate::wait::{GENEROUS, wait_for};
 
-/// How many write at a time, half of them through each API. Each waits for its answers, so that the counts it tells
-/// arrive in order.
+/// Number of concurrent workers, half of them per API. Each waits for its answers, so that its counts arrive in
+/// order.
 const HANDS: u32 = 20;
 
-/// An answer that takes longer is none: squelch's webhook has 10 s at most.
+/// Timeout of an answer; squelch's webhook has at most 10 s.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// What the API server says of a write that squelch's webhook has refused.
+/// The API server's message of a refusal by squelch's webhook.
 const REFUSED: &str = "denied the request: squelch: ";
 
-/// Which API a hand writes through.
+/// The API of a worker.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Through {
+enum EventApi {
     Core,
     New,
 }
 
-/// How an answer counts.
+/// The class of an answer.
 enum Answer {
     Written,
     Refused,
@@ -43,27 +43,27 @@ enum Answer {
 /// A write that was neither stored nor refused by squelch.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// After the writer began.
+    /// Time since the start of the writer.
     pub after: Duration,
-    /// Until the answer, or the lack of one.
+    /// Time until the answer or the timeout.
     pub took: Duration,
-    /// What was written, and what the answer says.
+    /// The write and its answer.
     pub text: String,
 }
 
-/// One write, and how long it took.
+/// One write and its latency.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
-    /// After the writer began.
+    /// Time since the start of the writer.
     pub after: Duration,
-    /// Until the answer.
+    /// Time until the answer.
     pub took: Duration,
-    /// squelch held it back: somebody decides.
+    /// Whether squelch refused it: a replica is active.
     pub refused: bool,
 }
 
-/// The longest time in which nobody decided, seen by one who writes all the time: between two refusals, of which the
-/// later came after `since`. Up to `until` where none came any more.
+/// The longest time without an active replica, as observed by a continuous writer: between two refusals, of which the
+/// later came after `since`. Up to `until` if there is no later refusal.
 pub fn gap(times: &[Timed], since: Duration, until: Duration) -> Duration {
     let mut refused: Vec<_> = times.iter().filter(|timed| timed.refused).map(|timed| timed.after).collect();
     refused.sort_unstable();
@@ -73,7 +73,7 @@ pub fn gap(times: &[Timed], since: Duration, until: Duration) -> Duration {
     pairs.map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(until)
 }
 
-/// The time that so many of a hundred writes take at most that began in this window.
+/// A percentile of the latency of writes that began in this window.
 pub fn percentile(times: &[Timed], hundredth: usize, from: Duration, to: Duration) -> Duration {
     let mut took: Vec<_> =
         times.iter().filter(|timed| (from..to).contains(&timed.after)).map(|timed| timed.took).collect();
@@ -81,21 +81,21 @@ pub fn percentile(times: &[Timed], hundredth: usize, from: Duration, to: Duratio
     took.get((took.len() * hundredth / 100).min(took.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// What became of the writes so far. Each carries one occurrence.
+/// The answers so far. Each write carries one occurrence.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     /// Answered with success.
     pub written: usize,
     /// Refused by squelch, or 409.
     pub refused: usize,
-    /// Every other.
+    /// All other answers.
     pub failed: Vec<Failed>,
     /// The longest time until an answer.
     pub slowest: Duration,
 }
 
 impl Answers {
-    /// The occurrences that the API server was told of and has answered as it may.
+    /// The occurrences with an expected answer.
     pub fn occurrences(&self) -> usize {
         self.written + self.refused
     }
@@ -105,7 +105,7 @@ impl fmt::Display for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { written, refused, failed, slowest } = self;
         let count = failed.len();
-        write!(f, "{written} written, {refused} refused, {count} failed; the slowest took {slowest:?}")?;
+        write!(f, "{written} written, {refused} refused, {count} failed; slowest {slowest:?}")?;
         for failed in failed.iter().take(10) {
             write!(f, "\nafter {:?}, in {:?}: {}", failed.after, failed.took, failed.text)?;
         }
@@ -113,64 +113,67 @@ impl fmt::Display for Answers {
     }
 }
 
-/// A running writer. It ends with its value.
+/// A running writer. Stopped on drop.
 pub struct Writer {
     began: Instant,
     ended: Arc<AtomicBool>,
     answers: Arc<Mutex<Answers>>,
     times: Arc<Mutex<Vec<Timed>>>,
-    hands: JoinSet<()>,
+    workers: JoinSet<()>,
 }
 
 impl Writer {
-    /// Starts to write into a namespace, so many times a second, with the identity of this kubeconfig. Its Events are
-    /// about Pods that `about` begins.
+    /// Starts to write into a namespace at a rate per second, with the identity of this kubeconfig. Its Events are
+    /// about Pods with the name prefix `about`.
     ///
     /// # Errors
-    /// That the kubeconfig cannot be used.
+    /// If the kubeconfig is unusable.
     pub async fn start(kubeconfig: &Path, namespace: &str, about: &str, per_second: u32) -> Result<Self> {
-        let client = patient_client(kubeconfig).await?;
+        let client = client_without_retries(kubeconfig).await?;
         let (ended, answers, times) = (Arc::default(), Arc::default(), Arc::default());
-        let mut writer = Self { began: Instant::now(), ended, answers, times, hands: JoinSet::new() };
+        let mut writer = Self { began: Instant::now(), ended, answers, times, workers: JoinSet::new() };
         for number in 0..HANDS {
-            let hand = Hand {
+            let worker = Worker {
                 client: client.clone(),
-                through: if number % 2 == 0 { Through::Core } else { Through::New },
+                api: if number % 2 == 0 { EventApi::Core } else { EventApi::New },
                 namespace: namespace.to_owned(),
                 object: format!("{about}-{number}"),
                 names: 0,
                 known: None,
             };
             let pause = Duration::from_secs(1) * HANDS / per_second.max(1);
-            // One after the other, or each would wait for all the others.
+            // Staggered start: otherwise each waits for all others.
             let ticks = interval_at((writer.began + pause * number / HANDS).into(), pause);
-            let book =
-                Book { began: writer.began, answers: writer.answers.clone(), times: writer.times.clone() };
-            writer.hands.spawn(hand.write(ticks, writer.ended.clone(), book));
+            let log = AnswerLog {
+                began: writer.began,
+                answers: writer.answers.clone(),
+                times: writer.times.clone(),
+            };
+            writer.workers.spawn(worker.write(ticks, writer.ended.clone(), log));
         }
         Ok(writer)
     }
 
-    /// What became of its writes so far.
+    /// The answers so far.
     pub fn so_far(&self) -> Answers {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Each write so far that has its answer.
+    /// All answered writes so far.
     pub fn times(&self) -> Vec<Timed> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How long it has been writing.
-    pub fn has_written_for(&self) -> Duration {
+    /// Time since its start.
+    pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Waits until it has got so many more answers, whatever they are.
+    /// Waits for this many more answers of any kind.
     ///
     /// # Errors
-    /// That it has not within a minute.
-    pub async fn goes_on(&self, answers: usize) -> Result<Answers> {
+    /// If a minute passes.
+    pub async fn wait_for_answers(&self, answers: usize) -> Result<Answers> {
         let all = |answers: &Answers| answers.occurrences() + answers.failed.len();
         let goal = all(&self.so_far()) + answers;
         wait_for(&format!("{goal} answers to the independent writer"), GENEROUS, async || {
@@ -180,19 +183,19 @@ impl Writer {
         .await
     }
 
-    /// Ends it, once it has the answers to all that it has written.
+    /// Stops it after the answers to all its writes.
     pub async fn stop(mut self) -> Answers {
         self.ended.store(true, Ordering::Relaxed);
-        while self.hands.join_next().await.is_some() {}
+        while self.workers.join_next().await.is_some() {}
         self.so_far()
     }
 }
 
-/// A client that asks once: what fails is to be seen.
+/// A client without retries: failures are visible.
 ///
 /// # Errors
-/// That the kubeconfig cannot be used.
-pub async fn patient_client(kubeconfig: &Path) -> Result<Client> {
+/// If the kubeconfig is unusable.
+pub async fn client_without_retries(kubeconfig: &Path) -> Result<Client> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let read = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
@@ -201,14 +204,14 @@ pub async fn patient_client(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Where every hand writes down its answers.
-struct Book {
+/// The answers of all workers.
+struct AnswerLog {
     began: Instant,
     answers: Arc<Mutex<Answers>>,
     times: Arc<Mutex<Vec<Timed>>>,
 }
 
-impl Book {
+impl AnswerLog {
     fn note(&self, asked: Instant, what: &str, answer: Answer) {
         let (after, took) = (asked.duration_since(self.began), asked.elapsed());
         let refused = matches!(answer, Answer::Refused);
@@ -225,24 +228,24 @@ impl Book {
     }
 }
 
-/// Writes about one object: by turns a new Event, and the next count of one that was stored.
-struct Hand {
+/// A worker writes about one object: alternately a new Event, and the next count of a stored one.
+struct Worker {
     client: Client,
-    through: Through,
+    api: EventApi,
     namespace: String,
     object: String,
     names: usize,
-    /// A stored Event of its own, and the count that it was told last.
+    /// A stored Event of the worker, and its last count.
     known: Option<(String, i64)>,
 }
 
-impl Hand {
-    async fn write(mut self, mut ticks: Interval, ended: Arc<AtomicBool>, book: Book) {
+impl Worker {
+    async fn write(mut self, mut ticks: Interval, ended: Arc<AtomicBool>, log: AnswerLog) {
         while !ended.load(Ordering::Relaxed) {
             ticks.tick().await;
             let asked = Instant::now();
             let (what, answer) = self.next().await;
-            book.note(asked, &what, answer);
+            log.note(asked, &what, answer);
         }
     }
 
@@ -254,8 +257,8 @@ impl Hand {
                 self.known = Some((name.clone(), count + 1));
                 (format!("PATCH {name}"), answer)
             }
-            // What repeats says something else than what is new each time: a client's own count tells of all that
-            // happened, if nobody else reports the same.
+            // Repeats have another message than new Events: a client's own count includes all occurrences only if no
+            // other client reports the same key.
             Some(known) => {
                 self.known = Some(known);
                 let name = format!("{}.{:x}", self.object, self.names);
@@ -273,9 +276,9 @@ impl Hand {
     }
 
     fn path(&self, name: &str) -> String {
-        let group = match self.through {
-            Through::Core => "/api/v1",
-            Through::New => "/apis/events.k8s.io/v1",
+        let group = match self.api {
+            EventApi::Core => "/api/v1",
+            EventApi::New => "/apis/events.k8s.io/v1",
         };
         format!("{group}/namespaces/{}/events{name}?fieldManager=writer", self.namespace)
     }
@@ -285,11 +288,11 @@ impl Hand {
             "namespace": self.namespace, "uid": self.object });
         let now = jiff::Timestamp::now();
         let mut event = json!({ "metadata": { "name": name }, "type": "Normal", "reason": "Written" });
-        let specific = match self.through {
-            Through::Core => json!({ "apiVersion": "v1", "kind": "Event", "involvedObject": regarding,
+        let specific = match self.api {
+            EventApi::Core => json!({ "apiVersion": "v1", "kind": "Event", "involvedObject": regarding,
                 "message": message, "count": 1, "source": { "component": "writer", "host": "outside" },
                 "firstTimestamp": format!("{now:.0}"), "lastTimestamp": format!("{now:.0}") }),
-            Through::New => json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            EventApi::New => json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event",
                 "regarding": regarding, "note": message, "action": "Writing",
                 "reportingController": "writer.example.com", "reportingInstance": "outside",
                 "eventTime": format!("{now:.6}") }),
@@ -303,9 +306,9 @@ impl Hand {
 
     async fn count(&self, name: &str, count: i64) -> Answer {
         let now = jiff::Timestamp::now();
-        let change = match self.through {
-            Through::Core => json!({ "count": count, "lastTimestamp": format!("{now:.0}") }),
-            Through::New => json!({ "series": { "count": count, "lastObservedTime": format!("{now:.6}") } }),
+        let change = match self.api {
+            EventApi::Core => json!({ "count": count, "lastTimestamp": format!("{now:.0}") }),
+            EventApi::New => json!({ "series": { "count": count, "lastObservedTime": format!("{now:.6}") } }),
         };
         let request = http::Request::patch(self.path(&format!("/{name}")))
             .header("content-type", "application/strategic-merge-patch+json");
@@ -343,16 +346,16 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_what_lies_between_two_refusals_and_reaches_to_the_end() {
+    fn a_gap_lies_between_two_refusals_or_reaches_the_end() {
         let times = [timed(0, 1, true), timed(900, 1, true), timed(1_000, 1, false), timed(3_000, 1, true)];
         assert_eq!(gap(&times, at(950), at(3_500)), at(2_100));
         assert_eq!(gap(&times, at(3_000), at(3_500)), at(500));
-        assert_eq!(gap(&times, at(2_000), at(9_000)), at(6_000), "nobody decides any more");
+        assert_eq!(gap(&times, at(2_000), at(9_000)), at(6_000), "no replica is active any more");
         assert_eq!(gap(&[], at(0), at(7)), at(7));
     }
 
     #[test]
-    fn a_percentile_is_of_its_window() {
+    fn a_percentile_covers_only_its_window() {
         let times: Vec<_> = (0..100).map(|n| timed(n * 10, n, false)).collect();
         assert_eq!(percentile(&times, 99, at(0), at(1_000)), at(99));
         assert_eq!(percentile(&times, 50, at(0), at(100)), at(5));

@@ -1,5 +1,5 @@
-//! Every write of an Event that reached etcd. A watch of Events is not served from a cache: it tells each write
-//! exactly once, in the order of their `resourceVersion`s.
+//! All writes of Events in etcd. A watch of Events is not served from a cache: it delivers each write exactly once,
+//! in the order of `resourceVersion`s.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,27 +11,27 @@ use kube::{Api, Client};
 use tokio::task::JoinHandle;
 
 use crate::events;
-use crate::wait::{GENEROUS, told, wait_for};
+use crate::wait::{GENEROUS, not_yet, wait_for};
 
-/// What a write did.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A new Event.
     Added,
-    /// Another state of one.
+    /// A change.
     Modified,
-    /// Its end.
+    /// A deletion.
     Deleted,
 }
 
-/// One write, and the Event as it left it.
+/// One write and the resulting Event.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// What it did.
+    /// The kind.
     pub kind: Kind,
     /// etcd's revision.
     pub resource_version: String,
-    /// The Event; as it was, where it was deleted.
+    /// The Event; for a deletion, its last state.
     pub event: Event,
 }
 
@@ -41,10 +41,10 @@ impl Write {
     }
 }
 
-/// The writes of one namespace's Events from a moment on, but of those that squelch tells about policies.
+/// The writes of a namespace's Events from a revision on, except squelch's Events about policies.
 pub struct Writes {
     events: Api<Event>,
-    /// etcd's revision at that moment.
+    /// etcd's revision at the start.
     since: Option<u64>,
     seen: Arc<Mutex<Seen>>,
     watching: JoinHandle<()>,
@@ -57,10 +57,10 @@ struct Seen {
 }
 
 impl Writes {
-    /// From now on.
+    /// Watches from now on.
     ///
     /// # Errors
-    /// What the API server answers.
+    /// The error of the API server.
     pub async fn watch(client: Client, namespace: &str) -> Result<Self> {
         let events: Api<Event> = Api::namespaced(client, namespace);
         let from = events.list(&of_others()).await?.metadata.resource_version.unwrap_or_default();
@@ -70,15 +70,15 @@ impl Writes {
         Ok(Self { events, since, seen, watching })
     }
 
-    /// The writes so far, all of those that precede this call among them.
+    /// The writes so far, including all that precede this call.
     ///
     /// # Errors
-    /// That the watch broke off.
+    /// If the watch broke off.
     pub async fn so_far(&self) -> Result<Vec<Write>> {
         let stored = self.events.list(&of_others()).await?;
         let newest =
             stored.items.iter().filter_map(|event| revision(event.metadata.resource_version.as_ref())).max();
-        // Nothing was written since: there is nothing to catch up with.
+        // No write since: the watch is up to date.
         let newest = newest.filter(|newest| Some(*newest) > self.since);
         wait_for("the watch of Events to catch up", GENEROUS, async || {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,11 +117,11 @@ fn revision(resource_version: Option<&String>) -> Option<u64> {
     resource_version?.parse().ok()
 }
 
-/// Watches until the API server has had enough, and goes on from there.
+/// Watches, and restarts the watch when the API server ends it.
 async fn follow(events: Api<Event>, mut from: String, seen: Arc<Mutex<Seen>>) {
     loop {
         if let Err(error) = follow_once(&events, &mut from, &seen).await {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).failure = Some(told(error));
+            seen.lock().unwrap_or_else(PoisonError::into_inner).failure = Some(not_yet(error));
             return;
         }
     }
@@ -145,16 +145,16 @@ async fn follow_once(events: &Api<Event>, from: &mut String, seen: &Mutex<Seen>)
     Ok(())
 }
 
-/// For messages: name, kind and value of each write.
+/// Name, kind and count of each write, for messages.
 pub fn history(writes: &[Write]) -> String {
-    let told = |write: &Write| format!("{:?} {} ×{}", write.kind, events::name(&write.event), write.value());
-    writes.iter().map(told).collect::<Vec<_>>().join("\n")
+    let line = |write: &Write| format!("{:?} {} ×{}", write.kind, events::name(&write.event), write.value());
+    writes.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// No write told of less than the one before it of the same Event.
+/// Checks that no write lowered the count of an Event.
 ///
 /// # Errors
-/// The write that did, and the history.
+/// The write and the history.
 pub fn never_lowered(writes: &[Write]) -> Result<()> {
     pairs(writes).try_for_each(|(before, after)| {
         ensure!(after.value() >= before.value(), "a count was lowered:\n{}", history(writes));
@@ -162,19 +162,23 @@ pub fn never_lowered(writes: &[Write]) -> Result<()> {
     })
 }
 
-/// Every change of an Event raised its count: none was written in vain.
+/// Checks that every change of an Event raised its count.
 ///
 /// # Errors
 /// The history.
 pub fn every_change_raised(writes: &[Write]) -> Result<()> {
     pairs(writes).try_for_each(|(before, after)| {
         let name = events::name(&after.event);
-        ensure!(after.value() > before.value(), "{name} was written and not raised:\n{}", history(writes));
+        ensure!(
+            after.value() > before.value(),
+            "{name} was written without a higher count:\n{}",
+            history(writes)
+        );
         Ok(())
     })
 }
 
-/// Each change of an Event, and the state before it.
+/// Each change of an Event with the previous state.
 fn pairs(writes: &[Write]) -> impl Iterator<Item = (&Write, &Write)> {
     let changes = writes.iter().enumerate().filter(|(_, write)| write.kind == Kind::Modified);
     changes.filter_map(|(at, after)| {

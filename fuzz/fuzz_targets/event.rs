@@ -1,4 +1,4 @@
-//! An Event in either shape: what Kubernetes' own types read in it is what squelch is told.
+//! An Event of either API: squelch reads the same values as Kubernetes' own types.
 
 #![no_main]
 
@@ -6,37 +6,37 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::events::v1 as events;
 use libfuzzer_sys::fuzz_target;
-use squelch::webhook::review::{Spelled, Write};
+use squelch::webhook::review::{ParsedEvent, Write};
 use squelch_engine::{Api, Operation};
 
-/// What is compared.
+/// The compared values.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct ReadEvent {
     texts: [String; 9],
     value: i64,
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let read = |api| Spelled::read(text, Some(api)).ok().filter(|spelled| spelled.api == api);
+    let read = |api| ParsedEvent::parse(text, Some(api)).ok().filter(|parsed| parsed.api == api);
     let [core, new] = [Api::Core, Api::Events].map(read);
-    if let (Some(spelled), Ok(oracle)) = (core, serde_json::from_str::<core::Event>(text)) {
-        assert_eq!(told(&spelled), of_core(oracle));
+    if let (Some(parsed), Ok(oracle)) = (core, serde_json::from_str::<core::Event>(text)) {
+        assert_eq!(as_squelch_reads(&parsed), of_core(oracle));
     }
-    if let (Some(spelled), Ok(oracle)) = (new, serde_json::from_str::<events::Event>(text)) {
-        assert_eq!(told(&spelled), of_events(oracle));
+    if let (Some(parsed), Ok(oracle)) = (new, serde_json::from_str::<events::Event>(text)) {
+        assert_eq!(as_squelch_reads(&parsed), of_events(oracle));
     }
 });
 
-fn told(spelled: &Spelled<'_>) -> Option<Told> {
+fn as_squelch_reads(parsed: &ParsedEvent<'_>) -> Option<ReadEvent> {
     let write = Write {
         operation: Operation::Create,
-        api: spelled.api,
+        api: parsed.api,
         user: "u",
         dry_run: false,
         namespace: "shop",
         name: "",
-        object: &spelled.event,
+        object: &parsed.event,
         old_object: None,
         stale: false,
     };
@@ -53,10 +53,10 @@ fn told(spelled: &Spelled<'_>) -> Option<Told> {
         &event.reporting_component,
         &event.source_component,
     ];
-    Some(Told { texts: texts.map(ToOwned::to_owned), value: seen.value })
+    Some(ReadEvent { texts: texts.map(ToOwned::to_owned), value: seen.value })
 }
 
-fn of_core(event: core::Event) -> Option<Told> {
+fn of_core(event: core::Event) -> Option<ReadEvent> {
     let texts = [
         event.metadata.name,
         event.involved_object.kind,
@@ -69,10 +69,10 @@ fn of_core(event: core::Event) -> Option<Told> {
         event.source.and_then(|source| source.component),
     ];
     let series = event.series.and_then(|series| series.count);
-    Some(Told { texts: texts.map(Option::unwrap_or_default), value: value(series.or(event.count)) })
+    Some(ReadEvent { texts: texts.map(Option::unwrap_or_default), value: value(series.or(event.count)) })
 }
 
-fn of_events(event: events::Event) -> Option<Told> {
+fn of_events(event: events::Event) -> Option<ReadEvent> {
     let regarding = event.regarding.unwrap_or_default();
     let texts = [
         event.metadata.name,
@@ -86,12 +86,12 @@ fn of_events(event: events::Event) -> Option<Told> {
         event.deprecated_source.and_then(|source| source.component),
     ];
     let series = event.series.map(|series| series.count);
-    Some(Told {
+    Some(ReadEvent {
         texts: texts.map(Option::unwrap_or_default),
         value: value(series.or(event.deprecated_count)),
     })
 }
 
-fn value(told: Option<i32>) -> i64 {
-    i64::from(told.unwrap_or(1).max(1))
+fn value(count: Option<i32>) -> i64 {
+    i64::from(count.unwrap_or(1).max(1))
 }

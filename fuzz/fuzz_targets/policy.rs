@@ -1,4 +1,4 @@
-//! Any JSON as the spec of a policy: it is refused in words, or can be decided by.
+//! Any JSON as the spec of a policy: it is refused with a message, or compiles.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any text as a List, a trace or an audit log: it is replayed, or refused with its place.
+//! Any text as a List, a trace or an audit log: it is replayed, or refused with its position.
 
 #![no_main]
 
@@ -6,7 +6,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
-use squelch::replay::{Clients, Error, Format, Options, Output, replay};
+use squelch::output::OutputFormat;
+use squelch::replay::{Clients, Error, Format, Options, replay};
 
 const POLICY: &str = "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: p}\n\
                       spec: {aggregation: {maxEvents: 2}, spamFilter: {burst: 3}}\n";
@@ -25,7 +26,7 @@ fuzz_target!(|input: (u8, &str)| {
         format: formats[usize::from(choice % 4)],
         clients: if choice & 4 == 0 { Clients::Recorded } else { Clients::Adapted },
         skip_bad: choice & 8 == 0,
-        output: Output::Json,
+        output: OutputFormat::Json,
         decisions: None,
     };
     match replay(&options) {
@@ -38,7 +39,7 @@ fuzz_target!(|input: (u8, &str)| {
     }
 });
 
-/// A file of this process's own.
+/// A file of this process.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("squelch-fuzz-{}-{name}", std::process::id()));
     std::fs::File::create(&path).and_then(|mut file| file.write_all(text.as_bytes())).expect("a file");

@@ -1,4 +1,4 @@
-//! An UPDATE that is restored: the patch always applies, and always gives the stored Event.
+//! A restored UPDATE: the patch always applies, and always results in the stored Event.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 use squelch_fuzz::{Answer, NAMESPACE, Served};
 
-/// What of an Event a repeat may change, as odd as JSON allows.
+/// The fields of an Event that a repeat may change, with unusual values.
 #[derive(Arbitrary, Debug)]
 struct Shown {
     count: Odd,

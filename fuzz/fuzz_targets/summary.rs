@@ -1,4 +1,4 @@
-//! Whatever was folded: what squelch writes of it passes the API server's own checks.
+//! The Events that squelch writes after merges pass the validation of the API server.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use squelch_engine::{
     Observation, Operation, PolicyId, Rejection, Rules, SeriesRules, Settings, StoredEvent,
 };
 
-/// An Event as a review may show it.
+/// An Event as in a review.
 #[derive(Arbitrary, Debug)]
 struct Hostile {
     namespace: u8,
@@ -34,7 +34,7 @@ struct Hostile {
 #[derive(Arbitrary, Debug)]
 enum Time {
     None,
-    Told(i64),
+    Seconds(i64),
     Odd(String),
 }
 
@@ -70,7 +70,7 @@ impl Hostile {
         Rules {
             policy: PolicyId { display: "shop/p".into(), uid: "u".into() },
             mode: Mode::Enforce,
-            // Without series the second write is one too many for its group.
+            // Without series the second write is aggregated.
             series: (!self.summed_up).then_some(SeriesRules {
                 idle_timeout: Duration::from_secs(360),
                 heartbeat_interval: Duration::from_secs(1800),
@@ -130,7 +130,7 @@ impl Time {
     fn text(&self) -> String {
         match self {
             Self::None => String::new(),
-            Self::Told(seconds) => moment(*seconds).to_string(),
+            Self::Seconds(seconds) => moment(*seconds).to_string(),
             Self::Odd(text) => text.clone(),
         }
     }

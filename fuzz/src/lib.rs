@@ -1,4 +1,4 @@
-//! squelch in the process, asked as the API server asks it.
+//! squelch in process, called as by the API server.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use squelch::api::EventPolicy;
 use squelch::clock::Clock;
-use squelch::leader::Term;
+use squelch::leader::LeaseDeadline;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
 use squelch::tls::{AcceptedTokens, PathToken};
@@ -21,17 +21,17 @@ use squelch::webhook::{Router, Webhook, path, router};
 use squelch_engine::{Engine, Settings};
 use tokio::runtime::{Builder, Runtime};
 
-/// The namespace that a policy governs.
+/// The namespace of the policy.
 pub const NAMESPACE: &str = "shop";
 
-/// A webhook with small tables: they are soon full.
+/// A webhook with small tables, which reach capacity soon.
 pub struct Served {
     router: Router,
     path: String,
     runtime: Runtime,
 }
 
-/// What is answered.
+/// The answer.
 pub struct Answer {
     pub uid: String,
     pub allowed: bool,
@@ -40,7 +40,7 @@ pub struct Answer {
 }
 
 impl Served {
-    /// One with a policy of this spec.
+    /// A webhook with a policy with this spec.
     pub fn new(spec: &Value) -> Self {
         let token = PathToken::generate().expect("random numbers");
         let settings =
@@ -52,9 +52,9 @@ impl Served {
             own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: Clock::default(),
-            term: Arc::new(Term::endless()),
+            term: Arc::new(LeaseDeadline::unlimited()),
         };
-        // A body has a deadline, which only a runtime can keep.
+        // The deadline of the body needs a runtime.
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         Self { path: path(&token), router: router(Arc::new(webhook)), runtime }
     }
@@ -66,8 +66,7 @@ impl Served {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::copy_from_slice(review)))
             .expect("a request");
-        let answer =
-            self.router.route(request).now_or_never().expect("a body that is there is answered at once");
+        let answer = self.router.route(request).now_or_never().expect("a complete body is answered at once");
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().now_or_never().expect("a body").expect("whole").to_bytes();
         (status, body)
@@ -75,7 +74,7 @@ impl Served {
 }
 
 impl Answer {
-    /// Of the body of an answer with status 200.
+    /// Parses the body of an answer with status 200.
     pub fn read(body: &[u8]) -> Self {
         let answer: Value = serde_json::from_slice(body).expect("an answer is JSON");
         assert_eq!(answer["kind"], "AdmissionReview");
@@ -83,7 +82,7 @@ impl Answer {
         let code = response["status"]["code"].as_u64();
         assert!(code.is_none_or(|code| matches!(code, 403 | 409)), "{code:?}");
         let allowed = response["allowed"].as_bool().expect("allowed or not");
-        assert_eq!(code.is_none(), allowed, "who is refused is told how");
+        assert_eq!(code.is_none(), allowed, "a refusal has a status code");
         let patch = response["patch"].as_str().map(|text| {
             assert_eq!(response["patchType"], "JSONPatch");
             serde_json::from_slice(&STANDARD.decode(text).expect("base64")).expect("a patch")
@@ -92,7 +91,7 @@ impl Answer {
     }
 }
 
-/// A policy of this spec in [`NAMESPACE`], or none if it is invalid.
+/// A policy with this spec in [`NAMESPACE`], or none if it is invalid.
 pub fn policies(spec: &Value) -> Store {
     let policy = DynamicObject::new("quiet", &ApiResource::erase::<EventPolicy>(&())).within(NAMESPACE);
     let mut policy = policy.data(json!({ "spec": spec }));

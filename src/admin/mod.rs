@@ -1,7 +1,7 @@
 //! The plain HTTP port for probes and Prometheus: `/metrics`, `/livez`, `/readyz`.
 //!
-//! Every pod of the cluster may reach it unless a NetworkPolicy keeps it away, so nothing on it may cost much or keep the
-//! kubelet out: [`server`] bounds connections, [`scrape`] bounds what scrapes take.
+//! Every pod of the cluster can reach it unless a NetworkPolicy denies that. Requests must therefore be cheap and must not
+//! block the kubelet: [`server`] limits connections, [`scrape`] limits the processor time of scrapes.
 
 mod scrape;
 mod server;
@@ -21,12 +21,12 @@ use scrape::Scrapes;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// What has to be true before this process is ready.
+/// A condition of readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// All policies have been listed: none would be missed.
+    /// All policies have been listed.
     PoliciesListed,
-    /// The serving key and the path's token are loaded.
+    /// The serving key and the token of the path are loaded.
     KeyLoaded,
 }
 
@@ -34,7 +34,7 @@ impl Need {
     /// Every need.
     pub const ALL: [Self; 2] = [Self::PoliciesListed, Self::KeyLoaded];
 
-    /// The name under which `/readyz` lists it.
+    /// The name in the response of `/readyz`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PoliciesListed => "policies-listed",
@@ -47,31 +47,31 @@ impl Need {
     }
 }
 
-/// Readiness is earned: nothing is met at the start.
+/// The needs that are met. None is met at the start.
 #[derive(Debug, Default)]
 pub struct Readiness {
     met: AtomicU8,
 }
 
 impl Readiness {
-    /// `need` is met.
+    /// Records that `need` is met.
     pub fn meet(&self, need: Need) {
         self.met.fetch_or(need.bit(), Ordering::Relaxed);
     }
 
-    /// `need` is not met any more.
+    /// Records that `need` is no longer met.
     pub fn lose(&self, need: Need) {
         self.met.fetch_and(!need.bit(), Ordering::Relaxed);
     }
 
-    /// What is missing; empty when ready.
+    /// Returns the unmet needs; empty when ready.
     pub fn missing(&self) -> Vec<Need> {
         let met = self.met.load(Ordering::Relaxed);
         Need::ALL.into_iter().filter(|need| met & need.bit() == 0).collect()
     }
 }
 
-/// The answers of the port.
+/// The request handler of the port.
 #[derive(Clone)]
 pub struct Admin {
     scrapes: Arc<Scrapes>,
@@ -79,26 +79,26 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// `/metrics` shows `metrics`, `/readyz` what `readiness` misses.
+    /// Serves `metrics` at `/metrics` and the unmet needs of `readiness` at `/readyz`.
     pub fn new(metrics: Arc<Metrics>, readiness: Arc<Readiness>) -> Self {
         Self { scrapes: Arc::new(Scrapes::new(metrics)), readiness }
     }
 
-    /// Answers one request. Only `/metrics` waits, for the text.
+    /// Answers one request. Only `/metrics` waits.
     pub async fn route<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET\n");
+            return answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "method not allowed, use GET\n");
         }
         match request.uri().path() {
             "/metrics" => match self.scrapes.text().await {
                 Some(text) => answer(StatusCode::OK, HeaderValue::from_static(metrics::CONTENT_TYPE), text),
                 None => {
-                    answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the metrics could not be gathered\n")
+                    answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "internal error: metrics not gathered\n")
                 }
             },
             "/livez" => answer(StatusCode::OK, TEXT, "ok\n"),
             "/readyz" => self.ready(),
-            _ => answer(StatusCode::NOT_FOUND, TEXT, "not found; there are /metrics, /livez, /readyz\n"),
+            _ => answer(StatusCode::NOT_FOUND, TEXT, "not found, use /metrics, /livez or /readyz\n"),
         }
     }
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readiness_is_earned_by_every_need() {
+    async fn the_process_is_ready_once_every_need_is_met() {
         let admin = admin();
         let (status, body) = get(&admin, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_lives_and_shows_metrics_and_nothing_else() {
+    async fn liveness_and_metrics_are_served_and_other_paths_are_not_found() {
         let admin = admin();
         assert_eq!(get(&admin, "/livez").await.0, StatusCode::OK);
         assert!(get(&admin, "/metrics").await.1.contains("squelch_build_info{version="));

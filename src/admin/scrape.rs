@@ -1,5 +1,5 @@
-//! The text of `/metrics`. Gathering it visits every namespace, so it is bounded: one at a time, beside the threads that
-//! answer reviews, and never more than a tenth of one processor.
+//! The text of `/metrics`. Gathering visits every namespace, so it is limited: one at a time, on a blocking thread, and at
+//! most a tenth of one processor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::sync::Mutex;
 use crate::clock;
 use crate::metrics::Metrics;
 
-/// Gathering takes at most one part in so many of the time of a processor.
-const PARTS: u32 = 10;
+/// Gathering takes at most 1/10 of the time of one processor.
+const INVERSE_SHARE: u32 = 10;
 
-/// The same over a short time: scrapes are gathered anew as long as they have taken a tenth of this less than they may.
-/// Several Prometheus servers that scrape at the same moment each get a new text.
+/// The size of the bucket: gathering may exceed its share by a tenth of this time, so that several Prometheus servers that
+/// scrape at the same moment each get a new text.
 const BURST: Duration = Duration::from_secs(1);
 
 /// Gathers the metrics for scrapes.
@@ -24,7 +24,7 @@ pub(super) struct Scrapes {
     last: Arc<Mutex<Last>>,
 }
 
-/// The last text, and whether another may be gathered.
+/// The last text, and the share that is left.
 #[derive(Debug, Default)]
 struct Last {
     text: Bytes,
@@ -36,15 +36,14 @@ impl Scrapes {
         Self { metrics, last: Arc::default() }
     }
 
-    /// Returns the text, gathered anew unless gathering has used up its share: then the last text. `None` if gathering
-    /// panics.
+    /// Gathers and returns the text; returns the last text if gathering has used up its share. `None` if gathering panics.
     pub(super) async fn text(&self) -> Option<Bytes> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if !last.share.is_left(clock::now()) {
             return Some(last.text.clone());
         }
         let metrics = Arc::clone(&self.metrics);
-        // The lock goes along: also where this caller has gone, the next one waits for the end and gets this text.
+        // The task keeps the lock: if this scrape is cancelled, the next one waits for the task and returns its text.
         let gathering = tokio::task::spawn_blocking(move || {
             let began = clock::now();
             let text = Bytes::from(metrics.text());
@@ -60,17 +59,17 @@ impl Scrapes {
 /// The share of a processor's time that gathering may take: a leaky bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
-    /// What was spent is made up for then.
-    even: Moment,
+    /// The time at which the bucket is empty.
+    empty_at: Moment,
 }
 
 impl Share {
     fn is_left(self, now: Moment) -> bool {
-        self.even.since(now) <= BURST
+        self.empty_at.since(now) <= BURST
     }
 
     fn spend(&mut self, took: Duration, now: Moment) {
-        self.even = self.even.max(now).plus(took * PARTS);
+        self.empty_at = self.empty_at.max(now).plus(took * INVERSE_SHARE);
     }
 }
 
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn gathering_takes_a_tenth_of_a_processor_however_often_it_is_asked_for() {
+    fn gathering_takes_at_most_a_tenth_of_a_processor() {
         let took = Duration::from_millis(40);
         let mut share = Share::default();
         let (mut now, mut spent) = (at(0), Duration::ZERO);
@@ -103,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn a_scrape_now_and_then_is_always_gathered_anew() {
+    fn a_scrape_every_fifteen_seconds_is_always_gathered() {
         let mut share = Share::default();
         for round in 0..100 {
-            // Two Prometheus servers at one moment, and more namespaces than most clusters have.
+            // Two Prometheus servers at the same moment, and more namespaces than most clusters have.
             for _ in 0..2 {
                 let now = at(15_000 * round);
                 assert!(share.is_left(now), "round {round}");
@@ -116,31 +115,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scrape_shows_what_was_counted_before_it_unless_the_share_is_used_up() {
+    async fn a_scrape_returns_the_last_text_only_once_the_share_is_used_up() {
         let metrics = Arc::new(Metrics::new());
         let scrapes = Scrapes::new(metrics.clone());
         let shown = async || String::from_utf8(scrapes.text().await.unwrap().to_vec()).unwrap();
-        metrics.stray_request();
-        assert!(shown().await.contains("squelch_stray_requests_total 1\n"));
-        metrics.stray_request();
-        assert!(shown().await.contains("squelch_stray_requests_total 2\n"));
+        metrics.unauthenticated_request();
+        assert!(shown().await.contains("squelch_unauthenticated_requests_total 1\n"));
+        metrics.unauthenticated_request();
+        assert!(shown().await.contains("squelch_unauthenticated_requests_total 2\n"));
         scrapes.last.lock().await.share.spend(Duration::from_secs(1), clock::now());
-        metrics.stray_request();
-        assert!(shown().await.contains("squelch_stray_requests_total 2\n"), "the last text");
+        metrics.unauthenticated_request();
+        assert!(shown().await.contains("squelch_unauthenticated_requests_total 2\n"), "the last text");
     }
 
-    /// A caller that asks and goes must not start one gathering beside another.
+    /// A cancelled scrape must not start a second gathering.
     #[tokio::test]
-    async fn a_scrape_whose_caller_has_gone_is_the_next_callers() {
+    async fn the_text_of_a_cancelled_scrape_is_returned_to_the_next() {
         let metrics = Arc::new(Metrics::new());
         let scrapes = Scrapes::new(metrics.clone());
         {
-            let mut gone = std::pin::pin!(scrapes.text());
-            let _ = futures::poll!(gone.as_mut());
+            let mut cancelled = std::pin::pin!(scrapes.text());
+            let _ = futures::poll!(cancelled.as_mut());
         }
-        // Either it still gathers, or it is done.
+        // Gathering is still in progress, or it has ended.
         let is_empty = scrapes.last.try_lock().map(|last| last.text.is_empty());
-        assert!(!is_empty.is_ok_and(|empty| empty), "another may begin beside it");
+        assert!(!is_empty.is_ok_and(|empty| empty), "a second gathering could begin");
         assert!(scrapes.text().await.is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! The server of the plain HTTP port: one request a connection.
+//! The server of the plain HTTP port. Each connection serves one request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,63 +13,62 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Admin;
-use crate::accept::{Acceptor, Connection, Dismiss};
+use crate::accept::{Acceptor, Connection, Eviction};
 
-/// For the head of the request.
-const HEAD: Duration = Duration::from_secs(5);
+/// Timeout of the request head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For the whole connection: a caller that does not take its answer must not keep a place. Prometheus waits for 10 s
-/// unless configured otherwise.
+/// Timeout of a connection, so that a client that does not read its response releases its slot. Prometheus waits for 10 s
+/// by default.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// Serves `admin` on `listener` until `stop`; connections are cut then. At most `places` connections are open. Errors of
+/// Serves `admin` on `listener` until `stop`, then cuts its connections. At most `slots` connections are open. Errors of
 /// single connections are logged.
 ///
-/// A probe cannot be starved: every connection is accepted, and where the places are taken the oldest one without a
-/// request ends. With 256 places and 10,000 new connections a second a caller has 25 ms from its connection to its
-/// request; the kubelet of the node takes less than one. A request that has come is answered before a dismissal is
-/// noticed, and connections with a request end only where there is none without.
-pub async fn serve(listener: TcpListener, admin: Admin, places: usize, stop: CancellationToken) {
-    let mut acceptor = Acceptor::new(listener, places, Dismiss::All);
+/// Other clients cannot starve a probe. Every connection is accepted, and at capacity the oldest connection without a
+/// request is evicted. With 256 slots and 10,000 new connections a second a client has at least 12 ms to send its request.
+/// The kubelet of the node takes less than one. A request that has arrived is answered before an eviction takes effect.
+pub async fn serve(listener: TcpListener, admin: Admin, slots: usize, stop: CancellationToken) {
+    let mut acceptor = Acceptor::new(listener, slots, Eviction::Any);
     let mut connections = JoinSet::new();
     loop {
-        let (stream, place) = tokio::select! {
+        let (stream, slot) = tokio::select! {
             () = stop.cancelled() => return,
             accepted = acceptor.accept() => accepted,
         };
         let admin = admin.clone();
         connections.spawn(async move {
-            let connection = place.connection();
+            let connection = slot.connection();
             tokio::select! {
                 biased;
-                _ = timeout(DEADLINE, attend(stream, admin, &connection)) => {}
-                () = connection.dismissed() => {}
+                _ = timeout(DEADLINE, serve_connection(stream, admin, &connection)) => {}
+                () = connection.evicted() => {}
             }
-            drop(place);
+            drop(slot);
         });
-        // The results of ended tasks are dropped here: they are at most as many as places.
+        // Drops the results of ended tasks, at most one for each slot.
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn attend(stream: TcpStream, admin: Admin, connection: &Arc<Connection>) {
-    // A silent connection takes no buffers.
-    if !matches!(timeout(HEAD, stream.readable()).await, Ok(Ok(()))) {
+async fn serve_connection(stream: TcpStream, admin: Admin, connection: &Arc<Connection>) {
+    // A silent connection gets no buffers.
+    if !matches!(timeout(HEAD_TIMEOUT, stream.readable()).await, Ok(Ok(()))) {
         return;
     }
     let service = service_fn(|request| {
-        connection.keep();
+        connection.protect();
         let admin = admin.clone();
         async move { Ok::<_, Infallible>(admin.route(&request).await) }
     });
     let served = http1::Builder::new()
         .keep_alive(false)
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(16 << 10)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
-        tracing::debug!(%error, "a connection to the admin port broke off");
+        tracing::debug!(%error, "connection to the admin port failed");
     }
 }
 
@@ -90,16 +89,16 @@ mod tests {
         task: tokio::task::JoinHandle<()>,
     }
 
-    async fn start(places: usize) -> Served {
+    async fn start(slots: usize) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let task = tokio::spawn(serve(listener, admin(), places, stop.clone()));
+        let task = tokio::spawn(serve(listener, admin(), slots, stop.clone()));
         Served { address, stop, task }
     }
 
     async fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // Nothing asks for the end of the connection.
+        // No `Connection: close`.
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_serves_one_request_a_connection_until_it_is_stopped() {
+    async fn each_connection_serves_one_request_until_the_server_stops() {
         let served = start(8).await;
         let answer = get(served.address, "/livez").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("ok\n"), "{answer}");
@@ -120,14 +119,14 @@ mod tests {
         assert!(get(served.address, "/metrics").await.contains("squelch_build_info"));
         let mut silent = TcpStream::connect(served.address).await.unwrap();
         served.stop.cancel();
-        timeout(Duration::from_secs(20), served.task).await.expect("it ends").unwrap();
+        timeout(Duration::from_secs(20), served.task).await.expect("the server ends").unwrap();
         assert_eq!(silent.read(&mut [0]).await.unwrap_or(0), 0, "open connections are cut");
     }
 
     #[tokio::test]
-    async fn silent_connections_leave_liveness_answered_within_a_second() {
-        let places = Descriptors::raise().admin_connections();
-        let served = start(places).await;
+    async fn liveness_is_answered_within_a_second_beside_silent_connections() {
+        let slots = Descriptors::raise().admin_connections();
+        let served = start(slots).await;
         let mut silent = Vec::new();
         for number in [200, 1_000] {
             while silent.len() < number {
@@ -138,12 +137,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn heads_that_never_end_leave_liveness_answered_within_a_second() {
+    async fn liveness_is_answered_within_a_second_beside_unfinished_heads() {
         let served = start(16).await;
         let mut slow = Vec::new();
         for _ in 0..200 {
             let mut stream = TcpStream::connect(served.address).await.unwrap();
-            // It may have been dismissed by then.
+            // Fails if the connection is evicted.
             let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: ").await;
             slow.push(stream);
         }
@@ -152,7 +151,7 @@ mod tests {
 
     /// The kubelet waits for five seconds.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_flood_of_connections_leaves_liveness_answered() {
+    async fn liveness_is_answered_during_a_flood_of_connections() {
         let served = start(256).await;
         let address = served.address;
         let flood = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! `spec.match` and `spec.exempt`: which Events are meant.
+//! `spec.match` and `spec.exempt`: clauses that select Events.
 
 #![expect(unreachable_pub, reason = "the derive of KubeSchema repeats each struct inside a function")]
 
@@ -8,55 +8,56 @@ use serde::{Deserialize, Serialize};
 
 use super::texts::{API_GROUP, KIND, NAME, TYPE, WORD, glob_list_rule, glob_rule};
 
-/// The most entries of `types`, `regarding` and `exempt`.
-pub const MOST_SHORT_LIST: usize = 16;
+/// Maximum number of entries in `types`, `regarding` and `exempt`.
+pub const MAX_SHORT_LIST: usize = 16;
 
-/// The most entries of the other lists of globs.
-pub const MOST_LONG_LIST: usize = 32;
+/// Maximum number of entries in the other lists of globs.
+pub const MAX_LONG_LIST: usize = 32;
 
-/// Which Events are meant: all clauses that are given must hold, and a list holds if one of its entries does.
+/// Clauses that select Events. An Event must match every specified list. It matches a list if it matches one of its
+/// entries.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Clauses {
-    /// The `type` of the Event, such as Normal or Warning. Globs: `*` stands for any text, `?` for any one
-    /// character. At most 16 entries. Default: any.
+    /// Types of the Event, such as Normal or Warning. Globs: `*` matches any text, `?` matches any one character. At
+    /// most 16 entries. Default: any type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_SHORT_LIST), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = MAX_SHORT_LIST), inner(length(min = 1, max = 253)))]
     #[x_kube(validation = TYPE.list_rule(), validation = glob_list_rule())]
     pub types: Vec<String>,
 
-    /// The `reason` of the Event, such as BackOff or "Failed*". Globs: `*` stands for any text, `?` for any one
-    /// character. At most 32 entries. Default: any.
+    /// Reasons of the Event, such as BackOff or "Failed*". Globs: `*` matches any text, `?` matches any one character.
+    /// At most 32 entries. Default: any reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_LONG_LIST), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = MAX_LONG_LIST), inner(length(min = 1, max = 253)))]
     #[x_kube(validation = WORD.list_rule(), validation = glob_list_rule())]
     pub reasons: Vec<String>,
 
-    /// Who reports: the `reportingComponent` of the Event, else its `source.component`, such as kubelet. Any
-    /// client can write any name there; `users` cannot be forged. Globs: `*` stands for any text, `?` for any one
-    /// character. At most 32 entries. Default: any.
+    /// Components that report the Event, such as kubelet: its `reportingComponent`, or its `source.component` if that is
+    /// empty. A client can write any name in these fields. Use `users` to select an authenticated identity. Globs: `*`
+    /// matches any text, `?` matches any one character. At most 32 entries. Default: any component.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_LONG_LIST), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = MAX_LONG_LIST), inner(length(min = 1, max = 253)))]
     #[x_kube(validation = WORD.list_rule(), validation = glob_list_rule())]
     pub reporting_components: Vec<String>,
 
-    /// What the Event is about (`involvedObject`). At most 16 entries; one of them must describe the object.
-    /// Default: any.
+    /// Objects that the Event is about (`involvedObject` in core/v1, `regarding` in events.k8s.io/v1). The object must
+    /// match one of the entries. At most 16 entries. Default: any object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_SHORT_LIST))]
+    #[schemars(length(max = MAX_SHORT_LIST))]
     pub regarding: Vec<Regarding>,
 
-    /// The user that writes the Event, as the API server authenticated it, such as
-    /// system:serviceaccount:ci:builder. Globs: `*` stands for any text, `?` for any one character. At most 32
-    /// entries. Default: any.
+    /// Names of the users that write the Event, as authenticated by the API server, such as
+    /// system:serviceaccount:ci:builder. Globs: `*` matches any text, `?` matches any one character. At most 32
+    /// entries. Default: any user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_LONG_LIST), inner(length(min = 1, max = 511)))]
+    #[schemars(length(max = MAX_LONG_LIST), inner(length(min = 1, max = 511)))]
     #[x_kube(validation = glob_list_rule())]
     pub users: Vec<String>,
 }
 
 impl Clauses {
-    /// No clause is given: every Event is meant.
+    /// Whether no clause is specified, so that every Event matches.
     pub fn is_empty(&self) -> bool {
         let Self { types, reasons, reporting_components, regarding, users } = self;
         types.is_empty()
@@ -67,53 +68,54 @@ impl Clauses {
     }
 }
 
-/// An object that an Event is about: all fields that are given must hold, and at least one must be given.
+/// An object that an Event is about. It must match every specified field. At least one field is required.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = regarding_rule())]
 pub struct Regarding {
-    /// The kind of the object, such as Pod (not pods). Glob: `*` stands for any text, `?` for any one character.
-    /// Default: any.
+    /// Kind of the object, such as Pod (not pods). Glob: `*` matches any text, `?` matches any one character. Default:
+    /// any kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 253))]
     #[x_kube(validation = KIND.rule(), validation = glob_rule())]
     pub kind: Option<String>,
 
-    /// The API group of the object, such as apps or batch; "" is the core group (Pod, Node, Service). Glob: `*`
-    /// stands for any text, `?` for any one character. Default: any.
+    /// API group of the object, such as apps or batch. "" is the core group (Pod, Node, Service). Glob: `*` matches any
+    /// text, `?` matches any one character. Default: any group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(max = 253))]
     #[x_kube(validation = API_GROUP.rule(), validation = glob_rule())]
     pub api_group: Option<String>,
 
-    /// The name of the object. Glob: `*` stands for any text, `?` for any one character. Default: any.
+    /// Name of the object. Glob: `*` matches any text, `?` matches any one character. Default: any name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 253))]
     #[x_kube(validation = NAME.rule(), validation = glob_rule())]
     pub name: Option<String>,
 }
 
-/// The most weight of the texts of `match`, and of those of all entries of `exempt`. It bounds the time in which a
-/// policy is selected for a write: three times this weight takes less than 100 us (BENCHMARKS.md).
-pub const MOST_WEIGHT: usize = 2048;
+/// Maximum total weight of the texts in `match`, and of those in all entries of `exempt`. It bounds the time to select
+/// the policy for a write: three times this weight takes less than 100 us (docs/benchmarks/results.md).
+pub const MAX_WEIGHT: usize = 2048;
 
-/// The weight of a text with more than one wildcard, apart from the characters from the first to the last of them.
-pub const SEVERAL_WILDCARDS: usize = 8;
+/// Base weight of a text with more than one wildcard. Each character from the first to the last wildcard adds 1.
+pub const MULTI_WILDCARD_WEIGHT: usize = 8;
 
-/// Any other text weighs 1, and 1 more for each of this many characters: long exact texts take time to read from memory.
-pub const CHARACTERS_OF_WEIGHT_1: usize = 64;
+/// Number of characters that add 1 to the base weight 1 of any other text. Long exact texts take time to read from
+/// memory.
+pub const CHARACTERS_PER_WEIGHT: usize = 64;
 
-/// The sentence that refuses a `match` or an `exempt` of more weight.
-pub const TOO_HEAVY: &str = "comparing its texts takes too long: each weighs 1 and 1 more for every 64 characters, one with several wildcards 8 and its characters from the first wildcard to the last, and the limit is 2048 in all; write exact texts or a single wildcard in each, such as \"Failed*\"";
+/// Message for a `match` or an `exempt` above [`MAX_WEIGHT`].
+pub const TOO_HEAVY: &str = "the texts have a total weight above 2048. A text weighs 1, plus 1 for each 64 characters; a text with more than one wildcard weighs 8, plus 1 for each character from the first wildcard to the last. Use exact texts or one wildcard in each, such as \"Failed*\"";
 
-/// The sentence that refuses an entry of `exempt` without a clause.
-pub const EMPTY_EXEMPT: &str = "an entry of exempt needs at least one clause, such as {types: [Warning]}; an empty one would exempt every Event";
+/// Message for an entry of `exempt` without a clause.
+pub const EMPTY_EXEMPT: &str = "an entry of exempt needs at least one clause, such as {types: [Warning]}; an empty entry would exempt every Event";
 
-/// The sentence that refuses an entry of `regarding` without a field.
+/// Message for an entry of `regarding` without a field.
 pub const EMPTY_REGARDING: &str =
     "an entry of regarding needs at least one of kind, apiGroup and name, such as {kind: Pod}";
 
-/// An empty clause matches everything; in `exempt` that can only be a mistake.
+/// The CEL rule against empty entries of `exempt`, which would match every Event.
 pub(super) fn exempt_rule() -> Rule {
     let given = ["types", "reasons", "reportingComponents", "regarding", "users"]
         .map(|list| format!("(has(c.{list}) && size(c.{list}) > 0)"))
@@ -123,20 +125,20 @@ pub(super) fn exempt_rule() -> Rule {
 
 /// The CEL rule on `match`.
 pub(super) fn match_weight_rule() -> Rule {
-    Rule::new(format!("{} <= {MOST_WEIGHT}", weight("self"))).message(TOO_HEAVY)
+    Rule::new(format!("{} <= {MAX_WEIGHT}", weight("self"))).message(TOO_HEAVY)
 }
 
 /// The CEL rule on all entries of `exempt` together.
 pub(super) fn exempt_weight_rule() -> Rule {
-    Rule::new(format!("self.map(c, {}).sum() <= {MOST_WEIGHT}", weight("c"))).message(TOO_HEAVY)
+    Rule::new(format!("self.map(c, {}).sum() <= {MAX_WEIGHT}", weight("c"))).message(TOO_HEAVY)
 }
 
-/// The weight of the texts of clauses, as `Glob::weight` counts it.
+/// Returns the CEL expression for the weight of clauses, equal to `Glob::weight`.
 fn weight(clauses: &str) -> String {
     let several = r"r'(?s)[*?].*[*?]'";
     let text = |text: &str| {
         format!(
-            "({text}.matches({several}) ? {SEVERAL_WILDCARDS} + size({text}.find({several})) : 1 + size({text}) / {CHARACTERS_OF_WEIGHT_1})"
+            "({text}.matches({several}) ? {MULTI_WILDCARD_WEIGHT} + size({text}.find({several})) : 1 + size({text}) / {CHARACTERS_PER_WEIGHT})"
         )
     };
     let list = |list: &str, each: String| {

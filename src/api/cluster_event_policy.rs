@@ -1,9 +1,9 @@
-//! `ClusterEventPolicy`: what those who run a cluster write, for many namespaces at once.
+//! `ClusterEventPolicy`, the cluster-scoped policy.
 //!
-//! The doc comments of the fields are what `kubectl explain` shows: they are written for its readers.
+//! `kubectl explain` shows the doc comments of the fields.
 
 #![expect(unreachable_pub, reason = "the derive of KubeSchema repeats each struct inside a function")]
-#![expect(clippy::duplicated_attributes, reason = "printer columns of one type say so one by one")]
+#![expect(clippy::duplicated_attributes, reason = "each printer column specifies its type")]
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,13 @@ use super::event_policy::EventPolicySpec;
 use super::namespaces::{NamespaceSelector, Precedence};
 use super::status::EventPolicyStatus;
 
-/// What squelch is to do with the Events of the namespaces selected. Every field has a default; `spec: {}` folds
-/// repeats, merges look-alikes and drops bursts, with the numbers that client-go has, in every namespace whose own
-/// policies leave something for it. Buckets, groups and series are kept for each namespace apart. Which policy governs
-/// a write in a namespace: the first whose `match` holds of its ClusterEventPolicies with precedence Override, then its
-/// EventPolicies, then its ClusterEventPolicies with precedence Default; among those the one with the highest
-/// `priority`, then the oldest, then the first by name.
+/// ClusterEventPolicySpec defines how squelch handles the Events of the selected namespaces. Every field has a default.
+/// With `spec: {}`, squelch compacts repeated Events, aggregates similar Events and drops bursts, with the limits of
+/// client-go, in every namespace, for all Events that no policy of higher precedence governs. Each namespace has its own
+/// series, groups and token buckets. At most one policy governs a write: the first whose `match` selects the Event.
+/// ClusterEventPolicies with precedence Override come first, then the EventPolicies of the namespace, then
+/// ClusterEventPolicies with precedence Default. Within each of these the highest `priority` comes first, then the oldest
+/// policy, then the first by name.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "squelch.dev",
@@ -28,7 +29,7 @@ use super::status::EventPolicyStatus;
     category = "squelch",
     status = "EventPolicyStatus",
     derive = "PartialEq",
-    doc = "A ClusterEventPolicy says what squelch does with the Events of all namespaces, or of those that its namespaceSelector selects: which repeats are folded into one Event, which look-alikes are merged, which bursts are dropped, and which Events are left alone. What was held back is counted in its status.",
+    doc = "ClusterEventPolicy defines how squelch handles the Events of all namespaces, or of those that its namespaceSelector selects: which repeated Events are compacted into one, which similar Events are aggregated into a summary, which bursts are dropped, and which Events are exempt. The status counts the occurrences by disposition.",
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
     printcolumn(
         name = "Accepted",
@@ -52,18 +53,18 @@ use super::status::EventPolicyStatus;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterEventPolicySpec {
-    /// Which namespaces the policy is for, by their labels; a label that changes takes effect within a second. In a
-    /// namespace that was made a moment ago, whose labels squelch has not seen yet, only policies without a selector
-    /// govern. Default: every namespace.
+    /// Selects the namespaces of the policy by their labels. A changed label takes effect within a second. In a new
+    /// namespace, only policies without a selector are in force until squelch has read its labels. Default: all
+    /// namespaces.
     #[serde(default, skip_serializing_if = "NamespaceSelector::is_empty")]
     pub namespace_selector: NamespaceSelector,
 
-    /// Whether the policy goes before or after the EventPolicies of a namespace. `Default`: after them, so that a
-    /// namespace can have it otherwise. `Override`: before them, whatever they say. Default: Default.
+    /// Precedence of the policy over the EventPolicies of a namespace. With `Default`, the EventPolicies of the namespace
+    /// come first. With `Override`, this policy comes first. Default: Default.
     #[serde(default)]
     pub precedence: Precedence,
 
-    /// What an `EventPolicy` says too.
+    /// The fields that `EventPolicy` has too.
     #[serde(flatten)]
     pub policy: EventPolicySpec,
 }

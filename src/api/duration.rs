@@ -1,8 +1,8 @@
-//! Durations as policies and flags write them: `6m`, `1h30m`, `100ms`.
+//! Durations in policies and flags, such as `6m`, `1h30m` or `100ms`.
 //!
-//! One grammar for the CRD's rules, for the compilation of a policy and for the flags: whole numbers of at most
-//! five digits with the units h, m, s, ms, at most four of them. That is the Duration of the Gateway API
-//! (GEP-2257), a subset of Go's `time.ParseDuration` that cannot overflow it.
+//! The CRD's rules, the compilation of policies and the flags use the same grammar: at most four whole numbers of at most
+//! five digits, each with the unit h, m, s or ms. It is the Duration of the Gateway API (GEP-2257), a subset of Go's
+//! `time.ParseDuration` that cannot overflow it.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use kube::core::Rule;
 /// The grammar as a regular expression, for CEL.
 pub(super) const PATTERN: &str = "^([0-9]{1,5}(h|m|s|ms)){1,4}$";
 
-/// The units, longest spelling first, with their milliseconds.
+/// Units and their milliseconds. `ms` comes before `m`, its prefix.
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
-/// Why a text is no duration.
+/// A text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be whole numbers of h, m, s or ms (each of at most 5 digits), such as 6m or 1h30m")]
 pub struct BadDuration;
 
-/// Reads a duration such as `6m`, `1h30m` or `100ms`.
+/// Parses a duration such as `6m`, `1h30m` or `100ms`.
 pub fn parse_duration(text: &str) -> Result<Duration, BadDuration> {
     let mut rest = text;
     let mut total = 0;
@@ -43,52 +43,52 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadDuration> {
     Err(BadDuration)
 }
 
-/// One duration of a policy: its name and limits, from which come the CRD's rules, the sentences in which a
-/// refusal is told, and the check at compilation.
+/// A duration field of a policy: its name, bounds and default. The CRD's rules, their messages and the check at compilation
+/// are derived from it.
 #[derive(Clone, Copy, Debug)]
 pub struct DurationField {
-    /// The field's name as users write it.
+    /// Name of the field in the API.
     pub name: &'static str,
-    /// The smallest value allowed.
-    pub least: &'static str,
-    /// The largest value allowed.
-    pub most: &'static str,
-    /// The default, given as the example of a good value.
+    /// Minimum.
+    pub min: &'static str,
+    /// Maximum.
+    pub max: &'static str,
+    /// Default, which messages give as an example.
     pub default: &'static str,
 }
 
 impl DurationField {
-    /// Reads and checks a value; the error is the sentence that the API server would answer.
+    /// Parses and checks a value. The error is the message of the CEL rule that the value violates.
     pub fn parse(&self, text: &str) -> Result<Duration, String> {
-        let duration = parse_duration(text).map_err(|_| self.form_sentence())?;
-        let allowed = |limit| parse_duration(limit).expect("limits are constants that a test parses");
-        if duration < allowed(self.least) || duration > allowed(self.most) {
-            return Err(self.range_sentence());
+        let duration = parse_duration(text).map_err(|_| self.form_message())?;
+        let allowed = |limit| parse_duration(limit).expect("bounds are constants that a test parses");
+        if duration < allowed(self.min) || duration > allowed(self.max) {
+            return Err(self.range_message());
         }
         Ok(duration)
     }
 
-    /// The CEL rule on the form, so that `duration()` is never asked about a text that it would fail on.
+    /// The CEL rule on the form. It also keeps `duration()` in other rules from texts on which it would fail.
     pub(super) fn form_rule(&self) -> Rule {
-        Rule::new(format!("self.matches('{PATTERN}')")).message(self.form_sentence().as_str())
+        Rule::new(format!("self.matches('{PATTERN}')")).message(self.form_message().as_str())
     }
 
-    /// The CEL rule on the range; silent where the form is wrong already.
+    /// The CEL rule on the range. It holds if the form is wrong, so that only one message is shown.
     pub(super) fn range_rule(&self) -> Rule {
-        let Self { least, most, .. } = self;
+        let Self { min, max, .. } = self;
         Rule::new(format!(
             "!self.matches('{PATTERN}') || \
-             (duration(self) >= duration('{least}') && duration(self) <= duration('{most}'))"
+             (duration(self) >= duration('{min}') && duration(self) <= duration('{max}'))"
         ))
-        .message(self.range_sentence().as_str())
+        .message(self.range_message().as_str())
     }
 
-    fn form_sentence(&self) -> String {
+    fn form_message(&self) -> String {
         format!("{} {BadDuration}", self.name)
     }
 
-    fn range_sentence(&self) -> String {
-        format!("{} must be between {} and {}, such as {}", self.name, self.least, self.most, self.default)
+    fn range_message(&self) -> String {
+        format!("{} must be between {} and {}, such as {}", self.name, self.min, self.max, self.default)
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn combinations_add_up() {
+    fn the_parts_of_a_duration_are_added_up() {
         for (text, milliseconds) in [
             ("6m", 360_000),
             ("1h30m", 5_400_000),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_rejected() {
         for text in [
             "",
             "6",
@@ -137,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn a_field_tells_form_from_range() {
-        let field = DurationField { name: "idleTimeout", least: "1s", most: "8760h", default: "6m" };
+    fn form_and_range_errors_have_different_messages() {
+        let field = DurationField { name: "idleTimeout", min: "1s", max: "8760h", default: "6m" };
         assert_eq!(field.parse("6m"), Ok(Duration::from_secs(360)));
         assert_eq!(field.parse("8760h"), Ok(Duration::from_secs(8760 * 3600)));
         assert_eq!(
@@ -155,14 +155,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_composed_is_read_back(parts in prop::collection::vec((0u64..100_000, 0usize..4), 1..5)) {
+        fn composed_durations_are_parsed(parts in prop::collection::vec((0u64..100_000, 0usize..4), 1..5)) {
             let text: String = parts.iter().map(|(n, unit)| format!("{n}{}", UNITS[*unit].0)).collect();
             let expected = parts.iter().map(|(n, unit)| n * UNITS[*unit].1).sum();
             prop_assert_eq!(parse_duration(&text), Ok(Duration::from_millis(expected)));
         }
 
         #[test]
-        fn any_text_is_answered(text in "\\PC*") {
+        fn parsing_any_text_does_not_panic(text in "\\PC*") {
             let _ = parse_duration(&text);
         }
     }

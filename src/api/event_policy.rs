@@ -1,27 +1,27 @@
-//! `EventPolicy`: what users write.
+//! `EventPolicy`, the namespaced policy.
 //!
-//! The doc comments of the fields are what `kubectl explain` shows: they are written for its readers.
+//! `kubectl explain` shows the doc comments of the fields.
 
 #![expect(unreachable_pub, reason = "the derive of KubeSchema repeats each struct inside a function")]
-#![expect(clippy::duplicated_attributes, reason = "printer columns of one type say so one by one")]
+#![expect(clippy::duplicated_attributes, reason = "each printer column specifies its type")]
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::clauses::{Clauses, MOST_SHORT_LIST, exempt_rule, exempt_weight_rule, match_weight_rule};
+use super::clauses::{Clauses, MAX_SHORT_LIST, exempt_rule, exempt_weight_rule, match_weight_rule};
 use super::stages::{Aggregation, Budget, Series, SpamFilter};
 use super::status::EventPolicyStatus;
 
-/// How far `priority` may be from 0.
-pub const MOST_PRIORITY: i32 = 100_000;
+/// Maximum of `priority`, and of its negative.
+pub const MAX_PRIORITY: i32 = 100_000;
 
-/// What squelch is to do with the Events of one namespace. Every field has a default; `spec: {}` folds repeats,
-/// merges look-alikes and drops bursts, with the numbers that client-go has. A write goes through the stages in the
-/// order series, aggregation, spamFilter, budget; the first that holds it back ends it. A policy whose stages are all
-/// off holds nothing back: it counts, and keeps what it governs from the policies below it. Of several policies in
-/// a namespace the one with the highest `priority` whose `match` holds governs a write; ClusterEventPolicies come after
-/// them all, or with precedence Override before them.
+/// EventPolicySpec defines how squelch handles the Events of one namespace. Every field has a default. With `spec: {}`,
+/// squelch compacts repeated Events, aggregates similar Events and drops bursts, with the limits of client-go. A write
+/// passes the stages in the order series, aggregation, spamFilter, budget, until one of them suppresses it. If all stages
+/// are disabled, the policy counts the writes that it governs and suppresses none, and policies of lower precedence do not
+/// govern them. If several EventPolicies of the namespace match a write, the one with the highest `priority` governs it.
+/// ClusterEventPolicies with precedence Override come before all EventPolicies, the others after them.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "squelch.dev",
@@ -33,7 +33,7 @@ pub const MOST_PRIORITY: i32 = 100_000;
     namespaced,
     status = "EventPolicyStatus",
     derive = "PartialEq",
-    doc = "An EventPolicy says what squelch does with the Events of its namespace: which repeats are folded into one Event, which look-alikes are merged, which bursts are dropped, and which Events are left alone. What was held back is counted in its status.",
+    doc = "EventPolicy defines how squelch handles the Events of its namespace: which repeated Events are compacted into one, which similar Events are aggregated into a summary, which bursts are dropped, and which Events are exempt. The status counts the occurrences by disposition.",
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
     printcolumn(
         name = "Accepted",
@@ -56,61 +56,64 @@ pub const MOST_PRIORITY: i32 = 100_000;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EventPolicySpec {
-    /// Whether writes are held back. `Enforce`: they are. `Observe`: the same decisions are made and counted,
-    /// but every write goes through unchanged; use it to see what a policy would do. Default: Enforce.
+    /// Mode of the policy. With `Enforce`, the stages suppress writes. With `Observe`, squelch makes and counts the same
+    /// decisions, and every write is stored unchanged. Use it to see the effect of a policy first. Default: Enforce.
     #[serde(default)]
     pub mode: Mode,
 
-    /// Which policy governs a write that several of the same kind and precedence match: the highest priority wins,
-    /// among equals the oldest, then the first by name. From -100000 to 100000. Default: 0.
+    /// Priority among the policies of the same kind and precedence. If several match a write, the one with the highest
+    /// priority governs it, then the oldest, then the first by name. From -100000 to 100000. Default: 0.
     #[serde(default)]
-    #[schemars(range(min = -MOST_PRIORITY, max = MOST_PRIORITY))]
+    #[schemars(range(min = -MAX_PRIORITY, max = MAX_PRIORITY))]
     pub priority: i32,
 
-    /// Which Events the policy governs: all clauses that are given must hold, and a list holds if one of its
-    /// entries does. A text with wildcards has at most 8 of them and 128 characters, and is compared with the first
-    /// 256 bytes. Each text weighs 1 and 1 more for every 64 characters, one with several wildcards 8 and its characters
-    /// from the first wildcard to the last: at most 2048 in all. Default: every Event of a namespace.
+    /// Events that the policy governs. An Event must match every specified list, and it matches a list if it matches one
+    /// entry. A text with wildcards has at most 8 wildcards and 128 characters, and is compared with the first 256 bytes
+    /// of a field. The total weight of the texts is at most 2048. A text weighs 1, plus 1 for each 64 characters. A text
+    /// with more than one wildcard weighs 8, plus 1 for each character from the first wildcard to the last. Default: all
+    /// Events of the namespace.
     #[serde(default, rename = "match", skip_serializing_if = "Clauses::is_empty")]
     #[x_kube(validation = match_weight_rule())]
     pub matching: Clauses,
 
-    /// Events that are governed and counted, but always go through: those that one entry of this list describes.
-    /// At most 16 entries; an entry has the fields of `match`, at least one of them. The texts of all entries weigh at
-    /// most 2048, as those of `match`. Default: none.
+    /// Events that the policy counts and never suppresses: those that match one of the entries. An entry has the fields of
+    /// `match`, and at least one of them. The total weight of the texts in all entries is at most 2048, counted as in
+    /// `match`. At most 16 entries. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_SHORT_LIST))]
+    #[schemars(length(max = MAX_SHORT_LIST))]
     #[x_kube(validation = exempt_rule(), validation = exempt_weight_rule())]
     pub exempt: Vec<Clauses>,
 
-    /// Series compaction: Events that say the same thing about the same object are stored once, with a count
-    /// that is kept up to date. On unless `disabled`.
+    /// Series compaction: identical Events about the same object are stored as one Event with a count, which squelch
+    /// keeps up to date. Enabled by default.
     #[serde(default)]
     pub series: Series,
 
-    /// Aggregation: what one emitter says of one object in ever new words (same type, same reason) is stored a few
-    /// times and then told in one summary: an Event of squelch's own with the newest message and a count of all
-    /// that it stands for. On unless `disabled`.
+    /// Aggregation of similar Events: of the Events of one emitter about one object that have the same type and reason
+    /// and different messages, the first few are stored. squelch aggregates the others into a summary: an Event with the
+    /// latest message and the count of all of them. Enabled by default.
     #[serde(default)]
     pub aggregation: Aggregation,
 
-    /// The spam filter: a bucket of tokens for each emitter, object and type. A write that would be stored takes
-    /// one token; one that finds its bucket empty is dropped, Warnings too, and counted as filtered. What series or
-    /// aggregation fold takes none. On unless `disabled`.
+    /// Spam filter: a token bucket for each emitter, object and type. A write that would be stored takes one token. If
+    /// the bucket is empty, the write is dropped and counted as filtered, also if its type is Warning. Writes that are
+    /// compacted or aggregated take no token. Enabled by default.
     #[serde(default)]
     pub spam_filter: SpamFilter,
 
-    /// The budget: one bucket of tokens for all Events of a namespace that the policy governs. A write that would be
-    /// stored takes one token; one that finds none is dropped, Warnings too, and counted as throttled. What series or
-    /// aggregation fold takes none. `{}` is a budget with the defaults. Default: no budget.
+    /// Budget: one token bucket for all Events of a namespace that the policy governs. A write that would be stored takes
+    /// one token. If the bucket is empty, the write is dropped and counted as throttled, also if its type is Warning.
+    /// Writes that are compacted or aggregated take no token. `{}` is a budget with the default limits. Default: no
+    /// budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Budget")]
     pub budget: Option<Budget>,
 
-    /// How a CREATE that was held back is refused. `AlreadyExists`: 409, which client-go takes without a word.
-    /// `Forbidden`: 403, which clients log. An UPDATE is not concerned: through v1 it is answered with 409;
-    /// through events.k8s.io with what is stored, a series that begins at 1 with 409, and a refresh that carries several
-    /// occurrences or comes after the series ended with 403. Default: `AlreadyExists`.
+    /// Response to a CREATE that is suppressed. `AlreadyExists` is status code 409, which client-go ignores. `Forbidden` is
+    /// status code 403, which clients log. The response to an UPDATE or PATCH that is suppressed does not depend on this
+    /// field. Through v1 it is 409. Through events.k8s.io it is the stored Event, with two exceptions: it is 409 for a
+    /// series that begins at 1, and 403 for a refresh that reports several occurrences or comes after the end of its
+    /// series. Default: AlreadyExists.
     #[serde(default)]
     pub rejection: Rejection,
 }
@@ -118,19 +121,19 @@ pub struct EventPolicySpec {
 /// `spec.mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
-    /// Writes are held back.
+    /// The stages suppress writes.
     #[default]
     Enforce,
-    /// Decisions are counted, nothing is held back.
+    /// Decisions are counted, and every write is stored unchanged.
     Observe,
 }
 
 /// `spec.rejection`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Rejection {
-    /// 409.
+    /// Status code 409.
     #[default]
     AlreadyExists,
-    /// 403.
+    /// Status code 403.
     Forbidden,
 }

@@ -1,4 +1,4 @@
-//! What users write and read: the resources of `squelch.dev/v1alpha1`, from which the CRDs are generated.
+//! The resources of `squelch.dev/v1alpha1`, from which the CRDs are generated.
 
 mod clauses;
 mod cluster_event_policy;
@@ -13,17 +13,17 @@ mod stored;
 mod texts;
 
 pub use clauses::{
-    CHARACTERS_OF_WEIGHT_1, Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, MOST_LONG_LIST, MOST_SHORT_LIST,
-    MOST_WEIGHT, Regarding, SEVERAL_WILDCARDS, TOO_HEAVY,
+    CHARACTERS_PER_WEIGHT, Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, MAX_LONG_LIST, MAX_SHORT_LIST, MAX_WEIGHT,
+    MULTI_WILDCARD_WEIGHT, Regarding, TOO_HEAVY,
 };
 pub use cluster_event_policy::{ClusterEventPolicy, ClusterEventPolicySpec};
 pub use duration::{BadDuration, DurationField, parse_duration};
-pub use event_policy::{EventPolicy, EventPolicySpec, MOST_PRIORITY, Mode, Rejection};
+pub use event_policy::{EventPolicy, EventPolicySpec, MAX_PRIORITY, Mode, Rejection};
 pub use generate::{GenerateError, crds, render, run};
-pub use limits::{Bucket, NumberField, TOO_SLOW};
+pub use limits::{BucketFields, NumberField, TOO_SLOW};
 pub use namespaces::{
-    LABEL_KEY, LABEL_VALUE, LABEL_VALUES, LabelOperator, LabelRequirement, MOST_LABEL, MOST_LABEL_PREFIX,
-    NamespaceSelector, Precedence,
+    LABEL_KEY, LABEL_VALUE, LABEL_VALUES, LabelOperator, LabelRequirement, MAX_LABEL_LENGTH,
+    MAX_LABEL_PREFIX_LENGTH, NamespaceSelector, Precedence,
 };
 pub use stages::{
     Aggregation, BUDGET, Budget, DUPLICATE_PER, EMPTY_PER, GroupBy, HEARTBEAT_INTERVAL, IDLE_TIMEOUT,
@@ -32,5 +32,5 @@ pub use stages::{
 pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
 pub use stored::{PAGE, StoredPolicy};
 pub use texts::{
-    API_GROUP, KIND, LONG_GLOB, MOST_GLOB_CHARACTERS, MOST_WILDCARDS, NAME, TYPE, TextField, WORD, check_glob,
+    API_GROUP, KIND, LONG_GLOB, MAX_GLOB_CHARACTERS, MAX_WILDCARDS, NAME, TYPE, TextField, WORD, check_glob,
 };

@@ -1,4 +1,4 @@
-//! The status that every policy shows, and the closed vocabulary of its conditions.
+//! The status of policies, and the closed sets of condition types and reasons.
 
 #![expect(unreachable_pub, reason = "the derive of KubeSchema repeats each struct inside a function")]
 
@@ -7,65 +7,65 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What squelch says of the policy. Written by squelch alone.
+/// Most recently observed status of the policy. Written by squelch. Read-only.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventPolicyStatus {
-    /// The `metadata.generation` of the policy that this status is about.
+    /// The `metadata.generation` of the policy for which this status was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
 
-    /// Accepted: the policy was understood and can be in force (otherwise the reason is Invalid or `TooManyPolicies`,
-    /// and the message says what to change). Effective: Event writes are decided by it (otherwise the reason is that of
-    /// Accepted, Overridden by one policy of higher precedence, `NoNamespaces` selected, or `WebhookNotArmed`).
+    /// Conditions of the policy. `Accepted` is True if the policy is valid and within the limits. Otherwise its reason is
+    /// Invalid or `TooManyPolicies`, and its message states the change to make. `Effective` is True if the policy governs
+    /// Event writes. Otherwise its reason is that of `Accepted`, or Overridden (policies of higher precedence govern all
+    /// its Events), `NoNamespaces` (its selector selects none), or `WebhookNotArmed` (the API server does not call squelch).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 
-    /// What became of the occurrences that this policy governed, since `since`, in all namespaces together.
+    /// Numbers of occurrences that the policy has governed since `since`, in all namespaces together, by disposition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PolicyCounters")]
     pub counters: Option<PolicyCounters>,
 
-    /// What was filtered or throttled most, the most first; at most 10 entries. (What was compacted or aggregated is
-    /// told by the stored Events.) In mode Observe: what would have been. Nothing in it is estimated: each count is
-    /// that of occurrences seen. In each namespace up to 32 combinations of reason, kind, component and disposition
-    /// are counted apart; while there are no more, the counts are exact since `since`. Beyond that the rarest go, and
-    /// one that comes back begins anew: its count then misses at most a 32nd of what was dropped in that namespace.
-    /// Over restarts of squelch the entries listed count on, others begin anew; those of a namespace that was deleted
-    /// go. Everything that was dropped, listed or not, is in `counters`.
+    /// The Events with the most occurrences filtered or throttled, in descending order. In mode Observe, those that mode
+    /// Enforce would have filtered or throttled. squelch counts up to 32 combinations of reason, kind, component and disposition in each namespace. Up to
+    /// that number the counts are exact. Beyond it, squelch evicts the least frequent combination. If that occurs again,
+    /// its count restarts, and lacks at most 1/32 of the occurrences dropped in the namespace. After a restart of squelch,
+    /// the listed entries continue from their counts and all others restart at 0. Entries of a deleted namespace are
+    /// removed. `counters` includes all dropped occurrences. At most 10 entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub top_dropped: Vec<DroppedOccurrences>,
 
-    /// Since when the counters count: when squelch first saw this policy.
+    /// Start time of the counters: the time at which squelch first read this policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]
     pub since: Option<Time>,
 
-    /// When this status was last written. It is not written while nothing changes.
+    /// Time of the last write of this status. squelch does not write an unchanged status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]
     pub last_updated: Option<Time>,
 }
 
-/// What became of the occurrences that a policy governed. An occurrence is one thing that happened; one write
-/// of an Event may tell of several. received = admitted + compacted + aggregated + filtered + throttled +
-/// failedOpen. The counters go on over restarts of squelch and begin anew only with a new policy.
+/// Numbers of occurrences by disposition. One write of an Event can report several occurrences. received = admitted +
+/// compacted + aggregated + filtered + throttled + failedOpen. The counters continue across restarts of squelch, and start
+/// at 0 for a new policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyCounters {
-    /// Occurrences received: the sum of admitted to failedOpen.
+    /// Occurrences received: the sum of the counters from admitted to failedOpen.
     #[schemars(range(min = 0))]
     pub received: i64,
-    /// Occurrences that went on to be stored as the client wrote them.
+    /// Occurrences passed on to be stored as the client wrote them.
     #[schemars(range(min = 0))]
     pub admitted: i64,
-    /// Occurrences folded into the stored Event of their series.
+    /// Occurrences merged into the stored Event of their series.
     #[schemars(range(min = 0))]
     pub compacted: i64,
-    /// Occurrences folded into a summary Event.
+    /// Occurrences merged into a summary Event.
     #[schemars(range(min = 0))]
     pub aggregated: i64,
     /// Occurrences dropped by the spam filter.
@@ -74,35 +74,35 @@ pub struct PolicyCounters {
     /// Occurrences dropped by the budget.
     #[schemars(range(min = 0))]
     pub throttled: i64,
-    /// Occurrences let through undecided, because squelch was overloaded or failed.
+    /// Occurrences passed on without a decision, because squelch was overloaded or failed.
     #[schemars(range(min = 0))]
     pub failed_open: i64,
-    /// Occurrences that a client's absolute count told a second time; not part of received.
+    /// Occurrences that a client's absolute count reports again. Not included in received.
     #[schemars(range(min = 0))]
     pub recovered: i64,
 }
 
-/// Occurrences dropped in one namespace that have reason, kind, component and disposition in common. Texts are cut to
-/// 64 bytes and have blanks for control characters.
+/// Dropped occurrences of one namespace with the same reason, kind, component and disposition. Texts are truncated to 64
+/// bytes, and control characters are replaced by spaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DroppedOccurrences {
-    /// The namespace of the Events that were dropped.
+    /// Namespace of the dropped Events.
     pub namespace: String,
-    /// Their reason, such as BackOff.
+    /// Reason of the Events, such as BackOff.
     pub reason: String,
-    /// The kind of the objects that they are about.
+    /// Kind of the objects that the Events are about.
     pub kind: String,
-    /// The component that reported them.
+    /// Component that reported the Events.
     pub component: String,
-    /// filtered: by the spam filter; throttled: by the budget.
+    /// Stage that dropped them: filtered by the spam filter, or throttled by the budget.
     pub disposition: DroppedBy,
-    /// How many occurrences of them were dropped.
+    /// Number of dropped occurrences.
     #[schemars(range(min = 0))]
     pub count: i64,
 }
 
-/// What dropped an occurrence.
+/// The stage that dropped an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum DroppedBy {
@@ -112,20 +112,20 @@ pub enum DroppedBy {
     Throttled,
 }
 
-/// The types of the conditions.
+/// The types of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionType {
-    /// The policy was understood and can be in force.
+    /// The policy is valid and within the limits.
     Accepted,
-    /// Event writes are decided by it.
+    /// The policy governs Event writes.
     Effective,
 }
 
 impl ConditionType {
-    /// Every type, in the order in which they are shown.
+    /// All types, in the order of `status.conditions`.
     pub const ALL: [Self; 2] = [Self::Accepted, Self::Effective];
 
-    /// The word in `conditions[].type`.
+    /// The value of `conditions[].type`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "Accepted",
@@ -134,32 +134,32 @@ impl ConditionType {
     }
 }
 
-/// The reasons of the conditions. Each goes with one status.
+/// The reasons of conditions. Each reason implies one status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Accepted is True: the policy was understood and compiled.
+    /// Accepted is True: the policy is valid.
     Accepted,
-    /// Accepted and Effective are False: a field is wrong, and the message says which and what to write. The
-    /// policy enforces nothing.
+    /// Accepted and Effective are False: a field is invalid. The message names the field and a valid value. The policy
+    /// governs no Event writes.
     Invalid,
-    /// Accepted and Effective are False: the policies that precede it exhaust a limit of the namespace (of a
-    /// `ClusterEventPolicy`: in each namespace in which it could be in force). The policy enforces nothing.
+    /// Accepted and Effective are False: the policies that precede it exhaust a limit of the namespace, or, for a
+    /// `ClusterEventPolicy`, of each namespace that it selects. The policy governs no Event writes.
     TooManyPolicies,
-    /// Effective is True: Event writes that match are decided by this policy.
+    /// Effective is True: the policy governs the Event writes that it matches.
     Effective,
-    /// Effective is False: policies of higher precedence govern every Event that this one matches (of a
-    /// `ClusterEventPolicy`: in each namespace that is selected). squelch compares the entries of their `match` with each
-    /// other; of a few hundred of them, or of texts with several wildcards, it may not notice.
+    /// Effective is False: policies of higher precedence govern every Event that this one matches, for a
+    /// `ClusterEventPolicy` in each selected namespace. squelch detects this by comparing the entries of their `match`.
+    /// It can miss cases with a few hundred entries or with more than one wildcard in a text.
     Overridden,
-    /// Effective is False: no namespace has the labels that the `namespaceSelector` of a `ClusterEventPolicy` asks for.
+    /// Effective is False: the `namespaceSelector` of a `ClusterEventPolicy` selects no namespace.
     NoNamespaces,
-    /// Effective is Unknown: the webhook is not armed (at start, after a failure, or by a person), and Events
-    /// pass unseen.
+    /// Effective is Unknown: the webhook is not armed (at start, after a failure, or by an administrator), and the API
+    /// server does not call squelch.
     WebhookNotArmed,
 }
 
 impl Reason {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; 7] = [
         Self::Accepted,
         Self::Invalid,
@@ -170,7 +170,7 @@ impl Reason {
         Self::WebhookNotArmed,
     ];
 
-    /// The word in `conditions[].reason`.
+    /// The value of `conditions[].reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "Accepted",
@@ -183,7 +183,7 @@ impl Reason {
         }
     }
 
-    /// `conditions[].status` wherever this is the reason.
+    /// The value of `conditions[].status` for this reason.
     pub fn status(self) -> &'static str {
         match self {
             Self::Accepted | Self::Effective => "True",

@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 /// Maximum number of objects in one page of a list of policies or namespaces.
 ///
 /// A user chooses the size of an object, and etcd stores up to 1.5 MiB (`--max-request-bytes`). A namespace is stored as
-/// protobuf; as JSON it can take 2.75 MiB, since control characters in its annotations (256 KiB) are escaped. kube holds
+/// protobuf. As JSON it can take 2.75 MiB, since control characters in its annotations (256 KiB) are escaped. kube keeps
 /// three copies of a page while it reads it: the received chunks, one buffer of them, and its text. So a page of policies
-/// takes up to 45 MiB, one of namespaces up to 83 MiB, and the three lists that begin together at start up to 173 MiB.
-/// The chart's limit of 640Mi leaves 192 MiB beside the series (320 MiB) and the bodies of reviews (128 MiB).
+/// takes up to 45 MiB, a page of namespaces up to 83 MiB, and the three lists that start together up to 173 MiB. The chart's
+/// memory limit of 640Mi leaves 192 MiB for them, after the series (320 MiB) and the bodies of reviews (128 MiB).
 pub const PAGE: u32 = 10;
 
 /// A policy of either kind: name, namespace, uid, generation, creation time and resource version, and `spec` and
@@ -45,7 +45,7 @@ struct Metadata {
     creation_timestamp: Option<Time>,
 }
 
-/// Reads a field that is present. `null` is a value too.
+/// Deserializes a field that is present, including one that is `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_policy_keeps_what_squelch_reads_and_skips_the_rest() {
+    fn a_stored_policy_keeps_only_the_fields_that_squelch_reads() {
         let metadata = json!({
             "name": "p", "namespace": "ci", "uid": "u", "resourceVersion": "7", "generation": 3,
             "creationTimestamp": "2026-01-01T00:00:00Z",

@@ -1,24 +1,24 @@
-//! What the texts of a clause look like. They are globs, so anything would do; but a kind such as `pods` or a type
-//! such as `warning` describes no Event at all, and its author would never be told.
+//! Validation of the texts in clauses. Any text is a valid glob, but some can match no Event, such as the kind `pods` or
+//! the type `warning`. Rejecting them reports the mistake to the author.
 
 use kube::core::Rule;
 
-/// Texts of one field of a clause: which are surely mistaken, told to CEL and to the compilation, and in which
-/// sentence they are refused. Whoever means such a text writes `?` for the character that is refused.
+/// The texts of one field of a clause: which are invalid, for CEL and for the compilation, and the message for them. A user
+/// who needs a rejected character can write `?` in its place.
 #[derive(Clone, Copy, Debug)]
 pub struct TextField {
-    /// A regular expression that finds a mistaken text.
-    mistaken: &'static str,
-    /// The same in Rust.
-    is_mistaken: fn(&str) -> bool,
-    /// What to write.
-    sentence: &'static str,
+    /// Regular expression that matches invalid texts.
+    invalid: &'static str,
+    /// The same test in Rust.
+    is_invalid: fn(&str) -> bool,
+    /// Message for an invalid text.
+    message: &'static str,
 }
 
 /// Entries of `types`.
 pub const TYPE: TextField = TextField {
-    mistaken: "^[^A-Z*?]|^[A-Z][^a-z*?]|[^A-Za-z0-9*?]",
-    is_mistaken: |text| {
+    invalid: "^[^A-Z*?]|^[A-Z][^a-z*?]|[^A-Za-z0-9*?]",
+    is_invalid: |text| {
         let mut characters = text.chars();
         let first = characters.next();
         first.is_some_and(|c| !c.is_ascii_uppercase() && !wild(c))
@@ -26,30 +26,30 @@ pub const TYPE: TextField = TextField {
                 && characters.next().is_some_and(|c| !c.is_ascii_lowercase() && !wild(c))
             || text.chars().any(|c| !c.is_ascii_alphanumeric() && !wild(c))
     },
-    sentence: "the type of an Event is Normal or Warning, with a capital first letter alone, such as [Warning]",
+    message: "a type must be one Event type with an uppercase first letter, such as Normal or Warning (not warning or WARNING); add an entry for each alternative",
 };
 
 /// Entries of `reasons` and `reportingComponents`.
 pub const WORD: TextField = TextField {
-    mistaken: r"[,|!^$()\[\]{}\\]",
-    is_mistaken: |text| text.contains(NO_GLOB),
-    sentence: "only * and ? stand for other text; write each alternative as an entry of its own, such as [BackOff, \"Failed*\"], without commas, brackets, | ! ^ $ and \\ (where one is meant write ?)",
+    invalid: r"[,|!^$()\[\]{}\\]",
+    is_invalid: |text| text.contains(NO_GLOB),
+    message: "only the wildcards * and ? are supported; add an entry for each alternative, such as [BackOff, \"Failed*\"], and use ? in place of commas, brackets, | ! ^ $ and \\",
 };
 
 /// `kind` of an entry of `regarding`.
 pub const KIND: TextField = TextField {
-    mistaken: "^[^A-Z*?]|[^A-Za-z0-9*?-]",
-    is_mistaken: |text| {
+    invalid: "^[^A-Z*?]|[^A-Za-z0-9*?-]",
+    is_invalid: |text| {
         text.starts_with(|c: char| !c.is_ascii_uppercase() && !wild(c))
             || text.contains(|c: char| !c.is_ascii_alphanumeric() && !wild(c) && c != '-')
     },
-    sentence: "kind must be one kind as manifests write it, such as Pod or ReplicaSet (not pod, pods or po); write each alternative as an entry of its own",
+    message: "kind must be one kind as in a manifest, such as Pod or ReplicaSet (not pod, pods or po); add an entry for each alternative",
 };
 
 /// `apiGroup` of an entry of `regarding`.
 pub const API_GROUP: TextField = TextField {
-    mistaken: "[^a-z0-9.*?-]|^v[0-9][a-z0-9]*$|^core$",
-    is_mistaken: |text| {
+    invalid: "[^a-z0-9.*?-]|^v[0-9][a-z0-9]*$|^core$",
+    is_invalid: |text| {
         text.contains(|c: char| {
             !c.is_ascii_lowercase() && !c.is_ascii_digit() && !wild(c) && !".-".contains(c)
         }) || text.strip_prefix('v').is_some_and(|version| {
@@ -57,31 +57,31 @@ pub const API_GROUP: TextField = TextField {
                 && version.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
         }) || text == "core"
     },
-    sentence: "apiGroup must be one group without a version, such as apps or batch, not apps/v1; the core group (Pod, Node, Service) is \"\"",
+    message: "apiGroup must be one group without a version, such as apps or batch (not apps/v1); the core group (Pod, Node, Service) is \"\"",
 };
 
 /// `name` of an entry of `regarding`.
 pub const NAME: TextField = TextField {
-    mistaken: r"[/,|!^$()\[\]{}\\]",
-    is_mistaken: |text| text.contains('/') || text.contains(NO_GLOB),
-    sentence: "name must be one name or glob, such as web-0 or \"web-*\", without the kind; write each alternative as an entry of its own",
+    invalid: r"[/,|!^$()\[\]{}\\]",
+    is_invalid: |text| text.contains('/') || text.contains(NO_GLOB),
+    message: "name must be one name or glob without the kind, such as web-0 or \"web-*\"; add an entry for each alternative",
 };
 
-/// The most characters of a text with wildcards. (Exact texts may be as long as what they are compared with.)
-pub const MOST_GLOB_CHARACTERS: usize = 128;
+/// Maximum number of characters in a text with wildcards. Exact texts can be longer.
+pub const MAX_GLOB_CHARACTERS: usize = 128;
 
-/// The most wildcards of a text.
-pub const MOST_WILDCARDS: usize = 8;
+/// Maximum number of wildcards in a text.
+pub const MAX_WILDCARDS: usize = 8;
 
-/// The sentence that refuses a text with wildcards that is longer, or not ASCII.
-pub const LONG_GLOB: &str = "a text with wildcards has at most 8 of them (* and ?), at most 128 characters, and only characters of ASCII; write a shorter one, such as \"Failed*\", ? for any other character, or exact texts";
+/// Message for a text with wildcards that exceeds these limits or is not ASCII.
+pub const LONG_GLOB: &str = "a text with wildcards must have at most 8 wildcards (* and ?) and 128 characters, all of them ASCII; use a shorter text, such as \"Failed*\", or exact texts, and ? in place of other characters";
 
-/// Checks a text with wildcards; the error is a sentence that says what to write. It is ASCII so that its characters, which
-/// CEL counts, are its bytes, which a comparison costs.
+/// Checks a text with wildcards. The error is a message. Such a text must be ASCII so that its number of characters, which
+/// CEL counts, is its number of bytes, which determines the cost of a comparison.
 pub fn check_glob(text: &str) -> Result<(), &'static str> {
     let wildcards = text.chars().filter(|c| wild(*c)).count();
-    let costly = wildcards > 0 && (text.chars().count() > MOST_GLOB_CHARACTERS || !text.is_ascii());
-    if wildcards > MOST_WILDCARDS || costly { Err(LONG_GLOB) } else { Ok(()) }
+    let costly = wildcards > 0 && (text.chars().count() > MAX_GLOB_CHARACTERS || !text.is_ascii());
+    if wildcards > MAX_WILDCARDS || costly { Err(LONG_GLOB) } else { Ok(()) }
 }
 
 /// [`check_glob`] as the CEL rule on a field.
@@ -96,12 +96,12 @@ pub(super) fn glob_list_rule() -> Rule {
 
 fn long_glob(text: &str) -> String {
     format!(
-        "{text}.matches(r'[*?]([^*?]*[*?]){{{MOST_WILDCARDS}}}') || \
-         (size({text}) > {MOST_GLOB_CHARACTERS} || {text}.matches(r'[^[:ascii:]]')) && {text}.matches(r'[*?]')"
+        "{text}.matches(r'[*?]([^*?]*[*?]){{{MAX_WILDCARDS}}}') || \
+         (size({text}) > {MAX_GLOB_CHARACTERS} || {text}.matches(r'[^[:ascii:]]')) && {text}.matches(r'[*?]')"
     )
 }
 
-/// Signs of regular expressions, of the shell's globs and of lists in one text.
+/// Characters that indicate a regular expression, a shell glob, or a list in one text.
 const NO_GLOB: [char; 12] = [',', '|', '!', '^', '$', '(', ')', '[', ']', '{', '}', '\\'];
 
 fn wild(character: char) -> bool {
@@ -109,19 +109,19 @@ fn wild(character: char) -> bool {
 }
 
 impl TextField {
-    /// Checks a text; the error is a sentence that says what to write.
+    /// Checks a text. The error is a message with valid examples.
     pub fn check(&self, text: &str) -> Result<(), &'static str> {
-        if (self.is_mistaken)(text) { Err(self.sentence) } else { Ok(()) }
+        if (self.is_invalid)(text) { Err(self.message) } else { Ok(()) }
     }
 
     /// The CEL rule on a field.
     pub(super) fn rule(&self) -> Rule {
-        Rule::new(format!("!self.matches(r'{}')", self.mistaken)).message(self.sentence)
+        Rule::new(format!("!self.matches(r'{}')", self.invalid)).message(self.message)
     }
 
     /// The CEL rule on a list.
     pub(super) fn list_rule(&self) -> Rule {
-        Rule::new(format!("!self.exists(text, text.matches(r'{}'))", self.mistaken)).message(self.sentence)
+        Rule::new(format!("!self.exists(text, text.matches(r'{}'))", self.invalid)).message(self.message)
     }
 }
 
@@ -129,17 +129,17 @@ impl TextField {
 mod tests {
     use super::*;
 
-    fn all(field: TextField, right: &[&str], mistaken: &[&str]) {
-        for text in right {
+    fn check_all(field: TextField, valid: &[&str], invalid: &[&str]) {
+        for text in valid {
             assert_eq!(field.check(text), Ok(()), "{text}");
         }
-        for text in mistaken {
-            assert_eq!(field.check(text), Err(field.sentence), "{text}");
+        for text in invalid {
+            assert_eq!(field.check(text), Err(field.message), "{text}");
         }
     }
 
     #[test]
-    fn a_text_with_wildcards_has_few_of_them_and_is_short() {
+    fn texts_with_wildcards_are_limited_in_length_and_wildcards() {
         let (wildcards, characters) = ("*?".repeat(4), "x".repeat(127));
         for good in [&wildcards, &format!("{characters}*"), &"ä".repeat(511), "", "*"] {
             assert_eq!(check_glob(good), Ok(()), "{good}");
@@ -155,27 +155,31 @@ mod tests {
     }
 
     #[test]
-    fn what_describes_no_event_is_told() {
-        all(
+    fn texts_that_match_no_event_are_rejected() {
+        check_all(
             TYPE,
             &["Warning", "Normal", "W*", "*", "?arning"],
             &["warning", "WARNING", "normal", "Normal,Warning"],
         );
-        all(
+        check_all(
             WORD,
             &["BackOff", "Failed*", "*", "back off", "shop.example.com/sync", ""],
             &["BackOff,Unhealthy", "^Back.*$", "{BackOff,Failed}", "[BF]*", "!BackOff", "Back|Failed", "\\*"],
         );
-        all(
+        check_all(
             KIND,
             &["Pod", "P*", "*Set", "?ods", "Foo-2"],
             &["pod", "pods", "po*", "Pod,Job", "apps/Deployment"],
         );
-        all(
+        check_all(
             API_GROUP,
             &["", "apps", "*.k8s.io", "v2.example.com", "vsphere", "*"],
             &["apps/v1", "v1", "v1beta1", "core", "Apps", "apps,batch"],
         );
-        all(NAME, &["web-0", "web-*", "system:x", "a.b"], &["pod/web-0", "web-0,web-1", "^web-", "web-[01]"]);
+        check_all(
+            NAME,
+            &["web-0", "web-*", "system:x", "a.b"],
+            &["pod/web-0", "web-0,web-1", "^web-", "web-[01]"],
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Every part of the running operator, started in the order in which they need each other.
+//! The parts of the running operator, started in the order of their dependencies.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -14,10 +14,10 @@ use tracing::info;
 
 use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
-use crate::arming::{Arming, Desired, Keeper, NOT_YET, Probe, Proving, Reach};
+use crate::arming::{self, ConfigurationApi, Desired, NOT_PROBED_YET, NamespaceSelection, Probe, Prober};
 use crate::config::RunOptions;
 use crate::descriptors::Descriptors;
-use crate::leader::{Leader, Peers, Term};
+use crate::leader::{Leader, LeaseDeadline, Peers};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
 use crate::policy::{Source, Store, watch as policy_watch};
 use crate::tls::{self, AcceptedTokens, ClientAuthorities};
@@ -35,31 +35,32 @@ pub(super) struct Parts {
     pub(super) policies: Arc<Store>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) readiness: Arc<Readiness>,
-    /// What the webhook configuration should be.
+    /// The desired webhook configuration.
     pub(super) desired: watch::Sender<Desired>,
-    /// Why the API server asks about no write; `None` while it asks.
+    /// Why the API server sends no reviews; `None` while it does.
     pub(super) unarmed: Arc<watch::Sender<Option<Arc<str>>>>,
-    pub(super) payer: Arc<flush::Writer>,
+    pub(super) flush_writer: Arc<flush::Writer>,
     pub(super) flushing: Task<()>,
-    pub(super) keeping_armed: Task<Keeper>,
+    pub(super) keeping_armed: Task<arming::Controller>,
     pub(super) keeping_keys: Task<()>,
-    pub(super) telling: Task<status::Writer>,
-    pub(super) announcing: Task<()>,
-    pub(super) serving: Task<()>,
-    pub(super) showing: Task<()>,
-    pub(super) watching: Task<()>,
+    pub(super) statuses: Task<status::StatusWriter>,
+    pub(super) recording_events: Task<()>,
+    pub(super) serving_webhook: Task<()>,
+    pub(super) serving_http: Task<()>,
+    pub(super) watching_policies: Task<()>,
     pub(super) stages: Stages,
     pub(super) leading: Task<Leader>,
-    /// Cancelled once it was that.
+    /// Cancelled once this replica has been active.
     pub(super) begun: CancellationToken,
-    /// Cancelled when another is that was not before.
+    /// Cancelled when another replica becomes active in its place.
     pub(super) deposed: CancellationToken,
     /// The other replicas; `None` outside of pods.
     pub(super) peers: Option<Peers>,
 }
 
 impl Parts {
-    /// Binds the ports first, so that an address in use is told at once; then everything that watches and writes.
+    /// Binds the ports first, so that an address in use is reported at once. Then starts everything that watches and
+    /// writes.
     pub(super) async fn start(
         options: &RunOptions,
         cluster: &Cluster,
@@ -69,48 +70,49 @@ impl Parts {
         let metrics = Arc::new(Metrics::new());
         let readiness = Arc::new(Readiness::default());
         let (supervisor, failures) = Supervisor::new();
-        let showing = show(&supervisor, options.http_bind, &metrics, &readiness, descriptors)?;
-        let listener = bind(options.webhook_bind, "--webhook-bind", server::bind(options.webhook_bind))?;
+        let http = options.http_bind_address;
+        let serving_http = serve_http(&supervisor, http, &metrics, &readiness, descriptors)?;
+        let listener = bind_webhook(options.webhook_bind_address)?;
 
         let engine = Arc::new(Engine::new(settings(options)?));
-        metrics.show_engine(engine.clone());
+        metrics.register_engine(engine.clone());
         let policies = Arc::new(Store::default());
         let (announcer, announced) = Announcer::new();
-        let term = Arc::new(Term::default());
+        let term = Arc::new(LeaseDeadline::default());
         let leader = leading::leader(options, cluster, &engine, &term, announcer.clone(), &metrics)?;
         let active = leader.active();
-        let keys = keys::Keeper::start(options, cluster, metrics.clone(), active.clone()).await?;
+        let keys = keys::start(options, cluster, metrics.clone(), active.clone()).await?;
         readiness.meet(Need::KeyLoaded);
 
-        // Connections of its own, each for one proof.
+        // A client of its own: each probe has a new connection.
         let probe = Probe::new(cluster.client()?, cluster.namespace.clone(), keys.tokens());
         let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), term);
         let stages = Stages::default();
         let tls = tls::server_config(keys.certificate(), callers(options)?)?;
-        let serving = serve(&supervisor, listener, tls, webhook, &stages, descriptors);
-        let (desired, wanted) = watch::channel(at_first(cluster, &keys));
-        let arming = Arming::new(&client, announcer.clone(), options.owner_cluster_role.clone());
-        let unarmed = Arc::new(watch::Sender::new(Some(NOT_YET.into())));
-        // Connections of its own: neither do slow payments hold up anything else, nor the other way round.
-        let payer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
-        let (telling, acknowledged) = (desired.clone(), arming.acknowledged());
-        let state = status::State { unarmed: unarmed.subscribe(), active: active.clone() };
-        let (tells, enforce) = (unarmed.clone(), options.enforce);
-        let (keeper, proving) =
-            Keeper::new(arming, probe, wanted, active.clone(), tells, enforce, metrics.clone());
-        let exposed = proving.exposed();
+        let serving_webhook = serve_webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
+        let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys));
+        let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
+        let unarmed = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
+        // Connections of its own: slow flushes delay no other calls, and the other way round.
+        let flush_writer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
+        let (desired_keys, acknowledged) = (desired.clone(), api.acknowledged());
+        let state = status::Inputs { unarmed: unarmed.subscribe(), active: active.clone() };
+        let (reason, disarm) = (unarmed.clone(), options.disarm);
+        let (controller, prober) =
+            arming::Controller::new(api, probe, wanted, active.clone(), reason, disarm, metrics.clone());
+        let exposed = prober.exposed();
         let parts = Self {
             keeping_keys: supervisor
-                .start(BackgroundTask::Keys, |stop| keys.run(telling, acknowledged, exposed, stop)),
-            keeping_armed: keep_armed(&supervisor, keeper, proving),
-            flushing: pay(&supervisor, &payer, qps(options.flush_qps), active.clone()),
-            telling: tell(&supervisor, options, &client, &policies, &engine, state, announcer),
-            announcing: supervisor
+                .start(BackgroundTask::Keys, |stop| keys.run(desired_keys, acknowledged, exposed, stop)),
+            keeping_armed: keep_armed(&supervisor, controller, prober),
+            flushing: start_flushing(&supervisor, &flush_writer, qps(options.flush_qps), active.clone()),
+            statuses: write_statuses(&supervisor, options, &client, &policies, &engine, state, announcer),
+            recording_events: supervisor
                 .start(BackgroundTask::Announcer, |stop| announcer::run(client.clone(), announced, stop)),
-            watching: watch_policies(&supervisor, &client, &policies, &metrics),
-            begun: leader.begun(),
-            deposed: leader.deposed(),
-            leading: leading::lead(&supervisor, leader, &policies),
+            watching_policies: watch_policies(&supervisor, &client, &policies, &metrics),
+            begun: leader.was_active(),
+            deposed: leader.lost(),
+            leading: leading::campaign(&supervisor, leader, &policies),
             peers: leading::peers(options, cluster)?,
             engine,
             policies,
@@ -118,46 +120,50 @@ impl Parts {
             readiness,
             desired,
             unarmed,
-            payer,
-            serving,
-            showing,
+            flush_writer,
+            serving_webhook,
+            serving_http,
             stages,
         };
         Ok((parts, failures))
     }
 }
 
-/// The options make sure of it; one a second is what is left if they ever do not.
+fn bind_webhook(address: SocketAddr) -> Result<TcpListener> {
+    bind(address, "--webhook-bind-address", server::bind(address))
+}
+
+/// The options guarantee at least 1.
 pub(super) fn qps(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }
 
 fn bind<T>(address: SocketAddr, flag: &str, bound: std::io::Result<T>) -> Result<T> {
     let listener =
-        bound.with_context(|| format!("cannot listen on {address}; choose another with {flag}"))?;
-    info!(%address, "listening for {}", flag.trim_start_matches("--").trim_end_matches("-bind"));
+        bound.with_context(|| format!("cannot listen on {address}; choose another address with {flag}"))?;
+    info!(%address, flag, "listening");
     Ok(listener)
 }
 
-/// Who may call, where that is asked by certificate.
+/// The authorities of client certificates, if they are required.
 fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthorities>>> {
-    let Some(file) = options.client_ca.clone() else { return Ok(None) };
+    let Some(file) = options.client_ca_file.clone() else { return Ok(None) };
     let loaded = ClientAuthorities::load(file.clone(), options.client_subject.clone());
-    Ok(Some(Arc::new(loaded.with_context(|| format!("--client-ca {}", file.display()))?)))
+    Ok(Some(Arc::new(loaded.with_context(|| format!("--client-ca-file {}", file.display()))?)))
 }
 
 /// The webhook configuration before any policy is known.
-fn at_first(cluster: &Cluster, keys: &keys::Keeper) -> Desired {
+fn initial_configuration(cluster: &Cluster, keys: &crate::keys::Controller) -> Desired {
     Desired {
         client: keys.client_config(),
         own_user: cluster.own_user.clone(),
         namespace: cluster.namespace.clone(),
-        reach: Reach::Nothing,
+        namespaces: NamespaceSelection::None,
     }
 }
 
-/// The plain HTTP port.
-fn show(
+/// Starts the plain HTTP server.
+fn serve_http(
     supervisor: &Supervisor,
     address: SocketAddr,
     metrics: &Arc<Metrics>,
@@ -165,19 +171,19 @@ fn show(
     descriptors: Descriptors,
 ) -> Result<Task<()>> {
     let admin = Admin::new(metrics.clone(), readiness.clone());
-    let listener = bind(address, "--http-bind", server::bind(address))?;
+    let listener = bind(address, "--http-bind-address", server::bind(address))?;
     let places = descriptors.admin_connections();
     Ok(supervisor.start(BackgroundTask::Http, |stop| admin::serve(listener, admin, places, stop)))
 }
 
-/// The webhook, as far as it is no server.
+/// The webhook, without its server.
 fn webhook(
     cluster: &Cluster,
     engine: &Arc<Engine>,
     policies: &Arc<Store>,
     metrics: &Arc<Metrics>,
     tokens: Arc<AcceptedTokens>,
-    term: Arc<Term>,
+    term: Arc<LeaseDeadline>,
 ) -> Arc<Webhook> {
     Arc::new(Webhook {
         engine: engine.clone(),
@@ -190,8 +196,8 @@ fn webhook(
     })
 }
 
-/// The webhook's port.
-fn serve(
+/// Starts the webhook's server.
+fn serve_webhook(
     supervisor: &Supervisor,
     listener: TcpListener,
     tls: rustls::ServerConfig,
@@ -206,11 +212,11 @@ fn serve(
 }
 
 fn settings(options: &RunOptions) -> Result<Settings> {
-    let bits = tls::random_seed().context("no random numbers")?;
+    let seed = tls::random_seed().context("cannot read random numbers")?;
     Ok(Settings {
-        seed: bits,
+        seed,
         max_series: options.max_series as usize,
-        max_pending_series: options.max_owing as usize,
+        max_pending_series: options.max_pending_series as usize,
         began: clock::wall(),
     })
 }
@@ -237,41 +243,46 @@ fn watched(source: Source) -> WatchedResource {
     }
 }
 
-fn keep_armed(supervisor: &Supervisor, mut keeper: Keeper, proving: Proving) -> Task<Keeper> {
+fn keep_armed(
+    supervisor: &Supervisor,
+    mut controller: arming::Controller,
+    prober: Prober,
+) -> Task<arming::Controller> {
     supervisor.start(BackgroundTask::Arming, |stop| async move {
-        tokio::join!(keeper.run(stop.clone()), proving.run(stop));
-        keeper
+        tokio::join!(controller.run(stop.clone()), prober.run(stop));
+        controller
     })
 }
 
-fn pay(
+fn start_flushing(
     supervisor: &Supervisor,
-    payer: &Arc<flush::Writer>,
+    flush_writer: &Arc<flush::Writer>,
     qps: NonZeroU32,
     mut active: watch::Receiver<bool>,
 ) -> Task<()> {
-    let payer = payer.clone();
+    let flush_writer = flush_writer.clone();
     supervisor.start(BackgroundTask::Flush, |stop| async move {
-        // Until then nothing is owed.
-        let begins = async { active.wait_for(|active| *active).await.is_ok() };
-        if stop.run_until_cancelled(begins).await == Some(true) {
-            flush::run(payer, flush::Limits::usual(qps), stop).await;
+        // A standby has nothing pending.
+        let active_once = async { active.wait_for(|active| *active).await.is_ok() };
+        if stop.run_until_cancelled(active_once).await == Some(true) {
+            flush::run(flush_writer, flush::Limits::usual(qps), stop).await;
         }
     })
 }
 
-fn tell(
+fn write_statuses(
     supervisor: &Supervisor,
     options: &RunOptions,
     client: &Client,
     policies: &Arc<Store>,
     engine: &Arc<Engine>,
-    state: status::State,
+    state: status::Inputs,
     announcer: Announcer,
-) -> Task<status::Writer> {
+) -> Task<status::StatusWriter> {
     let engine = engine.clone();
-    let limits = status::Limits { interval: options.status_interval, qps: options.status_qps };
-    let accounts = Box::new(move || engine.all_counters());
-    let writer = status::Writer::new(client.clone(), policies.clone(), accounts, state, announcer, limits);
+    let limits = status::WriteLimits { interval: options.status_interval, qps: options.status_qps };
+    let counters = Box::new(move || engine.all_counters());
+    let writer =
+        status::StatusWriter::new(client.clone(), policies.clone(), counters, state, announcer, limits);
     supervisor.start(BackgroundTask::Status, |stop| writer.run(stop))
 }

@@ -1,17 +1,17 @@
-//! What the metrics say of policies.
+//! The metrics of policies.
 
 use std::sync::Arc;
 
 use squelch_engine::{Applicability, Mode};
 
 use crate::metrics::table::MAX_SCOPES;
-use crate::metrics::{InForce, Metrics, PolicyCondition, PolicyKind};
+use crate::metrics::{InForce, Metrics, PolicyKind, PolicyState};
 use crate::policy::{Policy, Set};
 
-/// The maximum number of namespaces in which policies are tried, where they govern few of them.
+/// Maximum pairs of namespace and policy that are examined, for policies that govern few namespaces.
 const TRIED: usize = 20_000;
 
-/// Counts the policies that are accepted, and those that are effective: none while the webhook is not armed.
+/// Sets the numbers of policies by state. No policy is effective while the webhook is not armed.
 pub(super) fn count(metrics: &Metrics, set: &Set, armed: bool) {
     for kind in [PolicyKind::EventPolicy, PolicyKind::ClusterEventPolicy] {
         let of_kind = |policy: &&Arc<Policy>| {
@@ -20,14 +20,18 @@ pub(super) fn count(metrics: &Metrics, set: &Set, armed: bool) {
         };
         let policies: Vec<_> = set.policies().iter().filter(of_kind).collect();
         let accepted = policies.iter().filter(|policy| set.is_accepted(policy)).count();
-        let effective = policies.iter().filter(|policy| armed && set.is_effective(policy)).count();
-        metrics.policies(kind, PolicyCondition::Accepted, accepted);
-        metrics.policies(kind, PolicyCondition::Effective, effective);
+        let effective = policies
+            .iter()
+            .filter(|policy| armed && set.is_accepted(policy) && set.is_effective(policy))
+            .count();
+        metrics.policies(kind, PolicyState::Effective, effective);
+        metrics.policies(kind, PolicyState::NotEffective, accepted - effective);
+        metrics.policies(kind, PolicyState::Invalid, policies.len() - accepted);
     }
 }
 
-/// Lets the series of cluster-scoped policies begin with 0, so that `increase()` sees the first burst. Those of
-/// namespaced policies begin in the engine.
+/// Creates the series of cluster-scoped policies with the value 0, so that `increase()` sees the first burst. The
+/// engine creates those of namespaced policies.
 pub(super) fn begin(metrics: &Metrics, set: &Set) {
     metrics.in_force(in_force(set));
 }
@@ -94,17 +98,19 @@ mod tests {
         let (metrics, set) = (Metrics::new(), cluster(2).set());
         for (armed, effective) in [(true, ["2", "1"]), (false, ["0", "0"]), (true, ["2", "1"])] {
             count(&metrics, &set, armed);
-            let of = |condition, kind| {
-                line(&metrics, &format!("squelch_policies{{condition=\"{condition}\",kind=\"{kind}\"}}"))
+            let of = |state, kind| {
+                line(&metrics, &format!("squelch_policies{{kind=\"{kind}\",state=\"{state}\"}}"))
             };
             let kinds = ["ClusterEventPolicy", "EventPolicy"];
-            assert_eq!(kinds.map(|kind| of("Effective", kind)), effective, "armed: {armed}");
-            assert_eq!(kinds.map(|kind| of("Accepted", kind)), ["2", "1"]);
+            assert_eq!(kinds.map(|kind| of("effective", kind)), effective, "armed: {armed}");
+            let not_effective = if armed { ["0", "0"] } else { ["2", "1"] };
+            assert_eq!(kinds.map(|kind| of("not_effective", kind)), not_effective, "armed: {armed}");
+            assert_eq!(kinds.map(|kind| of("invalid", kind)), ["1", "0"]);
         }
     }
 
     #[test]
-    fn the_series_of_cluster_policies_begin_where_they_govern() {
+    fn cluster_policies_have_series_where_they_govern() {
         let InForce { policies, pairs, complete } = in_force(&cluster(3).set());
         let mut policies: Vec<_> = policies.iter().map(|(policy, mode)| (&**policy, *mode)).collect();
         policies.sort_unstable();
@@ -117,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_cluster_does_not_make_more_series() {
+    fn the_number_of_series_is_bounded_in_a_large_cluster() {
         let InForce { policies, pairs, complete } = in_force(&cluster(2 * MAX_SCOPES).set());
         assert_eq!((policies.len(), pairs.len(), complete), (2, MAX_SCOPES, false));
     }

@@ -1,4 +1,4 @@
-//! The end, in the order that loses nothing: of the active replica, and of another.
+//! The shutdown, in an order that loses no occurrence: of the active replica, and of a standby.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::arming::{ENDED, Keeper};
+use crate::arming::{self, SHUT_DOWN};
 use crate::config::RunOptions;
 use crate::metrics::Metrics;
 use crate::webhook::server::Stages;
@@ -19,29 +19,29 @@ use crate::{clock, flush, status};
 use super::parts::{Parts, qps};
 use super::tasks::Task;
 
-/// How long the last statuses may take.
+/// The time for the last statuses.
 const LAST_STATUSES: Duration = Duration::from_secs(5);
 
-/// How long the last Events about squelch itself may take.
+/// The time for the last Events about squelch.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
-/// How long the payment of what came in while the rules were taken away may take.
-const LAST_PAYMENTS: Duration = Duration::from_secs(5);
+/// The time for flushing what arrived while the rules were being removed.
+const LAST_FLUSHES: Duration = Duration::from_secs(5);
 
-/// So many namespaces are named that lost something; `squelch_lost_occurrences_total` has them all.
-const NAMESPACES_TOLD: usize = 20;
+/// Maximum namespaces in the log of lost occurrences; `squelch_lost_occurrences_total` has all.
+const MAX_LOGGED_NAMESPACES: usize = 20;
 
-/// How long the next active replica may take until the API server is led to it.
+/// The time for the Service to switch to the next active replica.
 const SUCCESSION: Duration = Duration::from_secs(10);
 
-/// For so long every answer asks the API server to dial anew, after that.
+/// The time during which every answer asks the API server to reconnect, after that.
 const CLOSING: Duration = Duration::from_secs(10);
 
 impl Parts {
-    /// Ends in the order that loses nothing. Writes are answered until nobody asks any more: none ever fails because
-    /// squelch ends.
+    /// Shuts down without losing occurrences. Reviews are answered as long as the API server sends them, so no write
+    /// fails.
     pub(super) async fn shut_down(self, options: &RunOptions) {
-        // One that could not renew for a while goes on with the Lease until another has taken it.
+        // A replica that could not renew keeps the Lease until another one acquires it.
         if self.begun.is_cancelled() && !self.deposed.is_cancelled() {
             self.step_down(options).await;
         } else {
@@ -49,59 +49,69 @@ impl Parts {
         }
     }
 
-    /// The active replica folds nothing more, pays what is owed, writes the statuses, and gives the Lease back. The
-    /// webhook's rules stay if another one is ready to take over, and are taken away if not.
+    /// The shutdown of the active replica: it merges nothing more, flushes the pending occurrences, writes the
+    /// statuses, and releases the Lease. The webhook's rules stay if another replica is ready, and are removed
+    /// otherwise.
     async fn step_down(mut self, options: &RunOptions) {
         let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
         let began = clock::now();
         self.engine.drain();
         self.flushing.end().await;
         let left = options.shutdown_timeout.saturating_sub(clock::now().since(began));
-        pay(self.payer.clone(), &self.engine, limits, left).await;
+        flush_pending(self.flush_writer.clone(), &self.engine, limits, left).await;
 
-        // Only now: while anything is owed, the webhook keeps clients from lowering what is stored.
+        // Only now: while anything is pending, the webhook prevents clients from lowering stored counts.
         self.keeping_keys.end().await;
-        let mut keeper = self.keeping_armed.end().await;
+        let mut controller = self.keeping_armed.end().await;
         let peers = match self.peers.take() {
-            Some(peers) if peers.one_is_ready().await => Some(peers),
+            Some(peers) if peers.any_ready().await => Some(peers),
             _ => None,
         };
         if peers.is_none() && !self.deposed.is_cancelled() {
-            disarm(keeper.as_mut(), &self.unarmed, &self.metrics).await;
+            disarm(controller.as_mut(), &self.unarmed, &self.metrics).await;
         }
-        let mut telling = self.telling.end().await;
-        write_statuses(telling.as_mut(), &self.deposed).await;
+        let mut statuses = self.statuses.end().await;
+        write_statuses(statuses.as_mut(), &self.deposed).await;
 
-        // Reviews count nothing from here on, and what was folded and admitted since comes to an end.
+        // From here on reviews count nothing. What was merged and admitted since the first flush is flushed.
         let leader = self.leading.end().await;
         if let Some(leader) = &leader {
-            leader.retire();
+            leader.deactivate();
         }
         self.engine.drain_remaining();
-        flush::drain(self.payer.clone(), limits, LAST_PAYMENTS).await;
-        tell_of_loss(&self.engine.discard_pending());
-        write_statuses(telling.as_mut(), &self.deposed).await;
+        flush::flush_all(self.flush_writer.clone(), limits, LAST_FLUSHES).await;
+        log_lost(&self.engine.discard_pending());
+        write_statuses(statuses.as_mut(), &self.deposed).await;
         match leader {
             Some(leader) => leader.release().await,
-            None => error!("what held the Lease had panicked: another replica takes over when it ends"),
+            None => error!("leader task panicked, another replica becomes active when the Lease expires"),
         }
-        let Self { announcing, serving, showing, watching, stages, unarmed, metrics, .. } = self;
-        let ending = Ending { announcing, serving, showing, watching, stages };
+        let Self {
+            recording_events,
+            serving_webhook,
+            serving_http,
+            watching_policies,
+            stages,
+            unarmed,
+            metrics,
+            ..
+        } = self;
+        let ending = Ending { recording_events, serving_webhook, serving_http, watching_policies, stages };
         if let Some(peers) = peers {
-            if peers.one_serves(SUCCESSION).await {
-                info!("another replica has taken over; the API server is asked to dial anew");
+            if peers.wait_until_serving(SUCCESSION).await {
+                info!("another replica is active, closing the connections of the API server");
                 ending.stages.closing.cancel();
                 sleep(CLOSING).await;
             } else {
-                warn!("no other replica has taken over");
-                disarm(keeper.as_mut(), &unarmed, &metrics).await;
+                warn!("no other replica became active");
+                disarm(controller.as_mut(), &unarmed, &metrics).await;
             }
         }
         ending.end().await;
     }
 
-    /// One that is not the active one has nothing to hand over. It may have been that, and owe: it pays what nobody
-    /// else has paid, and touches nothing else that is another's by now.
+    /// The shutdown of a standby: it has nothing to hand over. If it was active before, it flushes what is still
+    /// pending, and writes nothing else that belongs to the active replica.
     async fn leave(self, options: &RunOptions) {
         self.stages.closing.cancel();
         let leader = self.leading.end().await;
@@ -110,87 +120,94 @@ impl Parts {
         self.flushing.end().await;
         self.engine.drain_remaining();
         let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
-        pay(self.payer.clone(), &self.engine, limits, options.shutdown_timeout).await;
-        tell_of_loss(&self.engine.discard_pending());
-        let untold = self.telling.end().await.map_or(0, |mut telling| telling.unwritten());
-        if untold > 0 {
-            warn!(untold, "occurrences that this replica has decided on are in no policy's status");
+        flush_pending(self.flush_writer.clone(), &self.engine, limits, options.shutdown_timeout).await;
+        log_lost(&self.engine.discard_pending());
+        let unwritten = self.statuses.end().await.map_or(0, |mut statuses| statuses.unwritten());
+        if unwritten > 0 {
+            warn!(occurrences = unwritten, "occurrences missing from the statuses of policies");
         }
         if let Some(leader) = leader {
             leader.release().await;
         }
-        let Self { announcing, serving, showing, watching, stages, .. } = self;
-        Ending { announcing, serving, showing, watching, stages }.end().await;
+        let Self { recording_events, serving_webhook, serving_http, watching_policies, stages, .. } = self;
+        Ending { recording_events, serving_webhook, serving_http, watching_policies, stages }.end().await;
     }
 }
 
-/// Pays what is owed, as far as there is time.
-async fn pay(payer: Arc<flush::Writer>, engine: &Engine, limits: flush::Limits, within: Duration) {
-    if !flush::drain(payer, limits, within).await {
-        error!(unpaid = engine.unflushed(), "not all that is owed could be paid within --shutdown-timeout");
+/// Flushes the pending occurrences within the given time.
+async fn flush_pending(writer: Arc<flush::Writer>, engine: &Engine, limits: flush::Limits, within: Duration) {
+    if !flush::flush_all(writer, limits, within).await {
+        error!(
+            pending = engine.unflushed(),
+            "shutdown timed out before all pending occurrences were flushed"
+        );
     }
 }
 
-async fn disarm(keeper: Option<&mut Keeper>, unarmed: &watch::Sender<Option<Arc<str>>>, metrics: &Metrics) {
-    match keeper {
-        Some(keeper) => keeper.disarm().await,
-        None => error!("what kept the webhook configuration had panicked: its rules may still be there"),
+async fn disarm(
+    controller: Option<&mut arming::Controller>,
+    unarmed: &watch::Sender<Option<Arc<str>>>,
+    metrics: &Metrics,
+) {
+    match controller {
+        Some(controller) => controller.disarm().await,
+        None => error!("arming task panicked, the webhook may still have its rules"),
     }
-    unarmed.send_replace(Some(ENDED.into()));
+    unarmed.send_replace(Some(SHUT_DOWN.into()));
     metrics.armed(false);
 }
 
-/// Nobody else's counts are written over.
-async fn write_statuses(telling: Option<&mut status::Writer>, deposed: &CancellationToken) {
-    let Some(telling) = telling.filter(|_| !deposed.is_cancelled()) else { return };
-    let written = tokio::time::timeout(LAST_STATUSES, telling.write_all_now()).await;
+/// Writes the statuses, unless another replica is active.
+async fn write_statuses(statuses: Option<&mut status::StatusWriter>, deposed: &CancellationToken) {
+    let Some(statuses) = statuses.filter(|_| !deposed.is_cancelled()) else { return };
+    let written = tokio::time::timeout(LAST_STATUSES, statuses.write_all_now()).await;
     if written != Ok(0) {
-        error!("not every status could be written: counters there are up to --status-interval old");
+        error!("not all statuses written, their counters may be up to --status-interval old");
     }
 }
 
-/// What goes on until the last.
+/// What runs until the end.
 struct Ending {
-    announcing: Task<()>,
-    serving: Task<()>,
-    showing: Task<()>,
-    watching: Task<()>,
+    recording_events: Task<()>,
+    serving_webhook: Task<()>,
+    serving_http: Task<()>,
+    watching_policies: Task<()>,
     stages: Stages,
 }
 
 impl Ending {
     async fn end(self) {
-        if tokio::time::timeout(LAST_EVENTS, self.announcing.end()).await.is_err() {
-            warn!("not every Event about what squelch does could be written");
+        if tokio::time::timeout(LAST_EVENTS, self.recording_events.end()).await.is_err() {
+            warn!("not all Events about squelch written");
         }
         self.stages.closing.cancel();
-        if self.serving.end().await.is_none() {
-            error!("the webhook's server had panicked");
+        if self.serving_webhook.end().await.is_none() {
+            error!(task = "webhook", "task panicked");
         }
-        if self.showing.end().await.is_none() {
-            error!("the server of the plain HTTP port had panicked");
+        if self.serving_http.end().await.is_none() {
+            error!(task = "http", "task panicked");
         }
-        // Let go of in order: the watch would complain of a runtime that ends under it.
-        if self.watching.end().await.is_none() {
-            error!("the watch of policies had panicked");
+        // Ended last: the watch logs errors when its runtime ends first.
+        if self.watching_policies.end().await.is_none() {
+            error!(task = "policy-watch", "task panicked");
         }
-        info!("squelch ends");
+        info!("shutdown complete");
     }
 }
 
-/// What could not be paid, by namespace, the largest losses each on a line of its own.
-fn tell_of_loss(lost: &[(Arc<str>, u64)]) {
+/// Logs what could not be flushed. The namespaces with the largest losses have a line each.
+fn log_lost(lost: &[(Arc<str>, u64)]) {
     let mut largest: Vec<_> = lost.iter().collect();
     largest.sort_by_key(|(_, occurrences)| Reverse(*occurrences));
-    for (namespace, occurrences) in largest.iter().take(NAMESPACES_TOLD) {
-        error!(%namespace, occurrences, "what was folded into Events of this namespace is lost");
+    for (namespace, occurrences) in largest.iter().take(MAX_LOGGED_NAMESPACES) {
+        error!(%namespace, occurrences, "pending occurrences lost");
     }
     if !lost.is_empty() {
         let occurrences = lost.iter().map(|(_, occurrences)| occurrences).sum::<u64>();
         error!(
             occurrences,
             namespaces = lost.len(),
-            "what is still owed is lost: give more time with --shutdown-timeout, or more --shutdown-flush-qps"
+            "pending occurrences lost at shutdown, raise --shutdown-timeout or --shutdown-flush-qps"
         );
     }
 }

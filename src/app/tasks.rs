@@ -1,5 +1,4 @@
-//! The tasks that run until the process ends, and their supervision: a process that has lost one of them looks healthy
-//! and is not.
+//! The background tasks and their supervision. A process that has lost a task looks healthy, but is not.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::BackgroundTask;
 
-/// The time after a task ended for the panic of another to be noticed. A task that panics closes channels, and others
-/// end because of that, perhaps first.
+/// The time that the end of a task is held until a panic of another one is noticed. A task that panics closes
+/// channels, so that others may end before the panic is noticed.
 const CAUSE: Duration = Duration::from_millis(100);
 
-/// A task that ended although nothing asked it to.
+/// The end of a task that nothing asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) task: BackgroundTask,
@@ -40,7 +39,7 @@ impl Failure {
 pub(super) struct Failures(mpsc::UnboundedReceiver<Failure>);
 
 impl Failures {
-    /// Returns the failure that caused the others, once there is one.
+    /// Waits for a failure, and returns the one that caused the others.
     pub(super) async fn cause(&mut self) -> Failure {
         let Some(first) = self.0.recv().await else { return std::future::pending().await };
         if first.panicked {
@@ -59,7 +58,7 @@ impl Failures {
     }
 }
 
-/// Starts tasks, and notices their end.
+/// Starts tasks, and detects their end.
 #[derive(Clone)]
 pub(super) struct Supervisor(mpsc::UnboundedSender<Failure>);
 
@@ -78,7 +77,7 @@ impl Supervisor {
         self.start_with(task, CancellationToken::new(), make)
     }
 
-    /// The same with a token that others share.
+    /// Starts a task with a shared token.
     pub(super) fn start_with<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         task: BackgroundTask,
@@ -87,10 +86,10 @@ impl Supervisor {
     ) -> Task<T> {
         let running = make(stop.clone());
         #[cfg(feature = "test-hooks")]
-        let running = super::test_hooks::unless_told_to_panic(task, running);
+        let running = super::test_hooks::panic_on_signal(task, running);
         let end = End { task, stop: stop.clone(), failures: self.0.clone() };
         let handle = tokio::spawn(async move {
-            // Dropped after what it watches, and by a panic too.
+            // Dropped after the task, also by a panic.
             let _end = end;
             running.await
         });
@@ -109,20 +108,20 @@ impl Drop for End {
     fn drop(&mut self) {
         let panicked = std::thread::panicking();
         if panicked || !self.stop.is_cancelled() {
-            // Nobody receives it during the shutdown, which notices panics itself.
+            // There is no receiver during the shutdown, which detects panics itself.
             let _ = self.failures.send(Failure { task: self.task, panicked });
         }
     }
 }
 
-/// A task that ends when it is asked to.
+/// A task that ends on request.
 pub(super) struct Task<T> {
     stop: CancellationToken,
     handle: JoinHandle<T>,
 }
 
 impl<T> Task<T> {
-    /// Asks it to end, and waits until it has. `None` if it panicked.
+    /// Asks the task to end, and waits for that. Returns `None` if it panicked.
     pub(super) async fn end(self) -> Option<T> {
         self.stop.cancel();
         self.handle.await.ok()
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_panics_is_the_cause_even_if_another_ended_first_because_of_it() {
+    async fn a_panic_is_the_cause_even_if_another_task_ends_first_because_of_it() {
         let (supervisor, mut failures) = Supervisor::new();
         let (closes, mut closed) = tokio::sync::watch::channel(());
         let flush = supervisor.start(BackgroundTask::Flush, |_stop| async move {
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_returns_is_a_failure_and_one_that_was_asked_to_is_none() {
+    async fn a_task_that_returns_unasked_is_a_failure() {
         let (supervisor, mut failures) = Supervisor::new();
         let asked = supervisor.start(BackgroundTask::Keys, |stop| async move { stop.cancelled().await });
         asked.end().await;

@@ -1,4 +1,4 @@
-//! What end-to-end tests need from within the process. Compiled with the feature `test-hooks` only, which no release has.
+//! Hooks of the end-to-end tests in the process. They exist only with the feature `test-hooks`, which no release has.
 
 use std::env;
 
@@ -6,18 +6,18 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::metrics::BackgroundTask;
 
-/// Names the task that panics at SIGUSR1.
+/// The environment variable that names the task to panic at SIGUSR1.
 const PANIC: &str = "SQUELCH_TEST_PANIC";
 
-/// Runs `running`; at SIGUSR1 it panics, if the environment names `task`.
-pub(super) async fn unless_told_to_panic<T>(task: BackgroundTask, running: impl Future<Output = T>) -> T {
+/// Runs `running`. If the environment names `task`, it panics at SIGUSR1.
+pub(super) async fn panic_on_signal<T>(task: BackgroundTask, running: impl Future<Output = T>) -> T {
     if env::var(PANIC).as_deref() != Ok(task.as_str()) {
         return running.await;
     }
-    let mut told = signal(SignalKind::user_defined1()).expect("the process may handle its signals");
+    let mut received = signal(SignalKind::user_defined1()).expect("the process may handle its signals");
     tokio::select! {
         output = running => output,
-        _ = told.recv() => {
+        _ = received.recv() => {
             #[expect(clippy::panic, reason = "this is the hook")]
             {
                 panic!("{PANIC}")

@@ -1,87 +1,88 @@
-//! What the MutatingWebhookConfiguration should be. Pure.
+//! The desired MutatingWebhookConfiguration, and its differences to the live one. Pure.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::arming::client::ClientConfig;
-use crate::{FIELD_MANAGER, PROOF_PATH};
+use crate::arming::client_config::ClientConfig;
+use crate::arming::conditions;
+use crate::{FIELD_MANAGER, PROBE_PATH};
 
-/// The name of the MutatingWebhookConfiguration that squelch owns.
-pub const NAME: &str = "squelch";
+/// The name of the MutatingWebhookConfiguration.
+pub const CONFIGURATION: &str = "squelch";
 
-/// The entry for what policies are about.
-pub const EVENTS: &str = "events.squelch.dev";
+/// The entry for Event writes.
+pub const EVENTS_ENTRY: &str = "events.squelch.dev";
 
-/// The entry for squelch's own proof.
-pub const PROBE: &str = "probe.squelch.dev";
+/// The entry for probes.
+pub const PROBE_ENTRY: &str = "probe.squelch.dev";
 
-/// Beyond this many namespaces the selector names none and the webhook is asked about all: a selector of 1,000
-/// names costs 66 KB in every watcher of the configuration.
+/// Maximum number of namespaces that the selector names. With more, the API server calls the webhook for all
+/// namespaces. A selector of 1,000 names has 66 KB in every watcher of the configuration.
 pub const MAX_NAMED_NAMESPACES: usize = 1000;
 
-/// Of which namespaces the webhook is asked.
+/// The namespaces for which the API server calls the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// None: there is no policy, or the rules are taken away. The webhook has no rules then.
-    Nothing,
-    /// These.
+pub enum NamespaceSelection {
+    /// No namespace: the entry has no rules.
+    None,
+    /// These namespaces.
     Named(BTreeSet<String>),
-    /// All.
-    Everything,
+    /// All namespaces.
+    All,
 }
 
-impl Reach {
-    /// The reach that covers `namespaces`, and not much more.
+impl NamespaceSelection {
+    /// Returns the smallest selection that contains `namespaces`.
     pub fn of(namespaces: BTreeSet<String>) -> Self {
         match namespaces.len() {
-            0 => Self::Nothing,
+            0 => Self::None,
             1..=MAX_NAMED_NAMESPACES => Self::Named(namespaces),
-            _ => Self::Everything,
+            _ => Self::All,
         }
     }
 
-    /// Whether `wider` covers all of it.
-    pub(super) fn is_within(&self, wider: &Self) -> bool {
-        match (self, wider) {
-            (Self::Nothing, _) | (_, Self::Everything) => true,
+    /// Whether `other` contains every namespace of this selection.
+    pub(super) fn is_subset_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, _) | (_, Self::All) => true,
             (Self::Named(these), Self::Named(those)) => these.is_subset(those),
             _ => false,
         }
     }
 }
 
-/// A ClusterRole that the configuration belongs to: the API server removes it with its owner.
+/// The ClusterRole that owns the configuration: garbage collection deletes both together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct OwnerRole {
     /// Its name.
     pub(super) name: String,
-    /// Of this one, not of another that had its name: with an old uid the configuration is removed at once.
+    /// Its uid. With the uid of a deleted ClusterRole the configuration is deleted at once.
     pub(super) uid: String,
 }
 
-/// Everything that the configuration depends on.
+/// What the configuration depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
     /// How the API server calls the webhook.
     pub client: ClientConfig,
-    /// squelch's own user name: its writes are never asked about.
+    /// squelch's own user name. Its Event writes are not sent to the webhook.
     pub own_user: String,
-    /// squelch's own namespace: where it proves that it is reached.
+    /// squelch's own namespace, in which probes are sent.
     pub namespace: String,
-    /// Of which namespaces it is asked.
-    pub reach: Reach,
+    /// The namespaces for which the API server calls the webhook.
+    pub namespaces: NamespaceSelection,
 }
 
 impl Desired {
-    /// The whole object, for server-side apply: an entry or a field left out would be deleted.
-    pub(super) fn object(&self, owner: Option<&Owner>) -> Value {
+    /// Returns the whole object for server-side apply, which would remove omitted entries and fields.
+    pub(super) fn object(&self, owner: Option<&OwnerRole>) -> Value {
         let mut metadata =
-            json!({ "name": NAME, "labels": { "app.kubernetes.io/managed-by": FIELD_MANAGER } });
-        if let Some(Owner { name, uid }) = owner {
+            json!({ "name": CONFIGURATION, "labels": { "app.kubernetes.io/managed-by": FIELD_MANAGER } });
+        if let Some(OwnerRole { name, uid }) = owner {
             metadata["ownerReferences"] = json!([{
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": name, "uid": uid,
-                // Who removes the role need not wait for this.
+                // Deleting the ClusterRole must not wait for the configuration.
                 "blockOwnerDeletion": false,
             }]);
         }
@@ -89,72 +90,65 @@ impl Desired {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
             "metadata": metadata,
-            "webhooks": [self.events(), self.probe()],
+            "webhooks": [self.events_entry(), self.probe_entry()],
         })
     }
 
-    /// As it belongs to a ClusterRole.
+    /// Returns the object with an owner.
     #[cfg(test)]
     pub(crate) fn owned_by(&self, name: &str, uid: &str) -> Value {
-        self.object(Some(&Owner { name: name.to_owned(), uid: uid.to_owned() }))
+        self.object(Some(&OwnerRole { name: name.to_owned(), uid: uid.to_owned() }))
     }
 
-    /// The rules taken away from what stands there, which is asked as it is: whoever wrote it may know newer keys, or
-    /// stand elsewhere.
-    pub(super) fn disarmed(&self, owner: Option<&Owner>, live: &Value) -> Value {
-        let mut object = Self { reach: Reach::Nothing, ..self.clone() }.object(owner);
+    /// Returns the object without rules, with the `clientConfig` of `live`: the replica that wrote it may have newer
+    /// keys or another address.
+    pub(super) fn disarmed(&self, owner: Option<&OwnerRole>, live: &Value) -> Value {
+        let mut object = Self { namespaces: NamespaceSelection::None, ..self.clone() }.object(owner);
         for entry in object["webhooks"].as_array_mut().into_iter().flatten() {
-            if let Some(live) = named_so(&live["webhooks"], &entry["name"]) {
+            if let Some(live) = find_by_name(&live["webhooks"], &entry["name"]) {
                 entry["clientConfig"] = live["clientConfig"].clone();
             }
         }
         object
     }
 
-    /// The entry for what policies are about.
-    fn events(&self) -> Value {
-        let mut entry = entry(EVENTS, &self.client.object(""), &["CREATE", "UPDATE"]);
-        entry["matchConditions"] = json!([{
-            "name": "not-squelch-itself",
-            "expression": format!("request.userInfo.username != '{}'", escaped(&self.own_user)),
-        }]);
-        if let Reach::Named(namespaces) = &self.reach {
-            entry["namespaceSelector"] = named(namespaces);
+    /// Returns the entry for Event writes.
+    fn events_entry(&self) -> Value {
+        let mut entry = entry(EVENTS_ENTRY, &self.client.object(""), &["CREATE", "UPDATE"]);
+        entry["matchConditions"] = conditions::not_squelch_itself(&self.own_user);
+        if let NamespaceSelection::Named(namespaces) = &self.namespaces {
+            entry["namespaceSelector"] = selector(namespaces);
         }
-        if self.reach == Reach::Nothing {
+        if self.namespaces == NamespaceSelection::None {
             entry["rules"] = json!([]);
         }
         entry
     }
 
-    /// The entry for squelch's own proof, which always has its rule: also what is disarmed is proved.
-    fn probe(&self) -> Value {
-        let mut entry = entry(PROBE, &self.client.object(PROOF_PATH), &["CREATE"]);
-        entry["matchConditions"] = json!([{
-            "name": "only-squelch-itself",
-            "expression":
-                format!("request.dryRun && request.userInfo.username == '{}'", escaped(&self.own_user)),
-        }]);
-        entry["namespaceSelector"] = named(&BTreeSet::from([self.namespace.clone()]));
+    /// Returns the entry for probes. It always has its rule, because probes go on while the webhook is disarmed.
+    fn probe_entry(&self) -> Value {
+        let mut entry = entry(PROBE_ENTRY, &self.client.object(PROBE_PATH), &["CREATE"]);
+        entry["matchConditions"] = conditions::only_squelch_itself(&self.own_user);
+        entry["namespaceSelector"] = selector(&BTreeSet::from([self.namespace.clone()]));
         entry
     }
 }
 
-/// What both entries have in common.
+/// Returns the fields that both entries have in common.
 fn entry(name: &str, client: &Value, operations: &[&str]) -> Value {
     json!({
         "name": name,
         "admissionReviewVersions": ["v1"],
         "clientConfig": client,
-        // Whatever becomes of squelch, Events are written.
+        // If squelch fails, the API server stores Events as if there were no webhook.
         "failurePolicy": "Ignore",
-        // The shortest there is: what an Event write waits for at most.
+        // The shortest timeout that Kubernetes allows. An Event write waits at most this long.
         "timeoutSeconds": 1,
-        // A dry run changes nothing; other writes change what is counted and owed.
+        // Other reviews change counters and pending occurrences.
         "sideEffects": "NoneOnDryRun",
-        // Writes through events.k8s.io are asked about as well, in the shape of core/v1.
+        // Includes writes through events.k8s.io, converted to core/v1.
         "matchPolicy": "Equivalent",
-        // A second look at the same write would say nothing new.
+        // A second review of the same write would have the same result.
         "reinvocationPolicy": "Never",
         "namespaceSelector": {},
         "objectSelector": {},
@@ -168,30 +162,31 @@ fn entry(name: &str, client: &Value, operations: &[&str]) -> Value {
     })
 }
 
-fn named(namespaces: &BTreeSet<String>) -> Value {
+/// Returns a selector by namespace names.
+fn selector(namespaces: &BTreeSet<String>) -> Value {
     json!({ "matchExpressions": [
         { "key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces },
     ]})
 }
 
-/// The fields in which `live` is not as `wanted` has it, such as `events.squelch.dev: rules`. Entries and conditions
-/// that somebody has added are theirs: to apply ours again would not remove them.
+/// Returns the fields in which `live` differs from `wanted`, such as `events.squelch.dev: rules`. Entries and
+/// conditions that another writer has added are no differences, because applying the object would not remove them.
 pub(super) fn differences(wanted: &Value, live: &Value) -> Vec<String> {
     let mut differing = Vec::new();
     for member in ["labels", "ownerReferences"] {
-        if !holds(&live["metadata"][member], &wanted["metadata"][member]) {
+        if !contains(&live["metadata"][member], &wanted["metadata"][member]) {
             differing.push(format!("metadata.{member}"));
         }
     }
     for wanted in wanted["webhooks"].as_array().into_iter().flatten() {
         let name = wanted["name"].as_str().unwrap_or_default();
-        let Some(live) = named_so(&live["webhooks"], &wanted["name"]) else {
+        let Some(live) = find_by_name(&live["webhooks"], &wanted["name"]) else {
             differing.push(name.to_owned());
             continue;
         };
         for (field, wanted) in wanted.as_object().into_iter().flatten() {
             let same = match field.as_str() {
-                "clientConfig" | "matchConditions" => holds(&live[field], wanted),
+                "clientConfig" | "matchConditions" => contains(&live[field], wanted),
                 _ => is_blank(&live[field]) && is_blank(wanted) || live[field] == *wanted,
             };
             if !same {
@@ -202,36 +197,36 @@ pub(super) fn differences(wanted: &Value, live: &Value) -> Vec<String> {
     differing
 }
 
-/// All that stands in `wanted` stands in `live`, where more may stand. Items of lists are known by their name or uid.
-fn holds(live: &Value, wanted: &Value) -> bool {
+/// Whether `live` contains everything in `wanted`. List items are matched by name.
+fn contains(live: &Value, wanted: &Value) -> bool {
     match wanted {
         Value::Null => true,
-        Value::Object(members) => members.iter().all(|(key, wanted)| holds(&live[key], wanted)),
+        Value::Object(members) => members.iter().all(|(key, wanted)| contains(&live[key], wanted)),
         Value::Array(items) => items.iter().all(|item| {
-            let live = named_so(live, &item["name"]);
-            live.is_some_and(|live| holds(live, item))
+            let live = find_by_name(live, &item["name"]);
+            live.is_some_and(|live| contains(live, item))
         }),
         _ => live == wanted,
     }
 }
 
-/// Whether this entry stands in `live` with rules.
+/// Whether `live` has this entry with rules.
 pub(super) fn has_rules(live: Option<&Value>, entry: &str) -> bool {
-    let entry = live.and_then(|live| named_so(&live["webhooks"], &entry.into()));
+    let entry = live.and_then(|live| find_by_name(&live["webhooks"], &entry.into()));
     entry.and_then(|entry| entry["rules"].as_array()).is_some_and(|rules| !rules.is_empty())
 }
 
-/// The names of the entries that squelch has not written.
+/// Returns the names of the entries that squelch has not written.
 pub(super) fn foreign_entries(live: &Value) -> Vec<String> {
     let names = live["webhooks"].as_array().into_iter().flatten().filter_map(|entry| entry["name"].as_str());
-    names.filter(|name| ![EVENTS, PROBE].contains(name)).map(str::to_owned).collect()
+    names.filter(|name| ![EVENTS_ENTRY, PROBE_ENTRY].contains(name)).map(str::to_owned).collect()
 }
 
-fn named_so<'v>(list: &'v Value, name: &Value) -> Option<&'v Value> {
+fn find_by_name<'v>(list: &'v Value, name: &Value) -> Option<&'v Value> {
     list.as_array().into_iter().flatten().find(|item| item["name"] == *name)
 }
 
-/// Absent, or what the API server leaves out.
+/// Whether the API server omits this value.
 fn is_blank(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -241,21 +236,16 @@ fn is_blank(value: &Value) -> bool {
     }
 }
 
-/// A user name inside a CEL string.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('\'', "\\'")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arming::client::Address;
+    use crate::arming::client_config::Address;
 
     const OWN_USER: &str = "system:serviceaccount:squelch:squelch";
 
     type Change = fn(&mut Value);
 
-    fn reaching(reach: Reach) -> Desired {
+    fn selecting(namespaces: NamespaceSelection) -> Desired {
         Desired {
             client: ClientConfig {
                 address: Address::Url("https://h".into()),
@@ -264,30 +254,30 @@ mod tests {
             },
             own_user: OWN_USER.into(),
             namespace: "squelch".into(),
-            reach,
+            namespaces,
         }
     }
 
-    fn owner() -> Owner {
-        Owner { name: "squelch".into(), uid: "u1".into() }
+    fn owner() -> OwnerRole {
+        OwnerRole { name: "squelch".into(), uid: "u1".into() }
     }
 
-    fn whole(reach: Reach, owner: Option<&Owner>) -> Value {
-        reaching(reach).object(owner)
+    fn whole(namespaces: NamespaceSelection, owner: Option<&OwnerRole>) -> Value {
+        selecting(namespaces).object(owner)
     }
 
-    fn desired(reach: Reach) -> Value {
-        whole(reach, None)["webhooks"][0].clone()
+    fn desired(namespaces: NamespaceSelection) -> Value {
+        whole(namespaces, None)["webhooks"][0].clone()
     }
 
     fn everything() -> Value {
-        whole(Reach::Everything, Some(&owner()))
+        whole(NamespaceSelection::All, Some(&owner()))
     }
 
     #[test]
-    fn the_proof_is_asked_for_whatever_is_armed() {
-        for reach in [Reach::Nothing, Reach::Everything] {
-            let object = whole(reach, None);
+    fn the_probe_entry_has_its_rule_whether_armed_or_disarmed() {
+        for namespaces in [NamespaceSelection::None, NamespaceSelection::All] {
+            let object = whole(namespaces, None);
             let [events, probe] = [&object["webhooks"][0], &object["webhooks"][1]];
             assert_eq!(
                 (&events["name"], &probe["name"]),
@@ -298,48 +288,48 @@ mod tests {
             let condition = format!("request.dryRun && request.userInfo.username == '{OWN_USER}'");
             assert_eq!(probe["matchConditions"][0]["expression"], json!(condition));
             let [events, probe] = [&events["clientConfig"], &probe["clientConfig"]];
-            assert_eq!((&events["url"], &probe["url"]), (&json!("https://h/p"), &json!("https://h/p/proof")));
+            assert_eq!((&events["url"], &probe["url"]), (&json!("https://h/p"), &json!("https://h/p/probe")));
             assert_ne!(events["caBundle"], probe["caBundle"], "the API server would share their connections");
         }
     }
 
     #[test]
-    fn what_another_wrote_is_disarmed_and_asked_as_it_was() {
+    fn disarming_keeps_the_client_config_of_another_replica() {
         let mut live = everything();
         for entry in live["webhooks"].as_array_mut().unwrap() {
             entry["clientConfig"]["url"] = json!("https://other");
         }
-        let disarmed = reaching(Reach::Everything).disarmed(Some(&owner()), &live);
+        let disarmed = selecting(NamespaceSelection::All).disarmed(Some(&owner()), &live);
         assert_eq!(differences(&live, &disarmed), ["events.squelch.dev: rules"]);
         assert_eq!(disarmed["webhooks"][0]["rules"], json!([]));
     }
 
     #[test]
-    fn its_end_is_that_of_its_owner() {
+    fn the_configuration_is_owned_by_the_cluster_role() {
         let owner = &everything()["metadata"]["ownerReferences"][0];
         let expected = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "squelch", "uid": "u1",
             "blockOwnerDeletion": false,
         });
         assert_eq!(*owner, expected);
-        assert!(whole(Reach::Everything, None)["metadata"].get("ownerReferences").is_none());
+        assert!(whole(NamespaceSelection::All, None)["metadata"].get("ownerReferences").is_none());
     }
 
     #[test]
-    fn what_the_api_server_adds_or_leaves_out_is_no_difference() {
+    fn fields_that_the_api_server_adds_or_omits_are_no_differences() {
         let mut live = everything();
         live["metadata"]["uid"] = json!("u");
         live["metadata"]["annotations"] = json!({"squelch.dev/disarm": "x"});
         live["webhooks"][0]["somethingNew"] = json!("Default");
         live["webhooks"][0]["clientConfig"]["somethingNew"] = json!(443);
         assert_eq!(differences(&everything(), &live), Vec::<String>::new());
-        let mut live = whole(Reach::Nothing, None);
+        let mut live = whole(NamespaceSelection::None, None);
         live["webhooks"][0].as_object_mut().unwrap().remove("rules");
-        assert_eq!(differences(&whole(Reach::Nothing, None), &live), Vec::<String>::new());
+        assert_eq!(differences(&whole(NamespaceSelection::None, None), &live), Vec::<String>::new());
     }
 
     #[test]
-    fn what_somebody_changed_is_named() {
+    fn changed_fields_are_named() {
         let differing = |change: Change| {
             let mut live = everything();
             change(&mut live);
@@ -382,44 +372,39 @@ mod tests {
     }
 
     #[test]
-    fn one_reach_is_within_another() {
-        let named = |names: &[&str]| Reach::of(names.iter().map(ToString::to_string).collect());
+    fn a_selection_is_a_subset_of_a_wider_one() {
+        let named = |names: &[&str]| NamespaceSelection::of(names.iter().map(ToString::to_string).collect());
         let (a, b, both) = (named(&["a"]), named(&["b"]), named(&["a", "b"]));
         for (narrow, wide, within) in [
-            (&Reach::Nothing, &a, true),
-            (&a, &Reach::Nothing, false),
+            (&NamespaceSelection::None, &a, true),
+            (&a, &NamespaceSelection::None, false),
             (&a, &both, true),
             (&both, &a, false),
             (&a, &b, false),
-            (&both, &Reach::Everything, true),
-            (&Reach::Everything, &both, false),
+            (&both, &NamespaceSelection::All, true),
+            (&NamespaceSelection::All, &both, false),
         ] {
-            assert_eq!(narrow.is_within(wide), within, "{narrow:?} {wide:?}");
+            assert_eq!(narrow.is_subset_of(wide), within, "{narrow:?} {wide:?}");
         }
     }
 
     #[test]
-    fn without_a_policy_there_are_no_rules() {
-        assert_eq!(desired(Reach::of(BTreeSet::new()))["rules"], json!([]));
+    fn without_namespaces_there_are_no_rules() {
+        assert_eq!(desired(NamespaceSelection::of(BTreeSet::new()))["rules"], json!([]));
     }
 
     #[test]
-    fn only_namespaces_with_a_policy_are_asked_about() {
-        let entry = desired(Reach::of(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
+    fn only_the_selected_namespaces_are_in_the_selector() {
+        let entry = desired(NamespaceSelection::of(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
         assert_eq!(entry["namespaceSelector"]["matchExpressions"][0]["values"], json!(["a", "b"]));
         assert_eq!(entry["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
         assert_eq!((&entry["failurePolicy"], &entry["timeoutSeconds"]), (&json!("Ignore"), &json!(1)));
     }
 
     #[test]
-    fn too_many_namespaces_are_all_namespaces() {
+    fn too_many_namespaces_select_all() {
         let many = (0..=MAX_NAMED_NAMESPACES).map(|n| format!("n{n}")).collect();
-        assert_eq!(Reach::of(many), Reach::Everything);
-        assert_eq!(desired(Reach::Everything)["namespaceSelector"], json!({}));
-    }
-
-    #[test]
-    fn a_quote_in_a_user_name_stays_inside_the_expression() {
-        assert_eq!(escaped(r"o'neill\"), r"o\'neill\\");
+        assert_eq!(NamespaceSelection::of(many), NamespaceSelection::All);
+        assert_eq!(desired(NamespaceSelection::All)["namespaceSelector"], json!({}));
     }
 }

@@ -1,22 +1,21 @@
-//! The webhook's place in the API server: armed while it is proven that the API server reaches it, its rules taken away
-//! when it is not, when a person wants it, and when squelch ends.
+//! Arming: keeps the MutatingWebhookConfiguration. The webhook is *armed* while the configuration has its rules.
+//! squelch removes the rules when probes show that the API server does not reach the webhook, when a person asks for
+//! it, and at shutdown.
 
-mod client;
+mod client_config;
+mod conditions;
 mod configuration;
-mod keeper;
-mod pace;
+mod configuration_api;
+mod controller;
 mod probe;
-mod proof;
-mod proving;
-mod standing;
-mod writer;
+mod state;
+mod write_limiter;
 
-pub use client::{Address, ClientConfig};
+pub use client_config::{Address, ClientConfig};
 pub use configuration::{
-    Desired, EVENTS as EVENTS_ENTRY, MAX_NAMED_NAMESPACES, NAME as CONFIGURATION, PROBE as PROBE_ENTRY, Reach,
+    CONFIGURATION, Desired, EVENTS_ENTRY, MAX_NAMED_NAMESPACES, NamespaceSelection, PROBE_ENTRY,
 };
-pub use keeper::Keeper;
-pub use probe::{Answered, Probe};
-pub use proving::Proving;
-pub use standing::{DISARM_ANNOTATION, ENDED, NOT_YET};
-pub use writer::Arming;
+pub use configuration_api::ConfigurationApi;
+pub use controller::Controller;
+pub use probe::{Probe, ProbeReport, Prober};
+pub use state::{DISARM_ANNOTATION, NOT_PROBED_YET, SHUT_DOWN};

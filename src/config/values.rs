@@ -1,4 +1,4 @@
-//! What flags hold: read once, into types that cannot be wrong.
+//! The values of flags, parsed into types that cannot be invalid.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 
 use crate::api::parse_duration;
 
-/// `--webhook-url`: https, a host, perhaps a port, no path; without a slash at its end.
+/// `--webhook-url`: https, a host, an optional port, no path, no trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl(String);
 
@@ -19,7 +19,7 @@ impl WebhookUrl {
         &self.0
     }
 
-    /// Its host, a name or an IP address, without the brackets of IPv6: what the certificate is for.
+    /// The host, a name or an IP address without the brackets of IPv6. The certificate is issued for it.
     pub fn host(&self) -> &str {
         let authority = self.0.trim_start_matches("https://");
         let host = authority
@@ -50,15 +50,16 @@ pub(super) fn webhook_service(text: &str) -> Result<WebhookService, String> {
     let port = port.parse().ok().filter(|port| *port > 0);
     // The name of a Service has no dots.
     match (dns_name(name), port) {
+        // The name of a Service has no dots.
         (Ok(name), Some(port)) if !name.contains('.') => Ok(WebhookService { name, port }),
         _ => {
-            Err("write the name of a Service, perhaps with its port, such as squelch or squelch:443"
+            Err("must be the name of a Service with an optional port, such as squelch or squelch:443"
                 .to_owned())
         }
     }
 }
 
-/// The name of an object: a DNS subdomain.
+/// Parses the name of an object: a DNS subdomain.
 pub(super) fn dns_name(text: &str) -> Result<String, String> {
     let label = |label: &str| {
         let inside = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -67,12 +68,13 @@ pub(super) fn dns_name(text: &str) -> Result<String, String> {
     if text.len() <= 253 && text.split('.').all(label) {
         return Ok(text.to_owned());
     }
-    Err("write a name of lower case letters, digits and dashes, such as squelch".to_owned())
+    Err("must be a name of lower case letters, digits and dashes, such as squelch".to_owned())
 }
 
 pub(super) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
-    let refuse = |what: &str| format!("{what}; write scheme, host and port, such as https://127.0.0.1:9443");
-    let url: Uri = text.parse().map_err(|_| refuse("this is no URL"))?;
+    let refuse =
+        |what: &str| format!("{what}; must have scheme, host and port, such as https://127.0.0.1:9443");
+    let url: Uri = text.parse().map_err(|_| refuse("not a URL"))?;
     if url.scheme_str() != Some("https") {
         return Err(refuse("the API server calls webhooks by https only"));
     }
@@ -88,14 +90,14 @@ pub(super) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
 }
 
 pub(super) fn bind(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "write an IP address and a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
+    text.parse().map_err(|_| "must be an IP address and a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
 }
 
 pub(super) fn log_level(text: &str) -> Result<String, String> {
     match tracing_subscriber::EnvFilter::try_new(text) {
         Ok(_) if !text.trim().is_empty() => Ok(text.to_owned()),
         _ => {
-            Err("write error, warn, info, debug or trace, or directives such as info,squelch=debug"
+            Err("must be error, warn, info, debug or trace, or directives such as info,squelch=debug"
                 .to_owned())
         }
     }
@@ -124,7 +126,7 @@ pub(super) fn clock_offset(text: &str) -> Result<SignedDuration, String> {
     Ok(if behind { -length } else { length })
 }
 
-pub(super) fn drain_timeout(text: &str) -> Result<Duration, String> {
+pub(super) fn uninstall_timeout(text: &str) -> Result<Duration, String> {
     duration(text, "1s", "2h", "90s")
 }
 

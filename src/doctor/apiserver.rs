@@ -1,31 +1,36 @@
-//! The API server: its version, and what becomes of Event writes there.
+//! Checks of the API server: its version, and the results of Event writes.
 
 use super::finding::Finding;
-use super::seen::Seen;
+use super::snapshot::Snapshot;
 use crate::OLDEST_KUBERNETES;
 use crate::arming::EVENTS_ENTRY;
 
-/// The verbs that write, as the API server's metrics call them.
+/// The verbs of writes in the API server's metrics.
 const WRITES: [&str; 4] = ["POST", "PUT", "PATCH", "APPLY"];
 
-pub(super) fn version(seen: &Seen) -> Vec<Finding> {
-    let (major, minor, whole) = &seen.version;
+pub(super) fn version(snapshot: &Snapshot) -> Vec<Finding> {
+    let (major, minor, whole) = &snapshot.version;
     let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().ok();
     let (oldest_major, oldest_minor) = OLDEST_KUBERNETES;
     vec![match (number(major), number(minor)) {
         (Some(major), Some(minor)) if (major, minor) < OLDEST_KUBERNETES => Finding::error(
             "kubernetes",
-            format!("Kubernetes {major}.{minor} drops the matchConditions of webhooks"),
-            format!("upgrade to {oldest_major}.{oldest_minor} or newer"),
+            format!(
+                "Kubernetes {major}.{minor} is not supported: it ignores the matchConditions of webhooks"
+            ),
+            format!("upgrade Kubernetes to {oldest_major}.{oldest_minor} or newer"),
         ),
-        _ => Finding::ok("kubernetes", format!("the API server is {}", super::finding::told(whole))),
+        _ => Finding::ok(
+            "kubernetes",
+            format!("the API server has version {}", super::finding::printable(whole)),
+        ),
     }]
 }
 
-/// What becomes of Event writes, by the counters of one API server since it started.
-pub(super) fn writes(seen: &Seen) -> Vec<Finding> {
-    match &seen.metrics {
-        Err(unseen) => vec![Finding::unseen("fairness", "the API server's /metrics", unseen)],
+/// Checks the results of Event writes, by the counters of one API server since its start.
+pub(super) fn writes(snapshot: &Snapshot) -> Vec<Finding> {
+    match &snapshot.metrics {
+        Err(unreadable) => vec![Finding::unreadable("fairness", "/metrics of the API server", unreadable)],
         Ok(metrics) => vec![fairness(metrics), unreviewed(metrics)],
     }
 }
@@ -39,18 +44,18 @@ fn fairness(metrics: &str) -> Finding {
         })
         .sum();
     let queues = sum(metrics, "apiserver_flowcontrol_rejected_requests_total", &[]);
-    let why = format!(
-        "since the API server started it answered {refused} Event writes with 429; priority and fairness rejected \
-         {queues} requests of all kinds"
+    let message = format!(
+        "the API server has refused {refused} Event writes with 429 since its start; priority and fairness \
+         rejected {queues} requests in total"
     );
     if refused == 0.0 {
-        return Finding::ok("fairness", why);
+        return Finding::ok("fairness", message);
     }
     Finding::warning(
         "fairness",
-        why,
-        "see which flow schema in apiserver_flowcontrol_rejected_requests_total; writers that are slowed by a webhook \
-         that hangs fill its queues",
+        message,
+        "find the flow schema in apiserver_flowcontrol_rejected_requests_total; clients slowed down by a webhook that \
+         does not answer fill its queues",
     )
 }
 
@@ -58,16 +63,22 @@ fn unreviewed(metrics: &str) -> Finding {
     let name = [("name", EVENTS_ENTRY)];
     let passed = sum(metrics, "apiserver_admission_webhook_fail_open_count", &name);
     if passed == 0.0 {
-        return Finding::ok("unreviewed", "since the API server started it asked squelch in vain 0 times");
+        return Finding::ok(
+            "unreviewed",
+            "squelch has answered every review of the API server since its start",
+        );
     }
     Finding::warning(
         "unreviewed",
-        format!("since the API server started {passed} Event writes passed because squelch did not answer"),
-        "nothing if that was while squelch was restarted; else see the API server's log under events.squelch.dev",
+        format!(
+            "the API server has stored {passed} Event writes without a review since its start, because squelch did not \
+             answer"
+        ),
+        "if squelch was not restarted meanwhile, search the log of the API server for events.squelch.dev",
     )
 }
 
-/// The sum of all children of a metric that have these labels.
+/// Returns the sum of all series of a metric that have these labels.
 pub(super) fn sum(metrics: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
     let of_name = metrics.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
     let children = of_name.filter_map(|line| line.rsplit_once("} "));
@@ -83,7 +94,7 @@ pub(super) fn sum(metrics: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
-    use super::super::testing::well;
+    use super::super::fixtures::healthy;
     use super::*;
 
     const METRICS: &str = r#"# HELP apiserver_request_total x
@@ -98,22 +109,22 @@ apiserver_admission_webhook_fail_open_count{name="other",type="admit"} 5
 
     #[test]
     fn only_refused_event_writes_count() {
-        let mut seen = well();
-        seen.metrics = Ok(METRICS.to_owned());
-        let [fairness, unreviewed] = &writes(&seen)[..] else { panic!("two findings") };
+        let mut snapshot = healthy();
+        snapshot.metrics = Ok(METRICS.to_owned());
+        let [fairness, unreviewed] = &writes(&snapshot)[..] else { panic!("two findings") };
         assert_eq!((fairness.level, unreviewed.level), (Level::Warning, Level::Ok));
-        assert!(fairness.why.contains(" 7 Event writes") && fairness.why.contains(" 187 requests"));
+        assert!(fairness.message.contains(" 7 Event writes") && fairness.message.contains(" 187 requests"));
     }
 
     #[test]
-    fn an_old_api_server_is_an_error_and_a_strange_version_is_none() {
+    fn an_old_api_server_is_an_error_and_an_unknown_version_is_not() {
         let of = |major: &str, minor: &str| {
-            let mut seen = well();
-            seen.version = (major.to_owned(), minor.to_owned(), "v\u{7}1".to_owned());
-            version(&seen).remove(0)
+            let mut snapshot = healthy();
+            snapshot.version = (major.to_owned(), minor.to_owned(), "v\u{7}1".to_owned());
+            version(&snapshot).remove(0)
         };
         assert_eq!(of("1", "29+").level, Level::Error);
         assert_eq!(of("1", "30").level, Level::Ok);
-        assert_eq!(of("", "x"), Finding::ok("kubernetes", "the API server is v1"));
+        assert_eq!(of("", "x"), Finding::ok("kubernetes", "the API server has version v1"));
     }
 }

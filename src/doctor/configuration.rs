@@ -1,38 +1,40 @@
-//! The webhook configuration: whole, owned, armed or why not, and proven.
+//! Checks of the webhook configuration: its entries and owner, the probe, and whether it is armed.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 
-use super::finding::{Finding, told};
-use super::seen::{Seen, Unseen};
+use super::finding::{Finding, printable};
+use super::snapshot::{Snapshot, Unreadable};
 use super::{policies, replicas};
 use crate::arming::{CONFIGURATION, DISARM_ANNOTATION, EVENTS_ENTRY, PROBE_ENTRY};
 
-/// At most this many foreign entries are named.
+/// Maximum foreign entries in a message.
 const NAMED: usize = 5;
 
-/// Both entries, that of the Events first.
+/// Both entries; the entry of the Events is first.
 pub(super) const ENTRIES: [&str; 2] = [EVENTS_ENTRY, PROBE_ENTRY];
 
-pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
-    let configuration = match &seen.configuration {
+pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
+    let configuration = match &snapshot.configuration {
         Ok(configuration) => configuration,
-        Err(Unseen::Missing) => {
+        Err(Unreadable::Missing) => {
             return vec![Finding::error(
                 "webhook",
                 format!(
-                    "the MutatingWebhookConfiguration {CONFIGURATION} is not there: Events pass unreviewed"
+                    "the MutatingWebhookConfiguration {CONFIGURATION} does not exist: Events are stored without a review"
                 ),
-                "if somebody deleted it, squelch writes it again 10 minutes later; else see whether squelch runs",
+                "squelch creates it again 10 minutes after a deletion; if it stays missing, see `replicas`",
             )];
         }
-        Err(unseen) => return vec![Finding::unseen("webhook", "the webhook configuration", unseen)],
+        Err(unreadable) => {
+            return vec![Finding::unreadable("webhook", "the webhook configuration", unreadable)];
+        }
     };
     vec![
         whole(configuration),
         entries(configuration),
-        owner(seen, configuration),
-        proof(seen),
-        armed(seen, configuration),
+        owner(snapshot, configuration),
+        probe(snapshot),
+        armed(snapshot, configuration),
     ]
 }
 
@@ -40,149 +42,151 @@ fn entry<'c>(configuration: &'c MutatingWebhookConfiguration, name: &str) -> Opt
     configuration.webhooks.iter().flatten().find(|entry| entry.name == name)
 }
 
-/// Both entries are there, and neither can make an Event write fail or wait for long.
+/// Both entries exist, and neither can make an Event write fail or wait long.
 fn whole(configuration: &MutatingWebhookConfiguration) -> Finding {
-    let restored = "squelch restores its configuration within seconds: see its log";
+    let restored = "squelch reapplies its configuration within seconds; if the error stays, see its log";
     for name in ENTRIES {
         let Some(entry) = entry(configuration, name) else {
-            return Finding::error("webhook", format!("the entry {name} is not there"), restored);
+            return Finding::error(
+                "webhook",
+                format!("the entry {name} of the webhook configuration is missing"),
+                restored,
+            );
         };
         let ignores = entry.failure_policy.as_deref() == Some("Ignore");
         if !ignores || entry.timeout_seconds != Some(1) {
-            let why =
-                format!("somebody changed failurePolicy or timeoutSeconds of {name}: Event writes may fail");
-            return Finding::error("webhook", why, restored);
+            let message = format!(
+                "another writer changed failurePolicy or timeoutSeconds of the entry {name}: Event writes may fail"
+            );
+            return Finding::error("webhook", message, restored);
         }
     }
-    Finding::ok("webhook", "both entries are there, and no Event write can fail by them")
+    Finding::ok("webhook", "both entries exist, and neither can make an Event write fail")
 }
 
-/// All entries are squelch's.
+/// Every entry is one of squelch's.
 fn entries(configuration: &MutatingWebhookConfiguration) -> Finding {
     let names = configuration.webhooks.iter().flatten().map(|entry| entry.name.as_str());
     let foreign: Vec<_> = names.filter(|name| !ENTRIES.contains(name)).collect();
     if foreign.is_empty() {
-        return Finding::ok("entries", "squelch has written every entry of the configuration");
+        return Finding::ok("entries", "the configuration has only the entries of squelch");
     }
-    let named = foreign.iter().take(NAMED).map(|name| told(name)).collect::<Vec<_>>().join(", ");
-    let why = format!(
-        "{} entries are not squelch's and can make the API server send any write to any address: {named}",
+    let named = foreign.iter().take(NAMED).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "{} entries were added by another writer and can make the API server send any write to any address: {named}",
         foreign.len()
     );
     Finding::error(
         "entries",
-        why,
-        "docs/runbooks.md#squelchforeignwebhookentry: find their writer, and remove them",
+        message,
+        "find their writer and remove them, see docs/runbooks.md#squelchforeignwebhookentry",
     )
 }
 
-/// The ClusterRole that it says it belongs to.
+/// Returns the ClusterRole that owns the configuration.
 pub(super) fn owner_role(configuration: &MutatingWebhookConfiguration) -> Option<String> {
     let mut owners = configuration.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == "ClusterRole").map(|owner| owner.name.clone())
 }
 
-/// It goes with the ClusterRole of the chart.
-fn owner(seen: &Seen, configuration: &MutatingWebhookConfiguration) -> Finding {
-    let Some(role) = &seen.installation.owner_role else {
-        return Finding::ok(
-            "owner",
-            "the configuration belongs to nobody: when squelch goes, remove it with squelch drain",
-        );
+/// The ClusterRole of the chart owns the configuration.
+fn owner(snapshot: &Snapshot, configuration: &MutatingWebhookConfiguration) -> Finding {
+    let Some(role) = &snapshot.installation.owner_role else {
+        return Finding::ok("owner", "the configuration has no owner: squelch uninstall deletes it");
     };
-    let uid = match &seen.owner_uid {
+    let uid = match &snapshot.owner_uid {
         Ok(uid) => uid,
-        Err(Unseen::Missing) => {
-            let why =
-                format!("the ClusterRole {} is not there: the configuration is removed at once", told(role));
-            return Finding::error("owner", why, "upgrade the chart, which brings it");
+        Err(Unreadable::Missing) => {
+            let message = format!(
+                "the ClusterRole {}, which owns the configuration, does not exist: Kubernetes deletes the configuration",
+                printable(role)
+            );
+            return Finding::error("owner", message, "upgrade the chart, which creates it");
         }
-        Err(unseen) => return Finding::unseen("owner", "the ClusterRole that it belongs to", unseen),
+        Err(unreadable) => {
+            return Finding::unreadable("owner", "the ClusterRole that owns the configuration", unreadable);
+        }
     };
     let mut owners = configuration.metadata.owner_references.iter().flatten();
     if owners.any(|owner| owner.uid == *uid) {
-        return Finding::ok("owner", format!("the configuration goes with the ClusterRole {}", told(role)));
+        return Finding::ok("owner", format!("the ClusterRole {} owns the configuration", printable(role)));
     }
-    let why = format!(
-        "the configuration does not belong to the ClusterRole {}: it stays when the chart goes",
-        told(role)
+    let message = format!(
+        "the ClusterRole {} does not own the configuration: helm uninstall would leave it behind",
+        printable(role)
     );
-    Finding::warning("owner", why, "restart squelch, which looks for its owner when it starts")
+    Finding::warning("owner", message, "restart squelch, which sets the owner at its start")
 }
 
 /// The API server reaches the webhook.
-fn proof(seen: &Seen) -> Finding {
-    match &seen.proof {
-        Ok(Ok(())) => Finding::ok(
-            "proof",
-            "the API server reaches the webhook: a dry-run Event came back with its mark",
+fn probe(snapshot: &Snapshot) -> Finding {
+    match &snapshot.probe {
+        Ok(Ok(())) => {
+            Finding::ok("probe", "the API server reaches the webhook: the probe, a dry-run Event, succeeded")
+        }
+        Ok(Err(reason)) => Finding::error(
+            "probe",
+            format!("the API server does not reach the webhook: {}", printable(reason)),
+            "search the log of the API server for probe.squelch.dev, and check the Service's endpoints and the firewall to the pods' port",
         ),
-        Ok(Err(why)) => Finding::error(
-            "proof",
-            format!("the API server does not reach the webhook: {}", told(why)),
-            "see its log under probe.squelch.dev, the endpoints of the Service, and firewalls towards the pods' port",
-        ),
-        Err(Unseen::Missing) => Finding::warning(
-            "proof",
-            "not asked for: no token is known to tell the mark by",
+        Err(Unreadable::Missing) => Finding::warning(
+            "probe",
+            "probe not sent: no token is known to verify its signature",
             "see `certificate`",
         ),
-        Err(Unseen::Forbidden) => Finding::warning(
-            "proof",
-            "not asked for: it takes squelch's own account, or the right to impersonate it",
-            "`helm test`, or kubectl exec deploy/squelch -- /squelch doctor",
+        Err(Unreadable::Forbidden) => Finding::warning(
+            "probe",
+            "probe not sent: it requires squelch's own account, or the permission to impersonate it",
+            "run `helm test`, or `kubectl --namespace squelch exec deployment/squelch -- /squelch doctor`",
         ),
-        Err(unseen) => Finding::unseen("proof", "the proof", unseen),
+        Err(unreadable) => Finding::unreadable("probe", "the result of the probe", unreadable),
     }
 }
 
-/// The rules are in force, or somebody or something has taken them away.
-fn armed(seen: &Seen, configuration: &MutatingWebhookConfiguration) -> Finding {
+/// The rules are in force; otherwise the finding says why not.
+fn armed(snapshot: &Snapshot, configuration: &MutatingWebhookConfiguration) -> Finding {
     let events = entry(configuration, EVENTS_ENTRY);
     if events.is_some_and(|entry| entry.rules.as_ref().is_some_and(|rules| !rules.is_empty())) {
         return Finding::ok(
             "armed",
-            format!("the API server asks squelch about the Events of {}", reach(events)),
+            format!("the API server sends the Event writes of {} to squelch", reach(events)),
         );
     }
     let annotations = configuration.metadata.annotations.as_ref();
     if let Some(reason) = annotations.and_then(|annotations| annotations.get(DISARM_ANNOTATION)) {
         return Finding::warning(
             "armed",
-            format!("disarmed by the annotation {DISARM_ANNOTATION} (\"{}\")", told(reason)),
+            format!("disarmed by the annotation {DISARM_ANNOTATION} (\"{}\")", printable(reason)),
             format!("kubectl annotate mutatingwebhookconfiguration {CONFIGURATION} {DISARM_ANNOTATION}-"),
         );
     }
-    if !seen.installation.enforce {
+    if snapshot.installation.disarmed {
         return Finding::warning(
             "armed",
-            "disarmed by --enforce=false (or SQUELCH_ENFORCE=false)",
+            "disarmed by --disarm (or SQUELCH_DISARM=true)",
             format!(
-                "helm upgrade with --set operator.enforce=true; where only the variable was set: kubectl --namespace {} \
-                 set env deployment/{} SQUELCH_ENFORCE-",
-                told(&seen.installation.namespace),
-                told(&seen.installation.deployment)
+                "helm upgrade --set operator.disarm=false; if only the variable is set: kubectl --namespace {} set \
+                 env deployment/{} SQUELCH_DISARM-",
+                printable(&snapshot.installation.namespace),
+                printable(&snapshot.installation.deployment)
             ),
         );
     }
-    if replicas::are_none_wanted(seen) {
+    if replicas::are_none_wanted(snapshot) {
         return Finding::warning(
             "armed",
-            "no replica is wanted: the one that ended last took the rules away, and Events pass",
+            "the Deployment is scaled to 0, so the last replica removed the rules: Events are stored without a review",
             "see `replicas`",
         );
     }
-    if policies::wants_nothing(seen) {
-        return Finding::ok(
-            "armed",
-            "no policy governs any namespace: there is nothing to ask squelch about",
-        );
+    if policies::wants_nothing(snapshot) {
+        return Finding::ok("armed", "no policy governs any namespace, so the webhook needs no rules");
     }
     Finding::error(
         "armed",
-        "there are policies, and the rules are away: Events pass unreviewed",
-        "see `proof` and `replicas`; the last Event of the configuration says why: kubectl --namespace default get \
-         events | grep -i armed",
+        "policies exist, but the webhook has no rules: Events are stored without a review",
+        "see `probe` and `replicas`, and the last Event of the configuration: kubectl --namespace default get events \
+         | grep -i armed",
     )
 }
 
@@ -198,20 +202,20 @@ fn reach(entry: Option<&MutatingWebhook>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
-    use super::super::testing::well;
+    use super::super::fixtures::healthy;
     use super::*;
 
-    fn changed(change: impl FnOnce(&mut MutatingWebhookConfiguration, &mut Seen)) -> Vec<Finding> {
-        let mut seen = well();
-        let mut configuration = seen.configuration.clone().unwrap();
-        change(&mut configuration, &mut seen);
-        seen.configuration = Ok(configuration);
-        findings(&seen)
+    fn changed(change: impl FnOnce(&mut MutatingWebhookConfiguration, &mut Snapshot)) -> Vec<Finding> {
+        let mut snapshot = healthy();
+        let mut configuration = snapshot.configuration.clone().unwrap();
+        change(&mut configuration, &mut snapshot);
+        snapshot.configuration = Ok(configuration);
+        findings(&snapshot)
     }
 
-    fn told_of(found: &[Finding], what: &str) -> (Level, String) {
-        let finding = found.iter().find(|finding| finding.what == what).unwrap();
-        (finding.level, format!("{} {}", finding.why, finding.what_to_do))
+    fn finding_of(found: &[Finding], what: &str) -> (Level, String) {
+        let finding = found.iter().find(|finding| finding.check == what).unwrap();
+        (finding.level, format!("{} {}", finding.message, finding.remedy))
     }
 
     fn without_rules(configuration: &mut MutatingWebhookConfiguration) {
@@ -219,86 +223,86 @@ mod tests {
     }
 
     #[test]
-    fn an_armed_webhook_is_well() {
+    fn an_armed_webhook_passes() {
         let found = changed(|_, _| {});
         assert!(found.iter().all(|finding| finding.level == Level::Ok), "{found:#?}");
-        assert!(told_of(&found, "armed").1.contains("2 namespaces"));
+        assert!(finding_of(&found, "armed").1.contains("2 namespaces"));
     }
 
     #[test]
-    fn why_it_is_not_armed_is_told() {
+    fn the_reason_for_no_rules_is_reported() {
         let by_annotation = changed(|configuration, _| {
             without_rules(configuration);
             let reason = (DISARM_ANNOTATION.to_owned(), "INC-7\u{1b}".to_owned());
             configuration.metadata.annotations = Some([reason].into());
         });
-        let (level, told) = told_of(&by_annotation, "armed");
+        let (level, text) = finding_of(&by_annotation, "armed");
         assert!(
-            level == Level::Warning && told.contains("(\"INC-7\")") && told.contains("disarm-"),
-            "{told}"
+            level == Level::Warning && text.contains("(\"INC-7\")") && text.contains("disarm-"),
+            "{text}"
         );
 
-        let by_flag = changed(|configuration, seen| {
+        let by_flag = changed(|configuration, snapshot| {
             without_rules(configuration);
-            seen.installation.enforce = false;
+            snapshot.installation.disarmed = true;
         });
-        assert!(told_of(&by_flag, "armed").1.contains("--enforce=false"));
+        assert!(finding_of(&by_flag, "armed").1.contains("--disarm"));
 
-        let by_scale = changed(|configuration, seen| {
+        let by_scale = changed(|configuration, snapshot| {
             without_rules(configuration);
-            seen.deployment.as_mut().unwrap().spec.as_mut().unwrap().replicas = Some(0);
+            snapshot.deployment.as_mut().unwrap().spec.as_mut().unwrap().replicas = Some(0);
         });
-        let (level, told) = told_of(&by_scale, "armed");
-        assert!(level == Level::Warning && told.contains("no replica is wanted"), "{told}");
+        let (level, text) = finding_of(&by_scale, "armed");
+        assert!(level == Level::Warning && text.contains("scaled to 0"), "{text}");
 
-        let for_nothing = changed(|configuration, seen| {
+        let for_nothing = changed(|configuration, snapshot| {
             without_rules(configuration);
-            (seen.policies, seen.cluster_policies) = (Ok(Vec::new()), Ok(Vec::new()));
+            (snapshot.policies, snapshot.cluster_policies) = (Ok(Vec::new()), Ok(Vec::new()));
         });
-        assert_eq!(told_of(&for_nothing, "armed").0, Level::Ok);
+        assert_eq!(finding_of(&for_nothing, "armed").0, Level::Ok);
 
-        let unproven = changed(|configuration, seen| {
+        let unreachable_webhook = changed(|configuration, snapshot| {
             without_rules(configuration);
-            seen.proof = Ok(Err("no answer within 500 ms".to_owned()));
+            snapshot.probe = Ok(Err("no answer within 500 ms".to_owned()));
         });
-        assert_eq!(told_of(&unproven, "armed").0, Level::Error);
-        assert!(told_of(&unproven, "proof").1.contains("500 ms"));
+        assert_eq!(finding_of(&unreachable_webhook, "armed").0, Level::Error);
+        assert!(finding_of(&unreachable_webhook, "probe").1.contains("500 ms"));
     }
 
     #[test]
-    fn what_somebody_changed_is_told() {
+    fn changes_of_other_writers_are_reported() {
         let failing = changed(|configuration, _| {
             configuration.webhooks.as_mut().unwrap()[0].failure_policy = Some("Fail".to_owned());
         });
-        assert_eq!(told_of(&failing, "webhook").0, Level::Error);
+        assert_eq!(finding_of(&failing, "webhook").0, Level::Error);
         let halved = changed(|configuration, _| drop(configuration.webhooks.as_mut().unwrap().pop()));
-        assert!(told_of(&halved, "webhook").1.contains("probe.squelch.dev"));
+        assert!(finding_of(&halved, "webhook").1.contains("probe.squelch.dev"));
         let extended = changed(|configuration, _| {
             let webhooks = configuration.webhooks.as_mut().unwrap();
             webhooks
                 .push(MutatingWebhook { name: "all.example.com\u{1b}".to_owned(), ..webhooks[0].clone() });
         });
-        let (level, told) = told_of(&extended, "entries");
-        assert!(level == Level::Error && told.contains(": all.example.com "), "{told}");
+        let (level, text) = finding_of(&extended, "entries");
+        assert!(level == Level::Error && text.contains(": all.example.com "), "{text}");
         let orphaned = changed(|configuration, _| configuration.metadata.owner_references = None);
-        assert_eq!(told_of(&orphaned, "owner").0, Level::Warning);
-        let mut seen = well();
-        seen.configuration = Err(Unseen::Missing);
-        assert_eq!(findings(&seen)[0].level, Level::Error);
+        assert_eq!(finding_of(&orphaned, "owner").0, Level::Warning);
+        let mut snapshot = healthy();
+        snapshot.configuration = Err(Unreadable::Missing);
+        assert_eq!(findings(&snapshot)[0].level, Level::Error);
     }
 
     #[test]
-    fn whom_it_belongs_to_is_read_off_it() {
-        let mut configuration = well().configuration.unwrap();
+    fn the_owner_is_read_from_the_configuration() {
+        let mut configuration = healthy().configuration.unwrap();
         assert_eq!(owner_role(&configuration).as_deref(), Some("squelch"));
         configuration.metadata.owner_references = None;
         assert_eq!(owner_role(&configuration), None);
     }
 
     #[test]
-    fn a_proof_that_nobody_may_ask_for_is_no_error_of_squelchs() {
-        let found = changed(|_, seen| seen.proof = Err(Unseen::Forbidden));
-        let (level, told) = told_of(&found, "proof");
-        assert!(level == Level::Warning && told.contains("helm test"), "{told}");
+    fn a_probe_without_permission_is_a_warning() {
+        let found = changed(|_, snapshot| snapshot.probe = Err(Unreadable::Forbidden));
+        let (level, text) = finding_of(&found, "probe");
+        assert!(level == Level::Warning && text.contains("helm test"), "{text}");
     }
 }

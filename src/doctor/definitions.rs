@@ -1,33 +1,38 @@
-//! The CustomResourceDefinitions, by those of this squelch.
+//! Compares the CustomResourceDefinitions of the cluster with those of this version of squelch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-use super::finding::{Finding, told};
-use super::seen::{Seen, Unseen};
+use super::finding::{Finding, printable};
+use super::snapshot::{Snapshot, Unreadable};
 
-/// So many fields that differ are named.
+/// Maximum differing fields in a message.
 const NAMED: usize = 3;
 
 const APPLY: &str = "squelch crds | kubectl apply --server-side --force-conflicts -f -";
 
-pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
-    seen.definitions
+pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
+    snapshot
+        .definitions
         .iter()
-        .map(|(name, look)| match look {
-            Ok(live) => judge(name, live),
-            Err(Unseen::Missing) => Finding::error("definitions", format!("{name} is not there"), APPLY),
-            Err(unseen) => Finding::unseen("definitions", name, unseen),
+        .map(|(name, observed)| match observed {
+            Ok(live) => compare(name, live),
+            Err(Unreadable::Missing) => Finding::error(
+                "definitions",
+                format!("the CustomResourceDefinition {name} does not exist"),
+                APPLY,
+            ),
+            Err(unreadable) => Finding::unreadable("definitions", name, unreadable),
         })
         .collect()
 }
 
-fn judge(name: &str, live: &CustomResourceDefinition) -> Finding {
+fn compare(name: &str, live: &CustomResourceDefinition) -> Finding {
     let own = crate::api::crds().into_iter().map(|(_, own)| own);
     let Some(own) = own.into_iter().find(|own| own.metadata.name.as_deref() == Some(name)) else {
-        return Finding::ok("definitions", format!("{name} is of another squelch"));
+        return Finding::ok("definitions", format!("{name} is not known to this version of squelch"));
     };
     let conditions = live.status.as_ref().and_then(|status| status.conditions.as_ref());
     let established = conditions
@@ -36,40 +41,50 @@ fn judge(name: &str, live: &CustomResourceDefinition) -> Finding {
         .any(|condition| condition.type_ == "Established" && condition.status == "True");
     if !established {
         let see = format!("kubectl describe crd {name}");
-        return Finding::error("definitions", format!("{name} is not established"), see);
+        return Finding::error(
+            "definitions",
+            format!("the CustomResourceDefinition {name} is not established"),
+            see,
+        );
     }
     let version = &own.spec.versions[0];
     let Some(found) = live.spec.versions.iter().find(|found| found.name == version.name && found.served)
     else {
-        let why = format!("{name} does not serve {}", version.name);
-        return Finding::error("definitions", why, APPLY);
+        let message = format!("the CustomResourceDefinition {name} does not serve {}", version.name);
+        return Finding::error("definitions", message, APPLY);
     };
     let differing = differing(&flat(&version.schema), &flat(&found.schema));
     if differing.is_empty() {
-        return Finding::ok("definitions", format!("{name} is there, as of this squelch"));
+        return Finding::ok(
+            "definitions",
+            format!("the CustomResourceDefinition {name} matches this version of squelch"),
+        );
     }
-    let named: Vec<_> = differing.iter().take(NAMED).map(|path| told(path)).collect();
+    let named: Vec<_> = differing.iter().take(NAMED).map(|path| printable(path)).collect();
     let more = if differing.len() > NAMED { ", ..." } else { "" };
-    let why = format!("{name} is of another version of squelch: {}{more}", named.join(", "));
-    Finding::warning("definitions", why, APPLY)
+    let message = format!(
+        "the CustomResourceDefinition {name} differs from this version of squelch in {}{more}",
+        named.join(", ")
+    );
+    Finding::warning("definitions", message, APPLY)
 }
 
-/// The paths at which the two are not alike.
+/// Returns the paths of the differing fields.
 fn differing(own: &BTreeMap<String, String>, live: &BTreeMap<String, String>) -> BTreeSet<String> {
     let paths = own.keys().chain(live.keys());
     paths.filter(|path| own.get(*path) != live.get(*path)).map(|path| plain(path)).collect()
 }
 
-/// `spec.budget.burst` of the path of a schema.
+/// Shortens the path of a schema to `spec.budget.burst`.
 fn plain(path: &str) -> String {
     let words = path.split('.').filter(|word| !["openAPIV3Schema", "properties", "items", ""].contains(word));
     words.collect::<Vec<_>>().join(".")
 }
 
-/// What a schema says, by path. Wording is nobody's difference.
+/// Returns the values of a schema by path, without descriptions.
 fn flat(schema: &impl serde::Serialize) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    // What has no JSON form says nothing.
+    // A schema without a JSON form is empty.
     let value = serde_json::to_value(schema).unwrap_or_default();
     flatten("", &value, &mut found);
     found
@@ -91,7 +106,7 @@ fn flatten(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
             }
         }
         Value::Number(number) => {
-            // 1 and 1.0 are alike.
+            // 1 and 1.0 are equal.
             found.insert(path.to_owned(), number.as_f64().map_or(number.to_string(), |it| it.to_string()));
         }
         other => {
@@ -103,50 +118,50 @@ fn flatten(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
-    use super::super::testing::{definition, well};
+    use super::super::fixtures::{definition, healthy};
     use super::*;
     use serde_json::json;
 
-    fn judged(change: impl FnOnce(&mut Value)) -> Finding {
+    fn finding_after(change: impl FnOnce(&mut Value)) -> Finding {
         let mut live = serde_json::to_value(definition("eventpolicies.squelch.dev")).unwrap();
         change(&mut live);
-        let mut seen = well();
-        seen.definitions =
+        let mut snapshot = healthy();
+        snapshot.definitions =
             vec![("eventpolicies.squelch.dev".to_owned(), Ok(serde_json::from_value(live).unwrap()))];
-        findings(&seen).remove(0)
+        findings(&snapshot).remove(0)
     }
 
     #[test]
-    fn what_this_squelch_would_write_is_well() {
-        assert_eq!(judged(|_| {}).level, Level::Ok);
+    fn the_definition_of_this_version_passes() {
+        assert_eq!(finding_after(|_| {}).level, Level::Ok);
         let reworded =
             |v: &mut Value| v["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = json!("x");
-        assert_eq!(judged(reworded).level, Level::Ok);
+        assert_eq!(finding_after(reworded).level, Level::Ok);
     }
 
     #[test]
-    fn another_versions_fields_are_named() {
+    fn differing_fields_are_named() {
         let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
-        let found = judged(|v| {
+        let found = finding_after(|v| {
             v.pointer_mut(spec).unwrap().as_object_mut().unwrap().remove("rejection");
         });
         assert_eq!(found.level, Level::Warning);
-        assert!(found.why.contains("spec.rejection."), "{}", found.why);
-        let found = judged(|v| v.pointer_mut(spec).unwrap()["extra"] = json!({ "type": "string" }));
-        assert!(found.why.contains("spec.extra.type"), "{}", found.why);
+        assert!(found.message.contains("spec.rejection."), "{}", found.message);
+        let found = finding_after(|v| v.pointer_mut(spec).unwrap()["extra"] = json!({ "type": "string" }));
+        assert!(found.message.contains("spec.extra.type"), "{}", found.message);
     }
 
     #[test]
-    fn what_is_not_served_is_an_error() {
+    fn a_definition_that_is_not_served_is_an_error() {
         for change in
             [(|v: &mut Value| v["spec"]["versions"][0]["served"] = json!(false)) as fn(&mut Value), |v| {
                 v["status"]["conditions"][0]["status"] = json!("False");
             }]
         {
-            assert_eq!(judged(change).level, Level::Error);
+            assert_eq!(finding_after(change).level, Level::Error);
         }
-        let mut seen = well();
-        seen.definitions[0].1 = Err(Unseen::Missing);
-        assert_eq!(findings(&seen)[0].level, Level::Error);
+        let mut snapshot = healthy();
+        snapshot.definitions[0].1 = Err(Unreadable::Missing);
+        assert_eq!(findings(&snapshot)[0].level, Level::Error);
     }
 }

@@ -1,24 +1,23 @@
-//! A finding, and how it is told.
+//! A finding, and its output.
 
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::json;
 
-use super::seen::Unseen;
+use super::snapshot::Unreadable;
 
-/// A word of somebody else's is cut to this.
+/// Maximum characters of a text from the cluster.
 const LONGEST: usize = 200;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// The check passed.
     Ok,
-    /// Not as it should be, or not seen; squelch does its work.
+    /// Something is wrong or could not be checked, but squelch works.
     Warning,
-    /// squelch cannot do its work.
+    /// squelch does not work.
     Error,
 }
 
@@ -32,80 +31,108 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How much it matters.
+    /// Its severity.
     pub level: Level,
-    /// What was looked at, in a word.
-    pub what: &'static str,
-    /// What was seen.
-    pub why: String,
-    /// What to do about it; empty where it is well.
-    pub what_to_do: String,
+    /// The name of the check.
+    pub check: &'static str,
+    /// What the check found, and where.
+    pub message: String,
+    /// What to do next. Empty if the check passed.
+    pub remedy: String,
 }
 
 impl Finding {
-    /// As it should be.
-    pub(super) fn ok(what: &'static str, why: impl Into<String>) -> Self {
-        Self::new(Level::Ok, what, why, "")
+    /// A check that passed.
+    pub(super) fn ok(check: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Level::Ok, check, message, "")
     }
 
-    /// Not as it should be.
-    pub(super) fn warning(what: &'static str, why: impl Into<String>, what_to_do: impl Into<String>) -> Self {
-        Self::new(Level::Warning, what, why, what_to_do)
+    /// A problem that does not stop squelch.
+    pub(super) fn warning(
+        check: &'static str,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::new(Level::Warning, check, message, remedy)
     }
 
-    /// squelch cannot work so.
-    pub(super) fn error(what: &'static str, why: impl Into<String>, what_to_do: impl Into<String>) -> Self {
-        Self::new(Level::Error, what, why, what_to_do)
+    /// A problem that stops squelch.
+    pub(super) fn error(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Level::Error, check, message, remedy)
     }
 
-    /// `thing` could not be read.
-    pub(super) fn unseen(what: &'static str, thing: &str, unseen: &Unseen) -> Self {
-        match unseen {
-            Unseen::Missing => Self::warning(what, format!("{thing} is not there"), ""),
-            Unseen::Forbidden => Self::warning(
-                what,
-                format!("not looked at: this account may not read {thing}"),
-                "run it with the kubeconfig of an administrator, or `helm test`",
+    /// The check could not run, because `thing` could not be read.
+    pub(super) fn unreadable(check: &'static str, thing: &str, unreadable: &Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Missing => Self::warning(
+                check,
+                format!("check not run: {thing} does not exist"),
+                "check --install-namespace and --deployment, or upgrade the chart, which creates it",
             ),
-            Unseen::Failed(error) => {
-                Self::warning(what, format!("not looked at: {thing}: {error}"), "look again")
-            }
+            Unreadable::Forbidden => Self::warning(
+                check,
+                format!("check not run: this account may not read {thing}"),
+                "run squelch doctor with the kubeconfig of an administrator, or run `helm test`",
+            ),
+            Unreadable::Failed(error) => Self::warning(
+                check,
+                format!("check not run: cannot read {thing}: {error}"),
+                "run squelch doctor again",
+            ),
         }
     }
 
-    fn new(level: Level, what: &'static str, why: impl Into<String>, what_to_do: impl Into<String>) -> Self {
-        Self { level, what, why: why.into(), what_to_do: what_to_do.into() }
+    fn new(level: Level, check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level, check, message: message.into(), remedy: remedy.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<8} {:<13} {}", self.level.as_str(), self.what, self.why)?;
-        if self.what_to_do.is_empty() { Ok(()) } else { write!(f, "; to do: {}", self.what_to_do) }
+        write!(f, "{:<8} {:<13} {}", self.level.as_str(), self.check, self.message)?;
+        if self.remedy.is_empty() { Ok(()) } else { write!(f, "; remedy: {}", self.remedy) }
     }
 }
 
-/// The level of the whole.
-pub fn worst(findings: &[Finding]) -> Level {
+/// Returns the worst level.
+fn worst(findings: &[Finding]) -> Level {
     findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
 }
 
-/// A line for each finding.
-pub fn text(findings: &[Finding]) -> String {
-    findings.iter().map(|finding| format!("{finding}\n")).collect()
+/// The output of `squelch doctor`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The version of this structure. It rises with each incompatible change.
+    schema_version: u32,
+    /// The worst level.
+    result: Level,
+    findings: Vec<Finding>,
 }
 
-/// For programs: `result` is the worst level.
-pub fn json(findings: &[Finding]) -> String {
-    format!("{:#}\n", json!({ "result": worst(findings), "findings": findings }))
+impl Report {
+    /// The report of `findings`.
+    pub fn of(findings: Vec<Finding>) -> Self {
+        Self { schema_version: 1, result: worst(&findings), findings }
+    }
+
+    /// The worst level of all findings.
+    pub fn result(&self) -> Level {
+        self.result
+    }
+
+    /// One line for each finding.
+    pub fn table(&self) -> String {
+        self.findings.iter().map(|finding| format!("{finding}\n")).collect()
+    }
 }
 
-/// A text of somebody else's, for a line: without control characters, and cut.
-pub(super) fn told(text: &str) -> String {
+/// Makes a text from the cluster safe for one line: truncated, without control characters.
+pub(super) fn printable(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).take(LONGEST).collect()
 }
 
@@ -114,23 +141,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_is_one_line_and_the_worst_is_the_result() {
+    fn a_finding_is_one_line_and_the_worst_level_is_the_result() {
         let findings = [
             Finding::ok("kubernetes", "v1.35.4"),
-            Finding::warning("replicas", "1 of 2 is ready", "look at it"),
+            Finding::warning("replicas", "1 of 2 is ready", "describe it"),
         ];
         let expected = "ok       kubernetes    v1.35.4\n\
-                        warning  replicas      1 of 2 is ready; to do: look at it\n";
-        assert_eq!(text(&findings), expected);
-        let told: serde_json::Value = serde_json::from_str(&json(&findings)).unwrap();
-        assert_eq!(told["result"], "warning");
-        assert_eq!(told["findings"][1]["whatToDo"], "look at it");
+                        warning  replicas      1 of 2 is ready; remedy: describe it\n";
+        let report = Report::of(findings.into());
+        assert_eq!(report.table(), expected);
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["result"], "warning");
+        assert_eq!(json["findings"][1]["remedy"], "describe it");
         assert_eq!(worst(&[]), Level::Ok);
     }
 
     #[test]
-    fn nobody_elses_text_reaches_a_terminal_raw() {
-        assert_eq!(told("a\u{1b}[31m\nb"), "a[31mb");
-        assert_eq!(told(&"x".repeat(1_000)).len(), LONGEST);
+    fn a_text_from_the_cluster_is_printed_without_control_characters() {
+        assert_eq!(printable("a\u{1b}[31m\nb"), "a[31mb");
+        assert_eq!(printable(&"x".repeat(1_000)).len(), LONGEST);
     }
 }

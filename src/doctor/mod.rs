@@ -1,31 +1,30 @@
-//! `squelch doctor`: what is wrong with a running installation, and what to do about it.
+//! `squelch doctor`: what is wrong with a running installation, and how to repair it.
 //!
-//! [`look`] reads all there is to read and judges nothing; the checks below are pure, each from what was seen to its
-//! findings.
+//! [`collect()`] reads a [`Snapshot`] of the installation. The checks are pure functions from the snapshot to findings.
 
 mod apiserver;
+mod collect;
 mod configuration;
 mod definitions;
 mod finding;
+#[cfg(test)]
+mod fixtures;
 mod keys;
-mod look;
 mod policies;
 mod replicas;
 mod rights;
-mod seen;
 mod served;
-#[cfg(test)]
-mod testing;
+mod snapshot;
 mod watches;
 
-pub use finding::{Finding, Level, json, text, worst};
-pub use look::{Clients, look};
+pub use collect::{Clients, collect};
+pub use finding::{Finding, Level, Report};
 pub use rights::{Right, needed};
-pub use seen::{Installation, Look, Seen, Unseen};
+pub use snapshot::{Installation, Observed, Snapshot, Unreadable};
 
-/// Every finding, in the order in which to read them: what comes first explains what comes later.
-pub fn findings(seen: &Seen) -> Vec<Finding> {
-    let checks: [fn(&Seen) -> Vec<Finding>; 9] = [
+/// Returns all findings. A finding may explain the ones after it.
+pub fn findings(snapshot: &Snapshot) -> Vec<Finding> {
+    let checks: [fn(&Snapshot) -> Vec<Finding>; 9] = [
         apiserver::version,
         definitions::findings,
         rights::findings,
@@ -36,5 +35,5 @@ pub fn findings(seen: &Seen) -> Vec<Finding> {
         policies::findings,
         apiserver::writes,
     ];
-    checks.iter().flat_map(|check| check(seen)).collect()
+    checks.iter().flat_map(|check| check(snapshot)).collect()
 }

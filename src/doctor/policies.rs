@@ -1,33 +1,35 @@
-//! The policies, by what squelch has said of them.
+//! Checks of the policies, by their statuses.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::finding::{Finding, told};
-use super::seen::{Look, Seen};
+use super::finding::{Finding, printable};
+use super::snapshot::{Observed, Snapshot};
 use crate::api::{ConditionType, HEARTBEAT_INTERVAL, Reason, parse_duration};
 
-/// `--event-ttl` of an API server that is not told otherwise.
+/// The default `--event-ttl` of the API server.
 const USUAL_TTL: Duration = Duration::from_secs(3600);
 
-/// So many policies are named.
+/// Maximum policies in a message.
 const NAMED: usize = 3;
 
-pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
-    let mut found =
-        vec![said("EventPolicies", &seen.policies), said("ClusterEventPolicies", &seen.cluster_policies)];
-    found.extend(event_ttl(seen));
+pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut found = vec![
+        accepted("EventPolicies", &snapshot.policies),
+        accepted("ClusterEventPolicies", &snapshot.cluster_policies),
+    ];
+    found.extend(event_ttl(snapshot));
     found
 }
 
-/// No policy is one that the webhook would be armed for.
-pub(super) fn wants_nothing(seen: &Seen) -> bool {
+/// Whether no policy requires the webhook to be armed.
+pub(super) fn wants_nothing(snapshot: &Snapshot) -> bool {
     let governs = |policy: &Value| {
         let effective = condition(policy, ConditionType::Effective);
         effective["status"] == "True" || effective["reason"] == Reason::WebhookNotArmed.as_str()
     };
-    [&seen.policies, &seen.cluster_policies].into_iter().all(|look| match look {
+    [&snapshot.policies, &snapshot.cluster_policies].into_iter().all(|observed| match observed {
         Ok(policies) => !policies.iter().any(governs),
         Err(_) => false,
     })
@@ -39,49 +41,56 @@ fn condition(policy: &Value, wanted: ConditionType) -> &Value {
     found.unwrap_or(&Value::Null)
 }
 
-fn said(kind: &str, policies: &Look<Vec<Value>>) -> Finding {
+fn accepted(kind: &str, policies: &Observed<Vec<Value>>) -> Finding {
     let policies = match policies {
         Ok(policies) => policies,
-        Err(unseen) => return Finding::unseen("policies", kind, unseen),
+        Err(unreadable) => return Finding::unreadable("policies", kind, unreadable),
     };
     let with = |wanted, status: &str| {
         policies.iter().filter(|policy| condition(policy, wanted)["status"] == status).collect::<Vec<_>>()
     };
     let (accepted, effective) =
         (with(ConditionType::Accepted, "True").len(), with(ConditionType::Effective, "True").len());
-    let why = format!("{} {kind}, {accepted} of them Accepted, {effective} Effective", policies.len());
+    let message = format!("{} {kind}, {accepted} of them Accepted, {effective} Effective", policies.len());
     let (too_many, invalid): (Vec<_>, Vec<_>) =
         with(ConditionType::Accepted, "False").into_iter().partition(|policy| {
             condition(policy, ConditionType::Accepted)["reason"] == Reason::TooManyPolicies.as_str()
         });
     if !invalid.is_empty() {
-        let why = format!("{why}; Invalid: {}", named(&invalid));
-        return Finding::warning("policies", why, "its status says which field is wrong, and what to write");
-    }
-    if !too_many.is_empty() {
-        let why = format!("{why}; beyond a limit of their namespace (TooManyPolicies): {}", named(&too_many));
+        let message = format!("{message}; Invalid: {}", named(&invalid));
         return Finding::warning(
             "policies",
-            why,
-            "its status says which limit is exhausted, and what to change",
+            message,
+            "see the message of the Accepted condition: it names the invalid field and its valid values",
+        );
+    }
+    if !too_many.is_empty() {
+        let message = format!(
+            "{message}; not accepted because of a limit of their namespace (TooManyPolicies): {}",
+            named(&too_many)
+        );
+        return Finding::warning(
+            "policies",
+            message,
+            "see the message of the Accepted condition: it names the limit",
         );
     }
     let generation =
         |policy: &&Value| policy["metadata"]["generation"] != policy["status"]["observedGeneration"];
     let unread: Vec<_> = policies.iter().filter(generation).collect();
     if !unread.is_empty() {
-        let why = format!("{why}; squelch has not answered their last change: {}", named(&unread));
+        let message = format!("{message}; squelch has not processed the last change of {}", named(&unread));
         return Finding::warning(
             "policies",
-            why,
-            "look again in 10 s; then see whether squelch runs (`replicas`)",
+            message,
+            "run squelch doctor again in 10 s; if the warning stays, see `replicas`",
         );
     }
-    Finding::ok("policies", why)
+    Finding::ok("policies", message)
 }
 
 fn named(policies: &[&Value]) -> String {
-    let names = policies.iter().take(NAMED).map(|policy| told(&name(policy)));
+    let names = policies.iter().take(NAMED).map(|policy| printable(&name(policy)));
     let more = if policies.len() > NAMED { ", ..." } else { "" };
     format!("{}{more}", names.collect::<Vec<_>>().join(", "))
 }
@@ -94,21 +103,23 @@ fn name(policy: &Value) -> String {
     }
 }
 
-/// Nobody can ask an API server for its `--event-ttl`.
-fn event_ttl(seen: &Seen) -> Option<Finding> {
-    let all = [&seen.policies, &seen.cluster_policies].map(Look::as_ref);
+/// The API server does not publish its `--event-ttl`.
+fn event_ttl(snapshot: &Snapshot) -> Option<Finding> {
+    let all = [&snapshot.policies, &snapshot.cluster_policies].map(Observed::as_ref);
     let longest = all.into_iter().flatten().flatten().max_by_key(|policy| heartbeat(policy))?;
     let interval = heartbeat(longest);
-    let why = format!(
-        "the API server does not tell its --event-ttl (1h unless set); the longest heartbeatInterval is {}, of {}",
-        told(longest["spec"]["series"]["heartbeatInterval"].as_str().unwrap_or(HEARTBEAT_INTERVAL.default)),
-        told(&name(longest))
+    let message = format!(
+        "the longest heartbeatInterval is {}, of {}; the API server does not publish its --event-ttl (default 1h)",
+        printable(
+            longest["spec"]["series"]["heartbeatInterval"].as_str().unwrap_or(HEARTBEAT_INTERVAL.default)
+        ),
+        printable(&name(longest))
     );
     if interval < USUAL_TTL {
-        return Some(Finding::ok("event-ttl", why));
+        return Some(Finding::ok("event-ttl", message));
     }
-    let to_do = "keep heartbeatInterval below --event-ttl, or the stored Event of a live series expires";
-    Some(Finding::warning("event-ttl", why, to_do))
+    let remedy = "set heartbeatInterval below --event-ttl, or the stored Event of a live series expires";
+    Some(Finding::warning("event-ttl", message, remedy))
 }
 
 fn heartbeat(policy: &Value) -> Duration {
@@ -123,28 +134,28 @@ fn heartbeat(policy: &Value) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
-    use super::super::testing::{policy, well};
+    use super::super::fixtures::{healthy, policy};
     use super::*;
     use serde_json::json;
 
     fn of(policies: Vec<Value>) -> Vec<Finding> {
-        let mut seen = well();
-        (seen.policies, seen.cluster_policies) = (Ok(policies), Ok(Vec::new()));
-        findings(&seen)
+        let mut snapshot = healthy();
+        (snapshot.policies, snapshot.cluster_policies) = (Ok(policies), Ok(Vec::new()));
+        findings(&snapshot)
     }
 
     #[test]
-    fn policies_are_counted_and_the_invalid_ones_named() {
+    fn policies_are_counted_and_invalid_ones_named() {
         let found = of(vec![policy("a", true), policy("b", true), policy("c\u{1b}", false)]);
         assert_eq!(found[0].level, Level::Warning);
         assert!(
-            found[0].why.starts_with("3 EventPolicies, 2 of them Accepted, 2 Effective"),
+            found[0].message.starts_with("3 EventPolicies, 2 of them Accepted, 2 Effective"),
             "{}",
-            found[0].why
+            found[0].message
         );
-        assert!(found[0].why.ends_with("Invalid: ns/c"), "{}", found[0].why);
+        assert!(found[0].message.ends_with("Invalid: ns/c"), "{}", found[0].message);
         let many: Vec<_> = ["a", "b", "c", "d"].map(|name| policy(name, false)).into();
-        assert!(of(many)[0].why.ends_with("ns/a, ns/b, ns/c, ..."));
+        assert!(of(many)[0].message.ends_with("ns/a, ns/b, ns/c, ..."));
         assert_eq!(of(Vec::new()).len(), 2, "without policies nothing can expire");
     }
 
@@ -156,18 +167,18 @@ mod tests {
         accepted["reason"] = json!("TooManyPolicies");
         let found = of(vec![policy("a", true), beyond]);
         assert_eq!(found[0].level, Level::Warning);
-        assert!(found[0].why.ends_with("(TooManyPolicies): ns/b"), "{}", found[0].why);
+        assert!(found[0].message.ends_with("(TooManyPolicies): ns/b"), "{}", found[0].message);
     }
 
     #[test]
-    fn a_policy_that_nobody_has_read_is_told() {
+    fn an_unprocessed_change_is_a_warning() {
         let mut unread = policy("a", true);
         unread["metadata"]["generation"] = json!(2);
         assert_eq!(of(vec![unread])[0].level, Level::Warning);
     }
 
     #[test]
-    fn a_heartbeat_longer_than_an_events_life_is_told() {
+    fn a_heartbeat_longer_than_the_event_ttl_is_a_warning() {
         let with = |interval: &str| {
             let mut policy = policy("a", true);
             policy["spec"]["series"]["heartbeatInterval"] = json!(interval);
@@ -180,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_waits_for_the_webhook_wants_it() {
-        let mut seen = well();
-        assert!(!wants_nothing(&seen));
-        seen.policies = Ok(vec![policy("a", false)]);
-        assert!(wants_nothing(&seen));
+    fn a_policy_waiting_for_the_webhook_requires_it() {
+        let mut snapshot = healthy();
+        assert!(!wants_nothing(&snapshot));
+        snapshot.policies = Ok(vec![policy("a", false)]);
+        assert!(wants_nothing(&snapshot));
         let mut waiting = policy("a", true);
         waiting["status"]["conditions"][1] = json!({ "type": "Effective", "reason": "WebhookNotArmed" });
-        seen.policies = Ok(vec![waiting]);
-        assert!(!wants_nothing(&seen));
+        snapshot.policies = Ok(vec![waiting]);
+        assert!(!wants_nothing(&snapshot));
     }
 }

@@ -1,29 +1,29 @@
-//! The rights that squelch runs with.
+//! The permissions of squelch.
 
 use std::fmt;
 
 use serde::Deserialize;
 
 use super::finding::Finding;
-use super::seen::{Installation, Seen};
+use super::snapshot::{Installation, Snapshot};
 
-/// What a fresh installation has: the list that there is.
+/// The permissions of a new installation.
 const RBAC: &str = include_str!("../../deploy/rbac.yaml");
 
-/// One thing that squelch has to be allowed.
+/// A permission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
     /// The verb.
     pub verb: String,
-    /// The API group; of the core API it is empty.
+    /// The API group; empty for the core API.
     pub group: String,
     /// The resource, without its subresource.
     pub resource: String,
-    /// That, or nothing.
+    /// The subresource, or empty.
     pub subresource: String,
-    /// The object, if it is one only.
+    /// The name of the object; empty for all.
     pub name: String,
-    /// The namespace, if it is one only.
+    /// The namespace; empty for all.
     pub namespace: String,
 }
 
@@ -58,16 +58,16 @@ struct Rule {
     verbs: Vec<String>,
 }
 
-/// The rights that squelch needs as it is installed.
+/// Returns the permissions that this installation needs.
 pub fn needed(installation: &Installation) -> Vec<Right> {
     let mut rights = Vec::new();
     for text in RBAC.split("\n---\n") {
-        // A test reads the file too: all of it can be read.
+        // A test covers that each document of the file can be read.
         let Ok(object) = serde_saphyr::from_str::<Object>(text) else { continue };
         let namespace = if object.kind == "Role" { installation.namespace.as_str() } else { "" };
         rights.extend(object.rules.iter().flat_map(|rule| rule.rights(namespace, installation)));
     }
-    // The file names the role of its own; another name, or none, is what the installation says.
+    // The file has the default name of the ClusterRole; the installation may have another, or none.
     rights.retain(|right| right.resource != "clusterroles");
     if let Some(role) = &installation.owner_role {
         let (verb, group) = ("get".to_owned(), "rbac.authorization.k8s.io".to_owned());
@@ -108,36 +108,40 @@ impl Rule {
     }
 }
 
-pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
-    let user = &seen.installation.own_user;
-    let rights = match &seen.rights {
+pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
+    let user = &snapshot.installation.own_user;
+    let rights = match &snapshot.rights {
         Ok(rights) => rights,
-        Err(unseen) => {
-            let thing = format!("the rights of {user} (that takes the right to impersonate it)");
-            return vec![Finding::unseen("rights", &thing, unseen)];
+        Err(unreadable) => {
+            let thing =
+                format!("the permissions of {user} (this requires the permission to impersonate that user)");
+            return vec![Finding::unreadable("rights", &thing, unreadable)];
         }
     };
     let missing: Vec<_> = rights.iter().filter(|(_, may)| !may).map(|(right, _)| right.to_string()).collect();
     if missing.is_empty() {
-        return vec![Finding::ok("rights", format!("{user} has the {} rights that it needs", rights.len()))];
+        return vec![Finding::ok(
+            "rights",
+            format!("{user} has all {} permissions that squelch needs", rights.len()),
+        )];
     }
-    let why = format!("{user} may not {}", missing.join(", nor "));
-    vec![Finding::error("rights", why, "upgrade the chart, which brings them, or apply deploy/rbac.yaml")]
+    let message = format!("{user} lacks the permissions to {}", missing.join(", "));
+    vec![Finding::error("rights", message, "upgrade the chart, or apply deploy/rbac.yaml")]
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
-    use super::super::testing::well;
+    use super::super::fixtures::healthy;
     use super::*;
 
     #[test]
-    fn the_rights_are_those_of_the_file_with_the_names_of_the_installation() {
-        let mut installation = well().installation;
+    fn permissions_have_the_names_of_the_installation() {
+        let mut installation = healthy().installation;
         installation.namespace = "platform".to_owned();
         installation.secret = "keys".to_owned();
         installation.owner_role = Some("role".to_owned());
-        let told: Vec<_> = needed(&installation).iter().map(ToString::to_string).collect();
+        let texts: Vec<_> = needed(&installation).iter().map(ToString::to_string).collect();
         for right in [
             "create events",
             "patch events.events.k8s.io",
@@ -146,24 +150,24 @@ mod tests {
             "get mutatingwebhookconfigurations.admissionregistration.k8s.io squelch",
             "get clusterroles.rbac.authorization.k8s.io role",
         ] {
-            assert!(told.iter().any(|told| told == right), "{right} is not in {told:#?}");
+            assert!(texts.iter().any(|text| text == right), "{right} is not in {texts:#?}");
         }
-        assert!(!told.iter().any(|told| told.ends_with("rbac.authorization.k8s.io squelch")), "{told:#?}");
+        assert!(!texts.iter().any(|text| text.ends_with("rbac.authorization.k8s.io squelch")), "{texts:#?}");
         installation.owner_role = None;
         assert!(!needed(&installation).iter().any(|right| right.resource == "clusterroles"));
         // Every rule is read.
         let verbs = RBAC.matches("verbs:").count();
-        assert!(verbs > 5 && told.len() > verbs);
+        assert!(verbs > 5 && texts.len() > verbs);
     }
 
     #[test]
-    fn a_right_that_is_missing_is_named() {
-        let mut seen = well();
-        assert_eq!(findings(&seen)[0].level, Level::Ok);
-        let Ok(rights) = &mut seen.rights else { panic!("they were seen") };
+    fn a_missing_permission_is_named() {
+        let mut snapshot = healthy();
+        assert_eq!(findings(&snapshot)[0].level, Level::Ok);
+        let Ok(rights) = &mut snapshot.rights else { panic!("they were read") };
         rights[0].1 = false;
         let named = rights[0].0.to_string();
-        let found = findings(&seen).remove(0);
-        assert!(found.level == Level::Error && found.why.contains(&named), "{}", found.why);
+        let found = findings(&snapshot).remove(0);
+        assert!(found.level == Level::Error && found.message.contains(&named), "{}", found.message);
     }
 }

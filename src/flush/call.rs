@@ -1,7 +1,7 @@
-//! One call to the API server: with a deadline, sent once, and its failure told apart.
+//! One call to the API server: it has a deadline, is sent once, and its failure becomes a [`Refusal`].
 //!
-//! The responses are read as they come, up to [`MAX_ANSWER`]. (The client's own errors do not tell the header
-//! `Retry-After`, which is all that priority and fairness say with a 429.)
+//! The response is read as a stream, up to [`MAX_ANSWER`]. (The errors of the kube client omit the header
+//! `Retry-After`, which is all that priority and fairness sends with a 429.)
 
 use std::error::Error;
 use std::time::Duration;
@@ -25,46 +25,48 @@ use super::refusal::Refusal;
 use super::stored::Stored;
 use crate::FIELD_MANAGER;
 
-/// A call without an answer after this long is taken for lost; the next look reads what became of it. The API
-/// server itself gives a call a minute: a writer that waits for that pays nobody.
+/// The deadline of a call. The next flush of the Event reads whether a call without an answer was done. The API
+/// server allows a call one minute, which would block the queue.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The longest answer that is read, in bytes. etcd takes an Event of 1.5 MiB, which can be twice as long in JSON. Most
-/// Events are below 10 KiB. At shutdown 32 answers are read at the same time and take at most 64 MiB. While a thread
-/// parses one, it takes at most twice as much again. What is kept of an Event before its write is below 30 KiB.
+/// The longest answer that is read, in bytes. etcd accepts an Event of 1.5 MiB, which can be twice as long in JSON.
+/// Most Events are below 10 KiB. At shutdown 32 answers are read at the same time and take at most 64 MiB; parsing
+/// one takes at most twice its length more. Before the write at most 30 KiB of an Event are kept.
 const MAX_ANSWER: usize = 2 << 20;
 
-/// What may stand in a path as it is (RFC 3986, unreserved).
+/// The characters that a path segment contains unescaped (RFC 3986, unreserved).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Makes calls about one order's Event.
+/// Makes the calls of one flush task.
 pub(super) struct Calls<'a> {
     client: &'a Client,
-    order: &'a FlushTask,
-    /// Its name as it stands in a path.
+    task: &'a FlushTask,
+    /// The name of the Event, escaped for a path.
     name: String,
     events: Request,
 }
 
 impl<'a> Calls<'a> {
+    /// Prepares the calls of a task.
+    ///
     /// # Errors
-    /// No Event can have this name or this namespace: it came with a CREATE that the API server refused after squelch
-    /// had seen it, or from a caller that is not the API server.
-    pub(super) fn about(order: &'a FlushTask, client: &'a Client) -> Result<Self, Refusal> {
-        if !is_path_segment(&order.name) || !is_namespace_name(&order.namespace) {
+    /// No Event can have this name or namespace. It came with a CREATE that the API server refused after the review,
+    /// or from a caller that is not the API server.
+    pub(super) fn new(task: &'a FlushTask, client: &'a Client) -> Result<Self, Refusal> {
+        if !is_path_segment(&task.name) || !is_namespace_name(&task.namespace) {
             return Err(Refusal::Invalid);
         }
-        let name = utf8_percent_encode(&order.name, ESCAPED).to_string();
-        let events = Request::new(format!("/api/v1/namespaces/{}/events", order.namespace));
-        Ok(Self { client, order, name, events })
+        let name = utf8_percent_encode(&task.name, ESCAPED).to_string();
+        let events = Request::new(format!("/api/v1/namespaces/{}/events", task.namespace));
+        Ok(Self { client, task, name, events })
     }
 
-    /// The Event as it is stored; `None`: there is none.
+    /// Reads the stored Event. Returns `None` if there is none.
     pub(super) async fn read(&self) -> Result<Option<Stored>, Refusal> {
         self.read_named(&self.name).await
     }
 
-    /// Another Event of the same namespace, as it is stored; `None`: there is none, or can be none of this name.
+    /// Reads another Event of the namespace. Returns `None` if there is none, or if no Event can have this name.
     pub(super) async fn read_other(&self, name: &str) -> Result<Option<Stored>, Refusal> {
         if !is_path_segment(name) {
             return Ok(None);
@@ -80,13 +82,13 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Changes the Event; returns it as it is stored now.
-    pub(super) async fn change(&self, change: Value) -> Result<Stored, Refusal> {
+    /// Patches the Event. Returns it as it is stored now.
+    pub(super) async fn patch(&self, patch: Value) -> Result<Stored, Refusal> {
         let as_squelch = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        self.send(Call::Change, self.events.patch(&self.name, &as_squelch, &Patch::Merge(change))).await
+        self.send(Call::Patch, self.events.patch(&self.name, &as_squelch, &Patch::Merge(patch))).await
     }
 
-    /// Makes the Event; returns it as it is stored now.
+    /// Creates the Event. Returns it as it is stored now.
     pub(super) async fn create(&self, event: &Value) -> Result<Stored, Refusal> {
         let as_squelch = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         self.send(Call::Create, self.events.create(&as_squelch, event.to_string().into_bytes())).await
@@ -98,7 +100,7 @@ impl<'a> Calls<'a> {
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Stored, Refusal> {
         let sent = async {
-            // What cannot be asked (a name too long for any URL) cannot be written either.
+            // A request that cannot be built (a name too long for a URL) cannot succeed later.
             let request = request.map_err(|_| Refusal::Invalid)?;
             let exchange = tokio::time::timeout(DEADLINE, exchange(self.client, request));
             let answered = exchange.await.map_err(|_| Refusal::Timeout)?;
@@ -108,8 +110,8 @@ impl<'a> Calls<'a> {
                 let body = match (body, call) {
                     (Some(body), _) => body,
                     (None, Call::Read) => return Err(Refusal::TooLarge),
-                    // It is done, and the next flush reads what is stored.
-                    (None, Call::Change | Call::Create) => return Err(Refusal::Unexpected),
+                    // The write is done, and the next flush reads its result.
+                    (None, Call::Patch | Call::Create) => return Err(Refusal::Unexpected),
                 };
                 return Stored::new(&body, header(DATE).and_then(date)).ok_or(Refusal::Unexpected);
             }
@@ -117,25 +119,25 @@ impl<'a> Calls<'a> {
             let body = body.unwrap_or_default();
             Err(match call {
                 Call::Read => Refusal::of(code, retry_after, &body),
-                Call::Change | Call::Create => Refusal::of_write(code, retry_after, &body),
+                Call::Patch | Call::Create => Refusal::of_write(code, retry_after, &body),
             })
         };
-        // Never the answer's text: it may quote the tenant's.
+        // The text of the answer is not logged: it may quote the Event.
         sent.await.inspect_err(|refusal| {
-            debug!(namespace = %self.order.namespace, event = ?self.order.name, ?call, ?refusal, "not done");
+            debug!(namespace = %self.task.namespace, event = ?self.task.name, ?call, ?refusal, "flush call failed");
         })
     }
 }
 
-/// What a call is for.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Read,
-    Change,
+    Patch,
     Create,
 }
 
-/// One request and its answer. The body is `None` where it is longer than [`MAX_ANSWER`].
+/// Sends one request. The body is `None` if it is longer than [`MAX_ANSWER`].
 async fn exchange(
     client: &Client,
     request: http::Request<Vec<u8>>,
@@ -149,13 +151,13 @@ async fn exchange(
     Ok((head.status, head.headers, body))
 }
 
-/// The time that the API server gave its answer, in whole seconds of its own clock (RFC 9110, section 6.6.1).
+/// Parses the time of an answer by the clock of the API server, in whole seconds (RFC 9110, section 6.6.1).
 fn date(header: &str) -> Option<Timestamp> {
     rfc2822::parse(header).ok().map(|date| date.timestamp())
 }
 
-/// What the API server takes for a name (apimachinery, api/validation/path, `IsValidPathSegmentName`). A name in a
-/// review is not checked yet, and one that holds a slash would lead anywhere.
+/// Whether the API server accepts this as a name (apimachinery, api/validation/path, `IsValidPathSegmentName`). A
+/// review shows a name before that check; a name with a slash would address another resource.
 fn is_path_segment(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
 }

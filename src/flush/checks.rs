@@ -1,11 +1,11 @@
-//! The API server's own checks of an Event that comes through core/v1, as its source has them
-//! (Kubernetes, pkg/apis/core/validation/events.go, `legacyValidateEvent`; apimachinery, api/validation/objectmeta.go
-//! and util/validation): what squelch writes is held against them. Pure.
+//! A model of the API server's validation of an Event that is written through core/v1 (Kubernetes,
+//! pkg/apis/core/validation/events.go, `legacyValidateEvent`; apimachinery, api/validation/objectmeta.go and
+//! util/validation). Tests validate the writes of squelch with it. Pure.
 
 use k8s_openapi::api::core::v1::Event;
 use serde_json::Value;
 
-/// What the API server would object to in this Event.
+/// Returns what the API server refuses in this Event.
 pub(super) fn objections(event: &Value, namespace: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut object = |to: bool, what: &str| {
@@ -48,7 +48,8 @@ pub(super) fn objections(event: &Value, namespace: &str) -> Vec<String> {
     found
 }
 
-/// A time as Go writes it: RFC 3339 in UTC, a year of four digits, no fraction or one of six digits.
+/// Whether this is a time as Go formats it: RFC 3339 in UTC, a year of four digits, and no fraction or one of six
+/// digits.
 fn is_time(time: &Value, length: usize) -> bool {
     let Some(text) = time.as_str() else { return false };
     let pattern = if length == 20 { "dddd-dd-ddTdd:dd:ddZ" } else { "dddd-dd-ddTdd:dd:dd.ddddddZ" };

@@ -1,4 +1,4 @@
-//! The bodies of squelch's own writes, in the shape that the stored Event has. Pure.
+//! The bodies of squelch's own writes, in the form of the stored Event. Pure.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -7,9 +7,10 @@ use super::stored::Stored;
 use super::valid::{self, Form};
 use squelch_engine::{Content, ObjectReference};
 
-/// The change that makes `event` show `value`: `series` for an Event of the new API, else `count`. A legacy Event
-/// never gets a `series`: kubectl would show it before the count. `content` is there for a summary, which tells the
-/// newest of its look-alikes, whatever stands there. (Through core/v1 an Event of either shape may change what it says.)
+/// Returns the merge patch that makes `event` show `value`, where its client keeps the count: in `series`, in
+/// `count`, or in both if it has both. A legacy Event never gets a `series`, because kubectl would show that before
+/// the count. `content` is set for a summary: the patch shows the newest merged Event. (Through core/v1 the content
+/// of an Event of either form may change.)
 pub(super) fn change(
     event: &Stored,
     value: i64,
@@ -17,15 +18,21 @@ pub(super) fn change(
     content: Option<&Content>,
     namespace: &str,
 ) -> Value {
-    // The time shown never goes back; one that cannot be read is replaced.
+    // The last time never moves back. One that cannot be parsed is replaced.
     let last = event.last.unwrap_or(occurred_at).max(occurred_at);
-    let mut patch = if event.has_series { series(value, last) } else { counted(value, last) };
+    let mut patch = Map::new();
+    if event.has_series {
+        patch.append(&mut series(value, last));
+    }
+    if event.has_count {
+        patch.append(&mut counted(value, last));
+    }
     let mut metadata = json!({ "resourceVersion": event.resource_version });
     if let Some(summary) = content.map(Content::view) {
-        // All that makes it a summary: somebody may have put an Event of his own under its name.
+        // Everything that marks a summary: another client may have replaced the Event of this name.
         metadata["annotations"] = Value::Object(valid::annotations(summary.annotations));
         let form = if event.has_event_time { Form::New } else { Form::Legacy };
-        // Of an Event of the new API these may not be empty.
+        // In an Event of the new API these must not be empty, and stay as they are.
         if let Form::Legacy = form {
             patch.insert("type".to_owned(), json!(summary.event_type));
             patch.insert("reason".to_owned(), json!(summary.reason));
@@ -38,12 +45,12 @@ pub(super) fn change(
         let regarding = valid::about(summary.regarding, form, namespace);
         patch.insert("involvedObject".to_owned(), replaced(&regarding));
     }
-    // The precondition: the API server refuses the change with 409 if anyone wrote since the read.
+    // The precondition: the API server refuses the patch with 409 if the Event was written since it was read.
     patch.insert("metadata".to_owned(), metadata);
     Value::Object(patch)
 }
 
-/// The Event as it is created again, with `value`, in a form that the API server takes.
+/// Returns a valid Event with this content and `value`, to be created.
 pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i64, at: Timestamp) -> Value {
     let event = valid::fit(content.view(), namespace, at);
     let mut body = json!({
@@ -79,8 +86,8 @@ pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i6
     }
     let is_new = !event.event_time.is_empty() && event.first_timestamp.is_empty();
     let shape = if is_new { series(value, at) } else { counted(value, at) };
-    for (field, told) in shape {
-        body[field] = told;
+    for (field, value) in shape {
+        body[field] = value;
     }
     body
 }
@@ -92,7 +99,7 @@ fn counted(value: i64, last: Timestamp) -> Map<String, Value> {
     ])
 }
 
-/// One occurrence is told without a series: events.k8s.io wants at least two in it.
+/// A count of 1 has no series: events.k8s.io requires at least 2 in it.
 fn series(value: i64, last: Timestamp) -> Map<String, Value> {
     if value < 2 {
         return Map::new();
@@ -106,12 +113,12 @@ fn reference(object: &ObjectReference<'_>) -> Value {
     present.map(|(field, text)| (field.to_owned(), json!(text))).collect::<Map<_, _>>().into()
 }
 
-/// The same for a merge patch: what the object has no longer is taken away.
+/// The reference for a merge patch: fields that the object lacks are removed.
 fn replaced(object: &ObjectReference<'_>) -> Value {
-    let told = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+    let value = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
     fields(object)
         .into_iter()
-        .map(|(field, text)| (field.to_owned(), told(text)))
+        .map(|(field, text)| (field.to_owned(), value(text)))
         .collect::<Map<_, _>>()
         .into()
 }
@@ -165,7 +172,29 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_no_library_knows_is_no_obstacle() {
+    fn an_event_with_an_event_time_and_a_count_gets_a_count_and_no_series() {
+        let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
+            "eventTime": "2026-01-01T00:00:00.000000Z", "lastTimestamp": "2026-01-01T00:00:09Z"}));
+        let change = change(&event, 8, at("2026-01-01T00:00:05Z"), None, "shop");
+        assert_eq!(
+            change,
+            json!({"metadata": {"resourceVersion": "7"}, "count": 8, "lastTimestamp": "2026-01-01T00:00:09Z"})
+        );
+    }
+
+    #[test]
+    fn an_event_with_a_count_and_a_series_shows_the_larger_one_and_gets_both() {
+        let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 9,
+            "lastTimestamp": "2026-01-01T00:00:09Z", "eventTime": "2026-01-01T00:00:00.000000Z",
+            "series": {"count": 7, "lastObservedTime": "2026-01-01T00:00:05.000000Z"}}));
+        assert_eq!(event.count, 9);
+        let change = change(&event, 12, at("2026-01-01T00:00:10Z"), None, "shop");
+        assert_eq!((&change["count"], &change["series"]["count"]), (&json!(12), &json!(12)));
+        assert_eq!(change["lastTimestamp"], json!("2026-01-01T00:00:10Z"));
+    }
+
+    #[test]
+    fn a_time_out_of_range_does_not_prevent_a_flush() {
         for time in ["9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "-001-01-01T00:00:00Z"] {
             let event =
                 stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
@@ -175,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_follows_its_newest_look_alike() {
+    fn a_summary_shows_its_newest_event() {
         let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "count": 3,
             "involvedObject": {"kind": "Pod", "name": "old", "fieldPath": "spec.containers{app}"}}));
         let regarding = ObjectReference {
@@ -209,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_event_comes_back_as_it_was() {
+    fn a_deleted_event_is_recreated_with_its_content() {
         let view = EventView {
             event_time: "2026-01-01T00:00:00.000000Z".into(),
             reporting_component: "c".into(),

@@ -1,8 +1,8 @@
-//! Leaving an API server alone that fails, and a namespace whose flushes fail. Pure.
+//! Pauses for an API server that fails, and for a namespace whose flushes fail. Pure.
 //!
-//! A flush can fail because of its namespace alone: a webhook of that namespace, a limit on its rate. So failures are
-//! counted by namespace, and delay the flushes of that namespace. The flushes of all namespaces are delayed once flushes
-//! of two namespaces fail and none succeeds in between. (Where only one namespace has flushes, its own pause is enough.)
+//! A flush can fail because of its namespace alone: a webhook of that namespace, or a rate limit. So failures are
+//! counted per namespace, and delay the flushes of that namespace. All flushes pause once those of two namespaces
+//! fail and none succeeds in between. (Where only one namespace has flushes, its own pause is enough.)
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use squelch_engine::Moment;
 
-/// This many failures in a row begin no pause.
-const FORGIVEN: u32 = 2;
-/// The first pause; each next one is twice as long.
+/// The number of consecutive failures that cause no pause.
+const TOLERATED: u32 = 2;
+/// The first pause. Each further failure doubles it.
 const FIRST: Duration = Duration::from_secs(1);
-/// The failures of a namespace are forgotten after this long without another one. A pending occurrence is tried again
+/// The failures of a namespace are forgotten after this long without another one. A pending occurrence is retried
 /// within five minutes.
-const REMEMBERED: Duration = Duration::from_secs(10 * 60);
+const FORGET_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// The pauses of all namespaces together and of each one.
+/// The pause of all namespaces, and the pause of each one.
 #[derive(Debug)]
 pub(super) struct Pauses {
-    /// The longest pause that the API server did not ask for.
+    /// The longest pause, unless the API server asks for one.
     longest: Duration,
-    everybody: Strain,
+    all: Backoff,
     since_success: Failing,
-    namespaces: HashMap<Arc<str>, Strain>,
+    namespaces: HashMap<Arc<str>, Backoff>,
 }
 
-/// The namespaces whose flushes have failed since the last flush that succeeded.
+/// The namespaces whose flushes have failed since the last success.
 #[derive(Debug)]
 enum Failing {
     Nobody,
@@ -36,53 +36,54 @@ enum Failing {
     Several,
 }
 
-/// Failures in a row. Those within one pause count once.
+/// Consecutive failures. Failures within one pause count once.
 #[derive(Debug, Default)]
-struct Strain {
+struct Backoff {
     failures: u32,
     last: Moment,
     until: Moment,
 }
 
-impl Strain {
+impl Backoff {
     fn failed(&mut self, longest: Duration, now: Moment) {
         self.last = now;
-        // A flush that was in flight when the pause began says nothing new.
+        // A flush that was in flight when the pause began is no further evidence.
         if now < self.until {
             return;
         }
         self.failures = self.failures.saturating_add(1);
-        if let Some(doublings) = self.failures.checked_sub(FORGIVEN + 1) {
+        if let Some(doublings) = self.failures.checked_sub(TOLERATED + 1) {
             let pause = FIRST.saturating_mul(2u32.saturating_pow(doublings)).min(longest);
             self.until = now.plus(pause);
         }
     }
 
     fn is_failing(&self) -> bool {
-        self.failures > FORGIVEN
+        self.failures > TOLERATED
     }
 }
 
 impl Pauses {
-    /// No pause yet. `longest` is the longest pause that the API server did not ask for.
+    /// Begins without a pause. `longest` is the longest pause, unless the API server asks for one.
     pub(super) fn new(longest: Duration) -> Self {
-        let (everybody, namespaces) = (Strain::default(), HashMap::new());
-        Self { longest, everybody, since_success: Failing::Nobody, namespaces }
+        let (all, namespaces) = (Backoff::default(), HashMap::new());
+        Self { longest, all, since_success: Failing::Nobody, namespaces }
     }
 
-    /// The API server has answered a flush of this namespace, whatever the answer was.
+    /// The API server has answered a flush of this namespace with anything but an overload.
     pub(super) fn answered(&mut self, namespace: &str) {
         self.namespaces.remove(namespace);
         self.since_success = Failing::Nobody;
-        self.everybody.failures = 0;
+        self.all.failures = 0;
     }
 
-    /// A flush of this namespace has failed, and perhaps the API server `asked` for a pause: that one is for everybody.
+    /// A flush of this namespace has failed. `asked` is the pause that the API server asked for; it applies to all
+    /// namespaces.
     pub(super) fn failed(&mut self, namespace: &Arc<str>, asked: Option<Duration>, now: Moment) {
         if let Some(asked) = asked {
-            self.everybody.until = self.everybody.until.max(now.plus(asked));
+            self.all.until = self.all.until.max(now.plus(asked));
         }
-        if now < self.everybody.until {
+        if now < self.all.until {
             return;
         }
         match &self.since_success {
@@ -90,31 +91,31 @@ impl Pauses {
             Failing::One(first) if first == namespace => {}
             Failing::One(_) | Failing::Several => {
                 self.since_success = Failing::Several;
-                self.everybody.failed(self.longest, now);
+                self.all.failed(self.longest, now);
             }
         }
-        self.namespaces.retain(|_, strain| now.since(strain.last) < REMEMBERED);
+        self.namespaces.retain(|_, backoff| now.since(backoff.last) < FORGET_AFTER);
         self.namespaces.entry(namespace.clone()).or_default().failed(self.longest, now);
     }
 
-    /// How much is left of the pause of everybody.
+    /// Returns the rest of the pause of all namespaces.
     pub(super) fn left(&self, now: Moment) -> Duration {
-        self.everybody.until.since(now)
+        self.all.until.since(now)
     }
 
-    /// Whether the flushes of several namespaces fail: one flush at a time is enough to find out when they succeed.
-    pub(super) fn everybody_fails(&self) -> bool {
-        self.everybody.is_failing()
+    /// Whether the flushes of several namespaces fail. One flush at a time shows when they succeed again.
+    pub(super) fn several_fail(&self) -> bool {
+        self.all.is_failing()
     }
 
-    /// Whether the flushes of this namespace fail: one at a time is enough here too.
+    /// Whether the flushes of this namespace fail. One flush at a time shows when they succeed again.
     pub(super) fn is_failing(&self, namespace: &str) -> bool {
-        self.namespaces.get(namespace).is_some_and(Strain::is_failing)
+        self.namespaces.get(namespace).is_some_and(Backoff::is_failing)
     }
 
-    /// Whether this namespace is in a pause of its own.
+    /// Whether this namespace has a pause of its own.
     pub(super) fn is_paused(&self, namespace: &str, now: Moment) -> bool {
-        self.namespaces.get(namespace).is_some_and(|strain| now < strain.until)
+        self.namespaces.get(namespace).is_some_and(|backoff| now < backoff.until)
     }
 }
 
@@ -134,9 +135,9 @@ mod tests {
         format!("n{number}").into()
     }
 
-    /// How long this namespace has to wait from `now` on.
+    /// Returns how long this namespace has to wait from `now` on.
     fn wait(pauses: &Pauses, namespace: &str, now: Moment) -> Duration {
-        let own = pauses.namespaces.get(namespace).map_or(Duration::ZERO, |strain| strain.until.since(now));
+        let own = pauses.namespaces.get(namespace).map_or(Duration::ZERO, |backoff| backoff.until.since(now));
         pauses.left(now).max(own)
     }
 
@@ -154,11 +155,11 @@ mod tests {
 
     #[test]
     fn consecutive_failures_pause_for_longer_and_longer() {
-        // Of one namespace, and of another one each time.
+        // Failures of one namespace, and of a different one each time.
         for namespaces in [1, 100] {
             let (mut pauses, mut now, mut lengths) = (Pauses::new(LONGEST), at(0), Vec::new());
             for number in 0..10 {
-                // Eight fail together: they were in flight.
+                // Eight in flight fail together.
                 (0..8).for_each(|of_them| {
                     pauses.failed(&namespace((8 * number + of_them) % namespaces), None, now);
                 });
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_the_api_server_asks_for_begins_at_once_for_everybody() {
+    fn a_pause_that_the_api_server_asks_for_applies_to_all_namespaces_at_once() {
         let mut pauses = Pauses::new(LONGEST);
         pauses.failed(&namespace(1), Some(Duration::from_secs(7)), at(0));
         pauses.failed(&namespace(1), Some(Duration::from_secs(1)), at(10));
@@ -204,26 +205,26 @@ mod tests {
                     _ => pauses.failed(&namespace(1), None, at(now)),
                 }
                 prop_assert_eq!(wait(&pauses, "n0", at(now)), Duration::ZERO);
-                prop_assert!(!pauses.everybody_fails() && !pauses.is_failing("n0"));
+                prop_assert!(!pauses.several_fail() && !pauses.is_failing("n0"));
             }
         }
 
-        /// Twenty flushes a second, of the namespaces in any order, where none succeeds.
+        /// Twenty flushes per second, of the namespaces in any order. None succeeds.
         #[test]
         fn an_api_server_that_fails_is_asked_rarely(
-            order in prop::collection::vec(0usize..1000, 1..100), namespaces in 1usize..1000,
+            task in prop::collection::vec(0usize..1000, 1..100), namespaces in 1usize..1000,
         ) {
             let (mut pauses, mut calls) = (Pauses::new(LONGEST), 0);
-            let mut order = order.iter().cycle().map(|number| number % namespaces);
+            let mut task = task.iter().cycle().map(|number| number % namespaces);
             for step in 0..20 * 600 {
-                let (now, next) = (at(step * 50), namespace(order.next().unwrap()));
+                let (now, next) = (at(step * 50), namespace(task.next().unwrap()));
                 if wait(&pauses, &next, now).is_zero() {
                     pauses.failed(&next, None, now);
                     calls += 1;
                 }
             }
-            // At most five of the first namespace alone, two forgiven ones, and one before each pause: of 1, 2, 4, 8, 16 s,
-            // and then of 30 s.
+            // At most five of the first namespace alone, two without a pause, and one before each pause: of 1, 2, 4,
+            // 8, 16 s, and then of 30 s.
             prop_assert!(calls <= 5 + 2 + 5 + 20, "{calls} calls in ten minutes");
         }
     }

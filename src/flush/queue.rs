@@ -1,4 +1,4 @@
-//! The way of orders to the writers: a bounded queue, one limit, and the pauses of all namespaces and of each one.
+//! The queue of flush tasks: bounded, with one rate limit, and with pauses for all namespaces and for each one.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -14,55 +14,55 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::pause::Pauses;
-use super::writer::{Looked, Unanswered, Writer};
+use super::writer::{Outcome, TakenTask, Writer};
 use crate::clock;
 
-/// How often the engine is asked what is due. Debts are due in seconds: this is far below.
+/// How often the engine is asked for due tasks. A flush is due after seconds, which is much longer.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How fast debts are paid.
+/// The limits of flushing.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Looks at stored Events a second, each a read and at most one write.
+    /// Maximum flushes per second, each one read and at most one write.
     pub qps: NonZeroU32,
-    /// How many are under way at the same time.
+    /// Maximum flushes in flight.
     pub in_flight: usize,
-    /// What a pause lasts at most that the API server did not ask for.
+    /// The longest pause after failures, unless the API server asks for one.
     pub longest_pause: Duration,
-    /// The same of one that it asked for.
+    /// The longest pause that the API server can ask for.
     pub longest_asked: Duration,
 }
 
 impl Limits {
-    /// While squelch folds: `--flush-qps`. Eight keep 80 a second busy at 100 ms a look; a slower API server is
-    /// better left with fewer.
+    /// The limits of normal operation, with `--flush-qps`. Eight in flight reach 80 per second at 100 ms each; a
+    /// slower API server should get fewer.
     pub fn usual(qps: NonZeroU32) -> Self {
         Self { qps, in_flight: 8, longest_pause: Duration::from_secs(30), longest_asked: Duration::MAX }
     }
 
-    /// While squelch ends: `--shutdown-flush-qps`, and no pause that would eat up the time there is.
+    /// The limits of the shutdown, with `--shutdown-flush-qps`. Pauses are short because the time is limited.
     pub fn at_shutdown(qps: NonZeroU32) -> Self {
         let longest = Duration::from_secs(1);
         Self { qps, in_flight: 32, longest_pause: longest, longest_asked: longest }
     }
 
-    /// How many orders may be out of the engine's hands: those under way, and what two ticks can need. No more,
-    /// because the engine knows better which are due next; no fewer, or writers would wait for a tick.
+    /// Maximum tasks taken from the engine: those in flight, and enough for two ticks. With more, the engine could
+    /// not choose which are due next; with fewer, the queue would run dry before the next tick.
     ///
-    /// An order names a series, not an amount: what is folded while it waits is in what it writes. And the engine
-    /// gives one of each series until it is answered. So this bounds the queue without losing or doubling anything.
+    /// A task names a series, not an amount: it writes everything that was merged until it runs. The engine issues
+    /// one task per series at a time. So this bounds the queue, and no occurrence is lost or written twice.
     fn bound(self) -> usize {
         let two_ticks = self.qps.get() as usize * 2 * TICK.as_millis() as usize / 1000;
         self.in_flight + two_ticks
     }
 
-    /// How many of `places` one namespace may have. Its flushes may each take until the deadline: those of the other
-    /// namespaces go on in the meantime.
+    /// Maximum of `places` that one namespace takes. Its flushes may all last until the deadline; the flushes of
+    /// other namespaces go on.
     fn of_one_namespace(places: usize) -> usize {
         places - places / 4
     }
 
-    /// How many flush tasks the namespaces whose flushes fail may have together.
+    /// Maximum tasks of all namespaces whose flushes fail.
     fn failing(self) -> usize {
         self.in_flight.div_ceil(4)
     }
@@ -70,15 +70,15 @@ impl Limits {
 
 type Limiter = RateLimiter<NotKeyed, InMemoryState, ProcessClock, NoOpMiddleware<Duration>>;
 
-/// Orders that wait for their turn, and those that have it.
+/// The tasks that wait, and those in flight.
 pub(super) struct Queue {
     writer: Arc<Writer>,
     limits: Limits,
     limiter: Limiter,
     pauses: Pauses,
-    waiting: VecDeque<Unanswered>,
-    looking: JoinSet<Looked>,
-    /// The namespace of each task of `looking`.
+    waiting: VecDeque<TakenTask>,
+    running: JoinSet<Outcome>,
+    /// The namespace of each entry of `running`.
     in_flight: HashMap<Id, Arc<str>>,
 }
 
@@ -90,110 +90,110 @@ impl Queue {
             limiter: RateLimiter::direct_with_clock(Quota::per_second(limits.qps), ProcessClock),
             pauses: Pauses::new(limits.longest_pause),
             waiting: VecDeque::new(),
-            looking: JoinSet::new(),
+            running: JoinSet::new(),
             in_flight: HashMap::new(),
         }
     }
 
-    /// Pays what is due, until `done` says so at a tick. May be dropped and called again.
-    pub(super) async fn pay_until(&mut self, done: impl Fn(&Engine) -> bool) {
+    /// Flushes what is due until a tick at which `done` is true. It may be dropped and called again.
+    pub(super) async fn flush_until(&mut self, done: impl Fn(&Engine) -> bool) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let next = self.next();
+            let next = self.next_startable();
             tokio::select! {
                 _ = ticks.tick() => {
                     if done(&self.writer.engine) {
                         return;
                     }
-                    self.take_orders();
+                    self.take_tasks();
                 }
-                Some(looked) = self.looking.join_next_with_id() => self.ended(looked),
-                () = turn(&self.limiter, &self.pauses), if next.is_some() => self.begin(next.unwrap_or_default()),
+                Some(outcome) = self.running.join_next_with_id() => self.finished(outcome),
+                () = wait_for_slot(&self.limiter, &self.pauses), if next.is_some() => self.start(next.unwrap_or_default()),
             }
         }
     }
 
-    /// Gives back those that wait, and those that are still under way after `patience`.
+    /// Releases the waiting tasks, and after `patience` those in flight.
     pub(super) async fn end(mut self, patience: Duration) {
         self.waiting.clear();
-        let last = async { while self.looking.join_next().await.is_some() {} };
+        let last = async { while self.running.join_next().await.is_some() {} };
         if tokio::time::timeout(patience, last).await.is_err() {
-            self.looking.shutdown().await;
+            self.running.shutdown().await;
         }
     }
 
-    fn take_orders(&mut self) {
-        let room = self.limits.bound().saturating_sub(self.waiting.len() + self.looking.len());
+    fn take_tasks(&mut self) {
+        let room = self.limits.bound().saturating_sub(self.waiting.len() + self.running.len());
         if room > 0 {
             let now = clock::now();
-            let limit = |namespace: &Arc<str>, orders: &[FlushTask]| self.limit(namespace, orders, now);
-            let orders = self.writer.engine.tick_with_limits(now, room, limit);
-            self.waiting.extend(orders.into_iter().map(|order| self.writer.take(order)));
+            let limit = |namespace: &Arc<str>, tasks: &[FlushTask]| self.limit(namespace, tasks, now);
+            let tasks = self.writer.engine.tick_with_limits(now, room, limit);
+            self.waiting.extend(tasks.into_iter().map(|task| self.writer.take(task)));
         }
     }
 
-    /// How many more orders the queue takes of this namespace, given the `orders` that the engine has just given.
-    fn limit(&self, namespace: &Arc<str>, orders: &[FlushTask], now: Moment) -> usize {
-        let of_waiting = self.waiting.iter().map(|waiting| &waiting.order.namespace);
+    /// Returns how many more tasks the queue takes of this namespace, in addition to the `tasks` just issued.
+    fn limit(&self, namespace: &Arc<str>, tasks: &[FlushTask], now: Moment) -> usize {
+        let of_waiting = self.waiting.iter().map(|waiting| &waiting.task.namespace);
         let of_queue = of_waiting.chain(self.in_flight.values());
-        let taken = || of_queue.clone().chain(orders.iter().map(|order| &order.namespace));
-        let its = taken().filter(|other| *other == namespace).count();
+        let taken = || of_queue.clone().chain(tasks.iter().map(|task| &task.namespace));
+        let own = taken().filter(|other| *other == namespace).count();
         if !self.pauses.is_failing(namespace) {
-            return Limits::of_one_namespace(self.limits.bound()).saturating_sub(its);
+            return Limits::of_one_namespace(self.limits.bound()).saturating_sub(own);
         }
         // After its pause, one flush at a time shows whether they still fail.
         let failing = taken().filter(|other| self.pauses.is_failing(other)).count();
-        let may_try = its == 0 && failing < self.limits.failing() && !self.pauses.is_paused(namespace, now);
+        let may_try = own == 0 && failing < self.limits.failing() && !self.pauses.is_paused(namespace, now);
         usize::from(may_try)
     }
 
-    /// The position of the flush that may begin: first those of the namespaces whose flushes do not fail.
-    fn next(&self) -> Option<usize> {
-        let in_flight = if self.pauses.everybody_fails() { 1 } else { self.limits.in_flight };
-        if self.looking.len() >= in_flight {
+    /// Returns the position of the next task that may start. Tasks of namespaces whose flushes succeed come first.
+    fn next_startable(&self) -> Option<usize> {
+        let in_flight = if self.pauses.several_fail() { 1 } else { self.limits.in_flight };
+        if self.running.len() >= in_flight {
             return None;
         }
-        let may_begin = |waiting: &Unanswered| {
-            let of_namespace = self.in_flight.values().filter(|other| **other == waiting.order.namespace);
+        let may_start = |waiting: &TakenTask| {
+            let of_namespace = self.in_flight.values().filter(|other| **other == waiting.task.namespace);
             of_namespace.count() < Limits::of_one_namespace(self.limits.in_flight)
         };
-        let fails = |waiting: &Unanswered| self.pauses.is_failing(&waiting.order.namespace);
-        let healthy = self.waiting.iter().position(|waiting| !fails(waiting) && may_begin(waiting));
-        healthy.or_else(|| self.waiting.iter().position(may_begin))
+        let fails = |waiting: &TakenTask| self.pauses.is_failing(&waiting.task.namespace);
+        let healthy = self.waiting.iter().position(|waiting| !fails(waiting) && may_start(waiting));
+        healthy.or_else(|| self.waiting.iter().position(may_start))
     }
 
-    fn begin(&mut self, next: usize) {
-        if let Some(unanswered) = self.waiting.remove(next) {
-            let (writer, namespace) = (self.writer.clone(), unanswered.order.namespace.clone());
-            let task = self.looking.spawn(async move { writer.look(unanswered).await });
+    fn start(&mut self, next: usize) {
+        if let Some(taken) = self.waiting.remove(next) {
+            let (writer, namespace) = (self.writer.clone(), taken.task.namespace.clone());
+            let task = self.running.spawn(async move { writer.flush(taken).await });
             self.in_flight.insert(task.id(), namespace);
         }
     }
 
-    fn ended(&mut self, looked: Result<(Id, Looked), JoinError>) {
-        let id = looked.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        // A task that panicked has given its order back.
-        let (Some(namespace), Ok((_, looked))) = (self.in_flight.remove(&id), looked) else { return };
-        match looked.refusal.filter(|refusal| refusal.is_strain()) {
+    fn finished(&mut self, outcome: Result<(Id, Outcome), JoinError>) {
+        let id = outcome.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        // A flush that panicked has released its task.
+        let (Some(namespace), Ok((_, outcome))) = (self.in_flight.remove(&id), outcome) else { return };
+        match outcome.refusal.filter(|refusal| refusal.is_overload()) {
             None => self.pauses.answered(&namespace),
             Some(refusal) => {
-                let asked = refusal.asked().map(|asked| asked.min(self.limits.longest_asked));
+                let asked = refusal.retry_after().map(|asked| asked.min(self.limits.longest_asked));
                 self.pauses.failed(&namespace, asked, clock::now());
                 if self.pauses.is_failing(&namespace) {
-                    // Dropped, they go back to the engine: they leave their places to other namespaces.
-                    self.waiting.retain(|waiting| waiting.order.namespace != namespace);
+                    // Dropping a task releases it: its place is free for other namespaces.
+                    self.waiting.retain(|waiting| waiting.task.namespace != namespace);
                 }
             }
         }
-        if let Some(unanswered) = looked.again {
-            self.waiting.push_front(unanswered);
+        if let Some(taken) = outcome.retry {
+            self.waiting.push_front(taken);
         }
     }
 }
 
-/// Waits until one more look may begin.
-async fn turn(limiter: &Limiter, pauses: &Pauses) {
+/// Waits until the pause is over and the rate limit allows one more flush.
+async fn wait_for_slot(limiter: &Limiter, pauses: &Pauses) {
     loop {
         let left = pauses.left(clock::now());
         let wait = match left {
@@ -207,7 +207,7 @@ async fn turn(limiter: &Limiter, pauses: &Pauses) {
     }
 }
 
-/// The process's own clock, for the limiter.
+/// The process clock, for the limiter.
 #[derive(Clone)]
 struct ProcessClock;
 

@@ -1,4 +1,4 @@
-//! What an answer means that is not the one hoped for. Pure.
+//! What an answer of the API server other than success means for a flush. Pure.
 
 use std::time::Duration;
 
@@ -6,56 +6,55 @@ use serde::Deserialize;
 
 use crate::metrics::FlushResult;
 
-/// What a 429 or a 5xx may ask for at most: an API server that wants to be left alone for longer is asked once a
-/// minute all the same.
+/// The longest `Retry-After` that is respected, so that the API server is tried at least once a minute.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// Where squelch has not the right: only a person mends that.
+/// The time between two attempts while a permission is missing.
 const PAUSE_FORBIDDEN: Duration = Duration::from_secs(30);
-/// A write that etcd refuses because of its size, and one that the API server's client of etcd does not send: the API
-/// server answers both with 500 (etcd, api/v3rpc/rpctypes, `ErrGRPCRequestTooLarge`; grpc-go, `SendMsg`).
+/// Parts of the messages of a 500 for an object that is too large: etcd refuses it (etcd, api/v3rpc/rpctypes,
+/// `ErrGRPCRequestTooLarge`), or the API server's client does not send it (grpc-go, `SendMsg`).
 const TOO_LARGE_FOR_ETCD: [&str; 2] = ["request is too large", "trying to send message larger than max"];
 
-/// Why a look at a stored Event ended without what it was for.
+/// Why a flush failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// 409: someone wrote or made the Event since it was read.
+    /// 409: another client wrote or created the Event since it was read.
     Conflict,
-    /// 404 to a write: someone deleted the Event since it was read.
+    /// 404 to a write: the Event was deleted since it was read.
     Gone,
-    /// The namespace ends, or has ended: nothing is made in it any more.
+    /// The namespace is being deleted or is gone: nothing can be created in it.
     Terminating,
-    /// 401 or 403 otherwise: rights, a quota, another's policy.
+    /// 401 or another 403: permissions, a quota, an admission policy.
     Forbidden,
-    /// 400, 413 or 422: it will never be taken as it is.
+    /// 400, 413 or 422: a retry would fail too.
     Invalid,
-    /// The stored Event is too large to be read, or to be written again.
+    /// The stored Event is too large to be read or written.
     TooLarge,
-    /// 429: not now, and perhaps for how long.
+    /// 429, with the `Retry-After`, if any.
     TooManyRequests(Option<Duration>),
-    /// 5xx: something is broken, and perhaps for how long.
+    /// 5xx, with the `Retry-After`, if any.
     ServerError(Option<Duration>),
-    /// No answer in time. It may have been done all the same.
+    /// No answer within the deadline. The call may have been done.
     Timeout,
-    /// No connection, or it broke. It may have been done all the same.
+    /// No connection, or it broke. The call may have been done.
     Disconnected,
-    /// Anything else.
+    /// Any other answer.
     Unexpected,
 }
 
-/// What follows for the debt.
+/// What happens to the flush task next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    /// The Event is not as it was read: read it again.
-    LookAgain,
-    /// It stays owed; not again before this long.
-    Later(Duration),
-    /// It can never be paid.
-    Never,
+pub(super) enum NextStep {
+    /// The Event has changed since it was read: read it again now.
+    ReadAgain,
+    /// The occurrences stay pending; retry after at least this long.
+    RetryAfter(Duration),
+    /// No retry can succeed: the pending occurrences are lost.
+    Discard,
 }
 
 impl Refusal {
-    /// What an HTTP status says that is no success. `retry_after` is the header, in seconds; `body` a `Status`, or
-    /// whatever stands between squelch and the API server has to say.
+    /// Interprets an HTTP status that is not a success. `retry_after` is the header in seconds. `body` is a `Status`,
+    /// or the text of a proxy.
     pub(super) fn of(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         let Status { details, .. } = Status::parse(body);
         let kind = details.kind.as_deref();
@@ -66,10 +65,10 @@ impl Refusal {
         };
         match code {
             404 if kind == Some("namespaces") => Self::Terminating,
-            // Whatever else answers 404, a proxy's page say, tells nothing of the Event.
+            // Other 404 answers, such as the page of a proxy, do not show that the Event is gone.
             404 if kind == Some("events") => Self::Gone,
             409 => Self::Conflict,
-            403 if details.names_a_namespace_that_ends() => Self::Terminating,
+            403 if details.has_terminating_cause() => Self::Terminating,
             401 | 403 => Self::Forbidden,
             400 | 413 | 422 => Self::Invalid,
             429 => Self::TooManyRequests(asked()),
@@ -78,7 +77,7 @@ impl Refusal {
         }
     }
 
-    /// The same for the answer to a write.
+    /// Interprets the answer to a write.
     pub(super) fn of_write(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         if code == 500
             && let Some(message) = Status::parse(body).message
@@ -89,7 +88,7 @@ impl Refusal {
         Self::of(code, retry_after, body)
     }
 
-    /// Its word in `squelch_flushes_total`.
+    /// The label value in `squelch_flushes_total`.
     pub(super) fn result(self) -> FlushResult {
         match self {
             Self::Conflict => FlushResult::Conflict,
@@ -105,24 +104,26 @@ impl Refusal {
         }
     }
 
-    /// What follows.
-    pub(super) fn then(self) -> Then {
+    /// Returns what happens to the flush task.
+    pub(super) fn next_step(self) -> NextStep {
         match self {
-            Self::Conflict | Self::Gone => Then::LookAgain,
-            Self::Terminating | Self::Invalid | Self::TooLarge => Then::Never,
-            Self::Forbidden => Then::Later(PAUSE_FORBIDDEN),
-            Self::TooManyRequests(asked) | Self::ServerError(asked) => Then::Later(asked.unwrap_or_default()),
-            Self::Timeout | Self::Disconnected | Self::Unexpected => Then::Later(Duration::ZERO),
+            Self::Conflict | Self::Gone => NextStep::ReadAgain,
+            Self::Terminating | Self::Invalid | Self::TooLarge => NextStep::Discard,
+            Self::Forbidden => NextStep::RetryAfter(PAUSE_FORBIDDEN),
+            Self::TooManyRequests(asked) | Self::ServerError(asked) => {
+                NextStep::RetryAfter(asked.unwrap_or_default())
+            }
+            Self::Timeout | Self::Disconnected | Self::Unexpected => NextStep::RetryAfter(Duration::ZERO),
         }
     }
 
-    /// The API server cannot keep up, or is not there at all: not this debt alone is to wait.
-    pub(super) fn is_strain(self) -> bool {
+    /// Whether the API server is overloaded or unavailable, so that other flushes have to wait too.
+    pub(super) fn is_overload(self) -> bool {
         matches!(self, Self::TooManyRequests(_) | Self::ServerError(_) | Self::Timeout | Self::Disconnected)
     }
 
-    /// How long the API server asked to be left alone.
-    pub(super) fn asked(self) -> Option<Duration> {
+    /// The pause that the API server asked for.
+    pub(super) fn retry_after(self) -> Option<Duration> {
         match self {
             Self::TooManyRequests(asked) | Self::ServerError(asked) => asked,
             _ => None,
@@ -130,7 +131,7 @@ impl Refusal {
     }
 }
 
-/// The fields of a `Status` that tell the answers apart. The others are skipped: the answer may quote a large Event.
+/// The fields of a `Status` that distinguish the answers. The others are skipped: the answer may quote a large Event.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -153,15 +154,15 @@ struct Cause {
 }
 
 impl Status {
-    /// Empty where the answer is no `Status`.
+    /// Returns an empty value if the body is no `Status`.
     fn parse(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_default()
     }
 }
 
 impl Details {
-    /// The API server refuses new objects in a namespace that is being deleted, and says so as a cause.
-    fn names_a_namespace_that_ends(&self) -> bool {
+    /// Whether the API server refused a new object because its namespace is being deleted.
+    fn has_terminating_cause(&self) -> bool {
         self.causes.iter().any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating"))
     }
 }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_ends_is_told_from_a_lack_of_rights() {
+    fn a_terminating_namespace_is_distinguished_from_missing_permissions() {
         let terminating =
             json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]});
         assert_eq!(of(403, &terminating), Refusal::Terminating);
@@ -188,9 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_granted_up_to_a_minute() {
+    fn retry_after_is_respected_up_to_a_minute() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        // Priority and fairness answer in plain text, with a header.
+        // Priority and fairness answers in plain text, with a header.
         let busy = b"Too many requests, please try again later.";
         assert_eq!(Refusal::of(429, Some("7"), busy), Refusal::TooManyRequests(seconds(7)));
         assert_eq!(of(503, &json!({"retryAfterSeconds": 3})), Refusal::ServerError(seconds(3)));
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_etcd_does_not_take_is_too_large_and_a_read_never_is() {
+    fn a_write_that_etcd_refuses_is_too_large_and_a_read_is_not() {
         for text in [
             "etcdserver: request is too large",
             "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)",
@@ -216,11 +217,11 @@ mod tests {
         {
             assert_eq!(Refusal::of_write(500, None, body.as_bytes()), Refusal::ServerError(None), "{body}");
         }
-        assert!(!Refusal::TooLarge.is_strain() && Refusal::TooLarge.then() == Then::Never);
+        assert!(!Refusal::TooLarge.is_overload() && Refusal::TooLarge.next_step() == NextStep::Discard);
     }
 
     #[test]
-    fn what_no_status_comes_with_is_told_by_its_number() {
+    fn an_answer_without_a_status_object_is_classified_by_its_code() {
         for (code, refusal) in [
             (302, Refusal::Unexpected),
             (400, Refusal::Invalid),

@@ -1,4 +1,4 @@
-//! A stored Event as it was read: the fields that a flush needs, and nothing else. Pure.
+//! A stored Event as it was read: the fields that a flush needs. Pure.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,18 +9,21 @@ use serde_json::value::RawValue;
 
 use squelch_engine::{Content, EventView, ObjectReference, StoredEvent};
 
-/// What a flush keeps of an Event that was read: at most about 30 KiB (see [`Content`]), however long the Event is.
+/// What a flush keeps of an Event: at most about 30 KiB (see [`Content`]), however long the Event is.
 pub(super) struct Stored {
     /// The precondition of a write.
     pub(super) resource_version: String,
-    /// The count that the Event shows: `series.count`, else `count`, else 1, as kubectl does it.
+    /// The count of the Event: the larger of `series.count` and `count`, else 1.
     pub(super) count: i64,
-    /// The last time that the Event shows, where it can be parsed. A time that Kubernetes accepts (of the year 10000,
-    /// say) is no time to every library, and the occurrences of such an Event are written like any other.
+    /// The last time that the Event shows, if it can be parsed. Kubernetes accepts times that libraries do not, such
+    /// as the year 10000.
     pub(super) last: Option<Timestamp>,
-    /// The count and the last time are in `series`: the Event is one of the new API.
+    /// Whether count and last time are in `series`: the Event has one, or is one of the new API without a `count`.
     pub(super) has_series: bool,
-    /// The Event has an `eventTime`: the API server validates it by the rules of the new API.
+    /// Whether count and last time are in `count` and `lastTimestamp`. Both flags can be true: kubectl shows
+    /// `series`, and a client may continue to count in `count`.
+    pub(super) has_count: bool,
+    /// Whether the Event has an `eventTime`: the API server validates it by the rules of the new API.
     pub(super) has_event_time: bool,
     age: Option<Duration>,
     content: Option<Box<Content>>,
@@ -32,38 +35,38 @@ impl Stored {
         let event: Event<'_> = serde_json::from_slice(answer).ok()?;
         let Event { metadata, series, .. } = &event;
         let has_event_time = event.event_time.is_some();
-        let has_series = series.is_some() || has_event_time && event.first_timestamp.is_none();
-        let of_series = series.as_ref().and_then(|series| series.count);
         let positive = |count: Option<i64>| count.filter(|count| *count > 0);
-        let last = if has_series {
-            series.as_ref().and_then(|series| series.last_observed_time.as_ref())
-        } else {
-            event.last_timestamp.as_ref()
-        };
+        let of_series = positive(series.as_ref().and_then(|series| series.count));
+        let count = positive(event.count);
+        let is_new = has_event_time && event.first_timestamp.is_none() && count.is_none();
+        let has_series = series.is_some() || is_new;
+        let has_count = count.is_some() || !has_series;
         let time = |text: &String| text.parse::<Timestamp>().ok();
+        let last_observed = series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+        let last =
+            [last_observed.filter(|_| has_series), event.last_timestamp.as_ref().filter(|_| has_count)];
         let created = metadata.creation_timestamp.as_ref().and_then(time);
         Some(Self {
             resource_version: metadata.resource_version.clone(),
-            count: positive(of_series).or_else(|| positive(event.count)).unwrap_or(1),
-            last: last.and_then(time),
+            count: of_series.max(count).unwrap_or(1),
+            last: last.into_iter().flatten().filter_map(time).max(),
             has_series,
+            has_count,
             has_event_time,
-            // By the clock of the API server, which has written both times.
+            // Both times are of the API server's clock.
             age: date.zip(created).and_then(|(date, created)| date.duration_since(created).try_into().ok()),
             content: Some(Box::new(Content::of(&event.view()))),
         })
     }
 
-    /// What the engine compares with what it expects. Only the first call returns the content: the engine keeps what it
-    /// needs of it.
+    /// Returns what the engine compares with the series. Only the first call returns the content.
     pub(super) fn found(&mut self) -> StoredEvent {
         StoredEvent { count: self.count, age: self.age, content: self.content.take() }
     }
 }
 
-/// An Event in the answer. Nothing of it is kept but in [`Stored`], and the texts together are no longer than the
-/// answer. All other fields (`managedFields`, `ownerReferences`) are skipped, and labels and annotations stay text:
-/// parsed, a small entry takes ten times its length.
+/// An Event in the answer. All other fields (`managedFields`, `ownerReferences`) are skipped, and labels and
+/// annotations stay text: parsed, a small entry takes ten times its length.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event<'a> {
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_an_event_is_created_again_with_is_kept() {
+    fn every_field_of_a_recreated_event_is_kept() {
         let mut stored = stored(&json!({
             "metadata": {"resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{}],
                 "labels": {"a": "b"}, "annotations": {"c": "d"}},
@@ -207,7 +210,7 @@ mod tests {
             annotations: r#"{"c":"d"}"#,
         };
         assert_eq!(format!("{:?}", found.content.unwrap().view()), format!("{expected:?}"));
-        assert!(stored.found().content.is_none(), "it is kept once");
+        assert!(stored.found().content.is_none(), "the content is returned once");
     }
 
     #[test]
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_resource_version_is_no_event() {
+    fn an_answer_without_a_resource_version_is_no_event() {
         for answer in ["", "\"OK\"", "{}", r#"{"metadata": {}}"#, r#"{"metadata": {"resourceVersion": 7}}"#] {
             assert!(Stored::new(answer.as_bytes(), None).is_none(), "{answer}");
         }

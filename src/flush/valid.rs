@@ -1,8 +1,8 @@
-//! What the API server demands of an Event that comes through core/v1 (Kubernetes, pkg/apis/core/validation/events.go,
-//! `legacyValidateEvent`, and apimachinery's `ValidateObjectMeta`), and how a remembered one is made to meet it. Pure.
+//! Makes a remembered Event valid by the API server's rules for core/v1 (Kubernetes,
+//! pkg/apis/core/validation/events.go, `legacyValidateEvent`, and apimachinery's `ValidateObjectMeta`). Pure.
 //!
-//! A review shows an Event before any of this is checked. So what was folded may be anything that JSON can say, while
-//! what squelch writes has to be taken: an Event that is refused for its form is a count that is never told.
+//! A review shows an Event before the API server validates it, so a merged Event may be invalid. If the API server
+//! refused what squelch writes, its pending occurrences would be lost.
 
 use std::borrow::Cow;
 
@@ -10,20 +10,21 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use squelch_engine::{EventView, ObjectReference};
 
-/// Reason, action and reporting instance of an Event with an `eventTime` have at most so many bytes.
+/// The longest reason, action and reporting instance of an Event with an `eventTime`, in bytes.
 const MAX_WORD: usize = 128;
-/// Its message.
+/// The longest message of an Event with an `eventTime`, in bytes.
 const MAX_MESSAGE: usize = 1024;
-/// The part of a qualified name before its slash, a DNS subdomain, and the part behind it.
+/// The longest prefix of a qualified name, a DNS subdomain.
 const MAX_PREFIX: usize = 253;
+/// The longest name after that prefix.
 const MAX_NAME: usize = 63;
-/// Years have four digits, and no sign.
+/// The year 0: an API time has a year of four digits and no sign.
 const EARLIEST: Timestamp = Timestamp::constant(-62_167_219_200, 0);
-/// What stands where something has to stand and nothing was said.
+/// The value of a required field that the Event left empty.
 const UNKNOWN: &str = "Unknown";
 
-/// The two forms of an Event. With an `eventTime` it is held to more; without one it may be about an object of its
-/// own namespace only (or, in `default`, of none).
+/// The two forms of an Event. An Event with an `eventTime` has more required fields; one without must regard an
+/// object of its own namespace (in `default`, also a cluster-scoped object).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// `firstTimestamp`, `lastTimestamp`, `count`.
@@ -33,8 +34,8 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Whether an Event about this object may stand in this namespace.
-    fn takes(self, regarding: &ObjectReference<'_>, namespace: &str) -> bool {
+    /// Whether an Event of this form in `namespace` may regard this object.
+    fn allows(self, regarding: &ObjectReference<'_>, namespace: &str) -> bool {
         match (self, &*regarding.namespace) {
             (Self::Legacy, "") => namespace == "default",
             (Self::Legacy, of) => of == namespace,
@@ -44,13 +45,13 @@ impl Form {
     }
 }
 
-/// The event as it may be made in `namespace`, changed no more than it must be, its times rewritten, or replaced by
-/// `at` where nobody could read them.
+/// Returns a valid form of the event for `namespace` with as few changes as possible. A time that cannot be parsed
+/// becomes `at`.
 pub(super) fn fit<'a>(mut event: EventView<'a>, namespace: &str, at: Timestamp) -> EventView<'a> {
     let read = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap_or(at));
     let (first_timestamp, event_time) = (read(&event.first_timestamp), read(&event.event_time));
-    let legacy = Form::Legacy.takes(&event.regarding, namespace);
-    let new = Form::New.takes(&event.regarding, namespace);
+    let legacy = Form::Legacy.allows(&event.regarding, namespace);
+    let new = Form::New.allows(&event.regarding, namespace);
     let form = match event_time {
         None if legacy || !new => Form::Legacy,
         Some(_) if !new || legacy && !is_complete(&event) => Form::Legacy,
@@ -70,15 +71,15 @@ pub(super) fn fit<'a>(mut event: EventView<'a>, namespace: &str, at: Timestamp) 
     event
 }
 
-/// The reference as an Event of this form may hold it in `namespace`.
+/// Returns the reference as an Event of this form in `namespace` may have it.
 pub(super) fn about<'a>(regarding: ObjectReference<'a>, form: Form, namespace: &str) -> ObjectReference<'a> {
-    if form.takes(&regarding, namespace) {
+    if form.allows(&regarding, namespace) {
         return regarding;
     }
     ObjectReference { namespace: namespace.to_owned().into(), ..regarding }
 }
 
-/// `metadata.labels` as they may be; `text` is JSON.
+/// Returns the valid entries of `metadata.labels`; `text` is JSON.
 pub(super) fn labels(text: &str) -> Map<String, Value> {
     let is_valid = |key: &str, value: &str| {
         is_qualified(key) && (value.is_empty() || is_name(value) && value.len() <= MAX_NAME)
@@ -86,22 +87,22 @@ pub(super) fn labels(text: &str) -> Map<String, Value> {
     entries(text, is_valid)
 }
 
-/// `metadata.annotations` as they may be; `text` is JSON.
+/// Returns the valid entries of `metadata.annotations`; `text` is JSON.
 pub(super) fn annotations(text: &str) -> Map<String, Value> {
     entries(text, |key, _| is_qualified(&key.to_lowercase()))
 }
 
-/// metav1.Time: whole seconds.
+/// Formats a metav1.Time: whole seconds.
 pub(super) fn time(at: Timestamp) -> String {
     at.max(EARLIEST).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// metav1.MicroTime: exactly six fraction digits, or the API server cannot decode it.
+/// Formats a metav1.MicroTime: exactly six fraction digits, or the API server cannot decode it.
 pub(super) fn micro_time(at: Timestamp) -> String {
     at.max(EARLIEST).strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-/// All that an `eventTime` asks for is there.
+/// Whether the event has every field that an `eventTime` requires.
 fn is_complete(event: &EventView<'_>) -> bool {
     let is_word = |text: &str| (1..=MAX_WORD).contains(&text.len());
     is_qualified(&event.reporting_component)
@@ -111,7 +112,7 @@ fn is_complete(event: &EventView<'_>) -> bool {
         && event.message.len() <= MAX_MESSAGE
 }
 
-/// Puts there what an `eventTime` asks for.
+/// Fills in the fields that an `eventTime` requires.
 fn complete(event: &mut EventView<'_>) {
     if !is_qualified(&event.reporting_component) {
         let source = Some(&event.source_component).filter(|component| is_qualified(component));
@@ -122,17 +123,17 @@ fn complete(event: &mut EventView<'_>) {
     make_word(&mut event.reason, None);
     let reason = event.reason.clone();
     make_word(&mut event.action, Some(reason));
-    cut(&mut event.message, MAX_MESSAGE);
+    truncate(&mut event.message, MAX_MESSAGE);
 }
 
 fn make_word<'a>(text: &mut Cow<'a, str>, instead: Option<Cow<'a, str>>) {
     if text.is_empty() {
         *text = instead.unwrap_or(UNKNOWN.into());
     }
-    cut(text, MAX_WORD);
+    truncate(text, MAX_WORD);
 }
 
-fn cut(text: &mut Cow<'_, str>, limit: usize) {
+fn truncate(text: &mut Cow<'_, str>, limit: usize) {
     if text.len() > limit {
         *text = text[..text.floor_char_boundary(limit)].to_owned().into();
     }
@@ -144,7 +145,7 @@ fn entries(text: &str, is_valid: impl Fn(&str, &str) -> bool) -> Map<String, Val
     entries
 }
 
-/// apimachinery, util/validation, `IsQualifiedName`: a name, perhaps behind a DNS subdomain and a slash.
+/// apimachinery, util/validation, `IsQualifiedName`: a name with an optional DNS subdomain and slash before it.
 fn is_qualified(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -153,7 +154,7 @@ fn is_qualified(text: &str) -> bool {
     prefix.is_none_or(is_subdomain) && is_name(name) && name.len() <= MAX_NAME
 }
 
-/// Letters, digits, `-`, `_`, `.`; at both ends a letter or a digit.
+/// Whether this consists of letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
 fn is_name(text: &str) -> bool {
     let ends = [text.bytes().next(), text.bytes().next_back()];
     ends.iter().all(|end| end.is_some_and(|end| end.is_ascii_alphanumeric()))
@@ -189,53 +190,53 @@ mod tests {
     }
 
     #[test]
-    fn what_may_stand_as_it_is_stands_as_it_is() {
+    fn a_valid_event_is_unchanged() {
         let event = fitted(node(""), "default");
         assert_eq!((&*event.event_time, &*event.regarding.namespace), ("", ""));
-        let told = EventView {
+        let event = EventView {
             reporting_component: "example.com/c".into(),
             reporting_instance: "i".into(),
             action: "A".into(),
             reason: "R".into(),
             ..node("2026-01-01T00:00:00.000001Z")
         };
-        assert_eq!(format!("{:?}", fitted(told.clone(), "kube-system")), format!("{told:?}"));
+        assert_eq!(format!("{:?}", fitted(event.clone(), "kube-system")), format!("{event:?}"));
     }
 
     #[test]
-    fn an_event_without_what_an_event_time_asks_for_is_told_in_the_old_form() {
+    fn an_incomplete_event_becomes_a_legacy_event() {
         let event = fitted(node("2026-01-01T00:00:00.000001Z"), "default");
         assert_eq!((&*event.first_timestamp, &*event.event_time), ("2026-01-01T00:00:00Z", ""));
     }
 
     #[test]
-    fn where_the_old_form_may_not_stand_what_is_missing_is_filled_in() {
-        let told = EventView { source_component: "kubelet".into(), reason: "R".into(), ..node("") };
-        let event = fitted(told, "kube-system");
+    fn missing_fields_are_filled_in_where_a_legacy_event_is_invalid() {
+        let event = EventView { source_component: "kubelet".into(), reason: "R".into(), ..node("") };
+        let event = fitted(event, "kube-system");
         assert_eq!((&*event.first_timestamp, &*event.event_time), ("", "2026-01-01T00:00:05.000000Z"));
         let said = [&*event.reporting_component, &*event.reporting_instance, &*event.reason, &*event.action];
         assert_eq!(said, ["kubelet", "Unknown", "R", "R"]);
     }
 
     #[test]
-    fn an_object_of_no_namespace_gets_that_of_its_event_where_nothing_else_may_stand() {
+    fn a_cluster_scoped_object_gets_the_namespace_of_its_event_where_it_must() {
         let event = fitted(node(""), "shop");
         assert_eq!((&*event.event_time, &*event.regarding.namespace), ("", "shop"));
     }
 
     #[test]
-    fn a_time_that_nobody_can_read_is_replaced() {
+    fn an_unparsable_time_is_replaced() {
         for time in ["10000-01-01T00:00:00Z", "-001-12-31T23:00:00Z", "soon"] {
             let event = EventView { first_timestamp: time.into(), ..node("") };
             assert_eq!(fitted(event, "default").first_timestamp, AT, "{time}");
         }
-        assert_eq!(fitted(node(""), "default").first_timestamp, "", "none is none");
-        let before_all = EventView { first_timestamp: "-009999-01-02T01:59:59Z".into(), ..node("") };
-        assert_eq!(fitted(before_all, "default").first_timestamp, "0000-01-01T00:00:00Z");
+        assert_eq!(fitted(node(""), "default").first_timestamp, "", "a missing time stays missing");
+        let before_year_zero = EventView { first_timestamp: "-009999-01-02T01:59:59Z".into(), ..node("") };
+        assert_eq!(fitted(before_year_zero, "default").first_timestamp, "0000-01-01T00:00:00Z");
     }
 
     #[test]
-    fn labels_and_annotations_that_are_none_are_left_out() {
+    fn invalid_labels_and_annotations_are_omitted() {
         let given =
             r#"{"a": "b", "example.com/a": "", "": "x", "a b": "x", "-a": "x", "Q/a": "x", "Z": "not so"}"#;
         assert_eq!(labels(given).keys().collect::<Vec<_>>(), ["a", "example.com/a"]);

@@ -1,4 +1,4 @@
-//! One order: read, modify, write under `resourceVersion`, and tell the engine.
+//! One flush: read, compute, write under `resourceVersion`, report the result to the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,151 +10,150 @@ use tracing::warn;
 
 use super::call::Calls;
 use super::event;
-use super::refusal::{Refusal, Then};
+use super::refusal::{NextStep, Refusal};
 use super::stored::Stored;
 use crate::clock;
 use crate::metrics::{FlushResult, Metrics};
 
-/// An order finds its Event changed since it was read at most this often in a row; then it waits as after any other
-/// failure.
-const LOOKS: u32 = 8;
+/// Maximum consecutive conflicts. Then the task waits as after any other failure.
+const MAX_ATTEMPTS: u32 = 8;
 
-/// Carries orders out.
+/// Carries out flush tasks.
 pub struct Writer {
     client: Client,
     pub(super) engine: Arc<Engine>,
     metrics: Arc<Metrics>,
 }
 
-/// An order on its way. Dropped unanswered, be it by a panic or because its task is ended, it is given back: it
-/// would never be given again otherwise.
-pub(super) type Unanswered = ScopeGuard<Pending, fn(Pending)>;
+/// A task taken from the engine. If it is dropped without a result, by a panic or because its future is dropped, it
+/// is released; otherwise the engine would not issue a task for its series again.
+pub(super) type TakenTask = ScopeGuard<Taken, fn(Taken)>;
 
-/// An order, and how often its Event was looked at.
-pub(super) struct Pending {
+/// A task, and the number of attempts so far.
+pub(super) struct Taken {
     engine: Arc<Engine>,
-    pub(super) order: FlushTask,
-    looks: u32,
+    pub(super) task: FlushTask,
+    attempts: u32,
 }
 
-/// How one look at an order's Event ended.
-pub(super) struct Looked {
-    /// The Event was not as it was read: it is the order's turn again.
-    pub(super) again: Option<Unanswered>,
-    /// What did not work.
+/// The outcome of one attempt to flush.
+pub(super) struct Outcome {
+    /// The task, if the Event has changed since it was read.
+    pub(super) retry: Option<TakenTask>,
+    /// What failed.
     pub(super) refusal: Option<Refusal>,
 }
 
 impl Writer {
-    /// `client` is for the writer alone, and must not retry by itself: each call of the writer is one call to the
-    /// API server.
+    /// `client` must not be shared and must not retry: each call of the writer has to be one call to the API server.
     pub fn new(client: Client, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
         Self { client, engine, metrics }
     }
 
-    /// Takes an order over from the engine.
-    pub(super) fn take(&self, order: FlushTask) -> Unanswered {
-        let pending = Pending { engine: self.engine.clone(), order, looks: 0 };
-        scopeguard::guard(pending, give_back)
+    /// Takes over a task that the engine has issued.
+    pub(super) fn take(&self, task: FlushTask) -> TakenTask {
+        let taken = Taken { engine: self.engine.clone(), task, attempts: 0 };
+        scopeguard::guard(taken, release)
     }
 
-    /// Looks at the order's Event once. The engine is told how that ended, but where it is to be done again.
-    pub(super) async fn look(&self, mut unanswered: Unanswered) -> Looked {
-        unanswered.looks += 1;
-        let looked = self.read_and_write(&unanswered.order).await;
-        let refusal = looked.err();
-        self.metrics.flushes(looked.unwrap_or_else(Refusal::result));
-        match refusal.map(Refusal::then) {
-            Some(Then::LookAgain) if unanswered.looks < LOOKS => {
-                return Looked { again: Some(unanswered), refusal };
+    /// Attempts the task once. The engine gets the result, unless the task is to be retried now.
+    pub(super) async fn flush(&self, mut taken: TakenTask) -> Outcome {
+        taken.attempts += 1;
+        let result = self.read_and_write(&taken.task).await;
+        let refusal = result.err();
+        self.metrics.flushes(result.unwrap_or_else(Refusal::result));
+        match refusal.map(Refusal::next_step) {
+            Some(NextStep::ReadAgain) if taken.attempts < MAX_ATTEMPTS => {
+                return Outcome { retry: Some(taken), refusal };
             }
-            Some(Then::LookAgain) => postpone(unanswered, Duration::ZERO),
-            Some(Then::Later(at_least)) => postpone(unanswered, at_least),
-            Some(Then::Never) => abandon(unanswered, refusal),
-            None => drop(ScopeGuard::into_inner(unanswered)),
+            Some(NextStep::ReadAgain) => requeue_after(taken, Duration::ZERO),
+            Some(NextStep::RetryAfter(at_least)) => requeue_after(taken, at_least),
+            Some(NextStep::Discard) => discard(taken, refusal),
+            None => drop(ScopeGuard::into_inner(taken)),
         }
-        Looked { again: None, refusal }
+        Outcome { retry: None, refusal }
     }
 
-    async fn read_and_write(&self, order: &FlushTask) -> Result<FlushResult, Refusal> {
-        let calls = Calls::about(order, &self.client)?;
+    async fn read_and_write(&self, task: &FlushTask) -> Result<FlushResult, Refusal> {
+        let calls = Calls::new(task, &self.client)?;
         let mut found = calls.read().await?;
-        let planned = self.engine.plan(order, found.as_mut().map(Stored::found), clock::now());
-        let planned = self.with_witness(order, &calls, planned).await?;
+        let planned = self.engine.plan(task, found.as_mut().map(Stored::found), clock::now());
+        let planned = self.with_witness(task, &calls, planned).await?;
         let (stored, value, result) = match (planned, found) {
             (FlushPlan::Write { value, occurred_at, content }, Some(found)) => {
-                let change = event::change(&found, value, occurred_at, content.as_deref(), &order.namespace);
-                (calls.change(change).await?, value, FlushResult::Written)
+                let patch = event::change(&found, value, occurred_at, content.as_deref(), &task.namespace);
+                (calls.patch(patch).await?, value, FlushResult::Written)
             }
             (FlushPlan::Create { value, occurred_at, content, .. }, None) => {
-                let body = event::recreate(&order.namespace, &order.name, &content, value, occurred_at);
+                let body = event::recreate(&task.namespace, &task.name, &content, value, occurred_at);
                 (calls.create(&body).await?, value, FlushResult::Created)
             }
-            // The engine has taken the order as answered.
+            // The engine has completed the task.
             (FlushPlan::Wait, _) => return Ok(FlushResult::NotStored),
             (FlushPlan::Lost { occurrences }, _) => {
-                log_lost(order, occurrences, "it is not stored, or another Event has its name");
+                log_lost(task, occurrences, "the Event is not stored, or another Event has its name");
                 return Ok(FlushResult::NotStored);
             }
             _ => return Ok(FlushResult::Confirmed),
         };
         if stored.count < value {
-            // Somebody's webhook has changed what squelch wrote.
+            // Another webhook has changed what squelch wrote.
             return Err(Refusal::Unexpected);
         }
-        self.engine.ack(order, value, clock::now());
+        self.engine.ack(task, value, clock::now());
         Ok(result)
     }
 }
 
 impl Writer {
-    /// A summary is created only once an Event of its group was read: the API server may have refused all of them.
+    /// Checks that an Event of the group is stored before its summary is created: the API server may have refused all
+    /// of them.
     async fn with_witness(
         &self,
-        order: &FlushTask,
+        task: &FlushTask,
         calls: &Calls<'_>,
         planned: FlushPlan,
     ) -> Result<FlushPlan, Refusal> {
         let FlushPlan::Create { witness: Some(witness), .. } = &planned else { return Ok(planned) };
         let mut found = calls.read_other(witness).await?;
-        match self.engine.check_witness(order, found.as_mut().map(Stored::found), clock::now()) {
+        match self.engine.check_witness(task, found.as_mut().map(Stored::found), clock::now()) {
             FlushPlan::Nothing => Ok(planned),
             answered => Ok(answered),
         }
     }
 }
 
-/// It is due again at once, but for one that has brought a writer down: that waits like one that failed.
-fn give_back(Pending { engine, order, .. }: Pending) {
+/// The task is due again at once. After a panic it waits as after a failure.
+fn release(Taken { engine, task, .. }: Taken) {
     if std::thread::panicking() {
-        engine.requeue_after(&order, Duration::ZERO, clock::now());
+        engine.requeue_after(&task, Duration::ZERO, clock::now());
     } else {
-        engine.release(&order, clock::now());
+        engine.release(&task, clock::now());
     }
 }
 
-fn postpone(unanswered: Unanswered, at_least: Duration) {
-    let Pending { engine, order, .. } = ScopeGuard::into_inner(unanswered);
-    engine.requeue_after(&order, at_least, clock::now());
+fn requeue_after(taken: TakenTask, at_least: Duration) {
+    let Taken { engine, task, .. } = ScopeGuard::into_inner(taken);
+    engine.requeue_after(&task, at_least, clock::now());
 }
 
-fn abandon(unanswered: Unanswered, refusal: Option<Refusal>) {
-    let Pending { engine, order, .. } = ScopeGuard::into_inner(unanswered);
+fn discard(taken: TakenTask, refusal: Option<Refusal>) {
+    let Taken { engine, task, .. } = ScopeGuard::into_inner(taken);
     let reason = match refusal {
         Some(Refusal::TooLarge) => "the stored Event is too large",
         _ => "the API server refused the write",
     };
-    log_lost(&order, engine.discard(&order), reason);
+    log_lost(&task, engine.discard(&task), reason);
 }
 
-fn log_lost(order: &FlushTask, lost: u64, reason: &'static str) {
+fn log_lost(task: &FlushTask, lost: u64, reason: &'static str) {
     if lost > 0 {
-        // Its name, not its text; and the name, which is a tenant's too, without anything that a terminal obeys.
-        let event: String = order.name.escape_debug().take(MAX_SHOWN).collect();
-        warn!(namespace = %order.namespace, event, policy = %order.policy.display, lost, reason,
-            "pending occurrences of an Event are lost");
+        // The name is logged, not the text. The name is a tenant's too, so control characters are escaped.
+        let event: String = task.name.escape_debug().take(MAX_SHOWN).collect();
+        warn!(namespace = %task.namespace, event, policy = %task.policy.display, occurrences = lost, reason,
+            "pending occurrences lost");
     }
 }
 
-/// So many characters of an Event's name are logged: the longest that an object's name usually may have.
+/// Maximum characters of an Event's name in a log line: the longest name of most objects.
 const MAX_SHOWN: usize = 253;

@@ -1,86 +1,88 @@
-//! Who decides, as a function of what was read of the Lease, and when. Pure.
+//! Leader election as a pure function of what was read of the Lease, and when.
 //!
-//! One who holds the Lease decides for [`TERM`] from the moment at which it *sent* its last renewal; another takes the
-//! Lease once it has seen the same renewal for [`LEASE`], which is longer. Both measure by their own monotonic clocks,
-//! so that no two decide at one time as long as these run equally fast. What the clocks show is never compared.
+//! The holder of the Lease is active for [`RENEW_DEADLINE`] after it *sent* its last renewal. Another replica takes
+//! the Lease after it has seen the same renewal for [`LEASE_DURATION`], which is longer. Each replica measures by its
+//! own monotonic clock, so no two replicas are active at the same time as long as the clocks run equally fast. Clock
+//! values of different replicas are never compared.
 //!
-//! A person may edit or delete the Lease while its holder decides. So a standby takes at once only a Lease with the mark
-//! of a release, and one that a former process of its own pod has held since before it began.
+//! A person may edit or delete the Lease while its holder is active. A standby therefore takes at once only a Lease
+//! that is marked as released, or one that an earlier process of its own pod has held since before this process
+//! started.
 
 use std::time::Duration;
 
 use squelch_engine::Moment;
 
-/// So long a renewal stands before others may take the Lease.
-pub const LEASE: Duration = Duration::from_secs(4);
+/// The time after which others may take a Lease that was not renewed.
+pub const LEASE_DURATION: Duration = Duration::from_secs(4);
 
-/// So long after it sent its last renewal a replica decides.
-pub const TERM: Duration = Duration::from_secs(3);
+/// How long a replica is active after it sent its last renewal.
+pub const RENEW_DEADLINE: Duration = Duration::from_secs(3);
 
-/// From one renewal to the next.
-pub const EVERY: Duration = Duration::from_secs(1);
+/// The time between two renewals.
+pub const RENEW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// From one look of a replica that stands by to the next: while a Lease that was given back is nobody's, nobody decides.
-pub(super) const LOOK: Duration = Duration::from_millis(250);
+/// The time between two reads of a standby. While a Lease is released, no replica is active.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How long the API server may take to commit a write: its own limit on a request.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Two looks that are further apart had a failed one between them: what was the holder to do meanwhile?
-const TOGETHER: Duration = Duration::from_secs(2);
+/// The longest gap between two reads that count as consecutive. A longer gap contains a failed read, and the holder
+/// could not renew either.
+const MAX_READ_GAP: Duration = Duration::from_secs(2);
 
-/// What stands between a pod's name and what tells its processes apart; no pod's name has it.
+/// Separates the pod's name from the random part of an identity. Pod names cannot contain it.
 const SEPARATOR: char = '_';
 
-/// What is found in the API server.
+/// The Lease as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// No Lease.
+pub enum LeaseState {
+    /// There is no Lease.
     Absent,
-    /// A Lease.
-    Lease(Record),
+    /// There is a Lease.
+    Present(LeaseRecord),
 }
 
-impl Found {
-    /// Whether both are the same renewal of the same holder. Another writer may have changed the rest, as by an
-    /// annotation.
-    fn is_renewed_as(&self, other: &Self) -> bool {
+impl LeaseState {
+    /// Whether both are the same renewal by the same holder. Other fields may differ, such as annotations.
+    fn is_same_renewal(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Lease(one), Self::Lease(other)) => {
-                (&one.holder, one.renewed) == (&other.holder, other.renewed)
+            (Self::Present(one), Self::Present(other)) => {
+                (&one.holder, one.renew_time) == (&other.holder, other.renew_time)
             }
             (one, other) => one == other,
         }
     }
 }
 
-/// What a Lease says.
+/// The fields of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
-    /// Whose it is; empty once it was given back, or if a person has emptied it.
+pub struct LeaseRecord {
+    /// `holderIdentity`. Empty after a release, or if a person has emptied it.
     pub holder: String,
-    /// Its holder has released it and decides no more.
+    /// Whether the holder has released it and is no longer active.
     pub released: bool,
-    /// `resourceVersion`: another with each renewal.
-    pub revision: String,
-    /// How often it went from one to another.
+    /// `resourceVersion`: changes with each write.
+    pub resource_version: String,
+    /// `leaseTransitions`.
     pub transitions: i32,
-    /// `renewTime` in microseconds: tells one write from another, and is compared with no clock.
-    pub renewed: Option<i64>,
+    /// `renewTime` in microseconds. It identifies a write and is compared with no clock.
+    pub renew_time: Option<i64>,
 }
 
-/// What follows.
+/// What to do after a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Look again after this long.
+pub enum Action {
+    /// Read again after this time.
     Wait(Duration),
-    /// Write the own name into what was found, if it is still that.
-    Take,
-    /// It is somebody else's now: this one.
-    Yield(String),
+    /// Write the own identity into the Lease, if it is still as it was read.
+    Acquire,
+    /// Another holder has the Lease: this one.
+    StepDown(String),
 }
 
-/// The name under which a process holds the Lease.
+/// The identity under which a process holds the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pod: Option<String>,
@@ -88,61 +90,60 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of a process in `pod`, or outside of any; `random` is of this process alone.
+    /// The identity of a process in `pod`, or outside of a pod. `random` tells processes of one pod apart.
     pub fn new(pod: Option<&str>, random: u64) -> Self {
         let name = format!("{}{SEPARATOR}{random:016x}", pod.unwrap_or("squelch"));
         Self { pod: pod.map(ToOwned::to_owned), name }
     }
 
-    /// The name.
+    /// Returns the value for `holderIdentity`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether `holder` is another process of the same pod, which has ended: its container was restarted.
-    pub fn succeeds(&self, holder: &str) -> bool {
+    /// Whether `holder` is an earlier process of the same pod: the container was restarted.
+    pub fn is_restart_of(&self, holder: &str) -> bool {
         let pod = holder.split_once(SEPARATOR).map(|(pod, _)| pod);
         self.name != holder && self.pod.is_some() && self.pod.as_deref() == pod
     }
 }
 
-/// The last write of the Lease that is known to be committed, and those sent since that have no answer yet.
+/// The last write of the Lease that is known to be committed, and later writes without an answer.
 ///
-/// Each write has a `renewTime` of its own. A Lease that is read with the `renewTime` of one of them proves that the API
-/// server committed this write, whatever became of the answer. A new `resourceVersion` alone proves nothing: another
-/// writer may have added an annotation.
+/// Each write has a `renewTime` of its own. If a read shows the `renewTime` of one of them, the API server has
+/// committed that write, even if its answer was lost. A new `resourceVersion` alone confirms nothing: another writer may
+/// have added an annotation.
 #[derive(Debug, Default)]
-pub struct Unanswered {
-    /// `renewTime`, and when it was sent.
+pub struct InFlightWrites {
+    /// `renewTime`, and when the write was sent.
     writes: Vec<(i64, Moment)>,
-    /// The same, of the last one that is known to be committed.
+    /// The same for the last write that is known to be committed.
     committed: Option<(i64, Moment)>,
-    /// The greatest `renewTime` so far. None is used twice: a write that is committed late would prove a younger one.
+    /// The greatest `renewTime` so far. None is used twice: a write that is committed late would confirm a younger one.
     last: Option<i64>,
 }
 
-impl Unanswered {
+impl InFlightWrites {
     /// Adds a write that is sent at `now`. Returns its `renewTime`: `wall`, in microseconds, or the last one plus 1 if
     /// the clock has not advanced since.
-    pub fn send(&mut self, wall: i64, now: Moment) -> i64 {
-        // Those beyond TERM prove a deadline that has passed, and that no other replica has written since.
-        self.writes.retain(|(_, sent)| now.since(*sent) <= REMEMBERED);
-        let renewed = self.last.map_or(wall, |last| wall.max(last.saturating_add(1)));
-        self.last = Some(renewed);
-        self.writes.push((renewed, now));
-        renewed
+    pub fn record_sent(&mut self, wall: i64, now: Moment) -> i64 {
+        // Writes older than RENEW_DEADLINE give no time as active, but show that no other replica has written since.
+        self.writes.retain(|(_, sent)| now.since(*sent) <= COMMIT_TIMEOUT);
+        let renew_time = self.last.map_or(wall, |last| wall.max(last.saturating_add(1)));
+        self.last = Some(renew_time);
+        self.writes.push((renew_time, now));
+        renew_time
     }
 
-    /// When the write of `me` was sent that made the Lease what was `found`; `None` if it is none of these, or if
-    /// another writer has given it to somebody else since.
-    pub fn proven_by(&self, found: &Record, me: &Identity) -> Option<Moment> {
-        let renewed = found.renewed.filter(|_| found.holder == me.name)?;
+    /// Returns when `me` sent the write that `found` shows. `None` if `found` shows another write, or another holder.
+    pub fn sent_time_of(&self, found: &LeaseRecord, me: &Identity) -> Option<Moment> {
+        let renew_time = found.renew_time.filter(|_| found.holder == me.name)?;
         let mut known = self.committed.iter().chain(&self.writes);
-        known.find(|(other, _)| *other == renewed).map(|(_, sent)| *sent)
+        known.find(|(other, _)| *other == renew_time).map(|(_, sent)| *sent)
     }
 
-    /// The write that was sent then is committed: those before it can prove nothing more.
-    pub fn commit(&mut self, sent: Moment) {
+    /// Records that the write sent at `sent` is committed. Earlier writes are no longer needed.
+    pub fn record_committed(&mut self, sent: Moment) {
         self.committed = self.writes.iter().find(|(_, other)| *other == sent).copied().or(self.committed);
         self.writes.retain(|(_, other)| *other > sent);
     }
@@ -152,68 +153,68 @@ impl Unanswered {
 #[derive(Debug)]
 pub struct Election {
     me: Identity,
-    /// When the renewal was sent by which this replica decided last; `None` until it has won.
-    leads: Option<Moment>,
-    /// What the first look found.
-    first: Option<Found>,
-    seen: Option<Seen>,
+    /// When the renewal was sent by which this replica was last active. `None` before it first was.
+    last_renewal: Option<Moment>,
+    /// The result of the first read.
+    first: Option<LeaseState>,
+    last_read: Option<LastRead>,
 }
 
 #[derive(Debug)]
-struct Seen {
-    found: Found,
-    last: Moment,
-    /// For so long it was seen to be so.
+struct LastRead {
+    found: LeaseState,
+    at: Moment,
+    /// For how long consecutive reads have shown the same renewal.
     unchanged: Duration,
 }
 
 impl Election {
-    /// Has seen nothing yet.
+    /// An election that has read nothing yet.
     pub fn new(me: Identity) -> Self {
-        Self { me, leads: None, first: None, seen: None }
+        Self { me, last_renewal: None, first: None, last_read: None }
     }
 
-    /// The Lease is this replica's, by what it sent then, and it decides.
-    pub fn won(&mut self, sent: Moment) {
-        self.leads = Some(sent);
+    /// Records that this replica holds the Lease by a renewal sent at `sent`, and is active.
+    pub fn record_renewal(&mut self, sent: Moment) {
+        self.last_renewal = Some(sent);
     }
 
-    /// Hears what was found at `now`.
-    pub fn hear(&mut self, found: &Found, now: Moment) -> Step {
-        let unchanged = self.note(found, now);
+    /// Records the result of a read at `now`, and returns what to do.
+    pub fn observe(&mut self, found: &LeaseState, now: Moment) -> Action {
+        let unchanged = self.unchanged_for(found, now);
         let holder = match found {
-            Found::Lease(lease) if lease.released => return Step::Take,
-            Found::Lease(lease) => lease.holder.as_str(),
-            Found::Absent => "",
+            LeaseState::Present(lease) if lease.released => return Action::Acquire,
+            LeaseState::Present(lease) => lease.holder.as_str(),
+            LeaseState::Absent => "",
         };
         let is_of_another = !holder.is_empty() && holder != self.me.name;
-        match self.leads {
-            Some(_) if is_of_another => Step::Yield(holder.to_owned()),
-            // A person has edited or deleted it: no other replica takes it before this deadline has passed.
-            Some(sent) if now.since(sent) <= TERM => Step::Take,
-            // Another process of the pod, and nobody has renewed it since this one began.
-            None if self.me.succeeds(holder)
-                && self.first.as_ref().is_some_and(|first| found.is_renewed_as(first)) =>
+        match self.last_renewal {
+            Some(_) if is_of_another => Action::StepDown(holder.to_owned()),
+            // A person has edited or deleted the Lease. No other replica takes it before this deadline has passed.
+            Some(sent) if now.since(sent) <= RENEW_DEADLINE => Action::Acquire,
+            // An earlier process of this pod holds it, and nobody has renewed it since this process started.
+            None if self.me.is_restart_of(holder)
+                && self.first.as_ref().is_some_and(|first| found.is_same_renewal(first)) =>
             {
-                Step::Take
+                Action::Acquire
             }
-            // Whoever held it before may decide yet, and write it again.
-            _ if unchanged >= LEASE => Step::Take,
-            _ => Step::Wait(LOOK.min(LEASE.saturating_sub(unchanged))),
+            // The former holder may still be active and write it again, so a deleted Lease has to wait as well.
+            _ if unchanged >= LEASE_DURATION => Action::Acquire,
+            _ => Action::Wait(POLL_INTERVAL.min(LEASE_DURATION.saturating_sub(unchanged))),
         }
     }
 
-    /// For how long this was found, looking. The time of an outage does not count, and what was seen before it counts
-    /// no more: whoever holds the Lease needs a while to say so.
-    fn note(&mut self, found: &Found, now: Moment) -> Duration {
-        let unchanged = match &self.seen {
-            Some(seen) if seen.found.is_renewed_as(found) && now.since(seen.last) <= TOGETHER => {
-                seen.unchanged + now.since(seen.last)
+    /// Returns for how long consecutive reads have shown this renewal. An outage starts the time again: the holder
+    /// needs time to renew after it.
+    fn unchanged_for(&mut self, found: &LeaseState, now: Moment) -> Duration {
+        let unchanged = match &self.last_read {
+            Some(last) if last.found.is_same_renewal(found) && now.since(last.at) <= MAX_READ_GAP => {
+                last.unchanged + now.since(last.at)
             }
             _ => Duration::ZERO,
         };
         self.first.get_or_insert_with(|| found.clone());
-        self.seen = Some(Seen { found: found.clone(), last: now, unchanged });
+        self.last_read = Some(LastRead { found: found.clone(), at: now, unchanged });
         unchanged
     }
 }

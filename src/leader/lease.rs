@@ -1,4 +1,4 @@
-//! The Lease in the API server: read, made and written by its name alone.
+//! Reads, creates and writes the Lease. RBAC limits every call to its name.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use tokio::time::timeout;
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
-use super::election::{Found, Identity, LEASE, Record, TERM};
+use super::election::{Identity, LEASE_DURATION, LeaseRecord, LeaseState, RENEW_DEADLINE};
 use crate::{FIELD_MANAGER, clock};
 
 /// The name of the Lease.
 pub const NAME: &str = "squelch";
 
-/// A read without an answer after this long has failed: three of them fit into the term of one who decides.
-pub(super) const DEADLINE: Duration = Duration::from_millis(900);
+/// Timeout of a read and of a release. Three of them fit into [`RENEW_DEADLINE`].
+pub(super) const TIMEOUT: Duration = Duration::from_millis(900);
 
-/// A write without an answer after this long has failed: an answer after that proves a deadline that has passed.
-const LONGEST: Duration = TERM;
+/// Timeout of a renewal. A later answer would confirm a deadline that has passed.
+const RENEW_TIMEOUT: Duration = RENEW_DEADLINE;
 
-/// `leaseDurationSeconds` of a Lease that its holder has released, as in client-go. A person who empties
-/// `holderIdentity` leaves the length of a Lease that is held.
-const RELEASED: i32 = 1;
+/// `leaseDurationSeconds` of a released Lease, as in client-go. A person who empties `holderIdentity` leaves the
+/// duration of a held Lease.
+const RELEASED_DURATION: i32 = 1;
 
-/// The ServiceAccount that the Lease goes with.
+/// The ServiceAccount that owns the Lease: garbage collection deletes both together.
 #[derive(Clone, Debug)]
-pub struct Owner {
+pub struct LeaseOwner {
     /// Its name.
     pub name: String,
     /// Its uid.
@@ -42,57 +42,57 @@ pub struct Owner {
 pub struct Lease {
     leases: Api<v1::Lease>,
     namespace: String,
-    me: Identity,
-    owner: Option<Owner>,
+    identity: Identity,
+    owner: Option<LeaseOwner>,
 }
 
-/// How a write ended that did not fail.
+/// The result of a write that reached the API server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Written {
-    /// It stands there so.
-    Done(Record),
-    /// Somebody else was first.
+pub(super) enum LeaseWrite {
+    /// The Lease is stored like this.
+    Stored(LeaseRecord),
+    /// Another writer has changed, created or deleted the Lease.
     Conflict,
 }
 
 impl Lease {
-    /// The Lease in `namespace`, for `me`.
-    pub fn new(client: Client, namespace: &str, me: Identity, owner: Option<Owner>) -> Self {
-        Self { leases: Api::namespaced(client, namespace), namespace: namespace.to_owned(), me, owner }
+    /// The Lease in `namespace`, for the process `identity`.
+    pub fn new(client: Client, namespace: &str, identity: Identity, owner: Option<LeaseOwner>) -> Self {
+        Self { leases: Api::namespaced(client, namespace), namespace: namespace.to_owned(), identity, owner }
     }
 
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    pub(super) fn me(&self) -> &Identity {
-        &self.me
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
-    pub(super) async fn read(&self) -> Result<Found, String> {
-        match called(self.leases.get(NAME), DEADLINE).await? {
-            Ok(lease) => Ok(Found::Lease(record(lease))),
-            Err(CallError::Answered(404)) => Ok(Found::Absent),
+    pub(super) async fn read(&self) -> Result<LeaseState, String> {
+        match called(self.leases.get(NAME), TIMEOUT).await? {
+            Ok(lease) => Ok(LeaseState::Present(record(lease))),
+            Err(CallError::Status(404)) => Ok(LeaseState::Absent),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Makes it this replica's, or renews it, with the `renewTime` `renewed`; only over what was `found`.
-    pub(super) async fn take(self, found: Found, renewed: i64) -> Result<Written, String> {
-        let now = time(Timestamp::from_microsecond(renewed).map_err(|error| error.to_string())?)?;
+    /// Acquires or renews the Lease with the given `renewTime` (microseconds), if it is still as `found`.
+    pub(super) async fn acquire(self, found: LeaseState, renew_time: i64) -> Result<LeaseWrite, String> {
+        let now = time(Timestamp::from_microsecond(renew_time).map_err(|error| error.to_string())?)?;
         let mut spec = json!({
-            "holderIdentity": self.me.name(),
-            "leaseDurationSeconds": LEASE.as_secs(),
+            "holderIdentity": self.identity.name(),
+            "leaseDurationSeconds": LEASE_DURATION.as_secs(),
             "renewTime": now,
         });
         let before = match &found {
-            Found::Absent => None,
-            Found::Lease(before) => Some(before),
+            LeaseState::Absent => None,
+            LeaseState::Present(before) => Some(before),
         };
         let mut metadata = json!({});
-        if before.is_none_or(|before| before.holder != self.me.name()) {
-            if let Some(Owner { name, uid }) = &self.owner {
-                // Also of one that is there: the account of a former installation takes it along.
+        if before.is_none_or(|before| before.holder != self.identity.name()) {
+            if let Some(LeaseOwner { name, uid }) = &self.owner {
+                // Also for an existing Lease: the ServiceAccount of an earlier installation may own it.
                 metadata["ownerReferences"] = json!([{
                     "apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": uid,
                     "blockOwnerDeletion": false,
@@ -102,78 +102,79 @@ impl Lease {
             spec["leaseTransitions"] = json!(before.map_or(0, |before| before.transitions.saturating_add(1)));
         }
         match before {
-            None => self.make(metadata, spec).await,
-            Some(before) => self.change(&before.revision, metadata, spec, LONGEST).await,
+            None => self.create(metadata, spec).await,
+            Some(before) => self.update(&before.resource_version, metadata, spec, RENEW_TIMEOUT).await,
         }
     }
 
-    /// Gives it back, if it is still as `mine`.
-    pub(super) async fn release(&self, mine: &Record) -> Result<Written, String> {
+    /// Releases the Lease, if it is still as `own`.
+    pub(super) async fn release(&self, own: &LeaseRecord) -> Result<LeaseWrite, String> {
         let spec = json!({
             "holderIdentity": "",
-            "leaseDurationSeconds": RELEASED,
+            "leaseDurationSeconds": RELEASED_DURATION,
             "renewTime": time(clock::wall())?,
         });
-        self.change(&mine.revision, json!({}), spec, DEADLINE).await
+        self.update(&own.resource_version, json!({}), spec, TIMEOUT).await
     }
 
-    /// A plain create cannot be limited to a name by RBAC: server-side apply can. Without force, and under a name of
-    /// its own, it is refused where another has made one.
-    async fn make(&self, mut metadata: Value, spec: Value) -> Result<Written, String> {
-        let maker = self.me.name().rsplit('_').next().unwrap_or_default();
+    /// Creates the Lease by server-side apply, because RBAC cannot limit a create to a name. Each process has a field
+    /// manager of its own and does not force, so that of two creates one is refused.
+    async fn create(&self, mut metadata: Value, spec: Value) -> Result<LeaseWrite, String> {
+        let random = self.identity.name().rsplit('_').next().unwrap_or_default();
         metadata["name"] = NAME.into();
         metadata["labels"] = json!({ "app.kubernetes.io/managed-by": FIELD_MANAGER });
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec,
         });
-        let manager = PatchParams::apply(&format!("{FIELD_MANAGER}-{maker}"));
-        self.write(&manager, &Patch::Apply(lease), LONGEST).await
+        let manager = PatchParams::apply(&format!("{FIELD_MANAGER}-{random}"));
+        self.patch(&manager, &Patch::Apply(lease), RENEW_TIMEOUT).await
     }
 
-    async fn change(
+    async fn update(
         &self,
-        revision: &str,
+        resource_version: &str,
         mut metadata: Value,
         spec: Value,
         deadline: Duration,
-    ) -> Result<Written, String> {
-        metadata["resourceVersion"] = revision.into();
+    ) -> Result<LeaseWrite, String> {
+        metadata["resourceVersion"] = resource_version.into();
         let change = json!({ "metadata": metadata, "spec": spec });
         let manager = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        self.write(&manager, &Patch::Merge(change), deadline).await
+        self.patch(&manager, &Patch::Merge(change), deadline).await
     }
 
-    async fn write(
+    async fn patch(
         &self,
         manager: &PatchParams,
         patch: &Patch<Value>,
         deadline: Duration,
-    ) -> Result<Written, String> {
+    ) -> Result<LeaseWrite, String> {
         match called(self.leases.patch(NAME, manager, patch), deadline).await? {
-            Ok(lease) => Ok(Written::Done(record(lease))),
-            Err(CallError::Answered(409 | 404)) => Ok(Written::Conflict),
+            Ok(lease) => Ok(LeaseWrite::Stored(record(lease))),
+            Err(CallError::Status(409 | 404)) => Ok(LeaseWrite::Conflict),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Why a call has failed.
+/// Why a call failed.
 enum CallError {
-    Answered(u16),
+    /// 404 or 409.
+    Status(u16),
     Other(String),
 }
 
 impl From<CallError> for String {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Answered(code) => format!("the API server answers {code}"),
-            CallError::Other(words) => words,
+            CallError::Status(code) => format!("the API server returned {code}"),
+            CallError::Other(message) => message,
         }
     }
 }
 
-/// Within the deadline, and unheard: the client library calls each failed call an error, and whoever calls each second
-/// tells changes only.
+/// Makes a call with a timeout and without the client library's logs: it logs each failed call as an error, and these
+/// calls are made each second.
 async fn called<T>(
     call: impl Future<Output = kube::Result<T>>,
     deadline: Duration,
@@ -181,7 +182,7 @@ async fn called<T>(
     let answered = timeout(deadline, call).with_subscriber(NoSubscriber::new()).await;
     let answer = answered.map_err(|_| format!("no answer within {} ms", deadline.as_millis()))?;
     Ok(answer.map_err(|error| match error {
-        kube::Error::Api(status) if matches!(status.code, 404 | 409) => CallError::Answered(status.code),
+        kube::Error::Api(status) if matches!(status.code, 404 | 409) => CallError::Status(status.code),
         error => CallError::Other(error.to_string()),
     }))
 }
@@ -190,14 +191,14 @@ fn time(at: Timestamp) -> Result<Value, String> {
     serde_json::to_value(MicroTime(at)).map_err(|error| error.to_string())
 }
 
-fn record(lease: v1::Lease) -> Record {
+fn record(lease: v1::Lease) -> LeaseRecord {
     let spec = lease.spec.unwrap_or_default();
     let holder = spec.holder_identity.unwrap_or_default();
-    Record {
-        released: holder.is_empty() && spec.lease_duration_seconds == Some(RELEASED),
+    LeaseRecord {
+        released: holder.is_empty() && spec.lease_duration_seconds == Some(RELEASED_DURATION),
         holder,
-        revision: lease.metadata.resource_version.unwrap_or_default(),
+        resource_version: lease.metadata.resource_version.unwrap_or_default(),
         transitions: spec.lease_transitions.unwrap_or_default(),
-        renewed: spec.renew_time.map(|MicroTime(at)| at.as_microsecond()),
+        renew_time: spec.renew_time.map(|MicroTime(at)| at.as_microsecond()),
     }
 }

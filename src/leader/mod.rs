@@ -1,11 +1,11 @@
-//! Which replica decides: a Lease in the API server names it, a [`Term`] ends its time by its own clock, and a label
-//! leads the API server to its pod.
+//! Leader election: a Lease in the API server names the active replica, the [`LeaseDeadline`] ends its time by its own
+//! clock, and a pod label routes the API server to it.
 
 mod election;
 mod lease;
+mod lease_deadline;
 mod peers;
-mod role;
-mod term;
+mod pod_label;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,176 +20,180 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-pub use election::{EVERY, Election, Found, Identity, LEASE, Record, Step, TERM, Unanswered};
-pub use lease::{Lease, NAME as LEASE_NAME, Owner};
+pub use election::{
+    Action, Election, Identity, InFlightWrites, LEASE_DURATION, LeaseRecord, LeaseState, RENEW_DEADLINE,
+    RENEW_INTERVAL,
+};
+pub use lease::{Lease, LeaseOwner, NAME as LEASE_NAME};
+pub use lease_deadline::LeaseDeadline;
 pub use peers::Peers;
-pub use role::Role;
-pub use term::Term;
+pub use pod_label::PodLabel;
 
 use squelch_engine::Moment;
 
 use crate::announcer::{Announcement, Announcer};
 use crate::clock;
 use crate::metrics::Metrics;
-use lease::{DEADLINE, Written};
+use lease::{LeaseWrite, TIMEOUT};
 
-/// A call that failed is made again after this long.
+/// The time after which a failed call is retried.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// [`RETRY`], doubled with each write in a row that the API server refuses while it serves reads: up to [`EVERY`].
+/// Returns the pause after `refused` consecutive writes that the API server refused while it served reads: [`RETRY`],
+/// doubled with each, up to [`RENEW_INTERVAL`].
 fn pause_after(refused: u32) -> Duration {
-    RETRY.saturating_mul(2_u32.saturating_pow(refused.saturating_sub(1))).min(EVERY)
+    RETRY.saturating_mul(2_u32.saturating_pow(refused.saturating_sub(1))).min(RENEW_INTERVAL)
 }
 
-/// How often it is tried to give the Lease back.
-const LAST_ATTEMPTS: usize = 3;
+/// Maximum attempts to release the Lease.
+const RELEASE_ATTEMPTS: usize = 3;
 
 /// The exit code of a process that stalled past its Lease (`EX_TEMPFAIL`).
 pub const STALLED: i32 = 75;
 
-/// Stands for election until it has won, then renews.
+/// Campaigns for the Lease, then renews it.
 pub struct Leader {
     lease: Lease,
-    role: Option<Role>,
+    pod_label: Option<PodLabel>,
     election: Election,
-    term: Arc<Term>,
-    /// Whether this replica decides, for those who write.
+    deadline: Arc<LeaseDeadline>,
+    /// Whether this replica is active, for the tasks that write.
     active: watch::Sender<bool>,
-    /// This replica has decided on something, and may owe.
-    begun: CancellationToken,
-    /// Somebody else holds what this replica held.
-    deposed: CancellationToken,
-    /// What has to be done before the first decision.
-    begin: Option<Begin>,
+    /// Cancelled when this replica has been active once, and may have pending occurrences.
+    was_active: CancellationToken,
+    /// Cancelled when another replica holds the Lease that this one held.
+    lost: CancellationToken,
+    /// Called before the first decision.
+    on_first_active: Option<OnFirstActive>,
     announcer: Announcer,
     metrics: Arc<Metrics>,
-    /// The Lease as this replica wrote it last.
-    mine: Option<Record>,
-    /// When it sent the write that made it so.
-    sent: Moment,
-    /// The writes that have no answer yet.
-    unanswered: Unanswered,
-    /// The same, as calls: an answer that is late counts from the sending of its write.
-    under_way: FuturesUnordered<BoxFuture<'static, Answer>>,
-    /// When it was awake last.
-    awake: Moment,
-    /// How many writes in a row the API server has refused while it served reads.
+    /// The Lease as this replica last wrote it.
+    own: Option<LeaseRecord>,
+    /// When it sent that write.
+    own_sent: Moment,
+    /// The writes without an answer.
+    in_flight: InFlightWrites,
+    /// Their calls. A late answer still counts, from the time its write was sent.
+    calls: FuturesUnordered<BoxFuture<'static, WriteResult>>,
+    /// When the renew loop last ran.
+    last_run: Moment,
+    /// Consecutive writes that the API server refused while it served reads.
     refused: u32,
-    /// What reads fail with.
+    /// The last read error that was logged.
     read_failure: Option<String>,
-    /// What writes fail with.
+    /// The last write error that was logged.
     write_failure: Option<String>,
 }
 
-/// What became of a write.
-struct Answer {
+/// The result of a write, and when it was sent.
+struct WriteResult {
     sent: Moment,
-    written: Result<Written, String>,
+    written: Result<LeaseWrite, String>,
 }
 
-/// What a read of the Lease brought.
-enum Read {
-    Found(Found),
-    /// It is this replica's, by the late answer of a write; renew it after this long.
+/// The result of a read of the Lease.
+enum ReadOutcome {
+    Found(LeaseState),
+    /// A late answer to a write arrived first: this replica holds the Lease. Renew it after this time.
     Held(Duration),
     Failed,
 }
 
-/// What an attempt to write the Lease brought.
-enum Taken {
-    /// It is this replica's; renew it after this long.
+/// The result of an attempt to acquire or renew the Lease.
+enum AcquireOutcome {
+    /// This replica holds it. Renew it after this time.
     Held(Duration),
-    /// The API server has refused the write, or could not be reached.
+    /// The API server refused the write or was unreachable.
     Refused,
-    /// Something else stands there, or there is no answer yet.
+    /// Another writer changed the Lease, or there is no answer yet.
     Unknown,
 }
 
-/// What has to be done before the first decision.
-pub type Begin = Box<dyn FnOnce() + Send>;
+/// Work to do before the first decision.
+pub type OnFirstActive = Box<dyn FnOnce() + Send>;
 
 impl Leader {
-    /// One who stands for `lease`, and for the label `role` of its pod, if it is in one. `begin` is called once, before
-    /// the first decision.
+    /// A candidate for `lease`. `pod_label` is `None` outside of a pod. `on_first_active` is called once, before the
+    /// first decision.
     pub fn new(
         lease: Lease,
-        role: Option<Role>,
-        term: Arc<Term>,
-        begin: Begin,
+        pod_label: Option<PodLabel>,
+        deadline: Arc<LeaseDeadline>,
+        on_first_active: OnFirstActive,
         announcer: Announcer,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
-            election: Election::new(lease.me().clone()),
+            election: Election::new(lease.identity().clone()),
             lease,
-            role,
-            term,
+            pod_label,
+            deadline,
             active: watch::Sender::new(false),
-            begun: CancellationToken::new(),
-            deposed: CancellationToken::new(),
-            begin: Some(begin),
+            was_active: CancellationToken::new(),
+            lost: CancellationToken::new(),
+            on_first_active: Some(on_first_active),
             announcer,
             metrics,
-            mine: None,
-            sent: Moment::default(),
-            unanswered: Unanswered::default(),
-            under_way: FuturesUnordered::new(),
-            awake: clock::now(),
+            own: None,
+            own_sent: Moment::default(),
+            in_flight: InFlightWrites::default(),
+            calls: FuturesUnordered::new(),
+            last_run: clock::now(),
             refused: 0,
             read_failure: None,
             write_failure: None,
         }
     }
 
-    /// Whether this replica is the active one. What only the active one may write waits for it.
+    /// Returns whether this replica is active. Tasks that only the active replica may run wait for it.
     pub fn active(&self) -> watch::Receiver<bool> {
         self.active.subscribe()
     }
 
-    /// Cancelled when this replica becomes the active one for the first time.
-    pub fn begun(&self) -> CancellationToken {
-        self.begun.clone()
+    /// Returns a token that is cancelled when this replica becomes active for the first time.
+    pub fn was_active(&self) -> CancellationToken {
+        self.was_active.clone()
     }
 
-    /// Cancelled when this replica was the active one and another is.
-    pub fn deposed(&self) -> CancellationToken {
-        self.deposed.clone()
+    /// Returns a token that is cancelled when another replica has taken the Lease from this one.
+    pub fn lost(&self) -> CancellationToken {
+        self.lost.clone()
     }
 
-    /// Stands for election once `ready` has ended and its pod has an address, until `stop` or until it is deposed. Then
-    /// it renews nothing any more, and hands itself back for [`Self::release`].
+    /// Campaigns for the Lease once `ready` has completed and the pod has an address, until `stop` or until the Lease
+    /// is lost. Then it stops renewing, and returns itself for [`Self::release`].
     pub async fn run(mut self, ready: impl Future<Output = ()>, stop: CancellationToken) -> Self {
-        let role = self.role.take();
-        let addressed = role.as_ref().map(Role::addressed);
-        // While a pod ends, the one in its place is just being made. It must not win before another that can be reached.
+        let pod_label = self.pod_label.take();
+        let address = pod_label.as_ref().map(PodLabel::wait_for_address);
+        // A new pod must not win against another replica that the Service can already reach.
         let ready = async {
             ready.await;
-            if let Some(addressed) = addressed {
-                addressed.await;
+            if let Some(address) = address {
+                address.await;
             }
         };
         let (lease, active, stopping) = (self.lease.clone(), self.active(), stop.clone());
         let labelling = async move {
-            if let Some(role) = role {
-                role.keep(lease, active, stopping).await;
+            if let Some(pod_label) = pod_label {
+                pod_label.run(lease, active, stopping).await;
             }
         };
-        let leading = async {
+        let campaigning = async {
             if stop.run_until_cancelled(ready).await.is_some() {
-                self.lead(&stop).await;
+                self.campaign(&stop).await;
             }
-            // The label goes on until it is somebody else's, but not what keeps it.
+            // The label stays until the next active replica moves it.
             stop.cancel();
         };
-        tokio::join!(leading, labelling);
+        tokio::join!(campaigning, labelling);
         self
     }
 
-    /// A call under way is never given up: it may be carried out all the same.
-    async fn lead(&mut self, stop: &CancellationToken) {
-        self.awake = clock::now();
-        while !stop.is_cancelled() && !self.deposed.is_cancelled() {
-            self.wake();
+    /// Calls are never cancelled: the API server may commit a cancelled write all the same.
+    async fn campaign(&mut self, stop: &CancellationToken) {
+        self.last_run = clock::now();
+        while !stop.is_cancelled() && !self.lost.is_cancelled() {
+            self.exit_if_stalled();
             let pause = self.step().await;
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -198,201 +202,211 @@ impl Leader {
         }
     }
 
-    /// Nothing here takes as long as a Lease. Who held one and slept so long was frozen; another may decide by now, and
-    /// the API server's connections must not come back to this one.
-    fn wake(&mut self) {
+    /// Exits if this replica holds the Lease and the loop has not run for [`LEASE_DURATION`]. No step takes that long,
+    /// so the process was frozen. Another replica may be active, and the API server must not reuse connections to this
+    /// one.
+    fn exit_if_stalled(&mut self) {
         let now = clock::now();
-        let slept = now.since(self.awake);
-        self.awake = now;
-        if self.mine.is_some() && slept > LEASE {
-            error!(
-                ?slept,
-                "stalled past the Lease: another replica may decide by now; this process ends at once"
-            );
+        let stalled = now.since(self.last_run);
+        self.last_run = now;
+        if self.own.is_some() && stalled > LEASE_DURATION {
+            error!(?stalled, "stalled past the Lease, another replica may be active, exiting");
             std::process::exit(STALLED);
         }
     }
 
-    /// Renews the Lease, and reads it where that has failed. After a write that is refused no other follows at once.
+    /// Renews the Lease, or reads it if the renewal failed. After a refused write there is no second write in the step.
     async fn step(&mut self) -> Duration {
         let mut refused = false;
-        if let Some(mine) = self.mine.clone() {
-            let renewed = self.take(Found::Lease(mine)).await;
-            self.check_term();
+        if let Some(own) = self.own.clone() {
+            let renewed = self.acquire(LeaseState::Present(own)).await;
+            self.check_deadline();
             match renewed {
-                Taken::Held(pause) => return pause,
-                Taken::Refused => refused = true,
-                Taken::Unknown => {}
+                AcquireOutcome::Held(pause) => return pause,
+                AcquireOutcome::Refused => refused = true,
+                AcquireOutcome::Unknown => {}
             }
         }
         let found = match self.read().await {
-            Read::Found(found) => found,
-            Read::Held(pause) => return pause,
-            Read::Failed => {
-                // Nothing is served: what comes back is not to be missed.
+            ReadOutcome::Found(found) => found,
+            ReadOutcome::Held(pause) => return pause,
+            ReadOutcome::Failed => {
+                // The API server serves nothing. Retry quickly, to renew as soon as it is back.
                 self.refused = 0;
                 return RETRY;
             }
         };
-        if let Found::Lease(record) = &found
-            && let Some(sent) = self.unanswered.proven_by(record, self.lease.me())
+        if let LeaseState::Present(record) = &found
+            && let Some(sent) = self.in_flight.sent_time_of(record, self.lease.identity())
         {
-            return self.hold(record.clone(), sent).max(pause_after(self.refused));
+            return self.record_held(record.clone(), sent).max(pause_after(self.refused));
         }
-        match self.election.hear(&found, clock::now()) {
-            Step::Wait(pause) => {
-                // Never held, but for a moment that had passed when its answer came.
-                self.mine = None;
+        match self.election.observe(&found, clock::now()) {
+            Action::Wait(pause) => {
+                // Set if the answer to an acquisition came after its deadline.
+                self.own = None;
                 pause
             }
-            Step::Take if refused => pause_after(self.refused),
-            Step::Take => match self.take(found).await {
-                Taken::Held(pause) => pause,
-                Taken::Refused => pause_after(self.refused),
-                Taken::Unknown => RETRY,
+            Action::Acquire if refused => pause_after(self.refused),
+            Action::Acquire => match self.acquire(found).await {
+                AcquireOutcome::Held(pause) => pause,
+                AcquireOutcome::Refused => pause_after(self.refused),
+                AcquireOutcome::Unknown => RETRY,
             },
-            Step::Yield(holder) => {
-                self.yield_to(&holder);
+            Action::StepDown(holder) => {
+                self.step_down(&holder);
                 Duration::ZERO
             }
         }
     }
 
-    /// Writes the Lease over what was found. Unless it is held by that, it has to be read: what was refused may be
-    /// committed all the same.
-    async fn take(&mut self, found: Found) -> Taken {
+    /// Writes the Lease, if it is still as `found`. Unless the result is `Held`, the Lease has to be read: the API
+    /// server may commit a write whose answer is an error.
+    async fn acquire(&mut self, found: LeaseState) -> AcquireOutcome {
         let sent = clock::now();
-        let renewed = self.unanswered.send(clock::wall().as_microsecond(), sent);
-        let call = self.lease.clone().take(found, renewed);
-        self.under_way.push(call.map(move |written| Answer { sent, written }).boxed());
-        let mut patience = pin!(sleep(DEADLINE));
+        let renew_time = self.in_flight.record_sent(clock::wall().as_microsecond(), sent);
+        let call = self.lease.clone().acquire(found, renew_time);
+        self.calls.push(call.map(move |written| WriteResult { sent, written }).boxed());
+        let mut timeout = pin!(sleep(TIMEOUT));
         loop {
             let answer = tokio::select! {
                 biased;
-                Some(answer) = self.under_way.next() => answer,
-                () = &mut patience => return Taken::Unknown,
+                Some(answer) = self.calls.next() => answer,
+                () = &mut timeout => return AcquireOutcome::Unknown,
             };
             let is_newest = answer.sent == sent;
-            match self.written(answer.written) {
-                Some(Written::Done(mine)) => return Taken::Held(self.hold(mine, answer.sent)),
-                Some(Written::Conflict) if is_newest => return Taken::Unknown,
+            match self.log_write(answer.written) {
+                Some(LeaseWrite::Stored(own)) => {
+                    return AcquireOutcome::Held(self.record_held(own, answer.sent));
+                }
+                Some(LeaseWrite::Conflict) if is_newest => return AcquireOutcome::Unknown,
                 None if is_newest => {
                     self.refused = self.refused.saturating_add(1);
-                    return Taken::Refused;
+                    return AcquireOutcome::Refused;
                 }
                 _ => {}
             }
         }
     }
 
-    /// Reads the Lease, unless the answer of an earlier write comes first that says that it is this replica's.
-    async fn read(&mut self) -> Read {
+    /// Reads the Lease. A late answer to an earlier write ends the read if it shows that this replica holds the Lease.
+    async fn read(&mut self) -> ReadOutcome {
         let lease = self.lease.clone();
         let mut reading = pin!(lease.read());
         loop {
             let answer = tokio::select! {
                 biased;
-                Some(answer) = self.under_way.next() => answer,
-                found = &mut reading => return self.was_read(found).map_or(Read::Failed, Read::Found),
+                Some(answer) = self.calls.next() => answer,
+                found = &mut reading => {
+                    return self.log_read(found).map_or(ReadOutcome::Failed, ReadOutcome::Found);
+                }
             };
-            if let Some(Written::Done(mine)) = self.written(answer.written) {
-                return Read::Held(self.hold(mine, answer.sent));
+            if let Some(LeaseWrite::Stored(own)) = self.log_write(answer.written) {
+                return ReadOutcome::Held(self.record_held(own, answer.sent));
             }
         }
     }
 
-    /// The Lease is this replica's, by what it sent then; when to renew it.
-    fn hold(&mut self, mine: Record, sent: Moment) -> Duration {
-        let pause = EVERY.saturating_sub(clock::now().since(sent));
-        if self.mine.is_some() && sent < self.sent {
-            // The answer of a later write came before.
+    /// Records that this replica holds the Lease by the write sent at `sent`. Returns when to renew it.
+    fn record_held(&mut self, own: LeaseRecord, sent: Moment) -> Duration {
+        let pause = RENEW_INTERVAL.saturating_sub(clock::now().since(sent));
+        if self.own.is_some() && sent < self.own_sent {
+            // A later write was answered first.
             return pause;
         }
-        if sent > self.sent {
+        if sent > self.own_sent {
             self.refused = 0;
         }
-        self.unanswered.commit(sent);
-        (self.mine, self.sent) = (Some(mine), sent);
-        let until = sent.plus(TERM);
-        if until <= clock::now() {
+        self.in_flight.record_committed(sent);
+        (self.own, self.own_sent) = (Some(own), sent);
+        let deadline = sent.plus(RENEW_DEADLINE);
+        if deadline <= clock::now() {
             return pause;
         }
-        self.election.won(sent);
-        if let Some(begin) = self.begin.take() {
-            begin();
-            self.begun.cancel();
-            info!(identity = self.lease.me().name(), "this replica is the active one: it decides");
+        self.election.record_renewal(sent);
+        let identity = self.lease.identity().name();
+        if let Some(on_first_active) = self.on_first_active.take() {
+            on_first_active();
+            self.was_active.cancel();
+            info!(identity, "acquired the Lease, this replica is active");
             self.announce();
         } else if !*self.active.borrow() {
-            info!("the Lease is this replica's again: it goes on deciding");
+            info!(identity, "renewed the Lease after its deadline, this replica is active again");
         }
-        self.term.extend(until);
+        self.deadline.extend(deadline);
         self.metrics.active(true);
         self.active.send_if_modified(|active| !std::mem::replace(active, true));
         pause
     }
 
-    /// Past its term it decides no more: each review sees that by itself, this is for all else.
-    fn check_term(&mut self) {
-        if *self.active.borrow() && !self.term.holds(clock::now()) {
-            warn!("the Lease could not be renewed for {} s: Event writes pass until it is", TERM.as_secs());
-            self.term.lapse();
-            self.suspend();
+    /// Makes the tasks of this replica inactive if the lease deadline has passed. Reviews check the deadline
+    /// themselves.
+    fn check_deadline(&mut self) {
+        if *self.active.borrow() && !self.deadline.is_active(clock::now()) {
+            warn!(
+                renew_deadline_seconds = RENEW_DEADLINE.as_secs(),
+                "lease deadline passed without a renewal, allowing all Event writes until the Lease is renewed"
+            );
+            self.deadline.notify_passed();
+            self.set_inactive();
         }
     }
 
-    fn yield_to(&mut self, holder: &str) {
-        warn!(holder, "another replica holds the Lease: this one decides no more");
-        self.mine = None;
-        self.retire();
-        self.deposed.cancel();
+    fn step_down(&mut self, holder: &str) {
+        warn!(holder, "lost the Lease to another replica");
+        self.own = None;
+        self.deactivate();
+        self.lost.cancel();
     }
 
-    /// Decides no more; the Lease stays as it is.
-    pub fn retire(&self) {
-        self.term.end();
-        self.suspend();
+    /// Makes this replica inactive. The Lease stays as it is.
+    pub fn deactivate(&self) {
+        self.deadline.revoke();
+        self.set_inactive();
     }
 
-    fn suspend(&self) {
+    fn set_inactive(&self) {
         self.metrics.active(false);
         self.active.send_replace(false);
     }
 
-    /// Decides no more, and lets another take over at once.
+    /// Makes this replica inactive and releases the Lease, so that another replica can acquire it at once.
     pub async fn release(mut self) {
-        self.retire();
-        for attempt in 1..=LAST_ATTEMPTS {
-            let Some(mine) = self.mine.take() else { return };
-            match self.lease.release(&mine).await {
-                Ok(Written::Done(_)) => return info!("the Lease is given back"),
-                Ok(Written::Conflict) => match self.lease.read().await {
-                    Ok(Found::Lease(found)) if found.holder == self.lease.me().name() => {
-                        self.mine = Some(found);
+        self.deactivate();
+        for attempt in 1..=RELEASE_ATTEMPTS {
+            let Some(own) = self.own.take() else { return };
+            match self.lease.release(&own).await {
+                Ok(LeaseWrite::Stored(_)) => return info!("released the Lease"),
+                Ok(LeaseWrite::Conflict) => match self.lease.read().await {
+                    Ok(LeaseState::Present(found)) if found.holder == self.lease.identity().name() => {
+                        self.own = Some(found);
                     }
                     _ => return,
                 },
                 Err(error) => {
-                    warn!(error, attempt, "the Lease could not be given back");
-                    self.mine = Some(mine);
+                    warn!(error, attempt, "cannot release the Lease");
+                    self.own = Some(own);
                 }
             }
         }
-        warn!("another replica takes over once {} s have passed", LEASE.as_secs());
+        warn!(
+            lease_duration_seconds = LEASE_DURATION.as_secs(),
+            "Lease not released, another replica can acquire it when its duration has passed"
+        );
     }
 
-    /// What a read says, and logs that it failed only where that is new.
-    fn was_read(&mut self, answer: Result<Found, String>) -> Option<Found> {
+    /// Logs a read result that differs from the last one. Returns what was read.
+    fn log_read(&mut self, answer: Result<LeaseState, String>) -> Option<LeaseState> {
         match answer {
             Ok(found) => {
                 if self.read_failure.take().is_some() {
-                    info!("the Lease can be read again");
+                    info!("Lease can be read again");
                 }
                 Some(found)
             }
             Err(error) => {
                 if self.read_failure.as_ref() != Some(&error) {
-                    warn!(error, "the Lease could not be read; trying again");
+                    warn!(error, "cannot read the Lease, retrying");
                     self.read_failure = Some(error);
                 }
                 None
@@ -400,18 +414,18 @@ impl Leader {
         }
     }
 
-    /// The same of a write. A conflict does not show that the Lease can be written.
-    fn written(&mut self, answer: Result<Written, String>) -> Option<Written> {
+    /// Logs a write result that differs from the last one. A conflict does not show that the Lease can be written.
+    fn log_write(&mut self, answer: Result<LeaseWrite, String>) -> Option<LeaseWrite> {
         match answer {
             Ok(written) => {
-                if matches!(written, Written::Done(_)) && self.write_failure.take().is_some() {
-                    info!("the Lease can be written again");
+                if matches!(written, LeaseWrite::Stored(_)) && self.write_failure.take().is_some() {
+                    info!("Lease can be written again");
                 }
                 Some(written)
             }
             Err(error) => {
                 if self.write_failure.as_ref() != Some(&error) {
-                    warn!(error, "the Lease could not be written; trying again");
+                    warn!(error, "cannot write the Lease, retrying");
                     self.write_failure = Some(error);
                 }
                 None
@@ -427,21 +441,21 @@ impl Leader {
             name: Some(LEASE_NAME.to_owned()),
             ..ObjectReference::default()
         };
-        let note = format!("{} decides from now on.", self.lease.me().name());
-        self.announcer.tell(Announcement {
+        let note = format!("{} acquired the Lease and is the active replica.", self.lease.identity().name());
+        self.announcer.announce(Announcement {
             regarding,
             warning: false,
             reason: "Active",
-            action: "Lead",
+            action: "AcquireLease",
             note,
         });
     }
 }
 
-/// Also where the task panics: the others must not go on writing as the active replica.
+/// Runs on a panic of the task too: other tasks must not go on writing as the active replica.
 impl Drop for Leader {
     fn drop(&mut self) {
-        self.retire();
+        self.deactivate();
     }
 }
 

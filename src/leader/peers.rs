@@ -1,4 +1,4 @@
-//! The other replicas, as one that ends sees them: whether one is ready to take over, and whether it has.
+//! The other replicas during a shutdown: whether one is ready to take over, and whether the Service routes to it.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use kube::{Api, Client, ResourceExt};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::role::{called, siblings};
+use super::pod_label::{release_selector, with_timeout};
 
-/// From one look at the Service to the next.
-const LOOK: Duration = Duration::from_millis(100);
+/// The time between two reads of the Service's EndpointSlices.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The other replicas.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Those beside `pod` in `namespace`, which `service` leads to.
+    /// The replicas beside `pod` in `namespace`, behind `service`.
     pub fn new(client: &Client, namespace: &str, pod: String, service: String) -> Self {
         Self {
             pods: Api::namespaced(client.clone(), namespace),
@@ -34,39 +34,39 @@ impl Peers {
         }
     }
 
-    /// Whether another is ready. One that nobody knows of is none: then the webhook's rules are taken away.
-    pub async fn one_is_ready(&self) -> bool {
+    /// Whether another replica is ready. False if the pods cannot be listed: the webhook is disarmed then.
+    pub async fn any_ready(&self) -> bool {
         match self.ready().await {
             Ok(ready) => ready,
             Err(error) => {
-                warn!(error, "the other replicas could not be listed: none is expected to take over");
+                warn!(error, "cannot list the other replicas, assuming that none is ready");
                 false
             }
         }
     }
 
     async fn ready(&self) -> Result<bool, String> {
-        let own = called(self.pods.get_metadata(&self.pod)).await?;
-        let siblings = siblings(&own);
-        let of_release = ListParams::default().labels(siblings.trim_end_matches(','));
-        let pods = called(self.pods.list(&of_release)).await?;
+        let own = with_timeout(self.pods.get_metadata(&self.pod)).await?;
+        let selector = release_selector(&own);
+        let of_release = ListParams::default().labels(selector.trim_end_matches(','));
+        let pods = with_timeout(self.pods.list(&of_release)).await?;
         Ok(pods.items.iter().any(|pod| pod.name_any() != self.pod && is_ready(pod)))
     }
 
-    /// Waits until the Service leads to another; false if it does not within `patience`.
-    pub async fn one_serves(&self, patience: Duration) -> bool {
-        let looking = async {
-            while !self.serves().await {
-                sleep(LOOK).await;
+    /// Waits until the Service routes to another replica. Returns false if it does not within `limit`.
+    pub async fn wait_until_serving(&self, limit: Duration) -> bool {
+        let polling = async {
+            while !self.any_serving().await {
+                sleep(POLL_INTERVAL).await;
             }
         };
-        timeout(patience, looking).await.is_ok()
+        timeout(limit, polling).await.is_ok()
     }
 
-    async fn serves(&self) -> bool {
+    async fn any_serving(&self) -> bool {
         let of_service =
             ListParams::default().labels(&format!("kubernetes.io/service-name={}", self.service));
-        let Ok(slices) = called(self.slices.list(&of_service)).await else { return false };
+        let Ok(slices) = with_timeout(self.slices.list(&of_service)).await else { return false };
         let endpoints = slices.items.iter().flat_map(|slice| &slice.endpoints);
         let mut pods = endpoints.filter_map(|endpoint| endpoint.target_ref.as_ref()?.name.as_deref());
         pods.any(|pod| pod != self.pod)
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server with these pods of the release, in which this one is `a`, and these pods behind the Service.
+    /// An API server with these pods of the release, `a` the own one, and these pods behind the Service.
     fn peers(pods: &[Value], behind: &[&str]) -> Peers {
         let own = pods[0].clone();
         let pods = json!({ "metadata": {}, "items": pods });
@@ -122,24 +122,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_ready_and_stays_can_take_over() {
-        let mut goes = pod("b", "True");
-        goes["metadata"]["deletionTimestamp"] = json!("2026-11-22T06:00:00Z");
-        for (other, expected) in [(pod("b", "True"), true), (pod("b", "False"), false), (goes, false)] {
-            assert_eq!(
-                peers(&[pod("a", "True"), other.clone()], &[]).one_is_ready().await,
-                expected,
-                "{other}"
-            );
+    async fn a_ready_pod_that_is_not_being_deleted_can_take_over() {
+        let mut deleted = pod("b", "True");
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-11-22T06:00:00Z");
+        for (other, expected) in [(pod("b", "True"), true), (pod("b", "False"), false), (deleted, false)] {
+            assert_eq!(peers(&[pod("a", "True"), other.clone()], &[]).any_ready().await, expected, "{other}");
         }
-        assert!(!peers(&[pod("a", "True")], &[]).one_is_ready().await, "it does not take over from itself");
+        assert!(!peers(&[pod("a", "True")], &[]).any_ready().await, "the own pod does not count");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_has_taken_over_once_the_service_leads_to_it() {
+    async fn a_replica_has_taken_over_once_the_service_routes_to_it() {
         let second = Duration::from_secs(1);
-        assert!(peers(&[pod("a", "True")], &["a", "b"]).one_serves(second).await);
-        assert!(!peers(&[pod("a", "True")], &["a"]).one_serves(second).await);
-        assert!(!peers(&[pod("a", "True")], &[]).one_serves(second).await);
+        assert!(peers(&[pod("a", "True")], &["a", "b"]).wait_until_serving(second).await);
+        assert!(!peers(&[pod("a", "True")], &["a"]).wait_until_serving(second).await);
+        assert!(!peers(&[pod("a", "True")], &[]).wait_until_serving(second).await);
     }
 }

@@ -1,4 +1,4 @@
-//! Scenarios at the HTTP seam: an API server in memory that keeps one Lease, in which others write, too.
+//! Scenarios at the HTTP seam: an in-memory API server with one Lease, which other writers change too.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use tower::service_fn;
 
 use super::*;
-use crate::announcer::Announced;
+use crate::announcer::AnnouncementReceiver;
 
-/// What the API server holds, and how it behaves.
+/// The state and behaviour of the API server.
 #[derive(Default)]
-struct Held {
+struct ApiServerState {
     lease: Option<Value>,
     revision: u64,
     /// Answers each call with this status instead.
@@ -39,9 +39,9 @@ struct Slow {
     disconnects: bool,
 }
 
-type ApiServer = Arc<Mutex<Held>>;
+type ApiServer = Arc<Mutex<ApiServerState>>;
 
-impl Held {
+impl ApiServerState {
     fn answer(&mut self, method: &Method, body: &Value) -> (u16, Value) {
         if let Some(code) = self.refuses {
             return status(code);
@@ -49,19 +49,19 @@ impl Held {
         if let Some(code) = self.refuses_writes.filter(|_| *method != Method::GET) {
             return status(code);
         }
-        let Some(held) = &mut self.lease else {
+        let Some(state) = &mut self.lease else {
             if *method == Method::GET || body["kind"].is_null() {
                 return status(404);
             }
             return self.write(body.clone(), 201);
         };
         if *method == Method::GET {
-            return (200, held.clone());
+            return (200, state.clone());
         }
-        if body["metadata"]["resourceVersion"] != held["metadata"]["resourceVersion"] {
+        if body["metadata"]["resourceVersion"] != state["metadata"]["resourceVersion"] {
             return status(409);
         }
-        let mut changed = held.clone();
+        let mut changed = state.clone();
         for (field, value) in body["spec"].as_object().into_iter().flatten() {
             changed["spec"][field] = value.clone();
         }
@@ -107,9 +107,9 @@ fn client(server: &ApiServer) -> Client {
                 tokio::time::sleep(pause).await;
             }
             let (code, answer) = {
-                let mut held = server.lock().unwrap();
-                held.asked.push(format!("{} {}", head.method, head.uri));
-                held.answer(&head.method, &body)
+                let mut state = server.lock().unwrap();
+                state.asked.push(format!("{} {}", head.method, head.uri));
+                state.answer(&head.method, &body)
             };
             if !slow.commits_late {
                 tokio::time::sleep(pause).await;
@@ -125,11 +125,11 @@ fn client(server: &ApiServer) -> Client {
 }
 
 struct Scene {
-    term: Arc<Term>,
+    deadline: Arc<LeaseDeadline>,
     active: watch::Receiver<bool>,
-    deposed: CancellationToken,
-    begun: Arc<AtomicU32>,
-    announced: Announced,
+    lost: CancellationToken,
+    activations: Arc<AtomicU32>,
+    announced: AnnouncementReceiver,
     stop: CancellationToken,
     leading: JoinHandle<Leader>,
 }
@@ -137,26 +137,26 @@ struct Scene {
 impl Scene {
     fn new(server: &ApiServer, pod: &str) -> Self {
         let me = Identity::new(Some(pod), 7);
-        let owner = Owner { name: "squelch".to_owned(), uid: "u".to_owned() };
+        let owner = LeaseOwner { name: "squelch".to_owned(), uid: "u".to_owned() };
         let lease = Lease::new(client(server), "squelch", me, Some(owner));
-        let (term, begun, stop) =
-            (Arc::new(Term::default()), Arc::new(AtomicU32::new(0)), CancellationToken::new());
+        let (deadline, activations, stop) =
+            (Arc::new(LeaseDeadline::default()), Arc::new(AtomicU32::new(0)), CancellationToken::new());
         let (announcer, announced) = Announcer::new();
-        let counted = begun.clone();
+        let counted = activations.clone();
         let begin = Box::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
-        let leader = Leader::new(lease, None, term.clone(), begin, announcer, Arc::default());
-        let (active, deposed) = (leader.active(), leader.deposed());
+        let leader = Leader::new(lease, None, deadline.clone(), begin, announcer, Arc::default());
+        let (active, lost) = (leader.active(), leader.lost());
         let leading = tokio::spawn(leader.run(std::future::ready(()), stop.clone()));
-        Self { term, active, deposed, begun, announced, stop, leading }
+        Self { deadline, active, lost, activations, announced, stop, leading }
     }
 
     async fn is_active(&mut self, active: bool) {
         let hour = Duration::from_secs(3_600);
         tokio::time::timeout(hour, self.active.wait_for(|is| *is == active))
             .await
-            .expect("it comes")
+            .expect("the state changes within an hour")
             .unwrap();
     }
 
@@ -167,78 +167,78 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_makes_the_lease_and_gives_it_back() {
+async fn the_first_replica_creates_the_lease_and_releases_it() {
     let server = ApiServer::default();
     let began = clock::now();
     let mut scene = Scene::new(&server, "a");
     scene.is_active(true).await;
-    // The Lease may just have been deleted while another decides.
+    // Another replica may be active although the Lease was just deleted.
     let took = clock::now().since(began);
-    assert!((LEASE..LEASE + Duration::from_millis(100)).contains(&took), "{took:?}");
-    assert!(scene.term.holds(clock::now()));
+    assert!((LEASE_DURATION..LEASE_DURATION + Duration::from_millis(100)).contains(&took), "{took:?}");
+    assert!(scene.deadline.is_active(clock::now()));
     let spec = server.lock().unwrap().lease.clone().unwrap();
     assert_eq!(spec["spec"]["holderIdentity"], "a_0000000000000007");
     assert_eq!(spec["spec"]["leaseDurationSeconds"], 4);
     assert_eq!(spec["metadata"]["ownerReferences"][0]["uid"], "u");
-    let term = scene.term.clone();
+    let deadline = scene.deadline.clone();
     assert_eq!(scene.announced.next().unwrap().reason, "Active");
     scene.end().await.release().await;
     let spec = server.lock().unwrap().lease.clone().unwrap();
     assert_eq!(spec["spec"]["holderIdentity"], "");
-    assert_eq!(spec["spec"]["leaseDurationSeconds"], 1, "the mark of a release");
-    assert!(!term.holds(clock::now()));
+    assert_eq!(spec["spec"]["leaseDurationSeconds"], 1, "marked as released");
+    assert!(!deadline.is_active(clock::now()));
     let asked = server.lock().unwrap().asked.clone();
     let made = asked.iter().find(|asked| asked.starts_with("PATCH")).unwrap();
     assert!(made.contains("fieldManager=squelch-0000000000000007"), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_takes_over_when_the_lease_is_given_back() {
+async fn a_standby_acquires_a_released_lease() {
     let server = ApiServer::default();
     let mut one = Scene::new(&server, "a");
     one.is_active(true).await;
     let mut other = Scene::new(&server, "b");
     let began = clock::now();
     one.is_active(true).await;
-    assert_eq!(other.begun.load(Ordering::Relaxed), 0);
+    assert_eq!(other.activations.load(Ordering::Relaxed), 0);
     one.end().await.release().await;
     other.is_active(true).await;
     assert!(clock::now().since(began) <= Duration::from_secs(2));
-    assert_eq!(other.begun.load(Ordering::Relaxed), 1);
+    assert_eq!(other.activations.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_ends_the_term_and_a_return_goes_on_with_the_same_life() {
+async fn a_replica_is_inactive_during_an_outage_and_keeps_its_engine_after_it() {
     let server = ApiServer::default();
     let mut scene = Scene::new(&server, "a");
     scene.is_active(true).await;
     let began = clock::now();
     server.lock().unwrap().refuses = Some(500);
     scene.is_active(false).await;
-    let term = clock::now().since(began);
-    assert!((Duration::from_secs(2)..Duration::from_secs(5)).contains(&term), "{term:?}");
-    assert!(!scene.term.holds(clock::now()));
+    let took = clock::now().since(began);
+    assert!((Duration::from_secs(2)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    assert!(!scene.deadline.is_active(clock::now()));
     server.lock().unwrap().refuses = None;
     scene.is_active(true).await;
-    assert!(scene.term.holds(clock::now()));
-    assert_eq!(scene.begun.load(Ordering::Relaxed), 1, "the engine of before goes on");
+    assert!(scene.deadline.is_active(clock::now()));
+    assert_eq!(scene.activations.load(Ordering::Relaxed), 1, "the engine is not started again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_sees_another_holder_is_deposed() {
+async fn a_replica_that_reads_another_holder_steps_down() {
     let server = ApiServer::default();
     let mut scene = Scene::new(&server, "a");
     scene.is_active(true).await;
     server.lock().unwrap().give_to("b_1");
     scene.is_active(false).await;
-    scene.deposed.cancelled().await;
-    assert!(!scene.term.holds(clock::now()));
+    scene.lost.cancelled().await;
+    assert!(!scene.deadline.is_active(clock::now()));
     scene.end().await.release().await;
-    assert_eq!(server.lock().unwrap().holder(), "b_1", "it is left alone");
+    assert_eq!(server.lock().unwrap().holder(), "b_1", "the other replica's Lease is not released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_deletes_is_made_again() {
+async fn the_active_replica_creates_a_deleted_lease_again() {
     let server = ApiServer::default();
     let mut scene = Scene::new(&server, "a");
     scene.is_active(true).await;
@@ -248,11 +248,11 @@ async fn a_lease_that_somebody_deletes_is_made_again() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(clock::now().since(began) < Duration::from_secs(2));
-    assert!(*scene.active.borrow() && scene.term.holds(clock::now()));
+    assert!(*scene.active.borrow() && scene.deadline.is_active(clock::now()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_stands_before_it_is_ready() {
+async fn no_replica_campaigns_before_it_is_ready() {
     let server = ApiServer::default();
     let lease = Lease::new(client(&server), "squelch", Identity::new(None, 1), None);
     let (announcer, _announced) = Announcer::new();
@@ -265,18 +265,18 @@ async fn nobody_stands_before_it_is_ready() {
     assert!(server.lock().unwrap().asked.is_empty());
 }
 
-/// How often in `time` the deadline of the active replica has passed, asked each 10 ms.
-async fn lapses(scene: &Scene, time: Duration) -> usize {
-    let (began, mut lapses) = (clock::now(), 0);
+/// Number of checks, one each 10 ms of `time`, at which the replica is inactive.
+async fn inactive_checks(scene: &Scene, time: Duration) -> usize {
+    let (began, mut inactive) = (clock::now(), 0);
     while clock::now().since(began) < time {
-        lapses += usize::from(!scene.term.holds(clock::now()) || !*scene.active.borrow());
+        inactive += usize::from(!scene.deadline.is_active(clock::now()) || !*scene.active.borrow());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    lapses
+    inactive
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_answered_after_1200_ms_keeps_the_deadline() {
+async fn a_renewal_that_is_answered_after_1200_ms_extends_the_deadline() {
     let late = Duration::from_millis(1_200);
     let cases = [
         Slow { writes: late, ..Slow::default() },
@@ -292,35 +292,35 @@ async fn a_renewal_that_is_answered_after_1200_ms_keeps_the_deadline() {
         scene.is_active(true).await;
         let revision = server.lock().unwrap().revision;
         server.lock().unwrap().slow = slow;
-        let lapses = lapses(&scene, Duration::from_secs(60)).await;
+        let inactive = inactive_checks(&scene, Duration::from_secs(60)).await;
         let renewals = server.lock().unwrap().revision - revision;
-        found.push((lapses, renewals));
+        found.push((inactive, renewals));
         assert_eq!(server.lock().unwrap().holder(), "a_0000000000000007");
     }
-    assert!(found.iter().all(|(lapses, renewals)| *lapses == 0 && *renewals >= 40), "{found:?}");
+    assert!(found.iter().all(|(inactive, renewals)| *inactive == 0 && *renewals >= 40), "{found:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_revision_by_another_writer_proves_no_renewal() {
+async fn a_new_resource_version_by_another_writer_confirms_no_renewal() {
     let server = ApiServer::default();
     let mut scene = Scene::new(&server, "a");
     scene.is_active(true).await;
     let began = clock::now();
-    // No write of this replica reaches the API server, and somebody annotates the Lease each 100 ms.
+    // No write of this replica reaches the API server, and another writer annotates the Lease each 100 ms.
     server.lock().unwrap().slow =
         Slow { writes: Duration::from_secs(3_600), commits_late: true, ..Slow::default() };
     while *scene.active.borrow() {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let mut held = server.lock().unwrap();
-        let lease = held.lease.clone().unwrap();
-        held.write(lease, 200);
+        let mut state = server.lock().unwrap();
+        let lease = state.lease.clone().unwrap();
+        state.write(lease, 200);
         assert!(clock::now().since(began) < Duration::from_secs(5), "still active after 5 s");
     }
-    assert!(!scene.term.holds(clock::now()));
+    assert!(!scene.deadline.is_active(clock::now()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_last_renewal_had_no_answer_is_given_back() {
+async fn a_lease_whose_last_renewal_had_no_answer_is_released() {
     let server = ApiServer::default();
     let mut scene = Scene::new(&server, "a");
     scene.is_active(true).await;
@@ -339,28 +339,28 @@ async fn a_lease_whose_last_renewal_had_no_answer_is_given_back() {
 async fn a_replica_whose_leader_task_panics_is_not_active() {
     let mut scene = Scene::new(&ApiServer::default(), "a");
     scene.is_active(true).await;
-    // Drops it as a panic does.
+    // Drops the leader, as a panic does.
     scene.leading.abort();
     scene.is_active(false).await;
-    assert!(!scene.term.holds(clock::now()));
+    assert!(!scene.deadline.is_active(clock::now()));
 }
 
-/// For how long two of these decide at one time, of the next ten seconds, looked at each 10 ms.
-async fn both_decide(one: &Scene, other: &Scene) -> Duration {
-    let look = Duration::from_millis(10);
+/// For how long of the next ten seconds both replicas are active, checked each 10 ms.
+async fn both_active(one: &Scene, other: &Scene) -> Duration {
+    let step = Duration::from_millis(10);
     let mut both = Duration::ZERO;
     for _ in 0..1_000 {
-        tokio::time::sleep(look).await;
+        tokio::time::sleep(step).await;
         let now = clock::now();
-        if one.term.holds(now) && other.term.holds(now) {
-            both += look;
+        if one.deadline.is_active(now) && other.deadline.is_active(now) {
+            both += step;
         }
     }
     both
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_never_decide_while_a_person_edits_the_holder() {
+async fn two_replicas_are_never_active_while_a_person_edits_the_holder() {
     let mut found = Vec::new();
     for holder in ["", "b_0000000000000007", "b_somebody"] {
         let server = ApiServer::default();
@@ -369,40 +369,40 @@ async fn two_never_decide_while_a_person_edits_the_holder() {
         let other = Scene::new(&server, "b");
         tokio::time::sleep(Duration::from_millis(10_100)).await;
         {
-            let mut held = server.lock().unwrap();
-            let mut lease = held.lease.clone().unwrap();
+            let mut state = server.lock().unwrap();
+            let mut lease = state.lease.clone().unwrap();
             lease["spec"]["holderIdentity"] = json!(holder);
-            held.write(lease, 200);
+            state.write(lease, 200);
         }
-        found.push((holder, both_decide(&one, &other).await));
+        found.push((holder, both_active(&one, &other).await));
         let active = u32::from(*one.active.borrow()) + u32::from(*other.active.borrow());
         assert_eq!(active, 1, "{holder:?}");
         one.stop.cancel();
         other.stop.cancel();
     }
-    assert!(found.iter().all(|(_, both)| both.is_zero()), "two decide at one time for {found:?}");
+    assert!(found.iter().all(|(_, both)| both.is_zero()), "two replicas are active for {found:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_never_decide_while_the_lease_is_deleted_and_a_replica_starts() {
+async fn two_replicas_are_never_active_while_the_lease_is_deleted_and_a_replica_starts() {
     let server = ApiServer::default();
     let mut one = Scene::new(&server, "a");
     one.is_active(true).await;
     tokio::time::sleep(Duration::from_millis(10_100)).await;
     server.lock().unwrap().lease = None;
     let other = Scene::new(&server, "b");
-    let both = both_decide(&one, &other).await;
-    assert!(both.is_zero(), "two decide at one time for {both:?}");
+    let both = both_active(&one, &other).await;
+    assert!(both.is_zero(), "two replicas are active for {both:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_takes_over_although_another_writer_annotates_the_lease() {
+async fn a_standby_acquires_the_lease_although_another_writer_annotates_it() {
     let server = ApiServer::default();
     let mut one = Scene::new(&server, "a");
     one.is_active(true).await;
     let other = Scene::new(&server, "b");
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // It crashes.
+    // The active replica crashes.
     one.leading.abort();
     let began = clock::now();
     let mut steps = 0_u32;
@@ -410,14 +410,14 @@ async fn a_standby_takes_over_although_another_writer_annotates_the_lease() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         steps += 1;
         if steps.is_multiple_of(30) {
-            let mut held = server.lock().unwrap();
-            let mut lease = held.lease.clone().unwrap();
+            let mut state = server.lock().unwrap();
+            let mut lease = state.lease.clone().unwrap();
             lease["metadata"]["annotations"]["seen"] = json!(steps.to_string());
-            held.write(lease, 200);
+            state.write(lease, 200);
         }
     }
     let took = clock::now().since(began);
-    assert!(took < Duration::from_secs(7), "nobody decides for {took:?}");
+    assert!(took < Duration::from_secs(7), "no replica is active for {took:?}");
 }
 
 #[derive(Clone, Default)]
@@ -434,9 +434,9 @@ impl std::io::Write for Lines {
     }
 }
 
-/// An etcd that is full serves reads, and the API server answers writes with 500.
+/// If etcd is full, the API server serves reads and answers writes with 500.
 #[tokio::test(start_paused = true)]
-async fn an_etcd_that_takes_no_writes_gets_two_requests_a_second_and_one_log_line() {
+async fn an_etcd_that_refuses_writes_gets_two_requests_a_second_and_one_log_line() {
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
@@ -452,7 +452,7 @@ async fn an_etcd_that_takes_no_writes_gets_two_requests_a_second_and_one_log_lin
     let text = String::from_utf8(lines.0.lock().unwrap()[logged..].to_vec()).unwrap();
     let number = text.lines().count();
     let beginning: Vec<_> = text.lines().take(6).collect();
-    // The second line: the deadline has passed.
+    // The second line says that the deadline has passed.
     assert!(asked <= 130 && number <= 2, "in a minute {asked} requests, {number} lines: {beginning:#?}");
     server.lock().unwrap().refuses_writes = None;
     let began = clock::now();

@@ -1,8 +1,8 @@
-//! The values that labels can have: closed sets, each in one table with its meaning.
+//! Label values: closed sets, each in one table with its meaning.
 
 use squelch_engine::{Api, Denial, Operation};
 
-/// Declares a closed set of label values: the enum, `ALL`, the word of each, and its meaning for the docs.
+/// Declares a closed set of label values: the enum, `ALL`, and the value and meaning of each variant.
 macro_rules! labels {
     ($(#[$about:meta])* $name:ident { $($value:ident = $word:literal: $meaning:literal,)+ }) => {
         $(#[$about])*
@@ -11,15 +11,15 @@ macro_rules! labels {
             $(#[doc = $meaning] $value,)+
         }
         impl $name {
-            /// Every value, in the order of declaration.
+            /// All variants, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$value,)+];
 
-            /// The label's value.
+            /// The value of the label.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $word,)+ }
             }
 
-            /// What it means, for the generated reference.
+            /// The meaning, for the generated reference.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$value => $meaning,)+ }
             }
@@ -28,21 +28,21 @@ macro_rules! labels {
 }
 
 labels! {
-    /// How a review was answered: the label `outcome`.
-    WriteOutcome {
+    /// The response to a review: the label `result` of reviews.
+    ReviewResult {
         Allowed = "allowed": "Allowed, unchanged.",
-        Named = "named": "Allowed, under a name of squelch's in place of generateName.",
+        Named = "named": "Allowed, with a name chosen by squelch in place of generateName.",
         AlreadyExists = "already_exists": "Denied with 409 AlreadyExists.",
         Forbidden = "forbidden": "Denied with 403 Forbidden.",
-        Restored = "restored": "Allowed, and patched back to what is stored.",
-        FailedOpen = "failed_open": "Allowed undecided: undecodable, overload, a caller that did not wait, or an error of squelch's.",
-        Standby = "standby": "Allowed undecided: this replica is not the active one.",
-        NotConcerned = "not_concerned": "Allowed: nothing that squelch's rules ask for (a DELETE, another kind).",
+        Restored = "restored": "Allowed, and patched back to the stored Event.",
+        FailedOpen = "failed_open": "Allowed without a decision: unreadable review, overload, a caller that stopped waiting, or an internal error.",
+        Standby = "standby": "Allowed without a decision: this replica is a standby.",
+        NotConcerned = "not_concerned": "Allowed: not a create or update of an Event.",
     }
 }
 
-impl WriteOutcome {
-    /// The outcome of a denial.
+impl ReviewResult {
+    /// The result for a denial.
     pub fn of(denial: Denial) -> Self {
         match denial {
             Denial::AlreadyExists => Self::AlreadyExists,
@@ -52,18 +52,18 @@ impl WriteOutcome {
 }
 
 labels! {
-    /// What a review was of: the labels `operation` and `api` together.
-    WriteKind {
+    /// The labels `operation` and `api` of reviews together.
+    ReviewKind {
         CoreCreate = "core_create": "A CREATE through core/v1.",
         CoreUpdate = "core_update": "An UPDATE through core/v1.",
         EventsCreate = "events_create": "A CREATE through events.k8s.io.",
         EventsUpdate = "events_update": "An UPDATE through events.k8s.io.",
-        Unknown = "unknown": "Neither, or it could not be read.",
+        Unknown = "unknown": "Another operation or API, or an unreadable review.",
     }
 }
 
-impl WriteKind {
-    /// The kind of what was read; `Unknown` unless both are known.
+impl ReviewKind {
+    /// The kind for an operation and API, or `Unknown` if one of them is unknown.
     pub fn of(operation: Option<Operation>, api: Option<Api>) -> Self {
         match (operation, api) {
             (Some(Operation::Create), Some(Api::Core)) => Self::CoreCreate,
@@ -94,45 +94,45 @@ impl WriteKind {
 }
 
 labels! {
-    /// How a look of the operator at a stored Event ended: the label `result`.
+    /// The outcome of a flush: the label `result` of flushes.
     FlushResult {
         Written = "written": "The stored Event was updated.",
-        Created = "created": "The Event was missing and has been created.",
-        Confirmed = "confirmed": "It was read, and nothing had to be written.",
-        NotStored = "not_stored": "The Event was never stored (the API server refused it, say), or another one has its name: read again for 5 s, then its pending occurrences are counted as lost.",
-        Conflict = "conflict": "409: someone else wrote in between; it is read again.",
-        Gone = "gone": "404: someone deleted it in between; it is read again.",
-        Terminating = "terminating": "The namespace ends or has ended: given up, counted as lost.",
-        Forbidden = "forbidden": "401 or 403: rights, a quota or another's policy; tried again after 30 s or more.",
-        Invalid = "invalid": "400, 413 or 422: refused for good (by another's policy, say); or the stored Event is too large for etcd, or above 2 MiB in JSON: given up, counted as lost.",
-        TooManyRequests = "too_many_requests": "429: tried again, after as long as the answer asks for.",
-        ServerError = "server_error": "5xx: tried again, after as long as the answer asks for.",
-        Timeout = "timeout": "No answer within 10 s; it may have been done: it is read again.",
-        Disconnected = "disconnected": "No connection, or it broke; it may have been done: it is read again.",
-        Unexpected = "unexpected": "An answer that makes no sense; it is read again.",
+        Created = "created": "The stored Event was missing and was created.",
+        Confirmed = "confirmed": "The stored Event was read, and nothing had to be written.",
+        NotStored = "not_stored": "The Event was never stored (for example, the API server rejected it), or another Event has its name. It is read again for 5 s, then its pending occurrences are counted as lost.",
+        Conflict = "conflict": "409: another client wrote in between. The flush is repeated.",
+        Gone = "gone": "404: another client deleted the Event in between. The flush is repeated.",
+        Terminating = "terminating": "The namespace is terminating or deleted. The pending occurrences are counted as lost.",
+        Forbidden = "forbidden": "401 or 403: missing rights, a quota, or another admission plugin. Repeated after 30 s or more.",
+        Invalid = "invalid": "400, 413 or 422: rejected permanently, or the stored Event is too large for etcd or above 2 MiB of JSON. The pending occurrences are counted as lost.",
+        TooManyRequests = "too_many_requests": "429: repeated after the time that the response asks for.",
+        ServerError = "server_error": "5xx: repeated after the time that the response asks for.",
+        Timeout = "timeout": "No response within 10 s. The write may have been applied, so the stored Event is read again.",
+        Disconnected = "disconnected": "No connection, or a broken one. The write may have been applied, so the stored Event is read again.",
+        Unexpected = "unexpected": "An unexpected response. The stored Event is read again.",
     }
 }
 
 labels! {
-    /// How a proof ended: the label `result` of proofs.
-    ProofResult {
-        Proven = "proven": "The API server's answer carried the mark of squelch's webhook.",
-        Late = "late": "Neither: the mark came after more than 500 ms and less than 1.25 s. The API server is slow, and the webhook answers: it ends a row of misses, and arms nothing.",
-        NoAnswer = "no_answer": "A miss: no answer within 500 ms, and none with the mark within 1.25 s. The webhook hangs, or packets to it are dropped.",
-        NoMark = "no_mark": "A miss: answered without a mark. The API server could not ask the webhook (refused connection, certificate, wrong path); its log says why.",
-        WrongMark = "wrong_mark": "A miss: the mark was not made with the token of this squelch. Somebody else answers.",
-        NoDescriptors = "no_descriptors": "A miss: no file descriptor was left for the connection to the API server, so the webhook may accept none either. On a standby it is no miss.",
-        Refused = "refused": "A miss: the API server refused the Event of the proof (rights, missing namespace, quota, another's policy). The log has its words.",
-        TooManyRequests = "too_many_requests": "No miss: 429.",
-        ServerError = "server_error": "No miss: 5xx.",
-        Unreachable = "unreachable": "No miss: no connection to the API server, or it broke.",
-        NotWell = "not_well": "No miss: it would be one, but the API server says itself that it is not well (/readyz), or does not answer that either.",
-        Unexpected = "unexpected": "No miss: another answer that says nothing of the webhook.",
+    /// The outcome of a probe: the label `result` of probes.
+    ProbeResult {
+        Succeeded = "succeeded": "Success: the API server's response carries the signature of squelch's webhook.",
+        Slow = "slow": "Neither success nor failure: the signature came after more than 500 ms and less than 1.25 s. The API server is slow, and the webhook answers.",
+        Timeout = "timeout": "Failure: no response within 500 ms, and none with the signature within 1.25 s. The webhook hangs, or packets to it are dropped.",
+        Unsigned = "unsigned": "Failure: a response without a signature. The API server could not call the webhook (refused connection, certificate, wrong path); its log has the reason.",
+        WrongSignature = "wrong_signature": "Failure: the signature was not made with the token of this installation. Another server answers.",
+        NoDescriptors = "no_descriptors": "Failure: no file descriptor was left for the connection to the API server, so the webhook may not be able to accept one either. Ignored on a standby.",
+        Rejected = "rejected": "Failure: the API server rejected the probe's Event (rights, missing namespace, quota, another admission plugin). The log has its message.",
+        TooManyRequests = "too_many_requests": "Ignored: 429.",
+        ServerError = "server_error": "Ignored: 5xx.",
+        ApiserverUnreachable = "apiserver_unreachable": "Ignored: no connection to the API server, or a broken one.",
+        ApiserverUnhealthy = "apiserver_unhealthy": "Ignored: a failure while /readyz of the API server fails too.",
+        Unexpected = "unexpected": "Ignored: another response that says nothing about the webhook.",
     }
 }
 
 labels! {
-    /// A part of the operator that runs until the process ends: the label `task`.
+    /// A task that runs until the process exits: the label `task`.
     BackgroundTask {
         Webhook = "webhook": "Serves reviews.",
         Http = "http": "Serves probes and metrics.",
@@ -148,35 +148,35 @@ labels! {
 }
 
 labels! {
-    /// What there is too little room of for one more series with pending occurrences: the label `limit`.
+    /// A limit on pending series: the label `limit`.
     PendingLimit {
-        Series = "series": "The number of series with pending occurrences: `--max-owing`.",
-        Text = "text": "The text kept of stored Events: 96 bytes for each of `--max-series`.",
+        Series = "series": "The number of pending series: `--max-pending-series`.",
+        Text = "text": "The text kept for stored Events: 96 bytes × `--max-series`.",
     }
 }
 
 labels! {
-    /// A table of the engine, as far as it has no metric of its own: the label `table` of entries.
+    /// A table of the engine without a metric of its own: the label `table` of entries.
     EntryTable {
-        Namespaces = "namespaces": "Namespaces of which something is kept. They go with the namespace.",
-        Names = "names": "Names of Events, with the highest count seen under each. Limit: two for each of `--max-series`.",
+        Namespaces = "namespaces": "Namespaces with state. An entry is removed with its namespace.",
+        Names = "names": "Event names, with the highest count seen under each. Limit: 2 × `--max-series`.",
         Groups = "groups": "Groups of aggregation.",
-        Fingerprints = "fingerprints": "Hashes of 8 bytes by which groups tell messages and objects apart.",
-        Buckets = "buckets": "Buckets of the spam filter.",
+        Fingerprints = "fingerprints": "Hashes of 8 bytes by which groups count distinct messages and objects.",
+        Buckets = "buckets": "Token buckets of spam filters.",
         Dropped = "dropped": "Entries of `status.topDropped`, in all namespaces together.",
     }
 }
 
 labels! {
-    /// What gives entries up for want of room: the label `table` of evictions.
+    /// A table that evicts entries at capacity: the label `table` of evictions.
     EvictionTable {
-        Series = "series": "Series that owed nothing. The next such Event is stored as a new one.",
-        Contents = "contents": "What was kept to create an Event again. Nothing was owed; the next repeat brings it along.",
-        Names = "names": "Remembered Event names. The next write under such a name is counted by what is stored.",
+        Series = "series": "Series without pending occurrences. The next such Event is stored as a new one.",
+        Contents = "contents": "Content kept to create an Event again. Nothing was pending; the next repeat provides it.",
+        Names = "names": "Event names. After eviction an Event is counted from its stored count.",
         Ended = "ended": "Records of ended series that several clients wrote. If such a series begins again, its whole stored count is taken as counted before.",
-        Groups = "groups": "Groups of look-alikes. They start anew.",
-        Buckets = "buckets": "Buckets of spam filters. They were full: no decision changes.",
-        Dropped = "dropped": "Combinations in the top dropped. Their counts stay in all counters.",
+        Groups = "groups": "Groups of aggregation. They start again.",
+        Buckets = "buckets": "Full token buckets of spam filters. No decision changes.",
+        Dropped = "dropped": "Entries of `status.topDropped`. Their occurrences stay in all counters.",
     }
 }
 
@@ -189,10 +189,11 @@ labels! {
 }
 
 labels! {
-    /// The label `condition` of policies.
-    PolicyCondition {
-        Accepted = "Accepted": "The policy is valid.",
-        Effective = "Effective": "The policy governs writes, and the webhook is armed. 0 on standbys.",
+    /// The label `state` of policies.
+    PolicyState {
+        Effective = "effective": "The policy governs writes (condition `Effective`).",
+        NotEffective = "not_effective": "The policy is valid (condition `Accepted`), and governs no writes: the webhook is not armed, this replica is a standby, or the policy is overridden or selects nothing.",
+        Invalid = "invalid": "The policy is not valid: the condition `Accepted` is False.",
     }
 }
 

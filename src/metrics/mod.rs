@@ -1,7 +1,7 @@
-//! What Prometheus sees. Metrics are an interface: names, labels and meanings stand in [`table`], every label is a
-//! closed set, and no label holds a reason, an object's name or a message.
+//! The metrics of the process. They are an API: [`table`] defines names, labels and meanings. Labels are closed sets, apart
+//! from the bounded namespaces and policies, and never contain a reason, an object's name or a message.
 
-mod accounts;
+mod engine_collector;
 mod labels;
 mod process;
 mod scopes;
@@ -17,8 +17,8 @@ use prometheus::{
 };
 
 pub use labels::{
-    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyCondition, PolicyKind,
-    ProofResult, WatchedResource, WriteKind, WriteOutcome,
+    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind, PolicyState,
+    ProbeResult, ReviewKind, ReviewResult, WatchedResource,
 };
 pub use scopes::InForce;
 use scopes::Scopes;
@@ -30,21 +30,21 @@ use crate::clock;
 /// The content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// While one scrape collects, others get the last text if it is no older than this.
+/// Maximum age of the last text that a scrape returns while another scrape collects.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Every metric of the process. One is made at start, and shared.
+/// All metrics of the process. Created once at start, and shared.
 pub struct Metrics {
     registry: Registry,
     scopes: Arc<Mutex<Scopes>>,
-    /// Held by the scrape that collects.
+    /// Locked by the scrape that collects.
     collecting: Mutex<()>,
-    /// The last text, and when its collection began.
+    /// The last text, and the start of its collection.
     last: Mutex<Option<(Moment, String)>>,
-    writes: Vec<IntCounter>,
+    reviews: Vec<IntCounter>,
     admission_duration: Histogram,
-    stray_requests: IntCounter,
-    refused_handshakes: IntCounter,
+    unauthenticated_requests: IntCounter,
+    tls_handshake_failures: IntCounter,
     flushes: Vec<IntCounter>,
     own_reviews: IntCounter,
     policies: IntGaugeVec,
@@ -54,74 +54,65 @@ pub struct Metrics {
     break_glass: IntGauge,
     configuration_writes: IntCounter,
     foreign_entries: IntGauge,
-    proofs: Vec<IntCounter>,
+    probes: Vec<IntCounter>,
     probe_duration: Histogram,
-    proofs_given: IntCounter,
-    certificate_not_after: IntGauge,
-    keys_refused: IntCounter,
+    probe_answered: IntCounter,
+    certificate_expiration: IntGauge,
+    keys_rejected: IntCounter,
     task_failures: Vec<IntCounter>,
 }
 
-/// Registers what is known of the process and of its build.
-fn show_process(registry: &Registry) {
+/// Registers the metrics of the process and its build.
+fn register_process(registry: &Registry) {
     let build_info = gauges(registry, &table::BUILD_INFO);
     build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
     process::register(registry);
 }
 
 impl Metrics {
-    /// Registers every metric, with every child that is known beforehand.
+    /// Registers all metrics, with all label values that are known in advance.
     pub fn new() -> Self {
         let registry = Registry::new();
-        let writes = counters(&registry, &table::WRITES);
+        let reviews = counters(&registry, &table::REVIEWS);
         let flushes = counters(&registry, &table::FLUSHES);
-        let proofs = counters(&registry, &table::PROOFS);
+        let probes = counters(&registry, &table::PROBES);
         let watches = gauges(&registry, &table::WATCH_LAST_RESPONSE);
         let task_failures = counters(&registry, &table::TASK_FAILURES);
-        show_process(&registry);
+        register_process(&registry);
         Self {
-            writes: WriteKind::ALL
+            reviews: ReviewKind::ALL
                 .iter()
-                .flat_map(|kind| WriteOutcome::ALL.iter().map(move |outcome| (kind, outcome)))
-                .map(|(kind, outcome)| {
-                    writes.with_label_values(&[kind.operation(), kind.api(), outcome.as_str()])
+                .flat_map(|kind| ReviewResult::ALL.iter().map(move |result| (kind, result)))
+                .map(|(kind, result)| {
+                    reviews.with_label_values(&[kind.operation(), kind.api(), result.as_str()])
                 })
                 .collect(),
             admission_duration: histogram(&registry, &table::ADMISSION_DURATION, &table::ADMISSION_BUCKETS),
-            stray_requests: registered(&registry, IntCounter::with_opts(options(&table::STRAY_REQUESTS))),
-            refused_handshakes: registered(
-                &registry,
-                IntCounter::with_opts(options(&table::REFUSED_HANDSHAKES)),
-            ),
+            unauthenticated_requests: counter(&registry, &table::UNAUTHENTICATED_REQUESTS),
+            tls_handshake_failures: counter(&registry, &table::TLS_HANDSHAKE_FAILURES),
             flushes: FlushResult::ALL
                 .iter()
                 .map(|result| flushes.with_label_values(&[result.as_str()]))
                 .collect(),
-            own_reviews: registered(&registry, IntCounter::with_opts(options(&table::OWN_REVIEWS))),
+            own_reviews: counter(&registry, &table::OWN_REVIEWS),
             policies: policies(&registry),
             watch_last_response: WatchedResource::ALL
                 .iter()
                 .map(|resource| watches.with_label_values(&[resource.as_str()]))
                 .collect(),
-            active: registered(&registry, IntGauge::with_opts(options(&table::ACTIVE))),
-            armed: registered(&registry, IntGauge::with_opts(options(&table::ARMED))),
-            break_glass: registered(&registry, IntGauge::with_opts(options(&table::BREAK_GLASS))),
-            configuration_writes: registered(
-                &registry,
-                IntCounter::with_opts(options(&table::CONFIGURATION_WRITES)),
-            ),
-            foreign_entries: registered(&registry, IntGauge::with_opts(options(&table::FOREIGN_ENTRIES))),
-            proofs: ProofResult::ALL
+            active: gauge(&registry, &table::ACTIVE),
+            armed: gauge(&registry, &table::ARMED),
+            break_glass: gauge(&registry, &table::BREAK_GLASS),
+            configuration_writes: counter(&registry, &table::CONFIGURATION_WRITES),
+            foreign_entries: gauge(&registry, &table::FOREIGN_ENTRIES),
+            probes: ProbeResult::ALL
                 .iter()
-                .map(|result| proofs.with_label_values(&[result.as_str()]))
+                .map(|result| probes.with_label_values(&[result.as_str()]))
                 .collect(),
             probe_duration: histogram(&registry, &table::PROBE_DURATION, &table::PROBE_BUCKETS),
-            proofs_given: registered(&registry, IntCounter::with_opts(options(&table::PROOFS_GIVEN))),
-            certificate_not_after: registered(
-                &registry,
-                IntGauge::with_opts(options(&table::CERTIFICATE_NOT_AFTER)),
-            ),
-            keys_refused: registered(&registry, IntCounter::with_opts(options(&table::KEYS_REFUSED))),
+            probe_answered: counter(&registry, &table::PROBES_ANSWERED),
+            certificate_expiration: gauge(&registry, &table::CERTIFICATE_EXPIRATION),
+            keys_rejected: counter(&registry, &table::REJECTED_KEYS),
             task_failures: BackgroundTask::ALL
                 .iter()
                 .map(|task| task_failures.with_label_values(&[task.as_str()]))
@@ -133,113 +124,112 @@ impl Metrics {
         }
     }
 
-    /// Shows the engine's accounts and gauges from now on, read anew at each scrape, so that the status and the
-    /// metrics can never disagree. Once a process.
-    pub fn show_engine(&self, engine: Arc<Engine>) {
+    /// Registers the engine's metrics. Each scrape reads the counters that statuses are computed from. Call it once.
+    pub fn register_engine(&self, engine: Arc<Engine>) {
         self.registry
-            .register(Box::new(accounts::EngineCollector::new(engine, self.scopes.clone())))
-            .expect("the engine is shown once, under names that only it has");
+            .register(Box::new(engine_collector::EngineCollector::new(engine, self.scopes.clone())))
+            .expect("the engine is registered once, under names that no other metric has");
     }
 
-    /// A review was answered.
-    pub fn write(&self, kind: WriteKind, outcome: WriteOutcome) {
-        self.writes[kind as usize * WriteOutcome::ALL.len() + outcome as usize].inc();
+    /// Counts an answered review.
+    pub fn review(&self, kind: ReviewKind, result: ReviewResult) {
+        self.reviews[kind as usize * ReviewResult::ALL.len() + result as usize].inc();
     }
 
-    /// A review took this long, from its head to its answer.
+    /// Records the time from the head of a review to its answer.
     pub fn admission(&self, took: Duration) {
         self.admission_duration.observe(took.as_secs_f64());
     }
 
-    /// A request came on a path without an accepted token.
-    pub fn stray_request(&self) {
-        self.stray_requests.inc();
+    /// Counts a request on a path without an accepted token.
+    pub fn unauthenticated_request(&self) {
+        self.unauthenticated_requests.inc();
     }
 
-    /// A caller was turned away for want of a certificate.
-    pub fn refused_handshake(&self) {
-        self.refused_handshakes.inc();
+    /// Counts a TLS handshake that failed because the client presented no accepted certificate.
+    pub fn tls_handshake_failure(&self) {
+        self.tls_handshake_failures.inc();
     }
 
-    /// A write of the operator's own was reviewed.
+    /// Counts a review of a write by squelch itself.
     pub fn own_review(&self) {
         self.own_reviews.inc();
     }
 
-    /// A look of the operator at a stored Event ended so.
+    /// Counts a flush.
     pub fn flushes(&self, result: FlushResult) {
         self.flushes[result as usize].inc();
     }
 
-    /// So many policies of this kind have this condition True.
-    pub fn policies(&self, kind: PolicyKind, condition: PolicyCondition, number: usize) {
+    /// Sets the number of policies of a kind in a state.
+    pub fn policies(&self, kind: PolicyKind, state: PolicyState, number: usize) {
         let number = i64::try_from(number).unwrap_or(i64::MAX);
-        self.policies.with_label_values(&[kind.as_str(), condition.as_str()]).set(number);
+        self.policies.with_label_values(&[kind.as_str(), state.as_str()]).set(number);
     }
 
-    /// Takes the cluster-scoped policies that are in force: their series begin with 0.
+    /// Sets the cluster-scoped policies that are in force. Their series start at 0.
     pub fn in_force(&self, in_force: InForce) {
-        locked(&self.scopes).put_in_force(in_force);
+        locked(&self.scopes).set_in_force(in_force);
     }
 
-    /// The API server has sent something on the list or watch of this resource.
+    /// Sets the time of the last response to the list or watch of a resource.
     pub fn watch_response(&self, resource: WatchedResource, at: Timestamp) {
         self.watch_last_response[resource as usize].set(at.as_second());
     }
 
-    /// Whether this replica is the active one.
+    /// Sets whether this replica is active.
     pub fn active(&self, active: bool) {
         self.active.set(i64::from(active));
     }
 
-    /// Whether the webhook's rules are in force.
+    /// Sets whether the webhook is armed.
     pub fn armed(&self, armed: bool) {
         self.armed.set(i64::from(armed));
     }
 
-    /// Whether somebody keeps the webhook disarmed.
+    /// Sets whether an administrator keeps the webhook disarmed.
     pub fn break_glass(&self, broken: bool) {
         self.break_glass.set(i64::from(broken));
     }
 
-    /// The API server has accepted a write of the webhook configuration.
+    /// Counts an accepted write of the webhook configuration.
     pub fn configuration_write(&self) {
         self.configuration_writes.inc();
     }
 
-    /// The number of entries in the webhook configuration that squelch has not written.
+    /// Sets the number of entries in the webhook configuration that squelch did not write.
     pub fn foreign_entries(&self, number: usize) {
         self.foreign_entries.set(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
-    /// A proof took this long and ended so.
-    pub fn proof(&self, result: ProofResult, took: Duration) {
-        self.proofs[result as usize].inc();
+    /// Counts a probe and records its duration.
+    pub fn probe(&self, result: ProbeResult, took: Duration) {
+        self.probes[result as usize].inc();
         self.probe_duration.observe(took.as_secs_f64());
     }
 
-    /// The webhook has answered a proof with its mark.
-    pub fn proof_given(&self) {
-        self.proofs_given.inc();
+    /// Counts a probe that this replica's webhook signed.
+    pub fn probe_answered(&self) {
+        self.probe_answered.inc();
     }
 
-    /// When the served certificate ends.
-    pub fn certificate_not_after(&self, at: Timestamp) {
-        self.certificate_not_after.set(at.as_second());
+    /// Sets the expiration of the served certificate.
+    pub fn certificate_expiration(&self, at: Timestamp) {
+        self.certificate_expiration.set(at.as_second());
     }
 
-    /// Kept or mounted keys could not be used.
-    pub fn keys_refused(&self) {
-        self.keys_refused.inc();
+    /// Counts a read of unusable keys from the Secret or the mounted files.
+    pub fn keys_rejected(&self) {
+        self.keys_rejected.inc();
     }
 
-    /// A background task panicked or ended unexpectedly.
+    /// Counts a background task that panicked or ended unexpectedly.
     pub fn task_failed(&self, task: BackgroundTask) {
         self.task_failures[task as usize].inc();
     }
 
-    /// Returns all metrics in Prometheus' text format. To collect them takes as long as a pass over all namespaces, so
-    /// one call collects at a time. Calls during that time return the last text if it is fresh, else wait.
+    /// Returns all metrics in the Prometheus text format. Collecting them iterates over all namespaces, so only one call
+    /// collects at a time. Concurrent calls return the last text if it is at most 1 s old. Otherwise they wait.
     pub fn text(&self) -> String {
         let collecting = match self.collecting.try_lock() {
             Ok(collecting) => collecting,
@@ -270,7 +260,7 @@ impl Metrics {
     }
 }
 
-/// A panic elsewhere leaves counters that are still sums.
+/// Locks a mutex, also after a panic elsewhere: counters stay valid sums.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -283,6 +273,14 @@ impl Default for Metrics {
 
 fn options(row: &Row) -> Opts {
     Opts::new(row.name, row.help)
+}
+
+fn counter(registry: &Registry, row: &Row) -> IntCounter {
+    registered(registry, IntCounter::with_opts(options(row)))
+}
+
+fn gauge(registry: &Registry, row: &Row) -> IntGauge {
+    registered(registry, IntGauge::with_opts(options(row)))
 }
 
 fn counters(registry: &Registry, row: &Row) -> IntCounterVec {
@@ -301,8 +299,8 @@ fn histogram(registry: &Registry, row: &Row, buckets: &[f64]) -> Histogram {
 fn policies(registry: &Registry) -> IntGaugeVec {
     let policies = gauges(registry, &table::POLICIES);
     for kind in PolicyKind::ALL {
-        for condition in PolicyCondition::ALL {
-            policies.with_label_values(&[kind.as_str(), condition.as_str()]);
+        for state in PolicyState::ALL {
+            policies.with_label_values(&[kind.as_str(), state.as_str()]);
         }
     }
     policies

@@ -1,8 +1,8 @@
-//! The process's own metrics (`process_*`).
+//! The metrics of the process (`process_*`).
 
 use prometheus::Registry;
 
-/// Registers CPU seconds, memory, descriptors, threads and start time. Read from /proc: Linux only.
+/// Registers CPU seconds, memory, descriptors, threads and start time, read from /proc. Linux only.
 pub(super) fn register(registry: &Registry) {
     #[cfg(target_os = "linux")]
     registry

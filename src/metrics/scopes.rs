@@ -1,18 +1,18 @@
-//! The counts behind the metrics that have the labels `event_namespace` and `policy`.
+//! The values of the metrics with the labels `event_namespace` and `policy`.
 //!
-//! The engine's lines come and go with policies and namespaces. A series must not fall when a line goes, so each series
-//! has a sum of its own. A scrape adds to it what its lines have counted since the scrape before. The law:
+//! The engine adds and removes [`ScopeCounters`] with policies and namespaces. In this module, a scope is one of them, and
+//! a series is a time series that Prometheus scrapes. A series must not decrease when a scope is removed, so each series
+//! has its own sum. A scrape adds the increments of its scopes since the last scrape. Invariants:
 //!
-//! - Each occurrence is added to one series, once. Counts never move from one series to another.
-//! - A series never falls while it is exported: `other` keeps the counts of lines that are gone.
-//! - A series is removed an hour after its last line. A series that returns begins at 0, which Prometheus takes for a
-//!   counter reset.
+//! - Each occurrence is added to one series, once. Counts never move between series.
+//! - A series never decreases while it is exported: `_other` keeps the counts of removed scopes.
+//! - A series is removed an hour after its last scope. If it returns, it starts at 0, a counter reset for Prometheus.
 //!
-//! So `increase()` is right for each series, and the increases of all series add up to what the engine counted.
-//! The values of all series add up to less than that once a series is removed. Adding them to `other` then would look
-//! like new occurrences.
+//! So `increase()` is correct for each series, and the sum over all series is the number that the engine counted. The
+//! sum of the values is less than that after a series is removed. Adding the removed values to `_other` would look like new
+//! occurrences.
 
-mod lines;
+mod increments;
 #[cfg(test)]
 pub(super) mod testing;
 #[cfg(test)]
@@ -25,105 +25,105 @@ use std::time::Duration;
 use squelch_engine::{Counters, Mode, Moment, ScopeCounters, is_cluster_scoped};
 
 use super::table::{MAX_OF_NAMESPACE, MAX_SCOPES, OTHER};
-use lines::{Line, Lines, Step};
+use increments::{Increments, LastScrape, ScopeKey};
 
-/// A series without lines is exported for this long: longer than the ranges of the alerts, so that they see its last
-/// value.
-const KEPT: Duration = Duration::from_secs(3600);
+/// Time for which a series without scopes is exported. It is longer than the ranges of the alerts, so that they include the
+/// last value.
+const RETENTION: Duration = Duration::from_secs(3600);
 
 /// `event_namespace` and `policy` of a series.
 pub(super) type Labels = (Arc<str>, Arc<str>);
 
-/// Counts by mode; `None`: nothing is counted in this mode.
+/// Counters by mode. `None` if no policy of the series has had the mode.
 pub(super) type ByMode = [(Mode, Option<Counters>); 2];
 
-/// Cluster-scoped policies, and where they govern.
+/// The cluster-scoped policies in force, and the namespaces in which they govern.
 #[derive(Clone, Debug, Default)]
 pub struct InForce {
-    /// Every cluster-scoped policy that governs something, by name.
+    /// Names of the cluster-scoped policies that govern writes.
     pub policies: Vec<(Arc<str>, Mode)>,
-    /// Namespaces and the policies that govern there: at most [`MAX_SCOPES`] pairs.
+    /// Namespaces with the policies that govern there: at most [`MAX_SCOPES`] pairs.
     pub pairs: Vec<(Arc<str>, Arc<str>, Mode)>,
-    /// Whether `pairs` has all of them.
+    /// Whether `pairs` contains all of them.
     pub complete: bool,
 }
 
-/// The maximum numbers of series.
+/// Maximum numbers of series.
 #[derive(Clone, Copy)]
-struct Limits {
-    /// In all, without the last one.
-    all: usize,
+struct SeriesLimits {
+    /// In total, without the series `_other`, `_other`.
+    total: usize,
     /// With the same `event_namespace`.
-    namespace: usize,
+    per_namespace: usize,
 }
 
-/// Every exported series.
+/// All exported series.
 pub(super) struct Scopes {
-    limits: Limits,
+    limits: SeriesLimits,
     series: BTreeMap<Labels, Series>,
-    /// How many of them each namespace has; `other` counts as one, but its last series does not count.
+    /// Number of series per `event_namespace`, without the series `_other`, `_other`.
     of_namespace: HashMap<Arc<str>, usize>,
-    /// How many of them are spare.
-    spares: usize,
+    /// Number of unused series.
+    unused: usize,
     in_force: InForce,
-    lines: Lines,
+    last_scrape: LastScrape,
 }
 
-/// One series.
+/// An exported series.
 struct Series {
     counts: ByMode,
-    /// When it last had a line, or a policy in force.
+    /// Last time at which it had a scope or a policy in force.
     used: Moment,
-    /// No line has had it yet: it can make room for another.
-    spare: bool,
+    /// Whether no scope has used it yet, so that it can be replaced by another series.
+    unused: bool,
 }
 
 impl Default for Scopes {
     fn default() -> Self {
-        Self::new(Limits { all: MAX_SCOPES, namespace: MAX_OF_NAMESPACE })
+        Self::new(SeriesLimits { total: MAX_SCOPES, per_namespace: MAX_OF_NAMESPACE })
     }
 }
 
 impl Scopes {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: SeriesLimits) -> Self {
         let mut scopes = Self {
             limits,
             series: BTreeMap::new(),
             of_namespace: HashMap::new(),
-            spares: 0,
+            unused: 0,
             in_force: InForce::default(),
-            lines: Lines::default(),
+            last_scrape: LastScrape::default(),
         };
-        scopes.begin(last(), Mode::Enforce, Moment::default());
+        scopes.start(other(), Mode::Enforce, Moment::default());
         scopes
     }
 
-    /// Takes the cluster-scoped policies as they are now: their series begin with 0 before the first write.
-    pub(super) fn put_in_force(&mut self, in_force: InForce) {
+    /// Sets the cluster-scoped policies in force. Their series start at 0 before the first write.
+    pub(super) fn set_in_force(&mut self, in_force: InForce) {
         self.in_force = in_force;
     }
 
-    /// Adds what the engine has counted since the last call. `accounts` are all its lines (`Engine::all_accounts`).
-    pub(super) fn add(&mut self, accounts: &[ScopeCounters], now: Moment) {
+    /// Adds the increments since the last call. `counters` are those of `Engine::all_counters`.
+    pub(super) fn add(&mut self, counters: &[ScopeCounters], now: Moment) {
         self.export_in_force(now);
-        let Step { grown, first, departed } = self.lines.step(accounts);
-        for (labels, mode, counters) in grown {
+        let Increments { known, new, retained } = self.last_scrape.increments(counters);
+        for (labels, mode, counters) in known {
             self.count(&labels, mode, &counters, now);
         }
-        for (line, counters) in first {
-            let labels = self.labels_at_first(&line);
-            self.count(&labels, line.mode, &counters, now);
-            self.lines.assign(&line, labels);
+        for (key, counters) in new {
+            let labels = self.initial_labels(&key);
+            self.count(&labels, key.mode, &counters, now);
+            self.last_scrape.assign(&key, labels);
         }
-        for (policy, mode, counters) in departed {
+        for (policy, mode, counters) in retained {
             let labels = self.shared(&policy);
             self.count(&labels, mode, &counters, now);
         }
         self.promote(now);
-        self.remove_unused(now);
+        self.remove_expired(now);
     }
 
-    /// The series by their labels, in order.
+    /// The series by labels, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = (&Labels, &ByMode)> {
         self.series.iter().map(|(labels, series)| (labels, &series.counts))
     }
@@ -132,129 +132,132 @@ impl Scopes {
         let in_force = std::mem::take(&mut self.in_force);
         for (policy, mode) in &in_force.policies {
             let labels = self.shared(policy);
-            self.begin(labels, *mode, now);
+            self.start(labels, *mode, now);
         }
         for (namespace, policy, mode) in &in_force.pairs {
             let own = (namespace.clone(), policy.clone());
-            if self.series.contains_key(&own) || self.has_share(namespace) && !self.is_full() {
-                self.begin(own, *mode, now);
+            if self.series.contains_key(&own) || self.has_namespace_capacity(namespace) && !self.is_full() {
+                self.start(own, *mode, now);
             }
         }
         self.in_force = in_force;
     }
 
-    /// The series for what a line had counted before its first scrape.
-    fn labels_at_first(&mut self, line: &Line) -> Labels {
-        let own = (line.namespace.clone(), line.policy.clone());
-        if self.in_force.complete || !is_cluster_scoped(&line.policy) || self.series.contains_key(&own) {
-            return self.labels(line);
+    /// The series for the counters of a new scope.
+    fn initial_labels(&mut self, key: &ScopeKey) -> Labels {
+        let own = (key.namespace.clone(), key.policy.clone());
+        if self.in_force.complete || !is_cluster_scoped(&key.policy) || self.series.contains_key(&own) {
+            return self.labels(key);
         }
-        // A series of its own would begin with these counts, and `increase()` would not see them.
-        self.shared(&line.policy)
+        // A new series would start with these counts, and `increase()` would not include them.
+        self.shared(&key.policy)
     }
 
-    /// Lines that share a series get their own as soon as there is room. What they have counted so far stays.
+    /// Assigns series of their own to scopes that share one, up to the limits. Their counts so far stay in the shared series.
     fn promote(&mut self, now: Moment) {
-        for (line, shared) in self.lines.sharing() {
-            if !self.has_room() {
+        for (key, shared) in self.last_scrape.sharing() {
+            if !self.has_capacity() {
                 return;
             }
-            let labels = self.labels(&line);
+            let labels = self.labels(&key);
             if labels != shared {
-                self.count(&labels, line.mode, &Counters::default(), now);
-                self.lines.assign(&line, labels);
+                self.count(&labels, key.mode, &Counters::default(), now);
+                self.last_scrape.assign(&key, labels);
             }
         }
     }
 
-    fn remove_unused(&mut self, now: Moment) {
-        let last = last();
-        let unused =
-            self.series.iter().filter(|(labels, series)| now.since(series.used) >= KEPT && **labels != last);
-        for labels in unused.map(|(labels, _)| labels.clone()).collect::<Vec<_>>() {
+    fn remove_expired(&mut self, now: Moment) {
+        let other = other();
+        let expired = self
+            .series
+            .iter()
+            .filter(|(labels, series)| now.since(series.used) >= RETENTION && **labels != other);
+        for labels in expired.map(|(labels, _)| labels.clone()).collect::<Vec<_>>() {
             self.remove(&labels);
         }
     }
 }
 
-/// Which series a line has.
+/// The choice of the series for a scope.
 impl Scopes {
-    /// Its own if there is room; else the one of its namespace, of its policy, or the last one.
-    fn labels(&mut self, line: &Line) -> Labels {
-        let own = (line.namespace.clone(), line.policy.clone());
-        if self.series.contains_key(&own) || self.has_share(&line.namespace) && self.make_room() {
+    /// The scope's own series within the limits, otherwise that of its namespace, of its policy, or `_other`, `_other`.
+    fn labels(&mut self, key: &ScopeKey) -> Labels {
+        let own = (key.namespace.clone(), key.policy.clone());
+        if self.series.contains_key(&own) || self.has_namespace_capacity(&key.namespace) && self.make_room() {
             return own;
         }
-        let of_namespace = (line.namespace.clone(), Arc::from(OTHER));
-        let may_be_made = !self.has_share(&line.namespace) && self.make_room();
-        if may_be_made || self.series.contains_key(&of_namespace) {
+        let of_namespace = (key.namespace.clone(), Arc::from(OTHER));
+        let can_start = !self.has_namespace_capacity(&key.namespace) && self.make_room();
+        if can_start || self.series.contains_key(&of_namespace) {
             return of_namespace;
         }
-        self.shared(&line.policy)
+        self.shared(&key.policy)
     }
 
-    /// The one of a cluster-scoped policy whatever the namespace, if there is room; else the last one.
+    /// The series of a cluster-scoped policy for all namespaces within the limits, otherwise `_other`, `_other`.
     fn shared(&mut self, policy: &Arc<str>) -> Labels {
-        let other: Arc<str> = OTHER.into();
-        let of_policy = (other.clone(), policy.clone());
+        let all: Arc<str> = OTHER.into();
+        let of_policy = (all.clone(), policy.clone());
         let has_one = is_cluster_scoped(policy)
-            && (self.series.contains_key(&of_policy) || self.has_share(&other) && self.make_room());
-        if has_one { of_policy } else { last() }
+            && (self.series.contains_key(&of_policy)
+                || self.has_namespace_capacity(&all) && self.make_room());
+        if has_one { of_policy } else { other() }
     }
 
-    /// Whether a namespace may have one more series of a policy. Its last place is for `other`.
-    fn has_share(&self, namespace: &Arc<str>) -> bool {
-        self.of_namespace.get(namespace).is_none_or(|number| number + 1 < self.limits.namespace)
+    /// Whether a namespace can have one more series of a policy. Its last one is reserved for `_other`.
+    fn has_namespace_capacity(&self, namespace: &Arc<str>) -> bool {
+        self.of_namespace.get(namespace).is_none_or(|number| number + 1 < self.limits.per_namespace)
     }
 
-    /// Whether there is no place for one more series. The last series does not count.
+    /// Whether the total limit is reached. The series `_other`, `_other` is not included.
     fn is_full(&self) -> bool {
-        self.series.len() > self.limits.all
+        self.series.len() > self.limits.total
     }
 
-    /// Whether there is a place for one more series, or one that can be spared.
-    fn has_room(&self) -> bool {
-        !self.is_full() || self.spares > 0
+    /// Whether one more series fits within the total limit, or an unused one can be replaced.
+    fn has_capacity(&self) -> bool {
+        !self.is_full() || self.unused > 0
     }
 
-    /// Makes a place for one more series, if need be by removing one that has counted nothing.
+    /// Makes room for one more series, at the limit by removing an unused one. Returns whether there is room.
     fn make_room(&mut self) -> bool {
-        if !self.is_full() || self.spares == 0 {
+        if !self.is_full() || self.unused == 0 {
             return !self.is_full();
         }
-        let spare = self.series.iter().rev().find(|(_, series)| series.spare);
-        let Some(labels) = spare.map(|(labels, _)| labels.clone()) else { return false };
+        let unused = self.series.iter().rev().find(|(_, series)| series.unused);
+        let Some(labels) = unused.map(|(labels, _)| labels.clone()) else { return false };
         self.remove(&labels);
         true
     }
 
-    /// Begins a series with 0, unless it is exported already.
-    fn begin(&mut self, labels: Labels, mode: Mode, now: Moment) {
+    /// Starts a series at 0, unless it is exported already.
+    fn start(&mut self, labels: Labels, mode: Mode, now: Moment) {
         if let Some(series) = self.series.get_mut(&labels) {
             series.used = now;
             series.of(mode);
             return;
         }
-        if labels != last() {
+        if labels != other() {
             *self.of_namespace.entry(labels.0.clone()).or_default() += 1;
         }
-        let spare = &*labels.0 != OTHER;
-        self.spares += usize::from(spare);
+        let unused = &*labels.0 != OTHER;
+        self.unused += usize::from(unused);
         let counts = [(Mode::Enforce, None), (Mode::Observe, None)];
-        self.series.entry(labels).or_insert(Series { counts, used: now, spare }).of(mode);
+        self.series.entry(labels).or_insert(Series { counts, used: now, unused }).of(mode);
     }
 
     fn count(&mut self, labels: &Labels, mode: Mode, counters: &Counters, now: Moment) {
-        self.begin(labels.clone(), mode, now);
+        self.start(labels.clone(), mode, now);
         if let Some(series) = self.series.get_mut(labels) {
-            self.spares -= usize::from(std::mem::take(&mut series.spare));
+            self.unused -= usize::from(std::mem::take(&mut series.unused));
             series.of(mode).add(counters);
         }
     }
 
     fn remove(&mut self, labels: &Labels) {
         let Some(removed) = self.series.remove(labels) else { return };
-        self.spares -= usize::from(removed.spare);
+        self.unused -= usize::from(removed.unused);
         if let Some(number) = self.of_namespace.get_mut(&labels.0) {
             *number -= 1;
             if *number == 0 {
@@ -272,7 +275,7 @@ impl Series {
     }
 }
 
-/// The series of everything that has no other.
-fn last() -> Labels {
+/// The series for all scopes without another one.
+fn other() -> Labels {
     (OTHER.into(), OTHER.into())
 }

@@ -1,45 +1,45 @@
-//! The table of all metrics: what is registered, documented and tested is made from it.
+//! The table of all metrics, from which they are registered, documented and tested.
 
-/// What Prometheus calls the type.
+/// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Only rises, and restarts with the process.
+    /// A value that only increases, and restarts with the process.
     Counter,
-    /// Rises and falls.
+    /// A value that can increase and decrease.
     Gauge,
-    /// Durations in buckets.
+    /// Durations in buckets, in seconds.
     Histogram,
 }
 
 /// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Its full name.
+    /// Full name.
     pub name: &'static str,
-    /// Its type.
+    /// Type.
     pub metric_type: Type,
-    /// What it counts, with the unit.
+    /// Help text, with the unit.
     pub help: &'static str,
-    /// The names of its labels.
+    /// Names of the labels.
     pub labels: &'static [&'static str],
 }
 
-/// The maximum number of pairs of `event_namespace` and `policy`, without the pair `other`, `other`.
+/// Maximum number of pairs of `event_namespace` and `policy`, without the pair `_other`, `_other`.
 pub const MAX_SCOPES: usize = 500;
 
-/// The maximum number of such pairs with the same `event_namespace`. The last one has the policy [`OTHER`].
+/// Maximum number of such pairs with the same `event_namespace`. The last one has the policy [`OTHER`].
 pub const MAX_OF_NAMESPACE: usize = 50;
 
-/// The value of `policy`, or of `event_namespace`, or of both, where a scope has no pair of its own.
-pub const OTHER: &str = "other";
+/// The label value for all scopes without a pair of their own. No Kubernetes name has an underscore.
+pub const OTHER: &str = "_other";
 
-/// Seconds: a decision takes microseconds, the API server waits for one second.
+/// Buckets in seconds. A decision takes microseconds, and the API server waits for 1 s.
 pub const ADMISSION_BUCKETS: [f64; 15] = [
     0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.05,
     0.1, 0.5, 1.0,
 ];
 
-/// Seconds: two handshakes take milliseconds, and after 1.25 s a proof is given up.
+/// Buckets in seconds. Two TLS handshakes take milliseconds, and a probe times out after 1.25 s.
 pub const PROBE_BUCKETS: [f64; 10] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
 macro_rules! rows {
@@ -49,70 +49,74 @@ macro_rules! rows {
             pub const $constant: Row =
                 Row { name: $name, metric_type: Type::$metric_type, help: $help, labels: &[$($label),*] };
         )+
-        /// Every metric of squelch's own, in the order of the reference. (`process_*` come from the library.)
+        /// All metrics of squelch, in the order of the reference. The library adds `process_*`.
         pub const ALL: &[&Row] = &[$(&$constant),+];
     };
 }
 
 rows! {
-    EVENTS = Counter "squelch_events_total" ["event_namespace", "policy", "mode", "disposition"]
-        "Occurrences by what became of them. Their sum is what was received.";
-    RECOVERED = Counter "squelch_recovered_occurrences_total" ["event_namespace", "policy"]
-        "Occurrences that a client's absolute count told again and that are therefore stored, though not received anew.";
-    LOST = Counter "squelch_lost_occurrences_total" ["event_namespace", "policy"]
-        "Occurrences that were held back and could never be added to a stored Event. Losses at the end of a process are seldom scraped: the log has them.";
-    DROPPED_WARNINGS = Counter "squelch_dropped_warnings_total" ["event_namespace", "policy"]
-        "Occurrences of type Warning that were filtered or throttled. What mode Observe only counts is not in it.";
-    WRITES = Counter "squelch_writes_total" ["operation", "api", "outcome"]
-        "Reviews of Event writes by how they were answered. A write can carry several occurrences.";
+    OCCURRENCES = Counter "squelch_occurrences_total" ["event_namespace", "policy_kind", "policy", "disposition"]
+        "Occurrences received by policies in mode Enforce, by disposition.";
+    OBSERVED_OCCURRENCES = Counter "squelch_observed_occurrences_total" ["event_namespace", "policy_kind", "policy", "disposition"]
+        "Occurrences received by policies in mode Observe, by the disposition that mode Enforce would have given them. All of them were stored as written.";
+    RECOVERED = Counter "squelch_recovered_occurrences_total" ["event_namespace", "policy_kind", "policy"]
+        "Occurrences that a client's absolute count reports again. They are stored, and not received a second time.";
+    LOST = Counter "squelch_lost_occurrences_total" ["event_namespace", "policy_kind", "policy"]
+        "Merged occurrences that could not be written to a stored Event. Losses at process exit are rarely scraped; the log reports them.";
+    DROPPED_WARNINGS = Counter "squelch_dropped_warnings_total" ["event_namespace", "policy_kind", "policy"]
+        "Occurrences of type Warning that policies in mode Enforce filtered or throttled.";
+    OBSERVED_DROPPED_WARNINGS = Counter "squelch_observed_dropped_warnings_total" ["event_namespace", "policy_kind", "policy"]
+        "Occurrences of type Warning that policies in mode Observe would have filtered or throttled.";
+    REVIEWS = Counter "squelch_reviews_total" ["operation", "api", "result"]
+        "Reviews of Event writes, by answer. One write can carry several occurrences.";
     ADMISSION_DURATION = Histogram "squelch_admission_duration_seconds" []
         "Time from the head of a review to its answer in seconds, without TLS and transport.";
-    STRAY_REQUESTS = Counter "squelch_stray_requests_total" []
-        "Requests to the webhook on a path without an accepted token. They change nothing.";
-    REFUSED_HANDSHAKES = Counter "squelch_refused_handshakes_total" []
-        "Callers of the webhook that were turned away because they showed no certificate that --client-ca and --client-subject accept.";
+    UNAUTHENTICATED_REQUESTS = Counter "squelch_unauthenticated_requests_total" []
+        "Requests to the webhook without an accepted token. They change nothing.";
+    TLS_HANDSHAKE_FAILURES = Counter "squelch_tls_handshake_failures_total" []
+        "TLS handshakes that failed because the client presented no certificate that --client-ca-file and --client-subject accept.";
     FLUSHES = Counter "squelch_flushes_total" ["result"]
-        "Looks of the operator at stored Events, to add what was held back, by how they ended. A look is a read and at most one write.";
+        "Flushes of pending occurrences to stored Events, by result. One flush is one read and at most one write.";
     OWN_REVIEWS = Counter "squelch_own_writes_reviewed_total" []
-        "Reviews of the operator's own writes, which pass uncounted. The webhook's rules leave them out: more than 0 says that somebody changed the rules.";
-    OWED = Gauge "squelch_owed_occurrences" []
-        "Occurrences held back and not yet added to a stored Event.";
-    DEBT_REFUSALS = Counter "squelch_debt_refusals_total" ["limit"]
-        "Writes that were admitted because a limit on what is pending was reached, by that limit.";
+        "Reviews of squelch's own writes, which pass uncounted. The webhook's rules exclude them: a value above 0 means that the rules were changed.";
+    PENDING = Gauge "squelch_pending_occurrences" []
+        "Pending occurrences: merged, and not yet written to the stored Event.";
+    PENDING_LIMIT_ADMISSIONS = Counter "squelch_pending_limit_admissions_total" ["limit"]
+        "Writes that were admitted because a limit on pending series was reached, by limit.";
     SERIES = Gauge "squelch_series" []
         "Live series.";
     ENDED_SERIES = Gauge "squelch_ended_series" []
-        "Ended series of which a record is kept, because several clients wrote their counts. Limit: one for each 16 of --max-series, and a sixteenth more.";
+        "Ended series whose record is kept because several clients wrote their counts. Limit: 17/256 of --max-series.";
     TABLE_ENTRIES = Gauge "squelch_table_entries" ["table"]
         "Entries in the tables of the engine.";
     TEXT = Gauge "squelch_text_bytes" []
-        "Text kept of stored Events: their names, and what is needed to create them again. Limit: 96 bytes for each of `--max-series`.";
+        "Bytes of text kept for stored Events: their names, and what is needed to create them again. Limit: 96 bytes × --max-series.";
     EVICTIONS = Counter "squelch_evictions_total" ["table"]
-        "Entries given up for want of room, by table. A name that was given up is counted by what is stored.";
-    POLICIES = Gauge "squelch_policies" ["kind", "condition"]
-        "Policies that have the condition True.";
+        "Entries evicted because a table was at capacity, by table.";
+    POLICIES = Gauge "squelch_policies" ["kind", "state"]
+        "Policies by state. Each policy is in exactly one state.";
     WATCH_LAST_RESPONSE = Gauge "squelch_watch_last_response_timestamp_seconds" ["resource"]
         "Time of the last response of the API server to the list or watch of this resource, in seconds since the Unix epoch. The API server sends a bookmark each minute.";
     ACTIVE = Gauge "squelch_active" []
-        "1 on the replica that decides, else 0.";
+        "1 on the active replica, 0 on standbys.";
     ARMED = Gauge "squelch_armed" []
-        "1 while the webhook's rules are in force, else 0.";
+        "1 while the webhook is armed (its MutatingWebhookConfiguration has its rules), else 0.";
     BREAK_GLASS = Gauge "squelch_break_glass" []
-        "1 while somebody keeps the webhook disarmed: by the annotation squelch.dev/disarm, by --enforce=false, or by having deleted its configuration; else 0.";
+        "1 while an administrator keeps the webhook disarmed (annotation squelch.dev/disarm, --disarm, or a deleted configuration), else 0.";
     CONFIGURATION_WRITES = Counter "squelch_webhook_configuration_writes_total" []
-        "Writes of the MutatingWebhookConfiguration by this replica that the API server has accepted.";
+        "Writes of the MutatingWebhookConfiguration by this replica that the API server accepted.";
     FOREIGN_ENTRIES = Gauge "squelch_webhook_foreign_entries" []
-        "Entries of squelch's MutatingWebhookConfiguration that squelch has not written. Such an entry can make the API server send any write to any address.";
-    PROOFS = Counter "squelch_proofs_total" ["result"]
-        "Proofs that the API server reaches the webhook, by how they ended: one a second, and one each 100 ms for up to two seconds after a takeover. Two misses in a row disarm the webhook, three proofs in a row arm it again.";
+        "Entries of squelch's MutatingWebhookConfiguration that squelch did not write. Such an entry can make the API server send any write to any address.";
+    PROBES = Counter "squelch_probes_total" ["result"]
+        "Probes of the webhook through the API server, by result: one per second, and one every 100 ms for up to 2 s after a takeover. Two consecutive failures disarm the webhook; three consecutive successes arm it.";
     PROBE_DURATION = Histogram "squelch_probe_duration_seconds" []
-        "Time of a proof in seconds: a new connection to the API server, which dials the webhook anew, until the answer or until it is given up.";
-    PROOFS_GIVEN = Counter "squelch_proofs_given_total" []
-        "Proofs that this replica's webhook has answered with its mark. They are no reviews of writes and counted nowhere else.";
-    CERTIFICATE_NOT_AFTER = Gauge "squelch_serving_certificate_not_after_seconds" []
-        "When the served certificate ends, in seconds since the Unix epoch.";
-    KEYS_REFUSED = Counter "squelch_keys_refused_total" []
-        "Times that the Secret or the mounted files held keys that cannot be used. The former ones were kept.";
+        "Duration of a probe in seconds. Each probe opens a new connection to the API server, and the API server opens a new connection to the webhook.";
+    PROBES_ANSWERED = Counter "squelch_probes_answered_total" []
+        "Probes that this replica's webhook signed. Probes are not counted as reviews.";
+    CERTIFICATE_EXPIRATION = Gauge "squelch_serving_certificate_expiration_timestamp_seconds" []
+        "Expiration of the served certificate, in seconds since the Unix epoch.";
+    REJECTED_KEYS = Counter "squelch_rejected_keys_total" []
+        "Reads of the Secret or the mounted files that yielded unusable keys. The previous keys stay in use.";
     TASK_FAILURES = Counter "squelch_task_failures_total" ["task"]
         "Background tasks that panicked or ended unexpectedly. The process then flushes pending occurrences and exits with an error.";
     BUILD_INFO = Gauge "squelch_build_info" ["version"]

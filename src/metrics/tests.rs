@@ -12,18 +12,18 @@ use crate::clock;
 
 fn all() -> Metrics {
     let metrics = Metrics::new();
-    metrics.show_engine(Arc::new(squelch_engine::testing::engine()));
+    metrics.register_engine(Arc::new(squelch_engine::testing::engine()));
     metrics
 }
 
 #[test]
-fn what_is_gathered_is_what_the_table_says() {
+fn the_table_lists_all_gathered_metrics() {
     let metrics = all();
     let text = metrics.text();
     for row in table::ALL {
         let by_scope = row.labels.contains(&"policy");
         let shown = text.contains(&format!("# HELP {} {}\n", row.name, row.help));
-        assert!(shown || by_scope, "{} is not shown", row.name);
+        assert!(shown || by_scope, "{} is not gathered", row.name);
     }
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let name = line.split_whitespace().next().unwrap();
@@ -33,7 +33,7 @@ fn what_is_gathered_is_what_the_table_says() {
 }
 
 #[test]
-fn names_end_as_their_type_wants() {
+fn only_names_of_counters_end_in_total() {
     for row in table::ALL {
         assert_eq!(row.name.ends_with("_total"), row.metric_type == table::Type::Counter, "{}", row.name);
         assert!(row.help.ends_with('.') && row.name.starts_with("squelch_"), "{}", row.name);
@@ -41,18 +41,18 @@ fn names_end_as_their_type_wants() {
 }
 
 #[test]
-fn known_children_exist_from_the_start() {
+fn known_label_values_are_exported_from_the_start() {
     let text = all().text();
     assert!(
-        text.contains(r#"squelch_writes_total{api="core",operation="create",outcome="already_exists"} 0"#),
+        text.contains(r#"squelch_reviews_total{api="core",operation="create",result="already_exists"} 0"#),
         "{text}"
     );
     assert!(text.contains(r#"squelch_flushes_total{result="confirmed"} 0"#));
-    assert!(text.contains(r#"squelch_policies{condition="Accepted",kind="ClusterEventPolicy"} 0"#));
+    assert!(text.contains(r#"squelch_policies{kind="ClusterEventPolicy",state="invalid"} 0"#));
 }
 
 #[test]
-fn a_scrape_of_ten_thousand_namespaces_is_small() {
+fn a_scrape_of_ten_thousand_namespaces_has_a_bounded_size() {
     let settings = Settings {
         seed: [3, 4],
         max_series: 100_000,
@@ -68,7 +68,7 @@ fn a_scrape_of_ten_thousand_namespaces_is_small() {
         engine.decide(by(&rules), &Observation { namespace: &namespace, ..write() }, at(0));
     }
     let metrics = Metrics::new();
-    metrics.show_engine(Arc::new(engine));
+    metrics.register_engine(Arc::new(engine));
     metrics.text();
     let began = clock::now();
     let text = metrics.text();
@@ -76,21 +76,21 @@ fn a_scrape_of_ten_thousand_namespaces_is_small() {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let series = samples.clone().count();
     assert!((4_500..5_000).contains(&series), "{series} series");
-    let received = samples.filter(|line| line.starts_with("squelch_events_total"));
+    let received = samples.filter(|line| line.starts_with("squelch_occurrences_total"));
     let received: u64 = received.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
-    assert_eq!(received, 10_000, "what has no children of its own is in `other`");
+    assert_eq!(received, 10_000, "`_other` has the counts of scopes without a series of their own");
 }
 
 #[test]
-fn each_counter_counts_its_own() {
+fn each_method_changes_its_metric() {
     let metrics = all();
-    for (kind, outcome) in
-        WriteKind::ALL.iter().flat_map(|kind| WriteOutcome::ALL.iter().map(move |outcome| (*kind, *outcome)))
+    for (kind, result) in
+        ReviewKind::ALL.iter().flat_map(|kind| ReviewResult::ALL.iter().map(move |result| (*kind, *result)))
     {
-        metrics.write(kind, outcome);
-        let (operation, api, outcome) = (kind.operation(), kind.api(), outcome.as_str());
+        metrics.review(kind, result);
+        let (operation, api, result) = (kind.operation(), kind.api(), result.as_str());
         let line = format!(
-            "squelch_writes_total{{api=\"{api}\",operation=\"{operation}\",outcome=\"{outcome}\"}} 1\n"
+            "squelch_reviews_total{{api=\"{api}\",operation=\"{operation}\",result=\"{result}\"}} 1\n"
         );
         assert!(metrics.text().contains(&line), "{line}");
     }
@@ -99,9 +99,9 @@ fn each_counter_counts_its_own() {
         let line = format!("squelch_flushes_total{{result=\"{}\"}} 1\n", result.as_str());
         assert!(metrics.text().contains(&line), "{line}");
     }
-    for result in ProofResult::ALL {
-        metrics.proof(*result, Duration::from_millis(2));
-        let line = format!("squelch_proofs_total{{result=\"{}\"}} 1\n", result.as_str());
+    for result in ProbeResult::ALL {
+        metrics.probe(*result, Duration::from_millis(2));
+        let line = format!("squelch_probes_total{{result=\"{}\"}} 1\n", result.as_str());
         assert!(metrics.text().contains(&line), "{line}");
     }
     let at = "2026-11-21T08:00:00Z".parse().unwrap();
@@ -119,17 +119,17 @@ fn each_counter_counts_its_own() {
         assert!(metrics.text().contains(&line), "{line}");
     }
     metrics.armed(true);
-    metrics.certificate_not_after("2026-11-21T08:00:00Z".parse().unwrap());
+    metrics.certificate_expiration("2026-11-21T08:00:00Z".parse().unwrap());
     metrics.admission(Duration::from_micros(7));
     let text = metrics.text();
     assert!(text.contains("squelch_armed 1\n"));
     assert!(text.contains("squelch_webhook_foreign_entries 2\n"));
     assert!(text.contains("squelch_webhook_configuration_writes_total 1\n"));
-    assert!(text.contains("squelch_serving_certificate_not_after_seconds 1795248000\n"), "{text}");
+    assert!(text.contains("squelch_serving_certificate_expiration_timestamp_seconds 1795248000\n"), "{text}");
     assert!(text.contains("squelch_admission_duration_seconds_bucket{le=\"0.00001\"} 1\n"), "{text}");
 }
 
-/// Collects nothing; `during` runs meanwhile.
+/// Calls its function during the collection, and collects nothing.
 struct Slow<F>(F);
 
 impl<F: Fn() + Send + Sync> Collector for Slow<F> {
@@ -148,7 +148,7 @@ fn only_one_scrape_collects_at_a_time() {
     const SCRAPES: usize = 8;
     let (metrics, collecting) = (Metrics::new(), AtomicUsize::new(0));
     let alone = move || {
-        assert_eq!(collecting.fetch_add(1, Ordering::SeqCst), 0, "two collect at once");
+        assert_eq!(collecting.fetch_add(1, Ordering::SeqCst), 0, "two scrapes collect at the same time");
         std::thread::yield_now();
         collecting.fetch_sub(1, Ordering::SeqCst);
     };
@@ -165,7 +165,7 @@ fn only_one_scrape_collects_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_one_scrape_collects_another_gets_the_last_text() {
+async fn a_concurrent_scrape_returns_the_last_text() {
     let metrics = Metrics::new();
     let (entered, has_entered) = mpsc::channel();
     let (leave, may_leave) = mpsc::channel();

@@ -1,12 +1,12 @@
-//! A client for lists and watches whose requests end when the API server is silent.
+//! Timeouts for lists and watches.
 //!
-//! kube's watcher has a deadline for the events of a watch (295 s), and none for a list or for the start of a watch. A
-//! request that the API server never answers would be the last one, and the policies of that moment would stay in force.
-//! The client's own read timeout belongs to a connection, and a test cannot move its time.
+//! kube's watcher has a timeout for the events of a watch (295 s), and none for a list or for the start of a watch. After a
+//! request without a response it would never update the policies again. The client's read timeout applies to a connection,
+//! and tests cannot control its time.
 //!
-//! A watch from a version that the API server has not reached, since etcd was restored from a backup, is accepted and stays
-//! silent, bookmarks included. kube's watcher would start it again from the same version for ever. So a watch without any
-//! event ends as one whose version has expired, and the watcher lists anew.
+//! After a restore of etcd from a backup, the API server accepts a watch from a resource version that it has not reached,
+//! and sends neither events nor bookmarks. kube's watcher would restart the watch from the same version indefinitely. So a watch
+//! without any event ends with the error for an expired version, and the watcher lists again.
 
 use std::io;
 use std::sync::Arc;
@@ -24,37 +24,37 @@ use serde_json::json;
 use tokio::time::timeout;
 use tower::{BoxError, service_fn};
 
-/// The time from a request to the head of its answer. The API server itself ends a list after 60 s, and sends the head
-/// of a watch at once.
+/// Timeout from a request to the head of its response. The API server ends a list after 60 s, and sends the head of a watch
+/// immediately.
 const HEAD: Duration = Duration::from_secs(30);
 
-/// The time from one part of an answer to the next. The API server sends a bookmark on each watch once a minute.
+/// Timeout between two parts of a response. The API server sends a bookmark on each watch once a minute.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// `client` with these deadlines. `responded` is called with each part of a successful answer; the head of a watch is
-/// none.
+/// Returns a client with these timeouts. It calls `responded` for each part of a successful response, except the head of a
+/// watch.
 pub(super) fn with_deadlines(client: &Client, responded: impl Fn() + Send + Sync + 'static) -> Client {
     let responded: Responded = Arc::new(responded);
     let inner = client.clone();
-    let service = service_fn(move |request| answer(inner.clone(), request, responded.clone()));
+    let service = service_fn(move |request| send(inner.clone(), request, responded.clone()));
     Client::new(service, client.default_namespace())
 }
 
 type Responded = Arc<dyn Fn() + Send + Sync>;
 
-/// The parts of an answer, as they come.
+/// The stream of the parts of a response.
 type Frames = BoxStream<'static, Result<Frame<Bytes>, BoxError>>;
 
-async fn answer(
+async fn send(
     client: Client,
     request: Request<Body>,
     responded: Responded,
 ) -> Result<Response<StreamBody<Frames>>, BoxError> {
     let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
-    let answered = timeout(HEAD, client.send(request)).await;
-    let (head, body) = answered.map_err(|_| silent(HEAD))??.into_parts();
-    let refused = !head.status.is_success();
-    if !refused && !is_watch {
+    let response = timeout(HEAD, client.send(request)).await;
+    let (head, body) = response.map_err(|_| no_response(HEAD))??.into_parts();
+    let failed = !head.status.is_success();
+    if !failed && !is_watch {
         responded();
     }
     let frames = unfold((Some(body), is_watch), move |(body, is_silent_watch)| {
@@ -64,31 +64,31 @@ async fn answer(
             match timeout(SILENCE, body.frame()).await {
                 Ok(None) => None,
                 Ok(Some(Ok(frame))) => {
-                    if !refused {
+                    if !failed {
                         responded();
                     }
                     Some((Ok(frame), (Some(body), false)))
                 }
                 Ok(Some(Err(error))) => Some((Err(BoxError::from(error)), (None, false))),
                 Err(_) if is_silent_watch => Some((Ok(expired()), (None, false))),
-                Err(_) => Some((Err(silent(SILENCE)), (None, false))),
+                Err(_) => Some((Err(no_response(SILENCE)), (None, false))),
             }
         }
     });
     Ok(Response::from_parts(head, StreamBody::new(frames.boxed())))
 }
 
-/// The event of a watch that says that its version has expired.
+/// The watch event for an expired resource version.
 fn expired() -> Frame<Bytes> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "code": 410,
-        "message": "no event and no bookmark came: listing anew",
+        "message": "watch received no event and no bookmark, listing again",
     });
     Frame::data(Bytes::from(format!("{}\n", json!({ "type": "ERROR", "object": status }))))
 }
 
-fn silent(time: Duration) -> BoxError {
-    let text = format!("the API server has sent nothing for {} s", time.as_secs());
+fn no_response(time: Duration) -> BoxError {
+    let text = format!("no response from the API server for {} s", time.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, text).into()
 }
 

@@ -1,4 +1,4 @@
-//! Policies and a write for tests.
+//! Policies, namespaces and a write for tests.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use squelch_engine::{Api, EventView, ObjectReference, Observation, Operation, Po
 use super::{Index, Labels, Policy};
 use crate::api::{ClusterEventPolicy, EventPolicy};
 
-/// A policy's identity; its uid is made from its name.
+/// The identity of a policy, with a uid derived from its name.
 pub(crate) fn id(namespace: &str, name: &str) -> PolicyId {
     PolicyId {
         display: format!("{namespace}/{name}").into(),
@@ -19,7 +19,7 @@ pub(crate) fn id(namespace: &str, name: &str) -> PolicyId {
     }
 }
 
-/// A policy as the API server sends it, in its first generation; `data` is what stands beside the metadata.
+/// A policy object of generation 1. `data` contains the fields besides the metadata.
 pub(crate) fn object(namespace: &str, name: &str, data: Value) -> DynamicObject {
     let mut object =
         DynamicObject::new(name, &ApiResource::erase::<EventPolicy>(&())).within(namespace).data(data);
@@ -29,7 +29,7 @@ pub(crate) fn object(namespace: &str, name: &str, data: Value) -> DynamicObject 
     object
 }
 
-/// A cluster-scoped policy as the API server sends it, in its first generation.
+/// A cluster-scoped policy object of generation 1.
 pub(crate) fn cluster_object(name: &str, data: Value) -> DynamicObject {
     let mut object = DynamicObject::new(name, &ApiResource::erase::<ClusterEventPolicy>(&())).data(data);
     object.metadata.uid = Some(format!("uid-of-{name}"));
@@ -38,12 +38,12 @@ pub(crate) fn cluster_object(name: &str, data: Value) -> DynamicObject {
     object
 }
 
-/// A policy read and compiled, created at this second of the epoch.
+/// A compiled policy, created at this second of the Unix epoch.
 pub(crate) fn policy(namespace: &str, name: &str, spec: &Value, created: i64) -> Arc<Policy> {
     read(object(namespace, name, json!({"spec": spec})), created)
 }
 
-/// A cluster-scoped policy read and compiled, created at this second of the epoch.
+/// A compiled cluster-scoped policy, created at this second of the Unix epoch.
 pub(crate) fn cluster_policy(name: &str, spec: &Value, created: i64) -> Arc<Policy> {
     read(cluster_object(name, json!({"spec": spec})), created)
 }
@@ -60,7 +60,7 @@ fn read(mut object: DynamicObject, created: i64) -> Arc<Policy> {
     index.set().policies()[0].clone()
 }
 
-/// A write in namespace ci: kubelet, as system:node:n1, tells of a Warning BackOff of Pod batch-1.
+/// A write in namespace ci: kubelet, as system:node:n1, reports a Warning BackOff of Pod batch-1.
 pub(crate) fn event() -> Observation<'static> {
     Observation {
         operation: Operation::Create,

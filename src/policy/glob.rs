@@ -1,28 +1,29 @@
-//! Globs: `*` stands for any text, `?` for any one character, everything else for itself.
+//! Globs: `*` matches any text, `?` any one character, and any other character itself.
 //!
-//! Tenants write both the glob and the text, so the cost of one match has a bound. A text is cut at [`MOST_BYTES`]. What
-//! stands before the first and behind the last wildcard of a glob is compared. The part between them moves a set of
-//! positions in the text, one bit each: each byte of the glob costs the same few instructions, whatever the text, and
-//! nothing is ever tried twice. [`Glob::weight`] is the measure of that cost.
+//! Tenants write both the glob and the text, so the cost of a match is bounded. A text is truncated to [`MAX_BYTES`]. The
+//! parts before the first and after the last wildcard are compared as strings. The part between them is matched without
+//! backtracking: a set of positions in the text, one bit each, advances with each byte of the glob. Each byte costs the
+//! same few instructions for every text. [`Glob::weight`] measures the cost.
 //!
-//! A compiled glob is its text and two numbers. An automaton for a whole list of globs (crates `regex`, `globset`) was
-//! measured and has no such bound: each byte of a hostile text leads to a new state of the lazy DFA, and 32 globs of
-//! 128 characters took 7 to 9 ms for one text of 256 bytes. A complete DFA is exponential in the number of wildcards.
+//! A compiled glob consists of its text and two pairs of numbers. An automaton for a whole list of globs (crates `regex`,
+//! `globset`) has no such bound: each byte of a hostile text leads to a new state of the lazy DFA. In a measurement, 32
+//! globs of 128 characters took 7 to 9 ms for one text of 256 bytes. A complete DFA is exponential in the number of
+//! wildcards.
 
 use wide::u8x16;
 
 use crate::api;
 
-/// Globs with wildcards read at most this many bytes of a text, cut at a character boundary. Names and reasons that an
-/// API server checks are shorter; core/v1 leaves some fields unbounded.
-pub(super) const MOST_BYTES: usize = 256;
+/// Maximum number of bytes of a text that a glob with wildcards reads; the text is truncated at a character boundary. The
+/// API server limits names and reasons to fewer bytes, and does not limit some fields of core/v1 Events.
+pub(super) const MAX_BYTES: usize = 256;
 
-/// The bits of one word of a set of positions.
+/// Bits per word of a set of positions.
 const WORD: usize = 64;
 
-const WORDS: usize = MOST_BYTES / WORD;
+const WORDS: usize = MAX_BYTES / WORD;
 
-/// Padding behind the text: a byte that occurs in no UTF-8 text.
+/// Padding after the text, a byte that does not occur in UTF-8.
 const PADDING: u8 = 0xff;
 
 /// A compiled glob.
@@ -30,9 +31,9 @@ const PADDING: u8 = 0xff;
 pub(super) enum Glob {
     /// `*`.
     Any,
-    /// No `*` and no `?`.
+    /// A text without wildcards.
     Literal(Box<str>),
-    /// Text and one `*` at its end: by far the most frequent pattern.
+    /// A text with one `*` at its end, the most frequent pattern.
     Prefix(Box<str>),
     /// Any other text with wildcards.
     Pattern(Pattern),
@@ -43,9 +44,9 @@ pub(super) enum Glob {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     text: Box<str>,
-    /// Where the first wildcard begins and the last one ends, in bytes of `text`.
+    /// Start of the first wildcard and end of the last one, in bytes of `text`.
     wild: (u16, u16),
-    /// The least and the greatest number of bytes of a text that it matches.
+    /// Minimum and maximum number of bytes of a matching text.
     lengths: (u16, u16),
 }
 
@@ -64,8 +65,8 @@ impl Glob {
             let count = |wanted| text.bytes().filter(|byte| *byte == wanted).count();
             let (any, single) = (count(b'*'), count(b'?'));
             let shortest = text.len() - any;
-            // A character has at most 4 bytes.
-            let longest = if any > 0 { MOST_BYTES } else { shortest + 3 * single };
+            // A character matched by `?` has up to 4 bytes.
+            let longest = if any > 0 { MAX_BYTES } else { shortest + 3 * single };
             let small = |number: usize| u16::try_from(number).expect("it has at most 128 characters");
             Self::Pattern(Pattern {
                 text: text.into(),
@@ -75,7 +76,7 @@ impl Glob {
         }
     }
 
-    /// Whether the glob covers all of `text`; one with wildcards, all of its first [`MOST_BYTES`].
+    /// Whether the glob matches `text`. A glob with wildcards matches its first [`MAX_BYTES`].
     pub(super) fn matches(&self, text: &str) -> bool {
         match self {
             Self::Any => true,
@@ -85,7 +86,7 @@ impl Glob {
         }
     }
 
-    /// Whether this glob surely covers every text that `other` covers. It may say no where it does.
+    /// Whether this glob is known to match every text that `other` matches. It can return false although it does.
     pub(super) fn includes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,
@@ -98,24 +99,24 @@ impl Glob {
         }
     }
 
-    /// The most that one match costs: with two or more wildcards [`api::SEVERAL_WILDCARDS`] and 1 for each character
-    /// from the first of them to the last, else 1 and 1 more for every [`api::CHARACTERS_OF_WEIGHT_1`] characters. A unit takes less
-    /// than 10 ns.
+    /// Maximum cost of one match. With two or more wildcards it is [`api::MULTI_WILDCARD_WEIGHT`] plus 1 for each character
+    /// from the first wildcard to the last, otherwise 1 plus 1 for each [`api::CHARACTERS_PER_WEIGHT`] characters. A unit
+    /// takes less than 10 ns.
     pub(super) fn weight(&self) -> usize {
         let compared = match self {
             Self::Any => 0,
             Self::Literal(text) | Self::Prefix(text) => text.chars().count(),
             Self::Pattern(pattern) if pattern.middle().len() > 1 => {
-                return api::SEVERAL_WILDCARDS + pattern.middle().len();
+                return api::MULTI_WILDCARD_WEIGHT + pattern.middle().len();
             }
             Self::Pattern(pattern) => pattern.text.len(),
         };
-        1 + compared / api::CHARACTERS_OF_WEIGHT_1
+        1 + compared / api::CHARACTERS_PER_WEIGHT
     }
 }
 
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MOST_BYTES)]
+    &text[..text.floor_char_boundary(MAX_BYTES)]
 }
 
 impl Pattern {
@@ -129,7 +130,7 @@ impl Pattern {
         {
             return false;
         }
-        // The shortest text has room for both, so they do not overlap.
+        // They do not overlap: the minimum length includes both.
         let between = &text[first..text.len() - suffix.len()];
         match self.middle() {
             "*" => true,
@@ -143,15 +144,15 @@ impl Pattern {
     }
 }
 
-/// The positions in a text at which the part of a glob that was read so far can end.
+/// The positions in a text at which the processed part of a glob can end.
 struct Positions {
     text: [[u8; WORD]; WORDS],
     length: usize,
-    /// How many words of the text are in use.
+    /// Number of words used by the text.
     words: usize,
-    /// Bit `i` is the position before byte `i`. The last word is for the end of the longest text.
+    /// Bit `i` is the position before byte `i`. The last word is for the end of a text of [`MAX_BYTES`].
     reached: [u64; WORDS + 1],
-    /// Which bytes are the first of a character and which are not.
+    /// The first and the other bytes of characters.
     characters: [Characters; WORDS],
 }
 
@@ -162,7 +163,7 @@ struct Characters {
 }
 
 impl Positions {
-    /// The beginning of a text of at most [`MOST_BYTES`].
+    /// The set with the start of a text of at most [`MAX_BYTES`].
     fn of(text: &str) -> Self {
         let mut padded = [[PADDING; WORD]; WORDS];
         padded.as_flattened_mut()[..text.len()].copy_from_slice(text.as_bytes());
@@ -173,7 +174,7 @@ impl Positions {
         Self { text: padded, length: text.len(), words, reached, characters }
     }
 
-    /// Whether `glob` covers the whole text.
+    /// Whether `glob` matches the whole text.
     fn end_at(mut self, glob: &str) -> bool {
         if glob.contains('?') {
             self.find_characters();
@@ -198,8 +199,8 @@ impl Positions {
         }
     }
 
-    /// Moves each position behind the next byte if that byte is among those of `passing`; drops it otherwise. Returns
-    /// whether one is left.
+    /// Advances each position over the next byte if the byte is in `passing`, and removes it otherwise. Returns whether a
+    /// position is left.
     #[inline]
     fn pass(&mut self, passing: impl Fn(usize, &Self) -> u64) -> bool {
         let (mut carry, mut any) = (0, 0);
@@ -213,11 +214,11 @@ impl Positions {
         any | carry != 0
     }
 
-    /// Moves each position behind the next character.
+    /// Advances each position over the next character.
     fn pass_character(&mut self) -> bool {
         let alive = self.pass(|at, of| of.characters[at].first);
-        // Behind the first byte of a longer character, adding the run of its other bytes carries the position over
-        // them to the next character.
+        // After the first byte of a multi-byte character, the addition of its other bytes carries the position over them
+        // to the next character.
         let mut carry = false;
         for at in 0..self.words {
             let other = self.characters[at].other;
@@ -230,7 +231,7 @@ impl Positions {
         alive
     }
 
-    /// Adds every position behind the first one.
+    /// Adds all positions after the first one.
     fn pass_any(&mut self) -> bool {
         let mut found = false;
         for reached in &mut self.reached[..=self.words] {
@@ -241,7 +242,7 @@ impl Positions {
     }
 }
 
-/// Which bytes of `word` are this byte, one bit each.
+/// Returns a bit for each byte of `word` that is equal to `byte`.
 #[inline]
 fn equal(word: &[u8; WORD], byte: u8) -> u64 {
     bits(word, |part| part.simd_eq(u8x16::splat(byte)))
@@ -264,7 +265,7 @@ mod tests {
         Glob::compile(glob).matches(text)
     }
 
-    /// Says the same in the plainest way.
+    /// A simple implementation to compare with.
     fn naive(glob: &[char], text: &[char]) -> bool {
         let mut reached = vec![false; text.len() + 1];
         reached[0] = true;
@@ -281,7 +282,7 @@ mod tests {
         reached[text.len()]
     }
 
-    /// What the naive model says of a glob and a text of any length.
+    /// Applies the naive implementation to a text of any length.
     fn expected(glob: &str, text: &str) -> bool {
         let read = if glob.contains(['*', '?']) {
             let mut read = String::new();
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_cover_the_whole_text() {
+    fn globs_match_the_whole_text() {
         for (glob, text, expected) in [
             ("*", "", true),
             ("**", "BackOff", true),
@@ -329,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_with_wildcards_reads_256_bytes_and_an_exact_text_all() {
+    fn a_glob_with_wildcards_reads_256_bytes_and_an_exact_text_the_whole_text() {
         let (text, long) = ("x".repeat(256), "x".repeat(257));
         assert!(matches("*x?x*", &text) && matches("x*x", &text));
         assert!(matches("*x", &format!("{text}y")), "the 257th byte is not read");
         assert!(!matches("*y", &format!("{text}y")));
         assert!(matches(&long, &long) && !matches(&long, &format!("{long}x")));
-        // The cut is before the character that does not fit.
+        // The text is truncated before the character that crosses the limit.
         let umlauts = format!("x{}", "ä".repeat(1_000_000));
         assert!(matches(&format!("*{}", "ä".repeat(127)), &umlauts));
         assert!(matches("x?*?ä", &umlauts));
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_grows_with_what_is_compared() {
+    fn the_weight_increases_with_the_compared_characters() {
         let exact = ["x".repeat(63), "x".repeat(64), "x".repeat(511)];
         for (glob, weight) in [
             (&*exact[0], 1),
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiled_glob_takes_little_more_than_its_text() {
+    fn a_compiled_glob_has_at_most_32_bytes_besides_its_text() {
         assert!(size_of::<Glob>() <= 32, "{}", size_of::<Glob>());
     }
 
@@ -373,12 +374,12 @@ mod tests {
         #![proptest_config(cases(4000))]
 
         #[test]
-        fn a_glob_matches_what_the_naive_model_matches(glob in "[abö☃*?]{0,10}", text in "[abö☃]{0,12}") {
+        fn a_glob_matches_as_the_naive_implementation_does(glob in "[abö☃*?]{0,10}", text in "[abö☃]{0,12}") {
             prop_assert_eq!(matches(&glob, &text), expected(&glob, &text), "{:?} on {:?}", glob, text);
         }
 
         #[test]
-        fn a_glob_matches_what_the_naive_model_matches_in_long_texts(
+        fn a_glob_matches_long_texts_as_the_naive_implementation_does(
             glob in prop::collection::vec(prop_oneof!["a{1,70}", "[*]", "[?]", "b", "ö{1,40}", "[ab🦀]{1,9}"], 1..9),
             text in prop::collection::vec(prop_oneof!["a{20,130}", "b", "ö{20,130}", "[ab🦀]{1,9}"], 1..6),
         ) {
@@ -386,9 +387,9 @@ mod tests {
             prop_assert_eq!(matches(&glob, &text), expected(&glob, &text), "{:?} on {:?}", glob, text);
         }
 
-        /// Texts that were made from the glob, so that many match.
+        /// The texts are generated from the glob, so that many match.
         #[test]
-        fn a_glob_matches_what_it_was_filled_from(
+        fn a_glob_matches_generated_texts_as_the_naive_implementation_does(
             parts in prop::collection::vec(("[aö]{0,12}", prop_oneof![Just("*"), Just("?")], "[abö☃]{0,40}"), 1..9),
             spoiled in prop::option::of(0usize..300),
         ) {

@@ -1,7 +1,7 @@
-//! What is known of the policies and the namespaces in the cluster, kept up to date object by object.
+//! The policies and namespaces of the cluster, updated object by object.
 //!
-//! Policies come as they are stored, untyped: one that does not even parse must still replace what it was
-//! before. A watch that skips what it cannot read would leave the old policy live.
+//! Policy objects are untyped, so that one that cannot be parsed still replaces its previous version. A watch that skips
+//! unreadable objects would leave the old policy in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,77 +16,76 @@ use tracing::warn;
 use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus};
 
 use super::compile::{Compiled, Invalid, Labels, compile, compile_cluster};
-use super::order::{MOST_LABELS, Namespaces, evaluable};
+use super::order::{MAX_LABELS, Namespaces, evaluable};
 use super::set::{Policy, Set};
 
-/// What an object changed.
+/// The effect of an update on the set of policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Nothing that anyone reads.
+    /// No effect.
     Nothing,
-    /// The reported status alone.
+    /// Only statuses changed.
     Status,
-    /// What the policies say, or where.
+    /// Specs of policies or the namespaces to which they apply changed.
     Policies,
 }
 
-/// What is listed and watched by itself.
+/// A resource that is listed and watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// The `EventPolicies` of all namespaces.
+    /// `EventPolicies` of all namespaces.
     EventPolicies,
-    /// The `ClusterEventPolicies`.
+    /// `ClusterEventPolicies`.
     ClusterEventPolicies,
-    /// The namespaces.
+    /// Namespaces.
     Namespaces,
 }
 
 impl Source {
-    /// Every source.
+    /// All sources.
     pub const ALL: [Self; 3] = [Self::EventPolicies, Self::ClusterEventPolicies, Self::Namespaces];
 }
 
-/// Namespace and name of a policy. One without a namespace is a `ClusterEventPolicy`.
+/// Namespace and name of a policy. The namespace is `None` for a `ClusterEventPolicy`.
 type Key = (Option<Arc<str>>, Arc<str>);
 
-/// The policies by namespace and name, and the labels of the namespaces. Changed by plain calls; knows nothing of
-/// watches.
+/// The policies by namespace and name, and the labels of the namespaces.
 #[derive(Debug, Default)]
 pub struct Index {
     policies: BTreeMap<Key, Arc<Policy>>,
     namespaces: Namespaces,
     uids: Arc<NamespaceUids>,
-    /// The sources whose first list is complete.
+    /// Sources whose first list is complete.
     listed: BTreeSet<Source>,
-    /// While a list is running: what it has shown so far.
+    /// Keys received so far by each list in progress.
     seen: BTreeMap<Source, BTreeSet<Key>>,
 }
 
 impl Index {
-    /// A policy was added, changed or listed.
+    /// Adds or updates a policy.
     pub fn apply(&mut self, object: &DynamicObject) -> Change {
         let key = key(object);
         let policy = read(&key, object, self.policies.get(&key).map(AsRef::as_ref));
-        self.show(source(&key), &key);
+        self.mark_seen(source(&key), &key);
         let change = match self.policies.get(&key) {
             Some(known) if **known == policy => return Change::Nothing,
-            Some(known) if said(known) == said(&policy) => Change::Status,
+            Some(known) if without_status(known) == without_status(&policy) => Change::Status,
             _ => Change::Policies,
         };
         self.policies.insert(key, Arc::new(policy));
         change
     }
 
-    /// A policy was deleted.
+    /// Removes a deleted policy.
     pub fn delete(&mut self, object: &DynamicObject) -> Change {
         self.policies.remove(&key(object)).map_or(Change::Nothing, |_| Change::Policies)
     }
 
-    /// A namespace was added, changed or listed. Of more than [`MOST_LABELS`] labels any [`MOST_LABELS`] + 1 are enough.
+    /// Adds or updates a namespace. Of more than [`MAX_LABELS`] labels, any [`MAX_LABELS`] + 1 are sufficient.
     pub fn apply_namespace(&mut self, name: &str, uid: &str, labels: Labels) -> Change {
         let name: Arc<str> = name.into();
-        self.show(Source::Namespaces, &(None, name.clone()));
-        let identity = self.identify(&name, uid);
+        self.mark_seen(Source::Namespaces, &(None, name.clone()));
+        let identity = self.set_uid(&name, uid);
         if self.namespaces.get(&name) == Some(&labels) {
             return identity;
         }
@@ -94,7 +93,7 @@ impl Index {
         if was_evaluable && evaluable(&labels).is_none() {
             warn!(
                 namespace = &*name,
-                "namespace has more than {MOST_LABELS} labels: ClusterEventPolicies with a namespaceSelector are not in \
+                "namespace has more than {MAX_LABELS} labels, so ClusterEventPolicies with a namespaceSelector are not in \
                  force there"
             );
         }
@@ -102,18 +101,18 @@ impl Index {
         identity.max(self.change_of_namespaces())
     }
 
-    /// A namespace was deleted: whatever is kept under its name is to be discarded.
+    /// Removes a deleted namespace. The engine must discard its state.
     pub fn delete_namespace(&mut self, name: &str) -> Change {
         Arc::make_mut(&mut self.uids).remove(name);
         self.namespaces.remove(name).map_or(Change::Nothing, |_| Change::Policies)
     }
 
-    /// A list begins. One that was running broke off: what it showed is not proof of what is gone.
+    /// Starts a list. An interrupted list in progress is discarded: its missing objects may exist.
     pub fn begin_list(&mut self, source: Source) {
         self.seen.insert(source, BTreeSet::new());
     }
 
-    /// The list is complete: what it did not show is gone.
+    /// Completes a list, and removes the objects that it did not contain.
     pub fn end_list(&mut self, of: Source) -> Change {
         let Some(seen) = self.seen.remove(&of) else { return Change::Nothing };
         self.listed.insert(of);
@@ -128,23 +127,23 @@ impl Index {
         if after == before { Change::Nothing } else { Change::Policies }
     }
 
-    /// Every first list is complete. Before, precedence is not known.
+    /// Whether the first list of each source is complete. Until then the precedence of policies is unknown.
     pub fn listed(&self) -> bool {
         self.listed.len() == Source::ALL.len()
     }
 
-    /// Every policy, also those that do not compile.
+    /// All policies, including invalid ones.
     pub fn policies(&self) -> impl Iterator<Item = Arc<Policy>> {
         self.policies.values().cloned()
     }
 
-    /// The set as it is now.
+    /// Computes the current set.
     pub fn set(&self) -> Set {
-        Set::in_cluster(self.policies(), &self.namespaces).identified(self.uids.clone())
+        Set::in_cluster(self.policies(), &self.namespaces).with_namespace_uids(self.uids.clone())
     }
 
-    /// Keeps the uid of a namespace. A name that has another uid than before is another namespace.
-    fn identify(&mut self, name: &Arc<str>, uid: &str) -> Change {
+    /// Stores the uid of a namespace. A changed uid means a new namespace with the same name.
+    fn set_uid(&mut self, name: &Arc<str>, uid: &str) -> Change {
         let known = self.uids.get(name).map(|known| **known == *uid);
         if known == Some(true) {
             return Change::Nothing;
@@ -154,16 +153,17 @@ impl Index {
         if known == Some(false) || has_policies() { Change::Policies } else { Change::Nothing }
     }
 
-    fn show(&mut self, source: Source, key: &Key) {
+    fn mark_seen(&mut self, source: Source, key: &Key) {
         if let Some(seen) = self.seen.get_mut(&source) {
             seen.insert(key.clone());
         }
     }
 
-    /// Only cluster-scoped policies ask for namespaces and their labels.
+    /// Namespaces and their labels affect only cluster-scoped policies.
     fn change_of_namespaces(&self) -> Change {
-        let asked = self.policies.keys().any(|key| source(key) == Source::ClusterEventPolicies);
-        if asked { Change::Policies } else { Change::Nothing }
+        let has_cluster_policies =
+            self.policies.keys().any(|key| source(key) == Source::ClusterEventPolicies);
+        if has_cluster_policies { Change::Policies } else { Change::Nothing }
     }
 }
 
@@ -171,8 +171,8 @@ fn source((namespace, _): &Key) -> Source {
     if namespace.is_some() { Source::EventPolicies } else { Source::ClusterEventPolicies }
 }
 
-/// What a policy says, apart from its status.
-fn said(policy: &Policy) -> impl PartialEq {
+/// The fields of a policy without its key and status.
+fn without_status(policy: &Policy) -> impl PartialEq {
     let Policy { id, namespace: _, name: _, generation, created, outcome, reported: _ } = policy.clone();
     (id, generation, created, outcome)
 }
@@ -182,7 +182,7 @@ fn key(object: &DynamicObject) -> Key {
     (metadata.namespace.as_deref().map(Arc::from), metadata.name.as_deref().unwrap_or_default().into())
 }
 
-/// Reads an object. The spec is compiled again only where it is another one than before.
+/// Reads an object. Compiles the spec only if uid or generation changed.
 fn read((namespace, name): &Key, object: &DynamicObject, known: Option<&Policy>) -> Policy {
     let metadata = &object.metadata;
     let uid = metadata.uid.as_deref().unwrap_or_default();
@@ -197,7 +197,7 @@ fn read((namespace, name): &Key, object: &DynamicObject, known: Option<&Policy>)
         generation,
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         outcome: same.map_or_else(
-            || Arc::new(understood(id.clone(), namespace.is_some(), object.data.get("spec"))),
+            || Arc::new(compile_spec(id.clone(), namespace.is_some(), object.data.get("spec"))),
             |known| known.outcome.clone(),
         ),
         reported: object.data.get("status").and_then(|status| EventPolicyStatus::deserialize(status).ok()),
@@ -205,8 +205,8 @@ fn read((namespace, name): &Key, object: &DynamicObject, known: Option<&Policy>)
     }
 }
 
-fn understood(id: PolicyId, namespaced: bool, spec: Option<&Value>) -> Result<Compiled, Invalid> {
-    let spec = spec.ok_or_else(|| Invalid::new("spec", "is missing; write `spec: {}` for every default"))?;
+fn compile_spec(id: PolicyId, namespaced: bool, spec: Option<&Value>) -> Result<Compiled, Invalid> {
+    let spec = spec.ok_or_else(|| Invalid::new("spec", "is missing; use `spec: {}` for the defaults"))?;
     if namespaced {
         compile(id, &parsed::<EventPolicySpec>(spec)?)
     } else {
@@ -215,17 +215,17 @@ fn understood(id: PolicyId, namespaced: bool, spec: Option<&Value>) -> Result<Co
 }
 
 fn parsed<Spec: DeserializeOwned>(spec: &Value) -> Result<Spec, Invalid> {
-    Spec::deserialize(spec).map_err(|error| illegible::<Spec>(spec, &error))
+    Spec::deserialize(spec).map_err(|error| parse_error::<Spec>(spec, &error))
 }
 
-/// Which field cannot be read: all have defaults, so that each can be tried alone.
-fn illegible<Spec: DeserializeOwned>(spec: &Value, error: &serde_json::Error) -> Invalid {
+/// Finds the field with the parse error. All fields have defaults, so each can be parsed alone.
+fn parse_error<Spec: DeserializeOwned>(spec: &Value, error: &serde_json::Error) -> Invalid {
     let alone = |(name, value): (&String, &Value)| {
         let error = Spec::deserialize(&json!({name: value})).err()?;
-        Some(Invalid::new(format!("spec.{name}"), &format!("cannot be read: {error}")))
+        Some(Invalid::new(format!("spec.{name}"), &format!("cannot be parsed: {error}")))
     };
     let fields = spec.as_object().into_iter().flatten();
-    { fields }.find_map(alone).unwrap_or_else(|| Invalid::new("spec", &format!("cannot be read: {error}")))
+    { fields }.find_map(alone).unwrap_or_else(|| Invalid::new("spec", &format!("cannot be parsed: {error}")))
 }
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_does_not_parse_replaces_what_it_was() {
+    fn an_unparsable_policy_replaces_its_previous_version() {
         let mut index = Index::default();
         for (spec, field) in [
             (json!({"priority": 1, "mode": "Enforced"}), "spec.mode"),
@@ -267,30 +267,30 @@ mod tests {
             assert!(index.set().governing(&event()).is_none(), "{spec}");
             let set = index.set();
             let invalid = set.policies()[0].outcome.as_ref().as_ref().unwrap_err();
-            assert!(invalid.to_string().starts_with(&format!("{field}: cannot be read: ")), "{invalid}");
+            assert!(invalid.to_string().starts_with(&format!("{field}: cannot be parsed: ")), "{invalid}");
         }
         let mut bare = object("ci", "p", json!({}));
         bare.metadata.generation = Some(9);
         index.apply(&bare);
         assert!(
-            index.set().policies()[0].outcome.as_ref().as_ref().unwrap_err().sentence.contains("is missing")
+            index.set().policies()[0].outcome.as_ref().as_ref().unwrap_err().message.contains("is missing")
         );
     }
 
     #[test]
-    fn a_status_changes_no_policy() {
+    fn a_changed_status_does_not_change_the_policy() {
         let mut index = Index::default();
         index.apply(&object("ci", "p", json!({"spec": {}})));
         let reported = object("ci", "p", json!({"spec": {}, "status": {"counters": {"received": 3}}}));
         assert_eq!(index.apply(&reported), Change::Status);
         assert_eq!(index.set().policies()[0].reported.as_ref().unwrap().counters.unwrap().received, 3);
-        let illegible = object("ci", "p", json!({"spec": {}, "status": {"counters": "three"}}));
-        assert_eq!(index.apply(&illegible), Change::Status);
+        let unparsable = object("ci", "p", json!({"spec": {}, "status": {"counters": "three"}}));
+        assert_eq!(index.apply(&unparsable), Change::Status);
         assert!(index.set().governing(&event()).is_some());
     }
 
     #[test]
-    fn a_recreated_policy_is_another_one() {
+    fn a_recreated_policy_is_compiled_again() {
         let mut index = Index::default();
         let mut policy = object("ci", "p", json!({"spec": {"mode": "Enforce"}}));
         index.apply(&policy);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_breaks_off_forgets_nothing_and_a_complete_one_forgets_what_is_gone() {
+    fn only_a_complete_list_removes_deleted_policies() {
         let policy = |name| object("ci", name, json!({"spec": {}}));
         let mut index = Index::default();
         index.begin_list(Source::EventPolicies);
@@ -314,7 +314,7 @@ mod tests {
 
         index.begin_list(Source::EventPolicies);
         index.apply(&policy("a"));
-        // It breaks off; meanwhile b was deleted, and d made.
+        // The list is interrupted. Meanwhile b was deleted and d created.
         index.begin_list(Source::EventPolicies);
         index.apply(&policy("c"));
         assert_eq!(names(&index), ["ci/a", "ci/b", "ci/c"]);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_object_says_the_same_by_watch_and_by_list() {
+    fn an_invalid_policy_is_the_same_from_watch_and_list() {
         let broken = object("ci", "p", json!({"spec": {"series": {"idleTimeout": "soon"}}}));
         let (mut watched, mut listed) = (Index::default(), Index::default());
         watched.apply(&broken);
@@ -336,10 +336,10 @@ mod tests {
     }
 
     #[test]
-    fn each_list_speaks_for_its_own_kind() {
+    fn a_list_removes_only_objects_of_its_source() {
         let mut index = Index::default();
         let own = object("ci", "p", json!({"spec": {}}));
-        // The same name, and one that is not understood.
+        // An invalid policy with the same name.
         let cluster = cluster_object("p", json!({"spec": {"mode": "Enforced"}}));
         for source in Source::ALL {
             assert!(!index.listed());
@@ -363,30 +363,34 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_several_kinds_that_break_off_forget_nothing() {
+    fn interrupted_lists_of_several_sources_remove_nothing() {
         let mut index = Index::default();
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
         index.apply(&cluster_object("shops", shops.clone()));
         index.apply_namespace("ci", "1", labels(&[("team", "shop")]));
-        index.apply_namespace("gone", "2", labels(&[("team", "shop")]));
+        index.apply_namespace("deleted", "2", labels(&[("team", "shop")]));
         for source in Source::ALL {
             index.begin_list(source);
             index.begin_list(source);
         }
-        assert!(index.set().governing(&event()).is_some() && index.set().knows("gone"));
+        assert!(index.set().governing(&event()).is_some() && index.set().has_namespace("deleted"));
         index.apply_namespace("ci", "1", labels(&[("team", "shop")]));
         assert_eq!(index.end_list(Source::Namespaces), Change::Policies);
-        assert!(index.set().governing(&event()).is_some() && !index.set().knows("gone"));
+        assert!(index.set().governing(&event()).is_some() && !index.set().has_namespace("deleted"));
         index.apply(&cluster_object("shops", shops));
         assert_eq!(index.end_list(Source::ClusterEventPolicies), Change::Nothing);
     }
 
     #[test]
-    fn a_label_changes_what_cluster_policies_govern_and_nothing_else() {
+    fn labels_affect_only_cluster_policies() {
         let mut index = Index::default();
         index.apply(&object("ci", "own", json!({"spec": {"match": {"types": ["Normal"]}}})));
         index.apply_namespace("ci", "1", labels(&[("team", "bank")]));
-        assert_eq!(index.apply_namespace("ci", "1", labels(&[])), Change::Nothing, "nobody asks for labels");
+        assert_eq!(
+            index.apply_namespace("ci", "1", labels(&[])),
+            Change::Nothing,
+            "no policy has a selector"
+        );
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
         assert_eq!(index.apply(&cluster_object("shops", shops)), Change::Policies);
         assert!(index.set().governing(&event()).is_none());
@@ -400,10 +404,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_another_uid_is_another_namespace() {
+    fn a_namespace_with_another_uid_is_a_new_one() {
         let mut index = Index::default();
         let uid = |index: &Index| index.set().namespace_uids().get("ci").map(ToString::to_string);
-        assert_eq!(index.apply_namespace("ci", "1", labels(&[])), Change::Nothing, "no policy is for it");
+        assert_eq!(index.apply_namespace("ci", "1", labels(&[])), Change::Nothing, "no policy applies");
         assert_eq!(uid(&index).as_deref(), Some("1"));
         assert_eq!(index.apply_namespace("ci", "2", labels(&[])), Change::Policies);
         assert_eq!(uid(&index).as_deref(), Some("2"));
@@ -413,18 +417,21 @@ mod tests {
         assert_eq!(
             index.apply_namespace("ci", "3", labels(&[])),
             Change::Policies,
-            "its policy counts already"
+            "its policy has counters already"
         );
         index.begin_list(Source::Namespaces);
         assert_eq!((index.end_list(Source::Namespaces), uid(&index)), (Change::Policies, None));
     }
 
     #[test]
-    fn a_cluster_policy_that_does_not_parse_replaces_what_it_was() {
+    fn an_unparsable_cluster_policy_replaces_its_previous_version() {
         for (spec, field) in [
-            (json!({"precedence": "First"}), "spec.precedence: cannot be read"),
-            (json!({"namespaceSelector": {"matchLabels": "team"}}), "spec.namespaceSelector: cannot be read"),
-            (json!({"priority": 1, "mode": "Enforced"}), "spec.mode: cannot be read"),
+            (json!({"precedence": "First"}), "spec.precedence: cannot be parsed"),
+            (
+                json!({"namespaceSelector": {"matchLabels": "team"}}),
+                "spec.namespaceSelector: cannot be parsed",
+            ),
+            (json!({"priority": 1, "mode": "Enforced"}), "spec.mode: cannot be parsed"),
             (json!({"namespaceSelector": {"matchLabels": {"my team": "x"}}}), "spec.namespaceSelector.match"),
             (json!({"priority": 100_001}), "spec.priority: priority must"),
         ] {
@@ -459,23 +466,23 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_refuses_is_refused_here_too() {
+    fn the_invalid_examples_are_rejected_with_the_messages_of_the_crds() {
         let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
         assert!(outcome(&example(&examples.join("quickstart.yaml")).1).is_ok());
-        let mut sentences = BTreeSet::new();
+        let mut messages = BTreeSet::new();
         for file in std::fs::read_dir(examples.join("invalid")).unwrap() {
             let path = file.unwrap().path();
             let (first_line, object) = example(&path);
             let expected = first_line.strip_prefix("# expect: ").unwrap();
             let invalid = outcome(&object).unwrap_err();
-            sentences.insert(invalid.sentence.clone());
-            // Where the API server answers in its own words (of limits and types), ours differ.
-            let ours = expected.starts_with("an entry") || expected.contains("such as");
-            assert!(!ours || invalid.sentence == expected, "{}: {invalid}", path.display());
+            messages.insert(invalid.message.clone());
+            // For limits and types the API server has messages of its own.
+            let is_rule = expected.starts_with("an entry") || expected.contains("such as");
+            assert!(!is_rule || invalid.message == expected, "{}: {invalid}", path.display());
         }
         for (_, crd) in crate::api::crds() {
             for rule in rules(&serde_json::to_value(crd.spec.versions).unwrap()) {
-                assert!(sentences.contains(&rule), "no example in examples/invalid is refused with: {rule}");
+                assert!(messages.contains(&rule), "no example in examples/invalid is rejected with: {rule}");
             }
         }
     }

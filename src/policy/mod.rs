@@ -1,7 +1,8 @@
-//! From policy objects to the one policy that governs a write.
+//! Selects the policy that governs a write.
 //!
-//! `watch` feeds objects into an [`Index`], which compiles each ([`compile`]); the [`Set`] knows which of them are in
-//! force in which namespace (`order` says so); the [`Store`] holds the current set for whoever decides.
+//! `watch` passes policy objects and namespaces to an [`Index`], which compiles the policies ([`compile`]). A [`Set`]
+//! contains the policies that are in force in each namespace, as computed in `order`. The [`Store`] contains the current
+//! set.
 
 mod compile;
 mod deadlines;
@@ -15,11 +16,11 @@ pub mod watch;
 
 pub use compile::{Compiled, Invalid, Labels, Tier, compile, compile_cluster};
 pub use index::{Change, Index, Source};
-pub use order::{Limit, MOST_LABELS, MOST_POLICIES, Namespaces};
-pub use set::{Beyond, Effect, Policy, Set};
+pub use order::{Limit, MAX_LABELS, MAX_POLICIES, Namespaces};
+pub use set::{Effect, ExceededLimit, Policy, Set};
 pub use store::{Revision, Store};
 
 #[cfg(test)]
 pub(crate) mod fixtures;
 #[cfg(test)]
-mod precedence;
+mod tests;

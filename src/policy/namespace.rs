@@ -9,10 +9,10 @@ use kube::core::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::compile::Labels;
-use super::order::MOST_LABELS;
+use super::order::MAX_LABELS;
 
-/// Name, uid, resource version and labels of a namespace. Of more than [`MOST_LABELS`] labels it keeps one more than
-/// that, which shows that there are too many. Other fields are skipped and cost no memory.
+/// Name, uid, resource version and labels of a namespace. Of more than [`MAX_LABELS`] labels it keeps [`MAX_LABELS`] + 1,
+/// which shows that there are too many. Other fields are skipped and use no memory.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(from = "Fields")]
 pub(super) struct ListedNamespace(pub(super) ObjectMeta);
@@ -58,7 +58,7 @@ impl<'de> Visitor<'de> for FirstLabelsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FirstLabels, A::Error> {
         let mut labels = Labels::new();
-        while labels.len() <= MOST_LABELS {
+        while labels.len() <= MAX_LABELS {
             let Some((key, value)) = map.next_entry()? else { return Ok(FirstLabels(labels)) };
             labels.insert(key, value);
         }
@@ -114,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_namespace_keeps_what_squelch_reads_and_skips_the_rest() {
+    fn a_listed_namespace_keeps_only_the_fields_that_squelch_reads() {
         let expected =
-            json!({"name": "ci", "uid": "u", "resourceVersion": "7", "labels": labels(MOST_LABELS)});
+            json!({"name": "ci", "uid": "u", "resourceVersion": "7", "labels": labels(MAX_LABELS)});
         let mut metadata = expected.clone();
         metadata["annotations"] = json!({"a": "b"});
         metadata["managedFields"] = json!([{"manager": "m"}]);
@@ -127,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_labels_one_more_than_the_maximum_is_kept() {
-        for count in [MOST_LABELS + 1, MOST_LABELS + 2, 5_000] {
+    fn at_most_one_label_more_than_the_maximum_is_kept() {
+        for count in [MAX_LABELS + 1, MAX_LABELS + 2, 5_000] {
             let metadata = listed(&json!({"labels": labels(count), "uid": "u"}));
-            assert_eq!(metadata.labels.unwrap().len(), MOST_LABELS + 1);
+            assert_eq!(metadata.labels.unwrap().len(), MAX_LABELS + 1);
             assert_eq!(metadata.uid.as_deref(), Some("u"), "fields after the labels are read");
         }
     }

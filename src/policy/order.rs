@@ -1,5 +1,4 @@
-//! Which policies are in force in a namespace, and in which order. Pure: what is enforced goes by this, and what
-//! statuses say does too.
+//! The policies in force in a namespace, in order of precedence. Pure. The webhook and the statuses use the same result.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -9,45 +8,44 @@ use super::compile::{Compiled, Labels, Tier};
 use super::set::Policy;
 use crate::api;
 
-/// The most policies of one kind that are in force in a namespace.
-pub const MOST_POLICIES: usize = 64;
+/// Maximum number of policies of one kind that are in force in a namespace.
+pub const MAX_POLICIES: usize = 64;
 
-/// The most comparisons of texts by which [`Ordered::in_force`] finds out that others leave a policy nothing. A few
-/// policies need a few dozen. It is not on the path of a write, but tenants choose how often and with what it is done.
-const MOST_COMPARISONS: usize = 4096;
+/// Maximum number of text comparisons in [`Ordered::in_force`] to detect overridden policies. A few policies need a few
+/// dozen. They are not on the path of a write, but tenants control their number and texts.
+const MAX_COMPARISONS: usize = 4096;
 
-/// Maximum number of labels with which selectors are evaluated for a namespace.
+/// Maximum number of labels of a namespace for which selectors are evaluated.
 ///
 /// Kubernetes has no such limit: the labels of a namespace can take 1.5 MiB. 128 labels take at most 48 KiB (379 bytes
-/// for each key and value) and are several times what tools and people set.
-pub const MOST_LABELS: usize = 128;
+/// for each key and value), and are several times the usual number.
+pub const MAX_LABELS: usize = 128;
 
-/// The namespaces of the cluster, with their labels. Of a namespace with more than [`MOST_LABELS`] labels any
-/// [`MOST_LABELS`] + 1 of them are enough.
+/// The namespaces of the cluster with their labels. Of more than [`MAX_LABELS`] labels, any [`MAX_LABELS`] + 1 are
+/// sufficient.
 pub type Namespaces = BTreeMap<Arc<str>, Labels>;
 
-/// The labels of a namespace if selectors can be evaluated with them.
+/// Returns the labels of a namespace if selectors are evaluated for it.
 pub(super) fn evaluable(labels: &Labels) -> Option<&Labels> {
-    Some(labels).filter(|labels| labels.len() <= MOST_LABELS)
+    Some(labels).filter(|labels| labels.len() <= MAX_LABELS)
 }
 
-/// What bounds the policies of one kind that are in force in a namespace, and with them the time in which a write's
-/// policy is selected. The `EventPolicies` of a namespace and the `ClusterEventPolicies` that select it are counted
-/// apart: neither take the place of the others.
+/// A limit on the policies of one kind that are in force in a namespace. The limits bound the time to select the policy for
+/// a write. The `EventPolicies` of a namespace and the `ClusterEventPolicies` that select it are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// [`MOST_POLICIES`] precede the policy.
+    /// [`MAX_POLICIES`] precede the policy.
     Policies,
-    /// With those in force that precede the policy, its `match` clauses weigh more than [`api::MOST_WEIGHT`].
+    /// The `match` clauses of the policy and of those in force that precede it weigh more than [`api::MAX_WEIGHT`].
     Weight {
-        /// The weight of the policy's own.
+        /// Weight of the policy's `match` clauses.
         own: usize,
     },
-    /// The namespace has more than [`MOST_LABELS`] labels, and the policy has a `namespaceSelector`.
+    /// The namespace has more than [`MAX_LABELS`] labels, and the policy has a `namespaceSelector`.
     Labels,
 }
 
-/// What the policies of one kind have used up in a namespace.
+/// The use of the limits by the policies of one kind in a namespace.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     policies: usize,
@@ -55,13 +53,13 @@ struct Usage {
 }
 
 impl Usage {
-    /// Adds a policy if the limits allow it. Those of higher precedence come first.
+    /// Adds a policy if it is within the limits. Call it in order of precedence.
     fn add(&mut self, policy: &Policy) -> Result<(), Limit> {
         let own = policy.compiled().map_or(0, |compiled| compiled.weight);
-        if self.policies >= MOST_POLICIES {
+        if self.policies >= MAX_POLICIES {
             return Err(Limit::Policies);
         }
-        if self.weight + own > api::MOST_WEIGHT {
+        if self.weight + own > api::MAX_WEIGHT {
             return Err(Limit::Weight { own });
         }
         *self = Self { policies: self.policies + 1, weight: self.weight + own };
@@ -69,35 +67,36 @@ impl Usage {
     }
 }
 
-/// Policies within and beyond the limits.
+/// The policies of a namespace, partitioned.
 #[derive(Debug)]
-pub(super) struct Limited<T> {
-    /// In order of precedence.
-    pub(super) within: Vec<T>,
-    pub(super) beyond: Vec<(T, Limit)>,
-    /// Those to which the ones within leave nothing.
+pub(super) struct Partition<T> {
+    /// Policies in force, in order of precedence.
+    pub(super) in_force: Vec<T>,
+    /// Policies over a limit.
+    pub(super) over_limit: Vec<(T, Limit)>,
+    /// Policies whose writes are all governed by others.
     pub(super) overridden: Vec<(T, Overriding<T>)>,
 }
 
-/// What leaves a policy nothing to govern.
+/// The policies that override another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overriding<T> {
-    /// The last of the policies that do.
+    /// The last of them.
     pub(super) by: T,
-    /// It governs every write of the namespace by itself.
+    /// Whether it governs all writes of the namespace by itself.
     pub(super) governs_all: bool,
 }
 
-impl<T> Default for Limited<T> {
+impl<T> Default for Partition<T> {
     fn default() -> Self {
-        Self { within: Vec::new(), beyond: Vec::new(), overridden: Vec::new() }
+        Self { in_force: Vec::new(), over_limit: Vec::new(), overridden: Vec::new() }
     }
 }
 
-/// Every policy that is understood, in order of precedence.
+/// All valid policies, in order of precedence.
 pub(super) struct Ordered {
     overriding: Vec<Arc<Policy>>,
-    by_namespace: HashMap<Arc<str>, Limited<Arc<Policy>>>,
+    by_namespace: HashMap<Arc<str>, Partition<Arc<Policy>>>,
     defaults: Vec<Arc<Policy>>,
 }
 
@@ -106,86 +105,84 @@ impl Ordered {
         let mut ordered: Vec<_> = { policies.iter() }.filter(|policy| policy.compiled().is_some()).collect();
         ordered.sort_by(|a, b| precedence(a).cmp(&precedence(b)));
         let (mut overriding, mut defaults) = (Vec::new(), Vec::new());
-        let mut by_namespace: HashMap<_, (Usage, Limited<_>)> = HashMap::new();
+        let mut by_namespace: HashMap<_, (Usage, Partition<_>)> = HashMap::new();
         for policy in ordered {
             match (&policy.namespace, policy.compiled().map(|compiled| compiled.tier)) {
                 (Some(namespace), _) => {
-                    let (usage, limited) = by_namespace.entry(namespace.clone()).or_default();
+                    let (usage, partition) = by_namespace.entry(namespace.clone()).or_default();
                     match usage.add(policy) {
-                        Ok(()) => limited.within.push(policy.clone()),
-                        Err(limit) => limited.beyond.push((policy.clone(), limit)),
+                        Ok(()) => partition.in_force.push(policy.clone()),
+                        Err(limit) => partition.over_limit.push((policy.clone(), limit)),
                     }
                 }
                 (None, Some(Tier::Override)) => overriding.push(policy.clone()),
                 (None, _) => defaults.push(policy.clone()),
             }
         }
-        let by_namespace = by_namespace.into_iter().map(|(namespace, (_, limited))| (namespace, limited));
+        let by_namespace = by_namespace.into_iter().map(|(namespace, (_, partition))| (namespace, partition));
         Self { overriding, by_namespace: by_namespace.collect(), defaults }
     }
 
-    /// The policies that can govern a write in this namespace: the first whose `match` holds does. Override cluster
-    /// policies, the namespace's own, Default cluster policies; within a tier higher priority, then older creation,
-    /// then name; and none to which those before it leave nothing.
+    /// Returns the policies of a namespace. The first policy in force whose `match` holds governs a write. Cluster policies
+    /// with precedence Override come first, then the policies of the namespace, then cluster policies with precedence
+    /// Default. Within a tier the order is higher priority, older creation, name.
     ///
-    /// Policies beyond a limit of their kind are not among them. Those to which others leave nothing are counted
-    /// all the same: whether a policy is within the limits does not depend on what others match.
+    /// Overridden policies use the limits too, so that whether a policy is within the limits does not depend on the `match`
+    /// of others.
     ///
-    /// Without labels it is a namespace that was made a moment ago and is not known yet, or one that has more labels
-    /// than [`MOST_LABELS`]. There only those cluster
-    /// policies are in force that are for every namespace: what labels it has nobody can say, and a policy that was
-    /// never meant for it must not drop its Events.
+    /// `labels` is `None` for a new namespace that is not known yet, and for one with more than [`MAX_LABELS`] labels.
+    /// There only the cluster policies without a selector are in force. A policy that does not select the namespace must
+    /// not drop its Events.
     pub(super) fn in_force<'a>(
         &'a self,
         namespace: &str,
         labels: Option<&Labels>,
-    ) -> Limited<&'a Arc<Policy>> {
-        let (mut usage, mut beyond) = (Usage::default(), Vec::new());
-        let mut limited = |policy: &&'a Arc<Policy>| {
+    ) -> Partition<&'a Arc<Policy>> {
+        let (mut usage, mut over_limit) = (Usage::default(), Vec::new());
+        let mut is_within_limits = |policy: &&'a Arc<Policy>| {
             let added = policy.selects(labels).then(|| usage.add(policy));
-            beyond.extend(added.and_then(Result::err).map(|limit| (*policy, limit)));
+            over_limit.extend(added.and_then(Result::err).map(|limit| (*policy, limit)));
             added == Some(Ok(()))
         };
-        let mut within: Vec<_> = self.overriding.iter().filter(&mut limited).collect();
-        let defaults: Vec<_> = self.defaults.iter().filter(&mut limited).collect();
+        let mut in_force: Vec<_> = self.overriding.iter().filter(&mut is_within_limits).collect();
+        let defaults: Vec<_> = self.defaults.iter().filter(&mut is_within_limits).collect();
         if let Some(own) = self.by_namespace.get(namespace) {
-            within.extend(&own.within);
-            beyond.extend(own.beyond.iter().map(|(policy, limit)| (policy, *limit)));
+            in_force.extend(&own.in_force);
+            over_limit.extend(own.over_limit.iter().map(|(policy, limit)| (policy, *limit)));
         }
-        within.extend(defaults);
-        without_overridden(Limited { within, beyond, overridden: Vec::new() })
+        in_force.extend(defaults);
+        separate_overridden(Partition { in_force, over_limit, overridden: Vec::new() })
     }
 
-    /// The namespaces that have policies of their own.
+    /// The namespaces with policies of their own.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_namespace.keys()
     }
 }
 
-/// Moves the policies to which those before them leave nothing from `within` to `overridden`.
-fn without_overridden(limited: Limited<&Arc<Policy>>) -> Limited<&Arc<Policy>> {
-    let Limited { within: policies, beyond, mut overridden } = limited;
-    let mut within = Vec::<&Arc<Policy>>::new();
+/// Moves the policies whose writes are all governed by earlier ones from `in_force` to `overridden`.
+fn separate_overridden(partition: Partition<&Arc<Policy>>) -> Partition<&Arc<Policy>> {
+    let Partition { in_force: policies, over_limit, mut overridden } = partition;
+    let mut in_force = Vec::<&Arc<Policy>>::new();
     let mut compiled: Vec<&Compiled> = Vec::new();
-    let mut comparisons = MOST_COMPARISONS;
+    let mut comparisons = MAX_COMPARISONS;
     for policy in policies {
         let Some(own) = policy.compiled() else { continue };
         let governs_all = compiled.last().is_some_and(|last| last.governs_all());
-        match within.last() {
+        match in_force.last() {
             Some(&by) if governs_all || own.is_covered_by(&compiled, &mut comparisons) => {
                 overridden.push((policy, Overriding { by, governs_all }));
             }
             _ => {
-                within.push(policy);
+                in_force.push(policy);
                 compiled.push(own);
             }
         }
     }
-    Limited { within, beyond, overridden }
+    Partition { in_force, over_limit, overridden }
 }
 
-/// What sorts first within its tier governs first. An object without a creationTimestamp (none such is stored) comes
-/// last.
+/// The sort key within a tier. An object without a creationTimestamp comes last; the API server stores no such object.
 fn precedence(policy: &Policy) -> impl Ord {
     let priority = policy.compiled().map_or(i32::MIN, |compiled| compiled.priority);
     (Reverse(priority), policy.created.is_none(), policy.created, policy.name.clone())
@@ -202,35 +199,33 @@ mod tests {
 
     fn in_force(policies: &[Arc<Policy>], labels: Option<&Labels>) -> Vec<String> {
         let ordered = Ordered::new(policies);
-        let limited = ordered.in_force("ci", labels);
-        limited.within.into_iter().map(|policy| policy.id.display.to_string()).collect()
+        let partition = ordered.in_force("ci", labels);
+        partition.in_force.into_iter().map(|policy| policy.id.display.to_string()).collect()
     }
 
-    fn beyond(policies: &[Arc<Policy>]) -> Vec<(String, Limit)> {
+    fn over_limit(policies: &[Arc<Policy>]) -> Vec<(String, Limit)> {
         let ordered = Ordered::new(policies);
-        let limited = ordered.in_force("ci", Some(&labels(&[])));
-        let said = limited.beyond.into_iter().map(|(policy, limit)| (policy.id.display.to_string(), limit));
-        said.collect()
+        let over_limit = ordered.in_force("ci", Some(&labels(&[]))).over_limit;
+        over_limit.into_iter().map(|(policy, limit)| (policy.id.display.to_string(), limit)).collect()
     }
 
-    /// A spec whose `match` weighs this many hundreds, one for each text. Another number has other texts.
+    /// A spec whose `match` has this many texts of weight 100, different for each number.
     fn heavy(hundreds: usize) -> Value {
         json!({"match": {"reasons": vec![format!("*{hundreds:x>90}*"); hundreds]}})
     }
 
-    /// A policy that leaves something to each other one.
+    /// A spec that overrides no other one.
     fn some(rest: &Value) -> Value {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let user = format!("user-{}", MADE.fetch_add(1, Ordering::Relaxed));
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let user = format!("user-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let mut spec = json!({"match": {"users": [user]}});
         spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
         spec
     }
 
-    /// Whatever the order in which they come, the order in which they are in force is the one of the columns: tier,
-    /// priority, creation, name.
+    /// The columns are tier, priority, creation and name.
     #[test]
-    fn the_truth_table_of_precedence() {
+    fn policies_are_in_force_in_order_of_precedence() {
         let table = [
             ("Override", 0, 1, "o-a"),
             ("Override", 0, 1, "o-b"),
@@ -279,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_namespace_not_known_yet_only_those_for_every_namespace_are_in_force() {
+    fn in_an_unknown_namespace_only_cluster_policies_without_selector_are_in_force() {
         let requirement = json!({"key": "stage", "operator": "NotIn", "values": ["production"]});
         let spared = some(&json!({"namespaceSelector": {"matchExpressions": [requirement]}}));
         let policies = [cluster_policy("spares", &spared, 0), cluster_policy("all", &some(&json!({})), 1)];
@@ -288,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_in_force_behind_one_that_governs_every_write() {
+    fn no_policy_is_in_force_after_one_that_governs_all_writes() {
         let whole = |precedence: &str| json!({"precedence": precedence});
         let own = policy("ci", "own", &json!({"match": {"reasons": ["*"]}}), 0);
         let first = policy("ci", "first", &some(&json!({"priority": 1})), 0);
@@ -300,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_kind_64_policies_are_in_force_those_of_highest_precedence() {
+    fn the_64_policies_of_highest_precedence_of_each_kind_are_in_force() {
         let own =
             (0..66).map(|at| policy("ci", &format!("own-{at:02}"), &some(&json!({"priority": -at})), 0));
         let cluster = (0..66).map(|at| {
@@ -319,22 +314,21 @@ mod tests {
             assert_eq!((names.len(), of("ci/own"), of("cluster")), (128, 64, 64));
             assert_eq!(names[..2], ["cluster-00", "cluster-02"]);
             assert_eq!((&*names[33], &*names[96], &*names[127]), ("ci/own-00", "ci/own-63", "cluster-61"));
-            let beyond = beyond(&policies);
             // All 33 Override policies precede the Default ones.
             let expected = ["cluster-63", "cluster-65", "ci/own-64", "ci/own-65"];
-            assert_eq!(beyond, expected.map(|name| (name.to_owned(), Limit::Policies)));
+            assert_eq!(over_limit(&policies), expected.map(|name| (name.to_owned(), Limit::Policies)));
         }
     }
 
     #[test]
-    fn what_a_policy_matches_makes_no_place_for_others() {
+    fn overridden_policies_use_the_limits() {
         let policies: Vec<_> = (0..65).map(|at| policy("ci", &format!("{at:02}"), &json!({}), 0)).collect();
         assert_eq!(in_force(&policies, None), ["ci/00"]);
-        assert_eq!(beyond(&policies), [("ci/64".to_owned(), Limit::Policies)]);
+        assert_eq!(over_limit(&policies), [("ci/64".to_owned(), Limit::Policies)]);
     }
 
     #[test]
-    fn match_clauses_that_weigh_too_much_together_are_not_in_force_together() {
+    fn policies_over_the_total_weight_are_not_in_force() {
         let policies = [
             policy("ci", "a-1200", &heavy(12), 0),
             policy("ci", "b-900", &heavy(9), 0),
@@ -344,13 +338,15 @@ mod tests {
             cluster_policy("b-100", &heavy(1), 0),
         ];
         assert_eq!(in_force(&policies, Some(&labels(&[]))), ["ci/a-1200", "ci/c-800", "a-2000"]);
-        let said = beyond(&policies);
         let weight = |name: &str, own| (name.to_owned(), Limit::Weight { own });
-        assert_eq!(said, [weight("b-100", 100), weight("ci/b-900", 900), weight("ci/d-100", 100)]);
+        assert_eq!(
+            over_limit(&policies),
+            [weight("b-100", 100), weight("ci/b-900", 900), weight("ci/d-100", 100)]
+        );
     }
 
     #[test]
-    fn what_is_not_understood_is_not_in_force() {
+    fn invalid_policies_are_not_in_force() {
         let broken = json!({"series": {"idleTimeout": "soon"}});
         let selector = json!({"namespaceSelector": {"matchLabels": {"my team": "x"}}});
         let policies = [

@@ -1,4 +1,4 @@
-//! All policies at one moment, and which of them governs a write.
+//! A snapshot of all policies, which selects the one that governs a write.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use crate::api::EventPolicyStatus;
 use super::compile::{Compiled, Invalid, Labels};
 use super::order::{Limit, Namespaces, Ordered, Overriding, evaluable};
 
-/// One policy as it stands in the cluster, understood or not.
+/// A policy of the cluster, valid or invalid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Its identity.
+    /// Name and uid.
     pub id: PolicyId,
-    /// `metadata.namespace`; `None`: a `ClusterEventPolicy`.
+    /// `metadata.namespace`. `None` for a `ClusterEventPolicy`.
     pub namespace: Option<Arc<str>>,
     /// `metadata.name`.
     pub name: Arc<str>,
-    /// `metadata.generation`: which spec this is.
+    /// `metadata.generation`, the version of the spec.
     pub generation: i64,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// What became of its spec.
+    /// Result of compiling the spec.
     pub outcome: Arc<Result<Compiled, Invalid>>,
-    /// `status` as it stood in the cluster when the policy was read.
+    /// `status` in the cluster when the policy was read.
     pub reported: Option<EventPolicyStatus>,
 }
 
 impl Policy {
-    /// Its kind and name, as one speaks of it within its namespace.
+    /// Returns kind and name, for messages.
     pub fn title(&self) -> String {
         let kind = if self.namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" };
         format!("{kind} {}", self.name)
@@ -41,12 +41,12 @@ impl Policy {
         self.outcome.as_ref().as_ref().ok()
     }
 
-    /// Whether labels decide for which namespaces it is.
+    /// Whether the policy has a namespace selector.
     fn has_selector(&self) -> bool {
         self.namespace.is_none() && self.compiled().is_some_and(|compiled| !compiled.selects_all())
     }
 
-    /// Whether its selector selects a namespace with these labels; without any, whatever the labels are.
+    /// Whether the policy selects a namespace with these labels. With `None`, whether it selects all namespaces.
     pub(super) fn selects(&self, labels: Option<&Labels>) -> bool {
         self.compiled().is_some_and(|compiled| match labels {
             Some(labels) => compiled.selects(labels),
@@ -55,44 +55,44 @@ impl Policy {
     }
 }
 
-/// What becomes of a policy that is understood.
+/// The effect of a valid policy among the other policies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// There are writes that it would govern.
+    /// It governs the writes that it matches.
     Governs,
-    /// There are such writes, but in some of the namespaces that it selects it is not in force.
-    GovernsInPart(Beyond),
-    /// It is in force nowhere: the policies that precede it exhaust a limit.
-    TooMany(Beyond),
-    /// Policies of higher precedence govern every write that it matches in the namespace, or in each that it selects.
+    /// It governs writes, and it is not in force in some of the namespaces that it selects.
+    GovernsInPart(ExceededLimit),
+    /// It is not in force in any namespace: the policies that precede it exhaust a limit.
+    TooMany(ExceededLimit),
+    /// Policies of higher precedence govern every write that it matches, in each namespace that it selects.
     Overridden {
-        /// The last of them in one namespace.
+        /// The last of them in `namespace`.
         by: Arc<Policy>,
-        /// It governs every write there by itself.
+        /// Whether it governs every write there by itself.
         governs_all: bool,
-        /// That namespace; `None`: every one.
+        /// The first such namespace by name. `None` if they are the same in every namespace.
         namespace: Option<Arc<str>>,
     },
     /// Its selector selects no namespace.
     NoNamespaces {
-        /// The first namespace by name for which the selector is not evaluated; see [`Limit::Labels`].
-        unread: Option<Arc<str>>,
+        /// The first namespace by name for which the selector is not evaluated. See [`Limit::Labels`].
+        unevaluated: Option<Arc<str>>,
     },
 }
 
-/// Where and why a policy is not in force beside those that precede it.
+/// A limit that keeps a policy from being in force in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beyond {
-    /// The first such namespace by name; `None`: one whose labels are not known yet.
+pub struct ExceededLimit {
+    /// The first such namespace by name. `None` for namespaces that are not known yet.
     pub namespace: Option<Arc<str>>,
-    /// What is exhausted there.
+    /// The limit.
     pub limit: Limit,
 }
 
-/// Policies in force, in order.
-type InForce = Arc<[Arc<Policy>]>;
+/// Policies in order of precedence.
+type PolicyList = Arc<[Arc<Policy>]>;
 
-/// All policies, and those in force in each namespace in order of precedence.
+/// All policies, and the policies in force in each namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Set {
     policies: Vec<Arc<Policy>>,
@@ -100,52 +100,51 @@ pub struct Set {
     uids: Arc<NamespaceUids>,
 }
 
-/// What follows from the policies and the labels of the namespaces.
+/// The result of combining the policies with the labels of the namespaces.
 #[derive(Debug, Default)]
 struct Resolved {
-    by_namespace: HashMap<Arc<str>, InForce>,
-    /// In a namespace that is not known yet.
-    elsewhere: InForce,
+    by_namespace: HashMap<Arc<str>, PolicyList>,
+    /// For namespaces that are not known yet.
+    elsewhere: PolicyList,
     /// By policy uid.
     effects: HashMap<Arc<str>, Effect>,
 }
 
 impl Set {
-    /// The policies where no labels of namespaces are known; see [`Self::in_cluster`].
+    /// Creates a set without known namespaces. See [`Self::in_cluster`].
     pub fn new(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         Self::in_cluster(policies, &Namespaces::new())
     }
 
-    /// Works out for each namespace which policies are in force there, so that a write only looks them up. Those
-    /// that do not compile govern nothing.
+    /// Computes the policies in force in each namespace in advance, so that a write only looks them up. Invalid policies
+    /// are never in force.
     pub fn in_cluster(policies: impl IntoIterator<Item = Arc<Policy>>, namespaces: &Namespaces) -> Self {
         let policies: Vec<_> = policies.into_iter().collect();
         let resolved = Resolved::new(&policies, namespaces);
         Self { policies, resolved: Arc::new(resolved), uids: Arc::default() }
     }
 
-    /// The same set, where the namespaces have these uids.
-    pub fn identified(self, uids: Arc<NamespaceUids>) -> Self {
+    /// Sets the uids of the namespaces.
+    pub fn with_namespace_uids(self, uids: Arc<NamespaceUids>) -> Self {
         Self { uids, ..self }
     }
 
-    /// The same set, where nothing has changed but what some of the policies report.
-    pub fn refreshed(&self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+    /// Returns this set with the same policies in force. Only the statuses in `policies` can differ.
+    pub fn with_statuses(&self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         Self { policies: policies.into_iter().collect(), ..self.clone() }
     }
 
-    /// The one policy that governs `write`, if any.
+    /// Returns the policy that governs `write`.
     pub fn governing(&self, write: &Observation<'_>) -> Option<Governing<'_>> {
         governing(self.in_force(write.namespace), write)
     }
 
-    /// The one policy that governs `write`, if any, in a namespace that is known. On the path of every write: allocates
-    /// nothing.
+    /// Returns the policy that governs `write` in a known namespace. Called for every write, without allocations.
     pub fn governing_in_known(&self, write: &Observation<'_>) -> Option<Governing<'_>> {
         governing(self.resolved.by_namespace.get(write.namespace)?, write)
     }
 
-    /// The known namespaces with a policy that governs something (in Enforce or Observe), in order.
+    /// Returns the known namespaces with a policy in force, in order.
     pub fn namespaces(&self) -> Vec<Arc<str>> {
         let governed = self.resolved.by_namespace.iter().filter(|(_, in_force)| !in_force.is_empty());
         let mut namespaces: Vec<_> = governed.map(|(namespace, _)| namespace.clone()).collect();
@@ -153,32 +152,32 @@ impl Set {
         namespaces
     }
 
-    /// Whether a policy governs something in every namespace, also in one that is made next.
+    /// Whether a policy is in force in every namespace, including future ones.
     pub fn governs_everywhere(&self) -> bool {
         !self.resolved.elsewhere.is_empty()
     }
 
-    /// Every policy, also those that do not compile.
+    /// All policies, including invalid ones.
     pub fn policies(&self) -> &[Arc<Policy>] {
         &self.policies
     }
 
-    /// What becomes of `policy`; `None` if it is not understood.
+    /// Returns the effect of `policy`, or `None` if it is invalid.
     pub fn effect(&self, policy: &Policy) -> Option<&Effect> {
         self.resolved.effects.get(&policy.id.uid)
     }
 
-    /// Whether `policy` is understood and within the limits of a namespace.
+    /// Whether `policy` is valid and within the limits of a namespace.
     pub fn is_accepted(&self, policy: &Policy) -> bool {
         self.effect(policy).is_some_and(|effect| !matches!(effect, Effect::TooMany(_)))
     }
 
-    /// Whether there are writes that `policy` would govern.
+    /// Whether `policy` governs the writes that it matches in a namespace.
     pub fn is_effective(&self, policy: &Policy) -> bool {
         matches!(self.effect(policy), Some(Effect::Governs | Effect::GovernsInPart(_)))
     }
 
-    /// What a policy has to do with a namespace.
+    /// Returns the applicability of a policy to a namespace.
     pub fn applicability(&self, namespace: &str, policy: &PolicyId) -> Applicability {
         match self.resolved.by_namespace.get(namespace) {
             None => Applicability::Unknown,
@@ -189,13 +188,13 @@ impl Set {
         }
     }
 
-    /// The uids of the namespaces: another one under the same name is another namespace.
+    /// The uids of the namespaces. A namespace with another uid is a new one.
     pub fn namespace_uids(&self) -> &Arc<NamespaceUids> {
         &self.uids
     }
 
-    /// Whether there is this namespace, as far as that matters to cluster-scoped policies.
-    pub fn knows(&self, namespace: &str) -> bool {
+    /// Whether the namespace is known.
+    pub fn has_namespace(&self, namespace: &str) -> bool {
         self.resolved.by_namespace.contains_key(namespace)
     }
 
@@ -212,24 +211,25 @@ fn governing<'p>(in_force: &'p [Arc<Policy>], write: &Observation<'_>) -> Option
 impl Resolved {
     fn new(policies: &[Arc<Policy>], namespaces: &Namespaces) -> Self {
         let ordered = Ordered::new(policies);
-        let (mut shared, mut beyond) = (Shared::default(), HashMap::new());
+        let (mut shared, mut exceeded) = (SharedLists::default(), HashMap::new());
         let mut overridden: HashMap<Arc<str>, Effect> = HashMap::new();
         let mut resolve = |name: &str, labels: Option<&Labels>, namespace: Option<&Arc<str>>| {
-            let limited = ordered.in_force(name, labels);
-            for (policy, limit) in limited.beyond {
-                if !beyond.contains_key(&policy.id.uid) {
-                    beyond.insert(policy.id.uid.clone(), Beyond { namespace: namespace.cloned(), limit });
+            let partition = ordered.in_force(name, labels);
+            for (policy, limit) in partition.over_limit {
+                if !exceeded.contains_key(&policy.id.uid) {
+                    let exceeded_limit = ExceededLimit { namespace: namespace.cloned(), limit };
+                    exceeded.insert(policy.id.uid.clone(), exceeded_limit);
                 }
             }
-            for (policy, Overriding { by, governs_all }) in limited.overridden {
+            for (policy, Overriding { by, governs_all }) in partition.overridden {
                 let uid = &policy.id.uid;
-                // The first namespace by name; but one that is overridden everywhere says so.
+                // The first namespace by name, or `None` if the policy is overridden in every namespace.
                 if namespace.is_none() || !overridden.contains_key(uid) {
                     let (by, namespace) = (by.clone(), namespace.cloned());
                     overridden.insert(uid.clone(), Effect::Overridden { by, governs_all, namespace });
                 }
             }
-            shared.list(limited.within)
+            shared.list(partition.in_force)
         };
         let names: BTreeSet<_> = namespaces.keys().chain(ordered.namespaces()).collect();
         let by_namespace = names.into_iter().map(|name| {
@@ -241,19 +241,24 @@ impl Resolved {
         let mut resolved = Self { by_namespace, elsewhere, effects: HashMap::default() };
         let governing: HashSet<_> =
             shared.lists.values().flat_map(|list| list.iter()).map(|policy| &policy.id.uid).collect();
-        // What a limit of the policies keeps out of a namespace is said first.
-        let unread = namespaces.iter().find(|(_, labels)| evaluable(labels).is_none()).map(|(name, _)| name);
+        let unevaluated =
+            namespaces.iter().find(|(_, labels)| evaluable(labels).is_none()).map(|(name, _)| name);
         let effects = policies.iter().filter_map(|policy| {
-            let unread = unread.filter(|_| policy.has_selector());
-            let effect = match (governing.contains(&policy.id.uid), beyond.remove(&policy.id.uid)) {
-                (true, None) => unread.map_or(Effect::Governs, |namespace| {
-                    Effect::GovernsInPart(Beyond { namespace: Some(namespace.clone()), limit: Limit::Labels })
+            let unevaluated = unevaluated.filter(|_| policy.has_selector());
+            // A limit on policies comes before the limit on labels.
+            let effect = match (governing.contains(&policy.id.uid), exceeded.remove(&policy.id.uid)) {
+                (true, None) => unevaluated.map_or(Effect::Governs, |namespace| {
+                    let namespace = Some(namespace.clone());
+                    Effect::GovernsInPart(ExceededLimit { namespace, limit: Limit::Labels })
                 }),
-                (true, Some(beyond)) => Effect::GovernsInPart(beyond),
-                (false, Some(beyond)) => Effect::TooMany(beyond),
+                (true, Some(exceeded)) => Effect::GovernsInPart(exceeded),
+                (false, Some(exceeded)) => Effect::TooMany(exceeded),
                 (false, None) => match overridden.remove(&policy.id.uid) {
                     Some(effect) => effect,
-                    None => policy.compiled().map(|_| Effect::NoNamespaces { unread: unread.cloned() })?,
+                    None => {
+                        let unevaluated = unevaluated.cloned();
+                        policy.compiled().map(|_| Effect::NoNamespaces { unevaluated })?
+                    }
                 },
             };
             Some((policy.id.uid.clone(), effect))
@@ -263,14 +268,14 @@ impl Resolved {
     }
 }
 
-/// Most namespaces have no policies of their own, and the same labels as far as selectors ask: their lists are one.
+/// Lists shared by namespaces. Most namespaces have no policies of their own, and are selected by the same policies.
 #[derive(Default)]
-struct Shared {
-    lists: HashMap<Vec<*const Policy>, InForce>,
+struct SharedLists {
+    lists: HashMap<Vec<*const Policy>, PolicyList>,
 }
 
-impl Shared {
-    fn list(&mut self, in_force: Vec<&Arc<Policy>>) -> InForce {
+impl SharedLists {
+    fn list(&mut self, in_force: Vec<&Arc<Policy>>) -> PolicyList {
         let key = in_force.iter().map(|policy| Arc::as_ptr(policy)).collect();
         self.lists.entry(key).or_insert_with(|| in_force.into_iter().cloned().collect()).clone()
     }
@@ -281,7 +286,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::policy::MOST_LABELS;
+    use crate::policy::MAX_LABELS;
     use crate::policy::fixtures::{cluster_policy, event, labels, policy};
 
     fn governing(set: &Set) -> Option<String> {
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_priority_then_older_then_name_governs() {
+    fn the_order_is_priority_then_creation_then_name() {
         let mut policies = vec![
             policy("ci", "young", &json!({}), 200),
             policy("ci", "b-old", &json!({}), 100),
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_whose_match_holds_governs() {
+    fn the_first_policy_that_matches_governs() {
         let set = Set::new([
             policy(
                 "ci",
@@ -334,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn other_namespaces_and_invalid_policies_govern_nothing() {
+    fn invalid_policies_and_those_of_other_namespaces_do_not_govern() {
         let set = Set::new([
             policy("other", "p", &json!({}), 1),
             policy("ci", "broken", &json!({"series": {"idleTimeout": "soon"}}), 1),
@@ -346,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_policy_governs_where_its_labels_are() {
+    fn a_cluster_policy_governs_in_namespaces_with_its_labels() {
         let policies = || [cluster_policy("shops", &shops(&json!({})), 1)];
         let set = Set::in_cluster(policies(), &cluster(&[("ci", "shop"), ("bank", "bank")]));
         assert_eq!(governing(&set).as_deref(), Some("shops"));
@@ -358,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_policy_without_selector_governs_where_nothing_is_known_yet() {
+    fn a_cluster_policy_without_selector_governs_in_unknown_namespaces() {
         let set = Set::in_cluster([cluster_policy("all", &json!({}), 1)], &cluster(&[("bank", "bank")]));
         assert_eq!(governing(&set).as_deref(), Some("all"));
-        assert!(set.governs_everywhere() && !set.knows("ci"));
+        assert!(set.governs_everywhere() && !set.has_namespace("ci"));
     }
 
     #[test]
-    fn override_beats_and_default_yields() {
+    fn override_precedes_the_namespace_and_default_follows_it() {
         let own = policy("ci", "own", &json!({"priority": -9}), 9);
         let default = cluster_policy("default", &shops(&json!({"priority": 9})), 1);
         let set = Set::in_cluster([own.clone(), default], &cluster(&[("ci", "shop")]));
@@ -380,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_to_which_others_together_leave_nothing_is_overridden() {
+    fn several_policies_together_can_override_one() {
         let first = |spec: Value| policy("ci", "first", &spec, 1);
         let second = |spec: Value| policy("ci", "second", &spec, 2);
         let of = |clauses: Value| json!({"match": clauses});
         let pods = json!({"kind": "Pod"});
         for (one, other, last, is_overridden) in [
-            // Core/v1 takes other types than these two.
+            // core/v1 accepts other types than these two.
             (json!({"types": ["Warning"]}), json!({"types": ["Normal"]}), json!({}), false),
             (
                 json!({"types": ["Warning"]}),
@@ -444,20 +449,20 @@ mod tests {
     }
 
     #[test]
-    fn comparing_policies_with_each_other_has_a_bound() {
+    fn comparisons_between_policies_are_limited() {
         let reasons = |at: usize| (0..32).map(|entry| format!("{at}-{entry}")).collect::<Vec<_>>();
         let all = (0..64)
             .map(|at| policy("ci", &format!("p{at:02}"), &json!({"match": {"reasons": reasons(at)}}), 0));
         let twin = policy("ci", "twin", &json!({"match": {"reasons": reasons(0)}}), 1);
         let few = Set::new(all.clone().take(3).chain([twin.clone()]));
         assert!(matches!(few.effect(&twin), Some(Effect::Overridden { .. })));
-        // Beyond it a policy is said to govern, as one of which nobody can tell.
+        // Above the limit an overridden policy is reported as effective.
         let many = Set::new(all.take(63).chain([twin.clone()]));
         assert_eq!(many.effect(&twin), Some(&Effect::Governs));
     }
 
     #[test]
-    fn a_policy_behind_one_that_governs_all_is_overridden() {
+    fn a_policy_after_one_that_governs_all_is_overridden() {
         let first = policy("ci", "first", &json!({"priority": 1, "match": {"reasons": ["*"]}}), 2);
         let partial = policy("ci", "partial", &json!({"priority": 2, "match": {"reasons": ["B*"]}}), 2);
         let behind = policy("ci", "behind", &json!({}), 1);
@@ -470,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_policy_is_overridden_where_each_namespace_that_it_selects_has_one_that_governs_all() {
+    fn a_cluster_policy_is_overridden_if_others_govern_all_in_each_selected_namespace() {
         let own = policy("ci", "own", &json!({}), 1);
         let shops_policy = cluster_policy("shops", &shops(&json!({})), 1);
         let all = cluster_policy("all", &json!({}), 2);
@@ -489,13 +494,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_policy_that_selects_nothing_says_so() {
+    fn a_cluster_policy_that_selects_no_namespace_has_no_effect() {
         let shops = cluster_policy("shops", &shops(&json!({})), 1);
         let set = Set::in_cluster([shops.clone()], &cluster(&[("bank", "bank")]));
-        assert_eq!(set.effect(&shops), Some(&Effect::NoNamespaces { unread: None }));
+        assert_eq!(set.effect(&shops), Some(&Effect::NoNamespaces { unevaluated: None }));
     }
 
-    /// A namespace of team shop that has this number of labels.
+    /// A namespace of team shop with this number of labels.
     fn shop_with(count: usize) -> Namespaces {
         let mut shop: Labels = (1..count).map(|at| (format!("k{at}"), String::new())).collect();
         shop.insert("team".to_owned(), "shop".to_owned());
@@ -513,15 +518,15 @@ mod tests {
         let set = |count: usize| {
             Set::in_cluster([selected.clone(), others.clone(), all.clone()], &shop_with(count))
         };
-        assert_eq!(governing(&set(MOST_LABELS)).as_deref(), Some("selected"));
-        assert_eq!(governing(&set(MOST_LABELS + 1)).as_deref(), Some("all"));
+        assert_eq!(governing(&set(MAX_LABELS)).as_deref(), Some("selected"));
+        assert_eq!(governing(&set(MAX_LABELS + 1)).as_deref(), Some("all"));
         let own = policy("ci", "own", &json!({}), 1);
-        let set = Set::in_cluster([selected, own], &shop_with(MOST_LABELS + 1));
-        assert_eq!(governing(&set).as_deref(), Some("ci/own"), "policies of the namespace have no selector");
+        let set = Set::in_cluster([selected, own], &shop_with(MAX_LABELS + 1));
+        assert_eq!(governing(&set).as_deref(), Some("ci/own"), "EventPolicies have no selector");
     }
 
     #[test]
-    fn a_policy_with_a_selector_names_a_namespace_with_too_many_labels() {
+    fn the_effect_of_a_policy_with_selector_names_a_namespace_with_too_many_labels() {
         let selected = cluster_policy("selected", &shops(&json!({})), 1);
         let all =
             cluster_policy("all", &json!({"precedence": "Override", "match": {"types": ["Normal"]}}), 1);
@@ -530,28 +535,28 @@ mod tests {
             let set = Set::in_cluster([selected.clone(), all.clone(), own.clone()], namespaces);
             [&selected, &all, &own].map(|policy| set.effect(policy).unwrap().clone())
         };
-        let (within, mut beyond) = (shop_with(MOST_LABELS), shop_with(MOST_LABELS + 1));
+        let (within, mut above) = (shop_with(MAX_LABELS), shop_with(MAX_LABELS + 1));
         assert_eq!(effects(&within), [Effect::Governs, Effect::Governs, Effect::Governs]);
-        let nowhere = Effect::NoNamespaces { unread: Some("ci".into()) };
-        assert_eq!(effects(&beyond), [nowhere, Effect::Governs, Effect::Governs]);
-        beyond.insert("bank".into(), labels(&[("team", "shop")]));
-        let in_part = Effect::GovernsInPart(self::beyond("ci", Limit::Labels));
-        assert_eq!(effects(&beyond), [in_part, Effect::Governs, Effect::Governs]);
+        let nowhere = Effect::NoNamespaces { unevaluated: Some("ci".into()) };
+        assert_eq!(effects(&above), [nowhere, Effect::Governs, Effect::Governs]);
+        above.insert("bank".into(), labels(&[("team", "shop")]));
+        let in_part = Effect::GovernsInPart(exceeded("ci", Limit::Labels));
+        assert_eq!(effects(&above), [in_part, Effect::Governs, Effect::Governs]);
     }
 
-    fn beyond(namespace: &str, limit: Limit) -> Beyond {
-        Beyond { namespace: Some(namespace.into()), limit }
+    fn exceeded(namespace: &str, limit: Limit) -> ExceededLimit {
+        ExceededLimit { namespace: Some(namespace.into()), limit }
     }
 
     #[test]
-    fn a_policy_that_64_precede_governs_nothing_and_is_not_accepted() {
+    fn a_policy_that_64_precede_does_not_govern_and_is_not_accepted() {
         let warnings = json!({"match": {"types": ["Normal"]}});
         let before = (0..64).map(|at| policy("ci", &format!("{at:02}"), &warnings, 0));
         let last = policy("ci", "last", &json!({}), 1);
         let all: Vec<_> = before.chain([last.clone()]).collect();
         let set = Set::new(all.clone());
         assert_eq!(governing(&set), None);
-        assert_eq!(set.effect(&last), Some(&Effect::TooMany(beyond("ci", Limit::Policies))));
+        assert_eq!(set.effect(&last), Some(&Effect::TooMany(exceeded("ci", Limit::Policies))));
         assert!(!set.is_accepted(&last) && !set.is_effective(&last) && set.is_accepted(&all[63]));
         let set = Set::new(all[1..].to_vec());
         assert_eq!(governing(&set).as_deref(), Some("ci/last"));
@@ -559,33 +564,33 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_policy_can_be_beyond_a_limit_in_some_namespaces_alone() {
+    fn a_cluster_policy_can_be_over_a_limit_in_only_some_namespaces() {
         let normal = json!({"match": {"types": ["Normal"]}});
         let shop = (0..64).map(|at| cluster_policy(&format!("{at:02}"), &shops(&normal), 0));
         let last = cluster_policy("last", &json!({}), 1);
         let policies: Vec<_> = shop.chain([last.clone()]).collect();
         let set = Set::in_cluster(policies.clone(), &cluster(&[("ci", "shop"), ("bank", "bank")]));
         assert_eq!(governing(&set), None, "ci has 64");
-        assert_eq!(set.effect(&last), Some(&Effect::GovernsInPart(beyond("ci", Limit::Policies))));
+        assert_eq!(set.effect(&last), Some(&Effect::GovernsInPart(exceeded("ci", Limit::Policies))));
         assert!(set.is_accepted(&last) && set.is_effective(&last));
         assert_eq!(set.applicability("bank", &last.id), Applicability::Governs);
-        // One namespace's own policies take nothing from those of the cluster.
+        // EventPolicies do not use the limits of ClusterEventPolicies.
         let own = (0..65).map(|at| policy("bank", &format!("{at:02}"), &normal, 0));
         let set =
             Set::in_cluster(policies.into_iter().chain(own), &cluster(&[("ci", "shop"), ("bank", "bank")]));
         assert_eq!(set.applicability("bank", &last.id), Applicability::Governs);
     }
 
-    /// The worst policies that a tenant can write. What a unit of weight costs is held down by hack/instructions
-    /// (`select-worst-globs`): 3 times 2048 of them take less than 100 us.
+    /// The most expensive policies that a tenant can write. The benchmark `select-worst-globs` of hack/instructions limits
+    /// the cost of a unit of weight, so that 3 times 2048 units take less than 100 us.
     #[test]
-    fn selecting_a_policy_has_a_bounded_cost_whatever_policies_there_are() {
+    fn the_cost_of_selecting_a_policy_is_bounded() {
         let slow = format!("{}y", "*x".repeat(125));
         let mut list = vec![slow.clone(); 31];
         list.push("*".into());
         let entry = json!({"reasons": list, "reportingComponents": list, "regarding": vec![json!({"name": slow}); 16]});
         let one = policy("ci", "p", &json!({"exempt": vec![entry; 16]}), 0);
-        assert!(one.compiled().is_none(), "it once took 3 ms of each review");
+        assert!(one.compiled().is_none(), "matching it takes 3 ms");
 
         let slow = format!("*{}y*", "x".repeat(125));
         let worst = |at: usize| json!({"match": {"reasons": vec![&slow; at % 15 + 1], "users": [format!("x{at}?*")]}});
@@ -603,18 +608,18 @@ mod tests {
     }
 
     #[test]
-    fn footing_is_known_where_the_namespace_is() {
+    fn applicability_is_unknown_in_an_unknown_namespace() {
         let shops = cluster_policy("shops", &shops(&json!({})), 1);
         let set = Set::in_cluster([shops.clone()], &cluster(&[("ci", "shop"), ("bank", "bank")]));
         let applicability = |namespace| set.applicability(namespace, &shops.id);
         assert_eq!(
-            [applicability("ci"), applicability("bank"), applicability("gone")],
+            [applicability("ci"), applicability("bank"), applicability("deleted")],
             [Applicability::Governs, Applicability::NotApplicable, Applicability::Unknown]
         );
     }
 
     #[test]
-    fn ten_thousand_namespaces_and_two_thousand_policies_are_worked_out_once() {
+    fn ten_thousand_namespaces_share_lists_of_two_thousand_policies() {
         let names: Vec<String> = (0..10_000).map(|at| format!("team-{at}")).collect();
         let namespaces: Namespaces = { names.iter().enumerate() }
             .map(|(at, name)| (name.as_str().into(), labels(&[("shard", &(at % 100).to_string())])))
@@ -637,6 +642,6 @@ mod tests {
         assert_eq!(in_force("team-7")[9], "cluster-0907");
         assert_eq!(set.namespaces().len(), 10_000);
         let lists: HashSet<_> = set.resolved.by_namespace.values().map(Arc::as_ptr).collect();
-        assert_eq!(lists.len(), 1000 + 90, "one for each that has its own, else one for each shard");
+        assert_eq!(lists.len(), 1000 + 90, "one per namespace with policies of its own, and one per shard");
     }
 }

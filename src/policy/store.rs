@@ -1,4 +1,4 @@
-//! The current [`Set`], swapped as a whole.
+//! The current [`Set`], replaced as a whole.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use tokio::sync::watch;
 
 use super::set::Set;
 
-/// What happened to the set, for those who wait for it.
+/// A revision of the set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revision {
-    /// The first list is complete: the set can be decided by.
+    /// Whether all first lists are complete, so that the set can be used.
     pub listed: bool,
-    /// Grows with every change of what the policies say (not with their status).
+    /// Number that increases with every change of policies, except of their statuses.
     pub number: u64,
 }
 
-/// The current set of policies: read without lock or wait, replaced as a whole.
+/// The current set of policies.
 #[derive(Default)]
 pub struct Store {
     set: ArcSwap<Set>,
@@ -24,12 +24,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// The current set; no lock, no wait.
+    /// Returns the current set without locking.
     pub fn load(&self) -> Guard<Arc<Set>> {
         self.set.load()
     }
 
-    /// Replaces the set and tells those who wait.
+    /// Replaces the set and notifies the subscribers.
     pub fn swap(&self, set: Set) {
         self.set.store(Arc::new(set));
         self.revision.send_modify(|revision| {
@@ -38,17 +38,17 @@ impl Store {
         });
     }
 
-    /// Replaces the set by one that says the same and differs only in the reported status: nobody is told.
+    /// Replaces the set by one that differs only in statuses, without notification.
     pub fn refresh(&self, set: Set) {
         self.set.store(Arc::new(set));
     }
 
-    /// Changes of the set, from now on; its first value tells whether the first list is complete.
+    /// Subscribes to revisions of the set. The receiver has the current revision.
     pub fn subscribe(&self) -> watch::Receiver<Revision> {
         self.revision.subscribe()
     }
 
-    /// The first list is complete.
+    /// Whether all first lists are complete.
     pub fn listed(&self) -> bool {
         self.revision.borrow().listed
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_swap_is_told_and_a_refresh_is_not() {
+    fn a_swap_notifies_subscribers_and_a_refresh_does_not() {
         let store = Store::default();
         let mut changes = store.subscribe();
         assert!(!store.listed());

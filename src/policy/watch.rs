@@ -1,4 +1,4 @@
-//! Keeps the [`Store`] up to date from the cluster.
+//! Updates the [`Store`] from the cluster.
 
 use std::sync::Arc;
 
@@ -17,12 +17,13 @@ use super::index::{Change, Index, Source};
 use super::namespace::ListedNamespace;
 use super::store::Store;
 
-/// So many changes that came together make one new set: working it out takes a while where many namespaces are.
-const TOGETHER: usize = 1000;
+/// Maximum number of simultaneous changes that are combined into one new set. Computing a set takes time in proportion to
+/// the number of namespaces.
+const MAX_BATCH: usize = 1000;
 
-/// Watches the policies of both kinds and the labels of the namespaces, and keeps `store` up to date, for ever: to end
-/// it, drop it. Failures are logged and tried again with a growing pause. `responded` is called with each source for
-/// which the API server has sent anything, a bookmark for example.
+/// Watches policies and namespaces, and updates `store`. Never returns: drop the future to stop it. Failures are logged and
+/// retried with exponential backoff. Calls `responded` with the source for each response from the API server, including
+/// bookmarks.
 pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(Source) + Send + Sync + 'static) {
     let responded = Arc::new(responded);
     let client = |source| {
@@ -36,29 +37,29 @@ pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(Source) +
     let config = || watcher::Config::default().page_size(PAGE);
     let policy = |StoredPolicy(policy)| Object::Policy(policy);
     let namespace = |ListedNamespace(metadata)| Object::Namespace(metadata);
-    let news = select_all([
-        told(Source::EventPolicies, watcher(own, config()).default_backoff(), policy),
-        told(Source::ClusterEventPolicies, watcher(cluster, config()).default_backoff(), policy),
-        told(Source::Namespaces, watcher(namespaces, config()).default_backoff(), namespace),
+    let events = select_all([
+        tagged(Source::EventPolicies, watcher(own, config()).default_backoff(), policy),
+        tagged(Source::ClusterEventPolicies, watcher(cluster, config()).default_backoff(), policy),
+        tagged(Source::Namespaces, watcher(namespaces, config()).default_backoff(), namespace),
     ]);
-    follow(news, &store).await;
+    follow(events, &store).await;
 }
 
-/// What a watch tells, and which.
-type News = (Source, watcher::Result<Event<Object>>);
+/// A watch event or error, with its source.
+type SourceEvent = (Source, watcher::Result<Event<Object>>);
 
-/// What the watches tell of.
+/// An object of one of the sources.
 #[derive(Clone, Debug)]
 enum Object {
     Policy(DynamicObject),
     Namespace(ObjectMeta),
 }
 
-fn told<K: Send + 'static>(
+fn tagged<K: Send + 'static>(
     source: Source,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
     object: fn(K) -> Object,
-) -> BoxStream<'static, News> {
+) -> BoxStream<'static, SourceEvent> {
     let event = move |event| match event {
         Event::Apply(it) => Event::Apply(object(it)),
         Event::Delete(it) => Event::Delete(object(it)),
@@ -66,38 +67,38 @@ fn told<K: Send + 'static>(
         Event::InitApply(it) => Event::InitApply(object(it)),
         Event::InitDone => Event::InitDone,
     };
-    events.map(move |told| (source, told.map(event))).boxed()
+    events.map(move |result| (source, result.map(event))).boxed()
 }
 
-async fn follow(news: impl Stream<Item = News>, store: &Store) {
+async fn follow(events: impl Stream<Item = SourceEvent>, store: &Store) {
     let mut index = Index::default();
-    let mut news = std::pin::pin!(news.ready_chunks(TOGETHER));
-    while let Some(together) = news.next().await {
-        let changes = together.into_iter().map(|(source, told)| match told {
-            Ok(event) => take(source, event, &mut index),
+    let mut batches = std::pin::pin!(events.ready_chunks(MAX_BATCH));
+    while let Some(batch) = batches.next().await {
+        let changes = batch.into_iter().map(|(source, result)| match result {
+            Ok(event) => apply(source, event, &mut index),
             Err(error) => {
-                warn!(%error, "watching {source:?} failed; trying again ({})", hint(source));
+                warn!(%error, ?source, hint = hint(source), "watch failed, retrying");
                 Change::Nothing
             }
         });
         let change = changes.max().unwrap_or(Change::Nothing);
-        show(change, &index, store);
+        publish(change, &index, store);
     }
 }
 
 fn hint(source: Source) -> &'static str {
     match source {
         Source::EventPolicies => {
-            "are the CRDs installed, and may squelch list and watch eventpolicies.squelch.dev?"
+            "check that the CRDs are installed and that squelch can list and watch eventpolicies.squelch.dev"
         }
         Source::ClusterEventPolicies => {
-            "are the CRDs installed, and may squelch list and watch clustereventpolicies.squelch.dev?"
+            "check that the CRDs are installed and that squelch can list and watch clustereventpolicies.squelch.dev"
         }
-        Source::Namespaces => "may squelch list and watch namespaces?",
+        Source::Namespaces => "check that squelch can list and watch namespaces",
     }
 }
 
-fn take(source: Source, event: Event<Object>, index: &mut Index) -> Change {
+fn apply(source: Source, event: Event<Object>, index: &mut Index) -> Change {
     match event {
         Event::Apply(Object::Policy(policy)) | Event::InitApply(Object::Policy(policy)) => {
             index.apply(&policy)
@@ -119,14 +120,14 @@ fn take(source: Source, event: Event<Object>, index: &mut Index) -> Change {
     }
 }
 
-/// Swaps the store's set for the current one, if that says anything new.
-fn show(change: Change, index: &Index, store: &Store) {
-    // Until every first list is complete, precedence is not known.
+/// Publishes the current set after a change.
+fn publish(change: Change, index: &Index, store: &Store) {
+    // The precedence of policies is unknown until all first lists are complete.
     if !index.listed() {
         return;
     }
     if !store.listed() {
-        // Even of no policies the first list is news.
+        // The first list is published also if it is empty.
         info!(
             policies = index.policies().count(),
             "listed EventPolicies, ClusterEventPolicies and namespaces"
@@ -135,9 +136,9 @@ fn show(change: Change, index: &Index, store: &Store) {
     }
     match change {
         Change::Nothing => {}
-        Change::Status => store.refresh(store.load().refreshed(index.policies())),
+        Change::Status => store.refresh(store.load().with_statuses(index.policies())),
         Change::Policies => {
-            debug!("the policies or what they are for have changed");
+            debug!("policies or their namespaces changed");
             store.swap(index.set());
         }
     }
@@ -157,18 +158,18 @@ mod tests {
     type Events = Vec<Event<Object>>;
 
     fn list(objects: impl IntoIterator<Item = Object>) -> Events {
-        let shown = objects.into_iter().map(Event::InitApply);
-        [Event::Init].into_iter().chain(shown).chain([Event::InitDone]).collect()
+        let objects = objects.into_iter().map(Event::InitApply);
+        [Event::Init].into_iter().chain(objects).chain([Event::InitDone]).collect()
     }
 
-    /// What a watch tells, which may be that it failed.
-    type Told = Vec<(Source, Option<Event<Object>>)>;
+    /// A batch of watch events. `None` is a failed watch.
+    type Batch = Vec<(Source, Option<Event<Object>>)>;
 
-    fn of(source: Source, events: Events) -> Told {
+    fn of(source: Source, events: Events) -> Batch {
         events.into_iter().map(|event| (source, Some(event))).collect()
     }
 
-    /// A policy of namespace ci as the watch tells of it.
+    /// A policy of namespace ci.
     fn policy(data: serde_json::Value) -> Object {
         Object::Policy(object("ci", "p", data))
     }
@@ -178,28 +179,28 @@ mod tests {
         Object::Namespace(ObjectMeta { name: Some("ci".to_owned()), labels, ..ObjectMeta::default() })
     }
 
-    /// Feeds what comes together, one after the other.
-    fn feed(store: &Store, together: impl IntoIterator<Item = Told>) {
-        let parts = together.into_iter().map(|told| {
-            // Between two of these nothing is ready.
+    /// Feeds the batches one after the other.
+    fn feed(store: &Store, batches: impl IntoIterator<Item = Batch>) {
+        let streams = batches.into_iter().map(|batch| {
+            // The stream is pending once between two batches.
             let pause = stream::once(tokio::task::yield_now()).filter_map(|()| ready(None));
-            let told = told
+            let events = batch
                 .into_iter()
                 .map(|(source, event)| (source, event.ok_or(watcher::Error::NoResourceVersion)));
-            pause.chain(stream::iter(told)).boxed()
+            pause.chain(stream::iter(events)).boxed()
         });
-        let news = stream::iter(parts.collect::<Vec<_>>()).flatten();
+        let events = stream::iter(streams.collect::<Vec<_>>()).flatten();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(follow(news, store));
+        runtime.block_on(follow(events, store));
     }
 
-    /// What the other sources list is nothing.
-    fn nothing_else() -> Told {
+    /// Empty lists of the other sources.
+    fn nothing_else() -> Batch {
         [of(Source::ClusterEventPolicies, list([])), of(Source::Namespaces, list([]))].concat()
     }
 
     #[test]
-    fn nothing_is_decided_by_before_every_first_list_is_complete() {
+    fn no_policy_is_in_force_before_all_first_lists_are_complete() {
         let first_lists = [
             of(Source::EventPolicies, list([policy(json!({"spec": {}}))])),
             of(Source::ClusterEventPolicies, list([])),
@@ -208,7 +209,7 @@ mod tests {
         for missing in 0..first_lists.len() {
             let store = Store::default();
             let mut lists = first_lists.to_vec();
-            // It breaks off before its end.
+            // The list is interrupted before its end.
             lists[missing].pop();
             lists.rotate_left(missing);
             feed(&store, lists);
@@ -220,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_policies_is_listed_too() {
+    fn empty_first_lists_are_published() {
         let store = Store::default();
         feed(&store, [of(Source::EventPolicies, list([])), nothing_else()]);
         assert!(store.listed());
     }
 
     #[test]
-    fn changes_are_told_once_and_a_status_is_not() {
+    fn only_changed_policies_increase_the_revision() {
         let store = Store::default();
         let fresh = policy(json!({"spec": {}}));
         let reported = policy(json!({"spec": {}, "status": {"observedGeneration": 1}}));
@@ -240,7 +241,7 @@ mod tests {
         feed(&store, steps.clone());
         assert_eq!(*store.subscribe().borrow(), Revision { listed: true, number: 2 });
         assert_eq!(store.load().policies()[0].reported.as_ref().unwrap().observed_generation, Some(1));
-        assert!(store.load().governing(&event()).is_some(), "a status takes nothing away");
+        assert!(store.load().governing(&event()).is_some(), "a new status does not change what is in force");
         steps.push(of(Source::EventPolicies, vec![Event::Delete(reported)]));
         let store = Store::default();
         feed(&store, steps);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_together_is_told_together() {
+    fn a_batch_of_changes_makes_one_revision() {
         let store = Store::default();
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
         let shops = Object::Policy(cluster_object("shops", shops));
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_goes_takes_the_policy_with_it() {
+    fn a_policy_is_not_in_force_after_its_label_is_removed() {
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
         let shops = Object::Policy(cluster_object("shops", shops));
         let mut steps = vec![
@@ -274,8 +275,8 @@ mod tests {
         let store = Store::default();
         feed(&store, steps.clone());
         assert!(store.load().governing(&event()).is_some());
-        for gone in [Event::Apply(namespace("bank")), Event::Delete(namespace("shop"))] {
-            steps.push(of(Source::Namespaces, vec![gone]));
+        for removal in [Event::Apply(namespace("bank")), Event::Delete(namespace("shop"))] {
+            steps.push(of(Source::Namespaces, vec![removal]));
             let store = Store::default();
             feed(&store, steps.clone());
             assert!(store.load().governing(&event()).is_none());
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_ends_nothing() {
+    fn a_failed_watch_keeps_the_policies_in_force() {
         for source in Source::ALL {
             let store = Store::default();
             let failed = || vec![(source, Some(Event::Init)), (source, None)];

@@ -9,7 +9,7 @@ use squelch_engine::{Answer, Denial, Governing, Moment, Observation, Verdict};
 
 use super::Error;
 
-/// One decision, as it is written.
+/// A line.
 #[derive(Debug, Serialize)]
 struct Decision<'a> {
     at: f64,
@@ -29,7 +29,7 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// Makes the file, empty.
+    /// Creates the file, empty.
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
         let out = File::create(path).map_err(|source| Error::write(path, source))?;
         Ok(Self { path: path.to_owned(), out: BufWriter::with_capacity(1 << 16, out) })
@@ -68,7 +68,7 @@ impl Decisions {
     }
 }
 
-/// The word for what the client is told.
+/// The name of the answer that the client gets.
 fn answer(answer: &Answer) -> &'static str {
     match answer {
         Answer::Allow | Answer::AllowNamed(_) => "allow",

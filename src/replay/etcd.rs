@@ -1,4 +1,4 @@
-//! What would be stored: of each Event its count, in memory.
+//! The Events that would be stored: count and size of each, in memory.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -6,24 +6,26 @@ use std::hash::Hasher;
 use hashbrown::HashMap;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-/// So many Events are known at most; the one not written for longest is forgotten first. As many as series may
-/// live: of an Event whose series is over nobody asks any more.
+/// Maximum number of Events. The Event with the oldest write is removed first. There are as many as series; an Event
+/// whose series is closed is not needed again.
 const MOST: usize = 1_000_000;
 
-/// What is known of one Event.
+/// One Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stored {
-    /// Its count; 0: it was written, and not stored.
+    /// Its count. 0: the Event was written, but is not stored.
     pub(super) count: i64,
-    /// How long its JSON is.
+    /// The length of its JSON.
     pub(super) bytes: u64,
+    /// Hash of the user who created it; `None` for an Event of squelch.
+    pub(super) creator: Option<u64>,
     written: u64,
 }
 
 /// The store.
 pub(super) struct Etcd {
     events: HashMap<u128, Stored>,
-    /// In the order of their writes; what was written again stands here again.
+    /// Keys in the order of their writes. A key has one entry per write.
     by_age: VecDeque<(u128, u64)>,
     writes: u64,
     most: usize,
@@ -36,16 +38,28 @@ impl Default for Etcd {
 }
 
 impl Etcd {
-    /// What is known of an Event.
+    /// Returns an Event, if it is known.
     pub(super) fn event(&self, namespace: &str, name: &str) -> Option<Stored> {
         self.events.get(&key(namespace, name)).copied()
     }
 
-    /// An Event is stored, or (with the count 0) known not to be.
-    pub(super) fn store(&mut self, namespace: &str, name: &str, count: i64, bytes: u64) {
+    /// Stores an Event. The count 0 marks it as not stored. `creator` is the user who creates it; `None` for an
+    /// update.
+    pub(super) fn store(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        count: i64,
+        bytes: u64,
+        creator: Option<&str>,
+    ) {
         let key = key(namespace, name);
         self.writes += 1;
-        self.events.insert(key, Stored { count, bytes, written: self.writes });
+        let creator = match creator {
+            Some(user) => Some(hash(user)),
+            None => self.events.get(&key).and_then(|event| event.creator),
+        };
+        self.events.insert(key, Stored { count, bytes, creator, written: self.writes });
         self.by_age.push_back((key, self.writes));
         while self.events.len() > self.most {
             let Some((key, written)) = self.by_age.pop_front() else { break };
@@ -60,16 +74,28 @@ impl Etcd {
         }
     }
 
+    /// Whether this name belongs to a stored Event of another user: the API server answers a CREATE with 409.
+    pub(super) fn is_of_another(&self, namespace: &str, name: &str, user: &str) -> bool {
+        let stored = self.event(namespace, name).filter(|event| event.count > 0);
+        stored.and_then(|event| event.creator).is_some_and(|creator| creator != hash(user))
+    }
+
     fn is_current(&self, key: u128, written: u64) -> bool {
         self.events.get(&key).is_some_and(|event| event.written == written)
     }
 }
 
-/// Keyed by nothing secret: who makes two of their own names collide miscounts their own replay.
+fn hash(user: &str) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(user.as_bytes());
+    hasher.finish()
+}
+
+/// The hash key is not secret: a user who crafts a collision miscounts only their own replay.
 fn key(namespace: &str, name: &str) -> u128 {
     let mut hasher = SipHasher13::new();
     hasher.write(namespace.as_bytes());
-    // No namespace holds this byte.
+    // No namespace contains this byte.
     hasher.write(b"/");
     hasher.write(name.as_bytes());
     hasher.finish128().as_u128()
@@ -80,10 +106,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_event_not_written_for_longest_is_forgotten() {
+    fn the_event_with_the_oldest_write_is_removed() {
         let mut etcd = Etcd { most: 2, ..Etcd::default() };
         for name in ["a", "b", "a", "c"] {
-            etcd.store("shop", name, 1, 10);
+            etcd.store("shop", name, 1, 10, None);
         }
         let known = ["a", "b", "c"].map(|name| etcd.event("shop", name).is_some());
         assert_eq!(known, [true, false, true]);
@@ -91,10 +117,21 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_one_event_take_the_room_of_one() {
+    fn a_stored_event_belongs_to_the_user_who_created_it() {
+        let mut etcd = Etcd::default();
+        etcd.store("shop", "a", 1, 10, Some("kubelet"));
+        etcd.store("shop", "a", 2, 10, None);
+        assert!(etcd.is_of_another("shop", "a", "tenant"));
+        assert!(!etcd.is_of_another("shop", "a", "kubelet") && !etcd.is_of_another("shop", "b", "tenant"));
+        etcd.store("shop", "a", 0, 10, None);
+        assert!(!etcd.is_of_another("shop", "a", "tenant"));
+    }
+
+    #[test]
+    fn repeated_writes_of_one_event_take_constant_memory() {
         let mut etcd = Etcd::default();
         for count in 1..=10_000 {
-            etcd.store("shop", "a", count, 10);
+            etcd.store("shop", "a", count, 10, None);
         }
         assert!(etcd.by_age.len() <= 1026);
         assert_eq!(etcd.event("shop", "a").map(|event| event.count), Some(10_000));

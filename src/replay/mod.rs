@@ -1,20 +1,20 @@
-//! `squelch replay`: the decisions of the webhook on recorded writes, without a cluster.
+//! `squelch replay`: decides recorded writes as the webhook does, without a cluster.
 //!
-//! An input (`input`) becomes writes, each decided by the engine that the webhook asks (`course`), with a clock
-//! that the input moves and an etcd in memory that takes squelch's own writes at once (`payer`); what became of
-//! them is counted (`tally`) and told (`report`, `table`, `decisions`).
+//! `input` reads writes from a file. `simulation` passes each to the engine, with a clock that the input moves.
+//! `flusher` executes the flush tasks of the engine at once, on an etcd in memory. `tally` counts the results,
+//! and `report`, `table` and `decisions` print them.
 
-mod course;
 mod decisions;
 mod etcd;
+mod flusher;
 mod input;
 mod namespaces;
 mod notes;
 mod options;
-mod payer;
 mod policies;
 mod progress;
 mod report;
+mod simulation;
 mod table;
 mod tally;
 mod text;
@@ -23,20 +23,22 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-pub use course::engine;
+pub use flusher::{Flush, Flusher};
 pub use input::BadInput;
-pub use options::{Clients, Format, Options, Output};
-pub use payer::{Payer, Payment};
+pub use options::{Clients, Format, Options};
 pub use policies::BadPolicy;
 pub use report::Report;
+pub use simulation::engine;
 pub use tally::{Summary, Writes};
 
-use course::Course;
 use decisions::Decisions;
+
+use crate::output::RenderError;
 use policies::{Policies, PolicyFile, Trial};
 use progress::Progress;
+use simulation::Simulation;
 
-/// Why a replay came to no end.
+/// Why a replay failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
@@ -44,7 +46,7 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -52,21 +54,23 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Standard input was asked for twice.
-    #[error("standard input (-) can be the input, a policy file or the namespaces, not several of them")]
+    /// Several options name standard input.
+    #[error(
+        "standard input (-) can be the input, a policy file or the namespaces file, but only one of them"
+    )]
     StandardInputTwice,
-    /// A policy cannot be used.
+    /// A policy is invalid.
     #[error(transparent)]
     Policy(#[from] BadPolicy),
-    /// A place in the input cannot be read.
+    /// An entry of the input cannot be read.
     #[error(transparent)]
     Input(#[from] BadInput),
-    /// The report has no JSON form: a defect of squelch.
-    #[error("cannot write the report as JSON: {0}")]
-    Json(#[from] serde_json::Error),
+    /// The report cannot be serialised: a defect of squelch.
+    #[error("cannot render the report: {0}")]
+    Render(#[from] RenderError),
 }
 
 impl Error {
@@ -79,15 +83,12 @@ impl Error {
     }
 }
 
-/// Replays as the options say, and prints the result. Progress is shown where standard error is a terminal.
+/// Replays as the options say, and prints the report. Progress is shown if standard error is a terminal.
 pub fn run(options: &Options) -> Result<(), Error> {
     let report = replay(options)?;
-    let text = match options.output {
-        Output::Table => table::render(&report),
-        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
-    };
+    let text = options.output.render(&report, table::render)?;
     match io::stdout().write_all(text.as_bytes()) {
-        // Whoever read it has seen enough.
+        // A reader such as `head` closes the pipe early.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Error::write(Path::new("standard output"), error))
         }
@@ -104,13 +105,13 @@ pub fn replay(options: &Options) -> Result<Report, Error> {
     }
     let policies = load(options)?;
     let decisions = options.decisions.as_deref().map(Decisions::create).transpose()?;
-    let mut course = Course::new(policies, options.clients, options.own_user.clone(), decisions);
+    let mut simulation = Simulation::new(policies, options.clients, options.own_user.clone(), decisions);
     let progress = Progress::default();
     let reader = open(&options.input, &progress)?;
-    let told = input::replay(reader, options, &mut course, &progress)?;
-    let finished = course.finish()?;
+    let stats = input::replay(reader, options, &mut simulation, &progress)?;
+    let finished = simulation.finish()?;
     progress.finish();
-    Ok(Report::new(&finished, &told, options))
+    Ok(Report::new(&finished, &stats, options))
 }
 
 fn load(options: &Options) -> Result<Policies, Error> {
@@ -143,7 +144,7 @@ fn open(path: &Path, progress: &Progress) -> Result<Box<dyn Read>, Error> {
     Ok(Box::new(progress.reading(file, length)))
 }
 
-/// A file's name for people.
+/// Returns the name of a file for messages.
 fn name(path: &Path) -> String {
     if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() }
 }

@@ -1,11 +1,11 @@
-//! The namespaces that a replay knows, with their labels: what `kubectl get namespaces -o json` prints.
+//! The namespaces of a replay with their labels, from the output of `kubectl get namespaces -o json`.
 
 use serde_json::Value;
 
 use super::policies::{BadPolicy, PolicyFile, documents};
 use crate::policy::{Labels, Namespaces};
 
-/// Reads the namespaces of a file. What is something else is left aside.
+/// Reads the namespaces of a file. Other objects are skipped.
 pub(super) fn namespaces(file: &PolicyFile) -> Result<Namespaces, BadPolicy> {
     let mut namespaces = Namespaces::new();
     for (_, value) in documents(file)? {
@@ -15,8 +15,8 @@ pub(super) fn namespaces(file: &PolicyFile) -> Result<Namespaces, BadPolicy> {
         namespaces.insert(name.into(), labels(&value["metadata"]["labels"]));
     }
     if namespaces.is_empty() {
-        let reason =
-            "there is no Namespace in it; give what `kubectl get namespaces -o json` prints".to_owned();
+        let reason = "the file contains no Namespace; provide the output of `kubectl get namespaces -o json`"
+            .to_owned();
         return Err(BadPolicy { file: file.name.clone(), place: String::new(), reason });
     }
     Ok(namespaces)
@@ -51,10 +51,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_namespaces_is_told() {
+    fn a_file_without_namespaces_is_an_error() {
         for text in ["kind: Pod\nmetadata: {name: p}", "{}", ""] {
-            let said = read(text).unwrap_err();
-            assert!(said.starts_with("namespaces.json: there is no Namespace in it"), "{said}");
+            let error = read(text).unwrap_err();
+            assert!(error.starts_with("namespaces.json: the file contains no Namespace"), "{error}");
         }
         assert!(read("a: [").unwrap_err().starts_with("namespaces.json, line "));
     }

@@ -1,4 +1,4 @@
-//! The policies that are tried: read from files as the operator reads them from the cluster.
+//! The policies of a replay, read from files and validated as the operator does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use super::text::clean;
 use crate::api::{ClusterEventPolicy, EventPolicy};
 use crate::policy::{Index, Namespaces, Policy, Set};
 
-/// How much of an error's text is shown.
+/// Maximum characters of an error.
 const REASON: usize = 400;
 
-/// A file of policies, read.
+/// A file of policies.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyFile {
-    /// As it is named on the command line.
+    /// Its name on the command line.
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// How they are to be tried.
+/// How the policies are applied.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    /// The namespace of policies that name none; `None`: each policy stands in every namespace.
+    /// The namespace of policies that name none. `None`: each policy applies in every namespace.
     pub(super) namespace: Option<String>,
-    /// All in mode Enforce.
+    /// Whether all policies have mode Enforce.
     pub(super) as_enforced: bool,
     /// The namespaces whose labels are known.
     pub(super) namespaces: Option<Namespaces>,
 }
 
-/// A policy file that cannot be used.
+/// An invalid policy file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{place}: {reason}")]
 pub struct BadPolicy {
-    /// The file, as it is named on the command line.
+    /// Its name on the command line.
     pub file: String,
-    /// Document, policy and field, as far as they are known.
+    /// Document, policy and field, as far as known.
     pub place: String,
-    /// What is wrong, and what to write.
+    /// What is wrong, and what to do.
     pub reason: String,
 }
 
@@ -52,15 +52,15 @@ pub struct BadPolicy {
 #[derive(Debug)]
 pub(super) struct Policies {
     objects: Vec<DynamicObject>,
-    /// What governs where each policy stands in its own namespace.
+    /// The policies in their own namespaces.
     set: Set,
-    /// The same by namespace, where each stands in all.
+    /// The policies per namespace, if each applies in all.
     everywhere: Option<HashMap<Box<str>, Set>>,
     namespaces: Namespaces,
 }
 
 impl Policies {
-    /// Reads every document. One that is no policy of squelch's is left aside; one that cannot be used is an error.
+    /// Reads every document. Other objects are skipped; an invalid policy is an error.
     pub(super) fn load(files: &[PolicyFile], trial: &Trial) -> Result<Self, BadPolicy> {
         let mut objects = Vec::new();
         let mut names = BTreeSet::new();
@@ -70,7 +70,7 @@ impl Policies {
                 let Some(object) = place.policy(trial)? else { continue };
                 if !names.insert((object.metadata.namespace.clone(), object.metadata.name.clone())) {
                     return Err(
-                        place.bad("", "there is a policy of this name already; leave one of them out")
+                        place.bad("", "another document has a policy of this name; remove one of them")
                     );
                 }
                 objects.push(object);
@@ -78,7 +78,7 @@ impl Policies {
         }
         if objects.is_empty() {
             let file = files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>().join(", ");
-            let reason = "there is no EventPolicy and no ClusterEventPolicy in it".to_owned();
+            let reason = "the file contains no EventPolicy and no ClusterEventPolicy".to_owned();
             return Err(BadPolicy { file, place: String::new(), reason });
         }
         let everywhere = trial.namespace.is_none().then(HashMap::new);
@@ -90,7 +90,7 @@ impl Policies {
         Ok(Self { objects, set, everywhere, namespaces })
     }
 
-    /// The policies that may govern a write in this namespace.
+    /// Returns the policies that may govern a write in this namespace.
     pub(super) fn of(&mut self, namespace: &str) -> &Set {
         let Some(everywhere) = &mut self.everywhere else { return &self.set };
         if !everywhere.contains_key(namespace) {
@@ -102,19 +102,19 @@ impl Policies {
         &everywhere[namespace]
     }
 
-    /// Every policy as it stands, so that each has its account before the first write. Where they stand in every
-    /// namespace, that is known only once the namespaces are.
-    pub(super) fn standing(&self) -> Vec<KnownPolicy> {
-        let standing = |policy: &Arc<Policy>| KnownPolicy {
+    /// Returns the policies that have counters from the start. If the policies apply in every namespace, there are
+    /// none: the namespaces are not known yet.
+    pub(super) fn known_policies(&self) -> Vec<KnownPolicy> {
+        let known = |policy: &Arc<Policy>| KnownPolicy {
             policy: policy.id.clone(),
             namespace: policy.namespace.clone(),
             rules: policy.outcome.as_ref().as_ref().ok().map(|compiled| Arc::new(compiled.rules.clone())),
         };
-        self.set.policies().iter().map(standing).collect()
+        self.set.policies().iter().map(known).collect()
     }
 
-    /// The policies that name users, as their accounts name them: a List of Events says nothing of who wrote them.
-    pub(super) fn that_name_users(&self) -> Vec<String> {
+    /// Returns the display names of policies with `users` clauses. A List of Events does not record users.
+    pub(super) fn naming_users(&self) -> Vec<String> {
         let names_users = |object: &&DynamicObject| {
             let clauses = |path: &str| object.data.pointer(path).cloned().unwrap_or_default();
             let exempt = clauses("/spec/exempt");
@@ -134,7 +134,7 @@ fn display(object: &DynamicObject) -> String {
     }
 }
 
-/// The policies in their namespaces, or all that are not cluster-scoped in `namespace`.
+/// Indexes the policies. With `namespace`, the namespaced ones apply there.
 fn index(objects: &[DynamicObject], namespace: Option<&str>) -> Index {
     let mut index = Index::default();
     for object in objects {
@@ -148,14 +148,14 @@ fn index(objects: &[DynamicObject], namespace: Option<&str>) -> Index {
     index
 }
 
-/// The documents of a file, numbered from 1; those in a List one by one.
+/// Returns the documents of a file, numbered from 1. A List is split into its items.
 pub(super) fn documents(file: &PolicyFile) -> Result<Vec<(usize, Value)>, BadPolicy> {
     let read: Vec<Value> = serde_saphyr::from_multiple(&file.text).map_err(|error| {
         let place = error.location().map_or_else(String::new, |location| {
             format!(", line {}, column {}", location.line(), location.column())
         });
-        let said = error.to_string();
-        let first = said.lines().next().unwrap_or_default();
+        let message = error.to_string();
+        let first = message.lines().next().unwrap_or_default();
         let reason = format!("not YAML: {}", clean(first, REASON));
         BadPolicy { file: file.name.clone(), place, reason }
     })?;
@@ -169,7 +169,7 @@ pub(super) fn documents(file: &PolicyFile) -> Result<Vec<(usize, Value)>, BadPol
     Ok(documents)
 }
 
-/// Where a policy stands.
+/// The place of a policy.
 struct Place<'a> {
     file: &'a PolicyFile,
     document: usize,
@@ -177,13 +177,13 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The policy of this document, valid; `None` if it is something else.
+    /// Returns the valid policy of this document, or `None` for another kind of object.
     fn policy(&self, trial: &Trial) -> Result<Option<DynamicObject>, BadPolicy> {
         let text = |key: &str| self.value[key].as_str().unwrap_or_default();
         let Some(version) = text("apiVersion").strip_prefix("squelch.dev/") else { return Ok(None) };
         let cluster_scoped = text("kind") == "ClusterEventPolicy";
         if version != "v1alpha1" || !(cluster_scoped || text("kind") == "EventPolicy") {
-            let reason = "only an EventPolicy or a ClusterEventPolicy of squelch.dev/v1alpha1 can be tried";
+            let reason = "only EventPolicy and ClusterEventPolicy of squelch.dev/v1alpha1 can be replayed";
             return Err(self.bad("apiVersion, kind", reason));
         }
         let read = serde_json::from_value::<DynamicObject>(self.value.clone());
@@ -196,7 +196,7 @@ impl Place<'_> {
         } else if object.metadata.namespace.as_deref().unwrap_or_default().is_empty() {
             object.metadata.namespace = Some(trial.namespace.clone().unwrap_or_else(|| "default".to_owned()));
         }
-        // One that is being edited may still carry the status of the cluster that it is from.
+        // A policy copied from a cluster may contain its status.
         object.metadata.generation = Some(1);
         let (crd, kind) = if cluster_scoped {
             (ClusterEventPolicy::crd(), "clustereventpolicy")
@@ -205,22 +205,21 @@ impl Place<'_> {
         };
         if let Some(field) = unknown_field(&crd, &object.data["spec"]) {
             let reason =
-                format!("there is no such field; `kubectl explain {kind}.spec` or README.md tells them");
+                format!("unknown field; `kubectl explain {kind}.spec` or docs/policies.md lists the fields");
             return Err(self.bad(&field, &reason));
         }
         if trial.as_enforced && object.data["spec"].is_object() {
             object.data["spec"]["mode"] = Value::from("Enforce");
         }
-        // The same reading and checks as in the operator.
+        // The same validation as in the operator.
         let index = index(std::slice::from_ref(&object), None);
         let invalid = index.set().policies().first().and_then(|policy| policy.outcome.as_ref().clone().err());
         if let Some(invalid) = invalid {
-            return Err(self.bad(&invalid.field, &invalid.sentence));
+            return Err(self.bad(&invalid.field, &invalid.message));
         }
         let selector = &object.data["spec"]["namespaceSelector"];
         if trial.namespaces.is_none() && selector.as_object().is_some_and(|asked| !asked.is_empty()) {
-            let reason =
-                "asks for labels of namespaces: give `kubectl get namespaces -o json` as --namespaces FILE";
+            let reason = "requires the labels of namespaces; provide the output of `kubectl get namespaces -o json` with --namespaces FILE";
             return Err(self.bad("spec.namespaceSelector", reason));
         }
         Ok(Some(object))
@@ -244,8 +243,8 @@ impl Place<'_> {
     }
 }
 
-/// The path of the first field that the definition of the policy does not know. (The API server refuses it when
-/// kubectl asks it to be strict, as it does by default; reading alone would pass over it.)
+/// Returns the path of the first field that the schema lacks. (The API server refuses it in strict mode, the default
+/// of kubectl; deserialisation alone ignores it.)
 fn unknown_field(crd: &CustomResourceDefinition, spec: &Value) -> Option<String> {
     let schema = crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()?;
     unknown_in(schema.properties.as_ref()?.get("spec")?, spec, "spec")
@@ -298,16 +297,16 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_stands_where_it_says_else_where_it_is_told() {
+    fn a_policy_without_a_namespace_gets_that_of_the_command_line() {
         let text = policy("a", "spec: {}") + "---\n" + &policy("b, namespace: ci", "spec: {}");
         let policies = load(&text, Some("shop")).unwrap();
-        let standing: Vec<_> =
-            policies.standing().iter().map(|standing| standing.policy.display.to_string()).collect();
-        assert_eq!(standing, ["ci/b", "shop/a"]);
+        let names: Vec<_> =
+            policies.known_policies().iter().map(|known| known.policy.display.to_string()).collect();
+        assert_eq!(names, ["ci/b", "shop/a"]);
     }
 
     #[test]
-    fn in_all_namespaces_each_policy_stands_in_each() {
+    fn with_all_namespaces_each_policy_applies_in_each() {
         let mut policies = load(&policy("a, namespace: ci", "spec: {}"), None).unwrap();
         for namespace in ["x", "ci"] {
             let set = policies.of(namespace);
@@ -317,21 +316,21 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_what_is_no_policy_are_taken_as_kubectl_takes_them() {
+    fn lists_are_read_and_other_objects_are_skipped() {
         let items = format!(
             "kind: List\napiVersion: v1\nitems:\n- {}",
             policy("a", "spec: {}").trim_end().replace('\n', "\n  ")
         );
         let text = format!("kind: Namespace\napiVersion: v1\nmetadata: {{name: x}}\n---\n{items}");
-        assert_eq!(load(&text, Some("ci")).unwrap().standing().len(), 1);
+        assert_eq!(load(&text, Some("ci")).unwrap().known_policies().len(), 1);
         assert_eq!(
             load("kind: Namespace\napiVersion: v1", Some("ci")).unwrap_err(),
-            "p.yaml: there is no EventPolicy and no ClusterEventPolicy in it"
+            "p.yaml: the file contains no EventPolicy and no ClusterEventPolicy"
         );
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_with_file_document_and_field() {
+    fn an_error_names_file_document_and_field() {
         let good = policy("a", "spec: {}") + "---\n";
         for (second, expected) in [
             (
@@ -340,18 +339,18 @@ mod tests {
             ),
             (
                 policy("b", "spec: {mode: Enforced}"),
-                "p.yaml, document 2 (EventPolicy b), spec.mode: cannot be read:",
+                "p.yaml, document 2 (EventPolicy b), spec.mode: cannot be parsed:",
             ),
-            (policy("b", ""), "p.yaml, document 2 (EventPolicy b), spec: is missing; write `spec: {}`"),
+            (policy("b", ""), "p.yaml, document 2 (EventPolicy b), spec: is missing; use `spec: {}`"),
             (
                 policy("b, namespace: ci", "spec: {match: {reason: [x]}}"),
-                "p.yaml, document 2 (EventPolicy ci/b), spec.match.reason: there is no such field",
+                "p.yaml, document 2 (EventPolicy ci/b), spec.match.reason: unknown field",
             ),
             (
                 policy("b", "spec: {exempt: [{types: [x]}, {regarding: [{kinds: Pod}]}]}"),
-                "p.yaml, document 2 (EventPolicy b), spec.exempt[1].regarding[0].kinds: there is no such",
+                "p.yaml, document 2 (EventPolicy b), spec.exempt[1].regarding[0].kinds: unknown field",
             ),
-            (policy("a", "spec: {}"), "p.yaml, document 2 (EventPolicy a): there is a policy of this name"),
+            (policy("a", "spec: {}"), "p.yaml, document 2 (EventPolicy a): another document has a policy"),
             (policy("''", "spec: {}"), "p.yaml, document 2, metadata.name: is missing"),
             (
                 policy("b", "spec: {}").replace("v1alpha1", "v9"),
@@ -359,8 +358,8 @@ mod tests {
             ),
             ("a: [".to_owned(), "p.yaml, line "),
         ] {
-            let said = load(&(good.clone() + &second), Some("ci")).unwrap_err();
-            assert!(said.starts_with(expected), "{said}");
+            let error = load(&(good.clone() + &second), Some("ci")).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 
@@ -368,7 +367,7 @@ mod tests {
         policy(name, rest).replace("kind: EventPolicy", "kind: ClusterEventPolicy")
     }
 
-    /// Who governs a write in this namespace, in order.
+    /// Returns the policy that governs a write in this namespace.
     fn governing(policies: &mut Policies, namespace: &str) -> Option<String> {
         let write = Observation { namespace, ..event() };
         let governing = policies.of(namespace).governing(&write);
@@ -376,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_policies_stand_in_every_namespace_or_by_its_labels() {
+    fn cluster_policies_apply_in_every_namespace_or_by_its_labels() {
         let shops = cluster_policy("shops", "spec: {namespaceSelector: {matchLabels: {team: shop}}}");
         let all = cluster_policy("all", "spec: {}") + "---\n" + &policy("own, namespace: own", "spec: {}");
         let labels = |team: &str| Labels::from([("team".to_owned(), team.to_owned())]);
@@ -393,17 +392,17 @@ mod tests {
         }
         assert_eq!(
             load(&shops, Some("default")).unwrap_err(),
-            "p.yaml, document 1 (ClusterEventPolicy shops), spec.namespaceSelector: asks for labels of namespaces: \
-             give `kubectl get namespaces -o json` as --namespaces FILE"
+            "p.yaml, document 1 (ClusterEventPolicy shops), spec.namespaceSelector: requires the labels of \
+             namespaces; provide the output of `kubectl get namespaces -o json` with --namespaces FILE"
         );
         let odd = cluster_policy("odd", "spec: {namespaceSelector: {matchNames: [x]}}");
-        let said = load(&odd, Some("default")).unwrap_err();
-        assert!(said.contains("spec.namespaceSelector.matchNames: there is no such field"), "{said}");
+        let error = load(&odd, Some("default")).unwrap_err();
+        assert!(error.contains("spec.namespaceSelector.matchNames: unknown field"), "{error}");
     }
 
     #[test]
-    fn those_that_name_users_are_known() {
+    fn policies_with_users_clauses_are_found() {
         let text = policy("a", "spec: {exempt: [{users: [x]}]}") + "---\n" + &policy("b", "spec: {}");
-        assert_eq!(load(&text, Some("ci")).unwrap().that_name_users(), ["ci/a"]);
+        assert_eq!(load(&text, Some("ci")).unwrap().naming_users(), ["ci/a"]);
     }
 }

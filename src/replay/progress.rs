@@ -1,11 +1,11 @@
-//! A bar on standard error, where that is a terminal.
+//! A progress bar on standard error, if that is a terminal.
 
 use std::io::Read;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How far a replay has come. Hidden where standard error is no terminal.
+/// The progress of a replay.
 #[derive(Clone, Debug)]
 pub(super) struct Progress(ProgressBar);
 
@@ -16,7 +16,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Counts what is read of `length` bytes, if that is known.
+    /// Shows how much of the reader's `length` bytes was read; `None` if the length is unknown.
     pub(super) fn reading<R: Read>(&self, reader: R, length: Option<u64>) -> impl Read + use<R> {
         if let Some(length) = length {
             self.0.set_length(length);
@@ -28,27 +28,27 @@ impl Progress {
         self.0.wrap_read(reader)
     }
 
-    /// From here on it counts this many writes.
-    pub(super) fn unfolding(&self, writes: u64) {
+    /// Shows how many of this many writes are decided.
+    pub(super) fn expanding(&self, writes: u64) {
         self.0.disable_steady_tick();
         self.0.reset();
         self.0.set_length(writes);
         self.0.set_style(style("{wide_bar} {human_pos}/{human_len} occurrences {eta}"));
     }
 
-    /// So many writes are decided.
+    /// This many writes are decided.
     pub(super) fn at(&self, writes: u64) {
         self.0.set_position(writes);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn finish(&self) {
         self.0.finish_and_clear();
     }
 }
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("templates are constants, which the tests show")
+    ProgressStyle::with_template(template).expect("templates are constants that a test covers")
 }
 
 #[cfg(test)]
@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_template_is_one() {
+    fn every_template_is_valid() {
         let progress = Progress::default();
         for length in [None, Some(3)] {
             let mut read = String::new();
             progress.reading(&b"abc"[..], length).read_to_string(&mut read).unwrap();
             assert_eq!(read, "abc");
         }
-        progress.unfolding(10);
+        progress.expanding(10);
         progress.at(10);
         progress.finish();
     }

@@ -1,4 +1,4 @@
-//! What a replay tells at its end; `-o json` prints it as it stands here.
+//! The report of a replay. `-o json` prints this structure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,41 +6,43 @@ use std::time::Duration;
 use serde::Serialize;
 use squelch_engine::{Counters, Disposition, Dropped, Mode, Moment, ScopeCounters};
 
-use super::course::Finished;
-use super::input::Told;
+use super::input::InputStats;
 use super::options::{Format, Options};
+use super::simulation::Finished;
 use super::tally::{MESSAGE, Summary, Writes};
 use super::text::clean;
 use super::{name, notes};
 
-/// So much of what was dropped is listed by what it was; the rest is counted.
+/// Maximum entries of the dropped Events; the others are counted.
 const MOST_DROPPED: usize = 100;
 
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// What was replayed.
+    /// The version of this structure. It rises with each incompatible change.
+    pub schema_version: u32,
+    /// The input.
     pub input: Input,
-    /// One row per policy and namespace, in order of namespace and policy.
+    /// One row per policy and namespace, ordered by namespace and policy.
     pub policies: Vec<Row>,
-    /// The sum of the rows, and of what no policy governs.
+    /// The sum of the rows, and the writes that no policy governs.
     pub total: Total,
-    /// Writes that passed uncounted, by the reason: own, no-policy, edit, dry-run.
+    /// Writes that passed uncounted, by reason: own, no-policy, edit, dry-run.
     pub passed: BTreeMap<&'static str, u64>,
-    /// What was dropped (filtered or throttled), by what it was, the most first.
+    /// Dropped occurrences (filtered or throttled) by their attributes, the highest count first.
     pub dropped: Vec<DroppedRow>,
-    /// Dropped occurrences that are in no entry of the list.
+    /// Dropped occurrences that `dropped` does not list.
     pub dropped_not_listed: u64,
-    /// The summaries that would be written, those that count most first.
+    /// Summaries that would be written, the highest count first.
     pub summaries: Vec<Summary>,
-    /// How many more there would be.
+    /// Summaries that `summaries` does not list.
     pub summaries_not_listed: u64,
-    /// What a reader should know of this result.
+    /// Notes on the accuracy of the result.
     pub notes: Vec<String>,
 }
 
-/// What was replayed.
+/// The input of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
@@ -50,37 +52,37 @@ pub struct Input {
     pub format: &'static str,
     /// Lines, or items of a List.
     pub entries: u64,
-    /// Writes that were decided.
+    /// Decided writes.
     pub writes: u64,
-    /// Entries that were left out because they could not be read (`--skip-bad`).
+    /// Entries that `--skip-bad` skipped.
     pub bad: u64,
-    /// Entries that are no writes of Events, or that cannot be rebuilt, by the reason.
+    /// Entries that are no Event write, or that cannot be reconstructed, by reason.
     pub left_out: BTreeMap<&'static str, u64>,
-    /// The moment of the first write, in seconds.
+    /// The time of the first write, in seconds.
     pub from: f64,
-    /// The moment of the last write, in seconds.
+    /// The time of the last write, in seconds.
     pub to: f64,
 }
 
-/// Occurrences by what became of them.
+/// Occurrences by disposition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Occurrences {
     /// The sum of the dispositions.
     pub received: u64,
-    /// Went on to be stored.
+    /// Admitted to be stored.
     pub admitted: u64,
-    /// Folded into a series.
+    /// Merged into a series.
     pub compacted: u64,
-    /// Folded into a summary.
+    /// Merged into a summary.
     pub aggregated: u64,
     /// Dropped by the spam filter.
     pub filtered: u64,
     /// Dropped by the budget.
     pub throttled: u64,
-    /// Let through undecided.
+    /// Admitted without a decision.
     pub failed_open: u64,
-    /// Told a second time by a client's absolute count.
+    /// Reported again by a client's absolute count.
     pub recovered: u64,
 }
 
@@ -109,15 +111,15 @@ pub struct Row {
     pub policy: String,
     /// Enforce or Observe.
     pub mode: &'static str,
-    /// In occurrences.
+    /// Occurrences by disposition.
     pub occurrences: Occurrences,
-    /// In writes.
+    /// Numbers of writes.
     pub writes: Writes,
-    /// Bytes that need not be written.
+    /// JSON bytes that the policy saves.
     pub bytes_saved: i64,
 }
 
-/// Dropped occurrences that have all of this in common.
+/// Dropped occurrences with the same attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DroppedRow {
@@ -127,45 +129,46 @@ pub struct DroppedRow {
     pub policy: String,
     /// The reason of the Events.
     pub reason: String,
-    /// The kind of what they are about.
+    /// The kind of the regarding object.
     pub kind: String,
-    /// Who reported.
+    /// The reporting component.
     pub component: String,
     /// filtered or throttled.
     pub disposition: &'static str,
-    /// How many.
+    /// The number of occurrences.
     pub count: u64,
 }
 
-/// All rows together.
+/// The sum of all rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Total {
-    /// In occurrences; what no policy governs has none.
+    /// Occurrences by disposition. Ungoverned writes have none.
     pub occurrences: Occurrences,
-    /// In writes, of all policies.
+    /// Numbers of writes that a policy governs.
     pub writes: Writes,
-    /// Bytes that need not be written.
+    /// JSON bytes that the policies save.
     pub bytes_saved: i64,
-    /// In writes, of what no policy governs.
+    /// Numbers of writes that no policy governs.
     pub ungoverned: Writes,
 }
 
 impl Report {
-    pub(super) fn new(finished: &Finished, told: &Told, options: &Options) -> Self {
-        let accounts = finished.engine.counters();
-        let rows = rows(&accounts, finished);
+    pub(super) fn new(finished: &Finished, stats: &InputStats, options: &Options) -> Self {
+        let scopes = finished.engine.counters();
+        let rows = rows(&scopes, finished);
         let mut total = Total { ungoverned: finished.tally.ungoverned, ..Total::default() };
         let mut counters = Counters::default();
-        accounts.iter().for_each(|account| counters.add(&account.counters));
+        scopes.iter().for_each(|scope| counters.add(&scope.counters));
         total.occurrences = Occurrences::from(&counters);
         rows.iter().for_each(|row| total.writes.add(&row.writes));
         total.bytes_saved = saved(&total.writes);
-        let dropped = dropped(&accounts);
+        let dropped = dropped(&scopes);
         let listed: u64 = dropped.iter().map(|row| row.count).sum();
         Self {
-            notes: notes::notes(finished, told, options, &rows),
-            input: input(finished, told, options, &total),
+            schema_version: 1,
+            notes: notes::notes(finished, stats, options, &rows),
+            input: input(finished, stats, options, &total),
             policies: rows,
             passed: finished.tally.passed.clone(),
             dropped_not_listed: total.occurrences.filtered + total.occurrences.throttled - listed,
@@ -176,25 +179,25 @@ impl Report {
         }
     }
 
-    /// How long the replayed writes took.
+    /// The time between the first and the last write.
     pub(super) fn span(&self) -> Duration {
         Duration::try_from_secs_f64(self.input.to - self.input.from).unwrap_or_default()
     }
 }
 
-fn rows(accounts: &[ScopeCounters], finished: &Finished) -> Vec<Row> {
-    let mut rows: Vec<Row> = accounts
+fn rows(scopes: &[ScopeCounters], finished: &Finished) -> Vec<Row> {
+    let mut rows: Vec<Row> = scopes
         .iter()
-        .map(|account| {
-            let writes = finished.tally.writes(&account.namespace, &account.policy);
+        .map(|scope| {
+            let writes = finished.tally.writes(&scope.namespace, &scope.policy);
             Row {
-                namespace: clean(&account.namespace, 63),
-                policy: account.policy.display.to_string(),
-                mode: match account.mode {
+                namespace: clean(&scope.namespace, 63),
+                policy: scope.policy.display.to_string(),
+                mode: match scope.mode {
                     Mode::Enforce => "Enforce",
                     Mode::Observe => "Observe",
                 },
-                occurrences: Occurrences::from(&account.counters),
+                occurrences: Occurrences::from(&scope.counters),
                 bytes_saved: saved(&writes),
                 writes,
             }
@@ -204,21 +207,21 @@ fn rows(accounts: &[ScopeCounters], finished: &Finished) -> Vec<Row> {
     rows
 }
 
-/// What the engine holds of the dropped, the most first.
-fn dropped(accounts: &[ScopeCounters]) -> Vec<DroppedRow> {
-    let of = |account: &ScopeCounters| {
+/// Returns the dropped Events that the engine lists, the highest count first.
+fn dropped(scopes: &[ScopeCounters]) -> Vec<DroppedRow> {
+    let of = |scope: &ScopeCounters| {
         let row = |dropped: &Dropped| DroppedRow {
-            namespace: clean(&account.namespace, 63),
-            policy: account.policy.display.to_string(),
+            namespace: clean(&scope.namespace, 63),
+            policy: scope.policy.display.to_string(),
             reason: clean(dropped.reason(), MESSAGE),
             kind: clean(dropped.kind(), MESSAGE),
             component: clean(dropped.component(), MESSAGE),
             disposition: dropped.disposition.as_str(),
             count: dropped.count,
         };
-        account.dropped.entries.iter().map(row).collect::<Vec<_>>()
+        scope.dropped.entries.iter().map(row).collect::<Vec<_>>()
     };
-    let mut dropped: Vec<DroppedRow> = accounts.iter().flat_map(of).collect();
+    let mut dropped: Vec<DroppedRow> = scopes.iter().flat_map(of).collect();
     let texts = |row: &DroppedRow| {
         [&row.namespace, &row.policy, &row.reason, &row.kind, &row.component].map(String::clone)
     };
@@ -231,15 +234,15 @@ fn saved(writes: &Writes) -> i64 {
     i64::try_from(i128::from(writes.bytes_without) - i128::from(writes.bytes_with)).unwrap_or(i64::MAX)
 }
 
-fn input(finished: &Finished, told: &Told, options: &Options, total: &Total) -> Input {
+fn input(finished: &Finished, stats: &InputStats, options: &Options, total: &Total) -> Input {
     let seconds = |moment: Option<Moment>| moment.unwrap_or_default().since(Moment::default()).as_secs_f64();
     Input {
         file: name(&options.input),
-        format: told.format.map_or("", Format::as_str),
-        entries: told.entries,
+        format: stats.format.map_or("", Format::as_str),
+        entries: stats.entries,
         writes: total.writes.received + total.ungoverned.received,
-        bad: told.bad,
-        left_out: told.left_out.iter().map(|(reason, count)| (reason.as_str(), *count)).collect(),
+        bad: stats.bad,
+        left_out: stats.left_out.iter().map(|(reason, count)| (reason.as_str(), *count)).collect(),
         from: seconds(finished.tally.first),
         to: seconds(finished.tally.last),
     }

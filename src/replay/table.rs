@@ -1,4 +1,4 @@
-//! The report for people: plain text, legible without colour.
+//! The report as a plain-text table.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use super::report::{DroppedRow, Report, Row};
 use super::tally::{Summary, Writes};
 use super::text::{bytes, clean, grouped, plural, span};
 
-/// So many rows of a table are shown; `-o json` has them all.
+/// Maximum rows of a table; `-o json` has all of them.
 const MOST_ROWS: usize = 100;
-/// A note is wrapped at this many characters.
+/// Maximum width of a note.
 const WIDTH: usize = 110;
-/// So many summaries are shown, and so much of what was dropped.
+/// Maximum rows of the summaries and of the dropped Events.
 const MOST_LISTED: usize = 10;
-/// The message of a summary is shown up to this many characters.
+/// Maximum characters of the message of a summary.
 const MESSAGE: usize = 60;
 
-/// The report as text.
+/// Returns the report as text.
 pub(super) fn render(report: &Report) -> String {
     let input = &report.input;
     let mut out = format!(
@@ -91,7 +91,7 @@ fn etcd(report: &Report) -> String {
     ];
     let cells = |namespace: &str, policy: &str, of: &Writes, saved: i64| {
         let numbers =
-            [of.etcd_without, of.etcd_with, of.payments, of.already_exists, of.forbidden, of.restored];
+            [of.etcd_without, of.etcd_with, of.flushes, of.already_exists, of.forbidden, of.restored];
         let texts = [namespace, policy].map(ToOwned::to_owned).into_iter().chain(numbers.map(grouped));
         texts.chain([bytes(saved)]).collect()
     };
@@ -143,7 +143,7 @@ fn summaries(report: &Report) -> String {
     out
 }
 
-/// The words in lines of at most [`WIDTH`] characters, the second and later ones indented.
+/// Wraps the words to lines of at most [`WIDTH`] characters. Continuation lines are indented.
 fn wrapped(text: &str) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in text.split(' ') {
@@ -161,7 +161,8 @@ fn wrapped(text: &str) -> String {
     out + "\n"
 }
 
-/// Columns two blanks apart: the first `texts` to the left, the others to the right, but for a last one of text.
+/// Formats a table with two blanks between columns. The first `texts` columns and a MESSAGE column are aligned left,
+/// the others right.
 fn columns(head: &[&str], rows: &[Vec<String>], texts: usize) -> String {
     let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
     let width = |at: usize| rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or(0);

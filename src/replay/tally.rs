@@ -1,4 +1,4 @@
-//! What is counted beside the engine's own accounts: writes, bytes, summaries.
+//! Counts that the engine does not have: writes, bytes, summaries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,37 +6,37 @@ use std::sync::Arc;
 use serde::Serialize;
 use squelch_engine::{Answer, Denial, Governing, Moment, Observation, PolicyId, Stage, Verdict};
 
-use super::payer::Payment;
+use super::flusher::Flush;
 use super::text::clean;
 
-/// So many summaries are listed; the rest is counted.
+/// Maximum summaries in the report; the others are counted.
 const MOST_SUMMARIES: usize = 1_000;
-/// A message is shown up to this many characters.
+/// Maximum characters of a message.
 pub(super) const MESSAGE: usize = 120;
 
-/// Writes, by what became of them, and what of them reaches etcd.
+/// Numbers of writes by answer, and the writes that reach etcd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Writes {
     /// Writes of clients.
     pub received: u64,
-    /// Of these, allowed.
+    /// Received writes that were allowed.
     pub allowed: u64,
-    /// Answered 409 `AlreadyExists`.
+    /// Received writes that were refused with 409 `AlreadyExists`.
     pub already_exists: u64,
-    /// Answered 403 `Forbidden`.
+    /// Received writes that were refused with 403 `Forbidden`.
     pub forbidden: u64,
-    /// Allowed, and patched back to what was stored.
+    /// Received writes that were allowed and patched back to what was stored.
     pub restored: u64,
-    /// What reaches etcd without squelch: each of them but dry runs.
+    /// Writes to etcd without squelch: all received writes except dry runs and CREATEs of another user's Event.
     pub etcd_without: u64,
-    /// What reaches etcd with the policies: those allowed, and squelch's own.
+    /// Writes to etcd with the policies: the allowed ones, and squelch's own.
     pub etcd_with: u64,
-    /// Of these, squelch's own: counts that it brought up to date, summaries, Events that it made again.
-    pub payments: u64,
-    /// JSON bytes of the Events written, without squelch.
+    /// squelch's own writes, included in `etcd_with`: updated counts, summaries, recreated Events.
+    pub flushes: u64,
+    /// JSON bytes of the Events written without squelch.
     pub bytes_without: u64,
-    /// The same with the policies.
+    /// JSON bytes of the Events written with the policies.
     pub bytes_with: u64,
 }
 
@@ -49,12 +49,12 @@ impl Writes {
         self.restored += other.restored;
         self.etcd_without += other.etcd_without;
         self.etcd_with += other.etcd_with;
-        self.payments += other.payments;
+        self.flushes += other.flushes;
         self.bytes_without += other.bytes_without;
         self.bytes_with += other.bytes_with;
     }
 
-    fn count(&mut self, write: &Observation<'_>, verdict: &Verdict, bytes: u64) {
+    fn count(&mut self, verdict: &Verdict, bytes: Option<u64>) {
         self.received += 1;
         let by_answer = match &verdict.answer {
             Answer::Allow | Answer::AllowNamed(_) => &mut self.allowed,
@@ -63,9 +63,7 @@ impl Writes {
             Answer::Restore => &mut self.restored,
         };
         *by_answer += 1;
-        if write.dry_run {
-            return;
-        }
+        let Some(bytes) = bytes else { return };
         self.etcd_without += 1;
         self.bytes_without += bytes;
         if matches!(verdict.answer, Answer::Allow | Answer::AllowNamed(_)) {
@@ -74,10 +72,10 @@ impl Writes {
         }
     }
 
-    fn pay(&mut self, payment: &Payment) {
-        self.payments += 1;
+    fn add_flush(&mut self, flush: &Flush) {
+        self.flushes += 1;
         self.etcd_with += 1;
-        self.bytes_with += payment.bytes;
+        self.bytes_with += flush.bytes;
     }
 }
 
@@ -89,38 +87,40 @@ pub struct Summary {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The policy that folded.
+    /// The policy that aggregated.
     pub policy: String,
-    /// What it counts at the end.
+    /// Its count at the end.
     pub count: i64,
-    /// What it says at the end, cut, without control characters.
+    /// Its message at the end, truncated and without control characters.
     pub message: String,
 }
 
 /// The counts of a replay.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// By namespace; then the few policies there.
+    /// Writes by namespace, then by policy.
     scopes: HashMap<Arc<str>, Vec<(PolicyId, Writes)>>,
-    /// What no policy governs: own writes, and writes without a policy.
+    /// Writes that no policy governs: squelch's own, and those without a policy.
     pub(super) ungoverned: Writes,
-    /// Writes that passed uncounted, by the reason.
+    /// Writes that passed uncounted, by reason.
     pub(super) passed: BTreeMap<&'static str, u64>,
     summaries: BTreeMap<(Arc<str>, Box<str>), Summary>,
-    /// Summaries that were not listed for want of room; one may be counted more than once.
+    /// Flushes of summaries that are not listed. A summary may be counted more than once.
     pub(super) more_summaries: u64,
     pub(super) first: Option<Moment>,
     pub(super) last: Option<Moment>,
 }
 
 impl Tally {
+    /// Counts a decided write. `bytes` is the length of the Event's JSON, or `None` if the API server would not store
+    /// it even if allowed.
     pub(super) fn decided(
         &mut self,
         now: Moment,
         governing: Option<Governing<'_>>,
         write: &Observation<'_>,
         verdict: &Verdict,
-        bytes: u64,
+        bytes: Option<u64>,
     ) {
         self.first.get_or_insert(now);
         self.last = Some(now);
@@ -130,38 +130,38 @@ impl Tally {
         match governing.filter(|_| verdict.stage != Stage::Own) {
             Some(governing) => {
                 let writes = self.of(write.namespace, &governing.rules.policy);
-                writes.count(write, verdict, bytes);
+                writes.count(verdict, bytes);
             }
-            None => self.ungoverned.count(write, verdict, bytes),
+            None => self.ungoverned.count(verdict, bytes),
         }
     }
 
-    pub(super) fn paid(&mut self, payment: &Payment) {
-        let order = &payment.order;
-        self.of(&order.namespace, &order.policy).pay(payment);
-        let Some(content) = &payment.summary else { return };
-        let key = (order.namespace.clone(), order.name.clone());
+    pub(super) fn flushed(&mut self, flush: &Flush) {
+        let task = &flush.task;
+        self.of(&task.namespace, &task.policy).add_flush(flush);
+        let Some(content) = &flush.summary else { return };
+        let key = (task.namespace.clone(), task.name.clone());
         if self.summaries.len() >= MOST_SUMMARIES && !self.summaries.contains_key(&key) {
             self.more_summaries += 1;
             return;
         }
         let summary = Summary {
-            namespace: clean(&order.namespace, MESSAGE),
-            name: clean(&order.name, 253),
-            policy: order.policy.display.to_string(),
-            count: payment.count,
+            namespace: clean(&task.namespace, MESSAGE),
+            name: clean(&task.name, 253),
+            policy: task.policy.display.to_string(),
+            count: flush.count,
             message: clean(&content.view().message, MESSAGE),
         };
         self.summaries.insert(key, summary);
     }
 
-    /// The writes of one policy in one namespace.
+    /// Returns the writes of one policy in one namespace.
     pub(super) fn writes(&self, namespace: &str, policy: &PolicyId) -> Writes {
         let scopes = self.scopes.get(namespace).into_iter().flatten();
         scopes.filter(|(id, _)| id == policy).map(|(_, writes)| *writes).next().unwrap_or_default()
     }
 
-    /// All summaries that are listed, those that count most first.
+    /// Returns the listed summaries, the highest count first.
     pub(super) fn summaries(&self) -> Vec<Summary> {
         let mut summaries: Vec<_> = self.summaries.values().cloned().collect();
         summaries.sort_by_key(|summary| std::cmp::Reverse(summary.count));
@@ -172,7 +172,7 @@ impl Tally {
         if !self.scopes.contains_key(namespace) {
             self.scopes.insert(namespace.into(), Vec::new());
         }
-        let scopes = self.scopes.get_mut(namespace).expect("put there just now");
+        let scopes = self.scopes.get_mut(namespace).expect("inserted above");
         let at = scopes.iter().position(|(id, _)| id == policy).unwrap_or_else(|| {
             scopes.push((policy.clone(), Writes::default()));
             scopes.len() - 1

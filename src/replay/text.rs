@@ -1,8 +1,8 @@
-//! Text for people: a tenant's text sanitised, numbers made legible.
+//! Text for terminals: sanitised Event texts, and readable numbers.
 
 use squelch_engine::sanitise;
 
-/// At most `most` characters of the text, without what moves a terminal's cursor or turns its direction.
+/// Returns at most `most` characters of the text, without characters that move a cursor or change the text direction.
 pub(super) fn clean(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).map(sanitise).collect();
     if text.chars().nth(most).is_some() {
@@ -11,7 +11,7 @@ pub(super) fn clean(text: &str, most: usize) -> String {
     shown
 }
 
-/// 1234567 as `1,234,567`.
+/// Formats 1234567 as `1,234,567`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -24,7 +24,7 @@ pub(super) fn grouped(number: u64) -> String {
     grouped
 }
 
-/// A number of bytes, such as `14.2 MiB`; with its sign.
+/// Formats a signed number of bytes, such as `14.2 MiB`.
 pub(super) fn bytes(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };
     let mut scaled = number.unsigned_abs() as f64;
@@ -41,7 +41,7 @@ pub(super) fn bytes(number: i64) -> String {
     format!("{sign}{scaled:.1} TiB")
 }
 
-/// A span of time in its two largest units, such as `2h13m`.
+/// Formats a duration in its two largest units, such as `2h13m`.
 pub(super) fn span(span: std::time::Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
@@ -53,7 +53,7 @@ pub(super) fn span(span: std::time::Duration) -> String {
     }
 }
 
-/// `1 write`, `2 writes`.
+/// Formats `1 write`, `2 writes`.
 pub(super) fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
@@ -65,14 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenants_text_cannot_move_the_cursor() {
+    fn an_event_text_cannot_move_the_cursor() {
         assert_eq!(clean("a\u{1b}[2J\r\nb\u{202e}c\u{9b}1m", 80), "a [2J  b c 1m");
         assert_eq!(clean("äöüß", 3), "äöü…");
         assert_eq!(clean("äöü", 3), "äöü");
     }
 
     #[test]
-    fn numbers_are_legible() {
+    fn numbers_are_readable() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1_023, 1_536, -3 << 20].map(bytes), ["0 B", "1023 B", "1.5 KiB", "-3.0 MiB"]);
         assert_eq!(bytes(i64::MAX), "8388608.0 TiB");

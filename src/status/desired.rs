@@ -1,4 +1,4 @@
-//! What the status of a policy should say. Pure: the same facts, the same status.
+//! The desired status of a policy. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -7,38 +7,38 @@ use squelch_engine::{Counters, Disposition, Mode, Rules};
 use super::dropped::{DroppedIn, top_dropped};
 use crate::api;
 use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
-use crate::policy::{Beyond, Compiled, Effect, Invalid, Limit, MOST_LABELS, MOST_POLICIES};
+use crate::policy::{Compiled, Effect, ExceededLimit, Invalid, Limit, MAX_LABELS, MAX_POLICIES};
 
-/// All that a status depends on.
+/// The inputs of a status.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// `metadata.generation` of the policy.
     pub generation: i64,
-    /// It is a `ClusterEventPolicy`.
+    /// Whether it is a `ClusterEventPolicy`.
     pub cluster_scoped: bool,
-    /// What became of its spec.
+    /// Result of compiling the spec.
     pub outcome: &'a Result<Compiled, Invalid>,
-    /// What becomes of it beside the other policies; `None` while it is not understood.
+    /// Effect of the policy among the other policies. `None` if it is invalid.
     pub effect: Option<&'a Effect>,
-    /// Why Event writes do not reach the webhook, in a sentence; `None` while they do.
+    /// Why the webhook is not armed, in a sentence. `None` while it is armed.
     pub unarmed: Option<&'a str>,
-    /// What was counted since the process began.
+    /// The engine's counters since the start of the process.
     pub counted: &'a Counters,
-    /// What of it was dropped, by what it was.
+    /// The engine's counts of dropped occurrences since then.
     pub dropped: &'a [DroppedIn],
-    /// What stood in the status when the process first saw the policy.
+    /// Counters in the status when the process first read the policy.
     pub base: PolicyCounters,
-    /// What it listed as dropped then.
+    /// `topDropped` in the status at that time.
     pub base_dropped: &'a [DroppedOccurrences],
-    /// Since when the counters count.
+    /// Start time of the counters.
     pub since: Timestamp,
-    /// The status as it is known to stand in the cluster.
+    /// Last known status in the cluster.
     pub previous: Option<&'a EventPolicyStatus>,
-    /// The wall clock.
+    /// Wall clock time.
     pub now: Timestamp,
 }
 
-/// The status that goes with the facts.
+/// Returns the desired status.
 pub fn desired(facts: &Facts<'_>) -> EventPolicyStatus {
     EventPolicyStatus {
         observed_generation: Some(facts.generation),
@@ -53,49 +53,49 @@ pub fn desired(facts: &Facts<'_>) -> EventPolicyStatus {
     }
 }
 
-/// How two statuses differ, the time of writing apart.
+/// The difference between two statuses, ignoring `lastUpdated`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
-    /// Not at all.
+    /// They are equal.
     Nothing,
-    /// In numbers alone.
+    /// Only counters differ.
     Counters,
-    /// In what they say of the policy.
+    /// Conditions or the observed generation differ.
     Conditions,
 }
 
-/// How `desired` differs from what stands in the cluster.
-pub fn difference(standing: Option<&EventPolicyStatus>, desired: &EventPolicyStatus) -> Difference {
-    let Some(standing) = standing else { return Difference::Conditions };
-    if (standing.observed_generation, &standing.conditions)
+/// Returns the difference between the current status in the cluster and the desired one.
+pub fn difference(current: Option<&EventPolicyStatus>, desired: &EventPolicyStatus) -> Difference {
+    let Some(current) = current else { return Difference::Conditions };
+    if (current.observed_generation, &current.conditions)
         != (desired.observed_generation, &desired.conditions)
     {
         Difference::Conditions
-    } else if counters_differ(standing, desired) {
+    } else if counters_differ(current, desired) {
         Difference::Counters
     } else {
         Difference::Nothing
     }
 }
 
-/// Whether the counts of two statuses differ, whatever else does.
-pub(super) fn counters_differ(standing: &EventPolicyStatus, desired: &EventPolicyStatus) -> bool {
-    (standing.counters, &standing.top_dropped, &standing.since)
+/// Whether the counters of two statuses differ, regardless of the conditions.
+pub(super) fn counters_differ(current: &EventPolicyStatus, desired: &EventPolicyStatus) -> bool {
+    (current.counters, &current.top_dropped, &current.since)
         != (desired.counters, &desired.top_dropped, &desired.since)
 }
 
 fn accepted(facts: &Facts<'_>) -> (Reason, String) {
     match (facts.outcome, facts.effect) {
         (Err(invalid), _) => (Reason::Invalid, invalid.to_string()),
-        (Ok(_), Some(Effect::TooMany(beyond))) => {
-            (Reason::TooManyPolicies, too_many(facts.cluster_scoped, beyond))
+        (Ok(_), Some(Effect::TooMany(exceeded))) => {
+            (Reason::TooManyPolicies, too_many(facts.cluster_scoped, exceeded))
         }
-        (Ok(_), _) => (Reason::Accepted, "The policy is understood.".to_owned()),
+        (Ok(_), _) => (Reason::Accepted, "The policy is valid.".to_owned()),
     }
 }
 
 fn effective(facts: &Facts<'_>) -> (Reason, String) {
-    let unaccepted = |reason| (reason, "Nothing is enforced until the policy is accepted.".to_owned());
+    let unaccepted = |reason| (reason, "The policy governs no Event writes until it is accepted.".to_owned());
     let Ok(compiled) = facts.outcome else { return unaccepted(Reason::Invalid) };
     match facts.effect {
         Some(Effect::TooMany(_)) => return unaccepted(Reason::TooManyPolicies),
@@ -107,10 +107,10 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
             };
             return (Reason::Overridden, message);
         }
-        Some(Effect::NoNamespaces { unread }) => {
-            let message = "No namespace has the labels that spec.namespaceSelector asks for.".to_owned();
-            let message = match unread {
-                Some(namespace) => format!("{message} {}", unread_labels(namespace)),
+        Some(Effect::NoNamespaces { unevaluated }) => {
+            let message = "spec.namespaceSelector selects no namespace.".to_owned();
+            let message = match unevaluated {
+                Some(namespace) => format!("{message} {}", too_many_labels(namespace)),
                 None => message,
             };
             return (Reason::NoNamespaces, message);
@@ -121,55 +121,57 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         return (Reason::WebhookNotArmed, format!("The webhook is not armed. {why}"));
     }
     let message = match compiled.rules.mode {
-        _ if all_off(&compiled.rules) => {
-            "Event writes are counted; nothing is held back: every stage is off."
+        _ if all_disabled(&compiled.rules) => {
+            "The policy governs and counts Event writes. All stages are disabled: it suppresses none."
         }
-        Mode::Enforce => "Event writes are decided by this policy.",
-        Mode::Observe => "Event writes are decided and counted; nothing is held back (mode: Observe).",
+        Mode::Enforce => "The policy governs Event writes.",
+        Mode::Observe => "The policy governs and counts Event writes. With mode Observe it suppresses none.",
     };
     let message = match facts.effect {
-        Some(Effect::GovernsInPart(beyond)) => {
-            format!("{message} Not in all namespaces: {}", too_many(facts.cluster_scoped, beyond))
+        Some(Effect::GovernsInPart(exceeded)) => {
+            let reason = too_many(facts.cluster_scoped, exceeded);
+            format!("{message} It is not in force in all selected namespaces. {reason}")
         }
         _ => message.to_owned(),
     };
     (Reason::Effective, message)
 }
 
-/// Which limit is exhausted, where, and what to do. It contains no figures of other policies: each edit of one would
-/// change this status.
-fn too_many(cluster_scoped: bool, Beyond { namespace, limit }: &Beyond) -> String {
-    let of_namespace = if cluster_scoped {
-        let namespace =
-            namespace.as_deref().map_or_else(String::new, |namespace| format!(" such as {namespace}"));
-        format!("ClusterEventPolicies that select a namespace{namespace}")
+/// Returns a message with the limit, the namespace and the changes to make. It contains no numbers of other policies:
+/// otherwise each edit of another policy would change this status.
+fn too_many(cluster_scoped: bool, ExceededLimit { namespace, limit }: &ExceededLimit) -> String {
+    let (policies, order) = if cluster_scoped {
+        ("ClusterEventPolicies", "precedence, priority, age, name")
     } else {
-        "EventPolicies of a namespace".to_owned()
+        ("EventPolicies", "priority, age, name")
     };
-    let order = if cluster_scoped { "precedence, priority, age, name" } else { "priority, age, name" };
+    let example = match namespace {
+        Some(namespace) if cluster_scoped => format!(" such as {namespace}"),
+        _ => String::new(),
+    };
     match limit {
         Limit::Policies => format!(
-            "At most {MOST_POLICIES} {of_namespace} are in force there, and {MOST_POLICIES} precede this one (by {order}). \
-             Delete or merge policies, or raise the priority of this one to put it in the place of another."
+            "At most {MAX_POLICIES} {policies} can be in force in a namespace{example}, and {MAX_POLICIES} precede this \
+             one (by {order}). Delete or merge policies, or increase the priority of this one."
         ),
         Limit::Weight { own } => format!(
-            "The texts in match of the {of_namespace} weigh at most {} together: those of this one weigh {own}, which \
-             the policies that precede it (by {order}) do not leave. Write exact texts or a single wildcard in each, \
-             delete or merge policies, or raise the priority of this one.",
-            api::MOST_WEIGHT
+            "The match texts of the {policies} in force in a namespace{example} can have a total weight of {}. Those of \
+             this policy weigh {own}, which is more than the policies that precede it (by {order}) leave. Use exact texts \
+             or one wildcard in each, delete or merge policies, or increase the priority of this one.",
+            api::MAX_WEIGHT
         ),
-        Limit::Labels => unread_labels(namespace.as_deref().unwrap_or_default()),
+        Limit::Labels => too_many_labels(namespace.as_deref().unwrap_or_default()),
     }
 }
 
-fn unread_labels(namespace: &str) -> String {
+fn too_many_labels(namespace: &str) -> String {
     format!(
-        "Namespace {namespace} has more than {MOST_LABELS} labels. squelch does not evaluate spec.namespaceSelector there: the \
-         policy is not in force, whatever the selector. Remove labels from that namespace."
+        "Namespace {namespace} has more than {MAX_LABELS} labels. squelch does not evaluate spec.namespaceSelector for it, \
+         so the policy is not in force there. Remove labels from that namespace."
     )
 }
 
-fn all_off(rules: &Rules) -> bool {
+fn all_disabled(rules: &Rules) -> bool {
     let Rules { policy: _, mode: _, rejection: _, series, aggregation, spam_filter, budget } = rules;
     series.is_none() && aggregation.is_none() && spam_filter.is_none() && budget.is_none()
 }
@@ -177,8 +179,8 @@ fn all_off(rules: &Rules) -> bool {
 fn overridden(cluster_scoped: bool, by: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) if cluster_scoped => format!(
-            "Policies of higher precedence govern every Event of each namespace that is selected: in {namespace} \
-             it is {by}."
+            "Policies of higher precedence govern every Event of each selected namespace. In namespace {namespace} it is \
+             {by}."
         ),
         Some(_) => format!("{by} has precedence and governs every Event of the namespace."),
         None => format!("{by} has precedence and governs every Event of every namespace."),
@@ -188,13 +190,13 @@ fn overridden(cluster_scoped: bool, by: &str, namespace: Option<&str>) -> String
 fn overridden_together(last: &str, namespace: Option<&str>) -> String {
     let place = namespace.map_or_else(|| "every namespace".to_owned(), |name| format!("namespace {name}"));
     format!(
-        "Policies of higher precedence govern every Event that this one matches: in {place} the last of them is {last}."
+        "Policies of higher precedence govern every Event that this one matches. In {place} the last of them is {last}."
     )
 }
 
 fn condition(facts: &Facts<'_>, kind: ConditionType, (reason, message): (Reason, String)) -> Condition {
-    let standing = facts.previous.into_iter().flat_map(|status| &status.conditions);
-    let unchanged = { standing }
+    let previous = facts.previous.into_iter().flat_map(|status| &status.conditions);
+    let unchanged = { previous }
         .find(|condition| condition.type_ == kind.as_str() && condition.status == reason.status())
         .map(|condition| condition.last_transition_time.clone());
     Condition {
@@ -222,7 +224,7 @@ fn counters(base: PolicyCounters, counted: &Counters) -> PolicyCounters {
     }
 }
 
-/// The API server keeps times to the second; finer ones would never compare equal to what is read back.
+/// Truncates a time to seconds, as the API server does. Otherwise a status read back would differ from the desired one.
 fn whole_second(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
@@ -239,9 +241,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn said(status: &EventPolicyStatus) -> Vec<(&str, &str, &str)> {
-        let words = status.conditions.iter();
-        words.map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect()
+    fn conditions(status: &EventPolicyStatus) -> Vec<(&str, &str, &str)> {
+        status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect()
     }
 
     #[test]
@@ -251,9 +252,9 @@ mod tests {
         let accepted = ("Accepted", "True", "Accepted");
         let by = policy("ci", "q", &json!({}), 0);
         let by = Effect::Overridden { by, governs_all: true, namespace: Some("ci".into()) };
-        let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces { unread: None });
-        let beyond = Beyond { namespace: Some("ci".into()), limit: Limit::Policies };
-        let (too_many, in_part) = (Effect::TooMany(beyond.clone()), Effect::GovernsInPart(beyond));
+        let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces { unevaluated: None });
+        let exceeded = ExceededLimit { namespace: Some("ci".into()), limit: Limit::Policies };
+        let (too_many, in_part) = (Effect::TooMany(exceeded.clone()), Effect::GovernsInPart(exceeded));
         for (outcome, effect, unarmed, expected) in [
             (&good, Some(&governs), None, [accepted, ("Effective", "True", "Effective")]),
             (
@@ -275,7 +276,7 @@ mod tests {
         ] {
             let counted = Counters::default();
             let facts = Facts { effect, unarmed, ..facts(&outcome.outcome, &counted) };
-            assert_eq!(said(&desired(&facts)), expected);
+            assert_eq!(conditions(&desired(&facts)), expected);
         }
         let counted = Counters::default();
         let message = &desired(&facts(&bad.outcome, &counted)).conditions[0].message;
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_whose_stages_are_all_off_says_so() {
+    fn a_policy_whose_stages_are_all_disabled_has_its_own_message() {
         let counted = Counters::default();
         let message = |spec| {
             desired(&facts(&policy("ci", "p", &spec, 0).outcome, &counted)).conditions[1].message.clone()
@@ -292,14 +293,14 @@ mod tests {
         let mut spec = json!({"series": off, "aggregation": off, "spamFilter": off});
         assert_eq!(
             message(spec.clone()),
-            "Event writes are counted; nothing is held back: every stage is off."
+            "The policy governs and counts Event writes. All stages are disabled: it suppresses none."
         );
         spec["budget"] = json!({});
-        assert_eq!(message(spec), "Event writes are decided by this policy.");
+        assert_eq!(message(spec), "The policy governs Event writes.");
     }
 
     #[test]
-    fn who_has_precedence_is_told_by_name() {
+    fn the_message_names_the_policy_with_precedence() {
         let good = policy("ci", "p", &json!({}), 0);
         let (own, strong) = (policy("ci", "own", &json!({}), 0), cluster_policy("strong", &json!({}), 0));
         for (cluster_scoped, by, namespace, expected) in [
@@ -319,7 +320,7 @@ mod tests {
                 true,
                 &own,
                 Some("ci"),
-                "Policies of higher precedence govern every Event of each namespace that is selected: in ci it is \
+                "Policies of higher precedence govern every Event of each selected namespace. In namespace ci it is \
                  EventPolicy own.",
             ),
             (
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_others_leave_nothing_together_names_the_last_of_them() {
+    fn a_policy_that_several_override_names_the_last_of_them() {
         let good = policy("ci", "p", &json!({}), 0);
         let by = policy("ci", "q", &json!({}), 0);
         let effect = Effect::Overridden { by, governs_all: false, namespace: Some("ci".into()) };
@@ -349,40 +350,39 @@ mod tests {
         let facts = Facts { effect: Some(&effect), ..facts(&good.outcome, &counted) };
         assert_eq!(
             desired(&facts).conditions[1].message,
-            "Policies of higher precedence govern every Event that this one matches: in namespace ci the last of them is \
+            "Policies of higher precedence govern every Event that this one matches. In namespace ci the last of them is \
              EventPolicy q."
         );
     }
 
     #[test]
-    fn a_policy_beyond_a_limit_says_which_and_what_to_do() {
+    fn the_message_of_a_policy_over_a_limit_states_the_limit_and_the_remedy() {
         let good = policy("ci", "p", &json!({}), 0);
         let counted = Counters::default();
         let messages = |cluster_scoped, effect: Effect| {
             let facts = Facts { cluster_scoped, effect: Some(&effect), ..facts(&good.outcome, &counted) };
             desired(&facts).conditions.into_iter().map(|condition| condition.message).collect::<Vec<_>>()
         };
-        let beyond = |limit| Beyond { namespace: Some("ci".into()), limit };
-        let own = messages(false, Effect::TooMany(beyond(Limit::Policies)));
+        let exceeded = |limit| ExceededLimit { namespace: Some("ci".into()), limit };
+        let own = messages(false, Effect::TooMany(exceeded(Limit::Policies)));
         assert_eq!(
             own,
             [
-                "At most 64 EventPolicies of a namespace are in force there, and 64 precede this one (by \
-                 priority, age, name). Delete or merge policies, or raise the priority of this one to put it in the \
-                 place of another.",
-                "Nothing is enforced until the policy is accepted."
+                "At most 64 EventPolicies can be in force in a namespace, and 64 precede this one (by priority, age, \
+                 name). Delete or merge policies, or increase the priority of this one.",
+                "The policy governs no Event writes until it is accepted."
             ]
         );
-        let heavy = messages(false, Effect::TooMany(beyond(Limit::Weight { own: 900 })));
+        let heavy = messages(false, Effect::TooMany(exceeded(Limit::Weight { own: 900 })));
         assert!(
-            heavy[0].contains("weigh at most 2048 together: those of this one weigh 900"),
+            heavy[0].contains("can have a total weight of 2048. Those of this policy weigh 900"),
             "{}",
             heavy[0]
         );
-        let in_part = messages(true, Effect::GovernsInPart(beyond(Limit::Policies)));
-        let expected = "Event writes are decided by this policy. Not in all namespaces: At most 64 \
-            ClusterEventPolicies that select a namespace such as ci are in force there, and 64 precede this \
-            one (by precedence, priority, age, name). ";
+        let in_part = messages(true, Effect::GovernsInPart(exceeded(Limit::Policies)));
+        let expected = "The policy governs Event writes. It is not in force in all selected namespaces. At most 64 \
+            ClusterEventPolicies can be in force in a namespace such as ci, and 64 precede this one (by precedence, \
+            priority, age, name). ";
         assert!(in_part[1].starts_with(expected), "{}", in_part[1]);
     }
 
@@ -395,21 +395,23 @@ mod tests {
             let facts = Facts { cluster_scoped: true, effect: Some(effect), ..facts };
             desired(&facts).conditions[1].message.clone()
         };
-        let unread = "Namespace ci has more than 128 labels. squelch does not evaluate spec.namespaceSelector \
-            there: the policy is not in force, whatever the selector. Remove labels from that namespace.";
-        let beyond = Beyond { namespace: Some("ci".into()), limit: Limit::Labels };
+        let too_many = "Namespace ci has more than 128 labels. squelch does not evaluate spec.namespaceSelector for \
+            it, so the policy is not in force there. Remove labels from that namespace.";
+        let exceeded = ExceededLimit { namespace: Some("ci".into()), limit: Limit::Labels };
         assert_eq!(
-            effective(&Effect::GovernsInPart(beyond)),
-            format!("Event writes are decided by this policy. Not in all namespaces: {unread}")
+            effective(&Effect::GovernsInPart(exceeded)),
+            format!(
+                "The policy governs Event writes. It is not in force in all selected namespaces. {too_many}"
+            )
         );
         assert_eq!(
-            effective(&Effect::NoNamespaces { unread: Some("ci".into()) }),
-            format!("No namespace has the labels that spec.namespaceSelector asks for. {unread}")
+            effective(&Effect::NoNamespaces { unevaluated: Some("ci".into()) }),
+            format!("spec.namespaceSelector selects no namespace. {too_many}")
         );
     }
 
     #[test]
-    fn counters_go_on_from_what_stood_there() {
+    fn counters_continue_from_the_base() {
         let good = policy("ci", "p", &json!({}), 0);
         let mut counted = Counters::default();
         for (occurrences, disposition) in (1..).zip(Disposition::ALL) {
@@ -431,14 +433,14 @@ mod tests {
                 recovered: 7
             })
         );
-        let mut endless = counted;
-        endless.count(Disposition::Admitted, u64::MAX);
-        let facts = Facts { counted: &endless, ..facts };
+        let mut largest = counted;
+        largest.count(Disposition::Admitted, u64::MAX);
+        let facts = Facts { counted: &largest, ..facts };
         assert_eq!(desired(&facts).counters.unwrap().received, i64::MAX);
     }
 
     #[test]
-    fn a_transition_is_dated_and_a_change_without_one_keeps_its_date() {
+    fn only_a_changed_condition_status_updates_the_transition_time() {
         let good = policy("ci", "p", &json!({}), 0);
         let counted = Counters::default();
         let first = desired(&Facts { now: at(10), ..facts(&good.outcome, &counted) });
@@ -458,7 +460,7 @@ mod tests {
         let widest = "\"".repeat(1000);
         let bad = Err(Invalid {
             field: "spec.match.regarding[31].name".to_owned(),
-            sentence: widest[..512].to_owned(),
+            message: widest[..512].to_owned(),
         });
         let mut counted = Counters { recovered: u64::MAX, ..Counters::default() };
         Disposition::ALL.iter().for_each(|disposition| counted.count(*disposition, u64::MAX));
@@ -476,12 +478,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_time_of_writing_is_no_difference() {
+    fn last_updated_alone_is_no_difference() {
         let good = policy("ci", "p", &json!({}), 0);
         let counted = Counters::default();
-        let standing = desired(&facts(&good.outcome, &counted));
-        let with = |facts: Facts<'_>| difference(Some(&standing), &desired(&facts));
-        let later = Facts { now: at(99), previous: Some(&standing), ..facts(&good.outcome, &counted) };
+        let current = desired(&facts(&good.outcome, &counted));
+        let with = |facts: Facts<'_>| difference(Some(&current), &desired(&facts));
+        let later = Facts { now: at(99), previous: Some(&current), ..facts(&good.outcome, &counted) };
         assert_eq!(with(later), Difference::Nothing);
         let base = PolicyCounters { recovered: 1, ..Default::default() };
         assert_eq!(with(Facts { base, ..later }), Difference::Counters);
@@ -489,10 +491,10 @@ mod tests {
         assert_eq!(with(Facts { dropped: &dropped, ..later }), Difference::Counters);
         assert_eq!(with(Facts { unarmed: Some("It hangs."), ..later }), Difference::Conditions);
         assert_eq!(with(Facts { generation: 2, ..later }), Difference::Conditions);
-        assert_eq!(difference(None, &standing), Difference::Conditions);
-        // What is read back is what was written.
+        assert_eq!(difference(None, &current), Difference::Conditions);
+        // A status read back is equal to the written one.
         let read: EventPolicyStatus =
-            serde_json::from_value(serde_json::to_value(&standing).unwrap()).unwrap();
+            serde_json::from_value(serde_json::to_value(&current).unwrap()).unwrap();
         assert_eq!(difference(Some(&read), &desired(&later)), Difference::Nothing);
     }
 

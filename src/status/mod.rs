@@ -1,14 +1,14 @@
-//! What each policy shows in its status: [`desired`] says what, [`Plan`] when, [`Writer`] writes it. What of it is
-//! [`news`] is told in an Event too.
+//! The statuses of policies: [`desired`] computes a status, [`Plan`] schedules the writes, and [`StatusWriter`] makes them.
+//! Some [`transitions`] of a status are emitted as Events too.
 
 mod desired;
 mod dropped;
-mod news;
 mod plan;
+mod transitions;
 mod writer;
 
 pub use desired::{Difference, Facts, desired, difference};
 pub use dropped::{DroppedIn, top_dropped};
-pub use news::{News, Verdict, news};
-pub use plan::{Due, Limits, Plan};
-pub use writer::{Accounts, State, Writer};
+pub use plan::{Due, Plan, WriteLimits};
+pub use transitions::{Transition, TransitionKind, transitions};
+pub use writer::{Inputs, ReadCounters, StatusWriter};

@@ -1,9 +1,9 @@
-//! Which status is to be written next. Pure: time comes as an argument.
+//! The schedule of status writes. Pure: time is an argument.
 //!
-//! Everybody who can edit a policy can cause writes, and the rate of writes is limited. So writes of news (an edit, a
-//! changed condition) and writes of counters take turns: while both are due, each has half of the rate. Counters that
-//! would be older than two intervals at half of the rate go first, if the whole rate can carry them. Among the news,
-//! namespaces take turns.
+//! Every user who can edit a policy can cause writes, and the rate of writes is limited. So writes of conditions (after an
+//! edit or a changed condition) and writes of counters alternate: while both are due, each has half of the rate. Counters
+//! that would be older than two intervals at half of the rate come first, if the whole rate is sufficient for them. Writes
+//! of conditions alternate between namespaces.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,23 +17,22 @@ use crate::policy::{Policy, Set};
 
 use super::desired::{Difference, Facts, counters_differ, desired, difference};
 use super::dropped::DroppedIn;
-use super::news::{News, news};
+use super::transitions::{Transition, transitions};
 
-/// News of a policy (a condition, a generation) does not wait for the interval of the counters, but two of them
-/// are at least this far apart, so that a condition that flaps cannot use up the writes.
-const NEWS_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between two writes of a policy's conditions, so that a flapping condition cannot use up the rate.
+const CONDITIONS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often statuses may be written.
+/// Limits on the rate of status writes.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// The least time between two writes of one policy's counters.
+pub struct WriteLimits {
+    /// Minimum time between two writes of a policy's counters.
     pub interval: Duration,
-    /// The most writes a second in all.
+    /// Maximum writes per second in total.
     pub qps: u32,
 }
 
-impl Limits {
-    /// The least time between two writes.
+impl WriteLimits {
+    /// Minimum time between two writes.
     pub(super) fn pause(self) -> Duration {
         Duration::from_secs(1) / self.qps.max(1)
     }
@@ -42,193 +41,194 @@ impl Limits {
 /// A status to be written.
 #[derive(Clone, Debug)]
 pub struct Due {
-    /// The policy that shows it.
+    /// The policy.
     pub policy: Arc<Policy>,
-    /// What it is to show.
+    /// Its desired status.
     pub status: EventPolicyStatus,
-    /// Which share of the writes it takes.
-    turn: Turn,
+    /// The share of the rate that the write uses.
+    share: Share,
 }
 
-/// The writes that share the rate.
+/// The two shares of the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    News,
+enum Share {
+    Conditions,
     Counters,
 }
 
-/// What is known of the statuses in the cluster.
+/// The known statuses in the cluster, and the times of their writes.
 #[derive(Debug)]
 pub struct Plan {
     interval: Duration,
-    /// The least time between two writes.
+    /// Minimum time between two writes.
     pause: Duration,
-    /// What stood in the statuses as this replica began, by policy uid, until a policy is tracked.
-    found: HashMap<Arc<str>, EventPolicyStatus>,
+    /// Statuses in the cluster when this replica became active, by policy uid, until a policy is tracked.
+    initial: HashMap<Arc<str>, EventPolicyStatus>,
     /// By policy uid.
     tracked: HashMap<Arc<str>, Tracked>,
-    /// When news of each namespace's policies was last written (or tried); `None`: of cluster-scoped policies.
-    news_of: HashMap<Option<Arc<str>>, Moment>,
-    /// Counters were due at the last look.
-    counters_wait: bool,
-    /// News was written while counters were due: they have the next turn.
+    /// Time of the last attempt to write conditions, per namespace of the policy. `None` for cluster-scoped policies.
+    conditions_attempts: HashMap<Option<Arc<str>>, Moment>,
+    /// Whether counters were due at the last call of [`Self::due`].
+    counters_due: bool,
+    /// Whether conditions were written while counters were due, so that counters come next.
     counters_first: bool,
 }
 
 #[derive(Debug)]
 struct Tracked {
-    /// What stood in the status when the policy was first seen; the engine's counts are added to it.
+    /// Counters in the status when the policy was first read. The engine's counters are added to them.
     base: PolicyCounters,
     base_dropped: Vec<DroppedOccurrences>,
     since: Timestamp,
-    /// The status as it stands in the cluster, as far as is known: what was first read, then what was written.
-    /// (Not what the watch tells later: that may be older than the last write.)
-    standing: Option<EventPolicyStatus>,
+    /// The last status read at first or written since. A status from the watch can be older than the last write.
+    current: Option<EventPolicyStatus>,
     /// The last attempt, and whether it succeeded.
     attempt: Option<(Moment, bool)>,
 }
 
 impl Plan {
-    /// Knows nothing yet.
-    pub fn new(limits: Limits) -> Self {
+    /// Creates a plan without known statuses.
+    pub fn new(limits: WriteLimits) -> Self {
         Self {
             interval: limits.interval,
             pause: limits.pause(),
-            found: HashMap::new(),
+            initial: HashMap::new(),
             tracked: HashMap::new(),
-            news_of: HashMap::new(),
-            counters_wait: false,
+            conditions_attempts: HashMap::new(),
+            counters_due: false,
             counters_first: false,
         }
     }
 
-    /// What stands in the statuses of the policies with these uids: newer than what the watch may have told.
+    /// Sets the statuses in the cluster, by policy uid. They are newer than those from the watch.
     pub fn start_from(&mut self, statuses: HashMap<Arc<str>, EventPolicyStatus>) {
-        self.found = statuses;
+        self.initial = statuses;
     }
 
-    /// How many occurrences were received that no status in the cluster tells of.
+    /// Returns the number of received occurrences that no status in the cluster includes.
     pub fn unwritten(
         &mut self,
         set: &Set,
-        accounts: &[ScopeCounters],
+        counters: &[ScopeCounters],
         unarmed: Option<&str>,
         wall: Timestamp,
     ) -> u64 {
         let received = |status: Option<&EventPolicyStatus>| {
             status.and_then(|status| status.counters).unwrap_or_default().received
         };
-        let changed = self.changed(set, accounts, unarmed, wall);
+        let changed = self.changed(set, counters, unarmed, wall);
         let missing = changed
             .iter()
-            .map(|(_, tracked, due)| received(Some(&due.status)) - received(tracked.standing.as_ref()));
+            .map(|(_, tracked, due)| received(Some(&due.status)) - received(tracked.current.as_ref()));
         missing.map(|missing| missing.max(0).unsigned_abs()).sum()
     }
 
-    /// The statuses that are due, in the order in which they are to be written. Policies that are gone are forgotten.
+    /// Returns the statuses that are due, in the order of their writes. Stops tracking deleted policies.
     pub fn due(
         &mut self,
         set: &Set,
-        accounts: &[ScopeCounters],
+        counters: &[ScopeCounters],
         unarmed: Option<&str>,
         now: Moment,
         wall: Timestamp,
     ) -> Vec<Due> {
         let interval = self.interval;
-        let (mut news, mut counters, mut load) = (Vec::new(), Vec::new(), 0);
-        for (change, tracked, due) in self.changed(set, accounts, unarmed, wall) {
-            let (news_at, counters_at) = (tracked.news_due_at(interval), tracked.counters_due_at(interval));
-            let is_news = change == Difference::Conditions && news_at <= now;
-            let counters_wait = tracked.counters_wait(&due.status);
-            load += u32::from(counters_wait);
-            // A policy whose news waits behind the news of many others is not to wait with its counters too.
-            if counters_wait && counters_at <= now {
-                news.extend(is_news.then(|| (news_at, due.clone())));
-                counters.push((counters_at, Due { turn: Turn::Counters, ..due }));
-            } else if is_news {
-                news.push((news_at, due));
+        let (mut due_conditions, mut due_counters, mut load) = (Vec::new(), Vec::new(), 0);
+        for (change, tracked, due) in self.changed(set, counters, unarmed, wall) {
+            let (conditions_at, counters_at) =
+                (tracked.conditions_due_at(interval), tracked.counters_due_at(interval));
+            let conditions_are_due = change == Difference::Conditions && conditions_at <= now;
+            let counters_changed = tracked.counters_changed(&due.status);
+            load += u32::from(counters_changed);
+            // In both shares: its counters must not wait behind the conditions of many other policies.
+            if counters_changed && counters_at <= now {
+                due_conditions.extend(conditions_are_due.then(|| (conditions_at, due.clone())));
+                due_counters.push((counters_at, Due { share: Share::Counters, ..due }));
+            } else if conditions_are_due {
+                due_conditions.push((conditions_at, due));
             }
         }
-        counters.sort_by_key(|(at, _)| *at);
-        self.counters_wait = !counters.is_empty();
-        let is_urgent = self.is_urgent(&counters, load, now);
-        let (news, counters) = (self.by_namespace(news), counters.into_iter().map(|(_, due)| due));
+        due_counters.sort_by_key(|(at, _)| *at);
+        self.counters_due = !due_counters.is_empty();
+        let is_urgent = self.is_urgent(&due_counters, load, now);
+        let conditions = self.by_namespace(due_conditions).into_iter();
+        let counters = due_counters.into_iter().map(|(_, due)| due);
         let due = if is_urgent {
-            counters.chain(news).collect()
+            counters.chain(conditions).collect()
         } else {
-            take_turns(news.into_iter(), counters, self.counters_first)
+            alternate(conditions, counters, self.counters_first)
         };
         let mut seen = HashSet::new();
         due.into_iter().filter(|due| seen.insert(due.policy.id.uid.clone())).collect()
     }
 
-    /// Whether some of the counters, which are in order, would be older than two intervals if they had half of the
-    /// rate. Not if their load, the number of policies whose counters change, is more than the whole rate can carry.
+    /// Whether one of the sorted counters would be older than two intervals at half of the rate. False if the load, which
+    /// is the number of policies with changed counters, exceeds the whole rate.
     fn is_urgent(&self, counters: &[(Moment, Due)], load: u32, now: Moment) -> bool {
-        // One write more than there are: the rate is not kept to the millisecond.
+        // One additional write, since the rate is not exact to the millisecond.
         let written = (2..).map(|number: u32| now.plus(2 * number * self.pause));
         let is_late = |((at, _), written): (&(Moment, Due), Moment)| written > at.plus(self.interval);
         load * self.pause <= self.interval && counters.iter().zip(written).any(is_late)
     }
 
-    /// The news of each namespace, the oldest first, in turns: first one of each namespace, then a second one of each.
-    /// The namespaces in the order in which they had their last turn.
-    fn by_namespace(&self, mut news: Vec<(Moment, Due)>) -> Vec<Due> {
-        news.sort_by_key(|(at, _)| *at);
+    /// Orders writes of conditions: first the oldest one of each namespace, then the second one of each, and so on. The
+    /// namespace with the earliest last attempt comes first.
+    fn by_namespace(&self, mut conditions: Vec<(Moment, Due)>) -> Vec<Due> {
+        conditions.sort_by_key(|(at, _)| *at);
         let mut number_of: HashMap<Option<Arc<str>>, usize> = HashMap::new();
-        let in_turns = news.into_iter().map(|(at, due)| {
+        let ordered = conditions.into_iter().map(|(at, due)| {
             let namespace = &due.policy.namespace;
             let number = number_of.entry(namespace.clone()).or_default();
             *number += 1;
-            ((*number, self.news_of.get(namespace).copied(), at), due)
+            ((*number, self.conditions_attempts.get(namespace).copied(), at), due)
         });
-        let mut in_turns: Vec<_> = in_turns.collect();
-        in_turns.sort_by_key(|(order, _)| *order);
-        in_turns.into_iter().map(|(_, due)| due).collect()
+        let mut ordered: Vec<_> = ordered.collect();
+        ordered.sort_by_key(|(order, _)| *order);
+        ordered.into_iter().map(|(_, due)| due).collect()
     }
 
-    /// Every status that differs from what stands in the cluster, due or not: for the last writes before exit. Those
-    /// with counts come first: counts end with the process, and of what else a policy is the next one tells.
+    /// Returns all statuses that differ from the cluster, due or not, for the last writes before exit. Changed counters
+    /// come first: they are lost with the process, while the next active replica computes the conditions again.
     pub fn all(
         &mut self,
         set: &Set,
-        accounts: &[ScopeCounters],
+        counters: &[ScopeCounters],
         unarmed: Option<&str>,
         wall: Timestamp,
     ) -> Vec<Due> {
-        let mut all = self.changed(set, accounts, unarmed, wall);
+        let mut all = self.changed(set, counters, unarmed, wall);
         all.sort_by_key(|(_, tracked, due)| {
-            let standing = tracked.standing.as_ref().and_then(|status| status.counters).unwrap_or_default();
-            standing == due.status.counters.unwrap_or_default()
+            let current = tracked.current.as_ref().and_then(|status| status.counters).unwrap_or_default();
+            current == due.status.counters.unwrap_or_default()
         });
         all.into_iter().map(|(_, _, due)| due).collect()
     }
 
-    /// A write was attempted; if it succeeded, that status stands. Returns what it tells that was not known before.
-    pub fn attempted(&mut self, due: Due, succeeded: bool, now: Moment) -> Vec<News> {
-        self.counters_first = due.turn == Turn::News && self.counters_wait;
+    /// Records an attempted write. Returns the transitions of the status if it succeeded.
+    pub fn attempted(&mut self, due: Due, succeeded: bool, now: Moment) -> Vec<Transition> {
+        self.counters_first = due.share == Share::Conditions && self.counters_due;
         let Some(tracked) = self.tracked.get_mut(&due.policy.id.uid) else { return Vec::new() };
-        if due.turn == Turn::News {
-            self.news_of.insert(due.policy.namespace.clone(), now);
+        if due.share == Share::Conditions {
+            self.conditions_attempts.insert(due.policy.namespace.clone(), now);
         }
         tracked.attempt = Some((now, succeeded));
         if !succeeded {
             return Vec::new();
         }
-        let news = news(tracked.standing.as_ref(), &due.status);
-        tracked.standing = Some(due.status);
-        news
+        let transitions = transitions(tracked.current.as_ref(), &due.status);
+        tracked.current = Some(due.status);
+        transitions
     }
 
     fn changed(
         &mut self,
         set: &Set,
-        accounts: &[ScopeCounters],
+        counters: &[ScopeCounters],
         unarmed: Option<&str>,
         wall: Timestamp,
     ) -> Vec<(Difference, &Tracked, Due)> {
         self.track(set, wall);
-        let counted = sums(accounts);
+        let counted = sums(counters);
         let nothing = Counted::default();
         let policies = set.policies().iter();
         let changed = policies.filter_map(|policy| {
@@ -245,12 +245,12 @@ impl Plan {
                 base: tracked.base,
                 base_dropped: &tracked.base_dropped,
                 since: tracked.since,
-                previous: tracked.standing.as_ref(),
+                previous: tracked.current.as_ref(),
                 now: wall,
             });
-            let change = difference(tracked.standing.as_ref(), &status);
-            let turn = if change == Difference::Conditions { Turn::News } else { Turn::Counters };
-            let due = Due { policy: policy.clone(), status, turn };
+            let change = difference(tracked.current.as_ref(), &status);
+            let share = if change == Difference::Conditions { Share::Conditions } else { Share::Counters };
+            let due = Due { policy: policy.clone(), status, share };
             (change > Difference::Nothing).then_some((change, tracked, due))
         });
         changed.collect()
@@ -260,36 +260,36 @@ impl Plan {
         let mut before = std::mem::take(&mut self.tracked);
         for policy in set.policies() {
             let known = before.remove(&policy.id.uid);
-            let found = self.found.remove(&policy.id.uid);
-            let mut tracked = known.unwrap_or_else(|| Tracked::first_seen(policy, found, wall));
+            let initial = self.initial.remove(&policy.id.uid);
+            let mut tracked = known.unwrap_or_else(|| Tracked::new(policy, initial, wall));
             if policy.namespace.is_none() {
-                // What was dropped in a namespace that is gone would stay on the list for ever.
-                tracked.base_dropped.retain(|dropped| set.knows(&dropped.namespace));
+                // Otherwise entries of deleted namespaces would stay in the list.
+                tracked.base_dropped.retain(|dropped| set.has_namespace(&dropped.namespace));
             }
             self.tracked.insert(policy.id.uid.clone(), tracked);
         }
         let namespaces: HashSet<_> = set.policies().iter().map(|policy| &policy.namespace).collect();
-        self.news_of.retain(|namespace, _| namespaces.contains(namespace));
+        self.conditions_attempts.retain(|namespace, _| namespaces.contains(namespace));
     }
 }
 
 impl Tracked {
-    fn first_seen(policy: &Policy, found: Option<EventPolicyStatus>, wall: Timestamp) -> Self {
-        let standing = found.or_else(|| policy.reported.clone());
-        let reported = standing.as_ref();
+    fn new(policy: &Policy, initial: Option<EventPolicyStatus>, wall: Timestamp) -> Self {
+        let current = initial.or_else(|| policy.reported.clone());
+        let status = current.as_ref();
         Self {
-            base: reported.and_then(|status| status.counters).unwrap_or_default(),
-            base_dropped: reported.map(|status| status.top_dropped.clone()).unwrap_or_default(),
-            since: reported.and_then(|status| status.since.as_ref()).map_or(wall, |since| since.0),
-            standing,
+            base: status.and_then(|status| status.counters).unwrap_or_default(),
+            base_dropped: status.map(|status| status.top_dropped.clone()).unwrap_or_default(),
+            since: status.and_then(|status| status.since.as_ref()).map_or(wall, |since| since.0),
+            current,
             attempt: None,
         }
     }
 
-    fn news_due_at(&self, interval: Duration) -> Moment {
+    fn conditions_due_at(&self, interval: Duration) -> Moment {
         match self.attempt {
             None => Moment::default(),
-            Some((last, true)) => last.plus(NEWS_INTERVAL.min(interval)),
+            Some((last, true)) => last.plus(CONDITIONS_INTERVAL.min(interval)),
             Some((last, false)) => last.plus(interval),
         }
     }
@@ -298,47 +298,47 @@ impl Tracked {
         self.attempt.map_or_else(Moment::default, |(last, _)| last.plus(interval))
     }
 
-    /// Whether counters that stand in the cluster are outdated. Those of a new policy come with its first status.
-    fn counters_wait(&self, desired: &EventPolicyStatus) -> bool {
-        self.standing.as_ref().is_some_and(|standing| counters_differ(standing, desired))
+    /// Whether the counters in the cluster are out of date. False for a new policy, whose first status includes them.
+    fn counters_changed(&self, desired: &EventPolicyStatus) -> bool {
+        self.current.as_ref().is_some_and(|current| counters_differ(current, desired))
     }
 }
 
-/// One of each in turns, as long as there are both.
-fn take_turns(
-    mut news: impl Iterator<Item = Due>,
+/// Alternates between conditions and counters until one of them ends.
+fn alternate(
+    mut conditions: impl Iterator<Item = Due>,
     mut counters: impl Iterator<Item = Due>,
     counters_first: bool,
 ) -> Vec<Due> {
     let mut counters_next = counters_first;
-    let in_turns = std::iter::from_fn(|| {
+    let alternating = std::iter::from_fn(|| {
         let next = if counters_next {
-            counters.next().or_else(|| news.next())
+            counters.next().or_else(|| conditions.next())
         } else {
-            news.next().or_else(|| counters.next())
+            conditions.next().or_else(|| counters.next())
         };
-        counters_next = next.as_ref()?.turn == Turn::News;
+        counters_next = next.as_ref()?.share == Share::Conditions;
         next
     });
-    in_turns.collect()
+    alternating.collect()
 }
 
-/// What the engine has counted of one policy.
+/// The engine's counters of a policy.
 #[derive(Default)]
 struct Counted {
     counters: Counters,
     dropped: Vec<DroppedIn>,
 }
 
-/// Counts by policy uid: a policy may have a line per namespace and mode.
-fn sums(accounts: &[ScopeCounters]) -> HashMap<Arc<str>, Counted> {
+/// Returns the sums over namespaces and modes, by policy uid.
+fn sums(counters: &[ScopeCounters]) -> HashMap<Arc<str>, Counted> {
     let mut sums: HashMap<Arc<str>, Counted> = HashMap::new();
     let mut dropped: HashMap<(&Arc<str>, &Arc<str>), TopDropped> = HashMap::new();
-    for account in accounts {
-        let uid = &account.policy.uid;
-        sums.entry(uid.clone()).or_default().counters.add(&account.counters);
-        if !account.dropped.entries.is_empty() {
-            dropped.entry((uid, &account.namespace)).or_default().add(&account.dropped);
+    for scope in counters {
+        let uid = &scope.policy.uid;
+        sums.entry(uid.clone()).or_default().counters.add(&scope.counters);
+        if !scope.dropped.entries.is_empty() {
+            dropped.entry((uid, &scope.namespace)).or_default().add(&scope.dropped);
         }
     }
     for ((uid, namespace), top) in dropped {

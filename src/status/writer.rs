@@ -1,4 +1,4 @@
-//! The task that writes statuses.
+//! The task that writes the statuses of policies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,95 +23,96 @@ use crate::api::{ClusterEventPolicy, EventPolicy, EventPolicyStatus, PAGE, Store
 use crate::clock;
 use crate::policy::{Policy, Store};
 
-use super::news::{News, Verdict};
-use super::plan::{Due, Limits, Plan};
+use super::plan::{Due, Plan, WriteLimits};
+use super::transitions::{Transition, TransitionKind};
 
-/// How long one write may take.
+/// Timeout of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout of one page of the list of all policies.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it is looked for changes. Looking costs a pass over all policies.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which the desired statuses are computed. The computation iterates over all policies.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The same while policies change: somebody may edit one all the time.
-const SOONEST_LOOK: Duration = Duration::from_millis(100);
+/// The interval after a change of policies. A user may edit policies all the time.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many of the last writes before exit are in flight together.
+/// Maximum number of concurrent writes before exit.
 const LAST_WRITES_IN_FLIGHT: usize = 16;
 
-/// What the statuses depend on beside policies and counts.
-pub struct State {
-    /// Why Event writes do not reach the webhook, in a sentence; `None` while they do.
+/// The inputs of statuses besides policies and counters.
+pub struct Inputs {
+    /// Why the webhook is not armed, in a sentence. `None` while it is armed.
     pub unarmed: watch::Receiver<Option<Arc<str>>>,
-    /// Whether this replica is the active one: it alone writes.
+    /// Whether this replica is active. Only the active replica writes statuses.
     pub active: watch::Receiver<bool>,
 }
 
-/// Yields every line of the accounts since the process began (`Engine::all_accounts`).
-pub type Accounts = Box<dyn Fn() -> Vec<ScopeCounters> + Send + Sync>;
+/// Returns the engine's counters since the start of the process (`Engine::all_counters`).
+pub type ReadCounters = Box<dyn Fn() -> Vec<ScopeCounters> + Send + Sync>;
 
-/// Writes the statuses of the policies: the one writer of them in the cluster.
-pub struct Writer {
+/// Writes the statuses of policies. No other component writes them.
+pub struct StatusWriter {
     client: Client,
     store: Arc<Store>,
-    accounts: Accounts,
+    read_counters: ReadCounters,
     unarmed: watch::Receiver<Option<Arc<str>>>,
     active: watch::Receiver<bool>,
     announcer: Announcer,
     plan: Plan,
-    /// What stood in the statuses was read.
-    begun: bool,
-    /// What the last look found due, the most outdated last.
+    /// Whether the statuses in the cluster were read.
+    has_initial_statuses: bool,
+    /// The statuses that were due at the last refresh, in reverse order.
     queue: Vec<Due>,
-    /// When it was last looked.
-    looked: Option<Moment>,
-    /// Policies or conditions have changed since.
+    /// Time of the last refresh of the queue.
+    last_refresh: Option<Moment>,
+    /// Whether policies or conditions have changed since.
     outdated: bool,
-    /// The least time between two writes, and when the next may be.
+    /// Minimum time between two writes.
     pause: Duration,
+    /// Earliest time of the next write.
     next: Moment,
 }
 
-impl Writer {
-    /// `announcer` hears what is news of a policy.
+impl StatusWriter {
+    /// Creates the task. It sends transitions of statuses to `announcer`.
     pub fn new(
         client: Client,
         store: Arc<Store>,
-        accounts: Accounts,
-        state: State,
+        read_counters: ReadCounters,
+        inputs: Inputs,
         announcer: Announcer,
-        limits: Limits,
+        limits: WriteLimits,
     ) -> Self {
-        let State { unarmed, active } = state;
+        let Inputs { unarmed, active } = inputs;
         Self {
             client,
             store,
-            accounts,
+            read_counters,
             unarmed,
             active,
             announcer,
             plan: Plan::new(limits),
-            begun: false,
+            has_initial_statuses: false,
             queue: Vec::new(),
-            looked: None,
+            last_refresh: None,
             outdated: false,
             pause: limits.pause(),
             next: Moment::default(),
         }
     }
 
-    /// Waits until this replica is the active one, then writes what is due until `stop` is cancelled; hands itself back
-    /// for [`Self::write_all_now`].
+    /// Waits until this replica is active, then writes statuses until `stop` is cancelled. Returns itself for
+    /// [`Self::write_all_now`].
     pub async fn run(mut self, stop: CancellationToken) -> Self {
-        if stop.run_until_cancelled(self.begin()).await.is_none() {
+        if stop.run_until_cancelled(self.start()).await.is_none() {
             return self;
         }
         let mut revision = self.store.subscribe();
         let mut unarmed = self.unarmed.clone();
         while !stop.is_cancelled() {
-            // A write that the stop interrupts is made again by `write_all_now`.
+            // `write_all_now` repeats a write that the stop interrupts.
             let Some(pause) = stop.run_until_cancelled(self.step(clock::now(), clock::wall())).await else {
                 break;
             };
@@ -125,40 +126,44 @@ impl Writer {
         self
     }
 
-    /// Reads the counts that this replica's are added to. The watch may not have told yet what the active replica before
-    /// this one wrote last.
-    async fn begin(&mut self) {
+    /// Waits until this replica is active, and reads the statuses in the cluster. This replica's counts are added to them.
+    /// The watch may not have received the last write of the previous active replica yet.
+    async fn start(&mut self) {
         while !*self.active.borrow_and_update() {
             changed(&mut self.active).await;
         }
         loop {
             match statuses(&self.client).await {
                 Ok(statuses) => break self.plan.start_from(statuses),
-                Err(error) => warn!(error, "the statuses of the policies cannot be read; trying again"),
+                Err(error) => warn!(error, "reading the statuses of policies failed, retrying"),
             }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(REFRESH_INTERVAL).await;
         }
-        self.begun = true;
+        self.has_initial_statuses = true;
     }
 
-    /// How many occurrences were received that no status tells of yet.
+    /// Returns the number of received occurrences that no status includes yet.
     pub fn unwritten(&mut self) -> u64 {
-        if !self.begun {
+        if !self.has_initial_statuses {
             return 0;
         }
-        let accounts = (self.accounts)();
-        self.plan.unwritten(&self.store.load(), &accounts, self.unarmed.borrow().as_deref(), clock::wall())
+        let counters = (self.read_counters)();
+        self.plan.unwritten(&self.store.load(), &counters, self.unarmed.borrow().as_deref(), clock::wall())
     }
 
-    /// Writes everything that changed, heeding no interval: the last thing before exit. Answers how many writes
-    /// failed; of a policy that was deleted meanwhile there is nothing to write. The caller sets the deadline.
+    /// Writes all changed statuses before exit, without intervals between writes. Returns the number of failed writes,
+    /// without those of deleted policies. The caller sets the deadline.
     pub async fn write_all_now(&mut self) -> usize {
         let (now, wall) = (clock::now(), clock::wall());
-        if !self.store.listed() || !self.begun {
+        if !self.store.listed() || !self.has_initial_statuses {
             return 0;
         }
-        let all =
-            self.plan.all(&self.store.load(), &(self.accounts)(), self.unarmed.borrow().as_deref(), wall);
+        let all = self.plan.all(
+            &self.store.load(),
+            &(self.read_counters)(),
+            self.unarmed.borrow().as_deref(),
+            wall,
+        );
         let client = &self.client;
         let writes = all.into_iter().map(|due| async move { (write(client, &due).await, due) });
         let mut written = futures::stream::iter(writes).buffer_unordered(LAST_WRITES_IN_FLIGHT);
@@ -170,42 +175,42 @@ impl Writer {
         failed
     }
 
-    /// Makes at most one write; answers after what time the next step has something to do.
+    /// Makes at most one write. Returns the time until the next step.
     async fn step(&mut self, now: Moment, wall: Timestamp) -> Duration {
-        // Nothing can be written before, so nothing is looked for.
+        // No write is allowed yet, so a refresh would have no effect.
         if now < self.next {
             return self.next.since(now);
         }
-        if self.until_look(now).is_zero() {
-            self.look(now, wall);
+        if self.until_refresh(now).is_zero() {
+            self.refresh(now, wall);
         }
         if !*self.active.borrow() {
-            // Another one may be by now, whose counts would be lost.
-            return LOOK_INTERVAL;
+            // Another replica may be active. A write would overwrite its counters.
+            return REFRESH_INTERVAL;
         }
         if let Some(due) = self.queue.pop() {
-            // Before the write: the pause holds for one that is interrupted too.
+            // Set before the write, so that the pause also follows an interrupted write.
             self.next = now.plus(self.pause);
             let outcome = write(&self.client, &due).await;
             attempted(&mut self.plan, &self.announcer, due, outcome, now);
         }
-        if self.queue.is_empty() { self.until_look(now) } else { self.pause }
+        if self.queue.is_empty() { self.until_refresh(now) } else { self.pause }
     }
 
-    fn until_look(&self, now: Moment) -> Duration {
-        let interval = if self.outdated { SOONEST_LOOK } else { LOOK_INTERVAL };
-        self.looked.map_or(Duration::ZERO, |looked| interval.saturating_sub(now.since(looked)))
+    fn until_refresh(&self, now: Moment) -> Duration {
+        let interval = if self.outdated { MIN_REFRESH_INTERVAL } else { REFRESH_INTERVAL };
+        self.last_refresh.map_or(Duration::ZERO, |last| interval.saturating_sub(now.since(last)))
     }
 
-    fn look(&mut self, now: Moment, wall: Timestamp) {
-        (self.looked, self.outdated) = (Some(now), false);
-        // Before the first list nothing is known, and a policy's base would be read from nowhere.
+    fn refresh(&mut self, now: Moment, wall: Timestamp) {
+        (self.last_refresh, self.outdated) = (Some(now), false);
+        // The base counters of policies come from the first list.
         if !self.store.listed() {
             return;
         }
         self.queue = self.plan.due(
             &self.store.load(),
-            &(self.accounts)(),
+            &(self.read_counters)(),
             self.unarmed.borrow().as_deref(),
             now,
             wall,
@@ -214,17 +219,17 @@ impl Writer {
     }
 }
 
-/// The statuses of all policies as they stand, by the policies' uids.
+/// Reads the statuses of all policies, by policy uid.
 async fn statuses(client: &Client) -> Result<HashMap<Arc<str>, EventPolicyStatus>, String> {
     let kinds = [ApiResource::erase::<EventPolicy>(&()), ApiResource::erase::<ClusterEventPolicy>(&())];
     let mut statuses = HashMap::new();
     for kind in kinds {
-        // Untyped, as the watch reads them.
+        // Untyped, so that policies with an invalid spec can be read.
         let policies: Api<StoredPolicy> = Api::all_with(client.clone(), &kind);
         let mut page = ListParams::default().limit(PAGE);
         loop {
             let listed = tokio::time::timeout(LIST_TIMEOUT, policies.list(&page)).await;
-            let listed = listed.map_err(|_| format!("no answer within {} s", LIST_TIMEOUT.as_secs()))?;
+            let listed = listed.map_err(|_| format!("no response within {} s", LIST_TIMEOUT.as_secs()))?;
             let listed = listed.map_err(|error| error.to_string())?;
             for StoredPolicy(policy) in listed.items {
                 let status = policy.data.get("status").and_then(|it| EventPolicyStatus::deserialize(it).ok());
@@ -241,20 +246,20 @@ async fn statuses(client: &Client) -> Result<HashMap<Arc<str>, EventPolicyStatus
     Ok(statuses)
 }
 
-/// Notes what became of a write, and tells what is news in it.
+/// Records the outcome of a write, and announces the transitions of the status.
 fn attempted(plan: &mut Plan, announcer: &Announcer, due: Due, outcome: Outcome, now: Moment) {
     let policy = due.policy.clone();
-    for news in plan.attempted(due, outcome == Outcome::Written, now) {
-        announcer.tell(announcement(&policy, news));
+    for transition in plan.attempted(due, outcome == Outcome::Written, now) {
+        announcer.announce(announcement(&policy, transition));
     }
 }
 
-fn announcement(policy: &Policy, News { what, message }: News) -> Announcement {
+fn announcement(policy: &Policy, Transition { kind, message }: Transition) -> Announcement {
     let resource = resource(policy);
-    let (warning, reason) = match what {
-        Verdict::Accepted => (false, "Accepted"),
-        Verdict::Rejected => (true, "Rejected"),
-        Verdict::Overridden => (false, "Overridden"),
+    let (warning, reason) = match kind {
+        TransitionKind::Accepted => (false, "Accepted"),
+        TransitionKind::Rejected => (true, "Rejected"),
+        TransitionKind::Overridden => (false, "Overridden"),
     };
     Announcement {
         regarding: ObjectReference {
@@ -279,36 +284,36 @@ fn resource(policy: &Policy) -> ApiResource {
     }
 }
 
-/// Waits for a change; for ever once nobody can make one.
+/// Waits for a change. Never returns if the sender was dropped.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The status is there.
+    /// The status was written.
     Written,
-    /// The policy was deleted a moment ago: the watch will tell.
+    /// The policy was deleted, and the watch has not received that yet.
     Gone,
-    /// To be tried again.
+    /// The write failed and is retried.
     Failed,
 }
 
-/// Server-side apply of the whole status. Force: nobody else has a say in it.
+/// Writes the whole status with a forced server-side apply, since squelch owns all fields.
 async fn write(client: &Client, due: &Due) -> Outcome {
     let policy = &due.policy;
-    // Untyped, so that the answer can be read even where the spec cannot.
+    // Untyped, so that the response can be read if the spec is invalid.
     let client = client.clone();
     let resource = resource(policy);
     let policies: Api<StoredPolicy> = match &policy.namespace {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),
         None => Api::all_with(client, &resource),
     };
-    // No uid: the API server does not compare it in a write of a subresource (seen on 1.35). A policy re-created
-    // under the name this moment would show the old counts until the watch tells of it, which makes it due at once.
+    // Without uid, since the API server does not compare it in a write of a subresource (seen on 1.35). A policy that was
+    // just created again under the name has the old counts until the watch receives it, which makes its status due.
     let body = json!({
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -323,13 +328,13 @@ async fn write(client: &Client, due: &Due) -> Outcome {
             debug!(policy = %policy.id.display, "status written");
             Outcome::Written
         }
-        Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => Outcome::Gone,
+        Ok(Err(kube::Error::Api(response))) if response.code == 404 => Outcome::Gone,
         Ok(Err(error)) => {
-            warn!(policy = %policy.id.display, %error, "writing the status failed; trying again later");
+            warn!(policy = %policy.id.display, %error, "writing the status failed, retrying later");
             Outcome::Failed
         }
         Err(_) => {
-            warn!(policy = %policy.id.display, "writing the status took too long; trying again later");
+            warn!(policy = %policy.id.display, "writing the status timed out, retrying later");
             Outcome::Failed
         }
     }
@@ -346,20 +351,20 @@ mod tests {
     use tower_test::mock::{self, Handle};
 
     use super::*;
-    use crate::announcer::Announced;
+    use crate::announcer::AnnouncementReceiver;
     use crate::policy::Set;
     use crate::policy::fixtures::{cluster_policy, id, policy};
 
     type ApiServer = Handle<Request<Body>, Response<Body>>;
 
-    /// A writer, the API server that it talks to, and what the engine has counted for `ci/p`.
+    /// A writer, its API server, and the engine's count of compacted occurrences for `ci/p`.
     struct Scene {
-        writer: Writer,
+        writer: StatusWriter,
         server: ApiServer,
         compacted: Arc<Mutex<u64>>,
         unarmed: watch::Sender<Option<Arc<str>>>,
         active: watch::Sender<bool>,
-        announced: Announced,
+        announcements: AnnouncementReceiver,
     }
 
     impl Scene {
@@ -369,7 +374,7 @@ mod tests {
             store.swap(Set::new(names.iter().map(|name| policy("ci", name, &json!({}), 0))));
             let compacted = Arc::new(Mutex::new(0));
             let counted = compacted.clone();
-            let accounts = move || {
+            let read_counters = move || {
                 let mut counters = Counters::default();
                 counters.count(Disposition::Compacted, *counted.lock().unwrap());
                 let (policy, dropped) = (id("ci", "p"), TopDropped::default());
@@ -377,16 +382,17 @@ mod tests {
             };
             let (unarmed, unarmed_now) = watch::channel(None);
             let (active, active_now) = watch::channel(true);
-            let state = State { unarmed: unarmed_now, active: active_now };
-            let limits = Limits { interval: Duration::from_secs(10), qps: 5 };
+            let inputs = Inputs { unarmed: unarmed_now, active: active_now };
+            let limits = WriteLimits { interval: Duration::from_secs(10), qps: 5 };
             let client = Client::new(service, "default");
-            let (announcer, announced) = Announcer::new();
-            let mut writer = Writer::new(client, store, Box::new(accounts), state, announcer, limits);
-            writer.begun = true;
-            Self { writer, server, compacted, unarmed, active, announced }
+            let (announcer, announcements) = Announcer::new();
+            let mut writer =
+                StatusWriter::new(client, store, Box::new(read_counters), inputs, announcer, limits);
+            writer.has_initial_statuses = true;
+            Self { writer, server, compacted, unarmed, active, announcements }
         }
 
-        /// One step at this millisecond; what it asked of the API server, which answers with `code`.
+        /// Makes a step at this millisecond. Returns its request, to which the API server responds with `code`.
         async fn step(&mut self, millisecond: u64, code: u16) -> (Duration, Option<(String, Value)>) {
             let now = Moment::from_epoch(Duration::from_millis(millisecond));
             let step = self.writer.step(now, Timestamp::from_second(1_800_000_000).unwrap());
@@ -394,37 +400,37 @@ mod tests {
             tokio::select! {
                 biased;
                 pause = &mut step => (pause, None),
-                asked = answer(&mut self.server, code) => (step.await, Some(asked)),
+                request = respond(&mut self.server, code) => (step.await, Some(request)),
             }
         }
 
-        async fn asked(&mut self, millisecond: u64) -> Option<String> {
+        async fn request(&mut self, millisecond: u64) -> Option<String> {
             self.step(millisecond, 200).await.1.map(|(request, _)| request)
         }
     }
 
-    /// Takes one request and answers it.
-    async fn answer(server: &mut ApiServer, code: u16) -> (String, Value) {
-        let (request, send) = server.next_request().await.expect("the client lives");
+    /// Receives one request and responds to it.
+    async fn respond(server: &mut ApiServer, code: u16) -> (String, Value) {
+        let (request, send) = server.next_request().await.expect("the client exists");
         let (head, body) = request.into_parts();
         let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
-        let answer = match code {
+        let response = match code {
             200 => body.clone(),
             _ => {
                 json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "No", "code": code})
             }
         };
-        let answer = Body::from(serde_json::to_vec(&answer).unwrap());
-        send.send_response(Response::builder().status(code).body(answer).unwrap());
+        let response = Body::from(serde_json::to_vec(&response).unwrap());
+        send.send_response(Response::builder().status(code).body(response).unwrap());
         (format!("{} {}", head.method, head.uri), body)
     }
 
     #[tokio::test]
-    async fn a_status_is_applied_whole_under_its_own_field_manager() {
+    async fn the_whole_status_is_applied_by_the_field_manager_squelch() {
         let mut scene = Scene::new(&["p"]);
         *scene.compacted.lock().unwrap() = 3;
-        let (_, asked) = scene.step(0, 200).await;
-        let (request, body) = asked.unwrap();
+        let (_, request) = scene.step(0, 200).await;
+        let (request, body) = request.unwrap();
         assert_eq!(
             request,
             "PATCH /apis/squelch.dev/v1alpha1/namespaces/ci/eventpolicies/p/status?&force=true&fieldManager=squelch"
@@ -439,11 +445,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_status_of_a_cluster_policy_is_no_namespaces() {
+    async fn the_status_of_a_cluster_policy_is_written_without_namespace() {
         let mut scene = Scene::new(&[]);
         scene.writer.store.swap(Set::new([cluster_policy("all", &json!({}), 0)]));
-        let (_, asked) = scene.step(0, 200).await;
-        let (request, body) = asked.unwrap();
+        let (_, request) = scene.step(0, 200).await;
+        let (request, body) = request.unwrap();
         assert_eq!(
             request,
             "PATCH /apis/squelch.dev/v1alpha1/clustereventpolicies/all/status?&force=true&fieldManager=squelch"
@@ -455,28 +461,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn counters_are_written_once_an_interval_and_only_if_they_changed() {
+    async fn changed_counters_are_written_once_per_interval() {
         let mut scene = Scene::new(&["p"]);
-        assert!(scene.asked(0).await.is_some());
-        assert!(scene.asked(20_000).await.is_none(), "nothing has changed");
+        assert!(scene.request(0).await.is_some());
+        assert!(scene.request(20_000).await.is_none(), "nothing has changed");
         *scene.compacted.lock().unwrap() = 1;
-        assert!(scene.asked(21_000).await.is_some());
+        assert!(scene.request(21_000).await.is_some());
         for millisecond in (22_000..31_000).step_by(100) {
             *scene.compacted.lock().unwrap() += 1;
-            assert!(scene.asked(millisecond).await.is_none(), "at {millisecond} ms");
+            assert!(scene.request(millisecond).await.is_none(), "at {millisecond} ms");
         }
-        assert!(scene.asked(31_000).await.is_some());
+        assert!(scene.request(31_000).await.is_some());
     }
 
     #[tokio::test]
-    async fn writes_keep_their_distance() {
+    async fn writes_are_limited_to_the_rate() {
         let names = ["a", "b", "c", "d"];
         let mut scene = Scene::new(&names);
         let mut written = Vec::new();
         let mut millisecond = 0;
         while written.len() < names.len() {
-            let (pause, asked) = scene.step(millisecond, 200).await;
-            written.extend(asked.map(|_| millisecond));
+            let (pause, request) = scene.step(millisecond, 200).await;
+            written.extend(request.map(|_| millisecond));
             millisecond += u64::try_from(pause.as_millis()).unwrap();
         }
         assert_eq!(written, [0, 200, 400, 600]);
@@ -484,52 +490,51 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_write_is_tried_again_and_holds_up_no_other() {
+    async fn a_failed_write_is_retried_after_the_interval_and_does_not_delay_others() {
         let mut scene = Scene::new(&["a", "b"]);
-        let (_, refused) = scene.step(0, 500).await;
-        assert!(refused.unwrap().0.contains("/a/"));
-        assert!(scene.asked(200).await.unwrap().contains("/b/"));
-        assert!(scene.asked(9_000).await.is_none());
-        assert!(scene.asked(10_000).await.unwrap().contains("/a/"));
+        let (_, failed) = scene.step(0, 500).await;
+        assert!(failed.unwrap().0.contains("/a/"));
+        assert!(scene.request(200).await.unwrap().contains("/b/"));
+        assert!(scene.request(9_000).await.is_none());
+        assert!(scene.request(10_000).await.unwrap().contains("/a/"));
     }
 
     #[tokio::test]
-    async fn a_webhook_that_is_not_armed_is_told_after_a_second() {
+    async fn an_unarmed_webhook_is_reported_after_a_second() {
         let mut scene = Scene::new(&["p"]);
-        assert!(scene.asked(0).await.is_some());
+        assert!(scene.request(0).await.is_some());
         scene.unarmed.send_replace(Some("It hangs.".into()));
-        let (_, asked) = scene.step(1_000, 200).await;
-        assert_eq!(asked.unwrap().1["status"]["conditions"][1]["reason"], "WebhookNotArmed");
+        let (_, request) = scene.step(1_000, 200).await;
+        assert_eq!(request.unwrap().1["status"]["conditions"][1]["reason"], "WebhookNotArmed");
     }
 
     #[tokio::test]
-    async fn what_is_news_is_announced_once_it_is_written() {
+    async fn transitions_are_announced_after_the_write() {
         let mut scene = Scene::new(&[]);
         let wrong = policy("ci", "wrong", &json!({"series": {"idleTimeout": "soon"}}), 0);
         let all = cluster_policy("all", &json!({}), 0);
         scene.writer.store.swap(Set::new([wrong, all]));
         assert!(scene.step(0, 500).await.1.unwrap().0.contains("/wrong/"));
         for millisecond in [200, 10_000, 20_000] {
-            scene.asked(millisecond).await;
+            scene.request(millisecond).await;
         }
-        let mut told = Vec::new();
-        while let Some(announcement) = scene.announced.next() {
+        let mut announced = Vec::new();
+        while let Some(announcement) = scene.announcements.next() {
             let about = announcement.regarding;
-            told.push((about.namespace, about.name, announcement.reason, announcement.warning));
+            announced.push((about.namespace, about.name, announcement.reason, announcement.warning));
         }
         let ci = Some("ci".to_owned());
         let expected = [(None, "all", "Accepted", false), (ci, "wrong", "Rejected", true)];
-        assert_eq!(
-            told,
-            expected.map(|(space, name, reason, bad)| (space, Some(name.to_owned()), reason, bad))
-        );
+        let expected = expected
+            .map(|(namespace, name, reason, warning)| (namespace, Some(name.to_owned()), reason, warning));
+        assert_eq!(announced, expected);
     }
 
     #[tokio::test]
     async fn nothing_is_written_before_the_policies_are_listed() {
         let mut scene = Scene::new(&[]);
         scene.writer.store = Arc::new(Store::default());
-        assert!(scene.asked(0).await.is_none());
+        assert!(scene.request(0).await.is_none());
         assert_eq!(scene.writer.write_all_now().await, 0);
     }
 
@@ -537,16 +542,16 @@ mod tests {
     async fn only_the_active_replica_writes() {
         let mut scene = Scene::new(&["p"]);
         scene.active.send_replace(false);
-        assert!(scene.asked(0).await.is_none());
+        assert!(scene.request(0).await.is_none());
         scene.active.send_replace(true);
-        assert!(scene.asked(1_000).await.is_some());
+        assert!(scene.request(1_000).await.is_some());
     }
 
-    /// What the active replica before this one wrote last, the watch may not have told of.
+    /// The watch may not have received the last write of the previous active replica.
     #[tokio::test]
-    async fn it_adds_to_what_stands_there_as_it_becomes_active() {
+    async fn counters_are_added_to_the_statuses_read_when_the_replica_becomes_active() {
         let mut scene = Scene::new(&["p"]);
-        scene.writer.begun = false;
+        scene.writer.has_initial_statuses = false;
         *scene.compacted.lock().unwrap() = 3;
         let written = json!({"counters": {
             "received": 40, "admitted": 0, "compacted": 40, "aggregated": 0, "filtered": 0, "throttled": 0,
@@ -558,15 +563,15 @@ mod tests {
         })];
         let serve = async {
             for _ in 0..2 {
-                let (_, send) = scene.server.next_request().await.expect("the client lives");
+                let (_, send) = scene.server.next_request().await.expect("the client exists");
                 let list = json!({"metadata": {}, "items": std::mem::take(&mut items)});
                 send.send_response(Response::new(Body::from(serde_json::to_vec(&list).unwrap())));
             }
         };
-        tokio::join!(scene.writer.begin(), serve);
+        tokio::join!(scene.writer.start(), serve);
         assert_eq!(scene.writer.unwritten(), 3);
-        let (_, asked) = scene.step(0, 200).await;
-        assert_eq!(asked.unwrap().1["status"]["counters"]["received"], 43);
+        let (_, request) = scene.step(0, 200).await;
+        assert_eq!(request.unwrap().1["status"]["counters"]["received"], 43);
         assert_eq!(scene.writer.unwritten(), 0);
     }
 
@@ -580,10 +585,10 @@ mod tests {
         };
         let serve = async {
             let mut requests = Vec::new();
-            for answer in [page("a", "b%"), page("b", ""), page("c", "")] {
-                let (request, send) = server.next_request().await.expect("the client lives");
+            for response in [page("a", "b%"), page("b", ""), page("c", "")] {
+                let (request, send) = server.next_request().await.expect("the client exists");
                 requests.push(request.uri().path_and_query().unwrap().to_string());
-                send.send_response(Response::new(Body::from(serde_json::to_vec(&answer).unwrap())));
+                send.send_response(Response::new(Body::from(serde_json::to_vec(&response).unwrap())));
             }
             requests
         };
@@ -596,13 +601,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_the_end_everything_is_written_heeding_no_interval() {
+    async fn all_changed_statuses_are_written_before_exit() {
         let mut scene = Scene::new(&["p", "q"]);
-        assert!(scene.asked(0).await.is_some());
+        assert!(scene.request(0).await.is_some());
         *scene.compacted.lock().unwrap() = 9;
         let Scene { mut writer, mut server, .. } = scene;
         let serve = async {
-            let (p, q) = (answer(&mut server, 200).await, answer(&mut server, 500).await);
+            let (p, q) = (respond(&mut server, 200).await, respond(&mut server, 500).await);
             (p.1["status"]["counters"]["received"].clone(), q.0.contains("/q/"))
         };
         let (failed, (received, q)) = tokio::join!(writer.write_all_now(), serve);
@@ -610,9 +615,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_the_end_nothing_is_missed_of_a_policy_that_is_gone() {
+    async fn the_write_for_a_deleted_policy_is_no_failure() {
         let Scene { mut writer, mut server, .. } = Scene::new(&["p"]);
-        let (failed, _) = tokio::join!(writer.write_all_now(), answer(&mut server, 404));
+        let (failed, _) = tokio::join!(writer.write_all_now(), respond(&mut server, 404));
         assert_eq!(failed, 0);
     }
 }

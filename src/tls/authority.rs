@@ -1,4 +1,4 @@
-//! squelch's own certificate authority: signs what the webhook serves, and is named in `caBundle`.
+//! squelch's own certificate authority. It signs the webhook's certificate and is in `caBundle`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use x509_parser::time::ASN1Time;
 
 use super::rotation::{BACKDATED, later, signed};
 
-/// Why a certificate could not be made or used.
+/// Why a certificate cannot be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The certificate could not be built or signed.
@@ -26,46 +26,46 @@ pub enum TlsError {
     /// rustls refuses the certificate or its key.
     #[error("cannot use the certificate: {0}")]
     Use(#[from] rustls::Error),
-    /// The lifetime ends outside of what a certificate can say.
-    #[error("the certificate's lifetime ends outside of the calendar")]
+    /// The lifetime ends after the last time that a certificate can have.
+    #[error("the certificate's lifetime is too long, set a shorter one")]
     Lifetime,
-    /// What was given as a certificate is none.
+    /// The input is not a certificate.
     #[error("not an X.509 certificate")]
     Parse,
-    /// A certificate that is to sign others may not.
-    #[error("not the certificate of an authority")]
-    NoAuthority,
-    /// What was given as a private key is none.
+    /// The certificate may not sign others.
+    #[error("not a CA certificate")]
+    NotAnAuthority,
+    /// The input is not a private key.
     #[error("not a private key")]
     Key,
-    /// The operating system gave no randomness.
-    #[error("no randomness to be had")]
+    /// The operating system returned no random bytes.
+    #[error("cannot get random bytes from the operating system")]
     Random,
 }
 
-/// An own CA (ECDSA P-256) that can issue certificates for the webhook.
+/// A CA (ECDSA P-256) that issues certificates for the webhook.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
     validity: Validity,
 }
 
-/// From when and until when a certificate is good.
+/// The time in which a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Good from here on.
+    /// `notBefore`.
     pub begins: Timestamp,
-    /// No longer good from here on, or within a second.
+    /// `notAfter`, to the second.
     pub ends: Timestamp,
 }
 
 impl Validity {
-    /// What a certificate says.
+    /// Reads the validity of a certificate.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, TlsError> {
-        Ok(Self::said(&parsed(certificate)?))
+        Ok(Self::from_parsed(&parsed(certificate)?))
     }
 
-    fn said(parsed: &X509Certificate<'_>) -> Self {
+    fn from_parsed(parsed: &X509Certificate<'_>) -> Self {
         let at = |time: ASN1Time, beyond| Timestamp::from_second(time.timestamp()).unwrap_or(beyond);
         let validity = parsed.validity();
         Self { begins: at(validity.not_before, Timestamp::MIN), ends: at(validity.not_after, Timestamp::MAX) }
@@ -73,34 +73,34 @@ impl Validity {
 }
 
 impl Authority {
-    /// Makes a new CA that is valid for `lifetime` from `wall`.
+    /// Makes a CA that is valid for `lifetime` from `wall`.
     pub fn generate(lifetime: Duration, wall: Timestamp) -> Result<Self, TlsError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = CertificateParams::default();
-        params.distinguished_name = named("squelch webhook authority");
-        // It signs leaves only: no further CA below it.
+        params.distinguished_name = distinguished_name("squelch webhook authority");
+        // No intermediate CAs.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        limit(&mut params, later(wall, signed(lifetime)), wall)?;
+        set_validity(&mut params, later(wall, signed(lifetime)), wall)?;
         let certificate = params.self_signed(&key)?;
         let validity = Validity::of(certificate.der())?;
         Ok(Self { issuer: Issuer::new(params, key), pem: pem("CERTIFICATE", certificate.der()), validity })
     }
 
-    /// The CA that was kept as these two, in PEM.
+    /// Loads a CA from PEM.
     ///
     /// # Errors
-    /// What is wrong with them, or that they are not of one pair.
+    /// One of both is invalid, or the key does not belong to the certificate.
     pub fn load(certificate: &str, key: &str) -> Result<Self, TlsError> {
         let certificate =
             CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| TlsError::Parse)?;
         let key = PrivatePkcs8KeyDer::from_pem_slice(key.as_bytes()).map_err(|_| TlsError::Key)?;
         let parsed = parsed(&certificate)?;
         if !parsed.is_ca() {
-            return Err(TlsError::NoAuthority);
+            return Err(TlsError::NotAnAuthority);
         }
-        let validity = Validity::said(&parsed);
-        // rustls looks whether they belong together.
+        let validity = Validity::from_parsed(&parsed);
+        // rustls checks that the key belongs to the certificate.
         let pair = Leaf { chain: vec![certificate.clone()], key: PrivateKeyDer::Pkcs8(key.clone_key()) };
         pair.certified()?;
         let pem = pem("CERTIFICATE", &certificate);
@@ -108,32 +108,32 @@ impl Authority {
         Ok(Self { issuer, pem, validity })
     }
 
-    /// The CA's certificate in PEM: what `caBundle` holds (before Kubernetes' base64).
+    /// Returns the CA's certificate in PEM.
     pub fn ca_pem(&self) -> &str {
         &self.pem
     }
 
-    /// The CA's key in PEM, for the one place where it is kept.
+    /// Returns the CA's key in PEM. It belongs only into the Secret.
     pub fn reveal_key(&self) -> String {
         pem("PRIVATE KEY", &self.issuer.key().serialize_der())
     }
 
-    /// When it is good.
+    /// Returns the CA's validity.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Issues a server certificate (ECDSA P-256, new key) for `names`, each a DNS name or an IP address, valid for
-    /// `lifetime` from `wall`, but no longer than the authority.
+    /// Issues a server certificate (ECDSA P-256, new key) for `names`, which are DNS names or IP addresses. It is valid
+    /// for `lifetime` from `wall`, at most as long as the CA.
     pub fn issue(&self, names: &[String], lifetime: Duration, wall: Timestamp) -> Result<Leaf, TlsError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = CertificateParams::new(names)?;
-        params.distinguished_name = named("squelch webhook");
+        params.distinguished_name = distinguished_name("squelch webhook");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        // Two CAs of the same name stand in one caBundle during a rotation: the key identifier tells which.
+        // During a rotation, caBundle has two CAs of the same name. The key identifier selects one.
         params.use_authority_key_identifier_extension = true;
-        limit(&mut params, later(wall, signed(lifetime)).min(self.validity.ends), wall)?;
+        set_validity(&mut params, later(wall, signed(lifetime)).min(self.validity.ends), wall)?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Leaf {
             chain: vec![certificate.der().clone()],
@@ -151,20 +151,23 @@ impl std::fmt::Debug for Authority {
 /// A server certificate with its key.
 #[derive(Debug)]
 pub struct Leaf {
-    /// The certificate, then what is between it and the CA (here: nothing).
+    /// The certificate, then intermediate CAs (none if squelch issued it).
     pub chain: Vec<CertificateDer<'static>>,
     /// Its key; `Debug` does not print it.
     pub key: PrivateKeyDer<'static>,
 }
 
 impl Leaf {
-    /// As rustls serves it. Fails if key and certificate are not of one pair.
+    /// Converts it for rustls.
+    ///
+    /// # Errors
+    /// The key does not belong to the certificate.
     pub fn certified(self) -> Result<CertifiedKey, TlsError> {
         Ok(CertifiedKey::from_der(self.chain, self.key, &super::provider())?)
     }
 }
 
-fn named(common_name: &str) -> DistinguishedName {
+fn distinguished_name(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     name
@@ -175,10 +178,10 @@ fn parsed<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>
     Ok(parsed)
 }
 
-/// The certificates of a PEM text, at least one.
+/// Parses a PEM text with at least one certificate.
 ///
 /// # Errors
-/// That there is none, or what is none.
+/// [`TlsError::Parse`].
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     all.ok().filter(|all| !all.is_empty()).ok_or(TlsError::Parse)
@@ -197,7 +200,7 @@ pub(super) fn pem(label: &str, bytes: &[u8]) -> String {
     pem
 }
 
-fn limit(params: &mut CertificateParams, ends: Timestamp, wall: Timestamp) -> Result<(), TlsError> {
+fn set_validity(params: &mut CertificateParams, ends: Timestamp, wall: Timestamp) -> Result<(), TlsError> {
     let asn1 = |at: Timestamp| ASN1Time::from_timestamp(at.as_second()).map_err(|_| TlsError::Lifetime);
     if ends == Timestamp::MAX {
         return Err(TlsError::Lifetime);
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_names_what_was_asked_and_is_signed_by_the_authority() {
+    fn a_leaf_has_the_requested_names_and_is_signed_by_the_authority() {
         let authority = Authority::generate(DAY * 10, wall()).unwrap();
         let names = ["squelch.squelch-system.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let leaf = authority.issue(&names, DAY, wall()).unwrap();
@@ -239,12 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_outside_of_the_calendar_is_an_error() {
+    fn a_lifetime_beyond_the_calendar_is_an_error() {
         assert!(matches!(Authority::generate(Duration::MAX, wall()), Err(TlsError::Lifetime)));
     }
 
     #[test]
-    fn a_kept_authority_is_the_same_again() {
+    fn a_loaded_authority_equals_the_saved_one() {
         let authority = Authority::generate(DAY * 10, wall()).unwrap();
         let (certificate, key) = (authority.ca_pem().to_owned(), authority.reveal_key());
         let loaded = Authority::load(&certificate, &key).unwrap();
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_is_refused() {
+    fn an_invalid_authority_is_an_error() {
         let (one, other) =
             (Authority::generate(DAY, wall()).unwrap(), Authority::generate(DAY, wall()).unwrap());
         let refused = |certificate: &str, key: &str| Authority::load(certificate, key).unwrap_err();
@@ -271,7 +274,7 @@ mod tests {
             panic!("another kind of key")
         };
         let leaf = (pem("CERTIFICATE", &chain[0]), pem("PRIVATE KEY", key.secret_pkcs8_der()));
-        assert!(matches!(refused(&leaf.0, &leaf.1), TlsError::NoAuthority));
+        assert!(matches!(refused(&leaf.0, &leaf.1), TlsError::NotAnAuthority));
     }
 
     #[test]

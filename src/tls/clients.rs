@@ -1,4 +1,5 @@
-//! Who may call, by certificate: what `--client-ca` has signed, for one of the names of `--client-subject`.
+//! Client certificates: accepted if an authority in `--client-ca-file` has signed them for a name in
+//! `--client-subject`.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -22,23 +23,23 @@ use super::{TlsError, certificates, provider};
 
 /// Why a file of authorities cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum BadAuthorities {
-    /// It cannot be read.
-    #[error("cannot be read: {0}")]
+pub enum ClientAuthoritiesError {
+    /// The file cannot be read.
+    #[error("cannot read the file: {0}")]
     Read(#[from] io::Error),
-    /// It holds no certificate.
+    /// The file has no certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// They are not such as sign others.
-    #[error("cannot be trusted: {0}")]
+    /// A certificate is not that of an authority.
+    #[error("cannot trust a certificate in the file: {0}")]
     Trust(String),
 }
 
-/// The authorities in a file, which is looked at again with each handshake, and the subjects that they may name.
+/// The authorities in a file, which is checked for changes at each handshake, and the accepted subjects.
 #[derive(Debug)]
 pub struct ClientAuthorities {
     file: PathBuf,
-    /// Empty: any.
+    /// Accepted subjects. Empty: any.
     subjects: Vec<String>,
     current: ArcSwap<Loaded>,
 }
@@ -49,7 +50,7 @@ struct Loaded {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// Tells states of a file apart; kubelet swaps a link, and it is another file then.
+/// Identifies the state of a file. kubelet swaps a link, so that the inode changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -65,28 +66,29 @@ impl Stamp {
 }
 
 impl ClientAuthorities {
-    /// Those in `file`. A certificate's subject is its common name and each of its alternative names.
+    /// Loads the authorities in `file`. A certificate's subjects are its common name and its alternative names.
     ///
     /// # Errors
-    /// That they cannot be used.
-    pub fn load(file: PathBuf, subjects: Vec<String>) -> Result<Self, BadAuthorities> {
+    /// The file cannot be read, or has no usable authority.
+    pub fn load(file: PathBuf, subjects: Vec<String>) -> Result<Self, ClientAuthoritiesError> {
         let stamp = Stamp::of(&fs::metadata(&file)?);
         let verifier = verifier(&fs::read(&file)?)?;
         Ok(Self { file, subjects, current: ArcSwap::from_pointee(Loaded { stamp, verifier }) })
     }
 
-    /// What is in the file now. What cannot be used changes nothing, and is told once.
+    /// Returns the authorities that are in the file now. If they cannot be used, logs it once and keeps the former
+    /// ones.
     fn current(&self) -> Arc<Loaded> {
         let current = self.current.load_full();
         let Ok(stamp) = fs::metadata(&self.file).map(|metadata| Stamp::of(&metadata)) else { return current };
         if stamp == current.stamp {
             return current;
         }
-        let read = fs::read(&self.file).map_err(BadAuthorities::Read);
+        let read = fs::read(&self.file).map_err(ClientAuthoritiesError::Read);
         let verifier = match read.and_then(|pem| verifier(&pem)) {
             Ok(verifier) => verifier,
             Err(error) => {
-                tracing::warn!(%error, "the file of --client-ca has changed; the former authorities are kept");
+                tracing::warn!(%error, "cannot load the changed --client-ca-file, keeping the former authorities");
                 current.verifier.clone()
             }
         };
@@ -95,21 +97,21 @@ impl ClientAuthorities {
         loaded
     }
 
-    fn names_a_caller(&self, certificate: &CertificateDer<'_>) -> bool {
+    fn has_accepted_subject(&self, certificate: &CertificateDer<'_>) -> bool {
         self.subjects.is_empty() || subjects(certificate).iter().any(|name| self.subjects.contains(name))
     }
 }
 
-fn verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, BadAuthorities> {
+fn verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, ClientAuthoritiesError> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(pem)? {
-        roots.add(authority).map_err(|error| BadAuthorities::Trust(error.to_string()))?;
+        roots.add(authority).map_err(|error| ClientAuthoritiesError::Trust(error.to_string()))?;
     }
     let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
-    built.map_err(|error| BadAuthorities::Trust(error.to_string()))
+    built.map_err(|error| ClientAuthoritiesError::Trust(error.to_string()))
 }
 
-/// Common names and alternative names.
+/// Returns the common names and the alternative names.
 fn subjects(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_rest, parsed)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok());
@@ -124,7 +126,7 @@ fn subjects(certificate: &CertificateDer<'_>) -> Vec<String> {
 }
 
 impl ClientCertVerifier for ClientAuthorities {
-    /// None: the list may change, and who has but one certificate shows that.
+    /// Empty: the list may change, and a client with one certificate sends it without a hint.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -136,7 +138,7 @@ impl ClientCertVerifier for ClientAuthorities {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.current().verifier.verify_client_cert(end_entity, intermediates, now)?;
-        if self.names_a_caller(end_entity) {
+        if self.has_accepted_subject(end_entity) {
             return Ok(verified);
         }
         Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))

@@ -1,11 +1,11 @@
-//! What proves squelch to the API server (a certificate of its own authority) and the API server to squelch
-//! (a secret path).
+//! TLS and authentication of the webhook: squelch authenticates to the API server by a certificate, and the API server
+//! to squelch by a secret token in the path.
 //!
-//! This folder knows nothing of reviews, and nothing of where secrets are kept.
+//! This module depends neither on reviews nor on where the keys are stored.
 
 mod authority;
 mod clients;
-pub mod kept;
+pub mod encoding;
 pub mod mounted;
 mod resolver;
 pub mod rotation;
@@ -16,21 +16,21 @@ use std::sync::Arc;
 pub use authority::{Authority, Leaf, TlsError, Validity, certificates};
 #[cfg(test)]
 pub(crate) use clients::testing;
-pub use clients::{BadAuthorities, ClientAuthorities};
+pub use clients::{ClientAuthorities, ClientAuthoritiesError};
 pub use resolver::ServedCertificate;
 pub use token::{AcceptedTokens, PathToken};
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
 
-/// The cryptography that all of squelch's own TLS uses. It is passed explicitly: a process-wide default could be
-/// installed by any library that comes first.
+/// Returns the cryptography provider for all of squelch's own TLS. It is passed explicitly, because any library could
+/// install another process-wide default.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// The server's side of TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, with whatever certificate `served` holds at each
-/// handshake. With `callers`, a handshake without a certificate that they accept is refused.
+/// Returns the TLS configuration of the webhook server: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, with the certificate that
+/// `served` holds at each handshake. With `callers`, a client must show a certificate that they accept.
 pub fn server_config(
     served: Arc<ServedCertificate>,
     callers: Option<Arc<ClientAuthorities>>,
@@ -41,7 +41,7 @@ pub fn server_config(
         None => builder.with_no_client_auth().with_cert_resolver(served),
         Some(callers) => {
             let mut config = builder.with_client_cert_verifier(callers).with_cert_resolver(served);
-            // Who resumes a session shows no certificate again.
+            // A resumed session would skip the client certificate.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
             config
@@ -51,10 +51,10 @@ pub fn server_config(
     Ok(config)
 }
 
-/// Random bits for hashes that nobody outside may predict.
+/// Returns random bits that are unpredictable from outside, for seeds and names.
 ///
 /// # Errors
-/// The operating system gives no randomness.
+/// [`TlsError::Random`].
 pub fn random_seed() -> Result<[u64; 2], TlsError> {
     let mut bytes = [0; 16];
     provider().secure_random.fill(&mut bytes).map_err(|_| TlsError::Random)?;

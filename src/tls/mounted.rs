@@ -1,4 +1,4 @@
-//! A certificate that others make: files in a directory, which kubelet swaps by a symbolic link.
+//! A certificate from mounted files, which kubelet replaces by swapping a symbolic link.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
@@ -20,49 +20,49 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const AUTHORITY: &str = "ca.crt";
 
-/// Why the files cannot be served.
+/// Why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// One cannot be read.
-    #[error("{0} cannot be read: {1}")]
+pub enum MountedError {
+    /// A file cannot be read.
+    #[error("cannot read {0}: {1}")]
     Read(&'static str, io::Error),
-    /// One does not hold what it should.
-    #[error("{0}: {1}")]
-    Bad(&'static str, TlsError),
-    /// Certificate and key are not of one pair, or no key that can be used.
-    #[error("{CERTIFICATE} and {KEY}: {0}")]
+    /// A file has the wrong content.
+    #[error("invalid {0}: {1}")]
+    Invalid(&'static str, TlsError),
+    /// The key does not belong to the certificate, or is of an unsupported kind.
+    #[error("{CERTIFICATE} and {KEY} cannot be used together: {0}")]
     Pair(TlsError),
     /// The API server would not accept the certificate.
-    #[error("the API server would refuse {CERTIFICATE} by {AUTHORITY}: {0}")]
+    #[error("{CERTIFICATE} cannot be verified with {AUTHORITY}: {0}")]
     Chain(Error),
 }
 
-/// What the files hold.
+/// The certificate in the files.
 #[derive(Debug)]
-pub struct Pair {
+pub struct MountedCertificate {
     leaf: Leaf,
-    /// The file's own text.
+    /// Content of `ca.crt`.
     authority: String,
     validity: Validity,
 }
 
-impl Pair {
-    /// To be served.
+impl MountedCertificate {
+    /// Returns the certificate with its key.
     pub fn leaf(&self) -> Leaf {
         Leaf { chain: self.leaf.chain.clone(), key: self.leaf.key.clone_key() }
     }
 
-    /// What the API server is to trust, PEM.
+    /// Returns the authorities for `caBundle`, PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// When the certificate is good.
+    /// Returns the certificate's validity.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Tells authorities apart.
+    /// Returns an id of the authorities' PEM text.
     pub fn authority_id(&self) -> Id {
         let mut hasher = DefaultHasher::new();
         self.authority.hash(&mut hasher);
@@ -70,61 +70,87 @@ impl Pair {
     }
 }
 
-/// Reads the files, and remembers what it found last.
+/// Reads the files, and keeps their last content.
 #[derive(Debug)]
-pub struct Mounted {
+pub struct MountedFiles {
     directory: PathBuf,
-    /// The name that the API server looks for.
+    /// The DNS name that the API server verifies.
     name: String,
     seen: Option<[Vec<u8>; 3]>,
 }
 
-impl Mounted {
-    /// Files in `directory`, of a certificate for `name`.
+impl MountedFiles {
+    /// The files in `directory`, with a certificate for `name`.
     pub fn new(directory: PathBuf, name: String) -> Self {
         Self { directory, name, seen: None }
     }
 
-    /// What the files hold, unless it is what was found last.
+    /// Reads the files. Returns `None` if they have not changed.
     ///
     /// # Errors
-    /// That they cannot be served. Asked again the answer may be another: a certificate may not be good yet.
-    pub fn look(&mut self, wall: Timestamp) -> Result<Option<Arc<Pair>>, Refusal> {
-        // kubelet's link to the present state of all files, followed once.
-        let directory = fs::canonicalize(self.directory.join("..data"));
-        let directory = directory.as_deref().unwrap_or(&self.directory);
-        let read = |name| fs::read(directory.join(name)).map_err(|error| Refusal::Read(name, error));
-        let files = [read(CERTIFICATE)?, read(KEY)?, read(AUTHORITY)?];
+    /// The files cannot be used. A later call may succeed without a change, because a certificate may not be valid yet.
+    pub fn read_changed(&mut self, wall: Timestamp) -> Result<Option<Arc<MountedCertificate>>, MountedError> {
+        let files = self.read_files()?;
         if self.seen.as_ref() == Some(&files) {
             return Ok(None);
         }
-        let pair = pair(&files, &self.name, wall)?;
+        self.load(files, wall).map(Some)
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The files cannot be used.
+    pub fn read(&mut self, wall: Timestamp) -> Result<Arc<MountedCertificate>, MountedError> {
+        let files = self.read_files()?;
+        self.load(files, wall)
+    }
+
+    fn read_files(&self) -> Result<[Vec<u8>; 3], MountedError> {
+        // kubelet's link to the current state of all files, resolved once for a consistent read.
+        let directory = fs::canonicalize(self.directory.join("..data"));
+        let directory = directory.as_deref().unwrap_or(&self.directory);
+        let read = |name| fs::read(directory.join(name)).map_err(|error| MountedError::Read(name, error));
+        Ok([read(CERTIFICATE)?, read(KEY)?, read(AUTHORITY)?])
+    }
+
+    fn load(
+        &mut self,
+        files: [Vec<u8>; 3],
+        wall: Timestamp,
+    ) -> Result<Arc<MountedCertificate>, MountedError> {
+        let certificate = certificate(&files, &self.name, wall)?;
         self.seen = Some(files);
-        Ok(Some(Arc::new(pair)))
+        Ok(Arc::new(certificate))
     }
 }
 
-fn pair([certificate, key, authority]: &[Vec<u8>; 3], name: &str, wall: Timestamp) -> Result<Pair, Refusal> {
-    let chain = certificates(certificate).map_err(|error| Refusal::Bad(CERTIFICATE, error))?;
-    let validity = Validity::of(&chain[0]).map_err(|error| Refusal::Bad(CERTIFICATE, error))?;
-    let authorities = certificates(authority).map_err(|error| Refusal::Bad(AUTHORITY, error))?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| Refusal::Bad(KEY, TlsError::Key))?;
+fn certificate(
+    [certificate, key, authority]: &[Vec<u8>; 3],
+    name: &str,
+    wall: Timestamp,
+) -> Result<MountedCertificate, MountedError> {
+    let chain = certificates(certificate).map_err(|error| MountedError::Invalid(CERTIFICATE, error))?;
+    let validity = Validity::of(&chain[0]).map_err(|error| MountedError::Invalid(CERTIFICATE, error))?;
+    let authorities = certificates(authority).map_err(|error| MountedError::Invalid(AUTHORITY, error))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| MountedError::Invalid(KEY, TlsError::Key))?;
     let leaf = Leaf { chain, key };
-    let pair = Pair { leaf, authority: String::from_utf8_lossy(authority).into_owned(), validity };
-    pair.leaf().certified().map_err(Refusal::Pair)?;
-    verify(&pair.leaf.chain, authorities, name, wall).map_err(Refusal::Chain)?;
+    let pair =
+        MountedCertificate { leaf, authority: String::from_utf8_lossy(authority).into_owned(), validity };
+    pair.leaf().certified().map_err(MountedError::Pair)?;
+    verify(&pair.leaf.chain, authorities, name, wall).map_err(MountedError::Chain)?;
     Ok(pair)
 }
 
-/// What the API server will look at.
+/// Verifies the certificate as the API server does.
 fn verify(
     chain: &[CertificateDer<'static>],
     authorities: Vec<CertificateDer<'static>>,
     name: &str,
     wall: Timestamp,
 ) -> Result<(), Error> {
-    // One that has signed itself: the API server trusts it where it stands in the bundle, rustls may not.
-    let trusts_itself = authorities.contains(&chain[0]);
+    // The API server accepts a self-signed certificate that is in the bundle, rustls may not.
+    let is_self_signed = authorities.contains(&chain[0]);
     let mut roots = RootCertStore::empty();
     for authority in authorities {
         roots.add(authority)?;
@@ -136,7 +162,7 @@ fn verify(
     let verified =
         verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::since_unix_epoch(now));
     match verified {
-        Err(Error::InvalidCertificate(CertificateError::Other(_))) if trusts_itself => Ok(()),
+        Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_self_signed => Ok(()),
         verified => verified.map(|_| ()),
     }
 }

@@ -1,4 +1,4 @@
-//! The certificate that is served: swapped as a whole, without a restart.
+//! The served certificate, which can be replaced without a restart.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::sign::CertifiedKey;
 
 use super::{Leaf, TlsError, Validity};
 
-/// What the next handshake is answered with.
+/// The certificate for the next handshake.
 #[derive(Debug)]
 pub struct ServedCertificate {
     current: ArcSwap<Current>,
@@ -26,14 +26,16 @@ impl ServedCertificate {
         Ok(Self { current: ArcSwap::from_pointee(Current::of(leaf)?) })
     }
 
-    /// Serves `leaf` from the next handshake on; connections that stand keep what they have seen. On an error the
-    /// former one stays.
+    /// Serves `leaf` from the next handshake on. Open connections are not affected.
+    ///
+    /// # Errors
+    /// `leaf` cannot be used. The former certificate stays.
     pub fn replace(&self, leaf: Leaf) -> Result<(), TlsError> {
         self.current.store(Arc::new(Current::of(leaf)?));
         Ok(())
     }
 
-    /// When the served certificate is good.
+    /// Returns the validity of the served certificate.
     pub fn validity(&self) -> Validity {
         self.current.load().validity
     }
@@ -60,7 +62,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_replaced_certificate_is_the_one_served() {
+    fn a_replacement_is_served() {
         let wall: Timestamp = "2026-11-21T08:00:00Z".parse().unwrap();
         let authority = Authority::generate(Duration::from_secs(1_000), wall).unwrap();
         let issue =

@@ -1,54 +1,55 @@
-//! When a new generation of keys is made, when it takes over, and when the old one goes. Pure.
+//! When a generation of keys is introduced, promoted and dropped. Pure.
 //!
-//! A generation is an authority with a token (or a token alone). The API server must trust an authority before it signs
-//! what is served, and every replica must accept a token before the API server is given it. So a generation comes in
-//! three steps: it is introduced, it is promoted, and a while later the one before it is dropped.
+//! A generation is an authority with a token, or a token alone. The API server must trust an authority before that
+//! authority signs the served certificate, and every replica must accept a token before the API server uses it. A
+//! generation therefore goes through three steps: it is introduced, it is promoted, and it is dropped after the
+//! next promotion.
 //!
-//! A token lives an hour and an authority months, because the API server logs the token with each failed call. Most new
-//! generations are therefore a new token with the authority of the generation before.
+//! A token lives for an hour and an authority for months, because the API server logs the token with each failed call.
+//! Most new generations are a new token with the authority of the generation before.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Keys begin to be good this long before they are made, for an API server whose clock is behind.
+/// Certificates are valid from this long before they are made, for an API server whose clock is behind.
 pub const BACKDATED: SignedDuration = SignedDuration::from_mins(5);
 
-/// A token whose call failed is renewed at this age or later: at most 12 renewals an hour.
+/// The age from which an exposed token is renewed: at most 12 renewals an hour.
 const MIN_EXPOSED_AGE: Duration = Duration::from_secs(5 * 60);
 
-/// Of a Secret that is replaced again and again, so many states are remembered.
+/// Maximum number of lingering generations, for a Secret that is replaced again and again.
 const MAX_LINGERING: usize = 32;
 
-/// Tells generations of this process's life apart.
+/// Identifies a generation or an authority within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(pub u64);
 
-/// When a generation is good.
+/// What the rotation has to know of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Term {
-    /// Which one it is.
+pub struct GenerationInfo {
+    /// The generation.
     pub id: Id,
     /// When its token was made.
     pub since: Timestamp,
-    /// The authority of the generation; `None` where the certificate comes from elsewhere.
-    pub authority: Option<AuthorityTerm>,
+    /// Its authority. `None` if the certificate comes from mounted files.
+    pub authority: Option<AuthorityInfo>,
 }
 
-/// When an authority is good.
+/// What the rotation has to know of an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuthorityTerm {
-    /// Which one it is: generations that differ in the token alone share it.
+pub struct AuthorityInfo {
+    /// The authority. Generations that differ in the token alone share it.
     pub id: Id,
-    /// From then on it is good.
+    /// Start of its validity.
     pub begins: Timestamp,
-    /// From then on it is not.
+    /// End of its validity.
     pub ends: Timestamp,
 }
 
-impl Term {
-    /// Whether its authority is good at `wall`. A token is good until it is dropped.
-    pub fn is_good(&self, wall: Timestamp) -> bool {
+impl GenerationInfo {
+    /// Whether its authority is valid at `wall`. A token is valid until it is dropped.
+    pub fn is_valid(&self, wall: Timestamp) -> bool {
         self.authority.is_none_or(|authority| authority.begins <= wall && wall < authority.ends)
     }
 
@@ -62,158 +63,159 @@ impl Term {
     }
 }
 
-impl AuthorityTerm {
+impl AuthorityInfo {
     fn is_due(&self, wall: Timestamp, lifetimes: Lifetimes) -> bool {
         let made = later(self.begins, BACKDATED);
         is_due(made, self.ends.duration_since(made).min(signed(lifetimes.authority)), wall)
     }
 }
 
-/// Whether what was made at `since` is to be renewed at `wall`.
-fn is_due(since: Timestamp, life: SignedDuration, wall: Timestamp) -> bool {
+/// Whether what was made at `since` has to be renewed at `wall`.
+fn is_due(since: Timestamp, lifetime: SignedDuration, wall: Timestamp) -> bool {
     // A time in the future comes from a clock that was wrong.
-    renewal(since, life) <= wall || since > later(wall, BACKDATED)
+    renewal(since, lifetime) <= wall || since > later(wall, BACKDATED)
 }
 
-/// What has a term.
+/// A generation of keys.
 pub trait Generation: Clone {
-    /// Its term.
-    fn term(&self) -> Term;
+    /// Returns what the rotation has to know.
+    fn info(&self) -> GenerationInfo;
 }
 
-/// How long everything lasts.
+/// Lifetimes and intervals of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// A served certificate.
+    /// Lifetime of a served certificate.
     pub leaf: Duration,
-    /// An authority.
+    /// Lifetime of an authority.
     pub authority: Duration,
-    /// A token, at most as long as an authority.
+    /// Lifetime of a token, at most that of an authority.
     pub token: Duration,
-    /// The least age at which a token that was exposed is renewed. It bounds the renewals where calls fail again and
-    /// again.
-    pub exposed: Duration,
-    /// The time between two looks at what is kept.
-    pub look: Duration,
-    /// What was made known is known everywhere after this: every replica has looked since, and every API server has
-    /// heard of the configuration.
-    pub settle: Duration,
+    /// The age from which an exposed token is renewed. It bounds the renewals if calls keep failing.
+    pub min_exposed_age: Duration,
+    /// The time between two reads of the Secret and of the mounted files.
+    pub poll_interval: Duration,
+    /// The time after which a change is known everywhere: every replica has read the Secret, and every API server has
+    /// the webhook configuration.
+    pub propagation: Duration,
 }
 
 impl Lifetimes {
-    /// Those that follow from the life of a served certificate and the life of a token.
+    /// Derives the others from the lifetime of a served certificate and the lifetime of a token.
     pub fn of(leaf: Duration, token: Duration) -> Self {
-        // After two lives of a leaf the next authority takes over; what the last one has signed outlives none.
+        // The next authority takes over after two thirds. What the last one has signed then ends before it does.
         let authority = leaf.saturating_mul(3);
         let token = token.min(authority);
-        let look = (leaf.min(token) / 10).clamp(Duration::from_millis(500), Duration::from_secs(5));
-        let exposed = MIN_EXPOSED_AGE.min(token / 3);
-        Self { leaf, authority, token, exposed, look, settle: 3 * look }
+        let poll_interval = (leaf.min(token) / 10).clamp(Duration::from_millis(500), Duration::from_secs(5));
+        let min_exposed_age = MIN_EXPOSED_AGE.min(token / 3);
+        Self { leaf, authority, token, min_exposed_age, poll_interval, propagation: 3 * poll_interval }
     }
 }
 
-/// Two thirds of a life that began at `since`.
-pub fn renewal(since: Timestamp, life: SignedDuration) -> Timestamp {
-    later(since, life / 3 * 2)
+/// Returns when to renew what was made at `since`: after two thirds of its lifetime.
+pub fn renewal(since: Timestamp, lifetime: SignedDuration) -> Timestamp {
+    later(since, lifetime / 3 * 2)
 }
 
-/// A length of time as the calendar takes it.
-pub fn signed(length: Duration) -> SignedDuration {
-    SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX)
+/// Converts a duration for calculations with timestamps.
+pub fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-/// So much later, at most the end of the calendar.
+/// Adds `by`, up to the limits of a timestamp.
 pub fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_add(by).unwrap_or(if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-/// The generations that are kept.
+/// The generations in the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring<G> {
-    /// Signs, and has its token in the webhook's path.
+    /// Signs the served certificate, and has its token in the webhook's path.
     pub current: G,
-    /// Is made known, and takes over next.
+    /// Introduced, and promoted next.
     pub next: Option<G>,
-    /// Has signed before.
+    /// Current before the last promotion.
     pub previous: Option<G>,
 }
 
 impl<G> Ring<G> {
-    /// One generation alone.
+    /// A ring of one generation.
     pub fn of(current: G) -> Self {
         Self { current, next: None, previous: None }
     }
 
-    /// Every generation, the current one first.
+    /// Iterates over the generations, the current one first.
     pub fn iter(&self) -> impl Iterator<Item = &G> {
         std::iter::once(&self.current).chain(&self.next).chain(&self.previous)
     }
 }
 
-/// What is to be done with the ring.
+/// The next step of the rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
+    /// Nothing to do.
     Keep,
     /// Make a token with the current authority, and write it to the Secret.
     IntroduceToken,
     /// Make an authority and a token, and write both to the Secret.
     Introduce,
-    /// The next one takes over.
+    /// Make the next generation the current one.
     Promote,
-    /// The previous one goes.
+    /// Drop the previous generation.
     Drop,
 }
 
-/// What is known to be in force in the API server, and since when (time of the process). A deletion of the Secret begins
-/// these times anew, because standbys may have missed what it held.
+/// What is known to be in force in the API server, and since when (time of the process). A deletion of the Secret
+/// restarts these times, because standbys may have missed what it held.
 #[derive(Clone, Debug, Default)]
 struct InForce {
+    /// The authorities of these generations are trusted.
     trusted: Vec<(Id, Duration)>,
-    asked: Option<(Id, Duration)>,
+    /// The API server calls the webhook with the token of this generation.
+    token: Option<(Id, Duration)>,
 }
 
-/// The ring of one replica, and what the API server knows of it.
+/// The ring as one replica has it, and what the API server knows of it.
 #[derive(Clone, Debug)]
 pub struct Rotation<G> {
     ring: Ring<G>,
-    /// Were current here and vanished from what is kept, without the usual steps: the API server may still use them.
+    /// Generations that left the ring without the usual steps. The API server may still use them.
     lingering: Vec<G>,
     in_force: InForce,
-    /// When the current generation came without the usual steps.
+    /// When the current generation was replaced without the usual steps.
     replaced: Option<Duration>,
-    /// The generation whose token the API server may have logged. No time: a clock that was wrong once must not count
-    /// against each token until then.
+    /// The generation whose token the API server may have logged. This is not a time: a wrong clock must not count
+    /// against every later token.
     exposed: Option<Id>,
-    /// What the Secret held when it was last deleted or damaged.
-    spoiled: Vec<Id>,
+    /// The generations that the Secret held when it was last deleted or damaged.
+    compromised: Vec<Id>,
     lifetimes: Lifetimes,
 }
 
 impl<G: Generation> Rotation<G> {
-    /// Begins with what is kept.
+    /// Starts with the ring of the Secret.
     pub fn new(ring: Ring<G>, lifetimes: Lifetimes) -> Self {
         let in_force = InForce::default();
-        let (lingering, spoiled) = (Vec::new(), Vec::new());
-        Self { ring, lingering, in_force, replaced: None, exposed: None, spoiled, lifetimes }
+        let (lingering, compromised) = (Vec::new(), Vec::new());
+        Self { ring, lingering, in_force, replaced: None, exposed: None, compromised, lifetimes }
     }
 
-    /// What is kept.
+    /// Returns the ring.
     pub fn ring(&self) -> &Ring<G> {
         &self.ring
     }
 
-    /// What the API server has to trust and this replica has to accept.
+    /// Iterates over the generations that the API server has to trust and this replica has to accept.
     pub fn all(&self) -> impl Iterator<Item = &G> {
         self.ring.iter().chain(&self.lingering)
     }
 
-    /// This is kept from `now` on: it was written, or somebody else has written it.
+    /// Replaces the ring at `now`, by one that this or another replica has written.
     pub fn adopt(&mut self, ring: Ring<G>, now: Duration) {
         let former = std::mem::replace(&mut self.ring, ring);
-        let kept = |generation: &G| self.ring.iter().any(|its| its.term().id == generation.term().id);
-        if self.ring.current.term().id != former.current.term().id {
-            // In the usual steps, the one before it is kept beside the new one.
+        let kept = |generation: &G| self.ring.iter().any(|its| its.info().id == generation.info().id);
+        if self.ring.current.info().id != former.current.info().id {
+            // After a promotion, the former generation is still in the ring.
             self.replaced = (!kept(&former.current)).then_some(now);
         }
         if !kept(&former.current) {
@@ -225,36 +227,38 @@ impl<G: Generation> Rotation<G> {
         self.lingering.drain(..too_many);
     }
 
-    /// At `now` the API server trusts `trusted` and no others, and asks with the token of `asked`.
-    pub fn hear(&mut self, trusted: &[Id], asked: Id, now: Duration) {
+    /// Records that at `now` the API server trusts the authorities of `trusted` and no others, and uses the token of
+    /// `token`.
+    pub fn record_in_force(&mut self, trusted: &[Id], token: Id, now: Duration) {
         let since = |id: Id| self.in_force.trusted_since(id).unwrap_or(now);
         self.in_force = InForce {
             trusted: trusted.iter().map(|id| (*id, since(*id))).collect(),
-            asked: self.in_force.asked.filter(|(id, _)| *id == asked).or(Some((asked, now))),
+            token: self.in_force.token.filter(|(id, _)| *id == token).or(Some((token, now))),
         };
     }
 
-    /// A call with the token in use failed at `at` (by the API server's clock): the API server has logged its URL.
+    /// Records that a call with the token in use failed at `at` (by the API server's clock), and that the API server
+    /// has logged its URL.
     pub fn expose(&mut self, at: Timestamp) {
-        let current = self.ring.current.term();
+        let current = self.ring.current.info();
         if current.since <= at {
             self.exposed = Some(current.id);
         }
     }
 
-    /// What is to be done with the ring, where `serving` has signed what is served.
+    /// Returns the next step, while the generation `serving` has signed the served certificate.
     pub fn step(&self, serving: Id, wall: Timestamp, now: Duration) -> Step {
-        let current = self.ring.current.term();
+        let current = self.ring.current.info();
         match (&self.ring.next, &self.ring.previous) {
-            (Some(next), _) if !next.term().is_good(wall) => Step::Introduce,
-            (Some(next), _) if self.may_promote(next.term().id, current.is_good(wall), now) => Step::Promote,
+            (Some(next), _) if !next.info().is_valid(wall) => Step::Introduce,
+            (Some(next), _) if self.may_promote(next.info().id, current.is_valid(wall), now) => Step::Promote,
             (Some(_), _) => Step::Keep,
-            (None, _) if !current.is_good(wall) => Step::Introduce,
+            (None, _) if !current.is_valid(wall) => Step::Introduce,
             (None, Some(previous)) => {
-                let over = self.is_asked_for_good(now) && previous.term().id != serving;
-                if over { Step::Drop } else { Step::Keep }
+                let unused = self.token_has_propagated(now) && previous.info().id != serving;
+                if unused { Step::Drop } else { Step::Keep }
             }
-            (None, None) if self.spoiled.contains(&current.id) => Step::Introduce,
+            (None, None) if self.compromised.contains(&current.id) => Step::Introduce,
             (None, None) if current.authority.is_some_and(|its| its.is_due(wall, self.lifetimes)) => {
                 Step::Introduce
             }
@@ -267,26 +271,29 @@ impl<G: Generation> Rotation<G> {
 
     /// Whether the current token may have been logged, and is old enough to be renewed for that.
     fn is_exposed(&self, wall: Timestamp) -> bool {
-        let current = self.ring.current.term();
-        self.exposed == Some(current.id) && later(current.since, signed(self.lifetimes.exposed)) <= wall
+        let current = self.ring.current.info();
+        self.exposed == Some(current.id)
+            && later(current.since, signed(self.lifetimes.min_exposed_age)) <= wall
     }
 
-    /// The Secret was found deleted or damaged at `now`: somebody may know what it held, so none of it is to stay. A
-    /// rotation that is under way goes on, since only a generation that is known everywhere can be promoted; the next
-    /// rotation follows it. Its wait begins again, because a standby could not read the Secret: until the standby
-    /// has read what is next, it refuses that token; until it has read of a promotion, it serves the previous
-    /// authority, which therefore stays trusted.
-    pub fn spoil(&mut self, now: Duration) {
-        self.spoiled = self.ring.iter().map(|generation| generation.term().id).collect();
-        if let Some(next) = self.ring.next.as_ref().map(|next| next.term().id) {
+    /// Records that the Secret was found deleted or damaged at `now`. Its content may be known to others, so every
+    /// generation in the ring is to be replaced.
+    ///
+    /// A rotation that is under way continues, because only a generation that is known everywhere can be promoted.
+    /// Another rotation follows it. The waiting times restart, because a standby could not read the Secret. Until it
+    /// has read the next generation, a standby refuses its token. Until it has read the promotion, it serves the
+    /// previous authority, which therefore stays trusted.
+    pub fn mark_compromised(&mut self, now: Duration) {
+        self.compromised = self.ring.iter().map(|generation| generation.info().id).collect();
+        if let Some(next) = self.ring.next.as_ref().map(|next| next.info().id) {
             self.in_force.trusted.retain(|(id, _)| *id != next);
         }
-        if let Some((_, since)) = &mut self.in_force.asked {
+        if let Some((_, since)) = &mut self.in_force.token {
             *since = now;
         }
     }
 
-    /// The ring after that step; `fresh` is the new generation, where one is needed.
+    /// Returns the ring after `step`, or `None` if it does not change. `fresh` makes a new generation.
     pub fn after(&self, step: Step, fresh: impl FnOnce() -> Option<G>) -> Option<Ring<G>> {
         let Ring { current, next, previous } = self.ring.clone();
         match step {
@@ -297,34 +304,35 @@ impl<G: Generation> Rotation<G> {
         }
     }
 
-    /// Whether what `candidate` has signed may be served: the API server has trusted it for a while; or it does not
-    /// trust what is served now (`good` is false), and does trust this.
-    pub fn may_serve(&self, candidate: Id, good: bool, now: Duration) -> bool {
-        if self.in_force.asked.is_none() {
-            // Another replica tells the API server, or nobody has yet: they had time to.
-            let settled = |since| now.saturating_sub(since) >= 2 * self.lifetimes.settle;
-            return !good || self.replaced.is_none_or(settled);
+    /// Whether a certificate signed by `candidate` may be served. The API server must have trusted it for
+    /// [`Lifetimes::propagation`]; if the served certificate is not valid, trust is enough.
+    pub fn may_serve(&self, candidate: Id, served_is_valid: bool, now: Duration) -> bool {
+        if self.in_force.token.is_none() {
+            // Another replica writes the configuration, or none has yet. Allow it time.
+            let has_propagated = |since| now.saturating_sub(since) >= 2 * self.lifetimes.propagation;
+            return !served_is_valid || self.replaced.is_none_or(has_propagated);
         }
         let trusted = self.in_force.trusted_since(candidate).map(|since| now.saturating_sub(since));
-        trusted.is_some_and(|trusted| !good || trusted >= self.lifetimes.settle)
+        trusted.is_some_and(|trusted| !served_is_valid || trusted >= self.lifetimes.propagation)
     }
 
-    /// The same for signing. A process that has told the API server nothing yet does so only where nothing is lost.
-    fn may_promote(&self, next: Id, good: bool, now: Duration) -> bool {
-        self.may_serve(next, good, now) && (self.in_force.asked.is_some() || !good)
+    /// Whether `next` may be promoted. Before the first acknowledged configuration, only to replace keys that are no
+    /// longer valid.
+    fn may_promote(&self, next: Id, current_is_valid: bool, now: Duration) -> bool {
+        self.may_serve(next, current_is_valid, now) && (self.in_force.token.is_some() || !current_is_valid)
     }
 
-    /// Forgets what lingered for the sake of an API server that knew nothing newer; `serving` is never forgotten.
-    pub fn settle(&mut self, serving: Id, now: Duration) {
-        if self.is_asked_for_good(now) {
-            self.lingering.retain(|generation| generation.term().id == serving);
+    /// Drops lingering generations, except `serving`, once the API server uses the current token.
+    pub fn drop_lingering(&mut self, serving: Id, now: Duration) {
+        if self.token_has_propagated(now) {
+            self.lingering.retain(|generation| generation.info().id == serving);
         }
     }
 
-    /// Whether the API server has asked with the current token for so long that it asks with no other.
-    fn is_asked_for_good(&self, now: Duration) -> bool {
-        self.in_force.asked.is_some_and(|(id, since)| {
-            id == self.ring.current.term().id && now.saturating_sub(since) >= self.lifetimes.settle
+    /// Whether the API server has used the current token for so long that it uses no other.
+    fn token_has_propagated(&self, now: Duration) -> bool {
+        self.in_force.token.is_some_and(|(id, since)| {
+            id == self.ring.current.info().id && now.saturating_sub(since) >= self.lifetimes.propagation
         })
     }
 }

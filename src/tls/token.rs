@@ -1,4 +1,4 @@
-//! The secret in the webhook's path: how the API server proves itself.
+//! The secret token in the webhook's path, by which the API server authenticates.
 
 use std::fmt;
 use std::hint::black_box;
@@ -14,12 +14,12 @@ use super::TlsError;
 const BYTES: usize = 32;
 const DIGITS: usize = 2 * BYTES;
 
-/// 256 random bits, as 64 lowercase hex digits. Neither `Debug` nor anything else prints it by accident.
+/// 256 random bits as 64 lowercase hex digits. `Debug` does not print them.
 #[derive(Clone)]
 pub struct PathToken([u8; DIGITS]);
 
 impl PathToken {
-    /// A new one from the cryptographic provider's randomness.
+    /// Makes a new token.
     pub fn generate() -> Result<Self, TlsError> {
         let mut bytes = [0; BYTES];
         super::provider().secure_random.fill(&mut bytes).map_err(|_| TlsError::Random)?;
@@ -30,23 +30,23 @@ impl PathToken {
         Ok(Self(digits))
     }
 
-    /// Reads one back from where it is kept; `None` unless it is 64 lowercase hex digits.
+    /// Parses a token. `None` unless `text` is 64 lowercase hex digits.
     pub fn parse(text: &str) -> Option<Self> {
         let digits: [u8; DIGITS] = text.as_bytes().try_into().ok()?;
         digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
     }
 
-    /// The digits, for the one place where they belong: the path in `clientConfig`, and the Secret.
+    /// Returns the digits. They belong only into the path in `clientConfig` and into the Secret.
     pub fn reveal(&self) -> &str {
         std::str::from_utf8(&self.0).expect("hex digits are ASCII")
     }
 
-    /// For what only who knows the token can say.
+    /// The key of probe signatures.
     fn key(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }
 
-    /// Whether `offered` is this token, in a time that does not depend on where they differ.
+    /// Whether `offered` is this token. Compares in constant time.
     fn matches(&self, offered: &[u8; DIGITS]) -> bool {
         let (mine, theirs) = (words(&self.0), words(offered));
         let difference = mine.zip(theirs).fold(0, |sum, (mine, theirs)| sum | black_box(mine ^ theirs));
@@ -54,7 +54,7 @@ impl PathToken {
     }
 }
 
-/// Eight digits each.
+/// Splits the digits into words of eight.
 fn words(digits: &[u8; DIGITS]) -> impl Iterator<Item = u64> {
     digits.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word))
 }
@@ -65,50 +65,50 @@ impl fmt::Debug for PathToken {
     }
 }
 
-/// Nothing else that is ever signed with a token begins so.
-fn marked(nonce: &str) -> Vec<u8> {
-    [b"squelch.dev/proof ", nonce.as_bytes()].concat()
+/// The signed message. The prefix separates probe signatures from any other use of the key.
+fn signed_message(nonce: &str) -> Vec<u8> {
+    [b"squelch.dev/probe-signature ", nonce.as_bytes()].concat()
 }
 
 fn hex(nibble: u8) -> u8 {
     if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }
 }
 
-/// The tokens that are accepted now: one, or during a rotation the old and the new.
+/// The accepted tokens: one, or several during a rotation.
 #[derive(Debug)]
 pub struct AcceptedTokens {
     current: ArcSwap<Vec<PathToken>>,
 }
 
 impl AcceptedTokens {
-    /// Accepts these.
+    /// Accepts `tokens`.
     pub fn new(tokens: Vec<PathToken>) -> Self {
         Self { current: ArcSwap::from_pointee(tokens) }
     }
 
-    /// Accepts these from the next review on, and no other.
+    /// Accepts `tokens` and no others, from the next review on.
     pub fn replace(&self, tokens: Vec<PathToken>) {
         self.current.store(Arc::new(tokens));
     }
 
-    /// Whether `offered` is one of them; every one is compared, in constant time.
+    /// Whether `offered` is an accepted token. Compares with every one, in constant time.
     pub fn accept(&self, offered: &str) -> bool {
         let Ok(offered) = <&[u8; DIGITS]>::try_from(offered.as_bytes()) else { return false };
         self.current.load().iter().fold(false, |accepted, token| accepted | token.matches(offered))
     }
 
-    /// The mark over `nonce` of who was asked with the token `offered`; `None` unless that is accepted.
-    pub fn mark(&self, offered: &str, nonce: &str) -> Option<String> {
+    /// Signs `nonce` with the token `offered`. `None` unless that token is accepted.
+    pub fn sign(&self, offered: &str, nonce: &str) -> Option<String> {
         let token = PathToken::parse(offered).filter(|_| self.accept(offered))?;
-        Some(STANDARD.encode(hmac::sign(&token.key(), &marked(nonce))))
+        Some(STANDARD.encode(hmac::sign(&token.key(), &signed_message(nonce))))
     }
 
-    /// Whether `mark` was made over `nonce` with one of them: replicas share them, and in a rotation the webhook
-    /// may be asked with either.
-    pub fn have_marked(&self, nonce: &str, mark: &str) -> bool {
-        let Ok(mark) = STANDARD.decode(mark) else { return false };
-        let marked = marked(nonce);
-        self.current.load().iter().any(|token| hmac::verify(&token.key(), &marked, &mark).is_ok())
+    /// Whether `signature` is that of `nonce` by an accepted token. Replicas share the tokens, and during a rotation
+    /// the API server may use any of them.
+    pub fn verify(&self, nonce: &str, signature: &str) -> bool {
+        let Ok(signature) = STANDARD.decode(signature) else { return false };
+        let message = signed_message(nonce);
+        self.current.load().iter().any(|token| hmac::verify(&token.key(), &message, &signature).is_ok())
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_differ_and_read_back() {
+    fn generated_tokens_differ_and_parse() {
         let (one, other) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
         assert_ne!(one.reveal(), other.reveal());
         assert_eq!(PathToken::parse(one.reveal()).unwrap().reveal(), one.reveal());
@@ -143,17 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_known_by_whoever_accepts_its_token() {
+    fn a_signature_is_verified_by_every_replica_that_accepts_its_token() {
         let (old, new) = (PathToken::generate().unwrap(), PathToken::generate().unwrap());
         let webhook = AcceptedTokens::new(vec![old.clone(), new.clone()]);
-        let mark = webhook.mark(old.reveal(), "7").unwrap();
-        assert!(!mark.contains(old.reveal()));
+        let signature = webhook.sign(old.reveal(), "7").unwrap();
+        assert!(!signature.contains(old.reveal()));
         let replica = |token: &PathToken| AcceptedTokens::new(vec![token.clone()]);
-        assert!(webhook.have_marked("7", &mark) && replica(&old).have_marked("7", &mark));
-        assert!(!replica(&new).have_marked("7", &mark), "another token");
-        for (nonce, mark) in [("8", mark.as_str()), ("7", ""), ("7", "no base64"), ("7", &mark[..40])] {
-            assert!(!webhook.have_marked(nonce, mark), "{nonce} {mark}");
+        assert!(webhook.verify("7", &signature) && replica(&old).verify("7", &signature));
+        assert!(!replica(&new).verify("7", &signature), "another token");
+        for (nonce, signature) in
+            [("8", signature.as_str()), ("7", ""), ("7", "no base64"), ("7", &signature[..40])]
+        {
+            assert!(!webhook.verify(nonce, signature), "{nonce} {signature}");
         }
-        assert_eq!(replica(&new).mark(old.reveal(), "7"), None, "nothing is marked for a stranger");
+        assert_eq!(replica(&new).sign(old.reveal(), "7"), None, "only an accepted token signs");
     }
 }

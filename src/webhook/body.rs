@@ -1,4 +1,4 @@
-//! Receiving a body within bounds.
+//! Reads request bodies within limits.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -8,96 +8,108 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::task::yield_now;
 
-use super::room::{Room, Taken};
+use super::limiter::{Limiter, Permit};
 
-/// The API server takes Events of 3 MiB; JSON escapes may make that sixfold, and there are object and oldObject.
+/// Maximum length of a review, in bytes. The API server accepts Events of 3 MiB; JSON escapes can make that six times as
+/// long, and a review has `object` and `oldObject`.
 pub(super) const MAX_BODY: usize = 40 << 20;
 
-/// Bodies in flight, in bytes.
+/// Maximum bytes of all bodies in flight.
 pub(super) const MAX_BODIES: usize = 128 << 20;
 
-/// What is kept of a body that is not read whole. The API server writes `uid` within the first 200 bytes.
-const BEGINNING: usize = 16 << 10;
+/// Maximum length of a probe's review, in bytes. squelch's own takes a few KiB.
+pub(super) const MAX_PROBE: usize = 64 << 10;
 
-/// The API server waits for an answer for one second.
+/// Bytes kept of a body that is not kept whole. The API server writes `uid` within the first 200 bytes.
+const PREFIX_LENGTH: usize = 1 << 10;
+
+/// Maximum time to read and answer a request. The API server waits for one second.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After so much of a body others have their turn: one that comes faster than it is taken in would keep a worker of the
-/// runtime to itself for milliseconds.
-const PART: usize = 256 << 10;
+/// Bytes after which reading yields to other tasks. A body that arrives faster than it is read would otherwise occupy a
+/// worker of the runtime for milliseconds.
+const YIELD_AFTER: usize = 256 << 10;
 
-/// What came.
-pub(super) enum Received<'r> {
-    /// The whole body, and its share of the room for bodies.
-    Whole(Bytes, Taken<'r>),
-    /// There was no room for it, or it is too large: only its beginning was kept.
-    Beginning(Bytes),
-    /// The caller broke off.
-    Broken,
+/// The result of reading a body.
+pub(super) enum Received {
+    /// The whole body, and the permit for its bytes.
+    Whole(Bytes, Permit),
+    /// The first [`PREFIX_LENGTH`] bytes of a body that is too long or found no capacity.
+    Prefix(Bytes),
+    /// The client aborted the body.
+    Aborted,
 }
 
-/// Receives a body whole if it is at most [`MAX_BODY`] and `room` holds it.
-pub(super) async fn receive<B: Body<Data = Bytes>>(body: B, room: &Room) -> Received<'_> {
+/// Reads a body whole if it has at most `max_length` bytes and `limiter` has capacity for it, or else its prefix.
+pub(super) async fn receive<B: Body<Data = Bytes>>(
+    body: B,
+    max_length: usize,
+    limiter: &Limiter,
+) -> Received {
     let body = pin!(body);
-    let mut parts = Parts::of(body);
-    // A body that announces its length is charged at once, so that its buffer never has to grow.
-    let announced =
-        parts.body.size_hint().exact().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
-    let taken = if announced > MAX_BODY { None } else { room.take(announced) };
-    let Some(mut taken) = taken else { return beginning(parts, Gathered::default(), MAX_BODY).await };
-    let mut gathered = Gathered { announced, ..Gathered::default() };
-    while let Some(data) = parts.next().await {
-        let Ok(data) = data else { return Received::Broken };
-        let length = gathered.len() + data.len();
-        let fits = length <= MAX_BODY && taken.grow_to(length);
-        gathered.push(data);
+    let mut chunks = Chunks::new(body);
+    // Acquires a declared length at once, so that the buffer never grows.
+    let declared =
+        chunks.body.size_hint().exact().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let permit = if declared > max_length { None } else { limiter.try_acquire(declared) };
+    let Some(mut permit) = permit else { return prefix(chunks, Collected::default(), MAX_BODY).await };
+    let mut collected = Collected { declared, ..Collected::default() };
+    while let Some(data) = chunks.next().await {
+        let Ok(data) = data else { return Received::Aborted };
+        let length = collected.len() + data.len();
+        let fits = length <= max_length && permit.grow_to(length);
+        collected.push(data, chunks.has_ended());
         if !fits {
-            drop(taken);
-            return beginning(parts, gathered, MAX_BODY).await;
+            drop(permit);
+            return prefix(chunks, collected, MAX_BODY).await;
         }
     }
-    Received::Whole(gathered.into_bytes(), taken)
+    Received::Whole(collected.into_bytes(), permit)
 }
 
-/// Keeps the beginning and drains the rest up to `drained` bytes in all: a caller that is still writing would not
-/// see an answer if the connection were cut.
-pub(super) async fn receive_beginning<B: Body<Data = Bytes>>(body: B, drained: usize) -> Received<'static> {
-    beginning(Parts::of(pin!(body)), Gathered::default(), drained).await
+/// Reads up to `max_read` bytes and keeps the prefix. Reading on lets a client that is still writing see the response.
+pub(super) async fn receive_prefix<B: Body<Data = Bytes>>(body: B, max_read: usize) -> Received {
+    prefix(Chunks::new(pin!(body)), Collected::default(), max_read).await
 }
 
-async fn beginning<'r, B: Body<Data = Bytes>>(
-    mut parts: Parts<'_, B>,
-    so_far: Gathered,
-    drained: usize,
-) -> Received<'r> {
+async fn prefix<B: Body<Data = Bytes>>(
+    mut chunks: Chunks<'_, B>,
+    so_far: Collected,
+    max_read: usize,
+) -> Received {
     let mut length = so_far.len();
-    let mut kept = beginning_of(&so_far.first);
+    let mut kept = prefix_of(&so_far.first);
     keep(&mut kept, &so_far.rest);
     drop(so_far);
-    while length <= drained {
-        let Some(data) = parts.next().await else { break };
-        let Ok(data) = data else { return Received::Broken };
+    while length <= max_read {
+        let Some(data) = chunks.next().await else { break };
+        let Ok(data) = data else { return Received::Aborted };
         length = length.saturating_add(data.len());
         keep(&mut kept, &data);
     }
-    Received::Beginning(kept.freeze())
+    Received::Prefix(kept.freeze())
 }
 
-/// A copy, so that it does not keep alive what it is the beginning of.
-pub(super) fn beginning_of(body: &[u8]) -> BytesMut {
-    BytesMut::from(&body[..body.len().min(BEGINNING)])
+/// Copies the prefix, so that it does not keep the body alive.
+pub(super) fn prefix_of(body: &[u8]) -> BytesMut {
+    BytesMut::from(&body[..body.len().min(PREFIX_LENGTH)])
 }
 
-/// What is still to come of a body, in the parts in which it comes.
-struct Parts<'b, B> {
+/// The chunks of a body that are still to be read.
+struct Chunks<'b, B> {
     body: Pin<&'b mut B>,
-    /// How much came since others had their turn.
-    since: usize,
+    /// Bytes read since the last yield.
+    since_yield: usize,
 }
 
-impl<'b, B: Body<Data = Bytes>> Parts<'b, B> {
-    fn of(body: Pin<&'b mut B>) -> Self {
-        Self { body, since: 0 }
+impl<'b, B: Body<Data = Bytes>> Chunks<'b, B> {
+    fn new(body: Pin<&'b mut B>) -> Self {
+        Self { body, since_yield: 0 }
+    }
+
+    /// Whether the body has reported its end.
+    fn has_ended(&self) -> bool {
+        self.body.is_end_stream()
     }
 
     async fn next(&mut self) -> Option<Result<Bytes, B::Error>> {
@@ -107,9 +119,9 @@ impl<'b, B: Body<Data = Bytes>> Parts<'b, B> {
                 Err(error) => return Some(Err(error)),
             };
             let Ok(data) = frame.into_data() else { continue };
-            self.since += data.len();
-            if self.since >= PART {
-                self.since = 0;
+            self.since_yield += data.len();
+            if self.since_yield >= YIELD_AFTER {
+                self.since_yield = 0;
                 yield_now().await;
             }
             return Some(Ok(data));
@@ -118,31 +130,32 @@ impl<'b, B: Body<Data = Bytes>> Parts<'b, B> {
 }
 
 fn keep(kept: &mut BytesMut, data: &[u8]) {
-    let wanted = BEGINNING.saturating_sub(kept.len()).min(data.len());
+    let wanted = PREFIX_LENGTH.saturating_sub(kept.len()).min(data.len());
     kept.extend_from_slice(&data[..wanted]);
 }
 
-/// Frames put together. Most reviews come in one, which is not copied.
+/// Collected frames. Most reviews arrive in one frame, which is not copied. Otherwise frames are copied, because each
+/// keeps the read buffer of its connection alive.
 #[derive(Default)]
-struct Gathered {
-    announced: usize,
+struct Collected {
+    declared: usize,
     first: Bytes,
     rest: BytesMut,
 }
 
-impl Gathered {
+impl Collected {
     fn len(&self) -> usize {
         if self.rest.is_empty() { self.first.len() } else { self.rest.len() }
     }
 
-    fn push(&mut self, data: Bytes) {
-        if self.first.is_empty() && self.rest.is_empty() {
+    fn push(&mut self, data: Bytes, is_last: bool) {
+        if is_last && self.len() == 0 {
             self.first = data;
             return;
         }
         if self.rest.is_empty() {
             let first = std::mem::take(&mut self.first);
-            self.rest.reserve(self.announced.max(first.len() + data.len()));
+            self.rest.reserve(self.declared.max(first.len() + data.len()));
             self.rest.extend_from_slice(&first);
         }
         self.rest.extend_from_slice(&data);
@@ -165,60 +178,73 @@ mod tests {
         StreamBody::new(stream::iter(chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)))))
     }
 
-    fn whole(received: Received<'_>) -> Bytes {
+    fn whole(received: Received) -> Bytes {
         match received {
             Received::Whole(bytes, _) => bytes,
             _ => panic!("not whole"),
         }
     }
 
-    fn begun(received: Received<'_>) -> Bytes {
+    fn prefix_bytes(received: Received) -> Bytes {
         match received {
-            Received::Beginning(bytes) => bytes,
-            _ => panic!("not a beginning"),
+            Received::Prefix(bytes) => bytes,
+            _ => panic!("not a prefix"),
         }
     }
 
     #[tokio::test]
-    async fn chunks_come_out_as_they_went_in() {
-        let room = Room::new(100);
+    async fn chunks_are_joined_in_order() {
+        let limiter = Limiter::new(100);
         let parts = ["", "ab", "", "c", "defg"].map(Bytes::from).to_vec();
-        assert_eq!(whole(receive(chunks(parts), &room).await), "abcdefg");
-        assert_eq!(whole(receive(Full::new(Bytes::from("one")), &room).await), "one");
-        assert_eq!(whole(receive(chunks(Vec::new()), &room).await), "");
-        assert!(room.take(100).is_some(), "all room is given back");
+        assert_eq!(whole(receive(chunks(parts), MAX_BODY, &limiter).await), "abcdefg");
+        assert_eq!(whole(receive(Full::new(Bytes::from("one")), MAX_BODY, &limiter).await), "one");
+        assert_eq!(whole(receive(chunks(Vec::new()), MAX_BODY, &limiter).await), "");
+        assert!(limiter.try_acquire(100).is_some(), "every permit is released");
     }
 
     #[tokio::test]
-    async fn without_room_the_beginning_is_kept_and_the_room_given_back() {
-        let room = Room::new(30_000);
+    async fn without_capacity_only_the_prefix_is_kept_and_the_permit_is_released() {
+        let limiter = Limiter::new(30_000);
         let long = Bytes::from(vec![b'x'; 20_000]);
-        assert_eq!(begun(receive(chunks(vec![long.clone(); 3]), &room).await).len(), BEGINNING);
-        assert!(room.take(30_000).is_some());
-        let _held = room.take(29_999).unwrap();
-        assert_eq!(begun(receive(Full::new(Bytes::from("ab")), &room).await), "ab");
+        assert_eq!(
+            prefix_bytes(receive(chunks(vec![long.clone(); 3]), MAX_BODY, &limiter).await).len(),
+            PREFIX_LENGTH
+        );
+        assert!(limiter.try_acquire(30_000).is_some());
+        let _permit = limiter.try_acquire(29_999).unwrap();
+        assert_eq!(prefix_bytes(receive(Full::new(Bytes::from("ab")), MAX_BODY, &limiter).await), "ab");
     }
 
     #[test]
-    fn others_have_their_turn_within_a_long_body() {
-        let room = Room::new(usize::MAX);
-        let body = |parts: usize| chunks(vec![Bytes::from(vec![b'x'; PART]); parts]);
-        let short = chunks(vec![Bytes::from(vec![b'x'; PART / 8]); 7]);
-        assert!(receive(short, &room).now_or_never().is_some());
-        assert!(receive(body(1), &room).now_or_never().is_none());
-        assert!(receive_beginning(body(1), MAX_BODY).now_or_never().is_none());
+    fn reading_a_long_body_yields_to_other_tasks() {
+        let limiter = Limiter::new(usize::MAX);
+        let body = |parts: usize| chunks(vec![Bytes::from(vec![b'x'; YIELD_AFTER]); parts]);
+        let short = chunks(vec![Bytes::from(vec![b'x'; YIELD_AFTER / 8]); 7]);
+        assert!(receive(short, MAX_BODY, &limiter).now_or_never().is_some());
+        assert!(receive(body(1), MAX_BODY, &limiter).now_or_never().is_none());
+        assert!(receive_prefix(body(1), MAX_BODY).now_or_never().is_none());
     }
 
     #[tokio::test]
-    async fn a_body_beyond_the_cap_is_not_read_to_its_end() {
-        let room = Room::new(usize::MAX);
+    async fn only_the_prefix_of_a_body_above_the_maximum_is_kept() {
+        let limiter = Limiter::new(usize::MAX);
+        let body = |length| Full::new(Bytes::from(vec![b'x'; length]));
+        assert_eq!(whole(receive(body(3_000), 3_000, &limiter).await).len(), 3_000);
+        assert_eq!(prefix_bytes(receive(body(3_001), 3_000, &limiter).await).len(), PREFIX_LENGTH);
+        let parts = vec![Bytes::from(vec![b'x'; 1_501]); 2];
+        assert_eq!(prefix_bytes(receive(chunks(parts), 3_000, &limiter).await).len(), PREFIX_LENGTH);
+    }
+
+    #[tokio::test]
+    async fn a_body_above_the_maximum_is_not_read_to_its_end() {
+        let limiter = Limiter::new(usize::MAX);
         let mebibyte = Bytes::from(vec![b'x'; 1 << 20]);
         let mut sent = 0;
         let endless = StreamBody::new(stream::iter(std::iter::repeat_with(|| {
             sent += 1;
-            assert!(sent <= 42, "read on");
+            assert!(sent <= 42, "read beyond the maximum");
             Ok::<_, Infallible>(Frame::data(mebibyte.clone()))
         })));
-        assert_eq!(begun(receive(endless, &room).await).len(), BEGINNING);
+        assert_eq!(prefix_bytes(receive(endless, MAX_BODY, &limiter).await).len(), PREFIX_LENGTH);
     }
 }

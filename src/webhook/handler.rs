@@ -1,150 +1,167 @@
-//! One review: decode, find its policy, decide, answer. Any doubt lets the write through.
+//! One review: decode, find its policy, decide, respond. On any failure the write is admitted without a decision.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use squelch_engine::{Answer, Engine, Governing, Moment, Observation, Verdict, stand_by};
 
-use super::answer;
-use super::caller::Caller;
-use super::review::{self, Asked, Review, Unobserved, Version};
-use super::turns::LONG;
+use super::cancellation::ReviewClient;
+use super::long_reviews::LONG;
+use super::response;
+use super::review::{self, NotObserved, Review, ReviewHead, Version};
 use crate::clock::Clock;
-use crate::leader::Term;
-use crate::metrics::{Metrics, WriteKind, WriteOutcome};
+use crate::leader::LeaseDeadline;
+use crate::log_limit::LogLimit;
+use crate::metrics::{Metrics, ReviewKind, ReviewResult};
 use crate::policy;
 use crate::tls::AcceptedTokens;
 
-/// What a review needs.
+/// The rate limit of the warning about unreadable reviews.
+static UNREADABLE: LogLimit = LogLimit::new();
+
+/// The dependencies of a review.
 pub struct Webhook {
-    /// Decides.
+    /// The engine.
     pub engine: Arc<Engine>,
-    /// Knows which policy governs.
+    /// The policies in force.
     pub policies: Arc<policy::Store>,
-    /// Told of every answer.
+    /// Counts every response.
     pub metrics: Arc<Metrics>,
     /// The user of squelch's own writes (`system:serviceaccount:<namespace>:<name>`).
     pub own_user: String,
-    /// What proves the API server.
+    /// The tokens that authenticate the API server.
     pub tokens: Arc<AcceptedTokens>,
-    /// Says when a write came.
+    /// The clock.
     pub clock: Clock,
-    /// Until when this replica decides.
-    pub term: Arc<Term>,
+    /// The time until which this replica is active.
+    pub term: Arc<LeaseDeadline>,
 }
 
 impl Webhook {
-    /// Whether this replica decides.
-    pub(super) fn decides(&self) -> bool {
-        self.term.holds(self.clock.now())
+    /// Whether this replica is active.
+    pub(super) fn is_active(&self) -> bool {
+        self.term.is_active(self.clock.now())
     }
 
-    /// Waits for a moment where nobody knows whether this replica still decides.
-    pub(super) async fn settled(&self) {
-        self.term.settled(self.clock.now()).await;
+    /// Waits while it is unknown whether this replica is still active.
+    pub(super) async fn wait_until_role_is_known(&self) {
+        self.term.wait_for_renewal(self.clock.now()).await;
     }
 
-    /// Answers a review that came whole; `None` for bytes that are none. The write of a caller that no longer waits is
-    /// let through undecided.
-    fn answer(&self, bytes: &[u8], caller: &Caller) -> Option<Bytes> {
-        let decoded = match caught(|| review::decode(bytes)) {
+    /// Answers a whole review. Returns `None` for bytes that are no review. If the client no longer waits, the write is
+    /// admitted without a decision.
+    fn answer(&self, bytes: &[u8], client: &ReviewClient) -> Option<Bytes> {
+        let decoded = match catch_panic(|| review::decode(bytes)) {
             Some(Ok(decoded)) => decoded,
             Some(Err(error)) => {
-                tracing::warn!(%error, "a review could not be read; its write is let through");
-                return self.fail_open(bytes);
+                self.warn_unreadable(&error);
+                return self.fail_open_unread(bytes);
             }
-            None => return self.fail_open(bytes),
+            None => return self.fail_open_unread(bytes),
         };
-        let kind = WriteKind::of(decoded.operation(), decoded.api());
-        let (outcome, answer) = caught(|| self.consider(&decoded, caller))
-            .unwrap_or_else(|| (WriteOutcome::FailedOpen, allow(&decoded)));
-        self.metrics.write(kind, outcome);
+        let kind = ReviewKind::of(decoded.operation(), decoded.api());
+        let (outcome, answer) = catch_panic(|| self.review(&decoded, client))
+            .unwrap_or_else(|| (ReviewResult::FailedOpen, allow(&decoded)));
+        self.metrics.review(kind, outcome);
         Some(answer)
     }
 
-    /// Lets a write through undecided, of whose review this is known to be the beginning.
-    fn fail_open(&self, beginning: &[u8]) -> Option<Bytes> {
-        self.count_unread();
-        unread(beginning)
+    /// Admits a write without a decision, given the first bytes of its review.
+    fn fail_open_unread(&self, prefix: &[u8]) -> Option<Bytes> {
+        self.count_failed_open();
+        allow_unread(prefix)
     }
 
-    /// Counts a write that is let through undecided, whatever it was.
-    fn count_unread(&self) {
-        self.metrics.write(WriteKind::Unknown, WriteOutcome::FailedOpen);
+    /// Counts a write of unknown kind that is admitted without a decision.
+    pub(super) fn count_failed_open(&self) {
+        self.metrics.review(ReviewKind::Unknown, ReviewResult::FailedOpen);
     }
 
-    fn consider(&self, review: &Review<'_>, caller: &Caller) -> (WriteOutcome, Bytes) {
+    fn warn_unreadable(&self, error: &dyn fmt::Display) {
+        if let Some(suppressed) = UNREADABLE.permit(self.clock.now()) {
+            tracing::warn!(%error, suppressed, "unreadable review, admitting its write without a decision");
+        }
+    }
+
+    fn review(&self, review: &Review<'_>, client: &ReviewClient) -> (ReviewResult, Bytes) {
         match review.observe(&self.own_user, self.clock.wall()) {
-            Ok(write) => self.decide(review, &write, caller),
-            Err(Unobserved::NotConcerned) => (WriteOutcome::NotConcerned, allow(review)),
-            Err(Unobserved::NoEvent) => {
-                tracing::warn!("a review holds no Event; its write is let through");
-                (WriteOutcome::FailedOpen, allow(review))
+            Ok(write) => self.decide(review, &write, client),
+            Err(NotObserved::NotConcerned) => (ReviewResult::NotConcerned, allow(review)),
+            Err(NotObserved::NoEvent) => {
+                self.warn_unreadable(&"no Event in the review");
+                (ReviewResult::FailedOpen, allow(review))
             }
-            Err(Unobserved::NoNamespace) => {
-                tracing::warn!("a review names a namespace that cannot exist; its write is let through");
-                (WriteOutcome::FailedOpen, allow(review))
+            Err(NotObserved::NoNamespace) => {
+                self.warn_unreadable(&"invalid namespace name");
+                (ReviewResult::FailedOpen, allow(review))
             }
         }
     }
 
-    fn decide(&self, review: &Review<'_>, write: &Observation<'_>, caller: &Caller) -> (WriteOutcome, Bytes) {
+    fn decide(
+        &self,
+        review: &Review<'_>,
+        write: &Observation<'_>,
+        client: &ReviewClient,
+    ) -> (ReviewResult, Bytes) {
         if write.own && !write.dry_run {
             self.metrics.own_review();
         }
         let policies = self.policies.load();
-        // Whoever has the token can name any namespace, and fill the tables with those that do not exist. The Events of
-        // a namespace that the watch has not shown yet pass uncounted.
+        // A client with the token could fill the tables with namespaces that do not exist. Events of a namespace that the
+        // watch has not listed yet are therefore admitted without being counted.
         let governing = policies.governing_in_known(write);
         let now = self.clock.now();
-        if !self.term.holds(now) {
-            return stood_by(review, governing, &stand_by(governing, write));
+        if !self.term.is_active(now) {
+            return respond_as_standby(review, governing, &stand_by(governing, write));
         }
-        // Nothing of squelch's own writes is decided.
-        if !write.own && !caller.waits(now) {
-            return self.undecided(review, governing, write, now);
+        // The engine does not decide squelch's own writes.
+        if !write.own && !client.is_waiting(now) {
+            return self.fail_open(review, governing, write, now);
         }
-        let decided = caught(|| self.engine.decide(governing, write, now));
-        let spelled = decided.and_then(|verdict| spell(review, governing, &verdict));
-        spelled.unwrap_or_else(|| self.undecided(review, governing, write, now))
+        let decided = catch_panic(|| self.engine.decide(governing, write, now));
+        let response = decided.and_then(|verdict| respond(review, governing, &verdict));
+        response.unwrap_or_else(|| self.fail_open(review, governing, write, now))
     }
 
-    /// The write goes through, and its occurrences are counted as far as the engine still counts.
-    fn undecided(
+    /// Admits the write without a decision. The engine counts its occurrences unless it panics.
+    fn fail_open(
         &self,
         review: &Review<'_>,
         governing: Option<Governing<'_>>,
         write: &Observation<'_>,
         now: Moment,
-    ) -> (WriteOutcome, Bytes) {
-        caught(|| self.engine.fail_open(governing, write, now));
-        (WriteOutcome::FailedOpen, allow(review))
+    ) -> (ReviewResult, Bytes) {
+        catch_panic(|| self.engine.fail_open(governing, write, now));
+        (ReviewResult::FailedOpen, allow(review))
     }
 }
 
-/// A review that is not decided yet. Dropped, as when its caller gives up, its write counts as let through.
+/// A review that is not decided yet. If it is dropped, as when its client cancels, its write counts as admitted without a
+/// decision.
 pub(super) struct Undecided {
     webhook: Option<Arc<Webhook>>,
-    caller: Caller,
+    client: ReviewClient,
     body: Bytes,
 }
 
 impl Undecided {
-    /// A review by `caller` for `webhook`, of which nothing has been read.
-    pub(super) fn of(webhook: &Arc<Webhook>, caller: Caller) -> Self {
-        Self { webhook: Some(webhook.clone()), caller, body: Bytes::new() }
+    /// Creates the review of `client`, before its body is read.
+    pub(super) fn new(webhook: &Arc<Webhook>, client: ReviewClient) -> Self {
+        Self { webhook: Some(webhook.clone()), client, body: Bytes::new() }
     }
 
-    /// Keeps the whole body: of a review that is dropped from now on, the engine counts the occurrences and remembers
-    /// the client's value.
+    /// Stores the whole body. If the review is dropped from now on, the engine counts its occurrences and stores the
+    /// client's value.
     pub(super) fn received(&mut self, body: Bytes) {
         self.body = body;
     }
 
-    /// Answers the review; `None` for a body that is no review.
+    /// Answers the review. Returns `None` for a body that is no review.
     pub(super) fn answer(mut self) -> Option<Bytes> {
-        let answer = self.webhook.as_ref()?.answer(&self.body, &self.caller);
+        let answer = self.webhook.as_ref()?.answer(&self.body, &self.client);
         self.webhook = None;
         answer
     }
@@ -153,62 +170,63 @@ impl Undecided {
 impl Drop for Undecided {
     fn drop(&mut self) {
         let Some(webhook) = self.webhook.take() else { return };
-        // A long one would keep a worker of the runtime busy for the sake of a caller that has gone.
+        // Decoding a long review would block a worker of the runtime for a client that has gone.
         if self.body.is_empty() || self.body.len() > LONG || std::thread::panicking() {
-            return webhook.count_unread();
+            return webhook.count_failed_open();
         }
-        self.caller.give_up();
-        // Counts the write. There is nobody to answer.
-        let _ = webhook.answer(&self.body, &self.caller);
+        self.client.cancel();
+        // Counts the write. No client waits for the response.
+        let _ = webhook.answer(&self.body, &self.client);
     }
 }
 
-/// The verdict of a replica that does not decide.
-fn stood_by(
+/// Returns the response of a standby.
+fn respond_as_standby(
     review: &Review<'_>,
     governing: Option<Governing<'_>>,
     verdict: &Verdict,
-) -> (WriteOutcome, Bytes) {
-    match spell(review, governing, verdict) {
-        None | Some((WriteOutcome::Allowed, _)) => (WriteOutcome::Standby, allow(review)),
-        Some(held_back) => held_back,
+) -> (ReviewResult, Bytes) {
+    match respond(review, governing, verdict) {
+        None | Some((ReviewResult::Allowed, _)) => (ReviewResult::Standby, allow(review)),
+        Some(denied_or_restored) => denied_or_restored,
     }
 }
 
-/// The verdict in words of admission; `None` for one that does not fit the review.
-fn spell(
+/// Returns the response for a verdict; `None` if the verdict does not fit the review.
+fn respond(
     review: &Review<'_>,
     governing: Option<Governing<'_>>,
     verdict: &Verdict,
-) -> Option<(WriteOutcome, Bytes)> {
+) -> Option<(ReviewResult, Bytes)> {
     match &verdict.answer {
-        Answer::Allow => Some((WriteOutcome::Allowed, allow(review))),
-        Answer::AllowNamed(name) => Some((WriteOutcome::Named, answer::allow_named(review, name))),
-        Answer::Restore => answer::restore(review).map(|restored| (WriteOutcome::Restored, restored)),
+        Answer::Allow => Some((ReviewResult::Allowed, allow(review))),
+        Answer::AllowNamed(name) => Some((ReviewResult::Named, response::allow_named(review, name))),
+        Answer::Restore => response::restore(review).map(|restored| (ReviewResult::Restored, restored)),
         Answer::Deny(denial) => {
             let policy = &governing?.rules.policy.display;
-            // A replica that does not decide still guards stored counts, and has no disposition for that.
-            let word = verdict.disposition.map_or(verdict.stage.as_str(), |disposition| disposition.as_str());
-            Some((WriteOutcome::of(*denial), answer::deny(review, *denial, policy, word)))
+            // A standby still rejects writes that lower a stored count, and has no disposition for that.
+            let cause =
+                verdict.disposition.map_or(verdict.stage.as_str(), |disposition| disposition.as_str());
+            Some((ReviewResult::of(*denial), response::deny(review, *denial, policy, cause)))
         }
     }
 }
 
-/// The stateless answer to a review of which only this beginning is known: allowed. `None` where no uid was found; then
-/// too the write goes on, since the API server ignores a webhook that fails.
-pub(super) fn unread(beginning: &[u8]) -> Option<Bytes> {
-    let Asked { version, uid } = review::scan(beginning)?;
-    Some(answer::allow(version, &uid))
+/// Returns the response that allows a write, given the first bytes of its review; `None` if they have no uid. The API
+/// server stores the write then too, because it ignores a failed webhook.
+pub(super) fn allow_unread(prefix: &[u8]) -> Option<Bytes> {
+    let ReviewHead { version, uid } = review::scan(prefix)?;
+    Some(response::allow(version, &uid))
 }
 
 fn allow(review: &Review<'_>) -> Bytes {
     let version: Version = review.version();
-    answer::allow(version, review.uid())
+    response::allow(version, review.uid())
 }
 
-/// Runs `step`; `None` if it panicked. A bug must not fail a write, and the panic's message is in the log by the
-/// standard hook. The engine keeps its locks usable after a panic, and nothing else is shared mutably.
-fn caught<T>(step: impl FnOnce() -> T) -> Option<T> {
+/// Runs `step`; returns `None` if it panics, so that a bug does not fail a write. The standard hook logs the panic. The
+/// engine's locks stay usable after a panic, and no other state is shared mutably.
+fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(step)).ok()
 }
 
@@ -223,7 +241,7 @@ mod tests {
 
     fn rules() -> Rules {
         Rules {
-            policy: PolicyId { display: "shop/fold".into(), uid: "u".into() },
+            policy: PolicyId { display: "shop/policy".into(), uid: "u".into() },
             mode: Mode::Enforce,
             series: None,
             aggregation: None,
@@ -233,13 +251,13 @@ mod tests {
         }
     }
 
-    fn spelled(review: &[u8], answer: Answer) -> Option<(WriteOutcome, Value)> {
+    fn response_to(review: &[u8], answer: Answer) -> Option<(ReviewResult, Value)> {
         let rules = rules();
         let governing = Some(Governing { rules: &rules, exempt: false });
         let disposition = Some(Disposition::Compacted);
         let verdict = Verdict { disposition, stage: Stage::Series, occurrences: 1, answer };
         let review = review::decode(review).unwrap();
-        spell(&review, governing, &verdict)
+        respond(&review, governing, &verdict)
             .map(|(outcome, bytes)| (outcome, serde_json::from_slice(&bytes).unwrap()))
     }
 
@@ -252,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_names_policy_and_disposition_and_nothing_else() {
+    fn a_denial_has_only_the_policy_and_the_disposition() {
         for (denial, code, reason) in
             [(Denial::AlreadyExists, 409, "AlreadyExists"), (Denial::Forbidden, 403, "Forbidden")]
         {
-            let (outcome, answer) = spelled(CREATE, Answer::Deny(denial)).unwrap();
-            assert_eq!(outcome.as_str(), WriteOutcome::of(denial).as_str());
+            let (outcome, answer) = response_to(CREATE, Answer::Deny(denial)).unwrap();
+            assert_eq!(outcome.as_str(), ReviewResult::of(denial).as_str());
             let expected = json!({
                 "kind": "AdmissionReview",
                 "apiVersion": "admission.k8s.io/v1",
@@ -268,7 +286,7 @@ mod tests {
                         "status": "Failure",
                         "reason": reason,
                         "code": code,
-                        "message": "squelch: shop/fold compacted",
+                        "message": "squelch: shop/policy compacted",
                     },
                 },
             });
@@ -277,9 +295,9 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_update_is_the_old_event_again() {
-        let (outcome, answer) = spelled(UPDATE, Answer::Restore).unwrap();
-        assert_eq!(outcome, WriteOutcome::Restored);
+    fn a_restored_update_equals_the_old_event() {
+        let (outcome, answer) = response_to(UPDATE, Answer::Restore).unwrap();
+        assert_eq!(outcome, ReviewResult::Restored);
         let review: Value = serde_json::from_slice(UPDATE).unwrap();
         let mut object = review["request"]["object"].clone();
         json_patch::patch(&mut object, &patch_of(&answer)).unwrap();
@@ -288,14 +306,14 @@ mod tests {
 
     #[test]
     fn a_create_cannot_be_restored() {
-        assert!(spelled(CREATE, Answer::Restore).is_none());
+        assert!(response_to(CREATE, Answer::Restore).is_none());
     }
 
     #[test]
-    fn a_named_create_gets_its_name() {
+    fn a_named_create_is_patched_with_its_name() {
         let create = include_bytes!("testdata/generate_name.json");
-        let (outcome, answer) = spelled(create, Answer::AllowNamed("web-x7k2m".to_owned())).unwrap();
-        assert_eq!(outcome, WriteOutcome::Named);
+        let (outcome, answer) = response_to(create, Answer::AllowNamed("web-x7k2m".to_owned())).unwrap();
+        assert_eq!(outcome, ReviewResult::Named);
         let mut object = serde_json::from_slice::<Value>(create).unwrap()["request"]["object"].clone();
         json_patch::patch(&mut object, &patch_of(&answer)).unwrap();
         assert_eq!(object["metadata"]["name"], "web-x7k2m");
@@ -303,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_caught() {
-        assert_eq!(caught(|| 3), Some(3));
-        assert_eq!(caught::<()>(|| panic!("as meant by this test")), None);
+        assert_eq!(catch_panic(|| 3), Some(3));
+        assert_eq!(catch_panic::<()>(|| panic!("expected by this test")), None);
     }
 }

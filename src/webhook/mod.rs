@@ -1,19 +1,20 @@
-//! The way of a write: bytes -> [`review`] -> observation -> verdict -> bytes.
+//! The path of a write: bytes -> [`review`] -> observation -> verdict -> bytes.
 //!
-//! It asks the policies and the engine, and knows neither who watches policies nor who pays debts.
+//! This module reads policies and calls the engine. It must not depend on the policy watch or on the flush writer.
 
-mod answer;
 mod body;
-mod caller;
-mod guests;
+mod cancellation;
+mod connection;
 mod handler;
+mod limiter;
+mod long_reviews;
 mod patch;
 mod probe;
+mod read_limit;
+mod response;
 pub mod review;
-mod room;
 mod router;
 pub mod server;
-mod turns;
 
 pub use handler::Webhook;
 pub use router::{Router, path, router};

@@ -1,18 +1,17 @@
-//! The JSON patches of answers: `add` and `remove` of single fields, never path `""` (the API server answers the
-//! client with 500), never `test`.
+//! JSON patches of responses: `add` and `remove` of single fields. The API server rejects path `""` with code 500.
 
 use super::review::{Raw, Review};
 
-/// One field put back; an absent value removes it.
+/// The restoration of one field. An absent value removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation<'a> {
     path: &'static str,
     value: Raw<'a>,
 }
 
-/// What makes the written Event equal to `oldObject` in every field that a repeat changes; with `managedFields`
-/// among them the API server sees no change at all and does not write to etcd. `None` without an `oldObject`.
-pub(super) fn restoring<'a>(review: &Review<'a>) -> Option<Vec<Operation<'a>>> {
+/// Returns the operations that restore every field that a repeat changes from `oldObject`; `None` without an `oldObject`.
+/// With `managedFields` restored too, the API server sees no change and does not write to etcd.
+pub(super) fn restore<'a>(review: &Review<'a>) -> Option<Vec<Operation<'a>>> {
     let (written, old) = review.written_and_old()?;
     let fields = [
         ("/series", written.series, old.series),
@@ -51,7 +50,7 @@ pub(super) fn write_name(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b"}]");
 }
 
-/// Writes the patch that adds an annotation to others.
+/// Writes the patch that adds an annotation. The Event must already have annotations.
 pub(super) fn write_annotation(out: &mut Vec<u8>, key: &str, value: &str) {
     out.extend_from_slice(br#"[{"op":"add","path":"#);
     // RFC 6901, in this order.
@@ -63,7 +62,7 @@ pub(super) fn write_annotation(out: &mut Vec<u8>, key: &str, value: &str) {
 
 /// Appends `text` as a JSON string.
 pub(super) fn write_string(out: &mut Vec<u8>, text: &str) {
-    // Most texts need no escapes: those are copied in one step, a tenth of the instructions.
+    // Most texts need no escapes. Copying them in one step takes a tenth of the instructions.
     let is_plain = |byte: &u8| (*byte >= b' ') & (*byte != b'"') & (*byte != b'\\');
     if text.as_bytes().iter().fold(true, |plain, byte| plain & is_plain(byte)) {
         out.push(b'"');
@@ -71,7 +70,7 @@ pub(super) fn write_string(out: &mut Vec<u8>, text: &str) {
         out.push(b'"');
         return;
     }
-    serde_json::to_writer(out, text).expect("a Vec takes every byte, and a string is always JSON");
+    serde_json::to_writer(out, text).expect("writing a string to a Vec cannot fail");
 }
 
 #[cfg(test)]
@@ -95,7 +94,7 @@ mod tests {
     fn apply(review: &Value) -> Value {
         let bytes = serde_json::to_vec(review).unwrap();
         let decoded = decode(&bytes).unwrap();
-        let operations = restoring(&decoded).unwrap();
+        let operations = restore(&decoded).unwrap();
         let mut object = review["request"]["object"].clone();
         if !operations.is_empty() {
             let mut text = Vec::new();
@@ -106,7 +105,7 @@ mod tests {
         object
     }
 
-    /// Any JSON that the API server could hold in a field, and more: escapes, empties, wrong types.
+    /// Any JSON value: escapes, empty values, wrong types.
     fn any_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -143,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_restoring_patch_always_applies_and_gives_back_what_was(new in any_event(), old in any_event()) {
+        fn a_restoring_patch_always_applies_and_restores_the_old_fields(new in any_event(), old in any_event()) {
             let review = json!({"request": {"uid": "u", "object": new, "oldObject": old}});
             let restored = apply(&review);
             for key in RESTORED {
@@ -155,7 +154,7 @@ mod tests {
         }
 
         #[test]
-        fn a_name_is_set_whatever_it_holds(name in any::<String>()) {
+        fn any_name_can_be_set(name in any::<String>()) {
             let mut text = Vec::new();
             write_name(&mut text, &name);
             let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
@@ -166,28 +165,28 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_is_added_to_others() {
+    fn an_annotation_is_added_beside_others() {
         let mut text = Vec::new();
-        write_annotation(&mut text, "squelch.dev/proof", "a\"b");
+        write_annotation(&mut text, "squelch.dev/probe-signature", "a\"b");
         let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
         let mut object = json!({"metadata": {"annotations": {"other": "1"}}});
         json_patch::patch(&mut object, &patch).unwrap();
-        let expected = json!({"other": "1", "squelch.dev/proof": "a\"b"});
+        let expected = json!({"other": "1", "squelch.dev/probe-signature": "a\"b"});
         assert_eq!(object["metadata"]["annotations"], expected);
     }
 
     #[test]
-    fn what_is_as_it_was_is_not_touched() {
+    fn unchanged_fields_are_not_patched() {
         let event = json!({"metadata": {"managedFields": [{"a": 1}]}, "count": 3, "message": "m"});
         let review = json!({"request": {"uid": "u", "object": event, "oldObject": event}});
         let bytes = serde_json::to_vec(&review).unwrap();
-        assert_eq!(restoring(&decode(&bytes).unwrap()), Some(Vec::new()));
+        assert_eq!(restore(&decode(&bytes).unwrap()), Some(Vec::new()));
     }
 
     #[test]
-    fn without_an_old_event_there_is_nothing_to_restore() {
+    fn without_an_old_event_no_patch_is_returned() {
         let bytes =
             serde_json::to_vec(&json!({"request": {"uid": "u", "object": {"metadata": {}}}})).unwrap();
-        assert_eq!(restoring(&decode(&bytes).unwrap()), None);
+        assert_eq!(restore(&decode(&bytes).unwrap()), None);
     }
 }

@@ -1,4 +1,6 @@
-//! HTTP: who may ask, what is read of the question, and in which bounds.
+//! HTTP: authenticates requests, reads their bodies within limits, and responds.
+
+mod heads;
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,243 +8,280 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Body;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper::{Request, Response, StatusCode, Version};
+use squelch_engine::Moment;
 use tokio::time::timeout;
 
-use super::body::{BODY_TIMEOUT, MAX_BODIES, Received, beginning_of, receive, receive_beginning};
-use super::caller::{Caller, Connection, Stalls, look_for_reset};
-use super::handler::{Undecided, Webhook, unread};
-use super::room::Room;
-use super::turns::{Turns, apart};
-use crate::PROOF_PATH;
+use super::body::{
+    BODY_TIMEOUT, MAX_BODIES, MAX_BODY, MAX_PROBE, Received, prefix_of, receive, receive_prefix,
+};
+use super::cancellation::{ReviewConnection, Stalls, poll_for_reset};
+use super::handler::{Undecided, Webhook, allow_unread};
+use super::limiter::{Limiter, RequestPermits};
+use super::long_reviews::{LongReviews, on_own_thread};
 
-/// The path's part before the token.
-const PREFIX: &str = "/events/";
+pub(super) use heads::unavailable;
+use heads::{parse_path, reject, review_response, text};
 
-/// Reviews in flight: as many as writes wait when the webhook has stalled. Beyond that they are let through.
+/// The part of the path before the token.
+const PATH_PREFIX: &str = "/events/";
+
+/// Maximum reviews in flight, probes included: the number of writes that queue up while the webhook stalls. A review is in
+/// flight until its response is sent.
 const MAX_REVIEWS: usize = 4_000;
 
-/// Requests in flight from callers that have not proved themselves. Beyond that they are turned away unread.
-const MAX_STRAYS: usize = 64;
+/// Maximum reviews above [`MAX_REVIEWS`] that are allowed after reading a prefix. Further ones get 503 without reading.
+const MAX_PREFIX_REVIEWS: usize = 4_000;
 
-/// So much is drained of a stranger's body: an Event as large as the API server takes without escapes.
-const STRAY_BODY: usize = 4 << 20;
+/// Maximum requests without the token in flight. Further ones get 404 without reading.
+const MAX_UNAUTHENTICATED_REQUESTS: usize = 64;
 
-/// The path that a webhook with `token` is asked on, for `clientConfig`. A secret: not to be logged.
+/// Maximum body bytes read of a request without the token. The response is sent before the connection reaches
+/// [`super::read_limit::MAX_UNAUTHENTICATED_HTTP1`].
+const MAX_UNAUTHENTICATED_BODY: usize = 32 << 10;
+
+/// Returns the path for `clientConfig` of a webhook with `token`. It is a secret: do not log it.
 pub fn path(token: &crate::tls::PathToken) -> String {
-    format!("{PREFIX}{}", token.reveal())
+    format!("{PATH_PREFIX}{}", token.reveal())
 }
 
-/// Answers HTTP requests in the process; cheap to clone, all clones share their bounds.
+/// Answers HTTP requests in process. Clones are cheap and share their limits.
 #[derive(Clone)]
 pub struct Router {
     webhook: Arc<Webhook>,
-    bounds: Arc<Bounds>,
+    limiters: Arc<Limiters>,
 }
 
-struct Bounds {
-    reviews: Room,
-    bodies: Room,
-    strays: Room,
-    turns: Turns,
+struct Limiters {
+    reviews: Limiter,
+    prefix_reviews: Limiter,
+    bodies: Limiter,
+    unauthenticated: Limiter,
+    long_reviews: LongReviews,
     stalls: Arc<Stalls>,
-    /// Of requests that come on no connection of the server's.
-    unconnected: Arc<Connection>,
+    /// The connection of requests that bypass the server.
+    unconnected: Arc<ReviewConnection>,
 }
 
-/// A router that asks `webhook`.
+/// Returns the router of `webhook`.
 pub fn router(webhook: Arc<Webhook>) -> Router {
     let stalls = Arc::new(Stalls::default());
-    let bounds = Bounds {
-        reviews: Room::new(MAX_REVIEWS),
-        bodies: Room::new(MAX_BODIES),
-        strays: Room::new(MAX_STRAYS),
-        turns: Turns::new(),
-        unconnected: Arc::new(Connection::new(Arc::clone(&stalls))),
+    let limiters = Limiters {
+        reviews: Limiter::new(MAX_REVIEWS),
+        prefix_reviews: Limiter::new(MAX_PREFIX_REVIEWS),
+        bodies: Limiter::new(MAX_BODIES),
+        unauthenticated: Limiter::new(MAX_UNAUTHENTICATED_REQUESTS),
+        long_reviews: LongReviews::new(),
+        unconnected: Arc::new(ReviewConnection::new(Arc::clone(&stalls))),
         stalls,
     };
-    Router { webhook, bounds: Arc::new(bounds) }
+    Router { webhook, limiters: Arc::new(limiters) }
 }
 
 impl Router {
-    /// Whether the request's path carries an accepted token: the caller is the API server. Constant time.
+    /// Whether the request's path has an accepted token, so that its client is the API server. Takes constant time.
     pub fn accepts<B>(&self, request: &Request<B>) -> bool {
-        offered(request).is_some_and(|offered| self.webhook.tokens.accept(offered.token))
+        parse_path(request).is_some_and(|path| self.webhook.tokens.accept(path.token))
     }
 
-    /// Whether a proof is asked for, after which the connection has to end.
-    pub fn proves<B>(&self, request: &Request<B>) -> bool {
-        offered(request).is_some_and(|offered| offered.proof)
+    /// Whether the request's path is the probe's.
+    pub fn is_probe<B>(&self, request: &Request<B>) -> bool {
+        parse_path(request).is_some_and(|path| path.is_probe)
     }
 
-    /// Counts a caller who was turned away before he could ask.
-    pub(super) fn refused_handshake(&self) {
-        self.webhook.metrics.refused_handshake();
+    /// Counts a client that was rejected in the TLS handshake.
+    pub(super) fn tls_handshake_failure(&self) {
+        self.webhook.metrics.tls_handshake_failure();
     }
 
-    /// Whether this replica decides. Where it does not, connections have to end: the next may reach one that does.
-    pub fn decides(&self) -> bool {
-        self.webhook.decides()
+    /// Whether this replica is active. Connections to a standby must end, so that the next one may reach the active
+    /// replica.
+    pub fn is_active(&self) -> bool {
+        self.webhook.is_active()
     }
 
-    /// Ends when it decides no more.
-    pub async fn retired(&self) {
+    /// Waits until this replica is no longer active.
+    pub async fn deactivated(&self) {
         self.webhook.term.ended().await;
     }
 
-    /// A new connection of the server's.
-    pub(super) fn connection(&self) -> Arc<Connection> {
-        Arc::new(Connection::new(Arc::clone(&self.bounds.stalls)))
+    /// Returns the state of a new connection.
+    pub(super) fn connection(&self) -> Arc<ReviewConnection> {
+        Arc::new(ReviewConnection::new(Arc::clone(&self.limiters.stalls)))
     }
 
     /// Watches for stalls of the process until dropped.
     pub(super) async fn watch_for_stalls(&self) {
-        self.bounds.stalls.watch(&self.webhook.clock).await;
+        self.limiters.stalls.watch(&self.webhook.clock).await;
     }
 
-    /// Answers one request. A well-formed review is answered with 200, whatever is decided.
+    /// Answers one request. A well-formed review gets 200, whatever the decision.
     pub async fn route<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<Full<Bytes>> {
-        self.route_from(&self.bounds.unconnected, request).await
+        self.answer(self.prepare(&self.limiters.unconnected, request)).await
     }
 
-    /// The same for a request that came on `connection`.
-    pub(super) async fn route_from<B: Body<Data = Bytes>>(
-        &self,
-        connection: &Arc<Connection>,
-        request: Request<B>,
-    ) -> Response<Full<Bytes>> {
-        // Before a byte of the body is read.
-        let proved = self.accepts(&request);
-        if !proved {
-            self.webhook.metrics.stray_request();
+    /// Authenticates `request`, which came on `connection`, and acquires its permits. Reads nothing of the body and keeps
+    /// nothing of the head.
+    pub(super) fn prepare<B>(&self, connection: &Arc<ReviewConnection>, request: Request<B>) -> Prepared<B> {
+        let is_authenticated = self.accepts(&request);
+        if !is_authenticated {
+            self.webhook.metrics.unauthenticated_request();
         }
-        if let Some(refused) = refusal(&request, proved) {
-            return refused;
+        if let Some(rejection) = reject(&request, is_authenticated) {
+            return Prepared::Answered(rejection);
         }
-        let proof = offered(&request).filter(|offered| proved && offered.proof);
-        let proof = proof.map(|offered| offered.token.to_owned());
+        if !is_authenticated {
+            return Prepared::Unauthenticated(request.into_body());
+        }
+        let probe = parse_path(&request).filter(|path| path.is_probe).map(|path| path.token.to_owned());
         let can_be_reset = request.version() == Version::HTTP_2;
         let body = request.into_body();
-        let answered = if let Some(token) = proof {
-            timeout(BODY_TIMEOUT, self.answer_proof(body, &token)).await
-        } else if proved {
-            let clock = &self.webhook.clock;
-            let began = clock.now();
-            let answered =
-                timeout(BODY_TIMEOUT, self.answer(body, connection.caller(began), can_be_reset)).await;
-            self.webhook.metrics.admission(clock.now().since(began));
-            answered
-        } else {
-            timeout(BODY_TIMEOUT, self.answer_stranger(body)).await
+        let (read, permit) = match self.limiters.reviews.try_acquire(1) {
+            Some(permit) => (BodyRead::Whole, Some(permit)),
+            None => (BodyRead::Prefix, self.limiters.prefix_reviews.try_acquire(1)),
         };
-        answered.unwrap_or_else(|_late| text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n"))
+        match (permit.map(RequestPermits::new), probe) {
+            (Some(permits), Some(token)) => Prepared::Probe { body, read, permits, token },
+            (Some(permits), None) => {
+                let began = self.webhook.clock.now();
+                let undecided = Undecided::new(&self.webhook, connection.client(began));
+                let review = ReviewRequest { read, undecided, can_be_reset, began };
+                Prepared::Review { body, permits, review }
+            }
+            (None, probe) => {
+                if probe.is_none() {
+                    self.webhook.count_failed_open();
+                }
+                Prepared::Answered(unavailable())
+            }
+        }
     }
 
-    async fn answer<B: Body<Data = Bytes>>(
+    /// Answers a prepared request.
+    pub(super) async fn answer<B: Body<Data = Bytes>>(&self, prepared: Prepared<B>) -> Response<Full<Bytes>> {
+        let (answered, permits) = match prepared {
+            Prepared::Answered(response) => (Ok(response), None),
+            Prepared::Unauthenticated(body) => {
+                (timeout(BODY_TIMEOUT, self.answer_unauthenticated(body)).await, None)
+            }
+            Prepared::Probe { body, read, mut permits, token } => {
+                let answering = self.answer_probe(body, read, &mut permits, &token);
+                (timeout(BODY_TIMEOUT, answering).await, Some(permits))
+            }
+            Prepared::Review { body, mut permits, review } => {
+                let began = review.began;
+                let answered = timeout(BODY_TIMEOUT, self.answer_review(body, &mut permits, review)).await;
+                self.webhook.metrics.admission(self.webhook.clock.now().since(began));
+                (answered, Some(permits))
+            }
+        };
+        let late = |_| text(StatusCode::REQUEST_TIMEOUT, "timed out while reading the body\n");
+        let response = answered.unwrap_or_else(late);
+        response.map(|body| match permits {
+            Some(permits) => Full::new(permits.attach_to(body)),
+            None => Full::new(body),
+        })
+    }
+
+    async fn answer_review<B: Body<Data = Bytes>>(
         &self,
         body: B,
-        caller: Caller,
-        can_be_reset: bool,
-    ) -> Response<Full<Bytes>> {
-        let mut undecided = Undecided::of(&self.webhook, caller);
-        let received = match self.bounds.reviews.take(1) {
-            Some(_in_flight) => receive(body, &self.bounds.bodies).await,
-            None => receive_beginning(body, super::body::MAX_BODY).await,
-        };
-        reviewed(match received {
-            Received::Whole(bytes, _taken) => {
-                let turn = self.bounds.turns.next(bytes.len()).await;
-                let beginning = beginning_of(if turn.is_some() { &bytes } else { &[] });
+        permits: &mut RequestPermits,
+        review: ReviewRequest,
+    ) -> Response<Bytes> {
+        let ReviewRequest { read, mut undecided, can_be_reset, .. } = review;
+        review_response(match self.receive(body, read, MAX_BODY).await {
+            Received::Whole(bytes, permit) => {
+                permits.set_body(permit);
+                let long = self.limiters.long_reviews.acquire(bytes.len()).await;
+                let prefix = prefix_of(if long.is_some() { &bytes } else { &[] });
                 undecided.received(bytes);
-                self.webhook.settled().await;
+                self.webhook.wait_until_role_is_known().await;
                 if can_be_reset {
-                    look_for_reset().await;
+                    poll_for_reset().await;
                 }
-                match turn {
+                match long {
                     None => undecided.answer(),
-                    Some(turn) => {
-                        // All of it is given back there: that takes a millisecond too.
-                        let answered = apart(turn, move || undecided.answer()).await;
-                        answered.unwrap_or_else(|| unread(&beginning))
+                    Some(long) => {
+                        // The thread also frees the review, which takes a millisecond too.
+                        let answered = on_own_thread(long, move || undecided.answer()).await;
+                        answered.unwrap_or_else(|| allow_unread(&prefix))
                     }
                 }
             }
-            Received::Beginning(bytes) => unread(&bytes),
-            Received::Broken => None,
+            Received::Prefix(bytes) => allow_unread(&bytes),
+            Received::Aborted => None,
         })
     }
 
-    /// Neither counted nor timed as a review of a write.
-    async fn answer_proof<B: Body<Data = Bytes>>(&self, body: B, token: &str) -> Response<Full<Bytes>> {
-        reviewed(match receive(body, &self.bounds.bodies).await {
-            Received::Whole(bytes, _taken) => self.webhook.prove(&bytes, token),
-            Received::Beginning(bytes) => unread(&bytes),
-            Received::Broken => None,
+    /// Answers a probe. Metrics of reviews exclude probes.
+    async fn answer_probe<B: Body<Data = Bytes>>(
+        &self,
+        body: B,
+        read: BodyRead,
+        permits: &mut RequestPermits,
+        token: &str,
+    ) -> Response<Bytes> {
+        review_response(match self.receive(body, read, MAX_PROBE).await {
+            Received::Whole(bytes, permit) => {
+                permits.set_body(permit);
+                self.webhook.sign_probe(&bytes, token)
+            }
+            Received::Prefix(bytes) => allow_unread(&bytes),
+            Received::Aborted => None,
         })
     }
 
-    /// Allowed without state: a pod that reaches the Service changes nothing.
-    async fn answer_stranger<B: Body<Data = Bytes>>(&self, body: B) -> Response<Full<Bytes>> {
-        let Some(_in_flight) = self.bounds.strays.take(1) else {
-            return text(StatusCode::NOT_FOUND, "not found\n");
-        };
-        match receive_beginning(body, STRAY_BODY).await {
-            Received::Beginning(bytes) => reviewed(unread(&bytes)),
-            Received::Whole(..) | Received::Broken => reviewed(None),
+    async fn receive<B: Body<Data = Bytes>>(&self, body: B, read: BodyRead, max_length: usize) -> Received {
+        match read {
+            BodyRead::Whole => receive(body, max_length, &self.limiters.bodies).await,
+            BodyRead::Prefix => receive_prefix(body, MAX_BODY).await,
         }
     }
+
+    /// Allows the write without changing state.
+    async fn answer_unauthenticated<B: Body<Data = Bytes>>(&self, body: B) -> Response<Bytes> {
+        let Some(_in_flight) = self.limiters.unauthenticated.try_acquire(1) else {
+            return text(StatusCode::NOT_FOUND, "not found\n");
+        };
+        match receive_prefix(body, MAX_UNAUTHENTICATED_BODY).await {
+            Received::Prefix(bytes) => review_response(allow_unread(&bytes)),
+            Received::Whole(..) | Received::Aborted => review_response(None),
+        }
+    }
+}
+
+/// A request whose head is read, with its permits.
+pub(super) enum Prepared<B> {
+    /// The response needs only the head.
+    Answered(Response<Bytes>),
+    /// With the token: the review of a write.
+    Review { body: B, permits: RequestPermits, review: ReviewRequest },
+    /// With the token: a probe.
+    Probe { body: B, read: BodyRead, permits: RequestPermits, token: String },
+    /// Without the token.
+    Unauthenticated(B),
+}
+
+/// The review of a write, before its body is read.
+pub(super) struct ReviewRequest {
+    read: BodyRead,
+    undecided: Undecided,
+    can_be_reset: bool,
+    began: Moment,
+}
+
+/// The part of a body that is kept.
+#[derive(Clone, Copy)]
+pub(super) enum BodyRead {
+    Whole,
+    Prefix,
 }
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Router").finish_non_exhaustive()
     }
-}
-
-/// What a path offers.
-struct Offered<'a> {
-    token: &'a str,
-    proof: bool,
-}
-
-fn offered<B>(request: &Request<B>) -> Option<Offered<'_>> {
-    let offered = request.uri().path().strip_prefix(PREFIX)?;
-    let token = offered.strip_suffix(PROOF_PATH);
-    Some(Offered { token: token.unwrap_or(offered), proof: token.is_some() })
-}
-
-/// What cannot be a review, by its head alone.
-fn refusal<B>(request: &Request<B>, proved: bool) -> Option<Response<Full<Bytes>>> {
-    if request.method() != Method::POST {
-        if !proved {
-            return Some(text(StatusCode::NOT_FOUND, "not found\n"));
-        }
-        let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "a review is sent by POST\n");
-        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-        return Some(refused);
-    }
-    let json = request.headers().get(CONTENT_TYPE).is_some_and(|value| {
-        let media_type = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-        media_type.trim_ascii().eq_ignore_ascii_case(b"application/json")
-    });
-    (!json).then(|| text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json\n"))
-}
-
-fn reviewed(answer: Option<Bytes>) -> Response<Full<Bytes>> {
-    let Some(answer) = answer else {
-        return text(StatusCode::BAD_REQUEST, "not an AdmissionReview\n");
-    };
-    let mut response = Response::new(Full::new(answer));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
-//! The HTTPS server around the router: sockets, TLS, the life of a connection.
+//! The HTTPS server around the router: sockets, TLS, and the life of a connection.
+
+mod limits;
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -23,74 +25,41 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
 
-use super::caller::{Connection, Watched};
-use super::guests::Guest;
-use super::router::Router;
-use crate::accept::{Acceptor, Dismiss};
+use super::cancellation::{ReviewConnection, WatchedStream};
+use super::connection::ClientConnection;
+use super::read_limit::{MAX_HANDSHAKE, MAX_UNAUTHENTICATED_HTTP1, MAX_UNAUTHENTICATED_HTTP2, ReadLimited};
+use super::router::{Prepared, Router, unavailable};
+use crate::accept::{Acceptor, Eviction, InFlight};
 
-/// Dials that wait to be accepted: when the webhook stalls, the API server opens a connection for each write that
-/// waits. (The kernel cuts it to `net.core.somaxconn`, 4096 by default.)
+pub use limits::{Limits, Stages};
+
+/// Maximum dials that wait to be accepted: while the webhook stalls, the API server opens a connection for each waiting
+/// write. (The kernel caps it at `net.core.somaxconn`, 4096 by default.)
 const BACKLOG: u32 = 4_000;
 
-/// Streams of one HTTP/2 connection that were reset before they were accepted: as many as writes wait when the webhook
-/// has stalled.
+/// Maximum streams of one HTTP/2 connection that were reset before they were accepted: the number of writes that queue
+/// up while the webhook stalls.
 const MAX_RESETS: usize = 4_000;
 
-/// Binds `address`, with room for as many waiting dials as the API server may make.
+/// Maximum bytes of an HTTP/1.1 request head. The API server passes on up to 8 KiB of a client's `baggage`.
+const MAX_HEAD_HTTP1: usize = 16 << 10;
+
+/// Maximum bytes of an HTTP/2 request head, 32 added for each field (RFC 9113, section 6.5.2). The API server's takes less
+/// than 1 KiB.
+const MAX_HEAD_HTTP2: u32 = 1_536;
+
+/// Binds `address`, with a backlog for the dials of a stalled API server.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait for the connections of the process before it.
+    // A restart must not wait for connections of the previous process.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// The two stages of an end. The second implies the first.
-#[derive(Clone, Debug, Default)]
-pub struct Stages {
-    /// Connections are still accepted and reviews answered, but every answer closes its connection, and idle
-    /// connections are closed: the API server dials anew, and reaches whoever the Service names by then.
-    pub closing: CancellationToken,
-    /// Nothing is accepted any more; reviews in flight are answered.
-    pub stop: CancellationToken,
-}
-
-/// Bounds of connections.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Open connections; beyond that the oldest that has not proved itself makes room, else dials wait.
-    pub connections: usize,
-    /// For the TLS handshake.
-    pub handshake: Duration,
-    /// From the accept until the first whole request head with an accepted token. A connection that brings none is
-    /// cut, whatever else it does.
-    pub proof: Duration,
-    /// A connection without a request is closed after this: longer than the API server's 90 s, so that it is the
-    /// API server who closes.
-    pub idle: Duration,
-    /// A connection ends after this, so that dials and certificates are exercised.
-    pub age: Duration,
-    /// For the answers in flight when a connection or the server ends.
-    pub last_words: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 4_000,
-            handshake: Duration::from_secs(10),
-            proof: Duration::from_secs(10),
-            idle: Duration::from_secs(120),
-            age: Duration::from_secs(240),
-            last_words: Duration::from_secs(5),
-        }
-    }
-}
-
-/// Serves `router` on `listener` until [`Stages::stop`], then until the answers in flight are given (at most
-/// [`Limits::last_words`]). Errors of single connections are logged, never returned.
+/// Serves `router` on `listener` until [`Stages::stop`], then waits up to [`Limits::shutdown_grace`] for responses in
+/// flight. Errors of single connections are logged, not returned.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -98,31 +67,32 @@ pub async fn serve(
     stages: Stages,
     limits: Limits,
 ) {
-    let mut acceptor = Acceptor::new(listener, limits.connections, Dismiss::Unkept);
+    let mut acceptor = Acceptor::new(listener, limits.connections, Eviction::Unprotected);
     let tls = TlsAcceptor::from(tls);
-    let server = Arc::new(Server { tls, router, stages, limits, told_of_refusal: AtomicBool::new(false) });
+    let server =
+        Arc::new(Server { tls, router, stages, limits, has_logged_rejection: AtomicBool::new(false) });
     let mut connections = JoinSet::new();
-    // Aborted at the end, with the set.
+    // Dropping the set aborts the task.
     let mut watching = JoinSet::new();
     let router = server.router.clone();
     watching.spawn(async move { router.watch_for_stalls().await });
     loop {
-        let (stream, place) = tokio::select! {
+        let (stream, slot) = tokio::select! {
             () = server.stages.stop.cancelled() => break,
             accepted = acceptor.accept() => accepted,
         };
-        let (server, guest) = (Arc::clone(&server), Guest::new(place.connection()));
+        let (server, client) = (Arc::clone(&server), ClientConnection::new(slot.connection()));
         connections.spawn(async move {
-            server.attend(stream, guest).await;
-            drop(place);
+            server.handle_connection(stream, client).await;
+            drop(slot);
         });
-        // Those that ended are let go here: at most as many wait for it as may be open.
+        // Drops the results of ended tasks, at most one for each slot.
         while connections.try_join_next().is_some() {}
     }
     drop(acceptor);
     let all_ended = async { while connections.join_next().await.is_some() {} };
-    if timeout(limits.last_words, all_ended).await.is_err() {
-        tracing::warn!("connections that did not end in time are cut");
+    if timeout(limits.shutdown_grace, all_ended).await.is_err() {
+        tracing::warn!("connections did not end within the shutdown grace period, closing them");
     }
 }
 
@@ -131,165 +101,202 @@ struct Server {
     router: Router,
     stages: Stages,
     limits: Limits,
-    /// One that was refused was told of in the log.
-    told_of_refusal: AtomicBool,
+    /// The first rejected client certificate is logged as a warning.
+    has_logged_rejection: AtomicBool,
 }
 
-/// How a connection ends that does not end by itself.
+/// How the server ends a connection.
 enum End {
-    /// Answers in flight are given, and the caller is told.
-    Gracefully,
-    /// At once: it never was the API server's.
+    /// After the responses in flight, by `Connection: close` or GOAWAY.
+    Graceful,
+    /// At once.
     Cut,
 }
 
 impl Server {
-    /// One connection from handshake to end.
-    async fn attend(self: Arc<Self>, stream: TcpStream, guest: Guest) {
-        let guest = Arc::new(guest);
-        // An answer is one small write that somebody waits for.
+    /// Serves one connection from the handshake to its end.
+    async fn handle_connection(self: Arc<Self>, stream: TcpStream, client: ClientConnection) {
+        let client = Arc::new(client);
+        // A response is one small write, and the client waits for it.
         if let Err(error) = stream.set_nodelay(true) {
-            return tracing::debug!(%error, "a connection was gone before it began");
+            return tracing::debug!(%error, "connection closed before the handshake");
         }
-        // Nothing is made for a connection before it says something, and each stage is a memory of its own: thousands
-        // that are only open shall take little.
-        let shaken = async {
+        // Waits for the first bytes before it allocates, and boxes each stage, so that thousands of silent connections take
+        // little memory.
+        let handshake = async {
             stream.readable().await?;
-            Box::pin(self.tls.accept(stream)).await
+            let is_complete = Arc::<AtomicBool>::default();
+            let limited = ReadLimited::new(stream, MAX_HANDSHAKE, Arc::clone(&is_complete));
+            let stream = Box::pin(self.tls.accept(limited)).await?;
+            is_complete.store(true, Ordering::Relaxed);
+            Ok(stream)
         };
         let stream = tokio::select! {
-            done = timeout(self.limits.handshake, shaken) => match done {
+            done = timeout(self.limits.handshake, handshake) => match done {
                 Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return self.not_shaken(&error),
-                Err(_late) => return tracing::debug!("a TLS handshake did not end in time"),
+                Ok(Err(error)) => return self.handshake_failed(&error),
+                Err(_late) => return tracing::debug!("TLS handshake timed out"),
             },
-            () = guest.dismissed() => return,
+            () = client.evicted() => return,
             () = self.stages.stop.cancelled() => return,
         };
-        Box::pin(self.converse(stream, guest)).await;
+        Box::pin(self.serve_http(stream, client)).await;
     }
 
-    /// HTTP from the first request to the end of the connection.
-    async fn converse(self: Arc<Self>, stream: TlsStream<TcpStream>, guest: Arc<Guest>) {
-        let builder = builder(&self.limits);
-        let shared = self.router.connection();
-        let stream = Watched::new(stream, Arc::clone(&shared));
+    /// Serves HTTP from the first request to the end of the connection.
+    async fn serve_http(
+        self: Arc<Self>,
+        stream: TlsStream<ReadLimited<TcpStream>>,
+        client: Arc<ClientConnection>,
+    ) {
+        let (builder, max_unauthenticated) = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => (builder(&self.limits).http2_only(), MAX_UNAUTHENTICATED_HTTP2),
+            _ => (builder(&self.limits).http1_only(), MAX_UNAUTHENTICATED_HTTP1),
+        };
+        let reviews = self.router.connection();
+        let stream = ReadLimited::new(stream, max_unauthenticated, client.authentication());
+        let stream = WatchedStream::new(stream, Arc::clone(&reviews));
         let service = service_fn({
-            let (server, guest) = (Arc::clone(&self), Arc::clone(&guest));
-            move |request| Arc::clone(&server).answer(request, Arc::clone(&guest), Arc::clone(&shared))
+            let (server, client) = (Arc::clone(&self), Arc::clone(&client));
+            move |request| Arc::clone(&server).begin_request(request, &client, &reviews)
         });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-        // All that may end a connection is looked at when it stirs, not with each of the reviews.
-        let mut ends = FuturesUnordered::from_iter([self.end(&guest)]);
+        // In a set of its own, this future is polled only when it wakes, not with every review.
+        let mut ends = FuturesUnordered::from_iter([self.end(&client)]);
         let end = tokio::select! {
             biased;
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!(error, "a connection broke off");
+                    tracing::debug!(error, "connection failed");
                 }
                 return;
             }
             Some(end) = ends.next() => end,
         };
-        if let End::Gracefully = end {
+        if let End::Graceful = end {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
-                _ended = timeout(self.limits.last_words, connection) => {}
-                () = guest.dismissed() => {}
+                _ended = timeout(self.limits.shutdown_grace, connection) => {}
+                () = client.evicted() => {}
             }
         }
     }
 
-    /// A handshake failed, perhaps because squelch wants no such caller.
-    fn not_shaken(&self, error: &io::Error) {
-        let refused =
+    /// Logs a failed handshake, and counts it if the client's certificate was rejected.
+    fn handshake_failed(&self, error: &io::Error) {
+        let is_rejected =
             error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).is_some_and(|error| {
                 matches!(error, rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_))
             });
-        if !refused {
-            return tracing::debug!(%error, "a TLS handshake failed");
+        if !is_rejected {
+            return tracing::debug!(%error, "TLS handshake failed");
         }
-        self.router.refused_handshake();
-        if self.told_of_refusal.swap(true, Ordering::Relaxed) {
-            tracing::debug!(%error, "a caller without an accepted certificate is refused");
+        self.router.tls_handshake_failure();
+        if self.has_logged_rejection.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%error, "client certificate rejected");
         } else {
-            tracing::warn!(%error, "a caller is refused by --client-ca or --client-subject; further ones are only counted");
+            tracing::warn!(%error, "client certificate rejected by --client-ca-file or --client-subject, counting further ones without a log message");
         }
     }
 
-    /// When and how the connection has to end.
-    async fn end(&self, guest: &Guest) -> End {
+    /// Waits until the server must end the connection.
+    async fn end(&self, client: &ClientConnection) -> End {
         let closing = async {
             tokio::select! {
                 () = self.stages.closing.cancelled() => {}
-                () = self.router.retired() => {}
+                () = self.router.deactivated() => {}
             }
-            // One that has just been dialled gets its answer first: a client repeats a request only if it was
-            // not the first of its connection.
-            guest.answered().await;
+            // A new connection gets one response first: clients do not retry the first request of a connection.
+            client.first_response().await;
         };
-        let stranger = async {
-            sleep(self.limits.proof).await;
-            if guest.has_proved() {
+        let authentication_timeout = async {
+            sleep(self.limits.authentication).await;
+            if client.is_authenticated() {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
-            () = closing => End::Gracefully,
-            () = guest.leaves() => End::Gracefully,
-            () = self.stages.stop.cancelled() => End::Gracefully,
-            () = sleep(self.limits.age) => End::Gracefully,
-            () = stranger => End::Cut,
-            () = guest.dismissed() => End::Cut,
+            () = closing => End::Graceful,
+            () = client.closed() => End::Graceful,
+            () = self.stages.stop.cancelled() => End::Graceful,
+            () = sleep(self.limits.age) => End::Graceful,
+            () = authentication_timeout => End::Cut,
+            () = client.evicted() => End::Cut,
         }
+    }
+
+    /// Authenticates a request and acquires its permits before its response is polled: hyper accepts many requests of an
+    /// HTTP/2 connection before it polls the first response.
+    fn begin_request(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        client: &Arc<ClientConnection>,
+        connection: &Arc<ReviewConnection>,
+    ) -> Answering {
+        let is_authenticated = self.router.accepts(&request);
+        if is_authenticated {
+            client.authenticate();
+        } else if !client.may_request() {
+            return Box::pin(ready(Ok(unavailable().map(Full::new))));
+        }
+        let head = RequestHead {
+            is_authenticated,
+            is_probe: self.router.is_probe(&request),
+            is_http1: request.version() <= Version::HTTP_11,
+            _in_flight: client.request(),
+        };
+        let prepared = self.router.prepare(connection, request);
+        Box::pin(self.answer(head, prepared, Arc::clone(client)))
     }
 
     async fn answer(
         self: Arc<Self>,
-        request: Request<Incoming>,
-        guest: Arc<Guest>,
-        connection: Arc<Connection>,
+        head: RequestHead,
+        prepared: Prepared<Incoming>,
+        client: Arc<ClientConnection>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
-        let proved = self.router.accepts(&request);
-        if proved {
-            guest.prove();
-        } else {
-            guest.count_unauthenticated();
-        }
-        // HTTP/2 has no such header: it is told by GOAWAY, see `end`.
-        let tells_by_header = request.version() <= Version::HTTP_11;
-        let proof = self.router.proves(&request);
-        let mut response = self.router.route_from(&connection, request).await;
-        let last = proof || !self.router.decides();
-        // A stranger gets one answer a connection. So does a proof, and whoever asks one that does not decide: the
-        // next has to dial anew.
-        if tells_by_header && (self.stages.closing.is_cancelled() || !proved || last) {
+        let mut response = self.router.answer(prepared).await;
+        // The next probe must dial, and the next review may reach the active replica.
+        let is_last = head.is_probe || !self.router.is_active();
+        // HTTP/2 has no such header: `end` sends GOAWAY.
+        if head.is_http1 && (self.stages.closing.is_cancelled() || !head.is_authenticated || is_last) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        // A graceful end takes time, which only a caller with the token gets.
-        if proved && last {
-            guest.take_leave();
+        // A graceful shutdown takes time, so an unauthenticated client does not get one.
+        if head.is_authenticated && is_last {
+            client.close();
         }
-        guest.answer();
+        client.responded();
         Ok(response)
     }
 }
 
-/// HTTP/1.1 and HTTP/2, with buffers small enough for thousands of strangers.
+/// The response to one request.
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
+
+/// The properties of a request head.
+struct RequestHead {
+    is_authenticated: bool,
+    is_probe: bool,
+    is_http1: bool,
+    _in_flight: InFlight,
+}
+
+/// HTTP/1.1 and HTTP/2, with buffers small enough for thousands of unauthenticated connections.
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    // hyper's header timeout also runs while a connection is idle; slow heads of strangers end by `Limits::proof`.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(64 << 10);
+    // hyper's header timeout also runs while a connection is idle. `Limits::authentication` ends slow heads.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(MAX_HEAD_HTTP1);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(256)
-        // After a stall all resets of its time arrive at once. hyper would end the connection at the 21st, and with it the
-        // reviews whose callers still wait.
+        // After a stall all resets arrive at once. By default hyper would end the connection at the 21st, and with it the
+        // reviews whose clients still wait.
         .max_pending_accept_reset_streams(MAX_RESETS)
         .initial_stream_window_size(256 << 10)
         .initial_connection_window_size(1 << 20)
-        .max_header_list_size(16 << 10);
+        .max_header_list_size(MAX_HEAD_HTTP2);
     builder
 }
 

@@ -1,5 +1,5 @@
-//! The recorders of client-go 0.35 as far as they decide what is written, over an API server that takes everything:
-//! from what happens to a trace for `squelch replay`.
+//! The write decisions of client-go 0.35's recorders, with an API server that accepts everything: converts
+//! occurrences to a trace for `squelch replay`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// Milliseconds since the trace began.
+/// Milliseconds since the start of the trace.
 pub(crate) type Millis = u64;
 
 pub(crate) const SECOND: Millis = 1000;
 pub(crate) const MINUTE: Millis = 60 * SECOND;
 
-/// When the traces begin, for the times in the Events.
+/// Start of the traces, for the times in the Events.
 const BEGIN: &str = "2026-03-02T08:00:00Z";
 
 /// tools/record/events_cache.go: defaultAggregateMaxEvents, defaultAggregateIntervalInSeconds.
@@ -26,7 +26,7 @@ const REFILL: Millis = 300 * SECOND;
 const REFRESH: Millis = 30 * MINUTE;
 const FINISH: Millis = 6 * MINUTE;
 
-/// Through which recorder a component tells.
+/// The recorder of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Recorder {
     /// `tools/record`, through `v1`.
@@ -45,7 +45,7 @@ pub(crate) struct Emitter {
     pub(crate) instance: String,
 }
 
-/// What an Event is about.
+/// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Object {
     pub(crate) api_version: &'static str,
@@ -56,7 +56,7 @@ pub(crate) struct Object {
     pub(crate) field_path: String,
 }
 
-/// What happened.
+/// An occurrence.
 #[derive(Clone, Debug)]
 pub(crate) struct Occurrence {
     pub(crate) at: Millis,
@@ -64,21 +64,21 @@ pub(crate) struct Occurrence {
     pub(crate) about: Object,
     pub(crate) event_type: &'static str,
     pub(crate) reason: &'static str,
-    /// Of the new API alone.
+    /// Only in the new API.
     pub(crate) action: &'static str,
     pub(crate) message: String,
 }
 
-/// What a legacy recorder remembers.
+/// The state of a legacy recorder.
 #[derive(Default)]
 struct Correlator {
     groups: BTreeMap<String, (BTreeSet<String>, Millis)>,
     observed: BTreeMap<String, (i64, String)>,
-    /// Tokens in milliseconds of refill, and when they were counted.
+    /// Tokens in milliseconds of refill, and the time of the last update.
     buckets: BTreeMap<String, (u64, Millis)>,
 }
 
-/// A series of a new recorder: the Event as it was created, the count, and when it was last observed.
+/// A series of a new recorder: the Event as created, the count, and the time of the last occurrence.
 struct Series {
     about: Occurrence,
     name: String,
@@ -86,7 +86,7 @@ struct Series {
     last: Millis,
 }
 
-/// Everything between what happens and the writes.
+/// All recorders between the occurrences and the writes.
 #[derive(Default)]
 pub(crate) struct Clients {
     correlators: BTreeMap<Emitter, Correlator>,
@@ -97,19 +97,19 @@ pub(crate) struct Clients {
     timers: Millis,
 }
 
-/// The trace of what happened.
+/// The trace of these occurrences.
 pub(crate) fn trace(mut occurrences: Vec<Occurrence>) -> String {
     occurrences.sort_by_key(|occurrence| occurrence.at);
     let mut clients = Clients::default();
     for occurrence in &occurrences {
-        clients.tell(occurrence);
+        clients.report(occurrence);
     }
     clients.trace
 }
 
 impl Clients {
-    /// The lines that are written now.
-    pub(crate) fn tell(&mut self, occurrence: &Occurrence) -> &str {
+    /// The lines that this occurrence causes.
+    pub(crate) fn report(&mut self, occurrence: &Occurrence) -> &str {
         let before = self.trace.len();
         self.timers_until(occurrence.at);
         match occurrence.by.recorder {
@@ -119,72 +119,80 @@ impl Clients {
         &self.trace[before..]
     }
 
-    /// tools/record: aggregate, count, and only then ask the spam filter.
-    fn legacy(&mut self, told: &Occurrence) {
-        let fresh = self.name(told);
-        let correlator = self.correlators.entry(told.by.clone()).or_default();
-        let (key, message) = correlator.aggregate(told);
+    /// tools/record: aggregate, count, and then apply the spam filter.
+    fn legacy(&mut self, occurrence: &Occurrence) {
+        let fresh = self.name(occurrence);
+        let correlator = self.correlators.entry(occurrence.by.clone()).or_default();
+        let (key, message) = correlator.aggregate(occurrence);
         let (count, name) = correlator.observed.entry(key).or_insert((0, fresh));
         *count += 1;
         let (count, name) = (*count, name.clone());
-        if !correlator.may_tell(told) {
+        if !correlator.spam_filter_admits(occurrence) {
             return;
         }
-        let place = (told.about.namespace.clone(), name.clone());
-        let now = seconds(told.at);
+        let place = (occurrence.about.namespace.clone(), name.clone());
+        let now = seconds(occurrence.at);
         let old = self.stored.get(&place).cloned();
         let first = old.as_ref().map_or_else(|| json!(now), |old| old["firstTimestamp"].clone());
         let object = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"name": name, "namespace": home(&told.about)},
-            "involvedObject": reference(&told.about),
-            "type": told.event_type, "reason": told.reason, "message": message,
-            "source": {"component": told.by.component, "host": told.by.instance},
-            "reportingComponent": told.by.component, "reportingInstance": told.by.instance,
+            "metadata": {"name": name, "namespace": home(&occurrence.about)},
+            "involvedObject": reference(&occurrence.about),
+            "type": occurrence.event_type, "reason": occurrence.reason, "message": message,
+            "source": {"component": occurrence.by.component, "host": occurrence.by.instance},
+            "reportingComponent": occurrence.by.component, "reportingInstance": occurrence.by.instance,
             "firstTimestamp": first, "lastTimestamp": now, "count": count,
         });
-        self.write(told.at, &told.by.user, place, &object);
+        self.write(occurrence.at, &occurrence.by.user, place, &object);
     }
 
-    /// tools/events: the first and the second are told at once, then only what the timers tell.
-    fn new_style(&mut self, told: &Occurrence) {
-        // The key holds no note.
-        let key = (told.by.clone(), format!("{:?} {} {}", told.about, told.event_type, told.reason));
+    /// tools/events: the first and the second are reported at once, later ones by the timers.
+    fn new_style(&mut self, occurrence: &Occurrence) {
+        // The key does not include the note.
+        let key = (
+            occurrence.by.clone(),
+            format!("{:?} {} {}", occurrence.about, occurrence.event_type, occurrence.reason),
+        );
         let known = self.series.get_mut(&key).map(|series| {
             series.count += 1;
-            series.last = told.at;
+            series.last = occurrence.at;
             series.count
         });
         match known {
             None => {
-                let series = Series { about: told.clone(), name: self.name(told), count: 1, last: told.at };
+                let series = Series {
+                    about: occurrence.clone(),
+                    name: self.name(occurrence),
+                    count: 1,
+                    last: occurrence.at,
+                };
                 self.series.insert(key.clone(), series);
-                self.record(told.at, &key);
+                self.record(occurrence.at, &key);
             }
-            Some(2) => self.record(told.at, &key),
+            Some(2) => self.record(occurrence.at, &key),
             Some(_) => {}
         }
     }
 
     fn record(&mut self, at: Millis, key: &(Emitter, String)) {
-        let Series { about: told, name, count, last } = &self.series[key];
+        let Series { about: occurrence, name, count, last } = &self.series[key];
         let mut object = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
-            "metadata": {"name": name, "namespace": home(&told.about)},
-            "regarding": reference(&told.about), "action": told.action,
-            "type": told.event_type, "reason": told.reason, "note": told.message,
-            "reportingController": told.by.component, "reportingInstance": told.by.instance,
-            "eventTime": micros(told.at),
+            "metadata": {"name": name, "namespace": home(&occurrence.about)},
+            "regarding": reference(&occurrence.about), "action": occurrence.action,
+            "type": occurrence.event_type, "reason": occurrence.reason, "note": occurrence.message,
+            "reportingController": occurrence.by.component, "reportingInstance": occurrence.by.instance,
+            "eventTime": micros(occurrence.at),
         });
         if *count > 1 {
             object["series"] = json!({"count": count, "lastObservedTime": micros(*last)});
         }
-        let place = (told.about.namespace.clone(), name.clone());
-        let user = told.by.user.clone();
+        let place = (occurrence.about.namespace.clone(), name.clone());
+        let user = occurrence.by.user.clone();
         self.write(at, &user, place, &object);
     }
 
-    /// The timers of the new recorders, which all began with the trace.
+    /// The timers of the new recorders, which all start with the trace.
     fn timers_until(&mut self, now: Millis) {
         while self.timers + FINISH <= now {
             self.timers += FINISH;
@@ -202,7 +210,7 @@ impl Clients {
         }
     }
 
-    /// A PATCH where it is stored, else a CREATE (after a 404, where it is not the first).
+    /// A PATCH if it is stored, else a CREATE (after a 404 if it is not the first).
     fn write(&mut self, at: Millis, user: &str, place: (String, String), object: &Value) {
         let old = self.stored.insert(place, object.clone());
         let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
@@ -218,39 +226,44 @@ impl Clients {
     }
 
     /// tools/record/util: GenerateEventName.
-    fn name(&mut self, told: &Occurrence) -> String {
+    fn name(&mut self, occurrence: &Occurrence) -> String {
         self.names += 1;
-        let nanos = moment(told.at).as_nanosecond() + i128::from(self.names % 1_000_000);
-        format!("{}.{nanos:x}", told.about.name)
+        let nanos = moment(occurrence.at).as_nanosecond() + i128::from(self.names % 1_000_000);
+        format!("{}.{nanos:x}", occurrence.about.name)
     }
 }
 
 impl Correlator {
-    /// The key under which it is counted, and its message.
-    fn aggregate(&mut self, told: &Occurrence) -> (String, String) {
-        let about = Object { field_path: String::new(), ..told.about.clone() };
-        let key = format!("{about:?} {} {}", told.event_type, told.reason);
+    /// The key of the count, and the message.
+    fn aggregate(&mut self, occurrence: &Occurrence) -> (String, String) {
+        let about = Object { field_path: String::new(), ..occurrence.about.clone() };
+        let key = format!("{about:?} {} {}", occurrence.event_type, occurrence.reason);
         let (messages, last) = self.groups.entry(key.clone()).or_default();
-        if told.at - *last > INTERVAL {
+        if occurrence.at - *last > INTERVAL {
             messages.clear();
         }
-        *last = told.at;
-        messages.insert(told.message.clone());
+        *last = occurrence.at;
+        messages.insert(occurrence.message.clone());
         if messages.len() < MAX_EVENTS {
-            return (format!("{key} {} {}", told.about.field_path, told.message), told.message.clone());
+            return (
+                format!("{key} {} {}", occurrence.about.field_path, occurrence.message),
+                occurrence.message.clone(),
+            );
         }
-        // client-go takes any one out.
+        // client-go removes an arbitrary one.
         messages.pop_first();
-        (key, format!("(combined from similar events): {}", told.message))
+        (key, format!("(combined from similar events): {}", occurrence.message))
     }
 
-    fn may_tell(&mut self, told: &Occurrence) -> bool {
-        let about = Object { field_path: String::new(), ..told.about.clone() };
+    fn spam_filter_admits(&mut self, occurrence: &Occurrence) -> bool {
+        let about = Object { field_path: String::new(), ..occurrence.about.clone() };
         let full = BURST * REFILL;
-        let (tokens, then) =
-            self.buckets.entry(format!("{about:?} {}", told.event_type)).or_insert((full, told.at));
-        *tokens = full.min(*tokens + (told.at - *then));
-        *then = told.at;
+        let (tokens, then) = self
+            .buckets
+            .entry(format!("{about:?} {}", occurrence.event_type))
+            .or_insert((full, occurrence.at));
+        *tokens = full.min(*tokens + (occurrence.at - *then));
+        *then = occurrence.at;
         let may = *tokens >= REFILL;
         if may {
             *tokens -= REFILL;
@@ -283,7 +296,7 @@ fn reference(about: &Object) -> Value {
     reference
 }
 
-/// Where an Event is stored: client-go's recorders put one about an object without a namespace into `default`.
+/// The namespace of an Event: client-go's recorders use `default` for an object without a namespace.
 fn home(about: &Object) -> &str {
     if about.namespace.is_empty() { "default" } else { &about.namespace }
 }

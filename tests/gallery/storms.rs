@@ -1,8 +1,8 @@
-//! What happens in the traces of `examples/traces`. Messages are those of Kubernetes 1.35.
+//! The occurrences of the traces in `examples/traces`. Messages are those of Kubernetes 1.35.
 
 use crate::clients::{Emitter, MINUTE, Millis, Object, Occurrence, Recorder, SECOND};
 
-/// The same numbers each time (splitmix64).
+/// Deterministic pseudo-random numbers (splitmix64).
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -22,7 +22,7 @@ impl Dice {
         self.next() % limit
     }
 
-    /// As at the end of a pod's name.
+    /// Letters as in the suffix of a pod's name.
     fn letters(&mut self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5).map(|_| char::from(ALPHABET[self.below(27) as usize])).collect()
@@ -81,7 +81,7 @@ fn scheduler() -> Emitter {
     }
 }
 
-fn told(
+fn occurrence(
     at: Millis,
     by: &Emitter,
     about: &Object,
@@ -101,19 +101,19 @@ fn told(
     }
 }
 
-/// A container that starts: pulled, created, started.
+/// A starting container: pulled, created, started.
 fn start(at: Millis, node: &Emitter, container: &Object, image: &str) -> Vec<Occurrence> {
     let pulled =
         format!("Container image {image:?} already present on machine and can be accessed by the pod");
     vec![
-        told(at, node, container, "Normal", "Pulled", pulled),
-        told(at + 60, node, container, "Normal", "Created", "Container created"),
-        told(at + 140, node, container, "Normal", "Started", "Container started"),
+        occurrence(at, node, container, "Normal", "Pulled", pulled),
+        occurrence(at + 60, node, container, "Normal", "Created", "Container created"),
+        occurrence(at + 140, node, container, "Normal", "Started", "Container started"),
     ]
 }
 
-/// Pods whose container crashes two seconds after it has started; kubelet backs off up to five minutes, and says so
-/// whenever it looks at the pod.
+/// Pods whose container crashes two seconds after its start; the kubelet backs off for up to five minutes, and
+/// reports it in every sync of the pod.
 pub(crate) fn crash_loops(dice: &mut Dice, namespace: &str, pods: u64, until: Millis) -> Vec<Occurrence> {
     let mut all = Vec::new();
     for number in 0..pods {
@@ -127,7 +127,7 @@ pub(crate) fn crash_loops(dice: &mut Dice, namespace: &str, pods: u64, until: Mi
             let again = at + 2 * SECOND + back_off;
             at += 3 * SECOND;
             while at < again.min(until) {
-                all.push(told(at, &node, &web, "Warning", "BackOff", message.clone()));
+                all.push(occurrence(at, &node, &web, "Warning", "BackOff", message.clone()));
                 at += 10 * SECOND + dice.below(5 * SECOND);
             }
             at = again;
@@ -137,7 +137,7 @@ pub(crate) fn crash_loops(dice: &mut Dice, namespace: &str, pods: u64, until: Mi
     all
 }
 
-/// Pods that are not ready: half say what a script prints, never twice the same, half what an HTTP server does.
+/// Pods that are not ready: half report the varying output of a script, half that of an HTTP server.
 pub(crate) fn failing_probes(dice: &mut Dice, namespace: &str, pods: u64, until: Millis) -> Vec<Occurrence> {
     let mut all = Vec::new();
     for number in 0..pods {
@@ -159,7 +159,7 @@ pub(crate) fn failing_probes(dice: &mut Dice, namespace: &str, pods: u64, until:
                     number % 5
                 ),
             };
-            all.push(told(
+            all.push(occurrence(
                 at,
                 &node,
                 &app,
@@ -173,7 +173,7 @@ pub(crate) fn failing_probes(dice: &mut Dice, namespace: &str, pods: u64, until:
     all
 }
 
-/// Pods that wait for nodes; the scheduler tries each again and again, and says what the nodes lack.
+/// Unschedulable pods; the scheduler retries each, and reports what the nodes lack.
 pub(crate) fn failed_scheduling(
     dice: &mut Dice,
     namespace: &str,
@@ -193,14 +193,14 @@ pub(crate) fn failed_scheduling(
                 40 - full,
                 40 - full
             );
-            all.push(told(at, &scheduler(), &pod, "Warning", "FailedScheduling", message));
+            all.push(occurrence(at, &scheduler(), &pod, "Warning", "FailedScheduling", message));
             at += 2 * MINUTE + dice.below(3 * MINUTE);
         }
     }
     all
 }
 
-/// `CronJob`s that run every so many minutes and keep three Jobs.
+/// `CronJob`s that run every `every` minutes and keep three Jobs.
 pub(crate) fn cron_jobs(
     dice: &mut Dice,
     namespace: &str,
@@ -220,26 +220,26 @@ pub(crate) fn cron_jobs(
             let pod = dice.pod(namespace, &job.name);
             let node = kubelet(dice.below(5));
             let created = format!("Created job {}", job.name);
-            all.push(told(at, &cron, &cron_job, "Normal", "SuccessfulCreate", created));
+            all.push(occurrence(at, &cron, &cron_job, "Normal", "SuccessfulCreate", created));
             let created = format!("Created pod: {}", pod.name);
-            all.push(told(at + 30, &jobs, &job, "Normal", "SuccessfulCreate", created));
+            all.push(occurrence(at + 30, &jobs, &job, "Normal", "SuccessfulCreate", created));
             let assigned = format!("Successfully assigned {namespace}/{} to {}", pod.name, node.instance);
-            all.push(told(at + 40, &scheduler(), &pod, "Normal", "Scheduled", assigned));
+            all.push(occurrence(at + 40, &scheduler(), &pod, "Normal", "Scheduled", assigned));
             all.extend(start(at + 900, &node, &container(&pod, "job"), "registry.example.com/jobs:7"));
             let done = at + 5 * SECOND + dice.below(20 * SECOND);
-            all.push(told(done, &jobs, &job, "Normal", "Completed", "Job completed"));
+            all.push(occurrence(done, &jobs, &job, "Normal", "Completed", "Job completed"));
             let saw = format!("Saw completed job: {}, condition: Complete", job.name);
-            all.push(told(done + 10, &cron, &cron_job, "Normal", "SawCompletedJob", saw));
+            all.push(occurrence(done + 10, &cron, &cron_job, "Normal", "SawCompletedJob", saw));
             if minute >= 3 * every {
                 let deleted = format!("Deleted job {}", job_at(minute - 3 * every));
-                all.push(told(done + 30, &cron, &cron_job, "Normal", "SuccessfulDelete", deleted));
+                all.push(occurrence(done + 30, &cron, &cron_job, "Normal", "SuccessfulDelete", deleted));
             }
         }
     }
     all
 }
 
-/// A Deployment whose pods are replaced, so many a second.
+/// A rollout of a Deployment with `a_second` pods per second.
 pub(crate) fn rollout(dice: &mut Dice, namespace: &str, pods: u64, a_second: u64) -> Vec<Occurrence> {
     let (replica_sets, image) = (controller("replicaset-controller"), "registry.example.com/shop/web:1.5.0");
     let old = object("apps/v1", "ReplicaSet", namespace, "web-6d4cf56db6", &dice.uid());
@@ -250,20 +250,20 @@ pub(crate) fn rollout(dice: &mut Dice, namespace: &str, pods: u64, a_second: u64
         let (born, dies) = (dice.pod(namespace, &new.name), dice.pod(namespace, &old.name));
         let (node, other) = (kubelet(dice.below(100)), kubelet(dice.below(100)));
         let created = format!("Created pod: {}", born.name);
-        all.push(told(at, &replica_sets, &new, "Normal", "SuccessfulCreate", created));
+        all.push(occurrence(at, &replica_sets, &new, "Normal", "SuccessfulCreate", created));
         let assigned = format!("Successfully assigned {namespace}/{} to {}", born.name, node.instance);
-        all.push(told(at + 20, &scheduler(), &born, "Normal", "Scheduled", assigned));
+        all.push(occurrence(at + 20, &scheduler(), &born, "Normal", "Scheduled", assigned));
         let started = at + 800 + dice.below(SECOND);
         all.extend(start(started, &node, &container(&born, "web"), image));
         let deleted = format!("Deleted pod: {}", dies.name);
-        all.push(told(started + 500, &replica_sets, &old, "Normal", "SuccessfulDelete", deleted));
+        all.push(occurrence(started + 500, &replica_sets, &old, "Normal", "SuccessfulDelete", deleted));
         let web = container(&dies, "web");
-        all.push(told(started + 520, &other, &web, "Normal", "Killing", "Stopping container web"));
+        all.push(occurrence(started + 520, &other, &web, "Normal", "Killing", "Stopping container web"));
     }
     all
 }
 
-/// A tenant's own controller tells of each of its objects, ten a second; one in ten fails. Two of its pods crash.
+/// A tenant's controller reports each of its objects, ten per second; one in ten fails. Two of its pods crash.
 pub(crate) fn noisy_tenant(dice: &mut Dice, namespace: &str, seconds: u64) -> Vec<Occurrence> {
     let importer = Emitter {
         recorder: Recorder::New,
@@ -278,9 +278,9 @@ pub(crate) fn noisy_tenant(dice: &mut Dice, namespace: &str, seconds: u64) -> Ve
         let at = number * SECOND / 10 + dice.below(90);
         all.push(if dice.below(10) == 0 {
             let message = format!("row {}: column price is empty", dice.below(100_000));
-            told(at, &importer, &import, "Warning", "ImportFailed", message)
+            occurrence(at, &importer, &import, "Warning", "ImportFailed", message)
         } else {
-            told(
+            occurrence(
                 at,
                 &importer,
                 &import,
@@ -293,7 +293,7 @@ pub(crate) fn noisy_tenant(dice: &mut Dice, namespace: &str, seconds: u64) -> Ve
     all
 }
 
-/// What goes on in kube-system: a node with too many nameservers, a DNS pod that is not ready, leaders that change.
+/// kube-system: a node with too many nameservers, an unready DNS pod, leader elections.
 pub(crate) fn kube_system(dice: &mut Dice, until: Millis) -> Vec<Occurrence> {
     let mut all = Vec::new();
     for number in 0..10 {
@@ -302,7 +302,7 @@ pub(crate) fn kube_system(dice: &mut Dice, until: Millis) -> Vec<Occurrence> {
         while at < until {
             let message = "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver \
                            line is: 10.0.0.2 10.0.0.3 10.0.0.4";
-            all.push(told(at, &node, &pod, "Warning", "DNSConfigForming", message));
+            all.push(occurrence(at, &node, &pod, "Warning", "DNSConfigForming", message));
             at += MINUTE + dice.below(30 * SECOND);
         }
     }
@@ -311,7 +311,7 @@ pub(crate) fn kube_system(dice: &mut Dice, until: Millis) -> Vec<Occurrence> {
         for second in (0..until / SECOND).step_by(10) {
             let message = "Readiness probe failed: HTTP probe failed with statuscode: 503";
             let about = container(&pod, "coredns");
-            all.push(told(second * SECOND, &kubelet(number), &about, "Warning", "Unhealthy", message));
+            all.push(occurrence(second * SECOND, &kubelet(number), &about, "Warning", "Unhealthy", message));
         }
     }
     for (number, component) in (1..).zip(["kube-scheduler", "kube-controller-manager"]) {
@@ -319,13 +319,13 @@ pub(crate) fn kube_system(dice: &mut Dice, until: Millis) -> Vec<Occurrence> {
         for minute in (0..until / MINUTE).step_by(20) {
             let message = format!("control-plane-{number}_{} became leader", dice.uid());
             let by = Emitter { user: format!("system:{component}"), ..controller(component) };
-            all.push(told(minute * MINUTE + number, &by, &lease, "Normal", "LeaderElection", message));
+            all.push(occurrence(minute * MINUTE + number, &by, &lease, "Normal", "LeaderElection", message));
         }
     }
     all
 }
 
-/// Nodes that run out of memory and lose contact, and pods in `default` that crash meanwhile. Events about a Node are
+/// Nodes that run out of memory and become unreachable, and crashing pods in `default`. Events about a Node are
 /// stored in `default`.
 pub(crate) fn nodes_in_trouble(dice: &mut Dice, nodes: u64, until: Millis) -> Vec<Occurrence> {
     let mut all = crash_loops(dice, "default", 5, until);
@@ -337,14 +337,21 @@ pub(crate) fn nodes_in_trouble(dice: &mut Dice, nodes: u64, until: Millis) -> Ve
         while at < until {
             let victim =
                 format!("System OOM encountered, victim process: java, pid: {}", 2000 + dice.below(60_000));
-            all.push(told(at, &kubelet, &node, "Warning", "SystemOOM", victim));
+            all.push(occurrence(at, &kubelet, &node, "Warning", "SystemOOM", victim));
             at += 20 * SECOND + dice.below(2 * MINUTE);
         }
         let mut at = 5 * MINUTE + dice.below(5 * MINUTE);
         while at < until {
             for (reason, after) in [("NodeNotReady", 0), ("NodeReady", 50 * SECOND)] {
                 let status = format!("Node {name} status is now: {reason}");
-                all.push(told(at + after, &controller("node-controller"), &node, "Normal", reason, status));
+                all.push(occurrence(
+                    at + after,
+                    &controller("node-controller"),
+                    &node,
+                    "Normal",
+                    reason,
+                    status,
+                ));
             }
             at += 4 * MINUTE + dice.below(4 * MINUTE);
         }

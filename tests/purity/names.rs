@@ -1,20 +1,20 @@
-//! What a source text names: its `use` trees and its paths, with their lines. Comments, strings and what stands
-//! under `#[cfg(test)]` name nothing.
+//! The names in a source text: its `use` trees and its paths, with their lines. Comments, strings and items under
+//! `#[cfg(test)]` are ignored.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 
-/// One path as it is written, in the module in which it stands.
+/// A path as written, with its module.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     /// Its segments, such as `crate`, `clock`, `now`.
     pub(crate) path: Vec<String>,
     /// The inline modules around it, within the file.
     pub(crate) inside: Vec<String>,
-    /// From 1.
+    /// Line number from 1.
     pub(crate) line: usize,
 }
 
-/// All that a file names.
+/// All names of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) paths: Vec<Named>,
@@ -22,12 +22,12 @@ pub(crate) struct Names {
     pub(crate) test_modules: Vec<String>,
 }
 
-/// Macros of std that talk to the outside.
+/// Macros of std that print.
 const PRINTING: [&str; 5] = ["print", "println", "eprint", "eprintln", "dbg"];
 
-/// Reads a source text.
+/// Parses a source text.
 pub(crate) fn names(source: &str) -> Names {
-    let tokens: TokenStream = source.parse().expect("a source text that the compiler has taken");
+    let tokens: TokenStream = source.parse().expect("a source text that compiles");
     let mut names = Names::default();
     read(tokens, &[], &mut names);
     names
@@ -41,7 +41,7 @@ fn read(tokens: TokenStream, inside: &[String], names: &mut Names) {
     }
 }
 
-/// Reads what begins here; how many tokens that were.
+/// Parses the item at this position; returns its number of tokens.
 fn step(tokens: &[TokenTree], inside: &[String], names: &mut Names) -> usize {
     match tokens {
         [hash, TokenTree::Group(attribute), ..] if is(hash, '#') && is_cfg_test(attribute) => {
@@ -49,7 +49,7 @@ fn step(tokens: &[TokenTree], inside: &[String], names: &mut Names) -> usize {
             names.test_modules.extend(module_file(&tokens[2..2 + length]));
             2 + length
         }
-        // pub(in crate::webhook) says who may know this, not whom this knows.
+        // pub(in crate::webhook) is a visibility, not a dependency.
         [TokenTree::Ident(word), TokenTree::Group(scope), ..] if word == "pub" && is_visibility(scope) => 2,
         [TokenTree::Ident(word), next, ..] if word == "use" && !is(next, '<') => {
             let length = until_semicolon(tokens);
@@ -75,7 +75,7 @@ fn step(tokens: &[TokenTree], inside: &[String], names: &mut Names) -> usize {
     }
 }
 
-/// `a::b::c`, if it is one.
+/// `a::b::c`, if it is a path.
 fn path(first: &Ident, tokens: &[TokenTree], inside: &[String], names: &mut Names) -> usize {
     let mut path = vec![first.to_string()];
     let mut length = 1;
@@ -119,12 +119,12 @@ fn named(path: Vec<String>, inside: &[String], at: &Ident) -> Named {
     Named { path, inside: inside.to_vec(), line: at.span().start().line }
 }
 
-/// Between the commas.
+/// The parts between the commas.
 fn parts(tokens: &[TokenTree]) -> impl Iterator<Item = &[TokenTree]> {
     tokens.split(|token| is(token, ',')).filter(|part| !part.is_empty())
 }
 
-/// How long the item is that begins here, with its other attributes: up to a semicolon or a body in braces. (The
+/// The length of the item at this position with its other attributes: up to a semicolon or a body in braces. (The
 /// braces of a `use` are no body.)
 fn item(tokens: &[TokenTree]) -> usize {
     let imports = tokens
@@ -152,7 +152,7 @@ fn module_file(item: &[TokenTree]) -> Option<String> {
 }
 
 fn is_cfg_test(attribute: &Group) -> bool {
-    // What a crate has for the tests of others is a test too.
+    // Test support of a crate is a test too.
     let tests = ["cfg(test)", "cfg(any(test,feature=\"testing\"))"];
     attribute.delimiter() == Delimiter::Bracket
         && tests.contains(&attribute.stream().to_string().replace(' ', "").as_str())

@@ -1,5 +1,4 @@
-//! A storm of Events, the same for the same seed: clients of every kind in ten namespaces, that lived without
-//! squelch.
+//! A deterministic storm of Events: clients of every kind in ten namespaces, recorded without squelch.
 
 use std::fmt::Write as _;
 
@@ -8,19 +7,19 @@ use serde_json::Value;
 /// The user of squelch's own writes.
 pub(crate) const OWN_USER: &str = "system:serviceaccount:squelch:squelch";
 
-/// The storm begins at this second of the Unix epoch.
+/// Start of the storm in seconds of the Unix epoch.
 const BEGIN: u64 = 1_767_225_600;
 
-/// What a client does.
+/// The kind of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// client-go's legacy recorder: CREATE, then a PATCH of the count for each repeat.
     Legacy,
     /// kube's Recorder: the same through events.k8s.io.
     Kube,
-    /// A CREATE for each occurrence, under a name of its own.
+    /// A CREATE per occurrence, under a new name.
     CreateOnly,
-    /// The same by `generateName`.
+    /// Same with `generateName`.
     Generate,
 }
 
@@ -40,7 +39,7 @@ struct Client {
     event: Option<Event>,
 }
 
-/// An Event as a client knows it.
+/// An Event in the state of a client.
 #[derive(Clone)]
 struct Event {
     new_api: bool,
@@ -58,7 +57,7 @@ struct Event {
 
 /// One write of the storm.
 pub(crate) struct Written {
-    /// In milliseconds of the Unix epoch.
+    /// Milliseconds of the Unix epoch.
     pub(crate) at: u64,
     pub(crate) user: String,
     pub(crate) dry_run: bool,
@@ -76,7 +75,7 @@ pub(crate) struct Storm {
 }
 
 impl Storm {
-    /// `clients` of all kinds, which write `per_second` on average.
+    /// `clients` clients of all kinds, with `per_second` writes on average.
     pub(crate) fn new(seed: u64, clients: u64, per_second: u64) -> Self {
         let client = |number| Client { kind: KINDS[(number % 4) as usize], number, event: None };
         Self {
@@ -122,7 +121,7 @@ impl Storm {
         let gap = self.below(2 * 1_000_000 / self.per_second + 1);
         self.at += gap;
         if self.below(5_000) == 0 {
-            // A lull, long enough for series to end and heartbeats to come.
+            // A lull, long enough for series to close and heartbeats to come due.
             self.at += (self.below(40) + 1) * 60_000_000;
         }
         // Some clients are much busier than others.
@@ -149,7 +148,7 @@ impl Storm {
             Some(old) => Event { count: old.count + 1, last: self.at / 1_000, ..old.clone() },
         };
         match (&old, self.below(1_000)) {
-            // An edit by hand; a write that has lost its race, and lowers the count; one that tells of several.
+            // A manual edit; a write that lost a race and lowers the count; one with several occurrences.
             (Some(old), 0) => event = Event { annotation: old.annotation + 1, ..old.clone() },
             (Some(old), 1) if old.count > 2 => event.count = old.count - 1,
             (_, 2) => event.count += 3,
@@ -191,7 +190,7 @@ impl Written {
         line
     }
 
-    /// The review that the API server would send.
+    /// The review of the API server.
     pub(crate) fn review(&self, uid: usize) -> String {
         let event = &self.event;
         let group = if event.new_api { "events.k8s.io" } else { "" };
@@ -221,7 +220,7 @@ impl Event {
         format!("ns-{}", self.namespace)
     }
 
-    /// As core/v1 spells it, or events.k8s.io/v1 where `new_words`.
+    /// In the fields of core/v1, or of events.k8s.io/v1 if `new_words`.
     fn json(&self, new_words: bool) -> String {
         let word = |old, new| if new_words { new } else { old };
         let namespace = self.namespace();

@@ -1,4 +1,4 @@
-{{/* The name of all objects: the release's, "squelch" left out where it says so already. */}}
+{{/* The name of all objects: the release name, with "squelch" appended unless it contains it. */}}
 {{- define "squelch.name" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
@@ -9,7 +9,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* What selects the pods: it may never change. */}}
+{{/* The selector labels of the pods. Immutable. */}}
 {{- define "squelch.selector" -}}
 app.kubernetes.io/name: squelch
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -33,12 +33,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end }}
 
-{{/* The Secret of the authority and the token: squelch makes it, the chart only names it. */}}
+{{/* The name of the Secret with the authority and the token. squelch creates the Secret. */}}
 {{- define "squelch.secret" -}}
 {{ include "squelch.name" . }}-webhook
 {{- end }}
 
-{{/* A duration such as 1m30s in whole seconds, rounded up. */}}
+{{/* Converts a duration such as 1m30s to whole seconds, rounded up. */}}
 {{- define "squelch.seconds" -}}
 {{- $seconds := 0 -}}
 {{- range regexFindAll "[0-9]+(ms|h|m|s)" . -1 -}}
@@ -53,7 +53,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $seconds -}}
 {{- end }}
 
-{{/* What every container of squelch runs under: Pod Security "restricted". */}}
+{{/* The security context of every container: Pod Security "restricted". */}}
 {{- define "squelch.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -69,15 +69,15 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* Whether the cluster knows a kind of Prometheus Operator. `helm template` is told by --api-versions. */}}
+{{/* Whether the cluster has a CRD of Prometheus Operator. For `helm template` set --api-versions. */}}
 {{- define "squelch.monitors" -}}
 {{- $versions := .root.Capabilities.APIVersions -}}
 {{- if or ($versions.Has (printf "monitoring.coreos.com/v1/%s" .kind)) ($versions.Has "monitoring.coreos.com/v1") -}}yes{{- end -}}
 {{- end }}
 
-{{/* Metadata of what lives only while the chart goes: {root, weight, namespaced}. */}}
-{{- define "squelch.drain" -}}
-name: {{ include "squelch.name" .root }}-drain
+{{/* Metadata of the objects of the uninstall hook: {root, weight, namespaced}. */}}
+{{- define "squelch.uninstall" -}}
+name: {{ include "squelch.name" .root }}-uninstall
 {{- if .namespaced }}
 namespace: {{ .root.Release.Namespace }}
 {{- end }}
@@ -89,8 +89,8 @@ annotations:
   helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{/* Metadata of what lives only while `helm test` runs: {root, weight, namespaced, pod}. A pod that found something
-stays, with its log. */}}
+{{/* Metadata of objects that exist only during `helm test`: {root, weight, namespaced, pod}. A failed pod is
+kept, with its log. */}}
 {{- define "squelch.doctor" -}}
 name: {{ include "squelch.name" .root }}-doctor
 {{- if .namespaced }}

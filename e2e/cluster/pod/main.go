@@ -1,11 +1,11 @@
-// Command pod is what the test node's pods run where they do not run squelch: one static binary of the standard
-// library, so that no image has to come from anywhere. What it does is its first argument:
+// Command pod runs in the node's pods other than squelch: one static binary of the standard library, so that no image
+// is pulled. The first argument selects the action:
 //
-//	pod                        waits until it is told to end (and so is the sandbox of every pod, too)
+//	pod                        waits for SIGTERM (also the sandbox of every pod)
 //	pod serve ADDRESS [CODE]   answers every request with this status (200)
-//	pod exit CODE              ends at once: a pod that crashes again and again
-//	pod api PATH               asks the API server as the pod's ServiceAccount, prints status and body
-//	pod post URL BODY [N]      posts JSON N times (1), prints status and body of each; any certificate will do
+//	pod exit CODE              exits at once: a crash-looping pod
+//	pod api PATH               sends a GET to the API server as the pod's ServiceAccount, prints status and body
+//	pod post URL BODY [N]      posts JSON N times (1), prints status and body of each; accepts any certificate
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// Where the kubelet puts the credentials of a pod.
+// Folder of a pod's credentials.
 const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 var errUsage = errors.New("usage: pod [serve ADDRESS [CODE] | exit CODE | api PATH | post URL BODY [N]]")
@@ -70,8 +70,8 @@ func run(args []string) error {
 	return errUsage
 }
 
-// wait ends at SIGTERM or SIGINT. The first process of a sandbox gets the orphans of the pod, if they share its
-// process namespace, and buries them.
+// wait returns at SIGTERM or SIGINT. The first process of a sandbox reaps the orphans of the pod if they share its
+// process namespace.
 func wait() error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
@@ -95,7 +95,7 @@ func answer(code int) http.Handler {
 	})
 }
 
-// askAPI goes by the address and the credentials that every pod is given.
+// askAPI uses the address and the credentials of every pod.
 func askAPI(path string) error {
 	authority, err := os.ReadFile(account + "ca.crt")
 	if err != nil {
@@ -113,14 +113,14 @@ func askAPI(path string) error {
 		return err
 	}
 	request.Header.Set("Authorization", "Bearer "+string(token))
-	return tell(client(&tls.Config{RootCAs: roots}).Do(request))
+	return printResponse(client(&tls.Config{RootCAs: roots}).Do(request))
 }
 
-// post does not look at the certificate: who forges does not either.
+// post does not verify the certificate, as a forger would not.
 func post(url, body string, times int) error {
 	client := client(&tls.Config{InsecureSkipVerify: true})
 	for range times {
-		if err := tell(client.Post(url, "application/json", strings.NewReader(body))); err != nil {
+		if err := printResponse(client.Post(url, "application/json", strings.NewReader(body))); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func client(config *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}, Timeout: 10 * time.Second}
 }
 
-func tell(response *http.Response, err error) error {
+func printResponse(response *http.Response, err error) error {
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,10 @@
-//! What became of reviews: told apart by a few bytes of the answer, so that the caller costs little.
+//! Classification of answers to reviews by a few bytes, at little cost for the caller.
 
 use std::ops::AddAssign;
 
 use serde::Serialize;
 
-/// How many answers of each kind there were.
+/// Number of answers of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Answers {
     /// Allowed, unchanged.
@@ -13,17 +13,17 @@ pub struct Answers {
     pub patched: u64,
     /// Denied.
     pub denied: u64,
-    /// No answer, or none that an API server could use.
+    /// No answer, or one that an API server cannot use.
     pub failed: u64,
 }
 
 impl Answers {
-    /// All of them.
+    /// The total number.
     pub fn number(&self) -> u64 {
         self.allowed + self.patched + self.denied + self.failed
     }
 
-    /// An answer with status 200 and this body, to a review with this uid; or what is none.
+    /// Counts an answer with status 200 by its body.
     pub(super) fn count(&mut self, body: &[u8]) {
         *match body {
             _ if !holds(body, b"\"uid\":\"") => &mut self.failed,
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_classified() {
         let mut answers = Answers::default();
         for body in [
             r#"{"response":{"uid":"1","allowed":true}}"#,

@@ -1,4 +1,4 @@
-//! One connection, as the API server keeps it: HTTP/1.1 over TLS, one review at a time.
+//! One connection as the API server uses it: HTTP/1.1 over TLS, one review at a time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use squelch::tls;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Whom to ask, and how.
+/// The address and the TLS configuration of a server.
 #[derive(Clone)]
 pub struct Target {
     address: SocketAddr,
@@ -27,16 +27,16 @@ pub struct Target {
 }
 
 impl Target {
-    /// The server at `address`, whose certificate `authority` (PEM) has signed; it is asked on `path`.
+    /// The server at `address` with a certificate of `authority` (PEM); reviews go to `path`.
     ///
     /// # Errors
-    /// That the authority or the path is none.
+    /// If the authority or the path is invalid.
     pub fn new(address: SocketAddr, authority: &str, path: &str) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in tls::certificates(authority.as_bytes())? {
             roots.add(certificate)?;
         }
-        // Go offers this suite first, and no other is bargained for.
+        // Go's first cipher suite, and the only one offered.
         let mut provider = (*tls::provider()).clone();
         provider.cipher_suites = vec![TLS13_AES_128_GCM_SHA256];
         let config = ClientConfig::builder_with_provider(Arc::new(provider))
@@ -56,7 +56,7 @@ impl Target {
     }
 }
 
-/// Those of the API server's client, but for the length, which hyper writes.
+/// The headers of the API server's client, except the length, which hyper writes.
 fn headers() -> HeaderMap {
     [
         (HOST, "squelch.squelch-system.svc:443"),
@@ -77,25 +77,25 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Dials; needs a runtime around it, in which the connection lives.
+    /// Dials. Needs a runtime, which drives the connection.
     ///
     /// # Errors
-    /// That nobody answers there, or with another certificate.
+    /// If the server is unreachable or has another certificate.
     pub async fn dial(target: &Target) -> Result<Self> {
         let stream = TcpStream::connect(target.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(target.address.ip());
         let stream = target.tls.connect(name, stream).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // How it ends whoever asks is told.
+        // The caller gets the error of the connection.
         tokio::spawn(async move { drop(connection.await) });
         Ok(Self { target: target.clone(), sender })
     }
 
-    /// The answer to one review.
+    /// Returns the answer to one review.
     ///
     /// # Errors
-    /// That there is none, or that it is not 200.
+    /// If there is no answer, or a status other than 200.
     pub async fn ask(&mut self, review: Bytes) -> Result<Bytes> {
         self.sender.ready().await?;
         let answer = self.sender.send_request(self.target.request(review)).await?;

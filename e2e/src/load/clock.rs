@@ -1,5 +1,5 @@
-//! Time to the nanosecond, and waiting for a moment of it: tokio's own timer knows milliseconds, in which a quick
-//! server answers ten reviews.
+//! A clock and a timer in nanoseconds: tokio's timer has milliseconds, within which a fast server answers ten
+//! reviews.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ pub(super) fn now() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// How long this thread has been on a processor, in nanoseconds.
+/// Processor time of this thread, in nanoseconds.
 pub(super) fn thread_time() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
 }
@@ -27,29 +27,29 @@ fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec.unsigned_abs() * SECOND + time.tv_nsec.unsigned_abs()
 }
 
-/// Waits for moments of [`now`], one after the other.
+/// A timer for moments of [`now`].
 pub(super) struct Alarm {
     timer: AsyncFd<OwnedFd>,
     set_for: u64,
 }
 
 impl Alarm {
-    /// Needs a runtime around it.
+    /// Needs a runtime.
     pub(super) fn new() -> io::Result<Self> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         #[expect(
             deprecated,
-            reason = "its successor is unsafe, for files that may close by themselves: this cannot"
+            reason = "its successor is unsafe, because the file could be closed elsewhere; this one cannot"
         )]
         let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
         Ok(Self { timer, set_for: 0 })
     }
 
-    /// Ends at `moment`, or soon if that is over. May be dropped and called again.
+    /// Returns at `moment`, or at once if it is past. Cancel-safe and reusable.
     pub(super) async fn wait_until(&mut self, moment: u64) -> io::Result<()> {
         if self.set_for != moment {
-            // A timer that is set anew has not run out: its reader need not read.
+            // Setting the timer resets its expiration: no read is needed.
             let time = Timespec {
                 tv_sec: (moment / SECOND).cast_signed(),
                 tv_nsec: (moment % SECOND).cast_signed(),
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_alarm_does_not_ring_too_early_and_rings_again() {
+    async fn an_alarm_never_fires_early_and_can_be_reused() {
         let mut alarm = Alarm::new().unwrap();
         for later in [0, 300_000, 2_000_000] {
             let moment = now() + later;

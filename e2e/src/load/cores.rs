@@ -1,4 +1,4 @@
-//! Which processors a server and its caller have, so that neither stands in the other's way.
+//! Processors for a server and its caller, so that they do not compete.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The processors of the machine, parted.
+/// The processors of the machine in two sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Cores {
     all: CpuSet,
@@ -15,10 +15,10 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Half of those that this process may use for each side; where there is one only, both have it.
+    /// Splits the processors of this process in halves. With a single processor, both sides share it.
     ///
     /// # Errors
-    /// That the kernel does not tell them.
+    /// If the affinity cannot be read.
     pub fn part() -> Result<Self> {
         let all = sched_getaffinity(None)?;
         let half = all.count() / 2;
@@ -33,38 +33,38 @@ impl Cores {
         Ok(Self { all, caller, server })
     }
 
-    /// How many threads of a caller have a processor each.
+    /// Number of caller threads with a processor each.
     pub fn callers(&self) -> u64 {
         u64::from(self.caller.count())
     }
 
-    /// Keeps this thread to the caller's side.
+    /// Pins this thread to the caller's processors.
     pub(super) fn keep_caller(&self) -> Result<()> {
         Ok(sched_setaffinity(None, &self.caller)?)
     }
 
-    /// Keeps the threads that a process has to the server's side.
+    /// Pins the threads of a process to the server's processors.
     ///
     /// # Errors
-    /// That it is not there.
+    /// If the process does not exist.
     pub fn confine(&self, process: u32) -> Result<()> {
         bind(process, &self.server)
     }
 
-    /// Lets them go everywhere again.
+    /// Removes the pinning.
     ///
     /// # Errors
-    /// That it is not there.
+    /// If the process does not exist.
     pub fn release(&self, process: u32) -> Result<()> {
         bind(process, &self.all)
     }
 }
 
-/// Of the threads of a process; one that begins meanwhile has the processors of the one that began it.
+/// Pins all threads of a process; new threads inherit the affinity of their creator.
 fn bind(process: u32, cores: &CpuSet) -> Result<()> {
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
         let number = thread?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
-        // It may have ended meanwhile.
+        // The thread may have exited.
         let _ = sched_setaffinity(number, cores);
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! Reviews by the thousand, as the API server sends them: over few connections that it keeps, HTTP/1.1 over TLS.
+//! A load generator for reviews as the API server sends them: over few kept connections, HTTP/1.1 over TLS.
 //!
-//! [`run`] asks one server for a while, either as fast as it answers or at a rate. At a rate the loop is open: each
-//! review has a time at which it is meant to be sent, and what it took is counted from there. A server that stalls
-//! makes all that were due meanwhile late, and not only the one that it stalled on.
+//! [`run`] loads one server, either as fast as it answers or at a rate. At a rate the loop is open: each review has
+//! an intended send time, and its latency counts from there. A stall of the server then delays all reviews that were
+//! due meanwhile.
 
 mod answers;
 mod caller;

@@ -1,40 +1,40 @@
-//! The reviews that are sent: recorded ones of both Event APIs, in which a few bytes are changed from one to the next.
+//! The reviews of the load: recorded ones of both Event APIs with a few changed bytes.
 //!
-//! So many series live on a server, a hundred in each namespace; a tenth of many, or all of few, are told of again and
-//! again. Each review is about another series than the one before, and neighbours in time are far apart.
+//! A server has many live series, a hundred per namespace. All of few, or a tenth of many, repeat. Consecutive
+//! reviews are about series that are far apart in memory.
 
 use bytes::Bytes;
 
-/// Series in each namespace.
+/// Series per namespace.
 const PER_NAMESPACE: usize = 100;
 
-/// Where more than so many series live, one in [`REPEATED`] is told of again: as many may owe something.
+/// Above this number of series, one in [`REPEATED`] repeats: more cannot have pending occurrences.
 const FEW: usize = 100_000;
 const REPEATED: usize = 10;
 
-/// From one series to the next. It has no factor in common with a power of ten, so that each has its turn.
+/// Step from one series to the next. It is coprime to powers of ten, so that every series is visited.
 const STRIDE: u64 = 618_033_989;
 
-/// What is stored of every series: so much that no repeat doubles it, and of one length with whatever comes.
+/// The stored count of every series, so high that no repeat doubles it, and of constant length.
 const STORED: u64 = 1_000_000_000;
 
-/// What a review tells of.
+/// The kind of a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// core/v1: again, under a name of its own.
+    /// core/v1: a CREATE under a new name.
     CoreCreate,
-    /// core/v1: again, by a raised count.
+    /// core/v1: an UPDATE with a raised count.
     CoreUpdate,
-    /// events.k8s.io/v1: again, under a name of its own.
+    /// events.k8s.io/v1: a CREATE under a new name.
     EventsCreate,
-    /// events.k8s.io/v1: again, by a raised series.
+    /// events.k8s.io/v1: an UPDATE with a raised series.
     EventsUpdate,
 }
 
-/// Every kind; reviews take turns.
+/// All kinds, used in turn.
 pub const KINDS: [Kind; 4] = [Kind::CoreCreate, Kind::CoreUpdate, Kind::EventsCreate, Kind::EventsUpdate];
 
-/// All reviews for a server on which so many series live.
+/// All reviews for a server with this number of live series.
 #[derive(Debug)]
 pub struct Reviews {
     series: usize,
@@ -48,22 +48,22 @@ impl Reviews {
         Self { series, repeats: KINDS.map(repeat), openings: KINDS.map(opening) }
     }
 
-    /// How many namespaces they are of: `team-00000` and on.
+    /// Number of namespaces, `team-00000` and up.
     pub fn namespaces(&self) -> usize {
         self.series.div_ceil(PER_NAMESPACE)
     }
 
-    /// How many series there are.
+    /// Number of series.
     pub fn series(&self) -> usize {
         self.series
     }
 
-    /// How many series are told of again.
+    /// Number of repeated series.
     pub fn repeated(&self) -> usize {
         if self.series > FEW { self.series / REPEATED } else { self.series }
     }
 
-    /// How long the repeats are, in bytes.
+    /// Length of the repeats in bytes.
     pub fn lengths(&self) -> [(Kind, usize); 4] {
         let mut at = self.repeats.iter();
         KINDS.map(|kind| (kind, at.next().map_or(0, |template| template.text.len())))
@@ -75,7 +75,7 @@ impl Reviews {
         self.openings[kind].written(&Values { series, turn: series, name: 0, count: STORED })
     }
 
-    /// What is sent as the one of this number: each tells of an occurrence that was not told of before.
+    /// The repeat of this number: each reports a new occurrence.
     pub fn repeat(&self, turn: u64) -> Bytes {
         let (kind, turn_of_kind) = ((turn % 4) as usize, turn / 4);
         let of_kind = self.repeated() as u64 / 4;
@@ -87,7 +87,7 @@ impl Reviews {
     }
 }
 
-/// What differs between two reviews of a kind.
+/// The values that differ between two reviews of a kind.
 struct Values {
     series: u64,
     turn: u64,
@@ -95,7 +95,7 @@ struct Values {
     count: u64,
 }
 
-/// The bytes of a review, and where in them what stands.
+/// The bytes of a review, and the positions of its values.
 #[derive(Debug)]
 struct Template {
     text: String,
@@ -106,7 +106,7 @@ struct Template {
     count: Vec<usize>,
 }
 
-// What stands in a template's text where digits belong, as many as there will be.
+// Placeholders for digits, of the final length.
 const SERIES: &str = "#series#";
 const NAMESPACE: &str = "#team";
 const NAME: &str = "####name####";
@@ -153,10 +153,10 @@ fn digits<const LENGTH: usize>(mut number: u64) -> [u8; LENGTH] {
     digits
 }
 
-/// A recorded review about another object and in another namespace, under another name and uid.
+/// A recorded review with another object, namespace, name and uid.
 fn recorded(text: &str, object: &str, uid: &str, request: &str) -> String {
     let text = replaced(text, &format!("{object}.187a2b3c"), &format!("{object}-{SERIES}.187a"));
-    // What follows of the Event's name are eight digits more.
+    // The rest of the Event's name is eight more digits.
     let text = after(&text, &format!("{object}-{SERIES}.187a"), 8, NAME);
     let text = text.replace(&format!("\"name\":\"{object}\""), &format!("\"name\":\"{object}-{SERIES}\""));
     let text = text.replace(&format!("pod {object}_"), &format!("pod {object}-{SERIES}_"));
@@ -175,7 +175,7 @@ fn events(text: &str, request: &str) -> String {
 
 fn core_create() -> String {
     let text = include_str!("../../../src/webhook/testdata/core_create.json");
-    // A kubelet quotes what a probe answered.
+    // A kubelet quotes the answer to a probe.
     let answer = "upstream request timeout; connection pool exhausted; ".repeat(12);
     let text = replaced(text, "\"message\":\"", &format!("\"message\":\"{answer}"));
     core(&text, "705ab4f5-6393-11e8-b7cc-42010a800002")
@@ -205,11 +205,11 @@ fn repeat(kind: Kind) -> Template {
     })
 }
 
-/// What opens a series: a CREATE of an Event that tells of all that is stored.
+/// The CREATE that opens a series with the stored count.
 fn opening(kind: Kind) -> Template {
     Template::new(match kind {
         Kind::CoreCreate => replaced(&core_create(), "\"count\":1,", &format!("\"count\":{STORED},")),
-        // Without that answer, as its repeats.
+        // Without the quoted answer, as its repeats.
         Kind::CoreUpdate => {
             let text = include_str!("../../../src/webhook/testdata/core_create.json");
             let text = replaced(text, "\"count\":1,", &format!("\"count\":{STORED},"));
@@ -226,13 +226,13 @@ fn series(count: u64) -> String {
     format!(r#","series":{{"count":{count},"lastObservedTime":"2026-11-21T08:54:04.654321Z"}}}}"#)
 }
 
-/// `text` with each `from` in it replaced; there is one.
+/// `text` with its single occurrence of `from` replaced.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "{from}");
     text.replace(from, to)
 }
 
-/// `text` where, behind each `mark`, so many bytes are `new`.
+/// `text` with the `length` bytes after each `mark` replaced.
 fn after(text: &str, mark: &str, length: usize, new: &str) -> String {
     let mut parts = text.split(mark);
     let mut whole = parts.next().unwrap_or_default().to_owned();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn every_series_that_is_repeated_has_its_turn_and_tells_more_each_time() {
+    fn every_repeated_series_is_reported_in_turn_with_a_higher_count() {
         for series in [1_000, 10_000, 1_000_000] {
             let reviews = Reviews::new(series);
             let repeated = reviews.repeated() as u64;
@@ -292,13 +292,14 @@ mod tests {
             }
             let count = |turn| parsed(&reviews.repeat(turn))["request"]["object"]["count"].clone();
             assert_eq!((count(1), count(1 + repeated)), (1_000_000_001.into(), 1_000_000_002.into()));
-            let told = |turn| parsed(&reviews.repeat(turn))["request"]["object"]["series"]["count"].clone();
-            assert_eq!((told(3), told(3 + repeated)), (1_000_000_001.into(), 1_000_000_002.into()));
+            let count_of =
+                |turn| parsed(&reviews.repeat(turn))["request"]["object"]["series"]["count"].clone();
+            assert_eq!((count_of(3), count_of(3 + repeated)), (1_000_000_001.into(), 1_000_000_002.into()));
         }
     }
 
     #[test]
-    fn an_update_is_of_the_event_that_was_opened_and_a_create_is_not() {
+    fn an_update_names_the_opened_event_and_a_create_has_a_new_name() {
         let reviews = Reviews::new(1_000);
         let name = |review: &Bytes| parsed(review)["request"]["name"].as_str().unwrap().to_owned();
         let stored: BTreeSet<String> = (0..1_000).map(|series| name(&reviews.opening(series))).collect();
@@ -306,11 +307,11 @@ mod tests {
         let known: Vec<bool> = (0..8).map(|turn| stored.contains(&name(&reviews.repeat(turn)))).collect();
         assert_eq!(known, [false, true, false, true].repeat(2));
         let names: BTreeSet<String> = (0..4_000).step_by(2).map(|turn| name(&reviews.repeat(turn))).collect();
-        assert_eq!(names.len(), 2_000, "a name is given once");
+        assert_eq!(names.len(), 2_000, "names are unique");
     }
 
     #[test]
-    fn a_series_is_about_the_same_when_it_is_repeated() {
+    fn a_repeat_has_the_key_of_its_series() {
         let reviews = Reviews::new(1_000);
         for turn in 0..8 {
             let repeat = parsed(&reviews.repeat(turn));

@@ -1,4 +1,4 @@
-//! One server is asked for a while.
+//! Loads one server for a time.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,72 +21,72 @@ use super::reviews::Reviews;
 use super::schedule::Schedule;
 use super::usage::Usage;
 
-/// As many idle ones as the API server keeps.
+/// Connections: as many idle ones as the API server keeps.
 pub const CONNECTIONS: u64 = 25;
 
-/// Whoever has not answered by then will not.
+/// Time after which an answer counts as failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// When reviews are sent.
+/// The pace of reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// So many a second, whatever becomes of them.
+    /// Reviews per second, independent of the answers.
     Rate(u64),
-    /// The next whenever one is answered.
+    /// The next review after each answer.
     Closed,
 }
 
-/// What is asked.
+/// The parameters of a run.
 pub struct Load<'a> {
-    /// Whom.
+    /// The server.
     pub target: &'a Target,
-    /// The process that answers.
+    /// The process id of the server.
     pub server: u32,
-    /// How fast.
+    /// The pace.
     pub pace: Pace,
-    /// How long.
+    /// The duration.
     pub duration: Duration,
-    /// After how many reviews at the latest.
+    /// The maximum number of reviews.
     pub at_most: u64,
-    /// By how many threads, each with its share of the connections.
+    /// The number of threads; they share the connections.
     pub threads: u64,
-    /// Where those threads stay; everywhere, if nothing is said.
+    /// Processors of the threads. Default: all.
     pub cores: Option<&'a Cores>,
-    /// Writes the review of a number.
+    /// Creates the review of a number.
     pub review: &'a (dyn Fn(u64) -> Bytes + Sync),
     /// The number of the first.
     pub first: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How long it was asked, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// How many reviews were sent: the numbers from the first on, and no other.
+    /// Number of sent reviews; their numbers are consecutive.
     pub sent: u64,
-    /// Those that were answered within the time.
+    /// Reviews that were answered within the duration.
     pub in_time: u64,
-    /// What they were answered, in time or not.
+    /// All answers.
     pub answers: Answers,
-    /// From when a review was meant to be sent until its answer was read; of all that were sent.
+    /// Latency of all sent reviews, from the intended send time to the read answer.
     pub latency: Latency,
-    /// How much later than meant a review was sent although a connection was free: the caller's own doing.
+    /// Delay of the caller itself: lateness although a connection was free.
     pub delay: Latency,
     /// Processor seconds of the server.
     pub server_seconds: f64,
     /// Processor seconds of the caller.
     pub caller_seconds: f64,
-    /// What the server holds in memory afterwards, in MiB.
+    /// Resident memory of the server afterwards, in MiB.
     pub resident_mib: f64,
-    /// Why the first that failed did.
+    /// The first error.
     pub failure: Option<String>,
 }
 
-/// Asks one server for a while.
+/// Loads one server.
 ///
 /// # Errors
-/// That it cannot be reached, or went away.
+/// If the server is unreachable or exits.
 pub fn run(load: &Load<'_>) -> Result<Outcome> {
     let [dialled, measured] = [(); 2].map(|()| Barrier::new(load.threads as usize + 1));
     let taken = AtomicU64::new(0);
@@ -102,15 +102,20 @@ pub fn run(load: &Load<'_>) -> Result<Outcome> {
         measured.wait();
         let joined =
             threads.into_iter().map(|thread| thread.join().ok().context("a thread panicked").flatten());
-        (joined.collect::<Result<Vec<Told>>>(), before, began)
+        (joined.collect::<Result<Vec<ShareOutcome>>>(), before, began)
     });
-    // Until the last answer, also where that came late: all that were sent cost something.
+    // Until the last answer, even a late one: every sent review has a cost.
     let after = Usage::of(load.server)?;
     let elapsed = Duration::from_nanos(clock::now() - began);
     Ok(sum(load, &shares?, (before?, after), elapsed))
 }
 
-fn sum(load: &Load<'_>, shares: &[Told], (before, after): (Usage, Usage), elapsed: Duration) -> Outcome {
+fn sum(
+    load: &Load<'_>,
+    shares: &[ShareOutcome],
+    (before, after): (Usage, Usage),
+    elapsed: Duration,
+) -> Outcome {
     let mut outcome = Outcome {
         seconds: elapsed.min(load.duration).as_secs_f64(),
         sent: 0,
@@ -135,19 +140,19 @@ fn sum(load: &Load<'_>, shares: &[Told], (before, after): (Usage, Usage), elapse
     outcome
 }
 
-/// One thread's part.
+/// The share of one thread.
 struct Share<'l> {
     load: &'l Load<'l>,
     share: u64,
-    /// How many reviews were taken by all threads.
+    /// Number of reviews taken by all threads.
     taken: &'l AtomicU64,
 }
 
 impl Share<'_> {
-    /// Dials, waits for the others, and asks.
-    fn run(&self, dialled: &Barrier, measured: &Barrier) -> Result<Told> {
+    /// Dials, waits for the other threads, and sends.
+    fn run(&self, dialled: &Barrier, measured: &Barrier) -> Result<ShareOutcome> {
         let prepared = self.prepare();
-        // Whoever could not dial keeps nobody waiting.
+        // A thread that could not dial must not block the others.
         dialled.wait();
         measured.wait();
         let (runtime, callers) = prepared?;
@@ -166,58 +171,58 @@ impl Share<'_> {
         Ok((runtime, callers))
     }
 
-    async fn ask(&self, mut idle: Vec<Caller>) -> Result<Told> {
+    async fn ask(&self, mut idle: Vec<Caller>) -> Result<ShareOutcome> {
         let began = clock::thread_time();
         let start = clock::now();
         let end = start + u64::try_from(self.load.duration.as_nanos())?;
         let mut due = Due::new(self, start, end);
-        let mut told = Told::new();
+        let mut outcome = ShareOutcome::new();
         let mut alarm = Alarm::new()?;
         let mut asking = FuturesUnordered::new();
         loop {
             let now = clock::now();
-            // The API server takes the connection that was used last, too.
+            // The API server also prefers the most recently used connection.
             while !idle.is_empty()
                 && let Some((number, intended)) = due.take(now)
                 && let Some(caller) = idle.pop()
             {
                 asking.push(ask(caller, intended, (self.load.review)(number)));
-                told.sent += 1;
+                outcome.sent += 1;
                 if due.waited_for_time {
-                    told.delay.record(intended, now);
+                    outcome.delay.record(intended, now);
                 }
             }
             due.waited_for_time = !idle.is_empty();
-            // Where no connection is free, time is no matter.
+            // Without a free connection the due time is irrelevant.
             let next = due.next(now).filter(|_| due.waited_for_time);
             tokio::select! {
                 biased;
-                Some(asked) = asking.next(), if !asking.is_empty() => idle.extend(told.take(asked, end)),
+                Some(asked) = asking.next(), if !asking.is_empty() => idle.extend(outcome.take(asked, end)),
                 rung = alarm.wait_until(next.unwrap_or(end)), if next.is_some() => rung?,
                 () = stay_awake(), if self.load.pace == Pace::Closed && !asking.is_empty() => {}
                 else => break,
             }
         }
-        told.thread_seconds = (clock::thread_time() - began) as f64 / 1e9;
-        Ok(told)
+        outcome.thread_seconds = (clock::thread_time() - began) as f64 / 1e9;
+        Ok(outcome)
     }
 }
 
-/// Lets whoever waits for the processor have it, and asks the kernel again. A caller that sleeps between two answers is
-/// woken by the server, in the server's time: the slower a server, the more of that, though it is not its work.
+/// Yields and polls again. A sleeping caller is woken in the server's processor time, which would add to the cost of
+/// a slow server.
 async fn stay_awake() {
     std::thread::yield_now();
     tokio::task::yield_now().await;
 }
 
-/// Which review is sent next, and when.
+/// The next review and its due time.
 struct Due<'s> {
     share: &'s Share<'s>,
     schedule: Option<Schedule>,
-    /// How many of the thread's own moments are over.
+    /// Number of past due times of the thread.
     over: u64,
     end: u64,
-    /// No review has waited for a connection since.
+    /// Time since which no review has waited for a connection.
     waited_for_time: bool,
 }
 
@@ -230,14 +235,14 @@ impl<'s> Due<'s> {
         Self { share, schedule, over: 0, end, waited_for_time: true }
     }
 
-    /// When the next is meant to be sent; `None` where there is none, or no time.
+    /// The due time of the next review; `None` after the last one, or in a closed loop.
     fn next(&self, now: u64) -> Option<u64> {
         let is_there = self.share.taken.load(Ordering::Relaxed) < self.share.load.at_most;
         let intended = self.schedule.map_or(now, |schedule| schedule.intended(self.over));
         (is_there && now < self.end && intended < self.end).then_some(intended)
     }
 
-    /// The number of the next that is due, and when it was meant to be sent.
+    /// Takes the number of the next due review, with its intended send time.
     fn take(&mut self, now: u64) -> Option<(u64, u64)> {
         let intended = self.next(now).filter(|intended| *intended <= now)?;
         let at_most = self.share.load.at_most;
@@ -248,7 +253,7 @@ impl<'s> Due<'s> {
     }
 }
 
-/// A review that was answered, or not.
+/// A review with its answer or error.
 struct Asked {
     caller: Caller,
     intended: u64,
@@ -260,8 +265,8 @@ async fn ask(mut caller: Caller, intended: u64, review: Bytes) -> Asked {
     Asked { caller, intended, answer }
 }
 
-/// What one thread has to tell.
-struct Told {
+/// The result of one thread.
+struct ShareOutcome {
     sent: u64,
     in_time: u64,
     answers: Answers,
@@ -271,7 +276,7 @@ struct Told {
     failure: Option<String>,
 }
 
-impl Told {
+impl ShareOutcome {
     fn new() -> Self {
         Self {
             sent: 0,
@@ -284,7 +289,7 @@ impl Told {
         }
     }
 
-    /// The connection, if it can be used again.
+    /// Records an answer; returns the connection if it is reusable.
     fn take(&mut self, asked: Asked, end: u64) -> Option<Caller> {
         let now = clock::now();
         match asked.answer {
@@ -303,7 +308,7 @@ impl Told {
     }
 }
 
-/// What it takes to write one of these reviews, in nanoseconds on a processor.
+/// Processor time to write one of these reviews, in nanoseconds.
 pub fn writing(reviews: &Reviews) -> f64 {
     const NUMBER: u64 = 100_000;
     let began = clock::thread_time();

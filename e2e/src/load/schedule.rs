@@ -1,8 +1,8 @@
-//! When each review of an open loop is meant to be sent, whatever became of those before it.
+//! The intended send times of an open loop.
 
 const SECOND: u128 = 1_000_000_000;
 
-/// So many a second, evenly, from a moment on. Several callers share a rate by taking every so-manieth review.
+/// An even rate from a start time. Several callers share a rate by taking every n-th review.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     start: u64,
@@ -17,9 +17,9 @@ impl Schedule {
         Self { start, rate, of, share }
     }
 
-    /// When the own review of this number is meant to be sent.
+    /// The intended send time of this caller's review of this number.
     pub(super) fn intended(&self, number: u64) -> u64 {
-        // Always from the start: a sum of rounded intervals would drift.
+        // Computed from the start: a sum of rounded intervals would drift.
         let after = u128::from(number * self.of + self.share) * SECOND / u128::from(self.rate);
         self.start + u64::try_from(after).unwrap_or(u64::MAX)
     }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reviews_are_evenly_spread_and_do_not_drift() {
+    fn reviews_are_evenly_spaced_without_drift() {
         let schedule = Schedule::new(100, 3, (0, 1));
         assert_eq!(
             [0, 1, 2, 3].map(|number| schedule.intended(number)),
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_share_a_rate_keep_it_together() {
+    fn callers_that_share_a_rate_reach_it_together() {
         let whole = Schedule::new(0, 20_000, (0, 1));
         let shares = [0, 1, 2].map(|share| Schedule::new(0, 20_000, (share, 3)));
         for number in 0..30 {

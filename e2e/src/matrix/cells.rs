@@ -1,4 +1,4 @@
-//! Who reports what under which policy.
+//! Cells: a kind of client under a kind of policy.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 
 use crate::Emission;
 
-/// What writes the Events.
+/// The client that writes the Events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// client-go's legacy recorder: an absolute count under one name for each message.
+    /// client-go's legacy recorder: an absolute count under one name per message.
     Legacy,
-    /// client-go's new recorder: a CREATE, one PATCH with the count 2, then silence.
+    /// client-go's new recorder: a CREATE, one PATCH with the count 2, then a refresh every 30 minutes.
     New,
-    /// kube's Recorder: an absolute count under one name, but a refused CREATE is forgotten.
+    /// kube's Recorder: an absolute count under one name; it forgets a refused CREATE.
     Kube,
     /// One CREATE per occurrence.
     Creates,
 }
 
-/// What the policy does.
+/// The kind of policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Folds repeats, and nothing else.
+    /// Compacts repeats only.
     Series,
-    /// Merges look-alikes about one object.
+    /// Aggregates Events about one object.
     ByObject,
-    /// Merges look-alikes about objects of one kind.
+    /// Aggregates Events about objects of one kind.
     ByKind,
     /// Drops bursts about one object.
     Filtered,
@@ -38,17 +38,17 @@ pub enum Row {
 /// One kind of client under one kind of policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What writes.
+    /// The client.
     pub client: Client,
-    /// What the policy does.
+    /// The kind of policy.
     pub row: Row,
 }
 
 impl Client {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Legacy, Self::New, Self::Kube, Self::Creates];
 
-    /// Its counts are absolute under each name: a write that was held back is told again by the next one.
+    /// Whether its counts are absolute per name: a suppressed occurrence is reported again by the next write.
     pub fn counts_absolutely(self) -> bool {
         self != Self::Creates
     }
@@ -64,11 +64,11 @@ impl Client {
 }
 
 impl Row {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 5] = [Self::Series, Self::ByObject, Self::ByKind, Self::Filtered, Self::Throttled];
 
-    /// Most series live through; those of the slowest clients are closed and opened again. A group outlives every
-    /// pause of its clients, and its summary is closed when it ends.
+    /// The spec. Most series stay live; those of the slowest clients close and open again. A group outlives every
+    /// pause of its clients, and closes at the end.
     pub fn policy(self) -> Value {
         let off = || json!({ "disabled": true });
         let group = |by: &str| json!({ "maxEvents": 4, "interval": "12s", "groupBy": by });
@@ -87,17 +87,17 @@ impl Row {
         spec
     }
 
-    /// It drops writes: they are stored nowhere.
+    /// Whether it drops occurrences.
     pub fn drops(self) -> bool {
         matches!(self, Self::Filtered | Self::Throttled)
     }
 }
 
-/// How many different things a client says about one object, where the policy is about that.
+/// Distinct messages about one object, for policies per object.
 const MESSAGES: usize = 12;
-/// The same where each of them takes a process: these recorders do not tell Events apart by their message.
+/// Same, for recorders that ignore the message: each takes its own process.
 const PROCESSES: usize = 5;
-/// Occurrences a second of each cell. (Twenty cells on two cores: far below what the API server takes.)
+/// Occurrences per second of each cell. (Twenty cells on two cores: far below the capacity of the API server.)
 const RATE: u32 = 8;
 
 impl Cell {
@@ -107,7 +107,7 @@ impl Cell {
         rows.iter().flat_map(of).collect()
     }
 
-    /// What its clients do for about `time`.
+    /// The emitters of a cell for about `time`.
     pub(super) fn emissions(self, time: Duration) -> Vec<Emission> {
         let one_object_matters = matches!(self.row, Row::ByObject | Row::Filtered);
         match self.client {
@@ -119,7 +119,7 @@ impl Cell {
                 let objects = if self.row == Row::ByKind { 6 } else { 2 };
                 let several = one_object_matters || self.row == Row::Throttled;
                 let messages = if several { MESSAGES.to_string() } else { "identical".to_owned() };
-                // kube's Recorder would not tell them apart.
+                // kube's Recorder ignores the message.
                 let objects = if self.client == Client::Kube && several { 6 } else { objects };
                 let emission = self.client.emission().with("--messages", &messages);
                 vec![paced(emission, objects, f64::from(RATE), time)]
@@ -127,7 +127,7 @@ impl Cell {
         }
     }
 
-    /// Each Event of the new recorder is written twice, so it takes many. Its third occurrence is kept back.
+    /// The new recorder writes each Event twice, so it needs many objects. It keeps the third occurrence back.
     fn new_style(self, one_object_matters: bool, time: Duration) -> Vec<Emission> {
         const EACH: i64 = 3;
         let slowly = |emission: Emission, objects: usize| {
@@ -142,13 +142,13 @@ impl Cell {
     }
 }
 
-/// So many objects, as often as the rate allows in that time.
+/// Occurrences of `objects` objects at the rate for `time`.
 fn paced(emission: Emission, objects: usize, rate: f64, time: Duration) -> Emission {
     let each = (rate * time.as_secs_f64() / objects as f64).ceil();
     emission.about("pod", objects).count(each as i64).with("--rate", &rate.to_string())
 }
 
-/// One of several processes that report different things about the same objects.
+/// One of several processes with different reports about the same objects.
 fn speaks_of_its_own(client: Client, nth: usize) -> Emission {
     client.emission().with("--action", &format!("Action{nth}")).message(&format!("message {nth}"))
 }

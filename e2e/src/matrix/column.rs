@@ -1,4 +1,4 @@
-//! One column: every cell at the same time, on one squelch.
+//! A column: every cell at the same time on one squelch.
 
 use std::time::Duration;
 
@@ -6,49 +6,49 @@ use anyhow::{Result, bail};
 use futures::future::try_join_all;
 use tokio::time::interval;
 
-use crate::emitters::{Emitting, Told};
+use crate::emitters::{Report, RunningEmitter};
 use crate::metrics::Samples;
 use crate::policy::Counters;
-use crate::squelch::Way;
-use crate::wait::told;
-use crate::{Detour, GENEROUS, Policy, Squelch, Test, wait_for};
+use crate::squelch::StartOptions;
+use crate::wait::not_yet;
+use crate::{FaultProxy, GENEROUS, Policy, Squelch, Test, wait_for};
 
 use super::evidence::{Evidence, Sent, Stored};
 use super::trouble;
-use super::{Cell, Column, laws, table};
+use super::{Cell, Column, invariants, table};
 
-/// Between two ends of squelch.
+/// Interval of squelch restarts.
 const LIFE: Duration = Duration::from_secs(5);
-/// For the clients to end. client-go comes again 10 s after a failure, and a busy machine takes its time.
+/// Deadline of the clients. client-go retries 10 s after a failure.
 const CLIENTS: Duration = Duration::from_secs(180);
-/// For every debt to be paid, with a tenth of the calls failing.
+/// Deadline of the flushes, with a tenth of the calls failing.
 const QUIET: Duration = Duration::from_secs(120);
 
-/// Runs these cells for about `time`, prints a line for each, and says which laws were broken.
+/// Runs these cells for about `time`, prints a line for each, and checks the invariants.
 ///
 /// # Errors
-/// The broken laws; or that something did not come about in time.
+/// If an invariant is violated, or a deadline passes.
 pub async fn run(column: Column, cells: &[Cell], time: Duration) -> Result<()> {
     let (mut stage, squelch) = Stage::set(column, cells).await?;
     let storms = stage.storms(time)?;
     let (squelch, before) = stage.trouble(squelch, &storms, time).await?;
-    let told = all_end(storms).await?;
-    squelch.is_quiet(QUIET).await?;
-    let evidence = stage.evidence(&squelch, &told, &before).await?;
+    let reports = all_end(storms).await?;
+    squelch.wait_until_idle(QUIET).await?;
+    let evidence = stage.evidence(&squelch, &reports, &before).await?;
     let verdict = judge(&evidence);
     stage.end(squelch).await?;
     verdict?;
     stage.passed()
 }
 
-/// Where a column plays.
+/// The environment of a column.
 struct Stage {
     test: Test,
     column: Column,
-    detour: Option<Detour>,
+    proxy: Option<FaultProxy>,
     cells: Vec<Place>,
-    /// Reviews that the API server had given up before. Negative: those of a former API server, which the one that runs
-    /// does not count.
+    /// Reviews that the API server admitted without an answer before. Negative: those of a previous API server
+    /// process, which the current one does not count.
     given_up: i64,
 }
 
@@ -60,18 +60,20 @@ struct Place {
 }
 
 /// The emitters of each cell.
-type Storms = Vec<Vec<Emitting>>;
+type Storms = Vec<Vec<RunningEmitter>>;
 
 impl Stage {
     async fn set(column: Column, cells: &[Cell]) -> Result<(Self, Squelch)> {
         let test = Test::begin("matrix").await?;
-        let detour = match column {
-            Column::Faults => Some(Detour::start(&test.cluster).await?),
+        let proxy = match column {
+            Column::Faults => Some(FaultProxy::start(&test.cluster).await?),
             _ => None,
         };
-        let squelch = test.squelch_by(Way { by: detour.as_ref(), ..Way::default() }).await?;
-        if let Some(detour) = &detour {
-            trouble::begin(detour);
+        let squelch = test
+            .squelch_with_options(StartOptions { proxy: proxy.as_ref(), ..StartOptions::default() })
+            .await?;
+        if let Some(proxy) = &proxy {
+            trouble::begin(proxy);
         }
         let place = async |cell: &Cell| {
             let test = test.neighbour().await?;
@@ -80,10 +82,10 @@ impl Stage {
         };
         let cells = try_join_all(cells.iter().map(place)).await?;
         let given_up = test.cluster.given_up().await?;
-        Ok((Self { test, column, detour, cells, given_up }, squelch))
+        Ok((Self { test, column, proxy, cells, given_up }, squelch))
     }
 
-    /// All clients begin.
+    /// Starts all clients.
     fn storms(&self, time: Duration) -> Result<Storms> {
         let of = |place: &Place| {
             let emissions = place.cell.emissions(time);
@@ -92,8 +94,8 @@ impl Stage {
         self.cells.iter().map(of).collect()
     }
 
-    /// What happens to squelch and the API server while they report. The squelch that runs afterwards, and the
-    /// counters of each cell when it began.
+    /// Applies the faults of the column while the clients report. Returns the squelch that runs afterwards, and the
+    /// counters of each cell at its start.
     async fn trouble(
         &mut self,
         squelch: Squelch,
@@ -105,11 +107,11 @@ impl Stage {
             Column::Quiet | Column::Faults => Ok((squelch, none)),
             Column::Restarts => self.restarts(squelch, storms).await,
             Column::ApiServer => {
-                // It is the time itself that is waited for: in the middle of everything.
+                // A fixed time, so that the restart is in the middle.
                 let mut halves = interval(time / 2);
                 halves.tick().await;
                 halves.tick().await;
-                // A new API server counts from 0: what this one has given up is added to what that will.
+                // A new API server counts from 0: its number is added to the previous one's.
                 let given_up = self.test.cluster.given_up().await? - self.given_up;
                 self.given_up = -given_up;
                 self.test.cluster.restart_apiserver(false, &[]).await?;
@@ -130,7 +132,7 @@ impl Stage {
             squelch = self.test.squelch().await?;
             lives += 1;
         }
-        eprintln!("squelch lived {lives} times");
+        eprintln!("squelch ran {lives} times");
         Ok((squelch, counters))
     }
 
@@ -138,22 +140,22 @@ impl Stage {
         try_join_all(self.cells.iter().map(|place| place.policy.counters())).await
     }
 
-    /// All that is known now, when all is quiet.
+    /// The evidence of each cell, once everything is idle.
     async fn evidence(
         &self,
         squelch: &Squelch,
-        told: &[Vec<Told>],
+        reports: &[Vec<Report>],
         before: &[Counters],
     ) -> Result<Vec<Evidence>> {
         let scrape = squelch.metrics().await?;
         let late = self.late().await?;
         let mut all = Vec::new();
-        for (place, (told, before)) in self.cells.iter().zip(told.iter().zip(before)) {
+        for (place, (reports, before)) in self.cells.iter().zip(reports.iter().zip(before)) {
             let metrics = counted(&scrape, &place.test.namespace);
             all.push(Evidence {
                 cell: place.cell,
                 column: self.column,
-                sent: Sent::of(told),
+                sent: Sent::of(reports),
                 stored: Stored::of(&place.test.events(None).await?),
                 status: settled(&place.policy, before.received + metrics.received).await?,
                 status_before: *before,
@@ -166,22 +168,22 @@ impl Stage {
         Ok(all)
     }
 
-    /// Reviews that the API server gave up although the proxy did nothing.
+    /// Reviews that the API server admitted without an answer although the proxy injected no fault.
     async fn late(&self) -> Result<i64> {
         let reviews = self.cells.iter().map(|place| self.reviews(place));
         let cut: u64 = reviews.map(|it| it.cut_before + it.cut_after).sum();
         Ok(self.test.cluster.given_up().await? - self.given_up - cut as i64)
     }
 
-    fn reviews(&self, place: &Place) -> crate::proxy::Tally {
-        self.detour.as_ref().map(|detour| detour.reviews(&place.test.namespace)).unwrap_or_default()
+    fn reviews(&self, place: &Place) -> crate::proxy::ReviewCounts {
+        self.proxy.as_ref().map(|proxy| proxy.reviews(&place.test.namespace)).unwrap_or_default()
     }
 
-    /// squelch's end is not what the columns with faults are about.
+    /// Stops squelch; columns with faults do not check its log.
     async fn end(&self, squelch: Squelch) -> Result<()> {
-        if let Some(detour) = &self.detour {
-            detour.end_all_faults();
-            eprintln!("{}", table::faults(detour));
+        if let Some(proxy) = &self.proxy {
+            proxy.end_all_faults();
+            eprintln!("{}", table::faults(proxy));
         }
         match self.column {
             Column::Quiet | Column::Restarts => squelch.stop().await,
@@ -210,18 +212,17 @@ fn all_have_ended(storms: &Storms) -> Result<bool> {
     Ok(true)
 }
 
-async fn all_end(storms: Storms) -> Result<Vec<Vec<Told>>> {
+async fn all_end(storms: Storms) -> Result<Vec<Vec<Report>>> {
     let ends = storms.into_iter().map(|storm| try_join_all(storm.into_iter().map(|it| it.finish(CLIENTS))));
     try_join_all(ends).await
 }
 
-/// What the metrics of one life tell of a namespace.
+/// The counters of a namespace in the metrics of one process.
 fn counted(scrape: &Samples, namespace: &str) -> Counters {
     let namespace = ("event_namespace", namespace);
-    let of =
-        |disposition| scrape.sum("squelch_events_total", &[namespace, ("disposition", disposition)]) as i64;
+    let of = |disposition| scrape.occurrences(&[namespace, ("disposition", disposition)]) as i64;
     Counters {
-        received: scrape.sum("squelch_events_total", &[namespace]) as i64,
+        received: scrape.occurrences(&[namespace]) as i64,
         admitted: of("admitted"),
         compacted: of("compacted"),
         aggregated: of("aggregated"),
@@ -232,10 +233,11 @@ fn counted(scrape: &Samples, namespace: &str) -> Counters {
     }
 }
 
-/// The status once it tells of so many; or what it tells in their place, for the laws to complain of.
+/// The counters once the status has this many received occurrences; after the deadline, the last counters, which then
+/// violate an invariant.
 async fn settled(policy: &Policy, received: i64) -> Result<Counters> {
     let settled = wait_for("the last status", GENEROUS, async || {
-        let counters = policy.counters().await.map_err(told)?;
+        let counters = policy.counters().await.map_err(not_yet)?;
         if counters.received == received { Ok(counters) } else { Err(format!("{counters:?}")) }
     })
     .await;
@@ -249,12 +251,12 @@ fn judge(evidence: &[Evidence]) -> Result<()> {
     let mut broken = Vec::new();
     eprintln!("{}", table::header());
     for evidence in evidence {
-        let verdict = laws::check(evidence);
+        let verdict = invariants::check(evidence);
         eprintln!("{}", table::line(evidence, verdict.is_ok()));
         if let Err(error) = verdict {
             let (column, cell) = (evidence.column, evidence.cell);
             broken.push(format!("{column}, {}, {}:\n    {error}", cell.client, cell.row));
         }
     }
-    if broken.is_empty() { Ok(()) } else { bail!("laws are broken:\n{}", broken.join("\n")) }
+    if broken.is_empty() { Ok(()) } else { bail!("violated invariants:\n{}", broken.join("\n")) }
 }

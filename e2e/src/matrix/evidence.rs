@@ -1,87 +1,86 @@
-//! What is known of a cell when all is over, by whom.
+//! The evidence of a cell at the end, by source.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Event;
 
-use crate::emitters::{Call, Told};
+use crate::emitters::{Call, Report};
 use crate::events;
 use crate::policy::Counters;
-use crate::proxy::Tally;
+use crate::proxy::ReviewCounts;
 
 use super::{Cell, Column};
 
-/// The annotation of squelch's own Events that stand for many.
+/// The annotation of squelch's summaries.
 const SUMMARY: &str = "squelch.dev/summary";
 
-/// All that is known of a cell.
+/// The evidence of a cell.
 pub(super) struct Evidence {
     pub(super) cell: Cell,
     pub(super) column: Column,
     pub(super) sent: Sent,
     pub(super) stored: Stored,
-    /// What the policy's status tells.
+    /// The counters of the policy's status.
     pub(super) status: Counters,
-    /// The status when the squelch that runs now began.
+    /// The counters when the current squelch started.
     pub(super) status_before: Counters,
-    /// What the metrics of the squelch that runs now tell.
+    /// The counters in the metrics of the current squelch.
     pub(super) metrics: Counters,
-    /// Occurrences that squelch gave up.
+    /// Lost occurrences.
     pub(super) lost: i64,
-    /// What the proxy knows of the reviews; nothing, if there is none.
-    pub(super) reviews: Tally,
-    /// Reviews that the API server gave up although the proxy did nothing: the machine was too slow. They may have
-    /// been of any cell.
+    /// The reviews that the proxy counted; empty without a proxy.
+    pub(super) reviews: ReviewCounts,
+    /// Reviews that the API server admitted without an answer although the proxy injected no fault: the machine was
+    /// too slow. They may belong to any cell.
     pub(super) late: i64,
 }
 
-/// What the clients know.
+/// The reports of the clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sent {
-    /// What happened.
+    /// Occurrences passed to the recorders.
     pub(super) occurrences: i64,
-    /// What the API server was told of, by the clients' own reckoning.
+    /// Reported occurrences, by the clients' own summaries.
     pub(super) reckoned: i64,
-    /// The highest count under each name that came as far as admission.
+    /// The highest count per name that reached admission.
     pub(super) names: BTreeMap<String, i64>,
-    /// Occurrences that came with a refusal, and are stored under no name or another: by the name they came under.
+    /// Refused occurrences, by the name of the refused Event: stored under another name, or not at all.
     pub(super) withheld: BTreeMap<String, i64>,
-    /// Those of them that are stored nowhere, by object.
+    /// Refused occurrences that are not stored, by object.
     pub(super) dropped: BTreeMap<String, i64>,
-    /// Occurrences of calls without an answer, or with one that tells of no decision: they may have come as far
-    /// as admission.
+    /// Occurrences of calls without a decision in the answer: they may have reached admission.
     pub(super) doubtful: i64,
-    /// Calls that certainly did not, and that should have.
+    /// Calls that did not reach admission, although they should have.
     pub(super) failed: i64,
     /// Refused CREATEs with a `series`: client-go's new recorder logs an error for each.
     pub(super) refused_with_series: usize,
-    /// UPDATEs that were refused as those of a client that holds back are: kube's Recorder repeats their value.
+    /// UPDATEs refused because the count did not rise: kube's Recorder repeats their value.
     pub(super) refused_updates: i64,
-    /// All refusals of squelch's.
+    /// All refusals by squelch.
     pub(super) refused: usize,
-    /// What the client libraries logged as errors.
+    /// Errors that the client libraries logged.
     pub(super) error_lines: Vec<String>,
 }
 
-/// What etcd has.
+/// The stored Events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
-    /// The value of each Event that a client made.
+    /// The count of each Event of a client.
     pub(super) names: BTreeMap<String, i64>,
-    /// The value of squelch's summaries together.
+    /// The sum of the counts of squelch's summaries.
     pub(super) summaries: i64,
-    /// All values, by object.
+    /// All counts, by object.
     pub(super) objects: BTreeMap<String, i64>,
 }
 
 impl Sent {
-    pub(super) fn of(all: &[Told]) -> Self {
+    pub(super) fn of(all: &[Report]) -> Self {
         let mut sent = Self::default();
-        for told in all {
-            sent.reckoned += told.sent();
-            sent.occurrences += told.summary.as_ref().map_or(0, |summary| summary.occurrences);
-            sent.error_lines.extend(told.error_lines().iter().map(|line| line.message.clone()));
-            for call in &told.calls {
+        for report in all {
+            sent.reckoned += report.sent();
+            sent.occurrences += report.summary.as_ref().map_or(0, |summary| summary.occurrences);
+            sent.error_lines.extend(report.error_lines().iter().map(|line| line.message.clone()));
+            for call in &report.calls {
                 sent.add(call);
             }
         }
@@ -96,9 +95,9 @@ impl Sent {
         match call.status {
             200..300 | 409 | 422 => {}
             403 if by_squelch => {}
-            // An Event that is not there: the client comes again with a CREATE.
+            // The Event does not exist: the client retries with a CREATE.
             404 => return,
-            // Nobody listens; or an API server that has just begun knows no rights yet.
+            // The API server is down, or has just started without its authorizer.
             0 if call.error.contains("connection refused") => return self.failed += 1,
             400..500 => return self.failed += 1,
             _ => return self.doubtful += carried.max(1),
@@ -119,14 +118,14 @@ impl Sent {
         }
     }
 
-    /// What came as far as admission.
+    /// The reported occurrences that reached admission.
     pub(super) fn total(&self) -> i64 {
         self.names.values().sum()
     }
 
-    /// What was held back under names that are stored after all: a client's absolute count has told it again, or
-    /// may have. By object.
-    pub(super) fn told_again(&self, stored: &Stored) -> BTreeMap<String, i64> {
+    /// Suppressed occurrences of names that are stored: an absolute count reported them again, or may have. By
+    /// object.
+    pub(super) fn reported_again(&self, stored: &Stored) -> BTreeMap<String, i64> {
         let mut objects = BTreeMap::new();
         for (name, held) in &self.withheld {
             if stored.names.contains_key(name) {
@@ -136,7 +135,7 @@ impl Sent {
         objects
     }
 
-    /// By object.
+    /// The sum by object.
     pub(super) fn objects(&self) -> BTreeMap<String, i64> {
         let mut objects = BTreeMap::new();
         for (name, value) in &self.names {
@@ -146,7 +145,7 @@ impl Sent {
     }
 }
 
-/// Every client here names its Events after the object, a dot and hex digits.
+/// The object's name: every client here names Events after the object, a dot and hex digits.
 fn object_of(event: &str) -> &str {
     event.rsplit_once('.').map_or(event, |(object, _)| object)
 }

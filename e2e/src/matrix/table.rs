@@ -1,17 +1,17 @@
-//! What is printed of each cell.
+//! The printed table.
 
-use crate::Detour;
+use crate::FaultProxy;
 
 use super::evidence::Evidence;
 
-/// The heads of the columns of [`line`].
+/// The column heads of [`line`].
 pub(super) fn header() -> String {
-    "  trouble    client  policy        sent received admitted compacted aggregated filtered throttled recovered \
-     stored |    n    m held late"
+    "  faults     client  policy        sent received admitted compacted aggregated filtered throttled recovered \
+     stored |    n    m suppr late"
         .to_owned()
 }
 
-/// A cell in numbers: n reviews were cut before squelch, m after it had decided, so many of them held back.
+/// The numbers of a cell: n reviews cut before squelch, m after its decision, of which `suppr` were suppressed.
 pub(super) fn line(it: &Evidence, holds: bool) -> String {
     let mark = if holds { "ok" } else { "BROKEN" };
     let status = &it.status;
@@ -31,18 +31,18 @@ pub(super) fn line(it: &Evidence, holds: bool) -> String {
         it.stored.total(),
         it.reviews.cut_before,
         it.reviews.cut_after,
-        it.reviews.held_back_in_vain,
+        it.reviews.suppressed_in_vain,
         it.late,
     )
 }
 
-/// What went wrong, and how often.
-pub(super) fn faults(detour: &Detour) -> String {
-    let directions = [("to the API server", &detour.to_api_server), ("to squelch", &detour.to_squelch)];
+/// The injected faults and their numbers.
+pub(super) fn faults(proxy: &FaultProxy) -> String {
+    let directions = [("to the API server", &proxy.to_api_server), ("to squelch", &proxy.to_squelch)];
     let of = |(direction, faults): (&str, &std::sync::Arc<crate::proxy::Faults>)| {
-        let dealt = faults.dealt();
-        let ways: Vec<_> = dealt.iter().map(|(way, times)| format!("{way} {times}")).collect();
-        format!("{} calls {direction}, of which: {}", faults.asked(), ways.join(", "))
+        let injected = faults.injected();
+        let ways: Vec<_> = injected.iter().map(|(way, times)| format!("{way} {times}")).collect();
+        format!("{} calls {direction}, faults: {}", faults.asked(), ways.join(", "))
     };
     directions.map(of).join("\n")
 }

@@ -1,19 +1,19 @@
-//! What goes wrong while the clients report.
+//! The faults of the columns.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::accounts::SQUELCH;
-use crate::proxy::{Asked, Detour, Fault, Rule};
+use crate::proxy::{Fault, FaultProxy, ProxiedCall, Rule};
 
-/// What goes wrong.
+/// A column of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// Nothing.
+    /// No faults.
     Quiet,
-    /// One call in ten, in every way, in both directions; and no watch lives for more than some seconds.
+    /// Every fault in both directions on one call in ten; watches last for some seconds only.
     Faults,
-    /// squelch is ended by SIGTERM each 5 s, and started again.
+    /// squelch is restarted with SIGTERM every 5 s.
     Restarts,
     /// The API server is restarted once.
     ApiServer,
@@ -35,10 +35,10 @@ impl fmt::Display for Column {
     }
 }
 
-/// How many calls in a hundred go wrong.
+/// Percentage of calls with a fault.
 const PERCENT: u8 = 10;
 
-/// What can become of a call that changes something.
+/// Faults of writes.
 const WRITES: [Fault; 7] = [
     Fault::Delay(Duration::from_millis(300)),
     Fault::CutBefore,
@@ -49,20 +49,20 @@ const WRITES: [Fault; 7] = [
     Fault::Refuse(503),
 ];
 
-/// What can become of one that only reads: no API server answers it with 409.
+/// Faults of reads: an API server never answers them with 409.
 const READS: [Fault; 6] = [WRITES[0], WRITES[1], WRITES[2], WRITES[4], WRITES[5], WRITES[6]];
 
-/// What becomes of every watch.
+/// The fault of every watch.
 const WATCHES: [Fault; 2] = [Fault::Expire(Duration::from_secs(3)), Fault::BreakOff(Duration::from_secs(4))];
 
-/// Lets a tenth of everything go wrong from now on. (A delayed review is answered within the API server's second.)
-pub(super) fn begin(detour: &Detour) {
-    detour.to_api_server.follow([
+/// Injects faults into a tenth of all calls. (A delayed review is answered within the webhook timeout of one second.)
+pub(super) fn begin(proxy: &FaultProxy) {
+    proxy.to_api_server.follow([
         Rule::new(|asked| asked.watch, 100, WATCHES),
-        Rule::new(Asked::writes, PERCENT, WRITES),
+        Rule::new(ProxiedCall::writes, PERCENT, WRITES),
         Rule::new(|_| true, PERCENT, READS),
     ]);
-    // But not the proofs, two of which would disarm the webhook.
-    let reviews_of_writes = |asked: &Asked| !asked.is_within(SQUELCH.namespace);
-    detour.to_squelch.follow([Rule::new(reviews_of_writes, PERCENT, WRITES)]);
+    // Except for probes: two failed ones disarm the webhook.
+    let reviews_of_writes = |asked: &ProxiedCall| !asked.is_within(SQUELCH.namespace);
+    proxy.to_squelch.follow([Rule::new(reviews_of_writes, PERCENT, WRITES)]);
 }

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
-use super::asked::Asked;
-use super::relay::{Behind, Look, decoded, encoded};
+use super::call::ProxiedCall;
+use super::relay::{Behind, Observer, decoded, encoded};
 
-/// Puts the proxy's authority in place of squelch's, and learns squelch's.
+/// Replaces squelch's authority with the proxy's, and records squelch's.
 pub(super) struct Configuration {
-    /// The proxy's authority, as `caBundle` holds it.
+    /// The proxy's authority, encoded as in `caBundle`.
     ca_bundle: String,
     squelch: Arc<Behind>,
     listens_at: Mutex<String>,
@@ -25,17 +25,17 @@ impl Configuration {
         Self { ca_bundle: encoded(authority), squelch, listens_at, own_writes }
     }
 
-    /// Where the squelch listens whose configuration comes next.
+    /// Sets the address of the squelch that writes the next configuration.
     pub(super) fn comes_from(&self, webhook: &str) {
         webhook.clone_into(&mut self.listens_at.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The next one asks about squelch's own writes, too.
+    /// Removes the exclusion of squelch's own writes from the next configuration.
     pub(super) fn ask_about_own_writes(&self) {
         self.own_writes.store(true, Ordering::Relaxed);
     }
 
-    /// `None`: nothing that a webhook configuration has.
+    /// `None` if the body is not a webhook configuration.
     fn rewritten(&self, body: &[u8]) -> Option<Bytes> {
         let mut configuration: Value = serde_json::from_slice(body).ok()?;
         for webhook in configuration["webhooks"].as_array_mut()? {
@@ -51,14 +51,14 @@ impl Configuration {
     }
 }
 
-impl Look for Arc<Configuration> {
-    fn asked(&self, asked: &Asked, body: Bytes) -> Bytes {
+impl Observer for Arc<Configuration> {
+    fn asked(&self, asked: &ProxiedCall, body: Bytes) -> Bytes {
         let configures = asked.is_about("mutatingwebhookconfigurations") && asked.method == Method::PATCH;
-        // What cannot be rewritten goes on as it is: the API server then trusts squelch alone, and calls fail.
+        // Other bodies are unchanged: the API server would then trust squelch alone, and calls would fail.
         configures.then(|| self.rewritten(&body)).flatten().unwrap_or(body)
     }
 
-    fn decided(&self, _: &Asked, _: &[u8]) {}
+    fn decided(&self, _: &ProxiedCall, _: &[u8]) {}
 
-    fn told(&self, _: &Asked) {}
+    fn delivered(&self, _: &ProxiedCall) {}
 }

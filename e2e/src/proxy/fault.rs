@@ -1,4 +1,4 @@
-//! What a proxy does to whom: rules, and the seed that makes them repeatable.
+//! Faults: rules, and a seed that makes them reproducible.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::asked::Asked;
+use super::call::ProxiedCall;
 
-/// One way in which a call goes wrong.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The call is made this much later.
+    /// The call is delayed.
     Delay(Duration),
-    /// The call is made at once, and its answer comes this much later.
+    /// The answer is delayed.
     DelayAnswer(Duration),
-    /// The call is not made, and never answered; the connection stays open.
+    /// The call is not made and never answered; the connection stays open.
     Hang,
     /// The connection is reset; the call was not made.
     CutBefore,
@@ -24,11 +24,11 @@ pub enum Fault {
     CutAfter,
     /// The call is not made, and answered with this HTTP status.
     Refuse(u16),
-    /// The same, with this many seconds in `Retry-After`.
+    /// Same, with `Retry-After` in seconds.
     RefuseFor(u16, u32),
-    /// A watch tells, this much later, that its `resourceVersion` is too old (410 Gone), and ends.
+    /// After this time a watch reports that its `resourceVersion` is too old (410 Gone), and ends.
     Expire(Duration),
-    /// The connection is reset in the middle of the answer, this much later: for watches.
+    /// After this time the connection is reset within the answer: for watches.
     BreakOff(Duration),
 }
 
@@ -48,10 +48,10 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Whom a rule is about.
-type Concerns = Box<dyn Fn(&Asked) -> bool + Send + Sync>;
+/// Selects calls.
+type Concerns = Box<dyn Fn(&ProxiedCall) -> bool + Send + Sync>;
 
-/// Which calls go wrong, how many of them, and how.
+/// A rule: which calls get a fault, how often, and which one.
 pub struct Rule {
     concerns: Concerns,
     percent: u8,
@@ -59,9 +59,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Of the calls that it concerns so many in a hundred, each way in turn, in an order that the seed chooses.
+    /// A percentage of the matching calls get a fault, each of them equally often, in an order that the seed
+    /// determines.
     pub fn new(
-        concerns: impl Fn(&Asked) -> bool + Send + Sync + 'static,
+        concerns: impl Fn(&ProxiedCall) -> bool + Send + Sync + 'static,
         percent: u8,
         ways: impl Into<Vec<Fault>>,
     ) -> Self {
@@ -69,8 +70,8 @@ impl Rule {
     }
 }
 
-/// The rules of one direction, and what they have done. The same seed and the same calls in the same order give
-/// the same faults.
+/// The rules of one direction, and counts of the injected faults. The same seed and the same order of calls give the
+/// same faults.
 pub struct Faults {
     seed: u64,
     state: Mutex<State>,
@@ -78,49 +79,49 @@ pub struct Faults {
 
 #[derive(Default)]
 struct State {
-    rules: Vec<(Rule, Dealer)>,
+    rules: Vec<(Rule, FaultSequence)>,
     asked: usize,
-    dealt: BTreeMap<String, usize>,
+    injected: BTreeMap<String, usize>,
 }
 
 impl Faults {
-    /// No rules yet: every call is passed on as it is.
+    /// Starts without rules: every call passes unchanged.
     pub fn new(seed: u64) -> Self {
         Self { seed, state: Mutex::default() }
     }
 
-    /// From now on these rules; of those that concern a call the first counts.
+    /// Sets the rules; the first one that matches a call applies.
     pub fn follow(&self, rules: impl IntoIterator<Item = Rule>) {
         let seeded = |(at, rule): (usize, Rule)| {
-            let dealer = Dealer::new(self.seed.wrapping_add(at as u64));
-            (rule, dealer)
+            let sequence = FaultSequence::new(self.seed.wrapping_add(at as u64));
+            (rule, sequence)
         };
         self.state().rules = rules.into_iter().enumerate().map(seeded).collect();
     }
 
-    /// From now on nothing goes wrong.
+    /// Removes all rules.
     pub fn end(&self) {
         self.follow([]);
     }
 
-    /// What goes wrong with this call.
-    pub(super) fn deal(&self, asked: &Asked) -> Option<Fault> {
+    /// The fault of this call.
+    pub(super) fn next(&self, asked: &ProxiedCall) -> Option<Fault> {
         let mut state = self.state();
         state.asked += 1;
-        let (rule, dealer) = state.rules.iter_mut().find(|(rule, _)| (rule.concerns)(asked))?;
-        let fault = dealer.deal(rule)?;
-        *state.dealt.entry(fault.to_string()).or_default() += 1;
+        let (rule, sequence) = state.rules.iter_mut().find(|(rule, _)| (rule.concerns)(asked))?;
+        let fault = sequence.next(rule)?;
+        *state.injected.entry(fault.to_string()).or_default() += 1;
         Some(fault)
     }
 
-    /// How many calls there were.
+    /// The number of calls.
     pub fn asked(&self) -> usize {
         self.state().asked
     }
 
-    /// How many went wrong, by the way in which they did.
-    pub fn dealt(&self) -> BTreeMap<String, usize> {
-        self.state().dealt.clone()
+    /// The number of injected faults, by name.
+    pub fn injected(&self) -> BTreeMap<String, usize> {
+        self.state().injected.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -128,18 +129,18 @@ impl Faults {
     }
 }
 
-/// Deals a rule's faults like cards: each way comes up before one comes a second time.
-struct Dealer {
+/// Draws a rule's faults without replacement: each comes up before one repeats.
+struct FaultSequence {
     random: Rng,
     deck: Vec<Fault>,
 }
 
-impl Dealer {
+impl FaultSequence {
     fn new(seed: u64) -> Self {
         Self { random: Rng::with_seed(seed), deck: Vec::new() }
     }
 
-    fn deal(&mut self, rule: &Rule) -> Option<Fault> {
+    fn next(&mut self, rule: &Rule) -> Option<Fault> {
         if self.random.u8(..100) >= rule.percent {
             return None;
         }
@@ -159,42 +160,42 @@ mod tests {
 
     const WAYS: [Fault; 3] = [Fault::CutBefore, Fault::CutAfter, Fault::Refuse(503)];
 
-    fn asked(path: &str) -> Asked {
-        Asked::of(&Request::get(path).body(()).unwrap().into_parts().0, b"")
+    fn asked(path: &str) -> ProxiedCall {
+        ProxiedCall::of(&Request::get(path).body(()).unwrap().into_parts().0, b"")
     }
 
-    fn dealt(seed: u64, percent: u8) -> Vec<Option<Fault>> {
+    fn injected(seed: u64, percent: u8) -> Vec<Option<Fault>> {
         let faults = Faults::new(seed);
         faults.follow([Rule::new(|_| true, percent, WAYS)]);
-        (0..1000).map(|_| faults.deal(&asked("/api/v1/namespaces/a/events"))).collect()
+        (0..1000).map(|_| faults.next(&asked("/api/v1/namespaces/a/events"))).collect()
     }
 
     #[test]
-    fn a_seed_repeats_itself_and_another_does_not() {
-        assert_eq!(dealt(1, 10), dealt(1, 10));
-        assert_ne!(dealt(1, 10), dealt(2, 10));
+    fn the_same_seed_gives_the_same_faults() {
+        assert_eq!(injected(1, 10), injected(1, 10));
+        assert_ne!(injected(1, 10), injected(2, 10));
     }
 
     #[test]
-    fn the_share_is_kept_and_every_way_comes_as_often() {
-        let ways = dealt(7, 10).into_iter().flatten().collect::<Vec<_>>();
+    fn the_percentage_is_kept_and_every_fault_is_equally_frequent() {
+        let ways = injected(7, 10).into_iter().flatten().collect::<Vec<_>>();
         assert!((70..130).contains(&ways.len()), "{}", ways.len());
-        let shares = WAYS.map(|way| ways.iter().filter(|dealt| **dealt == way).count());
+        let shares = WAYS.map(|way| ways.iter().filter(|injected| **injected == way).count());
         assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
     }
 
     #[test]
-    fn the_first_rule_that_concerns_a_call_counts() {
+    fn the_first_matching_rule_applies() {
         let faults = Faults::new(3);
-        let concerned = |word: &'static str| move |asked: &Asked| asked.path.contains(word);
+        let concerned = |word: &'static str| move |asked: &ProxiedCall| asked.path.contains(word);
         faults.follow([
             Rule::new(concerned("events"), 0, WAYS),
             Rule::new(concerned("namespaces"), 100, [Fault::CutBefore]),
         ]);
-        assert_eq!(faults.deal(&asked("/api/v1/namespaces/a/events/e")), None);
-        assert_eq!(faults.deal(&asked("/api/v1/namespaces/a")), Some(Fault::CutBefore));
+        assert_eq!(faults.next(&asked("/api/v1/namespaces/a/events/e")), None);
+        assert_eq!(faults.next(&asked("/api/v1/namespaces/a")), Some(Fault::CutBefore));
         faults.end();
-        assert_eq!(faults.deal(&asked("/api/v1/namespaces/a")), None);
-        assert_eq!((faults.asked(), faults.dealt()["cut before"]), (3, 1));
+        assert_eq!(faults.next(&asked("/api/v1/namespaces/a")), None);
+        assert_eq!((faults.asked(), faults.injected()["cut before"]), (3, 1));
     }
 }

@@ -1,11 +1,10 @@
-//! A way through a fault proxy: all that squelch says to the API server, and all that the API server asks squelch.
+//! Fault proxies between squelch and the API server: for all calls of squelch, and for all reviews.
 //!
-//! Both directions are HTTPS on loopback. To squelch the proxy is the API server: a kubeconfig names it and its
-//! authority. To the API server it is squelch: `--webhook-url` names it, and when squelch writes the webhook
-//! configuration, its `caBundle` is replaced by the proxy's on the way. So each call and each review is seen whole,
-//! and what becomes of it is counted exactly.
+//! Both directions are HTTPS on loopback. squelch's kubeconfig names the proxy as the API server. `--webhook-url`
+//! names the other proxy, and when squelch writes the webhook configuration, its `caBundle` is replaced with the
+//! proxy's. So the proxies see each call and review completely, and count their outcomes exactly.
 
-mod asked;
+mod call;
 mod configuration;
 mod fault;
 mod recording;
@@ -23,9 +22,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-pub use asked::{Asked, Reviewed, User};
+pub use call::{ProxiedCall, Reviewed, User};
 pub use fault::{Fault, Faults, Rule};
-pub use reviews::Tally;
+pub use reviews::ReviewCounts;
 
 use crate::Cluster;
 use configuration::Configuration;
@@ -34,18 +33,18 @@ use relay::{Behind, Relay, encoded};
 use reviews::Reviews;
 use server::Server;
 
-/// Chooses the seed; without it each run has its own.
+/// Environment variable of the seed. Default: a new seed per run.
 const SEED: &str = "SQUELCH_SEED";
 
 /// The proxies between one squelch and the API server.
-pub struct Detour {
-    /// What goes wrong with squelch's calls of the API server.
+pub struct FaultProxy {
+    /// Faults of squelch's calls.
     pub to_api_server: Arc<Faults>,
-    /// What goes wrong with the API server's reviews.
+    /// Faults of the API server's reviews.
     pub to_squelch: Arc<Faults>,
-    /// Where squelch finds the API server.
+    /// URL of the API server for squelch.
     pub api_server_url: String,
-    /// Where the API server finds squelch.
+    /// URL of squelch for the API server.
     pub webhook_url: String,
     authority: String,
     configuration: Arc<Configuration>,
@@ -53,19 +52,19 @@ pub struct Detour {
     serving: [JoinHandle<()>; 2],
 }
 
-impl Detour {
-    /// Starts both proxies, in which nothing goes wrong yet, and prints the seed.
+impl FaultProxy {
+    /// Starts both proxies without faults, and prints the seed.
     ///
     /// # Errors
-    /// What the system says; or that `SQUELCH_SEED` is no number.
+    /// If a listener cannot be opened, or if `SQUELCH_SEED` is not a number.
     pub async fn start(cluster: &Cluster) -> Result<Self> {
         let (server, authority) = cluster.server()?;
         let seed = seed()?;
-        eprintln!("the fault proxy's seed is {seed}: {SEED}={seed} repeats it");
+        eprintln!("fault proxy seed: {seed} ({SEED}={seed} reproduces it)");
         Self::around(&server, &authority, seed).await
     }
 
-    /// Around an API server whose certificate one of the authorities in `trusted` (PEM) has signed.
+    /// For an API server with a certificate of one of the authorities in `trusted` (PEM).
     async fn around(api_server: &str, trusted: &str, seed: u64) -> Result<Self> {
         let authority = server::authority()?;
         let (api, webhook) = (Server::bind(&authority).await?, Server::bind(&authority).await?);
@@ -76,12 +75,12 @@ impl Detour {
         behind.is(api_server, trusted)?;
         let squelch = Arc::<Behind>::default();
         let configuration = Arc::new(Configuration::new(authority.ca_pem(), squelch.clone()));
-        let look = configuration.clone();
-        let api = api.serve(Arc::new(Relay { faults: to_api_server.clone(), behind, look }));
+        let observer = configuration.clone();
+        let api = api.serve(Arc::new(Relay { faults: to_api_server.clone(), behind, observer }));
 
         let to_squelch = Arc::new(Faults::new(seed.rotate_left(32)));
         let reviews = Arc::<Reviews>::default();
-        let relay = Relay { faults: to_squelch.clone(), behind: squelch, look: reviews.clone() };
+        let relay = Relay { faults: to_squelch.clone(), behind: squelch, observer: reviews.clone() };
         let webhook = webhook.serve(Arc::new(relay));
         Ok(Self {
             to_api_server,
@@ -95,53 +94,53 @@ impl Detour {
         })
     }
 
-    /// A copy of a kubeconfig that leads here, in `folder`.
+    /// A copy of a kubeconfig with the address of the proxy, in `folder`.
     ///
     /// # Errors
-    /// That it cannot be read or written.
+    /// If it cannot be read or written.
     pub fn kubeconfig(&self, original: &Path, folder: &Path) -> Result<PathBuf> {
         let mut config: Value = serde_json::from_slice(&std::fs::read(original)?)?;
         let cluster = &mut config["clusters"][0]["cluster"];
         cluster["server"] = self.api_server_url.as_str().into();
         cluster["certificate-authority-data"] = encoded(&self.authority).into();
-        let path = folder.join("detour.kubeconfig");
+        let path = folder.join("proxy.kubeconfig");
         std::fs::write(&path, config.to_string())?;
         Ok(path)
     }
 
-    /// The squelch that is started next listens there.
+    /// Sets the address of the squelch that starts next.
     pub fn leads_to(&self, webhook: &str) {
         self.configuration.comes_from(webhook);
     }
 
-    /// From the next time on that squelch writes its webhook configuration, it is asked about its own writes, too.
+    /// Lets the API server review squelch's own writes, from the next webhook configuration on.
     pub fn ask_about_own_writes(&self) {
         self.configuration.ask_about_own_writes();
     }
 
-    /// What has become of the reviews of a namespace.
-    pub fn reviews(&self, namespace: &str) -> Tally {
-        self.reviews.tally(namespace)
+    /// The reviews of a namespace by outcome.
+    pub fn reviews(&self, namespace: &str) -> ReviewCounts {
+        self.reviews.counts(namespace)
     }
 
-    /// Keeps what squelch is asked about from now on.
+    /// Starts to record reviews.
     pub fn record(&self) {
         self.reviews.recording.get_or_init(Recording::default);
     }
 
-    /// What was recorded of a namespace's Events, as a trace for `squelch replay`.
+    /// The recorded reviews of a namespace's Events, as a trace for `squelch replay`.
     pub fn trace(&self, namespace: &str) -> String {
         self.reviews.recording.get().map(|recording| recording.trace(namespace)).unwrap_or_default()
     }
 
-    /// From now on nothing goes wrong.
+    /// Removes all rules.
     pub fn end_all_faults(&self) {
         self.to_api_server.end();
         self.to_squelch.end();
     }
 }
 
-impl Drop for Detour {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
         for serving in &self.serving {
             serving.abort();
@@ -149,11 +148,11 @@ impl Drop for Detour {
     }
 }
 
-/// The seed that the environment names, or one of the day.
+/// The seed of the environment, or a new one.
 fn seed() -> Result<u64> {
     match env::var(SEED) {
         Ok(text) => text.parse().with_context(|| format!("{SEED} is not a number: {text}")),
-        // Readable, and easily typed again.
+        // Short enough to type.
         Err(_) => Ok(fastrand::u64(..1_000_000)),
     }
 }

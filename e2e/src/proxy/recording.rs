@@ -1,4 +1,4 @@
-//! The writes that squelch is asked about, as a trace that `squelch replay` reads.
+//! Reviewed writes as a trace for `squelch replay`.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// What a member of an Event is called by `v1` and by `events.k8s.io/v1`. The API server asks in the former's words,
-/// whatever the client's were.
+/// Names of Event fields in `v1` and in `events.k8s.io/v1`. Reviews use `v1`, whatever API the client used.
 const WORDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -18,27 +17,27 @@ const WORDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// The reviews in the order in which they came.
+/// The reviews in order of arrival.
 pub(super) struct Recording {
     began: Instant,
-    heard: Mutex<Heard>,
+    recorded: Mutex<Recorded>,
 }
 
 #[derive(Default)]
-struct Heard {
-    /// The API server may ask about one write twice.
+struct Recorded {
+    /// The API server may send a review twice.
     uids: HashSet<String>,
     lines: Vec<(String, Value)>,
 }
 
 impl Default for Recording {
     fn default() -> Self {
-        Self { began: Instant::now(), heard: Mutex::default() }
+        Self { began: Instant::now(), recorded: Mutex::default() }
     }
 }
 
 impl Recording {
-    pub(super) fn hear(&self, body: &[u8]) {
+    pub(super) fn record(&self, body: &[u8]) {
         let Ok(mut review) = serde_json::from_slice::<Value>(body) else { return };
         let request = &mut review["request"];
         let namespace = request["namespace"].as_str().unwrap_or_default().to_owned();
@@ -53,18 +52,18 @@ impl Recording {
         if request["oldObject"].is_object() {
             line["oldObject"] = spelled(request["oldObject"].take(), new_words);
         }
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.uids.insert(uid) {
-            // Under the lock: a trace never goes back in time.
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorded.uids.insert(uid) {
+            // Read under the lock: times of a trace never decrease.
             line["at"] = json!(self.began.elapsed().as_secs_f64());
-            heard.lines.push((namespace, line));
+            recorded.lines.push((namespace, line));
         }
     }
 
-    /// What was heard about a namespace's Events, in JSON lines.
+    /// The recorded writes of a namespace's Events, as JSON lines.
     pub(super) fn trace(&self, namespace: &str) -> String {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = heard.lines.iter().filter(|(of, _)| of == namespace);
+        let recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = recorded.lines.iter().filter(|(of, _)| of == namespace);
         lines.map(|(_, line)| format!("{line}\n")).collect()
     }
 }
@@ -95,10 +94,10 @@ mod tests {
     }
 
     #[test]
-    fn each_write_is_one_line_in_its_clients_words() {
+    fn each_write_is_one_line_in_the_fields_of_its_api() {
         let recording = Recording::default();
         for (uid, group) in [("1", ""), ("1", ""), ("2", "events.k8s.io")] {
-            recording.hear(&review(uid, group));
+            recording.record(&review(uid, group));
         }
         let trace = recording.trace("a");
         let lines: Vec<Value> = trace.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Passes calls on, except for what goes wrong.
+//! Forwards calls, and injects faults.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,39 +22,39 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 
-use super::asked::Asked;
+use super::call::ProxiedCall;
 use super::fault::{Fault, Faults};
 use super::server::{Answer, Body, Broken};
 
-/// What stands between two parties looks at what passes.
-pub(super) trait Look: Send + Sync + 'static {
-    /// A call comes; what is passed on in place of its body.
-    fn asked(&self, asked: &Asked, body: Bytes) -> Bytes;
-    /// It has been answered by whom it was meant for.
-    fn decided(&self, asked: &Asked, answer: &[u8]);
-    /// The caller has the answer.
-    fn told(&self, asked: &Asked);
+/// An observer of the calls.
+pub(super) trait Observer: Send + Sync + 'static {
+    /// A call arrives; returns the body to forward.
+    fn asked(&self, asked: &ProxiedCall, body: Bytes) -> Bytes;
+    /// The target has answered.
+    fn decided(&self, asked: &ProxiedCall, answer: &[u8]);
+    /// The caller has received the answer.
+    fn delivered(&self, asked: &ProxiedCall);
 }
 
 /// One direction.
 pub(super) struct Relay<L> {
     pub(super) faults: Arc<Faults>,
     pub(super) behind: Arc<Behind>,
-    pub(super) look: L,
+    pub(super) observer: L,
 }
 
-/// Whom the calls are meant for.
+/// The target of the calls.
 #[derive(Default)]
-pub(super) struct Behind(Mutex<Option<Way>>);
+pub(super) struct Behind(Mutex<Option<Destination>>);
 
 #[derive(Clone)]
-struct Way {
+struct Destination {
     url: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Behind {
-    /// From now on `url`, whose certificate one of the authorities in `pem` has signed.
+    /// Sets the target: `url`, with a certificate of one of the authorities in `pem`.
     pub(super) fn is(&self, url: &str, pem: &str) -> Result<()> {
         let mut trusted = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -66,47 +66,47 @@ impl Behind {
             .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        let way = Way { url: url.trim_end_matches('/').to_owned(), client };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(way);
+        let destination = Destination { url: url.trim_end_matches('/').to_owned(), client };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(destination);
         Ok(())
     }
 
-    /// Makes the call.
+    /// Forwards the call.
     pub(super) async fn call(&self, mut parts: Parts, body: Bytes) -> Result<Response<Incoming>, Broken> {
-        let way = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let way = way.ok_or("nobody is behind the proxy yet")?;
+        let destination = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let destination = destination.ok_or("the proxy has no target yet")?;
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        parts.uri = format!("{}{path}", way.url).parse::<Uri>()?;
-        // What is said between neighbours, and what follows from the body and the address.
+        parts.uri = format!("{}{path}", destination.url).parse::<Uri>()?;
+        // Hop-by-hop headers, and headers that depend on body and address.
         for header in [CONNECTION, TRANSFER_ENCODING, CONTENT_LENGTH, HOST] {
             parts.headers.remove(header);
         }
-        Ok(way.client.request(Request::from_parts(parts, Full::new(body))).await?)
+        Ok(destination.client.request(Request::from_parts(parts, Full::new(body))).await?)
     }
 }
 
-impl<L: Look> Answer for Relay<L> {
+impl<L: Observer> Answer for Relay<L> {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let asked = Arc::new(Asked::of(&parts, &body));
-        let body = self.look.asked(&asked, body);
-        // In a task of its own: a call that was made is counted to its end, also if the caller goes away.
+        let asked = Arc::new(ProxiedCall::of(&parts, &body));
+        let body = self.observer.asked(&asked, body);
+        // In its own task: a forwarded call is counted to its end, even if the caller disconnects.
         let passing = tokio::spawn(self.clone().pass(asked.clone(), parts, body));
         let answer = passing.await??;
-        self.look.told(&asked);
+        self.observer.delivered(&asked);
         Ok(answer)
     }
 }
 
-impl<L: Look> Relay<L> {
+impl<L: Observer> Relay<L> {
     async fn pass(
         self: Arc<Self>,
-        asked: Arc<Asked>,
+        asked: Arc<ProxiedCall>,
         parts: Parts,
         body: Bytes,
     ) -> Result<Response<Body>, Broken> {
-        let fault = self.faults.deal(&asked);
+        let fault = self.faults.next(&asked);
         match fault {
             Some(Fault::CutBefore) => return Err("cut before the call".into()),
             Some(Fault::Refuse(code)) => return refusal(code, None),
@@ -119,16 +119,16 @@ impl<L: Look> Relay<L> {
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         let answer = if asked.watch {
-            // It ends when it ends.
+            // A hang has no end.
             head.headers.remove(CONTENT_LENGTH);
             match fault {
                 Some(Fault::Expire(after)) => until(answer, after, Ok(gone())),
-                Some(Fault::BreakOff(after)) => until(answer, after, Err("cut in the middle".into())),
+                Some(Fault::BreakOff(after)) => until(answer, after, Err("cut within the answer".into())),
                 _ => answer.map_err(Into::into).boxed_unsync(),
             }
         } else {
             let answer = answer.collect().await?.to_bytes();
-            self.look.decided(&asked, &answer);
+            self.observer.decided(&asked, &answer);
             whole(answer)
         };
         match fault {
@@ -144,14 +144,14 @@ pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// The pieces that come in time, and then the last word.
+/// The chunks within `time`, then `last`.
 fn until(answer: Incoming, time: Duration, last: Result<Bytes, Broken>) -> Body {
     let pieces = answer.into_data_stream().map(|piece| piece.map_err(Broken::from));
     let pieces = pieces.take_until(tokio::time::sleep(time)).chain(futures::stream::iter([last]));
     StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync()
 }
 
-/// As the API server ends a watch whose `resourceVersion` etcd has compacted away.
+/// The end of a watch whose `resourceVersion` etcd has compacted.
 fn gone() -> Bytes {
     let status = status(410, "Expired", "too old resource version", None);
     format!("{}\n", json!({ "type": "ERROR", "object": status })).into()
@@ -180,12 +180,12 @@ fn status(code: u16, reason: &str, message: &str, seconds: Option<u32>) -> serde
     })
 }
 
-/// Text as it stands in `caBundle` and in kubeconfigs.
+/// Encodes text as in `caBundle` and kubeconfigs.
 pub(super) fn encoded(pem: &str) -> String {
     STANDARD.encode(pem)
 }
 
-/// The text of a `caBundle`.
+/// Decodes a `caBundle`.
 pub(super) fn decoded(ca_bundle: &str) -> Option<String> {
     String::from_utf8(STANDARD.decode(ca_bundle).ok()?).ok()
 }

@@ -1,4 +1,4 @@
-//! What became of each review between the API server and squelch, counted to the last one.
+//! The outcome of each review between the API server and squelch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,74 +8,74 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::asked::Asked;
+use super::call::ProxiedCall;
 use super::recording::Recording;
-use super::relay::Look;
+use super::relay::Observer;
 use crate::accounts::SQUELCH;
 
 /// The reviews of one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Reviews that the API server asked for.
+pub struct ReviewCounts {
+    /// Reviews that the API server sent.
     pub asked: u64,
-    /// Those that squelch never saw: n.
+    /// n: reviews that did not reach squelch.
     pub cut_before: u64,
-    /// Those that squelch decided and whose answer the API server never got: m.
+    /// m: reviews that squelch decided, but whose answer did not reach the API server.
     pub cut_after: u64,
-    /// Those of `cut_after` that squelch held back: the API server let them pass all the same.
-    pub held_back_in_vain: u64,
-    /// Those that squelch was asked about its own writes.
+    /// Reviews of `cut_after` that squelch suppressed: the API server admitted them.
+    pub suppressed_in_vain: u64,
+    /// Reviews of squelch's own writes.
     pub own: u64,
 }
 
-/// Every review by its uid: one that the API server asks for twice is one.
+/// The reviews by uid; a repeated review counts once.
 #[derive(Default)]
 pub(super) struct Reviews {
     fates: Mutex<HashMap<String, Fate>>,
-    /// There once somebody wants the writes themselves.
+    /// The recording, once requested.
     pub(super) recording: OnceLock<Recording>,
 }
 
 struct Fate {
     namespace: String,
     own: bool,
-    /// Whether squelch held it back; `None` until it has answered.
-    held_back: Option<bool>,
-    told: bool,
+    /// Whether squelch suppressed it; `None` until its answer.
+    suppressed: Option<bool>,
+    delivered: bool,
 }
 
-impl Look for Arc<Reviews> {
-    fn asked(&self, asked: &Asked, body: Bytes) -> Bytes {
+impl Observer for Arc<Reviews> {
+    fn asked(&self, asked: &ProxiedCall, body: Bytes) -> Bytes {
         self.change(asked, |_| {});
         if let (Some(recording), Some(_)) = (self.recording.get(), &asked.review) {
-            recording.hear(&body);
+            recording.record(&body);
         }
         body
     }
 
-    fn decided(&self, asked: &Asked, answer: &[u8]) {
-        let held_back = holds_back(answer);
-        self.change(asked, |fate| fate.held_back = Some(held_back));
+    fn decided(&self, asked: &ProxiedCall, answer: &[u8]) {
+        let suppressed = suppresses(answer);
+        self.change(asked, |fate| fate.suppressed = Some(suppressed));
     }
 
-    fn told(&self, asked: &Asked) {
-        self.change(asked, |fate| fate.told = true);
+    fn delivered(&self, asked: &ProxiedCall) {
+        self.change(asked, |fate| fate.delivered = true);
     }
 }
 
 impl Reviews {
-    /// What has become of those of a namespace so far.
-    pub(super) fn tally(&self, namespace: &str) -> Tally {
+    /// The counts of a namespace so far.
+    pub(super) fn counts(&self, namespace: &str) -> ReviewCounts {
         let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tally = Tally::default();
+        let mut tally = ReviewCounts::default();
         for fate in fates.values().filter(|fate| fate.namespace == namespace) {
             tally.asked += 1;
             tally.own += u64::from(fate.own);
-            match fate.held_back {
+            match fate.suppressed {
                 None => tally.cut_before += 1,
-                Some(held_back) if !fate.told => {
+                Some(suppressed) if !fate.delivered => {
                     tally.cut_after += 1;
-                    tally.held_back_in_vain += u64::from(held_back);
+                    tally.suppressed_in_vain += u64::from(suppressed);
                 }
                 Some(_) => {}
             }
@@ -83,20 +83,21 @@ impl Reviews {
         tally
     }
 
-    fn change(&self, asked: &Asked, change: impl FnOnce(&mut Fate)) {
+    fn change(&self, asked: &ProxiedCall, change: impl FnOnce(&mut Fate)) {
         let Some(review) = &asked.review else { return };
         let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
         change(fates.entry(review.uid.clone()).or_insert_with(|| Fate {
             namespace: review.namespace.clone(),
             own: review.user_info.username == SQUELCH.user(),
-            held_back: None,
-            told: false,
+            suppressed: None,
+            delivered: false,
         }));
     }
 }
 
-/// Denied, or patched back to what is stored. (A patch that gives an Event its name does not hold it back.)
-fn holds_back(answer: &[u8]) -> bool {
+/// Whether an answer suppresses the write: denied, or patched back to the stored Event. (A patch that names an Event
+/// does not suppress it.)
+fn suppresses(answer: &[u8]) -> bool {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let response = &answer["response"];
     let patch = response["patch"].as_str().and_then(|patch| STANDARD.decode(patch).ok()).unwrap_or_default();
@@ -110,52 +111,52 @@ mod tests {
     use http::Method;
     use serde_json::json;
 
-    use super::super::asked::{Reviewed, User};
+    use super::super::call::{Reviewed, User};
     use super::*;
 
     const DENIED: &[u8] = br#"{"response":{"uid":"u","allowed":false}}"#;
     const ALLOWED: &[u8] = br#"{"response":{"uid":"u","allowed":true}}"#;
 
-    fn review(uid: &str) -> Asked {
-        let username = if uid == "told" { SQUELCH.user() } else { "emitter".to_owned() };
+    fn review(uid: &str) -> ProxiedCall {
+        let username = if uid == "delivered" { SQUELCH.user() } else { "emitter".to_owned() };
         let review = Reviewed {
             uid: uid.into(),
             namespace: "a".into(),
             operation: "CREATE".into(),
             user_info: User { username },
         };
-        Asked { method: Method::POST, path: "/token".into(), watch: false, review: Some(review) }
+        ProxiedCall { method: Method::POST, path: "/token".into(), watch: false, review: Some(review) }
     }
 
     #[test]
-    fn each_review_is_counted_once_by_how_it_ended() {
+    fn each_review_is_counted_once_by_its_outcome() {
         let reviews = Arc::<Reviews>::default();
-        for uid in ["never seen", "told", "held back in vain", "allowed in vain"] {
+        for uid in ["never seen", "delivered", "suppressed in vain", "allowed in vain"] {
             reviews.asked(&review(uid), Bytes::new());
         }
-        reviews.decided(&review("told"), DENIED);
-        reviews.told(&review("told"));
-        reviews.decided(&review("held back in vain"), DENIED);
+        reviews.decided(&review("delivered"), DENIED);
+        reviews.delivered(&review("delivered"));
+        reviews.decided(&review("suppressed in vain"), DENIED);
         reviews.decided(&review("allowed in vain"), ALLOWED);
-        let expected = Tally { asked: 4, cut_before: 1, cut_after: 2, held_back_in_vain: 1, own: 1 };
-        assert_eq!(reviews.tally("a"), expected);
-        assert_eq!(reviews.tally("b"), Tally::default());
+        let expected = ReviewCounts { asked: 4, cut_before: 1, cut_after: 2, suppressed_in_vain: 1, own: 1 };
+        assert_eq!(reviews.counts("a"), expected);
+        assert_eq!(reviews.counts("b"), ReviewCounts::default());
 
-        // The API server comes again with the same review, and hears this time.
+        // The API server sends the same review again, and gets the answer.
         reviews.asked(&review("never seen"), Bytes::new());
         reviews.decided(&review("never seen"), ALLOWED);
-        reviews.told(&review("never seen"));
-        assert_eq!(reviews.tally("a"), Tally { cut_before: 0, ..expected });
+        reviews.delivered(&review("never seen"));
+        assert_eq!(reviews.counts("a"), ReviewCounts { cut_before: 0, ..expected });
     }
 
     #[test]
-    fn a_name_is_given_and_a_count_is_held_back() {
+    fn a_patch_of_a_name_is_no_suppression() {
         let patched = |path: &str| {
             let patch = STANDARD.encode(json!([{ "op": "add", "path": path, "value": "v" }]).to_string());
             json!({ "response": { "allowed": true, "patchType": "JSONPatch", "patch": patch } }).to_string()
         };
-        assert!(holds_back(DENIED) && !holds_back(ALLOWED));
-        assert!(holds_back(patched("/series").as_bytes()));
-        assert!(!holds_back(patched("/metadata/name").as_bytes()));
+        assert!(suppresses(DENIED) && !suppresses(ALLOWED));
+        assert!(suppresses(patched("/series").as_bytes()));
+        assert!(!suppresses(patched("/metadata/name").as_bytes()));
     }
 }

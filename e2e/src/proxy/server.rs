@@ -1,4 +1,4 @@
-//! HTTPS on loopback that can cut a connection where an answer is due.
+//! An HTTPS server on loopback that can cut connections instead of answering.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// Why there is no answer: a fault, or whoever is behind the proxy.
+/// The reason for a missing answer: a fault, or an error of the target.
 pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that comes piece by piece, as those of watches do, and may break off.
+/// A body that arrives in chunks, as that of a watch, and may break off.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Broken>;
 
-/// Who is asked; an error resets the connection in place of the answer.
+/// A service; an error resets the connection instead of answering.
 pub(crate) trait Answer: Send + Sync + 'static {
-    /// The answer to one request.
+    /// Returns the answer to one request.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, Broken>> + Send;
 }
 
-/// As long as any cluster of a test.
+/// Lifetime of the certificate, longer than any test cluster.
 const LIFETIME: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// A listener with its certificate.
@@ -44,11 +44,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens on a free port, with a certificate that `authority` signs.
+    /// Listens on a free port with a certificate of `authority`.
     pub(crate) async fn bind(authority: &Authority) -> Result<Self> {
         let leaf = authority.issue(&["127.0.0.1".to_owned()], LIFETIME, clock::wall())?;
         let mut config = tls::server_config(Arc::new(ServedCertificate::new(leaf)?), None)?;
-        // One request at a time on each connection: a cut is of one call, and the others do not notice.
+        // HTTP/1.1 only: a cut then affects one call.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let url = format!("https://{}", listener.local_addr()?);
@@ -73,14 +73,14 @@ pub(crate) fn authority() -> Result<Authority> {
 }
 
 async fn attend(tls: TlsAcceptor, stream: TcpStream, answering: Arc<impl Answer>) {
-    // A peer that ends in mid-handshake, or does not like the certificate, says so itself.
+    // A client that fails the handshake reports that itself.
     let Ok(()) = stream.set_nodelay(true) else { return };
     let Ok(stream) = tls.accept(stream).await else { return };
     let service = service_fn(|request| answering.clone().answer(request));
     let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     if (&mut connection).await.is_err() {
         let stream = connection.into_parts().io.into_inner();
-        // A reset in place of a goodbye. It fails only if the peer was faster.
+        // Resets the connection. It fails only if the peer has already closed it.
         let _ = stream.get_ref().0.set_zero_linger();
     }
 }

@@ -1,44 +1,44 @@
-//! The storm of kubernetes#141022 as a trace: 50,000 pods come and go within five minutes, and every step is told.
+//! The storm of kubernetes#141022 as a trace: 50,000 pods are replaced within five minutes, and every step is
+//! reported.
 //!
 //! The issue counts 145,259 Events in five minutes: 91 % by kubelets (`Killing`, 34.08 % of all, `Started`, `Created`
-//! and `Pulled`), 9 % by the scheduler (`Scheduled`). It does not tell how many are of the middle three each: here a
-//! third. Of each hundred one is something else, a Warning that repeats (`Unhealthy`, `BackOff`): no rollout of that
-//! size is without.
+//! and `Pulled`), 9 % by the scheduler (`Scheduled`). It does not list the middle three: here a third each. One in a
+//! hundred is a repeating Warning (`Unhealthy`, `BackOff`), which every rollout of this size has.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// What the whole storm has.
+/// Writes of the whole storm.
 const WRITES: u32 = 145_000;
 const PODS: u32 = 50_000;
 const NODES: u32 = 500;
 const LENGTH: Duration = Duration::from_secs(300);
 
-/// An Event that repeats is written so many times in all.
+/// Number of writes of a repeating Event.
 const TIMES: u32 = 5;
 
-/// A step in the life of a pod.
+/// A step in the lifecycle of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// The scheduler has found a node, and tells through `events.k8s.io/v1`. All others tell through `v1`.
+    /// The scheduler has found a node. Reported through `events.k8s.io/v1`; all others through `v1`.
     Scheduled,
-    /// Its image is there.
+    /// Its image is present.
     Pulled,
-    /// Its container is made.
+    /// Its container is created.
     Created,
-    /// Its container runs.
+    /// Its container is started.
     Started,
-    /// A probe fails; told again and again.
+    /// A probe fails, repeatedly.
     Unhealthy,
-    /// Its container fails; told again and again.
+    /// Its container fails, repeatedly.
     BackOff,
-    /// It is ended.
+    /// It is terminated.
     Killing,
 }
 
-/// In the order of a pod's life.
+/// In the order of a pod's lifecycle.
 pub const STEPS: [Step; 7] = [
     Step::Scheduled,
     Step::Pulled,
@@ -63,7 +63,7 @@ impl Step {
         }
     }
 
-    /// Its writes of 10,000.
+    /// Its share of 10,000 writes.
     fn share(self) -> u32 {
         match self {
             Self::Scheduled => 900,
@@ -73,7 +73,7 @@ impl Step {
         }
     }
 
-    /// Behind the moment at which the scheduler is done with the pod.
+    /// Delay after the scheduler's binding.
     fn lag(self) -> Duration {
         Duration::from_millis(match self {
             Self::Scheduled | Self::Killing => 0,
@@ -84,7 +84,7 @@ impl Step {
         })
     }
 
-    /// Something is wrong.
+    /// Whether it is a Warning.
     pub fn is_warning(self) -> bool {
         matches!(self, Self::Unhealthy | Self::BackOff)
     }
@@ -113,34 +113,34 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// All of it. The same seed makes the same storm.
+    /// The whole storm. The seed determines it.
     pub fn whole(seed: u64) -> Self {
         Self { seed, part: 1, length: LENGTH }
     }
 
-    /// One pod of so many, in the same time.
+    /// One pod of this many, in the same time.
     #[must_use]
     pub fn one_of(self, pods: u32) -> Self {
         Self { part: pods, ..self }
     }
 
-    /// The same within this time.
+    /// Same storm within this time.
     #[must_use]
     pub fn within(self, length: Duration) -> Self {
         Self { length, ..self }
     }
 
-    /// How many writes it has.
+    /// The number of writes.
     pub fn len(&self) -> u32 {
         STEPS.into_iter().map(|step| self.of(step)).sum()
     }
 
-    /// It has none.
+    /// Whether it has no writes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All writes, in their order; each is made when it is asked for.
+    /// All writes in order, created lazily.
     pub fn writes(self) -> impl Iterator<Item = Write> + Send {
         let mut made = [0; STEPS.len()];
         let due = move |step: Step, n| (n < self.of(step)).then(|| self.moment(step, n));
@@ -163,11 +163,11 @@ impl Churn {
         PODS / self.part
     }
 
-    /// When the n-th Event of this step is told. Evenly, but for what chance moves it, and never before the one before.
+    /// The time of the n-th Event of this step: evenly spaced with jitter, never before the previous one.
     fn moment(&self, step: Step, n: u32) -> Duration {
-        // The same for all steps: those of a pod follow each other.
+        // The same for all steps, which keeps those of a pod in order.
         let chance = mixed(self.seed ^ u64::from(n)) as f64 / u64::MAX as f64;
-        // The last may lag behind, and is still within the storm.
+        // The last one may be delayed, but is within the storm.
         let lagging = Step::Unhealthy.lag();
         let length = self.length.mul_f64((LENGTH - lagging).as_secs_f64() / LENGTH.as_secs_f64());
         let lag = step.lag().mul_f64(self.length.as_secs_f64() / LENGTH.as_secs_f64());
@@ -175,14 +175,14 @@ impl Churn {
     }
 
     fn write(&self, step: Step, n: u32) -> Write {
-        // Those that are there at the beginning are only killed. Not every pod's life is told whole: recorders drop too.
+        // Pods that exist at the start are only killed. Some lifecycles are incomplete: recorders drop Events too.
         let coming = self.of(Step::Started);
         let first = self.pods() - coming;
         let (pod, count) = match step {
             Step::Pulled | Step::Created | Step::Started => (first + n, 1),
             Step::Scheduled => (first + scaled(n, coming, self.of(step)), 1),
             Step::Killing => (n, 1),
-            // Two pods that came one after the other.
+            // Two consecutive pods.
             Step::Unhealthy | Step::BackOff => {
                 let pod = first + scaled(n - n % TIMES, coming, self.of(step));
                 (pod + u32::from(step == Step::BackOff), n % TIMES + 1)
@@ -205,7 +205,7 @@ fn scaled(n: u32, to: u32, of: u32) -> u32 {
     (u64::from(n) * u64::from(to) / u64::from(of.max(1))) as u32
 }
 
-/// splitmix64: a number that looks like chance, the same for the same.
+/// splitmix64: a deterministic pseudo-random number.
 fn mixed(of: u64) -> u64 {
     let mut z = of.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -216,33 +216,33 @@ fn mixed(of: u64) -> u64 {
 /// One write of the storm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// What it tells.
+    /// The step.
     pub step: Step,
     /// The number of the pod.
     pub pod: u32,
-    /// How often it was told by now, this time included: 1 is a CREATE, more a PATCH.
+    /// The count, this time included: 1 is a CREATE, more a PATCH.
     pub count: u32,
-    /// When, after the storm began.
+    /// Time since the start of the storm.
     pub at: Duration,
-    /// When the first of its kind was, and the one before; `at`, where this is the first.
+    /// Times of the first and of the previous report; `at` for the first.
     first: Duration,
     last: Duration,
     seed: u64,
 }
 
 impl Write {
-    /// A pod of a Deployment; no two have one name.
+    /// A pod name of a Deployment, unique.
     pub fn pod_name(&self) -> String {
         format!("web-86b7cdd9c4-{:05}", self.pod)
     }
 
-    /// The Event's: that of its pod, and digits as client-go appends them.
+    /// The name of the Event: the pod's name and digits, as client-go appends them.
     pub fn name(&self) -> String {
         let digits = mixed(self.seed ^ u64::from(self.pod) << 8 ^ self.step as u64) >> 4;
         format!("{}.{digits:016x}", self.pod_name())
     }
 
-    /// Who writes.
+    /// The user.
     pub fn user(&self) -> String {
         match self.step {
             Step::Scheduled => "system:kube-scheduler".to_owned(),
@@ -254,12 +254,12 @@ impl Write {
         format!("node-{:03}", self.pod % NODES)
     }
 
-    /// The Event as a recorder writes it that tells it the first time now.
+    /// The Event as a recorder reports it the first time.
     pub fn event(&self, namespace: &str, now: Timestamp) -> Value {
-        self.told(namespace, now, now, self.count)
+        self.event_with(namespace, now, now, self.count)
     }
 
-    fn told(&self, namespace: &str, first: Timestamp, last: Timestamp, count: u32) -> Value {
+    fn event_with(&self, namespace: &str, first: Timestamp, last: Timestamp, count: u32) -> Value {
         let (pod, node) = (self.pod_name(), self.node());
         let message = self.step.message(&pod, &node, namespace);
         let uid = format!("5f0c2d1e-77aa-4b6e-9c1d-{:012x}", mixed(u64::from(self.pod)) >> 16);
@@ -280,7 +280,7 @@ impl Write {
             "firstTimestamp": format!("{first:.0}"), "lastTimestamp": format!("{last:.0}") })
     }
 
-    /// A line of a trace for `squelch replay`, of a storm that begins then.
+    /// A line of a trace for `squelch replay`, of a storm that begins at `begin`.
     pub fn line(&self, namespace: &str, begin: Timestamp) -> String {
         let time = |after: Duration| {
             SignedDuration::try_from(after)
@@ -288,7 +288,7 @@ impl Write {
                 .and_then(|after| begin.checked_add(after).ok())
                 .unwrap_or(begin)
         };
-        let object = |last, count| self.told(namespace, time(self.first), time(last), count);
+        let object = |last, count| self.event_with(namespace, time(self.first), time(last), count);
         let mut line = json!({ "at": self.at.as_secs_f64(), "operation": "CREATE", "user": self.user(),
             "object": object(self.at, self.count) });
         if self.count > 1 {
@@ -305,7 +305,8 @@ mod tests {
     use std::io::Write as _;
     use std::path::PathBuf;
 
-    use squelch::replay::{Clients, Options, Output};
+    use squelch::output::OutputFormat;
+    use squelch::replay::{Clients, Options};
 
     use super::*;
     use crate::cluster::checkout;
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_storm_is_that_of_the_issue() {
+    fn the_whole_storm_has_the_numbers_of_the_issue() {
         let writes: Vec<_> = Churn::whole(1).writes().collect();
         assert_eq!(writes.len(), 145_000);
         assert_eq!(Churn::whole(1).len(), 145_000);
@@ -329,11 +330,11 @@ mod tests {
         let pods: BTreeSet<_> = writes.iter().map(|write| write.pod).collect();
         assert_eq!(pods.len(), 50_000);
         let names: BTreeSet<_> = writes.iter().map(Write::name).collect();
-        assert_eq!(names.len(), 145_000 - 1450 / 5 * 4, "an Event of its own for each but the repeats");
+        assert_eq!(names.len(), 145_000 - 1450 / 5 * 4, "one Event per write except for repeats");
     }
 
     #[test]
-    fn its_rate_is_even_and_its_time_is_five_minutes_or_what_is_asked_for() {
+    fn its_rate_is_even_over_the_requested_time() {
         let mut tens = [0; 30];
         for write in Churn::whole(2).writes() {
             tens[(write.at.as_secs() / 10) as usize] += 1;
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_the_same_shape() {
+    fn a_fraction_has_the_same_shape() {
         let writes: Vec<_> = Churn::whole(3).one_of(10).writes().collect();
         assert_eq!(count(&writes)[&Step::Killing], 4941);
         assert!((14_490..=14_500).contains(&writes.len()), "{}", writes.len());
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steps_of_a_pod_follow_each_other_and_times_never_go_back() {
+    fn steps_of_a_pod_are_ordered_and_times_never_decrease() {
         let mut last = Duration::ZERO;
         let mut lives: BTreeMap<u32, Vec<Write>> = BTreeMap::new();
         for write in Churn::whole(4).one_of(10).writes() {
@@ -369,21 +370,24 @@ mod tests {
                 life.iter().map(|write| write.step).filter(|step| !step.is_warning()).collect();
             assert!(steps.is_sorted(), "{steps:?}");
             for step in [Step::Unhealthy, Step::BackOff] {
-                let told: Vec<_> = life.iter().filter(|it| it.step == step).map(|it| it.count).collect();
-                assert!(told.iter().copied().eq(1..=told.len() as u32) && told.len() <= 5, "{told:?}");
+                let counts: Vec<_> = life.iter().filter(|it| it.step == step).map(|it| it.count).collect();
+                assert!(
+                    counts.iter().copied().eq(1..=counts.len() as u32) && counts.len() <= 5,
+                    "{counts:?}"
+                );
             }
         }
     }
 
     #[test]
-    fn a_seed_says_all() {
+    fn a_seed_determines_the_storm() {
         let storm = |seed| Churn::whole(seed).one_of(100).writes().collect::<Vec<_>>();
         assert_eq!(storm(5), storm(5));
         assert_ne!(storm(5), storm(6));
     }
 
     #[test]
-    fn a_replay_understands_it_and_the_policy_for_rollouts_keeps_most_of_it_from_etcd() {
+    fn a_replay_reads_the_storm_and_the_rollout_policy_removes_most_writes() {
         let input = std::env::temp_dir().join(format!("squelch-churn-{}.jsonl", std::process::id()));
         let mut file = std::fs::File::create(&input).unwrap();
         let churn = Churn::whole(7).one_of(10).within(Duration::from_secs(30));
@@ -402,14 +406,14 @@ mod tests {
             format: None,
             clients: Clients::Adapted,
             skip_bad: false,
-            output: Output::Json,
+            output: OutputFormat::Json,
             decisions: None,
         });
         std::fs::remove_file(&input).unwrap();
         let report = report.unwrap();
         assert_eq!(report.input.writes, u64::from(churn.len()));
         let writes = &report.total.writes;
-        // Each of five reasons has 100 tokens and one more each second; the policy is not about Warnings.
+        // Each of five reasons has 100 tokens, and one more per second; the policy does not match Warnings.
         assert!((600..=650).contains(&writes.etcd_with), "{writes:?}");
         assert_eq!(report.total.occurrences.received, u64::from(churn.len() - churn.of(Step::Unhealthy) * 2));
     }

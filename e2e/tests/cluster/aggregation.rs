@@ -1,23 +1,23 @@
-//! Look-alikes end in one summary, whose count is right.
+//! Similar Events are aggregated into one summary with the right count.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::emitters::Told;
+use e2e::emitters::Report;
 use e2e::writes::{every_change_raised, history};
-use e2e::{Emission, Test, Writes, events, law};
+use e2e::{Emission, Test, Writes, conservation, events};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(120);
-/// What the message of a summary begins with, as of client-go's own.
+/// The message prefix of a summary, the same as client-go's.
 const PREFIX: &str = "(combined from similar events): ";
 
 fn is_summary(event: &Event) -> bool {
     event.message.as_deref().is_some_and(|message| message.starts_with(PREFIX))
 }
 
-/// The one summary, and the Events that were stored as they came.
+/// The single summary, and the Events that were stored unchanged.
 async fn stored(test: &Test) -> Result<(Event, Vec<Event>)> {
     let (mut summaries, plain): (Vec<_>, Vec<_>) = test.events(None).await?.into_iter().partition(is_summary);
     ensure!(summaries.len() == 1, "{} summaries: {}", summaries.len(), events::list(&summaries));
@@ -28,7 +28,7 @@ async fn stored(test: &Test) -> Result<(Event, Vec<Event>)> {
     Ok((summary, plain))
 }
 
-/// A summary that stands for `count` was written at its first fold, each time that it doubled, and at the end.
+/// A summary with this count was written at its first merge, at each doubling, and at the end.
 async fn was_written_rarely(writes: &Writes, count: i64) -> Result<()> {
     let mut writes = writes.so_far().await?;
     writes.retain(|write| is_summary(&write.event));
@@ -36,16 +36,16 @@ async fn was_written_rarely(writes: &Writes, count: i64) -> Result<()> {
     every_change_raised(&writes)
 }
 
-/// Every call was taken, or answered with 409, which client-go takes without a word.
-fn was_quiet(told: &Told) -> Result<()> {
+/// Every call succeeded or was answered with 409, which client-go ignores without a log line.
+fn was_quiet(report: &Report) -> Result<()> {
     let unexpected: Vec<_> =
-        told.refused().into_iter().filter(|call| ![404, 409].contains(&call.status)).collect();
+        report.refused().into_iter().filter(|call| ![404, 409].contains(&call.status)).collect();
     ensure!(unexpected.is_empty(), "{unexpected:?}");
-    ensure!(told.error_lines().is_empty(), "the client logged {:?}", told.error_lines());
+    ensure!(report.error_lines().is_empty(), "the client logged {:?}", report.error_lines());
     Ok(())
 }
 
-/// An object that exists, so that `kubectl describe` can be asked about it; its uid.
+/// Creates an object, so that `kubectl describe` works; returns its uid.
 async fn config_map(test: &Test, name: &str) -> Result<String> {
     test.kubectl().run(&["create", "configmap", name]).await?;
     let uid = ["get", "configmap", name, "--output=jsonpath={.metadata.uid}"];
@@ -53,10 +53,10 @@ async fn config_map(test: &Test, name: &str) -> Result<String> {
 }
 
 #[tokio::test]
-async fn a_thousand_messages_about_one_object_are_nine_events_and_a_summary() -> Result<()> {
+async fn a_thousand_messages_about_one_object_become_nine_events_and_a_summary() -> Result<()> {
     let test = Test::begin("aggregate").await?;
     let squelch = test.squelch().await?;
-    // With the defaults: the nine that are stored stay below the spam filter's burst.
+    // With the defaults: the nine stored Events are below the spam filter's burst.
     let policy = test.policy(&json!({})).await?;
     let writes = test.writes().await?;
     let uid = config_map(&test, "settings-0").await?;
@@ -68,15 +68,15 @@ async fn a_thousand_messages_about_one_object_are_nine_events_and_a_summary() ->
         .with("--messages", "distinct")
         .count(1000)
         .rate(200);
-    let told = test.emit(&storm)?.finish(STORM).await?;
-    was_quiet(&told)?;
-    assert_eq!(told.sent(), 1000);
-    let counters = law::holds(&test, squelch, &policy, 1000).await?;
+    let report = test.emit(&storm)?.finish(STORM).await?;
+    was_quiet(&report)?;
+    assert_eq!(report.sent(), 1000);
+    let counters = conservation::holds(&test, squelch, &policy, 1000).await?;
     assert_eq!((counters.admitted, counters.aggregated), (9, 991), "{counters:?}");
 
     let (summary, plain) = stored(&test).await?;
     assert_eq!((summary.count, plain.len()), (Some(991), 9));
-    ensure!(summary.series.is_none(), "a legacy Event with a series: kubectl would show that");
+    ensure!(summary.series.is_none(), "a legacy Event with a series: kubectl would show the series");
     for event in &plain {
         assert_eq!((events::value(event), &event.reason, &event.type_), (1, &summary.reason, &summary.type_));
         assert_eq!((&event.source, &event.involved_object), (&summary.source, &summary.involved_object));
@@ -89,7 +89,7 @@ async fn a_thousand_messages_about_one_object_are_nine_events_and_a_summary() ->
 }
 
 #[tokio::test]
-async fn events_of_the_new_api_end_in_a_summary_of_the_new_api() -> Result<()> {
+async fn events_of_the_new_api_get_a_summary_of_the_new_api() -> Result<()> {
     let test = Test::begin("aggregate-new").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&json!({ "aggregation": { "maxEvents": 4 } })).await?;
@@ -97,9 +97,9 @@ async fn events_of_the_new_api_end_in_a_summary_of_the_new_api() -> Result<()> {
 
     let long = format!("🦀{}", "x".repeat(900));
     let storm = Emission::creates_new_style().about("pod", 1).with("--messages", "distinct").message(&long);
-    let told = test.emit(&storm.count(300).rate(150))?.finish(STORM).await?;
-    was_quiet(&told)?;
-    let counters = law::holds(&test, squelch, &policy, 300).await?;
+    let report = test.emit(&storm.count(300).rate(150))?.finish(STORM).await?;
+    was_quiet(&report)?;
+    let counters = conservation::holds(&test, squelch, &policy, 300).await?;
     assert_eq!((counters.admitted, counters.aggregated), (3, 297), "{counters:?}");
 
     let (summary, plain) = stored(&test).await?;
@@ -107,7 +107,7 @@ async fn events_of_the_new_api_end_in_a_summary_of_the_new_api() -> Result<()> {
     assert_eq!((summary.count, &summary.first_timestamp), (None, &None));
     ensure!(summary.event_time.is_some() && summary.action == plain[0].action, "{summary:?}");
     was_written_rarely(&writes, 297).await?;
-    // It is what events.k8s.io serves, too.
+    // It is also the view of events.k8s.io.
     let name = events::name(&summary);
     let shown = test.kubectl().run(&["get", "events.v1.events.k8s.io", name, "--output=json"]).await?;
     let shown: Value = serde_json::from_str(&shown)?;
@@ -116,30 +116,30 @@ async fn events_of_the_new_api_end_in_a_summary_of_the_new_api() -> Result<()> {
 }
 
 #[tokio::test]
-async fn with_one_event_at_most_there_is_one_event_and_the_summary() -> Result<()> {
+async fn max_events_1_stores_one_event_and_the_summary() -> Result<()> {
     let test = Test::begin("aggregate-all").await?;
     let squelch = test.squelch().await?;
     let one = json!({ "series": { "disabled": true }, "aggregation": { "maxEvents": 1 } });
     let policy = test.policy(&one).await?;
     let storm = Emission::creates_core().about("pod", 1).count(50).rate(100).generate_name();
     was_quiet(&test.emit(&storm)?.finish(STORM).await?)?;
-    assert_eq!(law::holds(&test, squelch, &policy, 50).await?.aggregated, 49);
+    assert_eq!(conservation::holds(&test, squelch, &policy, 50).await?.aggregated, 49);
     let (summary, plain) = stored(&test).await?;
     assert_eq!((events::value(&summary), plain.len()), (49, 1));
     test.passed()
 }
 
-/// What befalls many objects at once: the first nine have Events of their own, the others share the summary.
+/// Events about many objects: the first nine are stored, the others share the summary.
 async fn many_objects_share_a_summary(label: &str, emission: Emission, objects: usize) -> Result<()> {
     let test = Test::begin(label).await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&json!({ "aggregation": { "groupBy": "Kind" } })).await?;
     let writes = test.writes().await?;
 
-    let told = test.emit(&emission.about("pod", objects).count(10).rate(100))?.finish(STORM).await?;
+    let report = test.emit(&emission.about("pod", objects).count(10).rate(100))?.finish(STORM).await?;
     let sent = 10 * objects as i64;
-    assert_eq!(told.sent(), sent);
-    let counters = law::holds(&test, squelch, &policy, sent).await?;
+    assert_eq!(report.sent(), sent);
+    let counters = conservation::holds(&test, squelch, &policy, sent).await?;
     assert_eq!((counters.aggregated, counters.filtered), (sent - 90, 0), "{counters:?}");
 
     let (summary, plain) = stored(&test).await?;
@@ -155,11 +155,11 @@ async fn many_objects_share_a_summary(label: &str, emission: Emission, objects: 
 }
 
 #[tokio::test]
-async fn the_legacy_recorders_events_about_many_objects_share_a_summary() -> Result<()> {
+async fn events_of_the_legacy_recorder_about_many_objects_share_a_summary() -> Result<()> {
     many_objects_share_a_summary("kind-legacy", Emission::legacy(), 30).await
 }
 
 #[tokio::test]
-async fn kubes_recorders_events_about_many_objects_share_a_summary() -> Result<()> {
+async fn events_of_kubes_recorder_about_many_objects_share_a_summary() -> Result<()> {
     many_objects_share_a_summary("kind-kube", Emission::kube(), 20).await
 }

@@ -1,4 +1,4 @@
-//! Without squelch every occurrence is a write: so much for the instruments of the other tests.
+//! Without squelch every occurrence is a write: verifies the measurements of the other tests.
 
 use anyhow::Result;
 use e2e::writes::{every_change_raised, never_lowered};
@@ -9,9 +9,9 @@ async fn without_squelch_each_occurrence_is_a_write() -> Result<()> {
     let test = Test::begin("baseline").await?;
     let writes = test.writes().await?;
     for (prefix, emission) in [("legacy", Emission::legacy()), ("kube", Emission::kube())] {
-        let told = test.emit(&emission.about(prefix, 2).count(50).rate(200))?.finish(GENEROUS).await?;
-        assert_eq!(told.sent(), 100);
-        assert!(told.refused().is_empty() && told.error_lines().is_empty(), "{:?}", told.refused());
+        let report = test.emit(&emission.about(prefix, 2).count(50).rate(200))?.finish(GENEROUS).await?;
+        assert_eq!(report.sent(), 100);
+        assert!(report.refused().is_empty() && report.error_lines().is_empty(), "{:?}", report.refused());
         for object in [format!("{prefix}-0"), format!("{prefix}-1")] {
             test.one_event(&object, 50).await?;
             let writes = writes.about(&object).await?;

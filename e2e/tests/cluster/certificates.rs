@@ -1,4 +1,4 @@
-//! Certificate, authority and token come and go while Events are written: every write is reviewed, and none fails.
+//! Certificate, authority and token change while Events are written: every write is reviewed, and none fails.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::accounts::SQUELCH;
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{Emission, GENEROUS, Policy, Squelch, Test, wait_for};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -19,18 +19,18 @@ use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use squelch::SECRET;
 use squelch::tls::Authority;
-use squelch::tls::kept::{self, Keys};
+use squelch::tls::encoding::{self, Keys};
 use squelch::tls::rotation::{Lifetimes, Ring};
 
 const STORM: Duration = Duration::from_secs(60);
 const RATE: u32 = 50;
-/// Three rotations take half a minute where nobody is in the way.
+/// Deadline: three rotations take half a minute on an idle machine.
 const LONG: Duration = Duration::from_secs(180);
 const HOUR: Duration = Duration::from_secs(3600);
 
 type Data = BTreeMap<String, String>;
 
-/// The Secret, as text.
+/// The data of the Secret, as text.
 async fn secret(test: &Test) -> Result<Data> {
     let secret = secrets(test).get(SECRET).await?;
     let data = secret.data.unwrap_or_default().into_iter();
@@ -41,7 +41,7 @@ fn secrets(test: &Test) -> Api<Secret> {
     Api::namespaced(test.client(), SQUELCH.namespace)
 }
 
-/// Writes data of the Secret as a person would.
+/// Patches the Secret as a user would.
 async fn patch_secret(test: &Test, data: &Data) -> Result<()> {
     let patch = json!({ "stringData": data }).to_string();
     let namespace = format!("--namespace={}", SQUELCH.namespace);
@@ -56,7 +56,7 @@ async fn delete_secret(test: &Test) -> Result<()> {
     Ok(())
 }
 
-/// `clientConfig`: the path with the token, and the authorities.
+/// `clientConfig`: the path with the token, and the CA certificates.
 async fn client_config(test: &Test) -> Result<(String, String)> {
     let configuration = "mutatingwebhookconfiguration/squelch";
     let text = test.kubectl().run(&["get", configuration, "--output=json"]).await?;
@@ -69,7 +69,7 @@ async fn client_config(test: &Test) -> Result<(String, String)> {
     Ok((url.to_owned(), String::from_utf8(bundle)?))
 }
 
-/// Calls of squelch's webhook that the API server could not make.
+/// Failed calls of squelch's webhook, by the API server's metrics.
 async fn failed_calls(test: &Test) -> Result<f64> {
     let (samples, webhook) = (test.cluster.metrics().await?, [("name", "events.squelch.dev")]);
     Ok(samples.sum("apiserver_admission_webhook_fail_open_count", &webhook)
@@ -81,10 +81,10 @@ async fn gauge(squelch: &Squelch, name: &str) -> Result<i64> {
 }
 
 async fn served_until(squelch: &Squelch) -> Result<i64> {
-    gauge(squelch, "squelch_serving_certificate_not_after_seconds").await
+    gauge(squelch, "squelch_serving_certificate_expiration_timestamp_seconds").await
 }
 
-/// A test in which squelch counts every write of its namespace, and holds none back.
+/// A test in which squelch counts every write of its namespace, and suppresses none.
 struct Counting {
     test: Test,
     policy: Policy,
@@ -105,7 +105,7 @@ impl Counting {
         Ok(Self { test, policy, squelch, sent: Cell::new(0) })
     }
 
-    /// Events are written until `meanwhile` is over.
+    /// Writes Events while `meanwhile` runs.
     async fn storm(&self, meanwhile: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
         let over = Cell::new(false);
         let writing = async {
@@ -114,9 +114,9 @@ impl Counting {
                 rounds += 1;
                 let writes =
                     Emission::creates_core().about(&format!("round-{rounds}"), 10).count(10).rate(RATE);
-                let told = self.test.emit(&writes)?.finish(STORM).await?;
-                ensure!(told.refused().is_empty(), "failed writes: {:?}", told.refused());
-                self.sent.set(self.sent.get() + told.sent());
+                let report = self.test.emit(&writes)?.finish(STORM).await?;
+                ensure!(report.refused().is_empty(), "failed writes: {:?}", report.refused());
+                self.sent.set(self.sent.get() + report.sent());
             }
             anyhow::Ok(())
         };
@@ -129,21 +129,21 @@ impl Counting {
         done.and(written)
     }
 
-    /// Every write was reviewed, the API server could make every call, and knew the token each time.
+    /// Checks that every write was reviewed, that no call failed, and that every token was valid.
     async fn end(self) -> Result<Test> {
         let sent = self.sent.get();
         ensure!(sent > 0, "nothing was written");
         self.policy.received(sent).await?;
         let metrics = self.squelch.metrics().await?;
-        assert_eq!(metrics.sum("squelch_writes_total", &[]) as i64, sent);
-        assert_eq!(metrics.sum("squelch_stray_requests_total", &[]) as i64, 0);
+        assert_eq!(metrics.sum("squelch_reviews_total", &[]) as i64, sent);
+        assert_eq!(metrics.sum("squelch_unauthenticated_requests_total", &[]) as i64, 0);
         self.squelch.stop().await?;
         Ok(self.test)
     }
 }
 
 #[tokio::test]
-async fn certificate_authority_and_token_are_rotated_and_every_write_is_reviewed() -> Result<()> {
+async fn every_write_is_reviewed_during_rotations() -> Result<()> {
     let flags = ["--secret", SECRET, "--certificate-lifetime", "5s"];
     let counting = Counting::begin("rotation", &flags).await?;
     let (test, squelch) = (&counting.test, &counting.squelch);
@@ -153,14 +153,14 @@ async fn certificate_authority_and_token_are_rotated_and_every_write_is_reviewed
     counting
         .storm(async || {
             wait_for("three authorities and tokens", LONG, async || {
-                let data = secret(test).await.map_err(told)?;
-                let (url, bundle) = client_config(test).await.map_err(told)?;
+                let data = secret(test).await.map_err(not_yet)?;
+                let (url, bundle) = client_config(test).await.map_err(not_yet)?;
                 let (authority, token) = (&data["ca.crt"], &data["token"]);
                 authorities.insert(authority.clone());
                 if url.contains(token.as_str()) && bundle.contains(authority.as_str()) {
                     tokens.insert(token.clone());
                 }
-                certificates.insert(served_until(squelch).await.map_err(told)?);
+                certificates.insert(served_until(squelch).await.map_err(not_yet)?);
                 let seen = (authorities.len(), tokens.len(), certificates.len());
                 if seen.0 >= 3 && seen.1 >= 3 && seen.2 >= 5 { Ok(()) } else { Err(format!("{seen:?}")) }
             })
@@ -168,12 +168,12 @@ async fn certificate_authority_and_token_are_rotated_and_every_write_is_reviewed
         })
         .await?;
     assert_eq!(failed_calls(test).await? - failed, 0.0);
-    assert_eq!(gauge(squelch, "squelch_keys_refused_total").await?, 0);
+    assert_eq!(gauge(squelch, "squelch_rejected_keys_total").await?, 0);
     counting.end().await?.passed()
 }
 
 #[tokio::test]
-async fn a_secret_that_is_deleted_damaged_or_replaced_fails_no_write() -> Result<()> {
+async fn no_write_fails_when_the_secret_is_deleted_damaged_or_replaced() -> Result<()> {
     let counting = Counting::begin("secret", &["--secret", SECRET]).await?;
     let (test, squelch) = (&counting.test, &counting.squelch);
     let failed = failed_calls(test).await?;
@@ -187,13 +187,13 @@ async fn a_secret_that_is_deleted_damaged_or_replaced_fails_no_write() -> Result
 
             patch_secret(test, &Data::from([("ca.key".to_owned(), "garbage".to_owned())])).await?;
             kept = renewed(test, &second).await?;
-            assert_eq!(gauge(squelch, "squelch_keys_refused_total").await?, 1);
+            assert_eq!(gauge(squelch, "squelch_rejected_keys_total").await?, 1);
 
             let keys = Keys::generate(true, Lifetimes::of(HOUR, HOUR), Timestamp::now())?;
-            let other = kept::print(&Ring::of(keys));
+            let other = encoding::encode(&Ring::of(keys));
             patch_secret(test, &other).await?;
-            wait_for("the other keys alone to be in force", GENEROUS, async || {
-                let (url, bundle) = client_config(test).await.map_err(told)?;
+            wait_for("only the other keys to be in force", GENEROUS, async || {
+                let (url, bundle) = client_config(test).await.map_err(not_yet)?;
                 let asked = url.contains(&other["token"]);
                 let trusts = |data: &Data| bundle.contains(data["ca.crt"].as_str());
                 let seen = (asked, trusts(&other), trusts(&kept));
@@ -206,12 +206,12 @@ async fn a_secret_that_is_deleted_damaged_or_replaced_fails_no_write() -> Result
     counting.end().await?.passed()
 }
 
-/// Waits until the Secret holds other keys than `old` and nothing else, and the API server uses those alone.
+/// Waits until the Secret holds only new keys, and the API server uses only those.
 async fn renewed(test: &Test, old: &Data) -> Result<Data> {
-    let what = "a Secret with new keys alone, which are in force";
+    let what = "a Secret with only new keys in force";
     wait_for(what, LONG, async || {
-        let data = secret(test).await.map_err(told)?;
-        let (url, bundle) = client_config(test).await.map_err(told)?;
+        let data = secret(test).await.map_err(not_yet)?;
+        let (url, bundle) = client_config(test).await.map_err(not_yet)?;
         let of = |name: &str| data.get(name).filter(|value| old.get(name) != Some(value));
         let (token, authority) = (of("token"), of("ca.crt"));
         let seen = (
@@ -224,22 +224,22 @@ async fn renewed(test: &Test, old: &Data) -> Result<Data> {
     .await
 }
 
-/// What the other tests find to be 0 is counted where it is not.
+/// Verifies the measurement that the other tests expect to be 0.
 #[tokio::test]
-async fn calls_that_cannot_be_made_are_seen() -> Result<()> {
+async fn failed_webhook_calls_are_counted() -> Result<()> {
     let Counting { test, squelch, .. } = Counting::begin("calls", &["--secret", SECRET]).await?;
     let failed = failed_calls(&test).await?;
     squelch.crash()?;
-    let told =
+    let report =
         test.emit(&Emission::creates_core().about("pod", 10).count(1).rate(RATE))?.finish(STORM).await?;
-    ensure!(told.refused().is_empty(), "failed writes: {:?}", told.refused());
-    assert_eq!(failed_calls(&test).await? - failed, told.sent() as f64);
-    // The rules are left behind.
+    ensure!(report.refused().is_empty(), "failed writes: {:?}", report.refused());
+    assert_eq!(failed_calls(&test).await? - failed, report.sent() as f64);
+    // The rules remain after a crash.
     test.squelch().await?.stop().await?;
     test.passed()
 }
 
-/// So that nothing of squelch is left when it is uninstalled.
+/// The configuration then belongs to the ServiceAccount, and is deleted with it.
 async fn goes_with_the_account(test: &Test) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(test.client(), SQUELCH.namespace);
     let account = accounts.get(SQUELCH.name).await?;
@@ -250,7 +250,7 @@ async fn goes_with_the_account(test: &Test) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_squelch_whose_clock_is_a_year_off_serves_what_the_api_server_accepts() -> Result<()> {
+async fn a_clock_a_year_off_does_not_invalidate_the_certificate() -> Result<()> {
     let mut test = Test::begin("clock").await?;
     delete_secret(&test).await?;
     let mut authorities = BTreeSet::new();
@@ -259,20 +259,20 @@ async fn a_squelch_whose_clock_is_a_year_off_serves_what_the_api_server_accepts(
         let flags = ["--secret", SECRET, "--certificate-lifetime", "1h", offset];
         let counting = Counting::of(test, &flags).await?;
         counting.storm(async || Ok(())).await?;
-        let reviewed = gauge(&counting.squelch, "squelch_writes_total").await?;
+        let reviewed = gauge(&counting.squelch, "squelch_reviews_total").await?;
         assert_eq!(reviewed, counting.sent.get(), "{offset}");
         let left = served_until(&counting.squelch).await? - Timestamp::now().as_second();
-        ensure!((1..=3700).contains(&left), "{offset}: good for {left} s more");
+        ensure!((1..=3700).contains(&left), "{offset}: valid for {left} s more");
         counting.squelch.stop().await?;
         test = counting.test;
         assert_eq!(failed_calls(&test).await? - failed, 0.0, "{offset}");
         authorities.insert(secret(&test).await?["ca.crt"].clone());
     }
-    assert_eq!(authorities.len(), 1, "one authority all the time");
+    assert_eq!(authorities.len(), 1, "the authority must not change");
     test.passed()
 }
 
-/// A directory as kubelet mounts a Secret: the files lie in one that a link names.
+/// A directory as the kubelet mounts a Secret: the files are in a directory behind a symlink.
 struct Volume(PathBuf);
 
 impl Volume {
@@ -303,7 +303,7 @@ impl Drop for Volume {
     }
 }
 
-/// What cert-manager would make: an authority and a certificate, good for so many hours.
+/// An authority and a certificate valid for this many hours, as from cert-manager.
 fn issued(hours: u32) -> Result<(String, String, String)> {
     let now = Timestamp::now();
     let authority = Authority::generate(HOUR * 100, now)?;
@@ -324,14 +324,14 @@ fn pem(label: &str, bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn mounted_files_are_served_and_followed_and_damaged_ones_are_not() -> Result<()> {
+async fn mounted_certificates_are_reloaded_and_damaged_ones_are_refused() -> Result<()> {
     let test = Test::begin("mounted").await?;
     delete_secret(&test).await?;
     let volume = Volume::new(&test)?;
     let (one, two) = (issued(10)?, issued(20)?);
     volume.swap("..1", [&one.0, &one.1, &one.2])?;
     let folder = volume.0.display().to_string();
-    let flags = ["--secret", SECRET, "--certificate-dir", &folder, "--certificate-lifetime", "10s"];
+    let flags = ["--secret", SECRET, "--cert-dir", &folder, "--certificate-lifetime", "10s"];
     let counting = Counting::of(test, &flags).await?;
     let (test, squelch) = (&counting.test, &counting.squelch);
     let failed = failed_calls(test).await?;
@@ -341,19 +341,19 @@ async fn mounted_files_are_served_and_followed_and_damaged_ones_are_not() -> Res
     counting
         .storm(async || {
             volume.swap("..2", [&two.0, &one.1, &two.2])?;
-            wait_for("the damaged files to be refused", GENEROUS, async || {
-                let refused = gauge(squelch, "squelch_keys_refused_total").await.map_err(told)?;
+            wait_for("the damaged files to be rejected", GENEROUS, async || {
+                let refused = gauge(squelch, "squelch_rejected_keys_total").await.map_err(not_yet)?;
                 if refused == 1 { Ok(()) } else { Err(format!("{refused} refusals")) }
             })
             .await?;
             assert_eq!(served_until(squelch).await?, first);
             volume.swap("..3", [&two.0, &two.1, &two.2])?;
             wait_for(
-                "the new files to be served, and the old authority to be dropped",
+                "the new files to be served, and the old authority to be removed",
                 GENEROUS,
                 async || {
-                    let served = served_until(squelch).await.map_err(told)?;
-                    let (_, bundle) = client_config(test).await.map_err(told)?;
+                    let served = served_until(squelch).await.map_err(not_yet)?;
+                    let (_, bundle) = client_config(test).await.map_err(not_yet)?;
                     let trusts = |authority: &str| bundle.contains(authority.trim());
                     let seen = (served > first, trusts(&two.2), trusts(&one.2));
                     if seen == (true, true, false) { Ok(()) } else { Err(format!("{seen:?}")) }

@@ -1,18 +1,18 @@
-//! Mutual TLS with the real API server, set up by the files of docs/client-certificates.md.
+//! Mutual TLS with a real API server, set up with the files of docs/client-certificates.md.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::checkout;
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{Cluster, Emission, GENEROUS, Policy, Test, wait_for};
 use serde_json::json;
 
-/// Of the cluster's own authority: a certificate that is good as a client's, and the name in it.
+/// A client certificate of the cluster's own authority, and the name in it.
 const SHOWN: (&str, &str) = ("apiserver-etcd", "kube-apiserver-etcd-client");
 
-/// The blocks of the page, in YAML.
+/// The YAML blocks of the page.
 fn files() -> Result<[String; 2]> {
     let page = std::fs::read_to_string(checkout("docs/client-certificates.md"))?;
     let mut blocks =
@@ -23,7 +23,7 @@ fn files() -> Result<[String; 2]> {
     }
 }
 
-/// The page's files, with the paths of this cluster; the flag that names them.
+/// Writes the page's files with the paths of this cluster; returns the flag that names them.
 fn write_files(cluster: &Cluster, host: &str) -> Result<String> {
     let [admission, kubeconfig] = files()?;
     let folder = cluster.folder.join("webhooks");
@@ -51,10 +51,10 @@ fn write_files(cluster: &Cluster, host: &str) -> Result<String> {
     Ok(format!("--admission-control-config-file={admission}"))
 }
 
-/// What curl sees of the webhook, with the certificate that the API server shows or without.
+/// Whether curl gets an answer of the webhook, with the API server's client certificate or without one.
 async fn curl(url: &str, shown: Option<&Path>) -> Result<bool> {
     let mut command = Command::new("curl");
-    // As the API server asks. (Over HTTP/2 some versions of curl take an answer before the body for an error.)
+    // As the API server calls. (Over HTTP/2 some versions of curl treat an answer before the body as an error.)
     command.args([
         "--silent",
         "--show-error",
@@ -78,29 +78,29 @@ async fn curl(url: &str, shown: Option<&Path>) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn only_an_api_server_that_shows_its_certificate_is_served() -> Result<()> {
+async fn only_callers_with_a_client_certificate_are_served() -> Result<()> {
     let test = Test::begin("client-ca").await?;
     let pki = test.cluster.folder.join("pki");
     let authority = pki.join("ca.crt").display().to_string();
-    let flags = ["--client-ca", authority.as_str(), "--client-subject", SHOWN.1];
+    let flags = ["--client-ca-file", authority.as_str(), "--client-subject", SHOWN.1];
     let squelch = test.squelch_with(&flags).await?;
     let refused = async || {
-        Ok::<_, anyhow::Error>(squelch.metrics().await?.sum("squelch_refused_handshakes_total", &[]))
+        Ok::<_, anyhow::Error>(squelch.metrics().await?.sum("squelch_tls_handshake_failures_total", &[]))
     };
 
-    // An API server that knows nothing of it: Events are written, and the webhook is not armed.
+    // The API server shows no certificate: Events are written, and the webhook is not armed.
     let policy = Policy::named(test.client(), &test.namespace, "policy");
     policy.put(&test.kubectl(), &json!({ "mode": "Enforce" })).await?;
     policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
     wait_for("a caller to be refused", GENEROUS, async || {
-        let number = refused().await.map_err(told)?;
+        let number = refused().await.map_err(not_yet)?;
         if number > 0.0 { Ok(()) } else { Err("none".to_owned()) }
     })
     .await?;
     let repeats = |about| Emission::legacy().about(about, 1).count(5).rate(20);
     test.emit(&repeats("before"))?.finish(GENEROUS).await?;
     test.one_event("before-0", 5).await?;
-    ensure!(policy.counters().await?.received == 0, "an unarmed webhook has counted");
+    ensure!(policy.counters().await?.received == 0, "a disarmed webhook has counted");
 
     // The same API server with the files of the page.
     let host = squelch.webhook.strip_prefix("https://").context("an https URL")?;
@@ -109,12 +109,12 @@ async fn only_an_api_server_that_shows_its_certificate_is_served() -> Result<()>
     policy.effective().await?;
     test.emit(&repeats("after"))?.finish(GENEROUS).await?;
     let counters = policy.received(5).await?;
-    ensure!(counters.compacted > 0, "nothing was folded: {counters:?}");
+    ensure!(counters.compacted > 0, "nothing was compacted: {counters:?}");
 
-    // Nobody else is heard, and squelch has taken everybody else for a stranger.
+    // Other callers are refused and counted.
     let before = refused().await?;
-    ensure!(!curl(&squelch.webhook, None).await?, "somebody without a certificate is answered");
-    ensure!(curl(&squelch.webhook, Some(&pki)).await?, "who shows the certificate is not answered");
+    ensure!(!curl(&squelch.webhook, None).await?, "a caller without a certificate is answered");
+    ensure!(curl(&squelch.webhook, Some(&pki)).await?, "a caller with the certificate is not answered");
     ensure!(refused().await? == before + 1.0, "not exactly one was refused");
     squelch.stop_after_trouble().await?;
     test.cluster.restart_apiserver(false, &[]).await?;

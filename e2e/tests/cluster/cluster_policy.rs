@@ -1,18 +1,18 @@
-//! ClusterEventPolicies: which namespaces they govern, and which policies go before them.
+//! ClusterEventPolicies: the namespaces that they govern, and their precedence.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{Emission, GENEROUS, Policy, Squelch, Test, wait_for};
 use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(60);
 
-/// How soon a changed label is to take effect: a second, on a machine that has nothing else to do.
+/// Deadline for a changed label: a second on an idle machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A spec for the namespaces of this test alone: they carry a label that no other has.
+/// A spec for the namespaces of this test, which have a unique label.
 fn selecting(test: &Test, rest: &Value) -> Value {
     let mut spec = json!({ "namespaceSelector": { "matchLabels": { "test": test.namespace } } });
     if let (Some(spec), Some(rest)) = (spec.as_object_mut(), rest.as_object()) {
@@ -21,43 +21,44 @@ fn selecting(test: &Test, rest: &Value) -> Value {
     spec
 }
 
-/// Labels the namespace of `labelled`, or takes the label away.
+/// Sets or removes the label of the namespace of `labelled`.
 async fn label(labelled: &Test, value: Option<&str>) -> Result<()> {
     let change = value.map_or_else(|| "test-".to_owned(), |value| format!("test={value}"));
     labelled.kubectl().run(&["label", "--overwrite", "namespace", &labelled.namespace, &change]).await?;
     Ok(())
 }
 
-/// How many occurrences of this namespace a policy has received.
+/// The occurrences of this namespace that a policy has received.
 async fn received(squelch: &Squelch, test: &Test, policy: &Policy) -> Result<i64> {
-    let labels = [("event_namespace", test.namespace.as_str()), ("policy", policy.label.as_str())];
-    Ok(squelch.metrics().await?.sum("squelch_events_total", &labels) as i64)
+    let labels = policy.labels(&test.namespace);
+    Ok(squelch.metrics().await?.sum("squelch_occurrences_total", &labels) as i64)
 }
 
-/// Waits until a write in the namespace of `test` is decided by `policy`, or by none. Each look makes one write.
+/// Waits until writes in the namespace of `test` are governed by `policy`, or by none. Each poll makes one write.
 async fn decided_by(test: &Test, squelch: &Squelch, policy: Option<&Policy>, within: Duration) -> Result<()> {
     let began = std::time::Instant::now();
-    wait_for("the policy that governs", within, async || {
+    wait_for("the expected policy to govern", within, async || {
         let labels = [("event_namespace", test.namespace.as_str())];
-        let all =
-            async || Ok::<_, anyhow::Error>(squelch.metrics().await?.sum("squelch_events_total", &labels));
+        let all = async || {
+            Ok::<_, anyhow::Error>(squelch.metrics().await?.sum("squelch_occurrences_total", &labels))
+        };
         let by = async || match policy {
             Some(policy) => received(squelch, test, policy).await.map(|received| received as f64),
             None => Ok(0.0),
         };
-        let before = (all().await.map_err(told)?, by().await.map_err(told)?);
-        write_one(test).await.map_err(told)?;
-        let after = (all().await.map_err(told)?, by().await.map_err(told)?);
+        let before = (all().await.map_err(not_yet)?, by().await.map_err(not_yet)?);
+        write_one(test).await.map_err(not_yet)?;
+        let after = (all().await.map_err(not_yet)?, by().await.map_err(not_yet)?);
         let expected = if policy.is_some() { 1.0 } else { 0.0 };
         let grew = (after.0 - before.0, after.1 - before.1);
         if grew == (expected, expected) { Ok(()) } else { Err(format!("(by any, by it) grew by {grew:?}")) }
     })
     .await?;
-    eprintln!("another policy decides after {} ms", began.elapsed().as_millis());
+    eprintln!("another policy governs after {} ms", began.elapsed().as_millis());
     Ok(())
 }
 
-/// One more Event, which is stored unless its policy folds repeats.
+/// Writes one more Event, which is stored unless its policy compacts repeats.
 async fn write_one(test: &Test) -> Result<()> {
     let event = json!({
         "apiVersion": "v1", "kind": "Event",
@@ -71,7 +72,7 @@ async fn write_one(test: &Test) -> Result<()> {
     Ok(())
 }
 
-/// Counts, and holds nothing back.
+/// A spec that counts and suppresses nothing.
 fn counting() -> Value {
     let off = json!({ "disabled": true });
     json!({ "series": off, "aggregation": off, "spamFilter": off })
@@ -93,7 +94,7 @@ async fn a_cluster_policy_governs_the_namespaces_with_its_labels() -> Result<()>
     for namespace in [&test, &second, &other] {
         namespace.emit(&storm)?.finish(STORM).await?;
     }
-    // One status sums both up.
+    // One status has the sum of both.
     let counters = policy.received(60).await?;
     ensure!(counters.compacted > 40, "{counters:?}");
     assert_eq!(received(&squelch, &test, &policy).await?, 30);
@@ -104,19 +105,19 @@ async fn a_cluster_policy_governs_the_namespaces_with_its_labels() -> Result<()>
         ensure!(shown.contains(word), "{word} is not shown:\n{shown}");
     }
     squelch.stop().await?;
-    // What is owed is paid.
+    // Pending occurrences are flushed.
     test.one_event("pod-0", 30).await?;
     second.one_event("pod-0", 30).await?;
     test.passed()
 }
 
 #[tokio::test]
-async fn a_changed_label_takes_effect_within_a_second_and_what_is_owed_is_paid() -> Result<()> {
+async fn a_changed_label_takes_effect_within_a_second_and_pending_counts_are_flushed() -> Result<()> {
     let test = Test::begin("relabel").await?;
     let squelch = test.squelch().await?;
     let policy = test.cluster_policy();
     policy.put(&test.kubectl(), &selecting(&test, &counting())).await?;
-    policy.says("Effective", "False", "NoNamespaces", "No namespace has the labels").await?;
+    policy.says("Effective", "False", "NoNamespaces", "selects no namespace").await?;
     label(&test, Some(&test.namespace)).await?;
     decided_by(&test, &squelch, Some(&policy), SOON).await?;
     policy.effective().await?;
@@ -124,7 +125,7 @@ async fn a_changed_label_takes_effect_within_a_second_and_what_is_owed_is_paid()
     decided_by(&test, &squelch, None, SOON).await?;
     policy.says("Effective", "False", "NoNamespaces", "").await?;
 
-    // With a series that owes when the label goes.
+    // With a series that is pending when the label is removed.
     label(&test, Some(&test.namespace)).await?;
     policy
         .change(&test.kubectl(), &selecting(&test, &json!({ "series": { "idleTimeout": "8760h" } })))
@@ -134,13 +135,13 @@ async fn a_changed_label_takes_effect_within_a_second_and_what_is_owed_is_paid()
     policy.received(before + 100).await?;
     label(&test, None).await?;
     test.one_event("pod-0", 100).await?;
-    squelch.is_quiet(GENEROUS).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
     squelch.stop().await?;
     test.passed()
 }
 
 #[tokio::test]
-async fn override_beats_the_policies_of_the_namespace_and_default_yields_to_them() -> Result<()> {
+async fn override_precedes_the_policies_of_the_namespace_and_default_follows_them() -> Result<()> {
     let test = Test::begin("precedence").await?;
     label(&test, Some(&test.namespace)).await?;
     let squelch = test.squelch().await?;
@@ -151,7 +152,7 @@ async fn override_beats_the_policies_of_the_namespace_and_default_yields_to_them
     spec["priority"] = json!(100_000);
 
     cluster.put(&kubectl, &spec).await?;
-    let by_own = format!("in {} it is EventPolicy policy", test.namespace);
+    let by_own = format!("In namespace {} it is EventPolicy policy", test.namespace);
     cluster.says("Effective", "False", "Overridden", &by_own).await?;
     own.effective().await?;
     decided_by(&test, &squelch, Some(&own), GENEROUS).await?;
@@ -162,7 +163,7 @@ async fn override_beats_the_policies_of_the_namespace_and_default_yields_to_them
     own.says("Effective", "False", "Overridden", &by_cluster).await?;
     decided_by(&test, &squelch, Some(&cluster), GENEROUS).await?;
 
-    // One that leaves something leaves it to the namespace.
+    // A policy that does not match everything leaves the rest to the namespace.
     spec["match"] = json!({ "types": ["Warning"] });
     cluster.change(&kubectl, &spec).await?;
     own.effective().await?;
@@ -172,30 +173,30 @@ async fn override_beats_the_policies_of_the_namespace_and_default_yields_to_them
 }
 
 #[tokio::test]
-async fn a_policy_for_every_namespace_governs_one_that_is_made_later() -> Result<()> {
+async fn a_policy_for_every_namespace_governs_a_new_namespace() -> Result<()> {
     let test = Test::begin("everywhere").await?;
     let squelch = test.squelch().await?;
     let policy = test.cluster_policy();
     policy.change(&test.kubectl(), &counting()).await?;
     let later = test.neighbour().await?;
-    // The very first write.
+    // The first write.
     write_one(&later).await?;
     wait_for("the first write to be counted", GENEROUS, async || {
-        let received = received(&squelch, &later, &policy).await.map_err(told)?;
+        let received = received(&squelch, &later, &policy).await.map_err(not_yet)?;
         if received == 1 { Ok(()) } else { Err(format!("{received} received")) }
     })
     .await?;
     let metrics = squelch.metrics().await?;
-    for condition in ["Accepted", "Effective"] {
-        let labels = [("kind", "ClusterEventPolicy"), ("condition", condition)];
-        assert_eq!(metrics.sum("squelch_policies", &labels) as i64, 1, "{condition}");
+    for (state, number) in [("effective", 1), ("not_effective", 0), ("invalid", 0)] {
+        let labels = [("kind", "ClusterEventPolicy"), ("state", state)];
+        assert_eq!(metrics.sum("squelch_policies", &labels) as i64, number, "{state}");
     }
     squelch.stop().await?;
     test.passed()
 }
 
 #[tokio::test]
-async fn a_wrong_cluster_policy_is_refused_and_its_sentence_says_what_is_wrong() -> Result<()> {
+async fn an_invalid_cluster_policy_is_refused_with_its_reason() -> Result<()> {
     let test = Test::begin("wrong").await?;
     let squelch = test.squelch().await?;
     let policy = test.cluster_policy();
@@ -203,11 +204,11 @@ async fn a_wrong_cluster_policy_is_refused_and_its_sentence_says_what_is_wrong()
     for (spec, sentence) in [
         (
             json!({ "namespaceSelector": { "matchLabels": { "my team": "shop" } } }),
-            "spec.namespaceSelector.matchLabels: Invalid value: key must be the key of a label",
+            "spec.namespaceSelector.matchLabels: Invalid value: key must be a label key",
         ),
-        (json!({ "match": { "reasons": texts } }), "comparing its texts takes too long"),
+        (json!({ "match": { "reasons": texts } }), "the texts have a total weight above 2048"),
     ] {
-        let refused = policy.put(&test.kubectl(), &spec).await.err().map(told).unwrap_or_default();
+        let refused = policy.put(&test.kubectl(), &spec).await.err().map(not_yet).unwrap_or_default();
         ensure!(refused.contains(sentence), "{spec}: {refused}");
     }
     let explained = test.kubectl().run(&["explain", "clustereventpolicy.spec", "--recursive"]).await?;

@@ -1,11 +1,11 @@
-//! The commands of the documents that need no pods. (`e2e/tests/node/documents.rs` has others.)
+//! The commands of the documents that need no pods. (Others: `e2e/tests/node/documents.rs`.)
 
 use anyhow::{Context, Result, ensure};
 use e2e::documents::{block_with, lines, pasted};
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{GENEROUS, Policy, Squelch, Test, wait_for};
 
-/// What Helm prints after an installation: the part behind `NOTES:`.
+/// Helm's output after an installation: the part after `NOTES:`.
 async fn notes(test: &Test) -> Result<String> {
     let install = "helm install squelch charts/squelch --namespace squelch --dry-run=client";
     let printed = pasted(&test.cluster, install).await?;
@@ -13,25 +13,25 @@ async fn notes(test: &Test) -> Result<String> {
     Ok(notes.to_owned())
 }
 
-async fn is_armed(squelch: &Squelch, armed: bool) -> Result<()> {
+async fn wait_until_armed(squelch: &Squelch, armed: bool) -> Result<()> {
     wait_for(&format!("squelch_armed to be {armed}"), GENEROUS, async || {
-        let metrics = squelch.metrics().await.map_err(told)?;
+        let metrics = squelch.metrics().await.map_err(not_yet)?;
         let now = (metrics.sum("squelch_armed", &[]) > 0.0, metrics.sum("squelch_break_glass", &[]) > 0.0);
         if now == (armed, !armed) { Ok(()) } else { Err(format!("(armed, break glass): {now:?}")) }
     })
     .await
 }
 
-/// The policy `quickstart` that a document has its reader make; its namespace is deleted with this value.
+/// The policy `quickstart` of a document; its namespace is deleted on drop.
 struct Made<'a> {
     test: &'a Test,
     namespace: String,
 }
 
 impl<'a> Made<'a> {
-    /// By commands of which the last `--namespace` names where it is.
+    /// Created by commands whose last `--namespace` names the namespace.
     fn by(test: &'a Test, commands: &str) -> Result<Self> {
-        let (_, rest) = commands.rsplit_once("--namespace ").context("no namespace is named")?;
+        let (_, rest) = commands.rsplit_once("--namespace ").context("no namespace in the command")?;
         let namespace = rest.split_whitespace().next();
         Ok(Self { test, namespace: namespace.context("no namespace")?.to_owned() })
     }
@@ -43,15 +43,15 @@ impl<'a> Made<'a> {
 
 impl Drop for Made<'_> {
     fn drop(&mut self) {
-        // Other documents make the same one.
+        // Other documents create the same policy.
         self.test.cluster.kubectl.say(&["delete", "namespace", &self.namespace, "--wait", "--timeout=60s"]);
     }
 }
 
-/// However a test ends, the configuration carries no annotation of its.
-struct Glass<'a>(&'a Test);
+/// Removes the annotation from the configuration on drop.
+struct RemoveAnnotation<'a>(&'a Test);
 
-impl Drop for Glass<'_> {
+impl Drop for RemoveAnnotation<'_> {
     fn drop(&mut self) {
         self.0.cluster.kubectl.say(&[
             "annotate",
@@ -63,27 +63,30 @@ impl Drop for Glass<'_> {
 }
 
 #[tokio::test]
-async fn the_notes_of_the_chart_make_a_policy_that_governs() -> Result<()> {
+async fn the_chart_notes_create_a_policy_in_force() -> Result<()> {
     let test = Test::begin("notes").await?;
     let squelch = test.squelch().await?;
-    let guard = Glass(&test);
+    let guard = RemoveAnnotation(&test);
     let notes = notes(&test).await?;
-    // Paragraphs of commands, with the blanks that stand before them.
+    // Paragraphs of commands, with their indentation.
     let paragraphs: Vec<_> =
         notes.split("\n\n").filter(|text| text.trim_start().starts_with("kubectl ")).collect();
-    let applied =
-        paragraphs.iter().find(|text| text.contains("kubectl apply")).context("no policy is applied")?;
+    let applied = paragraphs
+        .iter()
+        .find(|text| text.contains("kubectl apply"))
+        .context("no command that applies a policy")?;
     let made = Made::by(&test, applied)?;
     pasted(&test.cluster, applied).await?;
     made.governs().await?;
-    let seen = paragraphs.iter().find(|text| text.contains("kubectl get")).context("nothing is looked at")?;
+    let seen =
+        paragraphs.iter().find(|text| text.contains("kubectl get")).context("no command to inspect")?;
     let seen = pasted(&test.cluster, seen).await?;
     ensure!(seen.contains("quickstart") && seen.contains("RECEIVED"), "{seen}");
-    let glass =
+    let break_glass =
         paragraphs.iter().find(|text| text.contains("squelch.dev/disarm")).context("no break glass")?;
-    for (line, armed) in lines(glass, "kubectl annotate").iter().zip([false, true]) {
+    for (line, armed) in lines(break_glass, "kubectl annotate").iter().zip([false, true]) {
         pasted(&test.cluster, line).await?;
-        is_armed(&squelch, armed).await?;
+        wait_until_armed(&squelch, armed).await?;
     }
     drop((made, guard));
     squelch.stop().await?;
@@ -91,11 +94,11 @@ async fn the_notes_of_the_chart_make_a_policy_that_governs() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_readmes_quickstart_makes_a_policy_that_governs() -> Result<()> {
+async fn the_readme_quickstart_creates_a_policy_in_force() -> Result<()> {
     let test = Test::begin("readme").await?;
     let squelch = test.squelch().await?;
     let block = block_with("README.md", "helm install squelch")?;
-    // The chart has been installed: squelch runs.
+    // The chart is installed: squelch runs.
     let commands = lines(&block, "kubectl ");
     ensure!(commands.len() >= 2, "{block}");
     let made = Made::by(&test, &commands.join("\n"))?;
@@ -109,24 +112,24 @@ async fn the_readmes_quickstart_makes_a_policy_that_governs() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_runbooks_break_glass_disarms_and_shows_it() -> Result<()> {
+async fn the_break_glass_commands_of_the_runbook_disarm() -> Result<()> {
     let test = Test::begin("runbook").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&serde_json::json!({})).await?;
-    let guard = Glass(&test);
+    let guard = RemoveAnnotation(&test);
     let glass = block_with("docs/runbooks.md", "squelch.dev/disarm=")?;
     let looks = block_with("docs/runbooks.md", "output jsonpath='{.webhooks[")?;
     for (line, armed) in lines(&glass, "kubectl annotate").iter().zip([false, true]) {
         pasted(&test.cluster, line).await?;
-        is_armed(&squelch, armed).await?;
+        wait_until_armed(&squelch, armed).await?;
         if armed {
             policy.effective().await?;
         } else {
             policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
         }
-        wait_for(&format!("the metric of effective policies, armed {armed}"), GENEROUS, async || {
+        wait_for(&format!("squelch_policies to follow armed {armed}"), GENEROUS, async || {
             let metrics = squelch.metrics().await.map_err(|error| error.to_string())?;
-            let effective = metrics.sum("squelch_policies", &[("condition", "Effective")]);
+            let effective = metrics.sum("squelch_policies", &[("state", "effective")]);
             if (effective > 0.0) == armed { Ok(()) } else { Err(metrics.show("squelch_policies")) }
         })
         .await?;
@@ -134,8 +137,8 @@ async fn the_runbooks_break_glass_disarms_and_shows_it() -> Result<()> {
         for line in looks.lines().filter(|line| armed == line.contains("jsonpath") || !armed) {
             seen.push(pasted(&test.cluster, line).await?);
         }
-        let rules = seen.first().context("nothing is looked at")?;
-        ensure!(rules.contains("events") == armed, "armed {armed}, and the rules: {rules:?}");
+        let rules = seen.first().context("no command to inspect")?;
+        ensure!(rules.contains("events") == armed, "armed {armed}, but the rules are {rules:?}");
     }
     drop(guard);
     squelch.stop().await?;

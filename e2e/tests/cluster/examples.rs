@@ -1,4 +1,5 @@
-//! The API server and squelch take every policy of the gallery. What each does, `squelch replay` tells in tests/gallery.rs.
+//! The API server and squelch accept every example policy. tests/gallery.rs checks their effects with `squelch
+//! replay`.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ async fn every_policy_of_the_gallery_is_accepted() -> Result<()> {
         };
         let applied = run(&["apply", "--server-side"]).await;
         let accepted = run(&["wait", "--for=condition=Accepted", "--timeout=60s"]).await;
-        // The next tests share the cluster.
+        // Later tests share the cluster.
         run(&["delete", "--ignore-not-found"]).await?;
         let (applied, accepted) = (applied?.lines().count(), accepted?.lines().count());
         ensure!(applied == accepted && applied >= files.len(), "{applied} applied, {accepted} accepted");

@@ -1,59 +1,59 @@
-//! client-go's legacy recorder (tools/record): what the kubelet and most controllers use.
+//! client-go's legacy recorder (tools/record), which the kubelet and most controllers use.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::emitters::Told;
+use e2e::emitters::Report;
 use e2e::policy::idle_after;
 use e2e::writes::{every_change_raised, history};
 use e2e::{Emission, GENEROUS, Test, Writes};
 
-/// log2(1,000) + 1, and one for the closing and one to spare.
+/// log2(1,000) + 1, one at the close, and one to spare.
 const MOST_WRITES: usize = 13;
-/// 1,000 occurrences at 50 a second take 20 s on an idle machine.
+/// Deadline: 1,000 occurrences at 50 per second take 20 s on an idle machine.
 const STORM: Duration = Duration::from_secs(120);
 
-/// The one Event about `object` was written rarely, and never in vain.
+/// The single Event about `object` had few writes, each of which raised its count.
 async fn was_written_rarely(writes: &Writes, object: &str) -> Result<()> {
     let writes = writes.about(object).await?;
     ensure!(writes.len() <= MOST_WRITES, "{} writes:\n{}", writes.len(), history(&writes));
     every_change_raised(&writes)
 }
 
-/// The client saw nothing that it would bother anyone with.
-fn was_quiet(told: &Told) -> Result<()> {
-    ensure!(told.error_lines().is_empty(), "the client logged {:?}", told.error_lines());
+/// The client logged no error.
+fn was_quiet(report: &Report) -> Result<()> {
+    ensure!(report.error_lines().is_empty(), "the client logged {:?}", report.error_lines());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_thousand_repeats_are_one_event_and_at_most_thirteen_writes() -> Result<()> {
+async fn a_thousand_repeats_become_one_event_in_at_most_thirteen_writes() -> Result<()> {
     let test = Test::begin("legacy").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;
     let writes = test.writes().await?;
 
     let storm = Emission::legacy().about("pod", 1).count(1000).rate(50);
-    let told = test.emit(&storm)?.finish(STORM).await?;
+    let report = test.emit(&storm)?.finish(STORM).await?;
     test.one_event("pod-0", 1000).await?;
-    squelch.is_quiet(GENEROUS).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
 
     was_written_rarely(&writes, "pod-0").await?;
-    was_quiet(&told)?;
-    assert_eq!(told.sent(), 1000);
+    was_quiet(&report)?;
+    assert_eq!(report.sent(), 1000);
     policy.received(1000).await?;
     squelch.stop().await?;
     test.passed()
 }
 
 #[tokio::test]
-async fn twenty_objects_at_once_are_twenty_events_and_each_at_most_thirteen_writes() -> Result<()> {
+async fn twenty_concurrent_objects_become_twenty_events_of_at_most_thirteen_writes() -> Result<()> {
     let test = Test::begin("legacy-twenty").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;
     let writes = test.writes().await?;
 
-    // A recorder waits for each answer: of one process alone the API server would see fewer than 1,000 a second.
+    // A recorder waits for each answer: one process makes fewer than 1,000 calls per second.
     let prefixes = ["a", "b", "c", "d"];
     let mut storms = Vec::new();
     for prefix in prefixes {
@@ -68,7 +68,7 @@ async fn twenty_objects_at_once_are_twenty_events_and_each_at_most_thirteen_writ
             test.one_event(&object, 1000).await?;
         }
     }
-    squelch.is_quiet(GENEROUS).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
     for prefix in prefixes {
         for number in 0..5 {
             was_written_rarely(&writes, &format!("{prefix}-{number}")).await?;
@@ -80,7 +80,7 @@ async fn twenty_objects_at_once_are_twenty_events_and_each_at_most_thirteen_writ
 }
 
 #[tokio::test]
-async fn two_processes_with_one_identity_share_one_event_that_neither_lowers() -> Result<()> {
+async fn two_processes_with_one_identity_share_one_event_whose_count_never_falls() -> Result<()> {
     let test = Test::begin("legacy-twins").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;
@@ -93,7 +93,7 @@ async fn two_processes_with_one_identity_share_one_event_that_neither_lowers() -
         was_quiet(&twin.finish(STORM).await?)?;
     }
     test.one_event("pod-0", 500).await?;
-    squelch.is_quiet(GENEROUS).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
 
     was_written_rarely(&writes, "pod-0").await?;
     policy.received(500).await?;

@@ -1,30 +1,30 @@
-//! The spam filter and the budget: what has no token is dropped, and counted to the last one.
+//! The spam filter and the budget: Events without a token are dropped and counted exactly.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::emitters::Told;
-use e2e::{Emission, Test, law};
+use e2e::emitters::Report;
+use e2e::{Emission, Test, conservation};
 use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(120);
 
-/// A policy with this spam filter, whose tokens do not come back, and no aggregation.
+/// A policy with this spam filter, without refill in the time of the test, and without aggregation.
 fn filtering(mut filter: Value) -> Value {
     filter["refillInterval"] = json!("720h");
     json!({ "aggregation": { "disabled": true }, "spamFilter": filter })
 }
 
-/// Everything that was refused was refused with this status.
-fn was_refused(told: &Told, status: u16, times: usize) -> Result<()> {
-    let refused = told.refused();
+/// All refused calls had this status.
+fn was_refused(report: &Report, status: u16, times: usize) -> Result<()> {
+    let refused = report.refused();
     ensure!(refused.iter().all(|call| call.status == status), "{refused:?}");
     assert_eq!(refused.len(), times);
     Ok(())
 }
 
 #[tokio::test]
-async fn beyond_the_burst_of_each_object_all_is_filtered() -> Result<()> {
+async fn events_beyond_the_burst_of_an_object_are_filtered() -> Result<()> {
     let test = Test::begin("filter").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&filtering(json!({ "burst": 5 }))).await?;
@@ -38,57 +38,57 @@ async fn beyond_the_burst_of_each_object_all_is_filtered() -> Result<()> {
     ];
     for (prefix, emission) in clients {
         let storm = emission.about(prefix, 2).with("--messages", "distinct").count(50).rate(200);
-        let told = test.emit(&storm)?.finish(STORM).await?;
-        was_refused(&told, 409, 2 * 45)?;
-        ensure!(told.error_lines().is_empty(), "{prefix} logged {:?}", told.error_lines());
+        let report = test.emit(&storm)?.finish(STORM).await?;
+        was_refused(&report, 409, 2 * 45)?;
+        ensure!(report.error_lines().is_empty(), "{prefix} logged {:?}", report.error_lines());
         for object in [format!("{prefix}-0"), format!("{prefix}-1")] {
             assert_eq!(test.events(Some(&object)).await?.len(), 5, "{object}");
         }
     }
-    let counters = law::holds(&test, squelch, &policy, 4 * 100).await?;
+    let counters = conservation::holds(&test, squelch, &policy, 4 * 100).await?;
     assert_eq!((counters.admitted, counters.filtered), (4 * 10, 4 * 90), "{counters:?}");
-    assert_eq!(writes.so_far().await?.len(), 4 * 10, "nothing is written for what was dropped");
+    assert_eq!(writes.so_far().await?.len(), 4 * 10, "dropped Events must not be written");
     test.passed()
 }
 
 #[tokio::test]
-async fn buckets_are_per_what_the_policy_says() -> Result<()> {
+async fn buckets_use_the_keys_of_the_policy() -> Result<()> {
     let test = Test::begin("filter-per").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&filtering(json!({ "burst": 5, "per": ["Type", "Reason"] }))).await?;
     let storm = Emission::creates_core().with("--messages", "distinct").count(20).rate(200);
-    // Two reasons, each told of two objects by two emitters: two buckets.
+    // Two reasons, each about two objects from two emitters: two buckets.
     for (instance, reason) in [("one", "BackOff"), ("two", "BackOff"), ("one", "Failed"), ("two", "Failed")] {
         let storm = storm.clone().about(instance, 2).instance(instance).reason(reason);
         test.emit(&storm)?.finish(STORM).await?;
     }
-    let counters = law::holds(&test, squelch, &policy, 4 * 40).await?;
+    let counters = conservation::holds(&test, squelch, &policy, 4 * 40).await?;
     assert_eq!((counters.admitted, counters.filtered), (2 * 5, 4 * 40 - 10), "{counters:?}");
     test.passed()
 }
 
 #[tokio::test]
-async fn the_budget_is_the_namespaces_and_folds_are_free() -> Result<()> {
+async fn the_budget_counts_admitted_events_of_the_namespace_only() -> Result<()> {
     let test = Test::begin("budget").await?;
     let squelch = test.squelch().await?;
     let off = json!({ "disabled": true });
     let budget = json!({ "burst": 20, "refillInterval": "720h" });
     let policy = test.policy(&json!({ "aggregation": off, "spamFilter": off, "budget": budget })).await?;
 
-    // Two tokens for 200 occurrences: the repeats are folded.
-    let told = test.emit(&Emission::legacy().about("same", 2).count(100).rate(200))?.finish(STORM).await?;
-    ensure!(told.error_lines().is_empty(), "{:?}", told.error_lines());
+    // Two tokens for 200 occurrences: the repeats are compacted.
+    let report = test.emit(&Emission::legacy().about("same", 2).count(100).rate(200))?.finish(STORM).await?;
+    ensure!(report.error_lines().is_empty(), "{:?}", report.error_lines());
     let distinct = Emission::creates_core().with("--messages", "distinct").count(30).rate(200);
     was_refused(&test.emit(&distinct.clone().about("a", 1))?.finish(STORM).await?, 409, 30 - 18)?;
     was_refused(&test.emit(&distinct.about("b", 1))?.finish(STORM).await?, 409, 30)?;
-    let counters = law::holds(&test, squelch, &policy, 200 + 60).await?;
+    let counters = conservation::holds(&test, squelch, &policy, 200 + 60).await?;
     assert_eq!(counters.admitted + counters.compacted, 200 + 18, "{counters:?}");
     assert_eq!((counters.throttled, counters.filtered), (60 - 18, 0), "{counters:?}");
     test.passed()
 }
 
 #[tokio::test]
-async fn a_token_comes_back_after_each_refill_interval() -> Result<()> {
+async fn a_token_is_refilled_after_each_refill_interval() -> Result<()> {
     let test = Test::begin("refill").await?;
     let squelch = test.squelch().await?;
     let filter = json!({ "burst": 1, "refillInterval": "1s" });
@@ -97,34 +97,34 @@ async fn a_token_comes_back_after_each_refill_interval() -> Result<()> {
     let began = std::time::Instant::now();
     test.emit(&storm)?.finish(STORM).await?;
     let seconds = began.elapsed().as_secs() as i64;
-    let counters = law::holds(&test, squelch, &policy, 120).await?;
-    // The storm lasts 6 s, and the emitter may take as long as it likes to begin and to end.
+    let counters = conservation::holds(&test, squelch, &policy, 120).await?;
+    // The storm lasts 6 s; start and end of the emitter take additional time.
     ensure!((6..=seconds + 2).contains(&counters.admitted), "{counters:?} in {seconds} s");
     test.passed()
 }
 
 #[tokio::test]
-async fn rejection_forbidden_is_told_with_403() -> Result<()> {
+async fn rejection_forbidden_answers_403() -> Result<()> {
     let test = Test::begin("forbidden").await?;
     let squelch = test.squelch().await?;
     let mut spec = filtering(json!({ "burst": 1 }));
     spec["rejection"] = json!("Forbidden");
     let policy = test.policy(&spec).await?;
     let storm = Emission::creates_core().about("pod", 1).with("--messages", "distinct").count(10).rate(100);
-    let told = test.emit(&storm)?.finish(STORM).await?;
-    was_refused(&told, 403, 9)?;
-    for call in told.refused() {
+    let report = test.emit(&storm)?.finish(STORM).await?;
+    was_refused(&report, 403, 9)?;
+    for call in report.refused() {
         ensure!(call.reason == "Forbidden" && call.error.contains("filtered"), "{call:?}");
     }
-    law::holds(&test, squelch, &policy, 10).await?;
+    conservation::holds(&test, squelch, &policy, 10).await?;
     test.passed()
 }
 
 #[tokio::test]
-async fn a_policy_whose_stages_are_all_off_counts_and_shields() -> Result<()> {
+async fn a_policy_with_all_stages_off_counts_and_hides_lower_policies() -> Result<()> {
     let test = Test::begin("all-off").await?;
     let squelch = test.squelch().await?;
-    // What it governs is kept from the policy below it, which would drop all but one.
+    // The Events that it governs do not reach the next policy, which would drop all but one.
     let below = filtering(json!({ "burst": 1 }));
     let kubectl = test.kubectl();
     e2e::Policy::apply(test.client(), &kubectl, &test.namespace, "below", &below).await?;
@@ -135,16 +135,16 @@ async fn a_policy_whose_stages_are_all_off_counts_and_shields() -> Result<()> {
     let policy = test.policy(&spec).await?;
     for emission in [Emission::legacy(), Emission::kube(), Emission::creates_core()] {
         let storm = emission.about("pod", 1).reason("AuditFailed").count(20).rate(100);
-        let told = test.emit(&storm)?.finish(STORM).await?;
-        ensure!(told.refused().is_empty(), "{:?}", told.refused());
+        let report = test.emit(&storm)?.finish(STORM).await?;
+        ensure!(report.refused().is_empty(), "{:?}", report.refused());
     }
-    let counters = law::holds(&test, squelch, &policy, 60).await?;
+    let counters = conservation::holds(&test, squelch, &policy, 60).await?;
     assert_eq!(counters.admitted, 60, "{counters:?}");
     test.passed()
 }
 
 #[tokio::test]
-async fn observe_decides_at_every_stage_what_enforce_decides() -> Result<()> {
+async fn observe_and_enforce_count_the_same_at_every_stage() -> Result<()> {
     let test = Test::begin("enforce").await?;
     let squelch = test.squelch().await?;
     let spec = json!({
@@ -165,14 +165,14 @@ async fn observe_decides_at_every_stage_what_enforce_decides() -> Result<()> {
     ];
     for (test, policy) in [&test, &observing].into_iter().zip(&policies) {
         for storm in &storms {
-            let told = test.emit(&storm.clone().rate(100))?.finish(STORM).await?;
+            let report = test.emit(&storm.clone().rate(100))?.finish(STORM).await?;
             let enforced = policy.namespace != observing.namespace;
-            ensure!(enforced || told.refused().is_empty(), "refused under Observe: {:?}", told.refused());
+            ensure!(enforced || report.refused().is_empty(), "refused in Observe: {:?}", report.refused());
         }
     }
     let mut counted = Vec::new();
     for (test, policy) in [&test, &observing].into_iter().zip(&policies) {
-        counted.push(law::counted(test, &squelch, policy, 150).await?);
+        counted.push(conservation::status_matches_metrics(test, &squelch, policy, 150).await?);
     }
     assert_eq!(counted[0], counted[1]);
     // The first of its series; then three of four by their bucket, two of four by the budget.
@@ -180,6 +180,10 @@ async fn observe_decides_at_every_stage_what_enforce_decides() -> Result<()> {
     assert_eq!((counters.admitted, counters.compacted), (1 + 3 + 2, 49), "{counters:?}");
     assert_eq!((counters.filtered, counters.throttled, counters.aggregated), (1, 2, 2 * 46), "{counters:?}");
     squelch.stop().await?;
-    assert_eq!(writes.so_far().await?.len(), 150, "under Observe all is stored, and squelch adds nothing");
+    assert_eq!(
+        writes.so_far().await?.len(),
+        150,
+        "in Observe all Events are stored, and squelch writes none"
+    );
     test.passed()
 }

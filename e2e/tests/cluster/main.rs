@@ -1,5 +1,5 @@
-//! What squelch does on a real API server, a file for each matter: one program, since to link one for each took longer than to
-//! compile them. `hack/e2e` runs the files by turns.
+//! Tests of squelch on a real API server, one file per topic. They are one binary, because linking one per file took
+//! longer than compiling. `hack/e2e` runs the files in turn.
 
 mod aggregation;
 mod baseline;
@@ -7,11 +7,13 @@ mod certificates;
 mod client_ca;
 mod cluster_policy;
 mod create_only;
+mod disarmed_writes;
 mod doctor;
 mod documents;
-mod dropped;
+mod etcd_writes;
 mod examples;
 mod expiry;
+mod flushes;
 mod legacy;
 mod limits;
 mod many_namespaces;
@@ -24,13 +26,11 @@ mod old_clients;
 mod other_webhooks;
 mod outage;
 mod own_writes;
-mod payments;
-mod people;
 mod policy_api;
 mod policy_events;
-mod policy_lives;
+mod policy_lifecycle;
+mod probe;
 mod prometheus;
-mod proof;
 mod read_modify_write;
 mod refused_writes;
 mod replay;
@@ -41,10 +41,10 @@ mod scenarios;
 mod silent_connections;
 mod slow_api_server;
 mod soak;
-mod startup;
+mod startup_errors;
 mod status_fairness;
-mod stopped;
+mod stopped_process;
 mod taken_names;
-mod thrift;
-mod unseen;
-mod untouched;
+mod top_dropped;
+mod ungoverned_events;
+mod user_edits;

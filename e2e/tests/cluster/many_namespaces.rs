@@ -1,11 +1,11 @@
-//! Namespaces that come and go, as a CI system makes them: what squelch keeps of them goes with them.
+//! Namespaces are created and deleted, as by a CI system: squelch releases the memory of deleted ones.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::metrics::Samples;
 use e2e::user::Version;
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{Squelch, Test, User, wait_for};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -14,29 +14,28 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-/// How many there are in all, for the long form.
+/// Total number of namespaces in the long form.
 const ALL: &str = "SQUELCH_NAMESPACES";
 const MANY: usize = 10_000;
 const SOME: usize = 100;
-/// So many are there at a time.
+/// Number of concurrent namespaces.
 const AT_ONCE: usize = 50;
-/// Events in each, and occurrences of each.
+/// Events per namespace, and occurrences per Event.
 const EVENTS: usize = 4;
 const OCCURRENCES: usize = 3;
-/// The allocator keeps a little, in MiB, and what is kept for each namespace that is gone must not show: 10,000 of them
-/// at 1 KiB are more.
+/// Allowed growth in MiB: for the allocator. 10,000 namespaces with 1 KiB each would exceed it.
 const TOLERANCE: f64 = 8.0;
-/// Namespaces are cleared out by a controller, a few a second.
+/// Deadline: the namespace controller deletes a few namespaces per second.
 const GONE: Duration = Duration::from_secs(300);
 const LABEL: &str = "e2e.example.com/batch";
-/// A member of this group has every right.
+/// Members of this group have all permissions.
 const BUILDER: &str = "builder";
 
-/// All gauges of squelch's tables, and what it takes of memory.
+/// Gauges of squelch's tables and of its memory.
 const GAUGES: [&str; 5] = [
     "squelch_series",
     "squelch_ended_series",
-    "squelch_owed_occurrences",
+    "squelch_pending_occurrences",
     "squelch_table_entries",
     "squelch_text_bytes",
 ];
@@ -45,7 +44,7 @@ fn memory(metrics: &Samples) -> f64 {
     metrics.sum("process_resident_memory_bytes", &[]) / 1024.0 / 1024.0
 }
 
-/// Makes a batch of namespaces, has Events written in each, and deletes them again.
+/// Creates a batch of namespaces, writes Events in each, and deletes them.
 async fn batch(test: &Test, builder: &User, number: usize) -> Result<usize> {
     let namespaces: Api<Namespace> = Api::all(test.client());
     let each = |at: usize| {
@@ -80,22 +79,22 @@ async fn batch(test: &Test, builder: &User, number: usize) -> Result<usize> {
     let merged: Vec<_> = merged.try_collect().await?;
     let of_batch = ListParams::default().labels(&format!("{LABEL}={}", test.namespace));
     wait_for("a batch of namespaces to be gone", GONE, async || {
-        let left = namespaces.list_metadata(&of_batch).await.map_err(told)?.items.len();
+        let left = namespaces.list_metadata(&of_batch).await.map_err(not_yet)?.items.len();
         if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
     })
     .await?;
     Ok(merged.iter().sum())
 }
 
-/// Waits until every gauge is at most what it was.
+/// Waits until every gauge is at most its previous value.
 async fn gauges_are_back(squelch: &Squelch, before: &Samples) -> Result<Samples> {
-    wait_for("the gauges to be what they were", Duration::from_secs(30), async || {
-        let now = squelch.metrics().await.map_err(told)?;
+    wait_for("the gauges to return to their previous values", Duration::from_secs(30), async || {
+        let now = squelch.metrics().await.map_err(not_yet)?;
         let above = GAUGES.iter().find(|gauge| now.sum(gauge, &[]) > before.sum(gauge, &[]));
         match above {
             None => Ok(now),
             Some(gauge) => {
-                Err(format!("{gauge} {}, and was {}", now.sum(gauge, &[]), before.sum(gauge, &[])))
+                Err(format!("{gauge} is {} and was {}", now.sum(gauge, &[]), before.sum(gauge, &[])))
             }
         }
     })
@@ -105,14 +104,14 @@ async fn gauges_are_back(squelch: &Squelch, before: &Samples) -> Result<Samples>
 async fn come_and_go(label: &str, namespaces: usize) -> Result<()> {
     let test = Test::begin(label).await?;
     let squelch = test.squelch().await?;
-    // A series outlives its namespace by far, unless it goes with it.
-    // It is for every namespace, so that a new one is governed from its first Event on.
+    // The series would outlive its namespace. The policy selects every namespace, so that a new one is governed from its
+    // first Event on.
     let spec = json!({ "series": { "idleTimeout": "24h" }, "match": { "users": [BUILDER] } });
     let builder = User::in_group(&test.cluster, BUILDER, "system:masters").await?;
     let policy = test.cluster_policy();
     policy.change(&test.kubectl(), &spec).await?;
     let empty = squelch.metrics().await?;
-    // The tables and buffers that every life has.
+    // A first batch fills the tables and buffers.
     batch(&test, &builder, 0).await?;
     let before = squelch.metrics().await?;
     let mut merged = 0;
@@ -147,13 +146,13 @@ async fn come_and_go(label: &str, namespaces: usize) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_kept_of_a_namespace_goes_with_it() -> Result<()> {
+async fn a_deleted_namespace_releases_its_memory() -> Result<()> {
     come_and_go("come-and-go", SOME).await
 }
 
 #[tokio::test]
 #[ignore = "long: just test-namespaces"]
-async fn ten_thousand_namespaces_leave_nothing_behind() -> Result<()> {
+async fn ten_thousand_deleted_namespaces_release_their_memory() -> Result<()> {
     let asked = std::env::var(ALL).ok().map(|text| text.parse()).transpose()?;
     come_and_go("ten-thousand", asked.unwrap_or(MANY)).await
 }

@@ -1,4 +1,4 @@
-//! What squelch tells of itself.
+//! The metrics of squelch.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::policy::idle_after;
 use e2e::process::run_with_input;
-use e2e::wait::told;
-use e2e::{Emission, GENEROUS, Test, law, wait_for};
+use e2e::wait::not_yet;
+use e2e::{Emission, GENEROUS, Test, conservation, wait_for};
 
 const STORM: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn status_and_metrics_tell_what_the_emitters_sent() -> Result<()> {
+async fn status_and_metrics_match_what_the_emitters_sent() -> Result<()> {
     let test = Test::begin("conserved").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;
@@ -33,22 +33,22 @@ async fn status_and_metrics_tell_what_the_emitters_sent() -> Result<()> {
         sent += storm.finish(STORM).await?.sent();
     }
     assert_eq!(sent, 300 + 200 + 2 * 2 + 100 + 100);
-    law::holds(&test, squelch, &policy, sent).await?;
+    conservation::holds(&test, squelch, &policy, sent).await?;
     test.passed()
 }
 
 #[tokio::test]
-async fn known_children_exist_before_anything_is_counted() -> Result<()> {
+async fn metric_children_exist_before_the_first_count() -> Result<()> {
     let test = Test::begin("children").await?;
     let squelch = test.squelch().await?;
     test.policy(&idle_after("3s")).await?;
     let namespace = test.namespace.as_str();
-    wait_for("the policy's children of squelch_events_total", GENEROUS, async || {
-        let metrics = squelch.metrics().await.map_err(told)?;
-        let labels = [("event_namespace", namespace), ("mode", "Enforce")];
-        match metrics.count("squelch_events_total", &labels) {
+    wait_for("the policy's children of squelch_occurrences_total", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(not_yet)?;
+        let labels = [("event_namespace", namespace), ("policy_kind", "EventPolicy")];
+        match metrics.count("squelch_occurrences_total", &labels) {
             6 => Ok(()),
-            _ => Err(metrics.show("squelch_events_total")),
+            _ => Err(metrics.show("squelch_occurrences_total")),
         }
     })
     .await?;
@@ -60,7 +60,7 @@ async fn known_children_exist_before_anything_is_counted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn promtool_has_no_complaint() -> Result<()> {
+async fn promtool_accepts_the_metrics() -> Result<()> {
     let test = Test::begin("promtool").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;

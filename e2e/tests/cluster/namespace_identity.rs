@@ -1,11 +1,11 @@
-//! A namespace that is deleted and created again under its name, as CI systems do, within the idle timeout of the series
-//! in it. The new one begins with nothing.
+//! A namespace is deleted and created again with the same name, as CI systems do, within the idle timeout of its
+//! series. The new namespace starts with no counts.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::user::{Answer, Version};
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::writes::history;
 use e2e::{GENEROUS, Policy, Squelch, Test, User, Writes, events, wait_for};
 use jiff::Timestamp;
@@ -14,21 +14,21 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-/// Occurrences of each Event in the old namespace, until its count is flushed; then so many that stay pending.
+/// Occurrences of each Event in the old namespace: until its count is flushed, and then those that stay pending.
 const BEFORE: usize = 20;
 const PENDING: usize = 5;
-/// Occurrences in the new one: fewer.
+/// Occurrences in the new namespace: fewer.
 const AFTER: i64 = 7;
-/// The deletion is seen by then.
+/// Deadline of the deletion in squelch.
 const LOST: Duration = Duration::from_secs(10);
 const BUILDER: &str = "builder";
 const VERBS: [&str; 3] = ["get", "create", "patch"];
 
-/// What governs the namespace.
+/// The policy of the namespace.
 #[derive(Clone, Copy, Debug)]
 enum Governs {
     ClusterEventPolicy,
-    /// It goes with the namespace, and comes again with the next one.
+    /// An EventPolicy: it is deleted with the namespace, and created with the next one.
     EventPolicy,
 }
 
@@ -37,7 +37,7 @@ struct Stage {
     squelch: Squelch,
     governs: Governs,
     builder: User,
-    /// The namespace that comes and goes.
+    /// The namespace that is deleted and created again.
     name: String,
 }
 
@@ -55,33 +55,33 @@ impl Stage {
         Version::Core.event(&self.name, name, pod, "again", Timestamp::now())
     }
 
-    /// One more CREATE about this object.
+    /// Writes one more CREATE about this object.
     async fn creates(&self, pod: &str, number: usize) -> Result<Answer> {
         let answer = self.builder.create(&self.event(&format!("{pod}.{number}"), pod)).await?;
         ensure!(answer.is_success() || answer.is_refused_by_squelch(), "{pod}.{number}: {answer:?}");
         Ok(answer)
     }
 
-    /// What is pending, and what is lost.
+    /// Pending and lost occurrences.
     async fn pending_and_lost(&self) -> Result<(i64, i64)> {
         let metrics = self.squelch.metrics().await?;
         let lost = metrics.sum("squelch_lost_occurrences_total", &[]);
-        Ok((metrics.sum("squelch_owed_occurrences", &[]) as i64, lost as i64))
+        Ok((metrics.sum("squelch_pending_occurrences", &[]) as i64, lost as i64))
     }
 
-    /// Waits until squelch decides writes in the namespace.
+    /// Waits until squelch decides on writes in the namespace.
     async fn is_governed(&self) -> Result<()> {
         wait_for("writes in the new namespace to be decided", GENEROUS, async || {
             let mut probe = self.event("", "probe");
             probe["metadata"] = json!({ "generateName": "probe-", "namespace": self.name });
-            let answer = self.builder.create(&probe).await.map_err(told)?;
+            let answer = self.builder.create(&probe).await.map_err(not_yet)?;
             if answer.is_refused_by_squelch() { Ok(()) } else { Err(answer.text) }
         })
         .await
     }
 }
 
-/// Makes the namespace, and lets the builder write Events in it.
+/// Creates the namespace, and lets the builder write Events in it.
 async fn make(test: &Test, name: &str) -> Result<User> {
     let namespaces: Api<Namespace> = Api::all(test.client());
     let mut namespace = Namespace::default();
@@ -90,7 +90,7 @@ async fn make(test: &Test, name: &str) -> Result<User> {
     User::with_rights(&test.cluster, BUILDER, name, &VERBS).await
 }
 
-/// Makes the policy that governs the namespace.
+/// Creates the policy of the namespace.
 async fn govern(test: &Test, name: &str, governs: Governs) -> Result<()> {
     let series = json!({ "idleTimeout": "10m" });
     match governs {
@@ -107,7 +107,7 @@ async fn govern(test: &Test, name: &str, governs: Governs) -> Result<()> {
     }
 }
 
-/// The occurrences that a namespace's Events about an object have reported, by the last state of each.
+/// The sum of the last counts of a namespace's Events about these objects.
 fn reported(writes: &[e2e::writes::Write], pods: &[&str]) -> i64 {
     let mut last = std::collections::BTreeMap::<&str, i64>::new();
     for write in writes.iter().filter(|write| pods.contains(&events::object(&write.event))) {
@@ -117,7 +117,7 @@ fn reported(writes: &[e2e::writes::Write], pods: &[&str]) -> i64 {
 }
 
 impl Stage {
-    /// Repeats Events about these pods, and leaves occurrences of them pending; returns how many were created.
+    /// Repeats Events about these pods, and leaves occurrences pending; returns the number of CREATEs.
     async fn fill(&self, pods: [&str; 2]) -> Result<i64> {
         let (mut sent, mut number) = (0, 0);
         for round in [BEFORE, PENDING] {
@@ -129,8 +129,8 @@ impl Stage {
                 }
             }
             if round == BEFORE {
-                wait_for("the first to be flushed", GENEROUS, async || {
-                    let pending = self.pending_and_lost().await.map_err(told)?.0;
+                wait_for("the first occurrences to be flushed", GENEROUS, async || {
+                    let pending = self.pending_and_lost().await.map_err(not_yet)?.0;
                     if pending == 0 { Ok(()) } else { Err(format!("{pending} are pending")) }
                 })
                 .await?;
@@ -141,12 +141,12 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn a_namespace_that_returns_under_its_name_begins_with_nothing() -> Result<()> {
+async fn a_recreated_namespace_starts_with_no_counts() -> Result<()> {
     returns(Governs::ClusterEventPolicy).await
 }
 
 #[tokio::test]
-async fn so_does_one_that_returns_with_its_policy() -> Result<()> {
+async fn a_recreated_namespace_with_its_policy_starts_with_no_counts() -> Result<()> {
     returns(Governs::EventPolicy).await
 }
 
@@ -154,7 +154,7 @@ async fn returns(governs: Governs) -> Result<()> {
     let stage = Stage::begin(governs).await?;
     let (test, name) = (&stage.test, stage.name.as_str());
     let old = Writes::watch(test.client(), name).await?;
-    // One of them is never reported again.
+    // The second one is never reported again.
     let pods = ["both", "first-only"];
     stage.is_governed().await?;
     let sent = stage.fill(pods).await?;
@@ -174,8 +174,8 @@ async fn returns(governs: Governs) -> Result<()> {
         stage.creates("both", number as usize).await?;
     }
     let expected = sent - reported(&of_old, &pods);
-    let all_lost = wait_for("what was pending to be lost", LOST, async || {
-        let lost = stage.pending_and_lost().await.map_err(told)?.1;
+    let all_lost = wait_for("pending occurrences to be lost", LOST, async || {
+        let lost = stage.pending_and_lost().await.map_err(not_yet)?.1;
         if lost == expected { Ok(()) } else { Err(format!("{lost} of {expected}")) }
     });
     let all_lost = all_lost.await;

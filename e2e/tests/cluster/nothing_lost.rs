@@ -1,28 +1,28 @@
-//! The matrix: every kind of client under every kind of policy, while nothing goes wrong and while everything does.
+//! The matrix: every kind of client under every kind of policy, without and with faults.
 //!
-//! The short form is part of every run; the whole takes some minutes: `just test-nothing-lost`.
+//! The short form is part of every run; the whole matrix takes minutes: `just test-nothing-lost`.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use e2e::matrix::{Cell, Column, Row, run};
 
-/// Long enough for several lives of squelch, and for each kind of fault to come up several times.
+/// Duration: several restarts of squelch, and several injections of each fault.
 const LONG: Duration = Duration::from_secs(40);
 const SHORT: Duration = Duration::from_secs(15);
 
-/// All twenty cells.
+/// Runs all twenty cells.
 async fn all(column: Column) -> Result<()> {
     run(column, &Cell::of_rows(&Row::ALL), LONG).await
 }
 
-/// Every kind of client under the policy that folds, and under one more.
+/// Runs every kind of client under the compacting policy and under one more.
 async fn some(column: Column, row: Row) -> Result<()> {
     run(column, &Cell::of_rows(&[Row::Series, row]), SHORT).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_peace() -> Result<()> {
+async fn without_faults() -> Result<()> {
     some(Column::Quiet, Row::ByKind).await
 }
 
@@ -43,7 +43,7 @@ async fn while_the_api_server_is_restarted() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: just test-nothing-lost"]
-async fn the_whole_matrix_in_peace() -> Result<()> {
+async fn the_whole_matrix_without_faults() -> Result<()> {
     all(Column::Quiet).await
 }
 

@@ -1,31 +1,30 @@
-//! The recorders of older client-go: programs are rebuilt more rarely than clusters are upgraded.
+//! The recorders of older client-go versions, which are in use longer than clusters stay on a version.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::emitters::{Call, OldClientGo, Told};
+use e2e::emitters::{Call, OldClientGo, Report};
 use e2e::policy::idle_after;
 use e2e::writes::{history, never_lowered};
 use e2e::{Emission, GENEROUS, Test};
 use k8s_openapi::api::core::v1::Event;
 
 const OCCURRENCES: i64 = 400;
-/// They take 8 s on an idle machine.
+/// Deadline; the emitters take 8 s on an idle machine.
 const STORM: Duration = Duration::from_secs(120);
-/// A series of the new recorder with shortened timers is over 3 s after its last occurrence, which is looked at
-/// every 3 s.
+/// A series of the new recorder with shortened timers ends 3 s after its last occurrence, checked every 3 s.
 const LAST_PATCH: Duration = Duration::from_secs(8);
-/// log2(400) + 1, and one for the closing and one to spare.
+/// log2(400) + 1, one at the close, and one to spare.
 const MOST_WRITES: usize = 11;
 
-/// What a recorder told, and the one Event that is stored of it.
+/// The report of a recorder, and the single Event stored from it.
 struct Kept {
-    told: Told,
+    report: Report,
     event: Event,
 }
 
-/// A hot loop of both recorders of an older client-go under a policy: each ends in one Event that shows all that it
-/// told, and neither logs an error.
+/// Runs a hot loop of both recorders of an older client-go under a policy: each becomes one Event with the reported
+/// count, and neither logs an error.
 async fn hot_loops(label: &str, old: OldClientGo) -> Result<(Kept, Kept)> {
     let test = Test::begin(label).await?;
     let squelch = test.squelch().await?;
@@ -36,14 +35,14 @@ async fn hot_loops(label: &str, old: OldClientGo) -> Result<(Kept, Kept)> {
     let new = Emission::new_style_fast().of(old).about("new", 1).count(OCCURRENCES).rate(50);
     let (legacy, new) = (test.emit(&legacy)?, test.emit(&new.in_turn().linger(LAST_PATCH))?);
     let (legacy, new) = (legacy.finish(STORM).await?, new.finish(STORM).await?);
-    squelch.is_quiet(GENEROUS).await?;
-    for told in [&legacy, &new] {
-        is_of(told, old)?;
-        ensure!(told.error_lines().is_empty(), "the client logged {:?}", told.error_lines());
+    squelch.wait_until_idle(GENEROUS).await?;
+    for report in [&legacy, &new] {
+        is_of(report, old)?;
+        ensure!(report.error_lines().is_empty(), "the client logged {:?}", report.error_lines());
     }
-    let legacy = Kept { event: test.one_event("legacy-0", legacy.sent()).await?, told: legacy };
-    let new = Kept { event: test.one_event("new-0", new.sent()).await?, told: new };
-    policy.received(legacy.told.sent() + new.told.sent()).await?;
+    let legacy = Kept { event: test.one_event("legacy-0", legacy.sent()).await?, report: legacy };
+    let new = Kept { event: test.one_event("new-0", new.sent()).await?, report: new };
+    policy.received(legacy.report.sent() + new.report.sent()).await?;
 
     for object in ["legacy-0", "new-0"] {
         let writes = writes.about(object).await?;
@@ -55,15 +54,15 @@ async fn hot_loops(label: &str, old: OldClientGo) -> Result<(Kept, Kept)> {
     Ok((legacy, new))
 }
 
-/// It was this client-go that told it, and not the one of the other tests.
-fn is_of(told: &Told, old: OldClientGo) -> Result<()> {
-    let emitter = &told.summary.as_ref().context("no summary")?.emitter;
+/// Checks the client-go version of the report.
+fn is_of(report: &Report, old: OldClientGo) -> Result<()> {
+    let emitter = &report.summary.as_ref().context("no summary")?.emitter;
     ensure!(emitter.starts_with(old.says()), "{emitter} was used for {old:?}");
     Ok(())
 }
 
-fn patches(told: &Told) -> Vec<&Call> {
-    told.calls.iter().filter(|call| call.verb == "patch").collect()
+fn patches(report: &Report) -> Vec<&Call> {
+    report.calls.iter().filter(|call| call.verb == "patch").collect()
 }
 
 fn component(event: &Event) -> &str {
@@ -71,45 +70,47 @@ fn component(event: &Event) -> &str {
 }
 
 #[tokio::test]
-async fn of_client_go_v0_24_everything_told_is_stored_without_an_error_line() -> Result<()> {
+async fn client_go_v0_24_reports_are_stored_without_an_error_line() -> Result<()> {
     let (legacy, new) = hot_loops("v0-24", OldClientGo::V0_24).await?;
-    assert_eq!(legacy.told.sent(), OCCURRENCES);
+    assert_eq!(legacy.report.sent(), OCCURRENCES);
     assert_eq!(component(&legacy.event), "");
 
-    // It counts from 1 at the first repeat: it tells one less than there was, and where an answer comes late some
-    // more. Had it taken up a restored Event, it would have begun anew each time, and told nothing.
-    let sent = new.told.sent();
-    ensure!(sent > OCCURRENCES / 2 && sent < OCCURRENCES, "it told {sent}");
-    let patches = patches(&new.told);
+    // It counts from 1 at the first repeat: it reports one occurrence less, and more of them less after a late
+    // answer. If it had used a restored Event, it would have restarted each time and reported nothing.
+    let sent = new.report.sent();
+    ensure!(sent > OCCURRENCES / 2 && sent < OCCURRENCES, "it reported {sent}");
+    let patches = patches(&new.report);
     assert_eq!(patches.first().and_then(|first| first.sent_series_count), Some(1));
-    for call in new.told.refused() {
+    for call in new.report.refused() {
         ensure!(call.sent_series_count == Some(1) && call.status == 409, "{call:?}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn of_client_go_v0_32_everything_told_is_stored_without_an_error_line() -> Result<()> {
+async fn client_go_v0_32_reports_are_stored_without_an_error_line() -> Result<()> {
     let (legacy, new) = hot_loops("v0-32", OldClientGo::V0_32).await?;
-    assert_eq!(legacy.told.sent(), OCCURRENCES);
+    assert_eq!(legacy.report.sent(), OCCURRENCES);
     assert_eq!(component(&legacy.event), "emitter");
 
-    assert_eq!(new.told.sent(), OCCURRENCES);
-    assert_eq!(patches(&new.told).first().and_then(|first| first.sent_series_count), Some(2));
-    ensure!(new.told.refused().is_empty(), "not every call succeeded: {:?}", new.told.refused());
+    assert_eq!(new.report.sent(), OCCURRENCES);
+    assert_eq!(patches(&new.report).first().and_then(|first| first.sent_series_count), Some(2));
+    ensure!(new.report.refused().is_empty(), "not every call succeeded: {:?}", new.report.refused());
     Ok(())
 }
 
-/// What squelch spares it: `begins_at_one` in `crates/engine/src/model/observation.rs`.
+/// The error that squelch avoids: `begins_at_one` in `crates/engine/src/model/observation.rs`.
 #[tokio::test]
-async fn without_squelch_the_first_repeat_of_client_go_v0_24_is_an_error_line() -> Result<()> {
+async fn without_squelch_the_first_repeat_of_client_go_v0_24_logs_an_error() -> Result<()> {
     let test = Test::begin("v0-24-alone").await?;
     let storm = Emission::new_style().of(OldClientGo::V0_24).about("pod", 1).count(2).rate(50).in_turn();
-    let told = test.emit(&storm)?.finish(STORM).await?;
-    is_of(&told, OldClientGo::V0_24)?;
-    let [refused] = told.refused()[..] else { panic!("not one call was refused: {:?}", told.calls) };
+    let report = test.emit(&storm)?.finish(STORM).await?;
+    is_of(&report, OldClientGo::V0_24)?;
+    let [refused] = report.refused()[..] else {
+        panic!("not exactly one call was refused: {:?}", report.calls)
+    };
     assert_eq!((&*refused.verb, refused.sent_series_count, refused.status), ("patch", Some(1), 422));
     ensure!(refused.error.contains("should be at least 2"), "{}", refused.error);
-    assert_eq!(told.error_lines().len(), 1);
+    assert_eq!(report.error_lines().len(), 1);
     test.passed()
 }

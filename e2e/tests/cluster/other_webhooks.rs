@@ -1,25 +1,25 @@
-//! Other mutating webhooks on Events: one that is slow, one that has everybody asked again.
+//! Other mutating webhooks on Events: a slow one, and one that causes reinvocation.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::bystander::{Bystander, Habits};
+use e2e::other_webhook::{OtherWebhook, WebhookBehavior};
 use e2e::policy::idle_after;
-use e2e::{Emission, GENEROUS, Test, law};
+use e2e::{Emission, GENEROUS, Test, conservation};
 
 const OCCURRENCES: i64 = 30;
 
 #[tokio::test]
-async fn counts_stay_right_beside_webhooks_that_are_slow_or_change_what_they_see() -> Result<()> {
-    let test = Test::begin("bystanders").await?;
-    let slow = Habits { slow: Duration::from_millis(100), marks: false, refuses: None };
-    let marking = Habits { slow: Duration::ZERO, marks: true, refuses: None };
-    // Asked before squelch and after it.
-    let bystanders = [
-        Bystander::begin(&test, "a-slow", slow).await?,
-        Bystander::begin(&test, "b-marking", marking).await?,
-        Bystander::begin(&test, "y-marking", marking).await?,
-        Bystander::begin(&test, "z-slow", slow).await?,
+async fn counts_stay_right_with_slow_and_with_mutating_webhooks() -> Result<()> {
+    let test = Test::begin("other-webhooks").await?;
+    let slow = WebhookBehavior { delay: Duration::from_millis(100), annotates: false, refuses_user: None };
+    let annotating = WebhookBehavior { delay: Duration::ZERO, annotates: true, refuses_user: None };
+    // Called before and after squelch.
+    let other_webhooks = [
+        OtherWebhook::begin(&test, "a-slow", slow).await?,
+        OtherWebhook::begin(&test, "b-annotating", annotating).await?,
+        OtherWebhook::begin(&test, "y-annotating", annotating).await?,
+        OtherWebhook::begin(&test, "z-slow", slow).await?,
     ];
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("60s")).await?;
@@ -36,19 +36,19 @@ async fn counts_stay_right_beside_webhooks_that_are_slow_or_change_what_they_see
     }
     let mut sent = 0;
     for emitting in emitting {
-        let told = emitting.finish(GENEROUS * 4).await?;
-        ensure!(told.error_lines().is_empty(), "a client's log: {:?}", told.error_lines());
-        sent += told.sent();
+        let report = emitting.finish(GENEROUS * 4).await?;
+        ensure!(report.error_lines().is_empty(), "a client's log: {:?}", report.error_lines());
+        sent += report.sent();
     }
-    for bystander in &bystanders {
-        ensure!(bystander.asked() > 100, "a bystander was asked {} times", bystander.asked());
+    for other_webhook in &other_webhooks {
+        ensure!(other_webhook.asked() > 100, "another webhook was called {} times", other_webhook.asked());
     }
-    let counters = law::holds(&test, squelch, &policy, sent).await?;
-    ensure!(counters.compacted > counters.admitted, "held back too little: {counters:?}");
+    let counters = conservation::holds(&test, squelch, &policy, sent).await?;
+    ensure!(counters.compacted > counters.admitted, "suppressed too little: {counters:?}");
     let unmarked = test.events(None).await?;
     let unmarked = unmarked.iter().filter(|event| {
         event.metadata.annotations.as_ref().is_none_or(|all| !all.contains_key("example.com/seen"))
     });
-    ensure!(unmarked.count() == 0, "what another webhook has added is gone");
+    ensure!(unmarked.count() == 0, "the annotation of the other webhook is missing");
     test.passed()
 }

@@ -1,31 +1,31 @@
-//! The API server refuses what squelch writes, and takes everything else.
+//! The API server refuses squelch's writes, and accepts all others.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::matrix::Row;
 use e2e::metrics::Samples;
-use e2e::proxy::{Asked, Fault, Rule};
-use e2e::squelch::Way;
-use e2e::wait::told;
-use e2e::{Detour, Emission, GENEROUS, Squelch, Test, wait_for};
+use e2e::proxy::{Fault, ProxiedCall, Rule};
+use e2e::squelch::StartOptions;
+use e2e::wait::not_yet;
+use e2e::{Emission, FaultProxy, GENEROUS, Squelch, Test, wait_for};
 use tokio::time::interval;
 
 const STORM: Duration = Duration::from_secs(240);
-/// 100 occurrences a second are far below what the API server takes.
+/// Rate per second, far below the capacity of the API server.
 const RATE: u32 = 100;
 const OBJECTS: usize = 10;
-/// What a debt of each object may take is a few KiB: this is room for the allocator's habits.
+/// Allowed growth: a pending series takes a few KiB per object; the rest is for the allocator.
 const MOST_GROWTH: f64 = (16 << 20) as f64;
-/// A decision takes microseconds; a scheduler on two busy cores takes its turns.
+/// Latency bound: a decision takes microseconds; the rest is for the scheduler of two busy cores.
 const SOON: &str = "0.025";
 
-/// Every write of an Event by squelch; its Leases, statuses and the webhook's configuration pass.
-fn writes_of_events(asked: &Asked) -> bool {
+/// Matches squelch's writes of Events, but not of its Leases, statuses and webhook configuration.
+fn writes_of_events(asked: &ProxiedCall) -> bool {
     asked.writes() && asked.is_about("events")
 }
 
-/// How many reviews were decided, and how many of them soon.
+/// Number of reviews, and of those within [`SOON`].
 fn decided(metrics: &Samples) -> (f64, f64) {
     let soon = metrics.sum("squelch_admission_duration_seconds_bucket", &[("le", SOON)]);
     (metrics.sum("squelch_admission_duration_seconds_count", &[]), soon)
@@ -35,52 +35,53 @@ fn memory(metrics: &Samples) -> f64 {
     metrics.sum("process_resident_memory_bytes", &[])
 }
 
-/// What is owed after the outage has lasted `time`; decisions went on meanwhile, and memory did not grow.
+/// Checks that decisions continue and memory does not grow for `time`; returns the pending occurrences.
 async fn outlasts(squelch: &Squelch, time: Duration) -> Result<f64> {
     let before = squelch.metrics().await?;
     let mut ends = interval(time);
     ends.tick().await;
-    // It is the time that is waited for.
+    // A fixed time, not a condition.
     ends.tick().await;
     let after = squelch.metrics().await?;
     let ((all, soon), (all_before, soon_before)) = (decided(&after), decided(&before));
     let (all, soon) = (all - all_before, soon - soon_before);
     let grown = memory(&after) - memory(&before);
-    let owed = after.sum("squelch_owed_occurrences", &[]);
+    let pending = after.sum("squelch_pending_occurrences", &[]);
     eprintln!(
-        "in {time:?}: {all} reviews, {soon} of them within {SOON} s; {:.1} MiB more memory; {owed} owed",
+        "in {time:?}: {all} reviews, {soon} of them within {SOON} s; {:.1} MiB more memory; {pending} pending",
         grown / f64::from(1 << 20)
     );
     let expected = f64::from(RATE) * time.as_secs_f64();
     ensure!(all > 0.8 * expected, "{all} reviews in {time:?} at {RATE} a second");
     ensure!(soon >= 0.99 * all, "only {soon} of {all} reviews were answered within {SOON} s");
     ensure!(grown < MOST_GROWTH, "{grown} bytes more");
-    Ok(owed)
+    Ok(pending)
 }
 
-async fn debts_are_paid_after(time: Duration) -> Result<()> {
+async fn pending_counts_are_flushed_after(time: Duration) -> Result<()> {
     let test = Test::begin("outage").await?;
-    let detour = Detour::start(&test.cluster).await?;
-    let squelch = test.squelch_by(Way { by: Some(&detour), ..Way::default() }).await?;
+    let proxy = FaultProxy::start(&test.cluster).await?;
+    let squelch =
+        test.squelch_with_options(StartOptions { proxy: Some(&proxy), ..StartOptions::default() }).await?;
     let policy = test.policy(&Row::Series.policy()).await?;
 
     let each = f64::from(RATE) * (time.as_secs_f64() + 10.0) / OBJECTS as f64;
-    // Clients with a count of their own would pay most of it themselves.
+    // Clients with absolute counts would report most occurrences themselves.
     let storm = Emission::creates_core().about("pod", OBJECTS).count(each as i64).rate(RATE);
     let storm = test.emit(&storm)?;
-    storm.has_called(OBJECTS * 5, STORM).await?;
+    storm.wait_for_calls(OBJECTS * 5, STORM).await?;
     let ways = [Fault::Refuse(500), Fault::Refuse(503), Fault::RefuseFor(429, 1), Fault::Refuse(409)];
-    detour.to_api_server.follow([Rule::new(writes_of_events, 100, ways)]);
-    let owed = outlasts(&squelch, time).await?;
-    // All that came meanwhile, on a machine that keeps the pace.
+    proxy.to_api_server.follow([Rule::new(writes_of_events, 100, ways)]);
+    let pending = outlasts(&squelch, time).await?;
+    // All occurrences meanwhile, if the machine keeps the rate.
     let least = 0.8 * f64::from(RATE) * time.as_secs_f64();
-    ensure!(owed > least, "squelch_owed_occurrences tells {owed}, expected more than {least}");
-    let dealt = detour.to_api_server.dealt();
-    ensure!(dealt.len() == ways.len(), "not every refusal came up: {dealt:?}");
+    ensure!(pending > least, "squelch_pending_occurrences is {pending}, expected more than {least}");
+    let injected = proxy.to_api_server.injected();
+    ensure!(injected.len() == ways.len(), "not every refusal was injected: {injected:?}");
 
-    detour.end_all_faults();
+    proxy.end_all_faults();
     let sent = storm.finish(STORM).await?.sent();
-    squelch.is_quiet(GENEROUS).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
     for object in 0..OBJECTS {
         test.one_event(&format!("pod-{object}"), each as i64).await?;
     }
@@ -92,34 +93,35 @@ async fn debts_are_paid_after(time: Duration) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_seconds_of_refused_writes_are_paid_afterwards() -> Result<()> {
-    debts_are_paid_after(Duration::from_secs(10)).await
+async fn writes_refused_for_ten_seconds_are_flushed_afterwards() -> Result<()> {
+    pending_counts_are_flushed_after(Duration::from_secs(10)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: just test-nothing-lost"]
-async fn a_minute_of_refused_writes_is_paid_afterwards() -> Result<()> {
-    debts_are_paid_after(Duration::from_secs(60)).await
+async fn writes_refused_for_a_minute_are_flushed_afterwards() -> Result<()> {
+    pending_counts_are_flushed_after(Duration::from_secs(60)).await
 }
 
-/// A quarter of the writes are carried out without an answer: each is counted once all the same.
+/// A quarter of the writes are executed without an answer: each is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_whose_answers_are_lost_count_once() -> Result<()> {
+async fn flushes_without_an_answer_are_counted_once() -> Result<()> {
     let test = Test::begin("answers").await?;
-    let detour = Detour::start(&test.cluster).await?;
-    let squelch = test.squelch_by(Way { by: Some(&detour), ..Way::default() }).await?;
+    let proxy = FaultProxy::start(&test.cluster).await?;
+    let squelch =
+        test.squelch_with_options(StartOptions { proxy: Some(&proxy), ..StartOptions::default() }).await?;
     let policy = test.policy(&Row::ByObject.policy()).await?;
-    detour.to_api_server.follow([Rule::new(writes_of_events, 50, [Fault::CutAfter])]);
+    proxy.to_api_server.follow([Rule::new(writes_of_events, 50, [Fault::CutAfter])]);
 
     let storm = Emission::creates_core().about("pod", 10).count(20).rate(40).with("--messages", "10");
     let sent = test.emit(&storm)?.finish(STORM).await?.sent();
-    squelch.is_quiet(GENEROUS).await?;
-    let cut = detour.to_api_server.dealt().get("cut after").copied().unwrap_or_default();
+    squelch.wait_until_idle(GENEROUS).await?;
+    let cut = proxy.to_api_server.injected().get("cut after").copied().unwrap_or_default();
     ensure!(cut >= 5, "only {cut} answers were lost");
     for object in 0..10 {
         let name = format!("pod-{object}");
         wait_for(&format!("20 of {name}"), GENEROUS, async || {
-            let stored = test.events(Some(&name)).await.map_err(told)?;
+            let stored = test.events(Some(&name)).await.map_err(not_yet)?;
             let shown: i64 = stored.iter().map(e2e::events::value).sum();
             if shown == 20 { Ok(()) } else { Err(e2e::events::list(&stored)) }
         })

@@ -1,12 +1,11 @@
-//! squelch is never asked about its own writes; where it is, it lets them pass uncounted; and none of them is ever
-//! answered by another.
+//! squelch's own writes are not reviewed; if they are, they pass uncounted; and none of them causes another.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::matrix::Row;
-use e2e::squelch::Way;
-use e2e::{Detour, Emission, GENEROUS, Policy, Squelch, Test};
+use e2e::squelch::StartOptions;
+use e2e::{Emission, FaultProxy, GENEROUS, Policy, Squelch, Test};
 use serde_json::json;
 
 const STORM: Duration = Duration::from_secs(60);
@@ -24,15 +23,16 @@ async fn storm(test: &Test) -> Result<i64> {
     Ok(test.emit(&storm)?.finish(STORM).await?.sent())
 }
 
-/// A storm under a policy with summaries; what squelch was asked and has counted.
-async fn asked_about_own(configure: impl FnOnce(&Detour)) -> Result<(u64, u64)> {
+/// Runs a storm under a policy with summaries; returns the number of reviewed own writes and of own writes.
+async fn asked_about_own(configure: impl FnOnce(&FaultProxy)) -> Result<(u64, u64)> {
     let test = Test::begin("own").await?;
-    let detour = Detour::start(&test.cluster).await?;
-    configure(&detour);
-    let squelch = test.squelch_by(Way { by: Some(&detour), ..Way::default() }).await?;
+    let proxy = FaultProxy::start(&test.cluster).await?;
+    configure(&proxy);
+    let squelch =
+        test.squelch_with_options(StartOptions { proxy: Some(&proxy), ..StartOptions::default() }).await?;
     let policy = test.policy(&Row::ByObject.policy()).await?;
     let sent = storm(&test).await?;
-    squelch.is_quiet(GENEROUS).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
 
     let own = own_writes(&squelch).await?;
     ensure!(own > 0, "squelch wrote nothing");
@@ -40,30 +40,30 @@ async fn asked_about_own(configure: impl FnOnce(&Detour)) -> Result<(u64, u64)> 
     ensure!(counters.aggregated > 0 && counters.compacted > 0, "{counters:?}");
     let stored: i64 = test.events(None).await?.iter().map(e2e::events::value).sum();
     assert_eq!((sent, stored), (OCCURRENCES, OCCURRENCES));
-    let asked = detour.reviews(&test.namespace);
+    let asked = proxy.reviews(&test.namespace);
     squelch.stop().await?;
     test.passed()?;
     Ok((asked.own, own))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_api_server_does_not_ask_about_squelchs_own_writes() -> Result<()> {
+async fn own_writes_are_not_reviewed() -> Result<()> {
     let (asked, _) = asked_about_own(|_| {}).await?;
     assert_eq!(asked, 0);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn own_writes_pass_uncounted_where_it_is_asked_all_the_same() -> Result<()> {
-    let (asked, written) = asked_about_own(Detour::ask_about_own_writes).await?;
-    ensure!(asked >= written, "asked about {asked} of {written} own writes");
+async fn reviewed_own_writes_pass_uncounted() -> Result<()> {
+    let (asked, written) = asked_about_own(FaultProxy::ask_about_own_writes).await?;
+    ensure!(asked >= written, "{asked} of {written} own writes were reviewed");
     Ok(())
 }
 
-/// Two policies, each of which would merge what the other has written, and a client whose Events are summaries
-/// already. After the last payment squelch writes nothing more, whatever else it has to do.
+/// Two policies, each of which would merge the other's summaries, and a client whose Events look like summaries.
+/// After the last flush squelch writes nothing more.
 #[tokio::test]
-async fn no_write_of_squelchs_is_answered_by_another() -> Result<()> {
+async fn an_own_write_never_causes_another() -> Result<()> {
     let test = Test::begin("loop").await?;
     let neighbour = test.neighbour().await?;
     let squelch = test.squelch().await?;
@@ -90,7 +90,7 @@ async fn no_write_of_squelchs_is_answered_by_another() -> Result<()> {
     for emitting in storms {
         sent += emitting.finish(STORM).await?.sent();
     }
-    squelch.is_quiet(GENEROUS).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
     let stored = test.events(None).await?;
     assert_eq!(stored.iter().map(e2e::events::value).sum::<i64>(), sent);
     for event in &stored {
@@ -101,13 +101,13 @@ async fn no_write_of_squelchs_is_answered_by_another() -> Result<()> {
         );
     }
 
-    // A whole storm elsewhere, folded and paid, is time enough for an answer.
+    // A whole storm in another namespace is enough time for a reaction.
     let writes = test.writes().await?;
     let sent = storm(&neighbour).await?;
-    squelch.is_quiet(GENEROUS).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
     policy.received(sent).await?;
     let late = writes.so_far().await?;
-    ensure!(late.is_empty(), "written after all was paid:\n{}", e2e::writes::history(&late));
+    ensure!(late.is_empty(), "written after the last flush:\n{}", e2e::writes::history(&late));
     squelch.stop().await?;
     neighbour.passed()?;
     test.passed()

@@ -1,11 +1,11 @@
-//! EventPolicies as people write and read them.
+//! EventPolicies as users write and read them.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::checkout;
 use e2e::policy::{Policy, idle_after};
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{Emission, GENEROUS, Test, wait_for};
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ async fn the_quickstart_applies_and_becomes_effective() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_invalid_example_is_refused_with_its_sentence() -> Result<()> {
+async fn every_invalid_example_is_refused_with_its_message() -> Result<()> {
     let test = Test::begin("invalid").await?;
     let mut tried = 0;
     for entry in std::fs::read_dir(checkout("examples/invalid"))? {
@@ -45,14 +45,14 @@ async fn every_invalid_example_is_refused_with_its_sentence() -> Result<()> {
         let Err(answer) = test.kubectl().run(&["apply", "-f", &file]).await else {
             anyhow::bail!("{file} was accepted");
         };
-        ensure!(answer.to_string().contains(expected), "{file}: expected {expected}\nbut was told {answer}");
+        ensure!(answer.to_string().contains(expected), "{file}: expected {expected}\nbut got {answer}");
         tried += 1;
     }
     ensure!(tried > 55, "only {tried} invalid examples");
     test.passed()
 }
 
-/// A policy that is not to be kept.
+/// Applies a policy as a dry run; returns its spec with defaults.
 async fn tried(test: &Test, spec: &Value) -> Result<Value> {
     let object = json!({
         "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",
@@ -64,7 +64,7 @@ async fn tried(test: &Test, spec: &Value) -> Result<Value> {
 }
 
 #[tokio::test]
-async fn every_default_stands_in_the_object_and_every_limit_can_be_reached() -> Result<()> {
+async fn defaults_are_in_the_object_and_limits_are_inclusive() -> Result<()> {
     let test = Test::begin("limits").await?;
     let defaults = tried(&test, &json!({ "budget": {} })).await?;
     let expected = json!({
@@ -83,7 +83,7 @@ async fn every_default_stands_in_the_object_and_every_limit_can_be_reached() -> 
         json!({ "spamFilter": { "burst": 1_000_000, "refillInterval": "1ms" } }),
         // Exactly 100 years.
         json!({ "budget": { "burst": 87_600, "refillInterval": "10h" } }),
-        // Texts that look odd and may well be meant.
+        // Unusual but valid texts.
         json!({ "match": {
             "types": ["*", "W*", "?arning"], "reasons": ["Back off", "*"], "reportingComponents": ["shop.dev/sync-?"],
             "regarding": [{ "kind": "?ods", "apiGroup": "v2.example.com", "name": "system:x-*" }, { "apiGroup": "" }],
@@ -95,7 +95,7 @@ async fn every_default_stands_in_the_object_and_every_limit_can_be_reached() -> 
 }
 
 #[tokio::test]
-async fn explain_tells_units_defaults_and_limits_of_every_stage() -> Result<()> {
+async fn explain_shows_units_defaults_and_limits_of_every_stage() -> Result<()> {
     let test = Test::begin("explain").await?;
     let stages: [(&str, &[&str]); 4] = [
         (
@@ -104,12 +104,12 @@ async fn explain_tells_units_defaults_and_limits_of_every_stage() -> Result<()> 
         ),
         (
             "aggregation",
-            &["from 1 to 10000", "Default: 10.", "from 1s to 720h", "Default: 10m", "Default: Object"],
+            &["From 1 to 10000", "Default: 10.", "from 1s to 720h", "Default: 10m", "Default: Object"],
         ),
         (
             "spamFilter",
             &[
-                "from 1 to 1000000",
+                "From 1 to 1000000",
                 "Default: 25",
                 "from 1ms to 720h",
                 "Default: 5m",
@@ -120,7 +120,7 @@ async fn explain_tells_units_defaults_and_limits_of_every_stage() -> Result<()> 
         (
             "budget",
             &[
-                "from 1 to 1000000",
+                "From 1 to 1000000",
                 "Default: 500",
                 "from 1ms to 720h",
                 "Default: 100ms",
@@ -131,7 +131,7 @@ async fn explain_tells_units_defaults_and_limits_of_every_stage() -> Result<()> 
     ];
     for (stage, facts) in stages {
         let explained = test.kubectl().run(&["explain", &format!("eventpolicy.spec.{stage}")]).await?;
-        // kubectl breaks lines where it likes.
+        // kubectl wraps lines.
         let words = explained.split_whitespace().collect::<Vec<_>>().join(" ");
         for fact in facts {
             ensure!(words.contains(fact), "{fact:?} is not explained:\n{explained}");
@@ -140,7 +140,7 @@ async fn explain_tells_units_defaults_and_limits_of_every_stage() -> Result<()> 
     test.passed()
 }
 
-/// Takes every rule and limit out of a schema, as if it were of a time before them.
+/// Removes every rule and limit from a schema, as in an older version.
 fn loosen(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -155,7 +155,7 @@ fn loosen(schema: &mut Value) {
 }
 
 #[tokio::test]
-async fn a_wrong_policy_from_before_the_rules_enforces_nothing_and_says_so() -> Result<()> {
+async fn an_invalid_policy_stored_before_the_rules_enforces_nothing_and_reports_it() -> Result<()> {
     let test = Test::begin("older-crd").await?;
     let kubectl = test.kubectl();
     let crd = kubectl.run(&["get", "crd", "eventpolicies.squelch.dev", "--output=json"]).await?;
@@ -166,14 +166,14 @@ async fn a_wrong_policy_from_before_the_rules_enforces_nothing_and_says_so() -> 
         "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "metadata": { "name": "wrong" },
         "spec": { "spamFilter": { "burst": 1_000_000, "refillInterval": "720h" } },
     });
-    wait_for("the API server to forget the rules", GENEROUS, async || {
-        kubectl.apply(&wrong).await.map_err(told)
+    wait_for("the API server to apply the schema without rules", GENEROUS, async || {
+        kubectl.apply(&wrong).await.map_err(not_yet)
     })
     .await?;
     test.cluster.install().await?;
-    wait_for("the API server to know the rules again", GENEROUS, async || {
+    wait_for("the API server to apply the schema with rules", GENEROUS, async || {
         let refused = tried(&test, &wrong["spec"]).await.is_err();
-        if refused { Ok(()) } else { Err("it takes what is wrong".to_owned()) }
+        if refused { Ok(()) } else { Err("it accepts an invalid policy".to_owned()) }
     })
     .await?;
 
@@ -181,22 +181,22 @@ async fn a_wrong_policy_from_before_the_rules_enforces_nothing_and_says_so() -> 
     let policy = Policy::named(test.client(), &test.namespace, "wrong");
     let sentence = "spec.spamFilter: burst times refillInterval";
     policy.says("Accepted", "False", "Invalid", sentence).await?;
-    policy.says("Effective", "False", "Invalid", "Nothing is enforced").await?;
+    policy.says("Effective", "False", "Invalid", "governs no Event writes").await?;
     let writes = test.writes().await?;
     let storm = Emission::legacy().about("pod", 1).count(20).rate(50);
-    ensure!(test.emit(&storm)?.finish(STORM).await?.refused().is_empty(), "something was held back");
+    ensure!(test.emit(&storm)?.finish(STORM).await?.refused().is_empty(), "something was suppressed");
     assert_eq!(writes.so_far().await?.len(), 20);
 
-    // Once it is mended it enforces.
+    // Once corrected, it enforces.
     policy.change(&kubectl, &json!({ "spamFilter": { "burst": 5 } })).await?;
     test.emit(&storm.about("other", 1))?.finish(STORM).await?;
-    ensure!(policy.received(20).await?.compacted > 10, "nothing was held back");
+    ensure!(policy.received(20).await?.compacted > 10, "nothing was suppressed");
     squelch.stop().await?;
     test.passed()
 }
 
 #[tokio::test]
-async fn observe_counts_the_same_and_holds_nothing_back() -> Result<()> {
+async fn observe_counts_the_same_and_suppresses_nothing() -> Result<()> {
     let test = Test::begin("observe").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&json!({ "mode": "Observe", "series": { "idleTimeout": "3s" } })).await?;
@@ -206,34 +206,33 @@ async fn observe_counts_the_same_and_holds_nothing_back() -> Result<()> {
     let new = test.emit(&Emission::kube().about("new", 1).count(100).rate(50))?;
     let creates = test.emit(&Emission::creates_core().about("creates", 1).count(50).rate(50))?;
     for storm in [core, new, creates] {
-        let told = storm.finish(STORM).await?;
-        ensure!(told.refused().is_empty(), "refused under Observe: {:?}", told.refused());
+        let report = storm.finish(STORM).await?;
+        ensure!(report.refused().is_empty(), "refused in Observe: {:?}", report.refused());
     }
     let counters = policy.received(250).await?;
     ensure!(counters.compacted > 200, "{counters:?}");
     let written = writes.so_far().await?;
-    assert_eq!(written.len(), 250, "every write reaches etcd under Observe, and squelch adds none");
+    assert_eq!(written.len(), 250, "in Observe every write is in etcd, and squelch adds none");
     test.one_event("core-0", 100).await?;
     test.one_event("new-0", 100).await?;
     assert_eq!(test.events(Some("creates-0")).await?.len(), 50);
 
     let metrics = squelch.metrics().await?;
-    let of =
-        |mode| metrics.sum("squelch_events_total", &[("event_namespace", &test.namespace), ("mode", mode)]);
-    assert_eq!((of("Observe") as i64, of("Enforce") as i64), (250, 0));
+    let of = |metric| metrics.sum(metric, &[("event_namespace", &test.namespace)]) as i64;
+    assert_eq!((of("squelch_observed_occurrences_total"), of("squelch_occurrences_total")), (250, 0));
     squelch.stop().await?;
     test.passed()
 }
 
 #[tokio::test]
-async fn a_policy_that_is_changed_or_deleted_pays_what_it_owes() -> Result<()> {
+async fn a_changed_or_deleted_policy_flushes_its_pending_counts() -> Result<()> {
     let test = Test::begin("change").await?;
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("10m")).await?;
     let storm = Emission::legacy().about("pod", 1).count(100).rate(100);
     test.emit(&storm)?.finish(STORM).await?;
     policy.received(100).await?;
-    // Another mode: what was folded under Enforce is paid at once.
+    // Another mode: the pending occurrences of Enforce are flushed at once.
     policy.change(&test.kubectl(), &json!({ "mode": "Observe" })).await?;
     test.one_event("pod-0", 100).await?;
 

@@ -1,28 +1,28 @@
-//! Clients that read an Event, add one to its count and write it back: each write is one occurrence, although the count
-//! that they read is behind by all occurrences that squelch has not written yet.
+//! Clients that read an Event, increment its count and write it back: each write is one occurrence, although the
+//! count that they read lags by the pending occurrences.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::policy::idle_after;
 use e2e::user::{Answer, Version};
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{Policy, Squelch, Test, User, wait_for};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 const TIMES: i64 = 100;
-/// Of real kubectl, whose every run takes a tenth of a second.
+/// Rounds with kubectl, each of which takes a tenth of a second.
 const TIMES_BY_KUBECTL: i64 = 12;
-/// A flush that is under way is over after this.
+/// Deadline of a running flush.
 const SETTLED: Duration = Duration::from_secs(5);
-/// The flush writer may write in between, but not each time.
+/// Allowed number of conflicts with flushes.
 const TRIES: usize = 10;
 const POD: &str = "cart";
 const NAME: &str = "cart.1";
 const OPERATOR: &str = "operator";
 
-/// The operator has written one Event, and squelch has counted it.
+/// An operator that has written one Event, which squelch has counted.
 struct Stage {
     test: Test,
     squelch: Squelch,
@@ -33,13 +33,13 @@ struct Stage {
     began: Timestamp,
 }
 
-/// What became of the writes.
+/// The outcome of the writes.
 #[derive(Debug, Default)]
 struct Outcome {
     stored: usize,
     merged: usize,
     conflicts: usize,
-    /// The first step after which stored and pending were not what they should be.
+    /// The first step after which stored and pending counts were wrong.
     first_miss: Option<String>,
 }
 
@@ -58,12 +58,12 @@ impl Stage {
         Ok(Self { test, squelch, policy, version, operator, first, began })
     }
 
-    /// The time of the occurrence of this number, a second after the one before.
+    /// The time of an occurrence, one second after the previous one.
     fn time(&self, number: i64) -> Timestamp {
         self.began + SignedDuration::from_secs(number)
     }
 
-    /// The Event that was read, with one occurrence more.
+    /// The read Event with one more occurrence.
     fn incremented(&self, mut event: Value, number: i64) -> Result<Value> {
         let changes = self.version.counted(self.version.count(&event) + 1, self.time(number));
         let changes = changes.as_object().context("fields")?.clone();
@@ -71,20 +71,20 @@ impl Stage {
         Ok(event)
     }
 
-    /// Stored and pending add up to this, once no flush is under way.
+    /// Checks that stored plus pending equals `expected`, once no flush is running.
     async fn adds_up(&self, expected: i64, deadline: Duration) -> Result<(), String> {
         let what = format!("stored + pending = {expected}");
         let looked = wait_for(&what, deadline, async || {
             let event = self.operator.get(&self.first, NAME).await.and_then(|answer| answer.object());
-            let stored = self.version.count(&event.map_err(told)?);
-            let metrics = self.squelch.metrics().await.map_err(told)?;
-            let pending = metrics.sum("squelch_owed_occurrences", &[]) as i64;
+            let stored = self.version.count(&event.map_err(not_yet)?);
+            let metrics = self.squelch.metrics().await.map_err(not_yet)?;
+            let pending = metrics.sum("squelch_pending_occurrences", &[]) as i64;
             if stored + pending == expected { Ok(()) } else { Err(format!("{stored} + {pending}")) }
         });
-        looked.await.map_err(told)
+        looked.await.map_err(not_yet)
     }
 
-    /// Increments so often, and looks at stored and pending after each time.
+    /// Increments `times` times, and checks stored and pending after each.
     async fn increments(
         &self,
         times: i64,
@@ -97,7 +97,7 @@ impl Stage {
                 if answer.code != 409 || answer.is_refused_by_squelch() {
                     break;
                 }
-                // The flush writer wrote between reading and writing back.
+                // A flush between the read and the write.
                 outcome.conflicts += 1;
                 answer = replace(number).await?;
             }
@@ -115,7 +115,7 @@ impl Stage {
         Ok(outcome)
     }
 
-    /// All is counted, in the status and in what is stored.
+    /// Checks the final counts in the status and in the stored Event.
     async fn ends(self, times: i64, outcome: Outcome) -> Result<()> {
         let event = self.operator.get(&self.first, NAME).await?.object()?;
         let (stored, received) = (self.version.count(&event), self.policy.counters().await?.received);
@@ -129,7 +129,7 @@ impl Stage {
     }
 }
 
-/// By a client of the API.
+/// With an API client.
 async fn is_counted(label: &str, version: Version) -> Result<()> {
     let stage = Stage::begin(label, version).await?;
     let replace = async |number| {
@@ -140,7 +140,7 @@ async fn is_counted(label: &str, version: Version) -> Result<()> {
     stage.ends(TIMES, outcome).await
 }
 
-/// By real kubectl: `kubectl get --output=json`, and `kubectl replace` of that with one more.
+/// With kubectl: `kubectl get --output=json`, and `kubectl replace` of that with one more.
 async fn is_counted_by_kubectl(label: &str, version: Version, resource: &str) -> Result<()> {
     let stage = Stage::begin(label, version).await?;
     let kubectl = stage.test.kubectl().user(OPERATOR);

@@ -1,15 +1,15 @@
-//! What the API server refuses a tenant behind squelch's webhook (an admission policy, a validating webhook, its own
-//! validation) is never stored by squelch, and the tenant reads why it was refused. (A ResourceQuota never refuses an
+//! Events of a tenant that the API server refuses after squelch's webhook (an admission policy, a validating webhook,
+//! its own validation) are never stored by squelch, and the tenant gets the reason. (A ResourceQuota never refuses an
 //! Event: Kubernetes, pkg/quota/v1/install, `ignoredResources`.)
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::bystander::{Bystander, Habits, REFUSAL};
 use e2e::kubectl::Kubectl;
+use e2e::other_webhook::{OtherWebhook, REFUSAL, WebhookBehavior};
 use e2e::policy::idle_after;
 use e2e::user::{Answer, Version};
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::writes::history;
 use e2e::{GENEROUS, Policy, Squelch, Test, User, Writes, wait_for};
 use jiff::Timestamp;
@@ -19,12 +19,12 @@ const TENANT: &str = "tenant";
 const SENTENCE: &str = "only nodes write for the kubelet";
 /// A merged repeat is flushed after two seconds.
 const FLUSHED: Duration = Duration::from_secs(15);
-/// How often a repeat is tried, and then what comes after it is lost.
+/// Repeats until pending ones are lost, and the repeats after that.
 const ROUNDS: usize = 3;
-/// Nine pass aggregation; the rest is for a summary.
+/// Nine are admitted before aggregation; the others are for a summary.
 const MESSAGES: usize = 14;
 
-/// Objects of the cluster that end with this value.
+/// Cluster-scoped objects that are deleted on drop.
 struct Made {
     kubectl: Kubectl,
     objects: Vec<(&'static str, String)>,
@@ -49,16 +49,16 @@ struct Stage {
     event_type: &'static str,
 }
 
-/// What became of the tenant's writes.
+/// The outcome of the tenant's writes.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Refused with the sentence of what refuses.
+    /// Refused with the expected message.
     explained: i64,
     /// Refused by squelch, which merged them.
     merged: i64,
-    /// Answered otherwise, where the sentence was due.
+    /// Answered otherwise, although the expected message was required.
     unexplained: Vec<String>,
-    /// What was pending when nothing was to be.
+    /// Pending occurrences when none were expected.
     still_pending: Option<String>,
 }
 
@@ -79,22 +79,22 @@ impl Stage {
         event
     }
 
-    /// Waits until squelch's flush writer has come to an end with everything that is pending.
+    /// Waits until nothing is pending.
     async fn is_flushed(&self, seen: &mut Seen) {
         if seen.still_pending.is_some() {
             return;
         }
         let flushed = wait_for("nothing to be pending", FLUSHED, async || {
-            let metrics = self.squelch.metrics().await.map_err(told)?;
-            match metrics.sum("squelch_owed_occurrences", &[]) {
+            let metrics = self.squelch.metrics().await.map_err(not_yet)?;
+            match metrics.sum("squelch_pending_occurrences", &[]) {
                 0.0 => Ok(()),
                 pending => Err(format!("{pending}")),
             }
         });
-        seen.still_pending = flushed.await.err().map(told);
+        seen.still_pending = flushed.await.err().map(not_yet);
     }
 
-    /// The tenant repeats itself. The first try, and each one made while nothing is pending, is answered by what refuses.
+    /// Repeats one Event. The first one, and each one while nothing is pending, must be refused with `sentence`.
     async fn repeats(&self, sentence: &str, seen: &mut Seen) -> Result<()> {
         for round in 0..ROUNDS {
             self.is_flushed(seen).await;
@@ -108,7 +108,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Distinct messages about one object: some of them would be aggregated.
+    /// Distinct messages about one object: some would be aggregated.
     async fn varies(&self, sentence: &str, seen: &mut Seen) -> Result<()> {
         for number in 0..MESSAGES {
             let answer = self.tenant.create(&self.event(&format!("v.{number}"), &number.to_string())).await?;
@@ -124,26 +124,27 @@ impl Stage {
         Ok(())
     }
 
-    /// Nothing is stored, all that squelch merged is counted as lost, and the tenant read the sentence when it was due.
+    /// Checks that nothing is stored, that all merged occurrences are lost, and that the tenant got the message when
+    /// required.
     async fn ends(self, seen: Seen) -> Result<()> {
         let writes = self.writes.so_far().await?;
         let namespace = ("event_namespace", self.test.namespace.as_str());
         let lost = self.squelch.metrics().await?.sum("squelch_lost_occurrences_total", &[namespace]) as i64;
         let all = format!("{seen:#?}\n{lost} lost; stored:\n{}", history(&writes));
-        ensure!(writes.is_empty(), "squelch stored what was refused: {all}");
-        ensure!(seen.unexplained.is_empty(), "the tenant was not answered by what refuses: {all}");
+        ensure!(writes.is_empty(), "squelch stored a refused Event: {all}");
+        ensure!(seen.unexplained.is_empty(), "the tenant did not get the expected message: {all}");
         ensure!(seen.still_pending.is_none(), "{all}");
-        ensure!(lost == seen.merged, "not all that was merged is lost: {all}");
+        ensure!(lost == seen.merged, "not all merged occurrences are lost: {all}");
         self.policy.received(seen.explained + seen.merged).await?;
         self.squelch.stop().await?;
         let writes = self.writes.so_far().await?;
-        ensure!(writes.is_empty(), "stored when squelch ended:\n{}", history(&writes));
+        ensure!(writes.is_empty(), "stored at shutdown:\n{}", history(&writes));
         self.test.passed()
     }
 }
 
 impl Seen {
-    /// An answer that has to hold the sentence.
+    /// An answer that must contain the message.
     fn due(&mut self, answer: &Answer, sentence: &str) {
         if answer.text.contains(sentence) {
             self.explained += 1;
@@ -153,7 +154,7 @@ impl Seen {
         self.unexplained.push(format!("{} {:.120}", answer.code, answer.text));
     }
 
-    /// An answer by squelch or with the sentence.
+    /// An answer by squelch or with the message.
     fn free(&mut self, answer: &Answer, sentence: &str) {
         if answer.is_refused_by_squelch() {
             self.merged += 1;
@@ -163,7 +164,7 @@ impl Seen {
     }
 }
 
-/// Refuses what the tenant writes for the kubelet; from others, squelch among them, it takes it.
+/// An admission policy that refuses only the tenant's Events in the kubelet's name.
 async fn admission_policy(stage: &Stage) -> Result<Made> {
     let name = format!("e2e-{}", stage.test.namespace);
     let version = "admissionregistration.k8s.io/v1";
@@ -193,12 +194,15 @@ async fn admission_policy(stage: &Stage) -> Result<Made> {
     Ok(made)
 }
 
-/// Waits until a dry run of the tenant's, which squelch does not count, is refused with this sentence.
+/// Waits until a dry run of the tenant, which squelch does not count, is refused with this message.
 async fn refuses(stage: &Stage, sentence: &str) -> Result<()> {
     let kubectl = stage.test.kubectl().user(TENANT);
     let event = stage.event("in-force", "in force?").to_string();
     wait_for("the tenant's Events to be refused", GENEROUS, async || {
-        match kubectl.run_with(&["create", "--dry-run=server", "-f", "-"], event.clone()).await.map_err(told)
+        match kubectl
+            .run_with(&["create", "--dry-run=server", "-f", "-"], event.clone())
+            .await
+            .map_err(not_yet)
         {
             Err(error) if error.contains(sentence) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -220,20 +224,20 @@ async fn one_refused_by_an_admission_policy(
 }
 
 #[tokio::test]
-async fn repeats_that_an_admission_policy_refuses_are_not_stored() -> Result<()> {
+async fn repeats_refused_by_an_admission_policy_are_not_stored() -> Result<()> {
     one_refused_by_an_admission_policy("refused-policy", Stage::repeats).await
 }
 
 #[tokio::test]
-async fn no_summary_is_stored_of_what_an_admission_policy_refuses() -> Result<()> {
+async fn no_summary_is_stored_of_refused_events() -> Result<()> {
     one_refused_by_an_admission_policy("refused-varied", Stage::varies).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_validating_webhook_refuses_is_not_stored() -> Result<()> {
+async fn events_refused_by_a_validating_webhook_are_not_stored() -> Result<()> {
     let stage = Stage::begin("refused-webhook").await?;
-    let habits = Habits { slow: Duration::ZERO, marks: false, refuses: Some(TENANT) };
-    let webhook = Bystander::begin(&stage.test, "v-refusing", habits).await?;
+    let behavior = WebhookBehavior { delay: Duration::ZERO, annotates: false, refuses_user: Some(TENANT) };
+    let webhook = OtherWebhook::begin(&stage.test, "v-refusing", behavior).await?;
     refuses(&stage, REFUSAL).await?;
     let mut seen = Seen::default();
     stage.repeats(REFUSAL, &mut seen).await?;
@@ -242,9 +246,9 @@ async fn what_a_validating_webhook_refuses_is_not_stored() -> Result<()> {
     stage.ends(seen).await
 }
 
-/// events.k8s.io demands more of an Event than core/v1, through which squelch writes.
+/// events.k8s.io validates more than core/v1, through which squelch writes.
 #[tokio::test]
-async fn what_events_k8s_io_calls_invalid_is_not_stored() -> Result<()> {
+async fn events_invalid_in_events_k8s_io_are_not_stored() -> Result<()> {
     let mut stage = Stage::begin("refused-invalid").await?;
     stage.version = Version::New;
     stage.event_type = "Odd";

@@ -1,12 +1,12 @@
-//! `squelch replay` on what a real cluster has stored, and on what squelch was asked there.
+//! `squelch replay` on the stored Events of a real cluster, and on its recorded reviews.
 
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::process::run_with_input;
-use e2e::squelch::Way;
-use e2e::{Detour, Emission, GENEROUS, Test, cluster, events, law, wait_for};
+use e2e::squelch::StartOptions;
+use e2e::{Emission, FaultProxy, GENEROUS, Test, cluster, conservation, events, wait_for};
 use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(60);
@@ -26,9 +26,9 @@ fn replay(policy_text: &str, input: &str) -> Result<Value> {
 }
 
 #[tokio::test]
-async fn all_events_of_a_cluster_are_unfolded_and_folded_again() -> Result<()> {
+async fn all_events_of_a_cluster_can_be_replayed() -> Result<()> {
     let test = Test::begin("replay").await?;
-    // Without squelch: this is the cluster of somebody who thinks about it.
+    // Without squelch, as before an installation.
     let storms = [
         Emission::legacy().about("pod", 3).count(120).rate(200),
         Emission::kube().about("order", 2).count(80).rate(200),
@@ -39,7 +39,7 @@ async fn all_events_of_a_cluster_are_unfolded_and_folded_again() -> Result<()> {
         expected += test.emit(&storm)?.finish(STORM).await?.sent();
     }
     wait_for("the storms to be stored", GENEROUS, async || {
-        let stored = test.events(None).await.map_err(e2e::wait::told)?;
+        let stored = test.events(None).await.map_err(e2e::wait::not_yet)?;
         let counted: i64 = stored.iter().map(events::value).sum();
         if counted == expected { Ok(()) } else { Err(format!("{counted} of {expected}")) }
     })
@@ -51,25 +51,26 @@ async fn all_events_of_a_cluster_are_unfolded_and_folded_again() -> Result<()> {
         let rows = report["policies"].as_array().context("rows")?;
         let row = rows.iter().find(|row| row["namespace"] == *test.namespace).context("its namespace")?;
         assert_eq!(row["occurrences"]["received"], expected, "{resource}: {row}");
-        // Of a test before this one, whose namespace is not gone yet.
+        // Of an earlier test whose namespace is not deleted yet.
         let mut left_out = report["input"]["leftOut"].clone();
-        left_out.as_object_mut().context("what was left out")?.remove("ownSummary");
+        left_out.as_object_mut().context("no leftOut in the report")?.remove("ownSummary");
         assert_eq!(left_out, json!({}), "{resource}");
         let (without, with) = (&row["writes"]["etcdWithout"], &row["writes"]["etcdWith"]);
         assert_eq!(without, expected, "{resource}");
-        // Each of the six Events takes log2(120) + 2 writes at most.
+        // Each of the six Events takes at most log2(120) + 2 writes.
         ensure!(with.as_i64().context("writes")? <= 6 * 9, "{resource}: {row}");
     }
     test.passed()
 }
 
 #[tokio::test]
-async fn what_squelch_was_asked_replays_to_the_same_counts() -> Result<()> {
+async fn recorded_reviews_replay_to_the_same_counts() -> Result<()> {
     let test = Test::begin("recorded").await?;
-    let detour = Detour::start(&test.cluster).await?;
-    detour.record();
-    let squelch = test.squelch_by(Way { by: Some(&detour), ..Way::default() }).await?;
-    // No bucket fills up meanwhile: the replay's clock is a little off.
+    let proxy = FaultProxy::start(&test.cluster).await?;
+    proxy.record();
+    let squelch =
+        test.squelch_with_options(StartOptions { proxy: Some(&proxy), ..StartOptions::default() }).await?;
+    // No bucket is refilled meanwhile: the replay's clock differs slightly.
     let spec = json!({
         "aggregation": { "maxEvents": 4 },
         "spamFilter": { "burst": 2, "refillInterval": "720h" },
@@ -87,13 +88,13 @@ async fn what_squelch_was_asked_replays_to_the_same_counts() -> Result<()> {
     for storm in storms {
         sent += test.emit(&storm)?.finish(STORM).await?.sent();
     }
-    let counters = law::counted(&test, &squelch, &policy, sent).await?;
+    let counters = conservation::status_matches_metrics(&test, &squelch, &policy, sent).await?;
     squelch.stop().await?;
 
     let written = json!({
         "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "metadata": { "name": "policy" }, "spec": spec,
     });
-    let report = replay(&written.to_string(), &detour.trace(&test.namespace))?;
+    let report = replay(&written.to_string(), &proxy.trace(&test.namespace))?;
     let rows = report["policies"].as_array().context("rows")?;
     let row = rows.iter().find(|row| row["namespace"] == *test.namespace).context("its namespace")?;
     let of = |disposition: &str| row["occurrences"][disposition].as_i64().unwrap_or_default();
@@ -114,6 +115,6 @@ async fn what_squelch_was_asked_replays_to_the_same_counts() -> Result<()> {
         counters.failed_open,
     ];
     assert_eq!(replayed, counted, "{counters:?}");
-    ensure!(counted[..5].iter().all(|count| *count > 0), "a stage had nothing to do: {counters:?}");
+    ensure!(counted[..5].iter().all(|count| *count > 0), "a stage counted nothing: {counters:?}");
     test.passed()
 }

@@ -1,21 +1,21 @@
-//! deploy/rbac.yaml gives what is needed (every other test shows that) and no more.
+//! deploy/rbac.yaml grants the required permissions (as all other tests show) and no others.
 
 use anyhow::{Result, ensure};
 use e2e::Test;
 use e2e::accounts::SQUELCH;
 
 #[tokio::test]
-async fn squelch_may_do_nothing_but_its_work() -> Result<()> {
+async fn squelch_has_no_other_permissions() -> Result<()> {
     let test = Test::begin("rights").await?;
     let kubectl = test.kubectl();
     let squelch = format!("--as={}", SQUELCH.user());
     let may = async |arguments: &[&str]| {
         let asked = [&["auth", "can-i", &squelch], arguments].concat();
-        // kubectl says no on its standard output and with its exit code.
+        // kubectl answers no on standard output and with its exit code.
         kubectl.run(&asked).await.is_ok_and(|answer| answer.trim() == "yes")
     };
-    ensure!(may(&["patch", "events"]).await, "the question is asked wrongly");
-    ensure!(may(&["patch", "mutatingwebhookconfigurations/squelch"]).await, "the question is asked wrongly");
+    ensure!(may(&["patch", "events"]).await, "the check itself is wrong");
+    ensure!(may(&["patch", "mutatingwebhookconfigurations/squelch"]).await, "the check itself is wrong");
     for forbidden in [
         ["list", "events"],
         ["watch", "events"],
@@ -43,10 +43,10 @@ async fn squelch_may_do_nothing_but_its_work() -> Result<()> {
     ] {
         ensure!(!may(&forbidden).await, "squelch may {} {}", forbidden[0], forbidden[1]);
     }
-    // Of the Secrets its own alone.
+    // Of all Secrets only its own.
     let of_squelch = format!("--namespace={}", SQUELCH.namespace);
     let may_there = async |verb: &str, what: &str| may(&[verb, what, &of_squelch]).await;
-    ensure!(may_there("patch", "secrets/squelch-webhook").await, "the question is asked wrongly");
+    ensure!(may_there("patch", "secrets/squelch-webhook").await, "the check itself is wrong");
     for (verb, what) in [
         ("get", "secrets/other"),
         ("patch", "secrets/other"),

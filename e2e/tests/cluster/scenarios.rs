@@ -1,5 +1,5 @@
-//! What the chart renders, by Helm 3 as by Helm 4, is what the API server takes, in every scenario; wrong values are
-//! refused with their place. (The node tier installs it.)
+//! The API server accepts what Helm 3 and Helm 4 render from the chart in every scenario; invalid values are refused
+//! with their path. (The node tests install it.)
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use e2e::Test;
 use e2e::cluster::{checkout, given};
 use e2e::helm::scenarios;
 
-/// The chart knows by these that the cluster has Prometheus Operator.
+/// Tells the chart that the cluster has Prometheus Operator.
 const OPERATOR: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
 
-/// The kinds that Prometheus Operator brings.
+/// The kinds of Prometheus Operator.
 const MONITORING: [&str; 3] = ["podmonitors", "prometheusrules", "servicemonitors"];
 
 fn helm(program: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
@@ -31,7 +31,7 @@ fn helm(program: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
 }
 
 #[tokio::test]
-async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
+async fn the_api_server_accepts_every_scenario() -> Result<()> {
     let test = Test::begin("chart").await?;
     let kubectl = test.cluster.kubectl.clone();
     let definitions = given("SQUELCH_MONITORING_CRDS")?;
@@ -42,7 +42,7 @@ async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
         kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await?;
     }
     let (three, four) = (given("SQUELCH_HELM3")?, PathBuf::from("helm"));
-    // A pod is judged with its account, which the rendered one is not when nothing is stored.
+    // Pod admission needs the ServiceAccount, which a dry run does not store.
     kubectl.namespace(&test.namespace).run(&["create", "serviceaccount", "squelch"]).await?;
     for (name, path) in scenarios()? {
         let values = path.display().to_string();
@@ -54,9 +54,9 @@ async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
             documents.sort();
             documents
         };
-        ensure!(sorted(&rendered) == sorted(&by_three), "{name}: Helm 3 renders something else");
-        let unenforced = std::fs::read_to_string(&path)?.contains("enforce: false");
-        ensure!(rendered.contains("--enforce=") == unenforced, "{name}: a flag goes before SQUELCH_ENFORCE");
+        ensure!(sorted(&rendered) == sorted(&by_three), "{name}: Helm 3 renders other objects");
+        let disarmed = std::fs::read_to_string(&path)?.contains("disarm: true");
+        ensure!(rendered.contains("--disarm") == disarmed, "{name}: a flag overrides SQUELCH_DISARM");
         let is_configuration =
             |line: &str| line.starts_with("kind:") && line.trim_end().ends_with("WebhookConfiguration");
         ensure!(!rendered.contains("caBundle"), "{name}: a certificate authority is rendered");
@@ -68,7 +68,7 @@ async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
             )
             .await
             .with_context(|| name.clone())?;
-        eprintln!("{name}: {} objects taken", judged.lines().count());
+        eprintln!("{name}: {} objects accepted", judged.lines().count());
         ensure!(judged.lines().count() >= 10, "{name}: {judged}");
     }
     for kind in MONITORING {
@@ -78,7 +78,7 @@ async fn every_scenario_is_taken_by_the_api_server() -> Result<()> {
 }
 
 #[test]
-fn without_prometheus_operator_nothing_of_it_is_rendered() -> Result<()> {
+fn without_prometheus_operator_none_of_its_objects_are_rendered() -> Result<()> {
     let values = checkout("charts/squelch/scenarios/prometheus-operator.yaml").display().to_string();
     let rendered = helm(Path::new("helm"), &["--values", &values])?.map_err(anyhow::Error::msg)?;
     ensure!(!rendered.contains("monitoring.coreos.com"), "{rendered}");
@@ -87,7 +87,7 @@ fn without_prometheus_operator_nothing_of_it_is_rendered() -> Result<()> {
 }
 
 #[test]
-fn wrong_values_are_refused_with_their_place() -> Result<()> {
+fn invalid_values_are_refused_by_name() -> Result<()> {
     for (value, expected) in [
         ("image.digst=x", "digst"),
         ("replicas=-1", "replicas"),
@@ -100,18 +100,18 @@ fn wrong_values_are_refused_with_their_place() -> Result<()> {
     ] {
         for program in [given("SQUELCH_HELM3")?, PathBuf::from("helm")] {
             let Err(refusal) = helm(&program, &["--set", value])? else {
-                anyhow::bail!("{value} is taken by {}", program.display())
+                anyhow::bail!("{value} is accepted by {}", program.display())
             };
             ensure!(refusal.contains(expected), "{value}: {refusal}");
         }
     }
     let old = helm(Path::new("helm"), &["--kube-version", "1.29.0"])?;
-    ensure!(old.is_err_and(|refusal| refusal.contains("1.30")), "Kubernetes 1.29 is taken");
+    ensure!(old.is_err_and(|refusal| refusal.contains("1.30")), "Kubernetes 1.29 is accepted");
     Ok(())
 }
 
 #[test]
-fn a_pod_is_granted_the_time_to_pay_and_45_seconds() -> Result<()> {
+fn the_grace_period_is_the_shutdown_timeout_and_45_seconds() -> Result<()> {
     for (timeout, seconds) in [("30s", 75), ("1m30s", 135), ("1h", 3645), ("500ms", 46), ("0s", 45)] {
         let value = format!("operator.shutdownTimeout={timeout}");
         let rendered = helm(Path::new("helm"), &["--set", &value])?.map_err(anyhow::Error::msg)?;
@@ -121,20 +121,21 @@ fn a_pod_is_granted_the_time_to_pay_and_45_seconds() -> Result<()> {
 }
 
 #[test]
-fn callers_are_asked_for_a_certificate_where_there_are_authorities() -> Result<()> {
-    let set = ["--set", "webhook.callers.configMap=apiservers", "--set", "webhook.callers.subjects={a,b: c}"];
+fn client_certificates_are_requested_with_a_client_ca() -> Result<()> {
+    let set =
+        ["--set", "webhook.clientCA.configMap=apiservers", "--set", "webhook.clientCA.subjects={a,b: c}"];
     let rendered = helm(Path::new("helm"), &set)?.map_err(anyhow::Error::msg)?;
     for line in [
-        "- --client-ca=/callers/ca.crt\n",
+        "- --client-ca-file=/client-ca/ca.crt\n",
         "- \"--client-subject=a\"\n",
         "- \"--client-subject=b: c\"\n",
-        "mountPath: /callers\n",
+        "mountPath: /client-ca\n",
         "name: apiservers\n",
     ] {
         ensure!(rendered.contains(line), "{line} is not rendered");
     }
     let rendered = helm(Path::new("helm"), &[])?.map_err(anyhow::Error::msg)?;
-    ensure!(!rendered.contains("client-ca") && !rendered.contains("volumes:"), "it is off unless asked for");
+    ensure!(!rendered.contains("client-ca") && !rendered.contains("volumes:"), "it must be off by default");
     Ok(())
 }
 

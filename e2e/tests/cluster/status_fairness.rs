@@ -1,11 +1,11 @@
-//! Policies that are edited all the time, and the counters of one that is not.
+//! Continuously edited policies must not delay the counters of another one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::squelch::Way;
+use e2e::squelch::StartOptions;
 use e2e::{Emission, Policy, Test};
 use futures::TryStreamExt as _;
 use kube::Api;
@@ -18,12 +18,12 @@ use tokio::time::{interval, timeout_at};
 
 const EDITED: usize = 6;
 const STATUS_INTERVAL: Duration = Duration::from_secs(3);
-/// The bound of the design: twice the interval. And what a busy machine adds to that.
+/// The designed bound, twice the interval; and room for a busy machine.
 const BOUND: Duration = Duration::from_secs(2 * 3 + 1);
-/// The time that is looked at.
+/// Duration of the measurement.
 const TIME: Duration = Duration::from_secs(25);
 
-/// Edits one policy each second, until the task ends.
+/// Edits one policy every second, until the task ends.
 async fn edit(api: Api<DynamicObject>, name: String, edits: Arc<AtomicUsize>) -> Result<()> {
     let mut ticks = interval(Duration::from_secs(1));
     for priority in 0.. {
@@ -35,7 +35,7 @@ async fn edit(api: Api<DynamicObject>, name: String, edits: Arc<AtomicUsize>) ->
     Ok(())
 }
 
-/// When the counters of the policy changed, after `began`, and what it had received by then.
+/// The times since `began` at which the counters of the policy changed, and the received occurrences.
 async fn counted(api: &Api<DynamicObject>, name: &str, began: Instant) -> Result<Vec<(Duration, i64)>> {
     let only = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(290);
     let mut changes = Box::pin(api.watch(&only, "0").await?);
@@ -55,11 +55,13 @@ async fn edited_policies_do_not_delay_the_counters_of_another() -> Result<()> {
     let test = Test::begin("fairness").await?;
     let interval = format!("{}s", STATUS_INTERVAL.as_secs());
     let flags = ["--status-interval", &interval, "--log-level", "info,squelch=debug"];
-    let squelch = test.squelch_by(Way { flags: &flags, as_installed: true, ..Way::default() }).await?;
+    let squelch = test
+        .squelch_with_options(StartOptions { flags: &flags, as_installed: true, ..StartOptions::default() })
+        .await?;
     let policy = test.policy(&json!({})).await?;
     let resource = ApiResource::erase::<EventPolicy>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(test.client(), &test.namespace, &resource);
-    // Each has a reason of its own: none leaves another one nothing.
+    // Each has its own reason: none overrides another.
     let never = |number: usize| -> Value {
         json!({ "priority": 1, "match": { "reasons": [format!("Never{number}")] } })
     };
@@ -72,7 +74,7 @@ async fn edited_policies_do_not_delay_the_counters_of_another() -> Result<()> {
     let rate = 20;
     let occurrences = (TIME.as_secs() as i64 + 10) * i64::from(rate);
     let storm = test.emit(&Emission::creates_core().about("pod", 1).count(occurrences).rate(rate))?;
-    storm.has_called(20, Duration::from_secs(60)).await?;
+    storm.wait_for_calls(20, Duration::from_secs(60)).await?;
     let began = Instant::now();
     let seen = counted(&api, &policy.name, began).await?;
     let edits = edits.load(Ordering::Relaxed);

@@ -1,9 +1,10 @@
-//! A tenant who may create Events and nothing else, and the Event of another user: squelch changes it for nobody.
+//! A tenant that may create Events and nothing else, and the Event of another user: squelch must not change it for
+//! the tenant.
 
 use anyhow::{Context, Result, ensure};
 use e2e::policy::idle_after;
 use e2e::user::Version;
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::writes::history;
 use e2e::{GENEROUS, Squelch, Test, User, wait_for};
 use jiff::{SignedDuration, Timestamp};
@@ -11,23 +12,23 @@ use serde_json::Value;
 
 const OWNER: &str = "system:node:node-1";
 const TENANT: &str = "tenant";
-/// The owner's Event, and what it is about.
+/// The owner's Event, and its object.
 const NAME: &str = "cart.1";
 const POD: &str = "cart";
-/// What the tenant reports.
+/// The tenant's count.
 const FORGED: i64 = 2_000_000_000;
 
-/// Waits until nothing is pending: the flush writer has read what it could add to.
+/// Waits until nothing is pending: the flush writer has read the Event.
 async fn nothing_is_pending(squelch: &Squelch) -> Result<()> {
     wait_for("nothing to be pending", GENEROUS, async || {
-        let pending = squelch.metrics().await.map_err(told)?.sum("squelch_owed_occurrences", &[]);
+        let pending = squelch.metrics().await.map_err(not_yet)?.sum("squelch_pending_occurrences", &[]);
         if pending == 0.0 { Ok(()) } else { Err(format!("{pending} are pending")) }
     })
     .await
 }
 
-/// Waits until the Event is so old that its time of creation tells it from one that is created now: squelch takes a
-/// difference of up to 60 s for one of the API servers' clocks.
+/// Waits until the age of the Event distinguishes it from a new one: squelch tolerates clock differences of up to 60
+/// s between API servers.
 async fn wait_until_old(event: &Value) -> Result<()> {
     let created: Timestamp = event["metadata"]["creationTimestamp"].as_str().context("a time")?.parse()?;
     wait_for("the Event to be 65 seconds old", GENEROUS * 2, async || {
@@ -37,8 +38,8 @@ async fn wait_until_old(event: &Value) -> Result<()> {
     .await
 }
 
-/// What the tenant writes: the owner's name with a count and a text of their own, then the same under another name, then
-/// exactly what the owner wrote but for the count.
+/// The tenant's writes: the owner's name with another count and text, the same under another name, and the owner's
+/// Event with another count.
 fn forgeries(version: Version, test: &Test, time: Timestamp) -> Result<Vec<Value>> {
     let forged = |name: &str, message: &str, count: i64| {
         let mut event = version.event(&test.namespace, name, POD, message, time);
@@ -56,11 +57,11 @@ fn forgeries(version: Version, test: &Test, time: Timestamp) -> Result<Vec<Value
     ])
 }
 
-/// Whether squelch still knows the owner's Event when the tenant writes.
+/// Whether squelch remembers the owner's Event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
     Kept,
-    /// It has restarted in between.
+    /// squelch has restarted in between.
     Lost,
 }
 
@@ -101,10 +102,10 @@ async fn is_left_alone(label: &str, version: Version, memory: Memory) -> Result<
     let seen = format!("answers {answers:#?}\n{}", history(&writes.so_far().await?));
     ensure!(after.text == before.text, "{}\nwas changed to\n{}\n{seen}", before.text, after.text);
 
-    // The owner goes on.
+    // The owner continues.
     let answer = owner.patch(&event, NAME, &version.counted(3, time(20))).await?;
     ensure!(answer.is_success() || answer.is_refused_by_squelch(), "{answer:?}");
-    // After a restart the name is the tenant's, as far as squelch knows, and the third forgery is a retry of the first.
+    // After a restart squelch attributes the name to the tenant, and the third forgery is a retry of the first.
     let retries = if memory == Memory::Lost { 1 } else { 0 };
     let counters = policy.received(2 + forgeries.len() as i64 - retries + 1).await?;
     squelch.stop().await?;
@@ -114,16 +115,16 @@ async fn is_left_alone(label: &str, version: Version, memory: Memory) -> Result<
 }
 
 #[tokio::test]
-async fn anothers_event_is_left_alone_through_core() -> Result<()> {
+async fn an_event_of_another_user_is_not_changed_through_core() -> Result<()> {
     is_left_alone("taken-core", Version::Core, Memory::Kept).await
 }
 
 #[tokio::test]
-async fn anothers_event_is_left_alone_through_events_k8s_io() -> Result<()> {
+async fn an_event_of_another_user_is_not_changed_through_events_k8s_io() -> Result<()> {
     is_left_alone("taken-new", Version::New, Memory::Kept).await
 }
 
 #[tokio::test]
-async fn anothers_event_is_left_alone_after_a_restart() -> Result<()> {
+async fn an_event_of_another_user_is_not_changed_after_a_restart() -> Result<()> {
     is_left_alone("taken-restart", Version::Core, Memory::Lost).await
 }

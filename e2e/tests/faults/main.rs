@@ -1,12 +1,12 @@
-//! What can happen to a webhook in production, on the real node, while somebody independent writes Events: no write
-//! fails, the API server is not held up, and squelch decides again by itself.
+//! Faults of a webhook in production, on a real node, with an independent writer of Events: no write fails, the API
+//! server is not delayed, and squelch recovers by itself.
 
-mod control;
-mod glass;
-mod gone;
-mod kills;
+mod break_glass;
+mod control_plane;
+mod killed;
 mod measure;
+mod no_replicas;
 mod policies;
 mod restarts;
 mod rows;
-mod silent;
+mod unresponsive;

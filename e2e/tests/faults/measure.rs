@@ -1,4 +1,4 @@
-//! What the rows have in common: moments by the writer's clock, and how they are reached.
+//! Common code of the rows: times on the writer's clock, and waiting for them.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use anyhow::{Result, ensure};
 use e2e::node::SQUELCH;
 use e2e::policy::Counters;
 use e2e::stage::{Load, Stage};
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::writer::Writer;
 use e2e::{Cluster, GENEROUS, wait_for};
 use serde_json::{Value, json};
 
-/// 100 writes a second and nobody else.
+/// 100 writes per second without a storm.
 pub(crate) const CALM: Load = Load { writes: 100, storm: 0, before: 20 };
 
-/// The demo's storm, of 490 writes a second, for a minute.
+/// The demo's storm of 490 writes per second, for a minute.
 pub(crate) const STORM: Load = Load { writes: 50, storm: 3, before: 20 };
 
-/// squelch is installed with two replicas, and decides.
+/// Installs squelch with two replicas, and waits until one is active.
 pub(crate) async fn begin(label: &str, load: Load) -> Result<(Stage, Counters)> {
     let stage = Stage::under(label, &json!({ "replicas": 2 }), load).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
-    let counters = stage.decides(Counters::default()).await?;
+    let counters = stage.wait_for_decisions(Counters::default()).await?;
     Ok((stage, counters))
 }
 
-/// Waits until the writer has been refused, later than `since`: squelch decides again. How long after `since`.
-pub(crate) async fn decides_again(writer: &Writer, since: Duration) -> Result<Duration> {
-    wait_for("a write to be held back again", GENEROUS, async || {
+/// Waits until the writer is refused after `since`: a replica is active again. Returns the time since `since`.
+pub(crate) async fn wait_until_active_again(writer: &Writer, since: Duration) -> Result<Duration> {
+    wait_for("a write to be suppressed again", GENEROUS, async || {
         let times = writer.times();
         let next =
             times.iter().filter(|timed| timed.refused && timed.after > since).map(|timed| timed.after).min();
@@ -36,41 +36,41 @@ pub(crate) async fn decides_again(writer: &Writer, since: Duration) -> Result<Du
     .await
 }
 
-/// Waits until the writer has written for so long.
+/// Waits until `moment` on the writer's clock.
 pub(crate) async fn until(writer: &Writer, moment: Duration) -> Result<()> {
     let what = format!("the writer to write until {moment:.0?}");
     wait_for(&what, GENEROUS, async || {
-        let now = writer.has_written_for();
+        let now = writer.elapsed();
         if now >= moment { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await
 }
 
-/// The webhook configuration, if it is there.
+/// The webhook configuration, if it exists.
 pub(crate) async fn configuration(cluster: &Cluster) -> Result<Option<Value>> {
     let arguments = ["get", "mutatingwebhookconfiguration", "squelch", "--ignore-not-found", "--output=json"];
     let text = cluster.kubectl.run(&arguments).await?;
     Ok(if text.trim().is_empty() { None } else { Some(serde_json::from_str(&text)?) })
 }
 
-/// Whether the API server asks squelch about any write.
+/// Whether the configuration has rules.
 pub(crate) fn is_armed(configuration: &Value) -> bool {
     configuration["webhooks"][0]["rules"].as_array().is_some_and(|rules| !rules.is_empty())
 }
 
-/// Waits until the rules are away; how long after `since` that was seen.
+/// Waits until the rules are removed; returns the time since `since`.
 pub(crate) async fn disarmed(cluster: &Cluster, writer: &Writer, since: Duration) -> Result<Duration> {
-    wait_for("the rules to be away", GENEROUS, async || {
-        let configuration = configuration(cluster).await.map_err(told)?;
+    wait_for("the rules to be removed", GENEROUS, async || {
+        let configuration = configuration(cluster).await.map_err(not_yet)?;
         if configuration.is_some_and(|configuration| is_armed(&configuration)) {
-            return Err("they are there".to_owned());
+            return Err("the rules exist".to_owned());
         }
-        Ok(writer.has_written_for().saturating_sub(since))
+        Ok(writer.elapsed().saturating_sub(since))
     })
     .await
 }
 
-/// None of the writes failed that were asked outside of `outage`.
+/// Checks that no write failed that began outside of `outage`.
 pub(crate) fn none_failed_but(writer: &Writer, outage: std::ops::Range<Duration>) -> Result<usize> {
     let failed = writer.so_far().failed;
     let ends = |failed: &e2e::writer::Failed| failed.after + failed.took;

@@ -1,4 +1,4 @@
-//! What people do to policies and their definitions.
+//! Changes of policies and of their CRDs by users.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::measure::{CALM, STORM, begin, until};
 
-/// The field that the definitions of the previous version are without.
+/// A field that the CRDs of the previous version lack.
 const FIELD: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/rejection";
 
 const POLICIES: usize = 500;
 const BATCH: usize = 25;
 
-/// squelch is newer than its definitions, for a while.
+/// squelch is newer than its CRDs, for a while.
 pub(crate) async fn of_the_previous_version() -> Result<String> {
     let (stage, counters) = begin("fault-definitions", STORM).await?;
     let kubectl = &stage.node.cluster.kubectl;
@@ -29,17 +29,17 @@ pub(crate) async fn of_the_previous_version() -> Result<String> {
     let in_squelch = kubectl.namespace(SQUELCH);
     in_squelch.run(&["rollout", "restart", "deployment/squelch"]).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
-    let decided = stage.decides(counters).await;
+    let decided = stage.wait_for_decisions(counters).await;
     let field = current.pointer(FIELD).cloned().unwrap_or_default();
     patch(json!([{ "op": "add", "path": FIELD, "value": field }])).await?;
-    stage.decides(decided?).await?;
+    stage.wait_for_decisions(decided?).await?;
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
     node.passed()?;
     Ok(measured)
 }
 
-/// 500 policies are applied within a minute, none of which governs what is written.
+/// 500 policies are applied within a minute, none of which governs the writer's Events.
 pub(crate) async fn five_hundred() -> Result<String> {
     let (stage, _) = begin("fault-policies", CALM).await?;
     let kubectl = stage.node.cluster.kubectl.namespace(&stage.node.namespace);
@@ -51,12 +51,12 @@ pub(crate) async fn five_hundred() -> Result<String> {
         anyhow::Ok((all, all - quick))
     };
     let (reviews, before) = slow().await?;
-    let began = stage.writer.has_written_for();
+    let began = stage.writer.elapsed();
     for batch in 0..POLICIES / BATCH {
         let policy = |number: usize| {
             json!({
                 "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",
-                "metadata": { "name": format!("of-people-{batch}-{number}") },
+                "metadata": { "name": format!("of-users-{batch}-{number}") },
                 "spec": { "priority": -1, "match": { "reasons": [format!("Reason{batch}x{number}*")] } },
             })
         };
@@ -65,7 +65,7 @@ pub(crate) async fn five_hundred() -> Result<String> {
         let paced = Duration::from_secs(60) * u32::try_from(batch + 1)? / u32::try_from(POLICIES / BATCH)?;
         until(&stage.writer, began + paced).await?;
     }
-    let took = stage.writer.has_written_for().saturating_sub(began);
+    let took = stage.writer.elapsed().saturating_sub(began);
     let (after, later) = slow().await?;
     let (node, evidence) = stage.end().await?;
     let measured = format!(

@@ -1,4 +1,4 @@
-//! One replica ends in good order and another takes over: nothing is lost.
+//! A replica shuts down and another takes over: no occurrence is lost.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use e2e::cluster::given;
 use e2e::faults::{active, containerd};
 use e2e::node::{IMAGE, SQUELCH, TAG, running_pods};
 use e2e::stage::Stage;
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::writer::gap;
 use e2e::{Cluster, Emission, GENEROUS, wait_for};
 use k8s_openapi::api::core::v1::Pod;
@@ -16,16 +16,16 @@ use kube::{Api, ResourceExt};
 
 use crate::measure::{STORM, begin};
 
-/// As the cluster calls it.
+/// Name of the image in the cluster.
 const NODE: &str = "node1";
-/// Without decisions, draining included.
+/// Maximum time without an active replica, final flush included.
 const GAP: Duration = Duration::from_secs(4);
-/// The same with 10,000 debts, of which each takes a read and a write.
+/// Same with 10,000 pending series, each of which takes a read and a write.
 const LONG_GAP: Duration = Duration::from_secs(35);
-/// The same where one of the two may look at the Lease as seldom as an older version did: as after a crash.
+/// Same if one of two replicas polls the Lease as rarely as an older version: as after a crash.
 const GAP_OF_VERSIONS: Duration = Duration::from_secs(7);
 
-/// kubectl rollout restart in the middle of the storm.
+/// kubectl rollout restart during the storm.
 pub(crate) async fn rolled(by_endpoint: bool) -> Result<String> {
     let (stage, _) = routed("fault-rolled", by_endpoint).await?;
     handed_over(stage, GAP, restart).await
@@ -41,9 +41,8 @@ pub(crate) async fn drained(by_endpoint: bool) -> Result<String> {
     .await
 }
 
-/// In the middle of a change of versions: replicas of two images beside each other, of which the newer one takes over.
-/// With an archive of another build in `SQUELCH_OTHER_IMAGE` it is from this build to that one and back again, else the
-/// code is the same under two names.
+/// During an upgrade: replicas of two images run together, and the newer one takes over. With an archive of another
+/// build in `SQUELCH_OTHER_IMAGE` it is an upgrade to that build and back; otherwise the same build has two names.
 pub(crate) async fn two_versions() -> Result<String> {
     let (stage, _) = begin("fault-versions", STORM).await?;
     let (this, other) = (format!("{IMAGE}:{TAG}"), format!("{IMAGE}:other"));
@@ -56,18 +55,18 @@ pub(crate) async fn two_versions() -> Result<String> {
     };
     handed_over(stage, GAP_OF_VERSIONS, async |stage: &Stage| {
         for image in &images {
-            let began = stage.writer.has_written_for();
-            taken_over(stage, image).await.with_context(|| format!("on the way to {image}"))?;
-            let gap = gap(&stage.writer.times(), began, stage.writer.has_written_for());
-            eprintln!("    no decision for {gap:.1?} on the way to {image}");
+            let began = stage.writer.elapsed();
+            taken_over(stage, image).await.with_context(|| format!("rollout to {image}"))?;
+            let gap = gap(&stage.writer.times(), began, stage.writer.elapsed());
+            eprintln!("    no active replica for {gap:.1?} in the rollout to {image}");
         }
         Ok(())
     })
     .await
 }
 
-/// A rollout to `image` that stands still while a replica of it takes over from those of the image before, and until
-/// one of these stands by for it.
+/// A paused rollout to `image`: a replica of it takes over from those of the previous image, of which one stays as
+/// standby.
 async fn taken_over(stage: &Stage, image: &str) -> Result<()> {
     let cluster = &stage.node.cluster;
     let kubectl = cluster.kubectl.namespace(SQUELCH);
@@ -75,35 +74,35 @@ async fn taken_over(stage: &Stage, image: &str) -> Result<()> {
     kubectl.run(&["rollout", "pause", "deployment/squelch"]).await?;
     is_beside(cluster, "a replica of the newer image", |pod| is_of(pod, image)).await?;
     let cordon = Cordon::new(cluster).await?;
-    wait_for("a replica of the newer image to decide", GENEROUS, async || {
-        let deciding = active(cluster).await.map_err(told)?;
+    wait_for("a replica of the newer image to be active", GENEROUS, async || {
+        let deciding = active(cluster).await.map_err(not_yet)?;
         if is_of(&deciding, image) {
             return Ok(());
         }
-        // Whoever stands by first, or the next one to decide would be of the image before too.
-        let mut before = running_pods(cluster).await.map_err(told)?;
+        // The standby first: otherwise the next active replica would have the previous image too.
+        let mut before = running_pods(cluster).await.map_err(not_yet)?;
         before.retain(|pod| !is_of(pod, image) && pod.name_any() != deciding.name_any());
         let pod = before.first().unwrap_or(&deciding).name_any();
-        evict(cluster, &pod).await.map_err(told)?;
-        Err(format!("{} decided, {pod} was evicted", deciding.name_any()))
+        evict(cluster, &pod).await.map_err(not_yet)?;
+        Err(format!("{} was active, {pod} was evicted", deciding.name_any()))
     })
     .await?;
     drop(cordon);
-    is_beside(cluster, "a replica of the image before", |pod| !is_of(pod, image)).await?;
+    is_beside(cluster, "a replica of the previous image", |pod| !is_of(pod, image)).await?;
     kubectl.run(&["rollout", "resume", "deployment/squelch"]).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await
 }
 
-/// Waits for a ready one.
+/// Waits for a ready pod.
 async fn is_beside(cluster: &Cluster, what: &str, it: impl Fn(&Pod) -> bool) -> Result<()> {
     wait_for(&format!("{what} to be ready"), GENEROUS, async || {
-        let pods = running_pods(cluster).await.map_err(told)?;
+        let pods = running_pods(cluster).await.map_err(not_yet)?;
         if pods.iter().any(|pod| it(pod) && is_ready(pod)) { Ok(()) } else { Err("none is".to_owned()) }
     })
     .await
 }
 
-/// The node gets no pods, so that who is evicted does not come back. It gets them with the end of this value.
+/// Makes the node unschedulable, so that an evicted pod does not return, until the drop of this value.
 struct Cordon<'a>(&'a Cluster);
 
 impl<'a> Cordon<'a> {
@@ -129,7 +128,7 @@ fn is_ready(pod: &Pod) -> bool {
     statuses.is_some_and(|statuses| statuses.iter().all(|status| status.ready))
 }
 
-/// As a drain of its node does, until it is gone.
+/// Evicts a pod as kubectl drain does, and waits until it is deleted.
 async fn evict(cluster: &Cluster, pod: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), SQUELCH);
     pods.evict(pod, &EvictParams::default()).await.context("the eviction of the active pod")?;
@@ -137,17 +136,17 @@ async fn evict(cluster: &Cluster, pod: &str) -> Result<()> {
     kubectl.run(&["wait", "--for=delete", &format!("pod/{pod}"), "--timeout=90s"]).await.map(drop)
 }
 
-/// 500 stored Events are owed something.
-pub(crate) async fn with_500_debts() -> Result<String> {
-    let (mut stage, _) = begin("fault-debts", STORM).await?;
-    owe(&mut stage, 500, 300).await?;
+/// Restart with 500 pending series.
+pub(crate) async fn with_500_pending_series() -> Result<String> {
+    let (mut stage, _) = begin("fault-pending", STORM).await?;
+    make_pending(&mut stage, 500, 300).await?;
     handed_over(stage, GAP, restart).await
 }
 
-/// 10,000 are.
-pub(crate) async fn with_10_000_debts() -> Result<String> {
-    let (mut stage, _) = begin("fault-many-debts", crate::measure::CALM).await?;
-    owe(&mut stage, 10_000, 600).await?;
+/// Restart with 10,000 pending series.
+pub(crate) async fn with_10_000_pending_series() -> Result<String> {
+    let (mut stage, _) = begin("fault-many-pending", crate::measure::CALM).await?;
+    make_pending(&mut stage, 10_000, 600).await?;
     handed_over(stage, LONG_GAP, restart).await
 }
 
@@ -157,10 +156,10 @@ async fn routed(label: &str, by_endpoint: bool) -> Result<(Stage, e2e::policy::C
     begin(label, STORM).await
 }
 
-/// Each object reports three times: the third is owed.
-async fn owe(stage: &mut Stage, objects: usize, per_second: u32) -> Result<()> {
-    let emission = Emission::legacy().about("debtor", objects).count(3).rate(per_second);
-    stage.reports("debts", &emission).await
+/// Each object reports three times: the third occurrence is pending.
+async fn make_pending(stage: &mut Stage, objects: usize, per_second: u32) -> Result<()> {
+    let emission = Emission::legacy().about("pending", objects).count(3).rate(per_second);
+    stage.run_emitter("pending", &emission).await
 }
 
 async fn restart(stage: &Stage) -> Result<()> {
@@ -174,23 +173,23 @@ async fn restart(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Nothing fails, nothing is lost, and for `most` at most nobody decides.
+/// No write fails, no occurrence is lost, and there is no active replica for at most `most`.
 async fn handed_over(
     stage: Stage,
     most: Duration,
     how: impl AsyncFnOnce(&Stage) -> Result<()>,
 ) -> Result<String> {
     let counters = stage.policy.counters().await?;
-    let began = stage.writer.has_written_for();
+    let began = stage.writer.elapsed();
     how(&stage).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
-    stage.decides(counters).await?;
-    stage.writer.goes_on(50).await?;
-    let ended = stage.writer.has_written_for();
+    stage.wait_for_decisions(counters).await?;
+    stage.writer.wait_for_answers(50).await?;
+    let ended = stage.writer.elapsed();
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
     let gap = gap(&evidence.times, began, ended);
-    ensure!(gap < most, "for {gap:.1?} nobody decided, {most:?} are allowed; {measured}");
+    ensure!(gap < most, "no active replica for {gap:.1?}, allowed {most:?}; {measured}");
     node.passed()?;
-    Ok(format!("no decision for {gap:.1?}; {measured}"))
+    Ok(format!("no active replica for {gap:.1?}; {measured}"))
 }

@@ -1,20 +1,20 @@
-//! Bodies that the API server would not send, and the largest that it would.
+//! Bodies that the API server never sends, and the largest one that it sends.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncWriteExt as _, split};
 
-use crate::callers::{Callers, OFTEN, Struck};
+use crate::callers::{Attempt, Callers, OFTEN};
 use crate::reviews::{create, update_with};
 use crate::wire::{Answer, Place, answer, end_of, post};
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// squelch reads so much of a body.
+/// Maximum size of a body in squelch.
 pub(crate) const READ: usize = 40 * MEBIBYTE;
 
-/// Strikes with these bodies, of which each is answered as `expected` says.
+/// Sends these bodies; each must be answered as `expected` says.
 async fn answered(
     callers: &Callers,
     bodies: &[Vec<u8>],
@@ -25,12 +25,12 @@ async fn answered(
     let strike = async |place: &Place| {
         let (answer, took) = place.ask(turns.next().context("no bodies")?).await?;
         ensure!(expected(&answer), "{answer:?}");
-        Ok(Struck::new(answer, took))
+        Ok(Attempt::new(answer, took))
     };
     if requests.iter().any(|request| request.len() >= MEBIBYTE) {
-        callers.endure_heavy(Duration::from_secs(1), strike).await
+        callers.measure_against_sink(Duration::from_secs(1), strike).await
     } else {
-        callers.endure(OFTEN, strike).await
+        callers.measure(OFTEN, strike).await
     }
 }
 
@@ -38,34 +38,34 @@ fn texts(bodies: impl IntoIterator<Item = String>) -> Vec<Vec<u8>> {
     bodies.into_iter().map(String::into_bytes).collect()
 }
 
-/// Nothing at all.
+/// An empty body.
 pub(crate) async fn empty(callers: &Callers) -> Result<String> {
     answered(callers, &[Vec::new()], |answer| answer.is(400)).await
 }
 
-/// As long as the API server takes an Event.
+/// The largest Event that the API server accepts.
 pub(crate) async fn long(callers: &Callers) -> Result<String> {
     let message = "x".repeat(3 * MEBIBYTE);
-    let review = create(&callers.struck, &format!(r#","message":"{message}""#));
+    let review = create(&callers.hostile_namespace, &format!(r#","message":"{message}""#));
     answered(callers, &texts([review]), Answer::is_allowed).await
 }
 
-/// Longer than squelch reads, its length untold. The answer is due when more was sent than squelch reads.
+/// A chunked body longer than the limit. The answer is due when more than the limit was sent.
 pub(crate) async fn endless(callers: &Callers) -> Result<String> {
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: squelch\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
         callers.path()
     );
-    let review = create(&callers.struck, "");
+    let review = create(&callers.hostile_namespace, "");
     let first = format!("{head}{:x}\r\n{}\r\n", review.len() - 1, &review[..review.len() - 1]);
     let chunk = format!("{MEBIBYTE:x}\r\n{}\r\n", " ".repeat(MEBIBYTE));
     callers
-        .endure_heavy(Duration::from_secs(2), async |place| {
+        .measure_against_sink(Duration::from_secs(2), async |place| {
             let (mut reader, mut writer) = split(place.dial().await?);
             let writing = async {
                 writer.write_all(first.as_bytes()).await?;
                 let (mut sent, mut due) = (0, None);
-                // Until squelch takes no more.
+                // Until squelch stops reading.
                 while sent < 64 * MEBIBYTE && writer.write_all(chunk.as_bytes()).await.is_ok() {
                     sent += MEBIBYTE;
                     if sent > READ {
@@ -81,24 +81,24 @@ pub(crate) async fn endless(callers: &Callers) -> Result<String> {
             let (written, answered) = tokio::join!(writing, answering);
             let ((sent, due), (answer, at)) = (written?, answered?);
             ensure!(answer.is_allowed(), "{answer:?}");
-            ensure!(sent < 64 * MEBIBYTE, "all of it was read");
+            ensure!(sent < 64 * MEBIBYTE, "the whole body was read");
             end_of(&mut reader).await?;
             let took = due.map_or(Duration::ZERO, |due| at.saturating_duration_since(due));
-            Ok(Struck::new(format!("{answer}, connection closed"), took))
+            Ok(Attempt::new(format!("{answer}, connection closed"), took))
         })
         .await
 }
 
-/// Where squelch reads, where it compares, and where it looks over.
+/// In fields that squelch parses, compares, and skips.
 pub(crate) async fn deep(callers: &Callers) -> Result<String> {
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
     let objects = r#"{"a":"#.repeat(10_000) + "1" + &"}".repeat(10_000);
-    let namespace = &callers.struck;
+    let namespace = &callers.hostile_namespace;
     let bodies = [
         create(namespace, &format!(r#","tomorrow":{deep}"#)),
         create(namespace, &format!(r#","metadata":{deep}"#)),
         create(namespace, &format!(r#","involvedObject":{objects}"#)),
-        create(namespace, &format!(r#","metadata":{{"name":"struck","labels":{objects}}}"#)),
+        create(namespace, &format!(r#","metadata":{{"name":"hostile","labels":{objects}}}"#)),
         update_with(namespace, &format!(r#","tomorrow":{deep}"#), &format!(r#","tomorrow":{objects}"#)),
         create(namespace, "").replace(r#""dryRun":false"#, &format!(r#""dryRun":{deep}"#)),
         create(namespace, "").replace(r#""options":{"#, &format!(r#""more":{objects},"options":{{"#)),
@@ -106,15 +106,15 @@ pub(crate) async fn deep(callers: &Callers) -> Result<String> {
     answered(callers, &texts(bodies), Answer::is_allowed).await
 }
 
-/// A million labels, and a million members that no Event has.
+/// A million labels, and a million unknown fields.
 pub(crate) async fn wide(callers: &Callers) -> Result<String> {
     let members = |value: &str| {
         let members: Vec<_> = (0..1_000_000).map(|at| format!(r#""{at:06}":"{value}""#)).collect();
         members.join(",")
     };
     let (members, others) = (members(""), members("1"));
-    let labels = |members: &str| format!(r#","metadata":{{"name":"struck","labels":{{{members}}}}}"#);
-    let namespace = &callers.struck;
+    let labels = |members: &str| format!(r#","metadata":{{"name":"hostile","labels":{{{members}}}}}"#);
+    let namespace = &callers.hostile_namespace;
     let bodies = [
         create(namespace, &format!(",{members}")),
         create(namespace, &labels(&members)),
@@ -128,31 +128,33 @@ pub(crate) async fn wide(callers: &Callers) -> Result<String> {
     Ok(measured.join(" | "))
 }
 
-/// The last holds, where it can be read.
+/// The last of duplicate keys applies, where it can be read.
 pub(crate) async fn twice(callers: &Callers) -> Result<String> {
-    let review =
-        create(&callers.struck, r#","count":1,"reason":"Again","metadata":{"name":"struck"},"message":1"#);
+    let review = create(
+        &callers.hostile_namespace,
+        r#","count":1,"reason":"Again","metadata":{"name":"hostile"},"message":1"#,
+    );
     let twice =
         review.replace(r#""operation":"#, r#""uid":"x","operation":"UPDATE","name":"y","operation":"#);
     answered(callers, &texts([review.clone(), twice]), Answer::is_allowed).await
 }
 
-/// Half of a character, in text that squelch keeps, and in text that it has to repeat.
+/// A lone surrogate in text that squelch stores, and in text that it returns.
 pub(crate) async fn surrogates(callers: &Callers) -> Result<String> {
-    let namespace = &callers.struck;
+    let namespace = &callers.hostile_namespace;
     let kept =
         [r#""\ud800""#, r#""\udc00\ud800 ""#].map(|text| create(namespace, &format!(r#","message":{text}"#)));
-    let told = answered(callers, &texts(kept), Answer::is_allowed).await?;
+    let outcome = answered(callers, &texts(kept), Answer::is_allowed).await?;
     let name = create(namespace, "").replace(r#""username":""#, r#""username":"\ud800"#);
     let read = answered(callers, &texts([name]), Answer::is_allowed).await?;
     let uid = create(namespace, "").replace(r#""uid":""#, r#""uid":"\ud800"#);
     let repeated = answered(callers, &texts([uid]), |answer| answer.is(400)).await?;
-    Ok(format!("in the message: {told} | in the user: {read} | in the uid: {repeated}"))
+    Ok(format!("in the message: {outcome} | in the user: {read} | in the uid: {repeated}"))
 }
 
-/// Bytes that are no text.
+/// Bytes that are not UTF-8.
 pub(crate) async fn no_text(callers: &Callers) -> Result<String> {
-    let review = create(&callers.struck, r#","message":"@""#);
+    let review = create(&callers.hostile_namespace, r#","message":"@""#);
     let bodies: [&[u8]; 3] = [&[0xff], &[0xed, 0xa0, 0x80], &[0xc0, 0x80]];
     let bodies = bodies.map(|bytes| {
         let at = review.find('@').unwrap_or_default();
@@ -161,9 +163,9 @@ pub(crate) async fn no_text(callers: &Callers) -> Result<String> {
     answered(callers, &bodies, Answer::is_allowed).await
 }
 
-/// No number that JSON knows.
+/// Invalid JSON numbers.
 pub(crate) async fn no_number(callers: &Callers) -> Result<String> {
     let bodies = ["NaN", "-Infinity", "0x7", "1e99999"]
-        .map(|number| create(&callers.struck, &format!(r#","count":{number}"#)));
+        .map(|number| create(&callers.hostile_namespace, &format!(r#","count":{number}"#)));
     answered(callers, &texts(bodies), Answer::is_allowed).await
 }

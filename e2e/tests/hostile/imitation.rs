@@ -1,13 +1,13 @@
-//! Somebody who says what others say, or of others' objects.
+//! Events in the name of others, or about objects of others.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::script::pods;
 use crate::tenancy::{Ending, Tenancy};
-use crate::tenant::{Said, event};
+use crate::tenant::{WriteResult, event};
 
-/// Of each kind.
+/// Events of each kind.
 const EACH: usize = 100;
 
 /// An Event of events.k8s.io about that object.
@@ -20,8 +20,8 @@ fn note(namespace: &str, name: &str, regarding: &Value, text: &str) -> Value {
     })
 }
 
-/// Of objects in the namespace beside, through both APIs: they are counted where they are written, and the API server
-/// refuses those of core/v1 after squelch has seen them.
+/// Events about objects of the neighbour namespace, through both APIs: they are counted where they are written, and
+/// the API server refuses those of core/v1 after squelch's review.
 pub(crate) async fn elsewhere() -> Result<String> {
     let tenancy = Tenancy::begin("elsewhere").await?;
     let (here, beside) = (tenancy.namespace().to_owned(), tenancy.beside.namespace.clone());
@@ -33,14 +33,17 @@ pub(crate) async fn elsewhere() -> Result<String> {
             let mut core =
                 event(&here, &format!("m.{at}.{number}"), pod, "BackOff", &format!("message {number}"));
             core["involvedObject"]["namespace"] = beside.as_str().into();
-            refused += usize::from(matches!(tenancy.creates(&core).await?, Said::Other(422)));
+            refused += usize::from(matches!(tenancy.creates(&core).await?, WriteResult::Other(422)));
             let new = note(&here, &format!("n.{at}.{number}"), &regarding, &format!("message {number}"));
-            stored += usize::from(tenancy.creates(&new).await? == Said::Stored);
+            stored += usize::from(tenancy.creates(&new).await? == WriteResult::Stored);
         }
-        // The other way round the API server does not let anybody.
+        // The API server refuses the opposite direction.
         if number == 0 {
             let core = event(&beside, "m", &pods(1)[0], "BackOff", "message");
-            ensure!(tenancy.hostile.create(&here, &core).await? == Said::Other(400), "written elsewhere");
+            ensure!(
+                tenancy.hostile.create(&here, &core).await? == WriteResult::Other(400),
+                "written into another namespace"
+            );
         }
     }
     ensure!(stored > 0 && refused > 0, "{stored} were stored, {refused} refused by the API server");
@@ -49,8 +52,8 @@ pub(crate) async fn elsewhere() -> Result<String> {
     Ok(format!("{stored} stored where they were written, {refused} refused by the API server; {said}"))
 }
 
-/// The same Events as the bystander's to the last field, before he tells of them, and others of a Node: he gets
-/// the answers that he would get without them.
+/// Copies of the other user's Events, written before them, and Events about a Node: the other user gets the same
+/// answers as without them.
 pub(crate) async fn kubelet() -> Result<String> {
     let tenancy = Tenancy::begin("kubelet").await?;
     let namespace = tenancy.namespace().to_owned();
@@ -72,12 +75,12 @@ pub(crate) async fn kubelet() -> Result<String> {
             event(&namespace, &format!("m.node.{number}"), "node-1", "NodeNotReady", "it is gone");
         about["involvedObject"] = node.clone();
         let said = tenancy.creates(&about).await?;
-        ensure!(number == 0 || said == Said::HeldBack, "{said:?}");
+        ensure!(number == 0 || said == WriteResult::Refused, "{said:?}");
         if number + 1 == EACH {
-            // The one who is told of by name: his first of the same is stored, for it is his first.
-            about["metadata"]["name"] = "bystander.node".into();
-            let said = tenancy.bystander_creates(&about).await?;
-            ensure!(said == Said::Stored, "the bystander's Event about a Node: {said:?}");
+            // The first Event under the other user's own name is stored.
+            about["metadata"]["name"] = "other-user.node".into();
+            let said = tenancy.other_user_creates(&about).await?;
+            ensure!(said == WriteResult::Stored, "the other user's Event about a Node: {said:?}");
         }
     }
     tenancy.play().await?;

@@ -1,5 +1,5 @@
-//! A caller who has the token of the webhook's path, under policies that enforce. They post reviews of writes that
-//! nobody made. No Event comes of it that was not there, and one that was changes in its count alone.
+//! A caller with the token of the webhook's path, under policies in Enforce, posts reviews of writes that do not
+//! exist. No Event is created by it, and only counts of existing Events change.
 
 use anyhow::{Context, Result, ensure};
 use e2e::user::Version;
@@ -10,23 +10,23 @@ use serde_json::{Value, json};
 
 use crate::forgeries::LARGEST;
 
-/// Whose writes are forged; one of them has written an Event.
+/// Users of the forged reviews; one of them has written an Event.
 const OWNER: &str = "system:node:node-1";
 const FORGED: &str = "system:node:node-2";
 /// Repeats of each forged Event, and distinct messages about one object.
 const TIMES: usize = 20;
 
-/// The path that the API server asks at, token and all.
+/// The path of the webhook with its token.
 async fn path(test: &Test, squelch: &Squelch) -> Result<String> {
     let read = ["get", "mutatingwebhookconfiguration/squelch", "--output=json"];
     let configuration: Value = serde_json::from_str(&test.kubectl().run(&read).await?)?;
     let webhooks = configuration["webhooks"].as_array().context("no webhooks")?;
     let events = webhooks.iter().find(|webhook| webhook["name"] == "events.squelch.dev").context("none")?;
     let url = events["clientConfig"]["url"].as_str().context("no url")?;
-    Ok(url.strip_prefix(&squelch.webhook).context("the webhook is elsewhere")?.to_owned())
+    Ok(url.strip_prefix(&squelch.webhook).context("the webhook has another address")?.to_owned())
 }
 
-/// A review of a CREATE, or with `stored` of an UPDATE.
+/// A review of a CREATE, or of an UPDATE if `stored` is given.
 fn review(user: &str, event: &Value, stored: Option<&Value>) -> String {
     let kind = json!({ "group": "", "version": "v1", "kind": "Event" });
     let resource = json!({ "group": "", "version": "v1", "resource": "events" });
@@ -43,7 +43,7 @@ fn review(user: &str, event: &Value, stored: Option<&Value>) -> String {
     .to_string()
 }
 
-/// All that may differ in an Event that was there.
+/// The fields of an existing Event that must not change.
 fn without_count(mut event: Value) -> Value {
     for field in ["count", "lastTimestamp", "series"] {
         event[field] = Value::Null;
@@ -54,7 +54,7 @@ fn without_count(mut event: Value) -> Value {
     event
 }
 
-/// What is forged: Events that are not there, once and again, in ever new words; and more of one that is.
+/// The forged reviews: missing Events, repeated and with new messages; and higher counts of an existing Event.
 fn forgeries(namespace: &str, stored: &Value) -> Vec<String> {
     let now = Timestamp::now();
     let event =
@@ -68,12 +68,12 @@ fn forgeries(namespace: &str, stored: &Value) -> Vec<String> {
         reviews.push(review(FORGED, &event(&format!("ghost.{number}"), "ghost", "again"), None));
         let message = number.to_string();
         reviews.push(review(FORGED, &event(&format!("words.{number}"), "words", &message), None));
-        // One that was never created, from one value to the next.
+        // UPDATEs of an Event that was never created.
         let raised = |count| counted(event("risen", "risen", "again"), count);
         let (before, after) = (raised(number as i64 + 1), raised(number as i64 + 2));
         reviews.push(review(FORGED, &after, Some(&before)));
     }
-    // By the name of an Event that is there: as its owner and as somebody else, with other words and with the same.
+    // With the name of an existing Event: as its owner and as another user, with another message and with the same.
     for user in [FORGED, OWNER] {
         for message in ["forged", "again"] {
             reviews.push(review(user, &counted(event("cart.1", "cart", message), LARGEST), None));
@@ -87,7 +87,7 @@ fn forgeries(namespace: &str, stored: &Value) -> Vec<String> {
     reviews
 }
 
-/// Posts them all, and lets squelch write whatever it has to.
+/// Posts them all, and lets squelch write.
 pub(crate) async fn under_enforce() -> Result<String> {
     let test = Test::begin("leaked").await?;
     let squelch = test.squelch().await?;
@@ -107,7 +107,7 @@ pub(crate) async fn under_enforce() -> Result<String> {
         refused += usize::from(answer["response"]["allowed"] == false);
     }
     ensure!(refused > 0, "of {reviews} forged reviews none was decided: is the token the right one?");
-    // Everything that is pending is flushed, or lost, when squelch ends.
+    // Pending occurrences are flushed or lost at shutdown.
     squelch.stop().await?;
 
     let written = writes.so_far().await?;

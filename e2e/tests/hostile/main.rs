@@ -1,5 +1,4 @@
-//! Who wishes squelch harm, by the two ways there are: straight at its port, and through the API server. Nobody else
-//! notices.
+//! Hostile callers at squelch's port, and hostile tenants through the API server. Others must not be affected.
 
 mod bodies;
 mod callers;

@@ -1,5 +1,5 @@
-//! Another caller: well-formed reviews at a steady rate over kept connections, as the API server asks, and how long
-//! each takes. From a thread of its own, so that what a row does on this side is not measured.
+//! The other caller: valid reviews at a steady rate over kept connections, as from the API server, with their
+//! latency. It runs in its own thread, so that the work of a row on this side is not measured.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,10 +16,10 @@ use tokio::sync::watch;
 use crate::reviews;
 use crate::wire::{self, Answer, Place};
 
-/// Reviews a second.
+/// Reviews per second.
 const RATE: u32 = 400;
 
-/// As many as the API server usually keeps, and two more.
+/// Connections: as many as the API server keeps, and two more.
 const CONNECTIONS: usize = 4;
 
 type Connection = StreamOwned<ClientConnection, TcpStream>;
@@ -32,45 +32,45 @@ pub(crate) struct Paced {
 }
 
 impl Paced {
-    /// Starts to ask about Events of this namespace.
+    /// Starts to send reviews of this namespace's Events.
     pub(crate) fn start(place: Place, path: watch::Receiver<String>, namespace: String) -> Self {
         let took = Arc::<Mutex<Vec<Duration>>>::default();
         let (stop, stopped) = channel();
         let book = took.clone();
         let thread = std::thread::spawn(move || {
-            let mut caller = Caller { place, path, namespace, connections: Vec::new(), told: 0 };
+            let mut caller = Caller { place, path, namespace, connections: Vec::new(), reported: 0 };
             let began = Instant::now();
             for number in 1_u32.. {
-                // From the moment at which it was due: one that waits for the one before it has waited too.
+                // Latency from the due time: includes waiting for the previous review.
                 let due = began + Duration::from_secs(1) * number / RATE;
                 match stopped.recv_timeout(due.saturating_duration_since(Instant::now())) {
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
                 }
-                caller.tell()?;
+                caller.report()?;
                 book.lock().unwrap_or_else(PoisonError::into_inner).push(due.elapsed());
             }
-            Ok(caller.told)
+            Ok(caller.reported)
         });
         Self { took, stop, thread }
     }
 
-    /// How long its next reviews take.
+    /// The latency of its next reviews.
     pub(crate) async fn next(&self, reviews: usize) -> Result<Vec<Duration>> {
         let len = || self.took.lock().unwrap_or_else(PoisonError::into_inner).len();
         let from = len();
-        let goes_on = wait_for("the answers to another caller", GENEROUS, async || match len() - from {
+        let goes_on = wait_for("the answers to the other caller", GENEROUS, async || match len() - from {
             answers if answers >= reviews => Ok(true),
             _ if self.thread.is_finished() => Ok(false),
             answers => Err(format!("{answers} of {reviews}")),
         })
         .await?;
-        ensure!(goes_on, "another caller was not answered, and has ended");
+        ensure!(goes_on, "the other caller stopped after an error");
         let took = self.took.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(took[from..from + reviews].to_vec())
     }
 
-    /// Ends it; the occurrences that it has told of.
+    /// Stops it; returns the reported occurrences.
     pub(crate) fn stop(self) -> Result<i64> {
         let _ = self.stop.send(());
         self.thread.join().map_err(|_| anyhow::anyhow!("the other caller panicked"))?
@@ -82,24 +82,24 @@ struct Caller {
     path: watch::Receiver<String>,
     namespace: String,
     connections: Vec<Connection>,
-    told: i64,
+    reported: i64,
 }
 
 impl Caller {
-    /// Tells of one occurrence.
-    fn tell(&mut self) -> Result<()> {
-        self.told += 1;
-        let review = reviews::update(&self.namespace, self.told);
+    /// Reports one occurrence.
+    fn report(&mut self) -> Result<()> {
+        self.reported += 1;
+        let review = reviews::update(&self.namespace, self.reported);
         let request = wire::post(&self.path.borrow(), review.as_bytes());
-        let answer = match self.connection(self.told as usize) {
+        let answer = match self.connection(self.reported as usize) {
             Some(mut kept) => match asked(&mut kept, &request) {
                 Ok(answer) => self.keep(kept, answer),
-                // As Go's client does: a connection that was kept may have come to its end.
+                // As in Go's client: a kept connection may have been closed.
                 Err(_) => self.ask_anew(&request)?,
             },
             None => self.ask_anew(&request)?,
         };
-        ensure!(answer.is_allowed(), "review {}: {answer:?}", self.told);
+        ensure!(answer.is_allowed(), "review {}: {answer:?}", self.reported);
         Ok(())
     }
 

@@ -1,20 +1,20 @@
-//! Reviews: what the API server sends, and what it was not asked to send.
+//! Reviews: as the API server sends them, and as it does not.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::callers::{Callers, OFTEN, Struck};
+use crate::callers::{Attempt, Callers, OFTEN};
 use crate::wire::{Answer, answer, post, request};
 use tokio::io::AsyncWriteExt as _;
 
 const KIND: &str = r#"{"group":"","version":"v1","kind":"Event"}"#;
 const RESOURCE: &str = r#"{"group":"","version":"v1","resource":"events"}"#;
 
-/// The members of an Event of this name, which no row looks at.
+/// The fields of an Event that no row changes.
 fn event(namespace: &str, name: &str, count: i64) -> String {
     format!(
-        r#""kind":"Event","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"{namespace}"}},"involvedObject":{{"kind":"Pod","namespace":"{namespace}","name":"{name}","apiVersion":"v1"}},"reason":"Struck","source":{{"component":"kubelet","host":"node-1"}},"firstTimestamp":"2026-11-21T08:54:00Z","lastTimestamp":"2026-11-21T08:54:00Z","count":{count},"type":"Normal""#
+        r#""kind":"Event","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"{namespace}"}},"involvedObject":{{"kind":"Pod","namespace":"{namespace}","name":"{name}","apiVersion":"v1"}},"reason":"Attempt","source":{{"component":"kubelet","host":"node-1"}},"firstTimestamp":"2026-11-21T08:54:00Z","lastTimestamp":"2026-11-21T08:54:00Z","count":{count},"type":"Normal""#
     )
 }
 
@@ -24,23 +24,23 @@ fn review(namespace: &str, operation: &str, name: &str, objects: &str) -> String
     )
 }
 
-/// A CREATE of an Event with these members more; each begins with a comma.
+/// A review of a CREATE with additional fields; each begins with a comma.
 pub(crate) fn create(namespace: &str, more: &str) -> String {
-    let object = event(namespace, "struck", 1);
-    review(namespace, "CREATE", "struck", &format!(r#""object":{{{object}{more}}},"oldObject":null"#))
+    let object = event(namespace, "hostile", 1);
+    review(namespace, "CREATE", "hostile", &format!(r#""object":{{{object}{more}}},"oldObject":null"#))
 }
 
-/// An UPDATE with these members more in what is written and in what was stored.
+/// A review of an UPDATE with additional fields in the new and in the stored object.
 pub(crate) fn update_with(namespace: &str, more: &str, stored: &str) -> String {
     let objects = format!(
         r#""object":{{{}{more}}},"oldObject":{{{}{stored}}}"#,
-        event(namespace, "struck", 2),
-        event(namespace, "struck", 1)
+        event(namespace, "hostile", 2),
+        event(namespace, "hostile", 1)
     );
-    review(namespace, "UPDATE", "struck", &objects)
+    review(namespace, "UPDATE", "hostile", &objects)
 }
 
-/// An UPDATE that tells of the occurrence of this number of the same, over and over.
+/// A review of an UPDATE with this count of the same Event.
 pub(crate) fn update(namespace: &str, number: i64) -> String {
     let objects = format!(
         r#""object":{{{}}},"oldObject":{{{}}}"#,
@@ -50,13 +50,13 @@ pub(crate) fn update(namespace: &str, number: i64) -> String {
     review(namespace, "UPDATE", "paced", &objects)
 }
 
-/// A DELETE and a CONNECT, told of in a review and asked by HTTP.
+/// DELETE and CONNECT, in a review and as HTTP methods.
 pub(crate) async fn other_operations(callers: &Callers) -> Result<String> {
-    let usual = create(&callers.struck, "");
+    let usual = create(&callers.hostile_namespace, "");
     let reviews =
         ["DELETE", "CONNECT"].map(|operation| usual.replace("\"CREATE\"", &format!("\"{operation}\"")));
     callers
-        .endure(OFTEN, async |place| {
+        .measure(OFTEN, async |place| {
             let mut slowest = Duration::ZERO;
             for review in &reviews {
                 let (answer, took) = place.ask(&post(&callers.path(), review.as_bytes())).await?;
@@ -71,43 +71,45 @@ pub(crate) async fn other_operations(callers: &Callers) -> Result<String> {
                 ensure!(answer.is(status), "{method} {answer:?}");
                 slowest = slowest.max(took);
             }
-            Ok(Struck::new("reviews 200 allowed, methods 405 and 404", slowest))
+            Ok(Attempt::new("reviews 200 allowed, methods 405 and 404", slowest))
         })
         .await
 }
 
-/// Versions and resources that squelch's rules do not name.
+/// Versions and resources outside of squelch's rules.
 pub(crate) async fn other_versions(callers: &Callers) -> Result<String> {
-    let usual = create(&callers.struck, "");
+    let usual = create(&callers.hostile_namespace, "");
     let old = usual.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
     let part = usual.replace("\"operation\":", "\"subResource\":\"status\",\"operation\":");
     callers
-        .endure(OFTEN, async |place| {
+        .measure(OFTEN, async |place| {
             let (answer, took) = place.ask(&post(&callers.path(), old.as_bytes())).await?;
             ensure!(answer.is_allowed(), "{answer:?}");
-            let Answer::Http { body, .. } = &answer else { unreachable!("it is allowed") };
+            let Answer::Http { body, .. } = &answer else { unreachable!("the review was allowed") };
             ensure!(body.contains("admission.k8s.io/v1beta1"), "{body}");
             let (answer, other) = place.ask(&post(&callers.path(), part.as_bytes())).await?;
             ensure!(answer.is_allowed(), "{answer:?}");
-            Ok(Struck::new("200 allowed, in the version asked", took.max(other)))
+            Ok(Attempt::new("200 allowed, in the version asked", took.max(other)))
         })
         .await
 }
 
-/// Nobody proves anything: each is answered, and nothing is counted or written. (That the other caller's counts are
-/// exact in the same namespace is seen at the end.)
+/// Reviews without the token: each is answered, nothing is counted or written. (The exact counts of the other caller
+/// in the same namespace are checked at the end.)
 pub(crate) async fn without_token(callers: &Callers) -> Result<String> {
     let wrong = "0123456789abcdef".repeat(4);
     let paths =
-        ["/", "/events/", &format!("/events/{wrong}"), &format!("/events/{wrong}/proof")].map(str::to_owned);
-    // Of the series that the other caller tells of.
+        ["/", "/events/", &format!("/events/{wrong}"), &format!("/events/{wrong}/probe")].map(str::to_owned);
+    // Of the series of the other caller.
     let review = update(&callers.quiet, 1_000_000);
-    let strays = async || {
-        Ok::<_, anyhow::Error>(callers.squelch.metrics().await?.sum("squelch_stray_requests_total", &[]))
+    let unauthenticated = async || {
+        Ok::<_, anyhow::Error>(
+            callers.squelch.metrics().await?.sum("squelch_unauthenticated_requests_total", &[]),
+        )
     };
-    let (before, mut asked) = (strays().await?, 0.0);
+    let (before, mut asked) = (unauthenticated().await?, 0.0);
     let measured = callers
-        .endure(OFTEN, async |place| {
+        .measure(OFTEN, async |place| {
             let mut slowest = Duration::ZERO;
             for path in &paths {
                 asked += 1.0;
@@ -121,12 +123,12 @@ pub(crate) async fn without_token(callers: &Callers) -> Result<String> {
                     "{answer:?}"
                 );
             }
-            Ok(Struck::new("200 allowed, connection closed", slowest))
+            Ok(Attempt::new("200 allowed, connection closed", slowest))
         })
         .await?;
-    let counted = strays().await? - before;
-    ensure!(counted == asked, "{counted} strangers were counted of {asked}");
+    let counted = unauthenticated().await? - before;
+    ensure!(counted == asked, "{counted} of {asked} unauthenticated reviews were counted");
     let written = callers.written().await?;
     ensure!(written.is_empty(), "written: {written}");
-    Ok(format!("{measured}; {asked} asked, nothing counted or written"))
+    Ok(format!("{measured}; {asked} reviews, nothing counted or written"))
 }

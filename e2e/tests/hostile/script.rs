@@ -1,33 +1,33 @@
-//! What a bystander writes, and what has to become of it whatever others do: each answer, and each stored count.
+//! The writes of the other user, with the expected answers and stored counts, whatever other users do.
 
 use anyhow::{Result, ensure};
 use e2e::events::{self, object, value};
 use k8s_openapi::api::core::v1::Event;
 
-use crate::tenant::{Said, Tenant, event};
+use crate::tenant::{Tenant, WriteResult, event};
 
-/// Occurrences of one play.
+/// Occurrences per round.
 pub(crate) const OCCURRENCES: i64 = REPEATS + MESSAGES + REASONS;
 
-/// Of one series: the first is stored, the others are folded into it.
+/// Of one series: the first is stored, the others are compacted into it.
 const REPEATS: i64 = 20;
 
-/// Of one group: nine are stored, the others are folded into its summary.
+/// Of one group: nine are stored, the others are aggregated into its summary.
 const MESSAGES: i64 = 20;
 const REMEMBERED: i64 = 9;
 
-/// Of one spam bucket: 25 are stored.
+/// Of one bucket of the spam filter: 25 are stored.
 const REASONS: i64 = 40;
 const BURST: i64 = 25;
 
-/// The objects that the play of this number is about. Others may write about them as well.
-pub(crate) fn pods(play: usize) -> [String; 3] {
-    ["repeats", "messages", "reasons"].map(|pod| format!("{pod}-{play}"))
+/// The objects of a round. Others may write about them as well.
+pub(crate) fn pods(round: usize) -> [String; 3] {
+    ["repeats", "messages", "reasons"].map(|pod| format!("{pod}-{round}"))
 }
 
-/// Writes as this user, and looks at every answer.
-pub(crate) async fn play(tenant: &Tenant, namespace: &str, user: &str, play: usize) -> Result<()> {
-    let pods = pods(play);
+/// Writes as this user, and checks every answer.
+pub(crate) async fn run(tenant: &Tenant, namespace: &str, user: &str, round: usize) -> Result<()> {
+    let pods = pods(round);
     for (pod, most, stored) in
         [(&pods[0], REPEATS, 1), (&pods[1], MESSAGES, REMEMBERED), (&pods[2], REASONS, BURST)]
     {
@@ -39,19 +39,20 @@ pub(crate) async fn play(tenant: &Tenant, namespace: &str, user: &str, play: usi
             };
             let event = event(namespace, &format!("{user}.{pod}.{number}"), pod, &reason, &message);
             let said = tenant.create(namespace, &event).await?;
-            let expected = if number < stored { Said::Stored } else { Said::HeldBack };
+            let expected = if number < stored { WriteResult::Stored } else { WriteResult::Refused };
             ensure!(
                 said == expected,
-                "{user}'s write {number} about {pod}: {said:?} in place of {expected:?}"
+                "{user}'s write {number} about {pod}: {said:?} instead of {expected:?}"
             );
         }
     }
     Ok(())
 }
 
-/// What is stored of that play once all is paid. `others`: somebody else's look-alikes may have summaries too.
-pub(crate) fn is_stored(stored: &[Event], user: &str, play: usize, others: bool) -> Result<()> {
-    let pods = pods(play);
+/// Checks the stored Events of a round after the last flush. `others`: similar Events of other users may have
+/// summaries too.
+pub(crate) fn is_stored(stored: &[Event], user: &str, round: usize, others: bool) -> Result<()> {
+    let pods = pods(round);
     let own = |pod: &str| {
         let prefix = format!("{user}.{pod}.");
         let own: Vec<_> =
@@ -71,7 +72,7 @@ pub(crate) fn is_stored(stored: &[Event], user: &str, play: usize, others: bool)
     Ok(())
 }
 
-/// Whether squelch calls it a summary.
+/// Whether it is a summary of squelch.
 pub(crate) fn is_summary(event: &Event) -> bool {
     let annotations = event.metadata.annotations.as_ref();
     annotations.is_some_and(|annotations| annotations.contains_key("squelch.dev/summary"))

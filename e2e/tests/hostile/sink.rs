@@ -1,5 +1,5 @@
-//! Somebody who reads what is sent, sees whether it is JSON, and makes nothing of it: what a strike costs everybody on
-//! this machine where squelch has nothing to do with it.
+//! A server that reads each body, validates it as JSON and discards it: the cost of a request on this machine without
+//! squelch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const ANSWER: &str =
     "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 31\r\n\r\n{\"response\":{\"allowed\":true}}  ";
 
-/// Starts it, for as long as this process lives. A body without a length it reads up to `most`.
+/// Starts it for the life of this process. It reads a body without a length up to `most`.
 pub(crate) async fn start(most: usize) -> Result<Place> {
     let now = jiff::Timestamp::now();
     let authority = Authority::generate(HOUR, now)?;
@@ -31,7 +31,7 @@ pub(crate) async fn start(most: usize) -> Result<Place> {
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let tls = tls.clone();
-            // Who breaks off is not missed.
+            // Aborted connections are ignored.
             tokio::spawn(async move { read(&tls, stream, most).await.ok() });
         }
     });
@@ -43,7 +43,7 @@ async fn read(tls: &TlsAcceptor, stream: TcpStream, most: usize) -> Result<()> {
     let (mut head, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     let (mut body, length) = loop {
         let read = stream.read(&mut buffer).await?;
-        anyhow::ensure!(read > 0, "nothing is asked");
+        anyhow::ensure!(read > 0, "no request");
         head.extend_from_slice(&buffer[..read]);
         if let Some(end) = head.windows(4).position(|end| end == b"\r\n\r\n") {
             let text = String::from_utf8_lossy(&head[..end]).to_ascii_lowercase();
@@ -58,10 +58,10 @@ async fn read(tls: &TlsAcceptor, stream: TcpStream, most: usize) -> Result<()> {
         }
         body.extend_from_slice(&buffer[..read]);
     }
-    // What is too long is not looked at, as squelch does not.
+    // Too long bodies are not parsed, as in squelch.
     if body.len() < most {
         spawn_blocking(move || serde_json::from_slice::<IgnoredAny>(&body).is_ok()).await?;
     }
     stream.write_all(ANSWER.as_bytes()).await?;
-    stream.shutdown().await.context("it was gone")
+    stream.shutdown().await.context("the client has closed")
 }

@@ -1,4 +1,4 @@
-//! Connections: too many, too slow, of the wrong kind, half gone.
+//! Connections: too many, too slow, of the wrong protocol, half-closed.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,22 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{interval, timeout};
 
-use crate::callers::{Callers, OFTEN, SELDOM, Struck};
+use crate::callers::{Attempt, Callers, OFTEN, SELDOM};
 use crate::reviews::create;
 use crate::wire::{Answer, answer, end_of, post};
 
-/// For handshake, head and body of whoever has not proved himself, and for a body of whoever has.
+/// squelch's deadline of handshake, headers and body of an unauthenticated caller, and of the body of an
+/// authenticated one.
 const SLOW: Duration = Duration::from_secs(10);
 
-/// Open connections that squelch holds at most (`webhook::server::Limits`).
+/// Maximum number of connections in squelch (`webhook::server::Limits`).
 const MOST: f64 = 4_000.0;
 
-/// More than squelch holds.
+/// More than that maximum.
 const IDLE: usize = 10_000;
 
-/// Sends what is left byte by byte, two a second, until squelch answers or has had enough; how it ended, and when
-/// after `since`.
+/// Sends the rest byte by byte, two per second, until squelch answers or closes; returns how it ended, and when after
+/// `since`.
 async fn drip(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     bytes: &[u8],
@@ -46,15 +47,16 @@ async fn drip(
     Ok((status, since.elapsed()))
 }
 
-/// Ten of each kind at a time. Due is the end of the deadline that the threat model tells.
+/// Ten of each kind concurrently. The expected end is the deadline in the threat model.
 pub(crate) async fn slow(callers: &Callers) -> Result<String> {
-    let known = post(&callers.path(), create(&callers.struck, "").as_bytes());
-    let stranger = post("/events/guessed", create(&callers.struck, "").as_bytes());
+    let authenticated = post(&callers.path(), create(&callers.hostile_namespace, "").as_bytes());
+    let unauthenticated = post("/events/guessed", create(&callers.hostile_namespace, "").as_bytes());
     let body = |request: &[u8]| request.windows(4).position(|end| end == b"\r\n\r\n").map(|at| at + 4);
-    let (known_body, stranger_body) = (body(&known).context("no head")?, body(&stranger).context("no head")?);
+    let (authenticated_body, unauthenticated_body) =
+        (body(&authenticated).context("no headers")?, body(&unauthenticated).context("no headers")?);
     callers
-        .endure_times(2, SELDOM, false, async |place| {
-            // One after the other: handshakes are felt by everybody.
+        .measure_windows(2, SELDOM, false, async |place| {
+            // Sequentially: handshakes load both processors.
             let turns = Mutex::new(interval(Duration::from_millis(50)));
             let begun = async |sent: &[u8], rest: &[u8]| {
                 turns.lock().await.tick().await;
@@ -68,38 +70,47 @@ pub(crate) async fn slow(callers: &Callers) -> Result<String> {
                 drip(place.connect().await?, b"\x16\x03\x01", since).await
             };
             let ten = 0..10;
-            let (shaking, silent, heads, bodies, known) = tokio::try_join!(
+            let (shaking, silent, heads, bodies, authenticated) = tokio::try_join!(
                 try_join_all(ten.clone().map(|_| unshaken())),
                 try_join_all(ten.clone().map(|_| begun(b"", b""))),
-                try_join_all(ten.clone().map(|_| begun(&known[..20], &known[20..]))),
-                try_join_all(
-                    ten.clone().map(|_| begun(&stranger[..stranger_body], &stranger[stranger_body..]))
-                ),
-                try_join_all(ten.clone().map(|_| begun(&known[..known_body], &known[known_body..]))),
+                try_join_all(ten.clone().map(|_| begun(&authenticated[..20], &authenticated[20..]))),
+                try_join_all(ten.clone().map(|_| begun(
+                    &unauthenticated[..unauthenticated_body],
+                    &unauthenticated[unauthenticated_body..]
+                ))),
+                try_join_all(ten.clone().map(|_| begun(
+                    &authenticated[..authenticated_body],
+                    &authenticated[authenticated_body..]
+                ))),
             )?;
             let mut latest = Duration::ZERO;
-            for (kind, ends) in [("closed", [shaking, silent, heads, bodies].concat()), ("408", known)] {
+            for (kind, ends) in
+                [("closed", [shaking, silent, heads, bodies].concat()), ("408", authenticated)]
+            {
                 for (status, after) in ends {
                     ensure!(
                         status == kind || (kind == "closed" && status == "408"),
-                        "{status} in place of {kind}"
+                        "{status} instead of {kind}"
                     );
                     ensure!(after + Duration::from_millis(100) >= SLOW, "{status} after {after:?}");
                     latest = latest.max(after);
                 }
             }
-            // A dripping hand looks up twice a second.
-            Ok(Struck::new("50 slow ones closed or 408 after 10 s", latest.saturating_sub(SLOW)))
+            // Each connection polls twice per second.
+            Ok(Attempt::new(
+                "50 slow connections closed or answered 408 after 10 s",
+                latest.saturating_sub(SLOW),
+            ))
         })
         .await
 }
 
-/// Ten thousand connections that say nothing, a thousand each 250 ms. One that the API server dials then finds a
-/// place: due is its answer, dial and handshake with it.
+/// Ten thousand silent connections, a thousand per 250 ms. A new connection of the API server must be accepted and
+/// answered in time.
 pub(crate) async fn idle(callers: &Callers) -> Result<String> {
-    let request = post(&callers.path(), create(&callers.struck, "").as_bytes());
+    let request = post(&callers.path(), create(&callers.hostile_namespace, "").as_bytes());
     callers
-        .endure_times(3, SELDOM, false, async |place| {
+        .measure_windows(3, SELDOM, false, async |place| {
             let mut ticks = interval(Duration::from_millis(25));
             let mut idle: Vec<TcpStream> = Vec::with_capacity(IDLE);
             while idle.len() < IDLE {
@@ -117,69 +128,66 @@ pub(crate) async fn idle(callers: &Callers) -> Result<String> {
             ensure!(answer.is_allowed(), "{answer:?}");
             let held = callers.squelch.metrics().await?.sum("process_open_fds", &[]);
             ensure!(held < MOST + 100.0, "{held} descriptors");
-            // The first of them had to go.
+            // The first ones were closed.
             end_of(&mut idle[0]).await?;
-            Ok(Struck::new(
-                format!("{IDLE} opened, at most 4,000 held; one that dials then 200 allowed"),
-                took,
-            ))
+            Ok(Attempt::new(format!("{IDLE} opened, at most 4,000 held; a new connection 200 allowed"), took))
         })
         .await
 }
 
-/// What a handshake costs is paid by both sides, on the two processors that everybody here shares: so 40 a second, and
-/// by turns with as many with somebody else.
+/// A handshake costs both sides processor time on the same two processors: so 40 per second, alternating with as many
+/// to the sink.
 pub(crate) async fn handshakes(callers: &Callers) -> Result<String> {
     callers
-        .endure_heavy(Duration::from_millis(25), async |place| {
+        .measure_against_sink(Duration::from_millis(25), async |place| {
             let began = Instant::now();
             let stream = place.dial().await?;
             let took = began.elapsed();
             stream.get_ref().0.set_zero_linger()?;
-            Ok(Struck::new("40 a second, shaken", took))
+            Ok(Attempt::new("40 handshakes/s completed", took))
         })
         .await
 }
 
-/// No TLS.
+/// Plain HTTP.
 pub(crate) async fn plain(callers: &Callers) -> Result<String> {
-    let request = post("/", create(&callers.struck, "").as_bytes());
+    let request = post("/", create(&callers.hostile_namespace, "").as_bytes());
     callers
-        .endure(OFTEN, async |place| {
+        .measure(OFTEN, async |place| {
             let mut stream = place.connect().await?;
             stream.write_all(&request).await?;
             let sent = Instant::now();
             let read = end_of(&mut stream).await?;
             ensure!(!read.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&read));
-            Ok(Struck::new("closed", sent.elapsed()))
+            Ok(Attempt::new("closed", sent.elapsed()))
         })
         .await
 }
 
-/// A ClientHello of TLS 1.0 (RFC 2246, 7.4.1.2), with two suites of its time.
+/// A ClientHello of TLS 1.0 (RFC 2246, 7.4.1.2) with two suites of its time.
 pub(crate) async fn outdated(callers: &Callers) -> Result<String> {
     let hello = [&[3, 1][..], &[7; 32], &[0], &[0, 4, 0xc0, 0x13, 0, 0x2f], &[1, 0]].concat();
     let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap_or(u8::MAX);
     let handshake = [&[1, 0, 0, length(&hello)][..], &hello].concat();
     let record = [&[22, 3, 1, 0, length(&handshake)][..], &handshake].concat();
     callers
-        .endure(OFTEN, async |place| {
+        .measure(OFTEN, async |place| {
             let mut stream = place.connect().await?;
             stream.write_all(&record).await?;
             let sent = Instant::now();
             let read = end_of(&mut stream).await?;
-            // An alert, fatal.
+            // A fatal alert.
             ensure!(matches!(read[..], [21, 3, _, 0, 2, 2, _]), "{read:?}");
-            Ok(Struck::new(format!("alert {}, closed", read[6]), sent.elapsed()))
+            Ok(Attempt::new(format!("alert {}, closed", read[6]), sent.elapsed()))
         })
         .await
 }
 
-/// The caller says that nothing more comes: before the handshake, after it, within a request, behind it.
+/// The caller half-closes the connection: before the handshake, after it, within a request, after it.
 pub(crate) async fn half_closed(callers: &Callers) -> Result<String> {
-    let request = post(&callers.path(), create(&callers.struck, "").as_bytes());
+    let request = post(&callers.path(), create(&callers.hostile_namespace, "").as_bytes());
     callers
-        .endure(OFTEN, async |place| {
+        .measure(OFTEN, async |place| {
             let mut slowest = Duration::ZERO;
             let mut unshaken = place.connect().await?;
             unshaken.shutdown().await?;
@@ -200,7 +208,7 @@ pub(crate) async fn half_closed(callers: &Callers) -> Result<String> {
                 end_of(&mut stream).await?;
                 slowest = slowest.max(since.elapsed());
             }
-            Ok(Struck::new("closed", slowest))
+            Ok(Attempt::new("closed", slowest))
         })
         .await
 }

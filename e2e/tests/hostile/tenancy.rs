@@ -1,4 +1,4 @@
-//! A namespace with somebody hostile and a bystander in it, one beside it, and what has to hold at the end of every row.
+//! A namespace with a hostile and another user, a neighbour namespace, and the checks at the end of every row.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,53 +11,53 @@ use serde_json::{Value, json};
 use squelch::metrics::table::MAX_OF_NAMESPACE;
 
 use crate::script::{self, OCCURRENCES};
-use crate::tenant::{Said, Tenant};
+use crate::tenant::{Tenant, WriteResult};
 use crate::texts::is_plain;
 
-/// Whoever wishes harm, whoever shares a namespace with him, and whoever has one beside it.
+/// The hostile user, the other user of the same namespace, and the user of the neighbour namespace.
 pub(crate) const HOSTILE: &str = "mallory";
-const BYSTANDER: &str = "bystander";
+const OTHER_USER: &str = "other-user";
 const NEIGHBOUR: &str = "neighbour";
 
-/// The design's bound of squelch's memory, in MiB.
+/// The designed memory bound of squelch, in MiB.
 const MOST_MEMORY: f64 = 320.0;
 
-/// Time series of a pair of `event_namespace` and `policy`: six dispositions, recovered, lost, dropped Warnings.
+/// Time series per pair of `event_namespace` and `policy`: six dispositions, recovered, lost, dropped Warnings.
 const SERIES_OF_A_PAIR: usize = 9;
 
-/// All that is owed is paid within this.
-const PAID: Duration = Duration::from_secs(60);
+/// Deadline of the last flush.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The stage of the second table.
+/// The environment of the second table.
 pub(crate) struct Tenancy {
     pub(crate) test: Test,
     pub(crate) beside: Test,
     pub(crate) squelch: Squelch,
     policies: [Policy; 2],
-    /// One for the hostile user alone.
+    /// A policy for the hostile user alone.
     apart: Option<Policy>,
     pub(crate) hostile: Tenant,
-    bystander: Tenant,
+    other_user: Tenant,
     neighbour: Tenant,
-    plays: Cell<usize>,
+    rounds: Cell<usize>,
     samples: usize,
-    told: Told,
+    reported: Reported,
 }
 
-/// Occurrences that squelch was told of, by whom.
+/// Reported occurrences by user.
 #[derive(Default)]
-struct Told {
+struct Reported {
     hostile: Cell<i64>,
-    bystander: Cell<i64>,
+    other_user: Cell<i64>,
     neighbour: Cell<i64>,
 }
 
-/// How a row ends.
+/// The kind of final checks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Everything admitted is stored: what is stored adds up too.
+    /// All admitted occurrences are stored: stored counts are checked.
     AddsUp,
-    /// Events were deleted, refused by the API server behind squelch, or are at the largest number.
+    /// Events were deleted, refused by the API server after squelch, or have the maximum count.
     Counted,
 }
 
@@ -66,18 +66,18 @@ fn add(to: &Cell<i64>, occurrences: i64) {
 }
 
 impl Tenancy {
-    /// With the same policy in both namespaces, all defaults.
+    /// With the same default policy in both namespaces.
     pub(crate) async fn begin(label: &str) -> Result<Self> {
         Self::with(label, None).await
     }
 
-    /// And one for the hostile user alone, with this spec.
+    /// With an additional policy for the hostile user.
     pub(crate) async fn with(label: &str, apart: Option<&Value>) -> Result<Self> {
         let test = Test::begin(label).await?;
         let squelch = test.squelch().await?;
         let beside = test.neighbour().await?;
         for test in [&test, &beside] {
-            Tenant::admit(&test.cluster, &test.namespace, &[HOSTILE, BYSTANDER, NEIGHBOUR]).await?;
+            Tenant::admit(&test.cluster, &test.namespace, &[HOSTILE, OTHER_USER, NEIGHBOUR]).await?;
         }
         let policies = [test.policy(&json!({})).await?, beside.policy(&json!({})).await?];
         let apart = match apart {
@@ -87,9 +87,9 @@ impl Tenancy {
             None => None,
         };
         let user = async |name| Tenant::named(&test.cluster, name).await;
-        let (hostile, bystander, neighbour) =
-            (user(HOSTILE).await?, user(BYSTANDER).await?, user(NEIGHBOUR).await?);
-        let (plays, told) = (Cell::new(0), Told::default());
+        let (hostile, other_user, neighbour) =
+            (user(HOSTILE).await?, user(OTHER_USER).await?, user(NEIGHBOUR).await?);
+        let (rounds, reported) = (Cell::new(0), Reported::default());
         let mut tenancy = Self {
             test,
             beside,
@@ -97,18 +97,18 @@ impl Tenancy {
             policies,
             apart,
             hostile,
-            bystander,
+            other_user,
             neighbour,
-            plays,
+            rounds,
             samples: 0,
-            told,
+            reported,
         };
         tenancy.play().await?;
         tenancy.samples = tenancy.samples().await?;
         Ok(tenancy)
     }
 
-    /// One more namespace, without a policy, which the hostile user may write into.
+    /// A namespace without a policy in which the hostile user may write.
     pub(crate) async fn elsewhere(&self) -> Result<Test> {
         let test = self.test.neighbour().await?;
         Tenant::admit(&test.cluster, &test.namespace, &[HOSTILE]).await?;
@@ -120,107 +120,105 @@ impl Tenancy {
         &self.test.namespace
     }
 
-    /// How many time series squelch's metrics have.
+    /// Number of time series in squelch's metrics.
     async fn samples(&self) -> Result<usize> {
         let page = self.squelch.get("/metrics").await?;
         Ok(page.lines().filter(|line| line.starts_with("squelch_")).count())
     }
 
-    /// The bystander and the neighbour write, and each answer is as if nobody else were there.
+    /// The other user and the neighbour write, and each gets the answers as without the hostile user.
     pub(crate) async fn play(&self) -> Result<()> {
-        let play = self.plays.get();
-        self.plays.set(play + 1);
-        script::play(&self.neighbour, &self.beside.namespace, NEIGHBOUR, play).await?;
-        script::play(&self.bystander, self.namespace(), BYSTANDER, play).await?;
-        add(&self.told.neighbour, OCCURRENCES);
-        add(&self.told.bystander, OCCURRENCES);
+        let play = self.rounds.get();
+        self.rounds.set(play + 1);
+        script::run(&self.neighbour, &self.beside.namespace, NEIGHBOUR, play).await?;
+        script::run(&self.other_user, self.namespace(), OTHER_USER, play).await?;
+        add(&self.reported.neighbour, OCCURRENCES);
+        add(&self.reported.other_user, OCCURRENCES);
         Ok(())
     }
 
-    /// The bystander creates one more Event in the hostile namespace.
-    pub(crate) async fn bystander_creates(&self, event: &Value) -> Result<Said> {
-        add(&self.told.bystander, 1);
-        self.bystander.create(self.namespace(), event).await
+    /// The other user creates one more Event in the hostile namespace.
+    pub(crate) async fn other_user_creates(&self, event: &Value) -> Result<WriteResult> {
+        add(&self.reported.other_user, 1);
+        self.other_user.create(self.namespace(), event).await
     }
 
-    /// The hostile user creates an Event that happened once; what the API server does not shed squelch is told of.
-    pub(crate) async fn creates(&self, event: &Value) -> Result<Said> {
+    /// The hostile user creates an Event; it counts as reported unless the API server refuses it before squelch.
+    pub(crate) async fn creates(&self, event: &Value) -> Result<WriteResult> {
         let said = self.hostile.create(self.namespace(), event).await?;
-        if said != Said::Shed {
-            self.was_told(1);
+        if said != WriteResult::Shed {
+            self.add_received(1);
         }
         Ok(said)
     }
 
-    /// The hostile namespace has more policies than metrics show: as many time series are added as one namespace may have.
+    /// Allows the maximum number of time series of one namespace.
     pub(crate) fn has_many_policies(&mut self) {
         self.samples += MAX_OF_NAMESPACE * SERIES_OF_A_PAIR;
     }
 
-    /// squelch was told of so many occurrences more by the hostile user.
-    pub(crate) fn was_told(&self, occurrences: i64) {
-        add(&self.told.hostile, occurrences);
+    /// Adds occurrences that the hostile user reported.
+    pub(crate) fn add_received(&self, occurrences: i64) {
+        add(&self.reported.hostile, occurrences);
     }
 
-    /// squelch was told of so many occurrences more in the namespace beside.
-    pub(crate) fn was_told_beside(&self, occurrences: usize) {
-        add(&self.told.neighbour, i64::try_from(occurrences).unwrap_or(i64::MAX));
+    /// Adds occurrences reported in the neighbour namespace.
+    pub(crate) fn add_received_by_neighbour(&self, occurrences: usize) {
+        add(&self.reported.neighbour, i64::try_from(occurrences).unwrap_or(i64::MAX));
     }
 
-    /// Nobody else has noticed, and nothing is missing: the row's last word.
+    /// The final checks: others were not affected, and nothing is lost.
     pub(crate) async fn ends(self, ending: Ending) -> Result<String> {
         self.play().await?;
         let [beside, here] = self.counted().await?;
         let metrics = self.squelch.metrics().await?;
-        let failed = metrics.sum("squelch_writes_total", &[("outcome", "failed_open")]);
+        let failed = metrics.sum("squelch_reviews_total", &[("result", "failed_open")]);
         ensure!(failed == 0.0 && here.failed_open + beside.failed_open == 0, "{failed} writes failed open");
         let lost = metrics.sum("squelch_lost_occurrences_total", &[]);
         ensure!(lost == 0.0, "{lost} occurrences are lost");
         let samples = self.samples().await?;
-        // Those of earlier rows' policies go.
-        ensure!(samples <= self.samples, "{samples} time series in place of {}", self.samples);
+        // Time series of earlier rows' policies are removed.
+        ensure!(samples <= self.samples, "{samples} time series instead of {}", self.samples);
         let memory = metrics.sum("process_resident_memory_bytes", &[]) / 1024.0 / 1024.0;
         ensure!(memory <= MOST_MEMORY, "{memory:.0} MiB");
         ensure!(metrics.sum("squelch_armed", &[]) > 0.0, "disarmed");
         self.prints_nothing_raw().await?;
-        self.squelch.stop_within(PAID).await?;
+        self.squelch.stop_within(FLUSHED_WITHIN).await?;
         let stored = [self.beside.events(None).await?, self.test.events(None).await?];
-        for play in 0..self.plays.get() {
-            script::is_stored(&stored[0], NEIGHBOUR, play, false).context("beside")?;
-            script::is_stored(&stored[1], BYSTANDER, play, true).context("in the same namespace")?;
+        for play in 0..self.rounds.get() {
+            script::is_stored(&stored[0], NEIGHBOUR, play, false).context("in the neighbour namespace")?;
+            script::is_stored(&stored[1], OTHER_USER, play, true).context("in the same namespace")?;
         }
         for (counters, stored) in [(&beside, &stored[0]), (&here, &stored[1])] {
-            let law = counters.admitted + counters.compacted + counters.aggregated + counters.recovered;
+            let expected = counters.admitted + counters.compacted + counters.aggregated + counters.recovered;
             let sum: i64 = stored.iter().map(value).sum();
-            let adds_up = sum == law || (ending == Ending::Counted && std::ptr::eq(counters, &here));
-            ensure!(
-                adds_up,
-                "{sum} are stored, and {law} by the law: {counters:?}\n{}",
-                events::list(stored)
-            );
+            let adds_up = sum == expected || (ending == Ending::Counted && std::ptr::eq(counters, &here));
+            ensure!(adds_up, "{sum} stored, {expected} expected: {counters:?}\n{}", events::list(stored));
         }
         self.test.passed()?;
-        Ok(format!("{} told, all counted; {memory:.0} MiB", here.received))
+        Ok(format!("{} reported, all counted; {memory:.0} MiB", here.received))
     }
 
-    /// What was told beside and here is what statuses and metrics tell.
+    /// Compares reported occurrences with statuses and metrics.
     async fn counted(&self) -> Result<[Counters; 2]> {
-        let Told { hostile, bystander, neighbour } = &self.told;
+        let Reported { hostile, other_user, neighbour } = &self.reported;
         let [here, beside] = &self.policies;
         let beside = self.received(beside, neighbour.get()).await?;
         let here = match &self.apart {
-            None => self.received(here, hostile.get() + bystander.get()).await?,
+            None => self.received(here, hostile.get() + other_user.get()).await?,
             Some(apart) => {
-                let (bystander, hostile) =
-                    (self.received(here, bystander.get()).await?, self.received(apart, hostile.get()).await?);
+                let (other_user, hostile) = (
+                    self.received(here, other_user.get()).await?,
+                    self.received(apart, hostile.get()).await?,
+                );
                 Counters {
-                    received: bystander.received + hostile.received,
-                    admitted: bystander.admitted + hostile.admitted,
-                    compacted: bystander.compacted + hostile.compacted,
-                    aggregated: bystander.aggregated + hostile.aggregated,
-                    failed_open: bystander.failed_open + hostile.failed_open,
-                    recovered: bystander.recovered + hostile.recovered,
-                    ..bystander
+                    received: other_user.received + hostile.received,
+                    admitted: other_user.admitted + hostile.admitted,
+                    compacted: other_user.compacted + hostile.compacted,
+                    aggregated: other_user.aggregated + hostile.aggregated,
+                    failed_open: other_user.failed_open + hostile.failed_open,
+                    recovered: other_user.recovered + hostile.recovered,
+                    ..other_user
                 }
             }
         };
@@ -230,13 +228,17 @@ impl Tenancy {
     async fn received(&self, policy: &Policy, sent: i64) -> Result<Counters> {
         let counters = policy.received(sent).await?;
         let metrics = self.squelch.metrics().await?;
-        let labels = [("event_namespace", &*policy.namespace), ("policy", &*policy.label)];
-        let told = metrics.sum("squelch_events_total", &labels) as i64;
-        ensure!(told == sent, "{told} in the metrics of {sent}:\n{}", metrics.show("squelch_events_total"));
+        let labels = policy.labels(&policy.namespace);
+        let reported = metrics.sum("squelch_occurrences_total", &labels) as i64;
+        ensure!(
+            reported == sent,
+            "{reported} of {sent} in the metrics:\n{}",
+            metrics.show("squelch_occurrences_total")
+        );
         Ok(counters)
     }
 
-    /// What people look at holds no text that does something to a terminal.
+    /// Checks that output for users contains no control characters.
     async fn prints_nothing_raw(&self) -> Result<()> {
         let kubectl = self.test.kubectl();
         let log = self.squelch.log()?;

@@ -1,4 +1,4 @@
-//! A user who may write Events in a namespace, whatever stands in them.
+//! A user with permission to write Events in a namespace.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-/// Longer than the API server lets a write take.
+/// Timeout of a write, longer than that of the API server.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// What the API server said.
+/// The answer of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum WriteResult {
     /// Stored.
     Stored,
-    /// Held back by squelch.
-    HeldBack,
-    /// Too many requests: it was never looked at.
+    /// Refused by squelch.
+    Refused,
+    /// Too many requests: refused before admission.
     Shed,
     /// Any other status.
     Other(u16),
@@ -32,7 +32,7 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    /// The user of this name, without groups. Asks each thing once.
+    /// The user of this name, without groups. Calls are not retried.
     pub(crate) async fn named(cluster: &Cluster, user: &str) -> Result<Self> {
         let read = Kubeconfig::read_from(&cluster.kubeconfig)?;
         let mut config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
@@ -41,7 +41,7 @@ impl Tenant {
         Ok(Self { client: Client::try_from(config)? })
     }
 
-    /// Lets these users write Events in a namespace.
+    /// Permits these users to write Events in a namespace.
     pub(crate) async fn admit(cluster: &Cluster, namespace: &str, users: &[&str]) -> Result<()> {
         let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant" });
         let subjects: Vec<_> = users
@@ -60,30 +60,30 @@ impl Tenant {
     }
 
     /// Creates an Event of either API.
-    pub(crate) async fn create(&self, namespace: &str, event: &Value) -> Result<Said> {
+    pub(crate) async fn create(&self, namespace: &str, event: &Value) -> Result<WriteResult> {
         let request = http::Request::post(path(event["apiVersion"].as_str(), namespace, ""));
         self.send(request.header("content-type", "application/json"), event.to_string()).await
     }
 
     /// Changes an Event through core/v1.
-    pub(crate) async fn patch(&self, namespace: &str, name: &str, change: &Value) -> Result<Said> {
+    pub(crate) async fn patch(&self, namespace: &str, name: &str, change: &Value) -> Result<WriteResult> {
         let request = http::Request::patch(path(None, namespace, name));
         self.send(request.header("content-type", "application/merge-patch+json"), change.to_string()).await
     }
 
     /// Deletes an Event.
-    pub(crate) async fn delete(&self, namespace: &str, name: &str) -> Result<Said> {
+    pub(crate) async fn delete(&self, namespace: &str, name: &str) -> Result<WriteResult> {
         self.send(http::Request::delete(path(None, namespace, name)), String::new()).await
     }
 
-    async fn send(&self, request: http::request::Builder, body: String) -> Result<Said> {
+    async fn send(&self, request: http::request::Builder, body: String) -> Result<WriteResult> {
         let request = request.body(body.into_bytes())?;
         let answered = timeout(PATIENCE, self.client.request_text(request)).await.context("no answer")?;
         match answered {
-            Ok(_) => Ok(Said::Stored),
-            Err(kube::Error::Api(status)) if status.message.contains("squelch: ") => Ok(Said::HeldBack),
-            Err(kube::Error::Api(status)) if status.code == 429 => Ok(Said::Shed),
-            Err(kube::Error::Api(status)) => Ok(Said::Other(status.code)),
+            Ok(_) => Ok(WriteResult::Stored),
+            Err(kube::Error::Api(status)) if status.message.contains("squelch: ") => Ok(WriteResult::Refused),
+            Err(kube::Error::Api(status)) if status.code == 429 => Ok(WriteResult::Shed),
+            Err(kube::Error::Api(status)) => Ok(WriteResult::Other(status.code)),
             Err(error) => Err(error.into()),
         }
     }
@@ -98,7 +98,7 @@ fn path(api_version: Option<&str>, namespace: &str, name: &str) -> String {
     format!("/{group}/namespaces/{namespace}/events{slash}{name}")
 }
 
-/// An Event of core/v1 as the kubelet writes it, happened once.
+/// An Event of core/v1 as the kubelet writes it, with the count 1.
 pub(crate) fn event(namespace: &str, name: &str, pod: &str, reason: &str, message: &str) -> Value {
     let now = jiff::Timestamp::now();
     json!({

@@ -1,14 +1,13 @@
-//! Text that does something to whoever looks at it.
+//! Text that affects terminals and viewers.
 
 use anyhow::{Result, ensure};
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{GENEROUS, Policy, wait_for};
 
 use crate::tenancy::{Ending, Tenancy};
 use crate::tenant::event;
 
-/// Colours and titles of terminals, carriage returns, C1, zero, text that runs the other way, marks that nobody sees,
-/// separators, formats.
+/// Terminal colours and titles, carriage returns, C1, NUL, bidirectional text, invisible marks, separators, formats.
 const TEXTS: [&str; 12] = [
     "\u{1b}[31mred\u{1b}[0m",
     "\u{1b}]0;title\u{7}",
@@ -24,10 +23,11 @@ const TEXTS: [&str; 12] = [
     "soft\u{ad}tag\u{e0041}",
 ];
 
-/// Of each, more than the spam filter lets through.
+/// Events per text, more than the spam filter admits.
 const EACH: usize = 40;
 
-/// Neither a control character, but for the ends of lines and tabs, nor one of Unicode's invisible or turning ones.
+/// Whether it is neither a control character, except for line ends and tabs, nor an invisible or bidirectional one of
+/// Unicode.
 pub(crate) fn is_plain(char: char) -> bool {
     match char {
         '\n' | '\t' => true,
@@ -38,7 +38,7 @@ pub(crate) fn is_plain(char: char) -> bool {
     }
 }
 
-/// In every field that is text.
+/// In every text field.
 pub(crate) async fn raw() -> Result<String> {
     let tenancy = Tenancy::begin("raw").await?;
     let namespace = tenancy.namespace().to_owned();
@@ -55,18 +55,18 @@ pub(crate) async fn raw() -> Result<String> {
             for field in ["reportingComponent", "reportingInstance", "action"] {
                 event[field] = (*text).into();
             }
-            // Beyond the filter's burst, whatever the group does.
+            // Beyond the filter's burst, independent of aggregation.
             event["reason"] = format!("{text}{}", number % 20).into();
             tenancy.creates(&event).await?;
         }
     }
     let policy = Policy::named(tenancy.test.client(), &namespace, "policy");
-    let listed = wait_for("what was dropped most to be listed", GENEROUS, async || {
-        let listed = policy.top_dropped().await.map_err(told)?;
+    let listed = wait_for("dropped Events to be listed", GENEROUS, async || {
+        let listed = policy.top_dropped().await.map_err(not_yet)?;
         let foreign = listed.iter().filter(|line| line["component"] != "kubelet").count();
         if foreign > 0 { Ok(foreign) } else { Err(format!("{listed:?}")) }
     })
     .await?;
-    ensure!(listed > 0, "nothing of it is listed");
+    ensure!(listed > 0, "no such Event is listed");
     Ok(format!("{} texts, {listed} listed as dropped; {}", TEXTS.len(), tenancy.ends(Ending::Counted).await?))
 }

@@ -1,4 +1,4 @@
-//! squelch's port by hand: sockets, TLS, and HTTP/1.1 as bytes, right or wrong.
+//! squelch's port at a low level: sockets, TLS, and HTTP/1.1 as bytes, valid or not.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,24 +15,24 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Longer than any deadline of squelch's.
+/// Timeout, longer than any deadline of squelch.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where squelch listens, and whom its certificate is signed by.
+/// The address of squelch, and the authority of its certificate.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,
     roots: Arc<RootCertStore>,
 }
 
-/// What came back.
+/// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// A response.
     Http {
         /// Its status.
         status: u16,
-        /// It is the last of its connection.
+        /// Whether the connection is closed after it.
         last: bool,
         /// Its body.
         body: String,
@@ -52,20 +52,20 @@ impl fmt::Display for Answer {
 }
 
 impl Answer {
-    /// The write goes through as it is.
+    /// Whether the write is allowed unchanged.
     pub(crate) fn is_allowed(&self) -> bool {
         matches!(self, Self::Http { status: 200, body, .. }
             if body.contains(r#""allowed":true"#) && !body.contains("patch"))
     }
 
-    /// Refused with this status.
+    /// Whether it has this status.
     pub(crate) fn is(&self, expected: u16) -> bool {
         matches!(self, Self::Http { status, .. } if *status == expected)
     }
 }
 
 impl Place {
-    /// At `https://address`, trusted by this authority (PEM).
+    /// At `https://address`, with a certificate of this authority (PEM).
     pub(crate) fn new(url: &str, authority: &str) -> Result<Self> {
         let address = url.strip_prefix("https://").context("no https URL")?.parse()?;
         let mut roots = RootCertStore::empty();
@@ -73,7 +73,7 @@ impl Place {
         Ok(Self { address, roots: Arc::new(roots) })
     }
 
-    /// A client's side of TLS that offers this protocol.
+    /// A TLS client configuration with this protocol.
     pub(crate) fn config(&self, protocol: &[u8]) -> Arc<ClientConfig> {
         let mut config =
             ClientConfig::builder().with_root_certificates(self.roots.clone()).with_no_client_auth();
@@ -85,7 +85,7 @@ impl Place {
         self.address.ip().into()
     }
 
-    /// A connection that has said nothing yet. Its end leaves nothing behind on this machine.
+    /// A TCP connection. Closing it leaves no TIME_WAIT on this machine.
     pub(crate) async fn connect(&self) -> Result<TcpStream> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
@@ -103,7 +103,7 @@ impl Place {
         Ok(TlsConnector::from(self.config(protocol)).connect(self.name(), stream).await?)
     }
 
-    /// Asks over a connection of its own: the answer, and how long it took from the last byte of the request on.
+    /// Sends a request over a new connection; returns the answer, and the latency after the last byte of the request.
     pub(crate) async fn ask(&self, request: &[u8]) -> Result<(Answer, Duration)> {
         let mut stream = self.dial().await?;
         stream.write_all(request).await?;
@@ -114,12 +114,12 @@ impl Place {
     }
 }
 
-/// A request with a body of JSON.
+/// A POST with a JSON body.
 pub(crate) fn post(path: &str, body: &[u8]) -> Vec<u8> {
     request("POST", path, body)
 }
 
-/// The same by another method.
+/// A request with another method.
 pub(crate) fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!(
@@ -135,8 +135,9 @@ pub(crate) async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Result<Answ
         if let Some(answer) = parse(&read)? {
             return Ok(answer);
         }
-        let more = timeout(PATIENCE, stream.read_buf(&mut read)).await.context("no answer and no end")?;
-        // Cut without goodbye is an end too.
+        let more =
+            timeout(PATIENCE, stream.read_buf(&mut read)).await.context("neither an answer nor a close")?;
+        // A reset counts as an end.
         if !more.is_ok_and(|more| more > 0) {
             ensure!(read.is_empty(), "cut short: {}", String::from_utf8_lossy(&read));
             return Ok(Answer::Closed);
@@ -144,7 +145,7 @@ pub(crate) async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Result<Answ
     }
 }
 
-/// The response that these bytes are, once they are all there.
+/// Parses a response, once it is complete.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Answer>> {
     let text = String::from_utf8_lossy(bytes);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return Ok(None) };
@@ -156,7 +157,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Answer>> {
     Ok((body.len() >= length).then(|| Answer::Http { status, last, body: body[..length].to_owned() }))
 }
 
-/// Waits until squelch ends the connection; what came before that.
+/// Waits until squelch closes the connection; returns what it sent before.
 pub(crate) async fn end_of(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>> {
     let mut rest = Vec::new();
     let ended = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;

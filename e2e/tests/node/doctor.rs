@@ -1,4 +1,4 @@
-//! `helm test`: squelch doctor as a pod beside squelch.
+//! `helm test`: squelch doctor as a pod.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,8 +12,8 @@ use serde_json::json;
 
 use e2e::stage::Stage;
 
-/// What every finding of an installation that is well is about.
-const LOOKED_AT: [&str; 14] = [
+/// The checks that a healthy installation passes.
+const CHECKS: [&str; 14] = [
     "kubernetes",
     "definitions",
     "rights",
@@ -26,33 +26,34 @@ const LOOKED_AT: [&str; 14] = [
     "webhook",
     "entries",
     "owner",
-    "proof",
+    "probe",
     "armed",
 ];
 
-/// By either Helm, its log is told, nothing is left of it; and what is broken fails it.
+/// Succeeds and prints its log with Helm 4 and Helm 3, leaves no objects, and fails for a fault.
 pub(crate) async fn looks() -> Result<String> {
     let stage = Stage::begin("row-doctor", &json!({}), 1).await?;
     let node = &stage.node;
-    stage.decides(Counters::default()).await?;
+    stage.wait_for_decisions(Counters::default()).await?;
     let kubeconfig = node.cluster.kubeconfig.display().to_string();
     let test = async |helm: PathBuf, more: &[&str]| {
         let mut command = Command::new(&helm);
         command.args(["--kubeconfig", &kubeconfig, "--namespace", SQUELCH, "test", SQUELCH]).args(more);
         let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, "")).await??;
-        let told = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
-        ensure!(output.status.success(), "{}: {told}", helm.display());
-        anyhow::Ok(told)
+        let text = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
+        ensure!(output.status.success(), "{}: {text}", helm.display());
+        anyhow::Ok(text)
     };
-    let told = test("helm".into(), &["--logs"]).await?;
-    for what in LOOKED_AT {
+    let output = test("helm".into(), &["--logs"]).await?;
+    for what in CHECKS {
         let found =
-            told.lines().any(|line| line.starts_with("ok") && line.split_whitespace().nth(1) == Some(what));
-        ensure!(found, "nothing of {what}: {told}");
+            output.lines().any(|line| line.starts_with("ok") && line.split_whitespace().nth(1) == Some(what));
+        ensure!(found, "no finding about {what}: {output}");
     }
-    let unlooked = told.lines().find(|line| line.contains("not looked at"));
-    ensure!(unlooked.is_none(), "{unlooked:?}");
-    // Helm 3 asks for the log when the pod that found nothing is gone.
+    let unchecked =
+        output.lines().find(|line| line.contains("check not run") || line.contains("probe not sent"));
+    ensure!(unchecked.is_none(), "{unchecked:?}");
+    // Helm 3 reads the log after the deletion of a successful pod.
     test(given("SQUELCH_HELM3")?, &[]).await?;
     let kubectl = node.cluster.kubectl.namespace(SQUELCH);
     let left = kubectl
@@ -60,21 +61,21 @@ pub(crate) async fn looks() -> Result<String> {
         .await?;
     ensure!(!left.contains("doctor"), "left: {left}");
 
-    // Without a pod the test fails, and says why.
-    let before = stage.decides(Counters::default()).await?;
+    // Without a squelch pod the test fails with the reason.
+    let before = stage.wait_for_decisions(Counters::default()).await?;
     let wanted = kubectl.run(&["get", "deployment", SQUELCH, "--output=jsonpath={.spec.replicas}"]).await?;
     kubectl.run(&["scale", "deployment", SQUELCH, "--replicas=0"]).await?;
     node.rolled_out(SQUELCH, SQUELCH).await?;
-    ensure!(node.helm().run(&["test", SQUELCH]).await.is_err(), "helm test is content without a pod");
-    let told = kubectl.run(&["logs", "squelch-doctor"]).await?;
-    let lines = told.lines().filter(|line| line.starts_with("error")).count();
-    ensure!(lines > 0 && told.contains("is scaled to 0"), "{told}");
+    ensure!(node.helm().run(&["test", SQUELCH]).await.is_err(), "helm test succeeds without a pod");
+    let output = kubectl.run(&["logs", "squelch-doctor"]).await?;
+    let lines = output.lines().filter(|line| line.starts_with("error")).count();
+    ensure!(lines > 0 && output.contains("is scaled to 0"), "{output}");
     kubectl.run(&["delete", "pod", "squelch-doctor"]).await?;
     kubectl.run(&["scale", "deployment", SQUELCH, &format!("--replicas={wanted}")]).await?;
     node.rolled_out(SQUELCH, SQUELCH).await?;
-    stage.decides(before).await?;
+    stage.wait_for_decisions(before).await?;
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
     node.passed()?;
-    Ok(format!("well by Helm 4 and Helm 3; {lines} errors without a pod; {measured}"))
+    Ok(format!("healthy with Helm 4 and Helm 3; {lines} errors without a pod; {measured}"))
 }

@@ -1,4 +1,4 @@
-//! The chart as others bring it: by server-side apply, and with the values of every scenario.
+//! The chart applied by other tools: with server-side apply, and with the values of every scenario.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use squelch::tls::Authority;
 
 use e2e::stage::{Stage, values};
 
-/// A tool that applies what the chart renders, as Argo CD and Flux do, finds no difference that comes back.
+/// A tool that applies the rendered chart, such as Argo CD or Flux, finds no recurring difference.
 pub(crate) async fn applied_by_another_tool() -> Result<String> {
     let stage = Stage::begin("row-apply", &json!({}), 2).await?;
-    let counters = stage.decides(Counters::default()).await?;
+    let counters = stage.wait_for_decisions(Counters::default()).await?;
     let rendered = stage.node.helm().template(&values(&json!({}))).await?;
-    // Hooks are not applied: they are run.
+    // Hooks are run, not applied.
     let objects: Vec<_> = rendered
         .split("---\n")
         .filter(|text| text.contains("\nkind:") && !text.contains("helm.sh/hook:"))
@@ -30,31 +30,31 @@ pub(crate) async fn applied_by_another_tool() -> Result<String> {
     let apply = [&["apply"], &by_tool[..]].concat();
     kubectl.run_with(&apply, manifest.clone()).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
-    // squelch goes on writing whatever it writes.
-    let counters = stage.decides(counters).await?;
+    // squelch keeps writing meanwhile.
+    let counters = stage.wait_for_decisions(counters).await?;
     let diff = [&["diff"], &by_tool[..]].concat();
-    kubectl.run_with(&diff, manifest.clone()).await.context("a difference came back")?;
+    kubectl.run_with(&diff, manifest.clone()).await.context("a difference recurred")?;
     let again = kubectl.run_with(&apply, manifest.clone()).await?;
-    stage.decides(counters).await?;
-    kubectl.run_with(&diff, manifest).await.context("a difference came back after the second time")?;
+    stage.wait_for_decisions(counters).await?;
+    kubectl.run_with(&diff, manifest).await.context("a difference recurred after the second apply")?;
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
     node.passed()?;
     Ok(format!("no difference in {} objects; {measured}", again.lines().count()))
 }
 
-/// What this tier has no means for: another registry.
+/// Not available in this tier: another registry.
 const RENDERED_ONLY: [&str; 1] = ["private-registry"];
 
-/// Every scenario is installed, one after the other, and decides.
+/// Every scenario is installed in turn, and counts occurrences.
 pub(crate) async fn scenarios() -> Result<String> {
     let definitions = given("SQUELCH_MONITORING_CRDS")?.display().to_string();
     let stage = Stage::begin("row-scenarios", &json!({}), 1).await?;
     let node = &stage.node;
-    // What the scenarios take for given: Prometheus Operator's kinds, and a certificate that somebody else has made.
+    // Prerequisites of the scenarios: the CRDs of Prometheus Operator, and an issued certificate.
     node.cluster.kubectl.run(&["apply", "--server-side", "-f", &definitions]).await?;
     node.cluster.kubectl.namespace(SQUELCH).apply(&certificate()?).await?;
-    let mut counters = stage.decides(Counters::default()).await?;
+    let mut counters = stage.wait_for_decisions(Counters::default()).await?;
     let mut installed = Vec::new();
     for (name, scenario) in every_scenario()? {
         let put = async {
@@ -63,7 +63,7 @@ pub(crate) async fn scenarios() -> Result<String> {
             if scenario["operator"]["enforce"] == false {
                 return stage.policy.says("Effective", "Unknown", "WebhookNotArmed", "").await;
             }
-            counters = stage.decides(counters).await?;
+            counters = stage.wait_for_decisions(counters).await?;
             anyhow::Ok(())
         };
         put.await.with_context(|| name.clone())?;
@@ -85,7 +85,7 @@ fn every_scenario() -> Result<BTreeMap<String, Value>> {
             let mut values: Value =
                 serde_saphyr::from_str(&std::fs::read_to_string(&path)?).context(name.clone())?;
             if values["hostNetwork"] == true {
-                // There is one node, and its ports are there once.
+                // There is one node with one set of ports.
                 values["replicas"] = json!(1);
             }
             scenarios.insert(name, values);
@@ -95,10 +95,10 @@ fn every_scenario() -> Result<BTreeMap<String, Value>> {
     Ok(scenarios)
 }
 
-/// The Secret that the scenario of cert-manager names.
+/// The Secret of the cert-manager scenario.
 const CERTIFICATE: &str = "squelch-certificate";
 
-/// It, in the layout of cert-manager.
+/// A Secret in the layout of cert-manager.
 fn certificate() -> Result<Value> {
     let (lifetime, now) = (Duration::from_secs(86_400), jiff::Timestamp::now());
     let authority = Authority::generate(lifetime, now)?;

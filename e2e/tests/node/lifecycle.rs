@@ -1,71 +1,71 @@
-//! Installed, upgraded, rolled back, installed again, restarted, removed: while Events are written all the time.
+//! Install, upgrade, rollback, restart and uninstall while Events are written.
 
 use anyhow::{Context, Result, ensure};
 use e2e::node::SQUELCH;
 use e2e::policy::Counters;
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{GENEROUS, Node, wait_for};
 use serde_json::json;
 
 use e2e::stage::{Stage, values};
 
-/// helm install, upgrade with changed values, rollback, uninstall, and install again over the policies that were kept.
+/// helm install, upgrade with changed values, rollback, uninstall, and a new install over the kept policies.
 pub(crate) async fn upgraded() -> Result<String> {
     let stage = Stage::begin("row-upgrade", &json!({}), 3).await?;
     let helm = stage.node.helm();
-    let mut counters = stage.decides(Counters::default()).await?;
+    let mut counters = stage.wait_for_decisions(Counters::default()).await?;
     helm.upgrade(&values(&json!({ "operator": { "flushQps": 50 }, "podLabels": { "step": "two" } }))).await?;
-    counters = stage.decides(counters).await.context("after the upgrade")?;
+    counters = stage.wait_for_decisions(counters).await.context("after the upgrade")?;
     helm.rollback().await?;
-    counters = stage.decides(counters).await.context("after the rollback")?;
+    counters = stage.wait_for_decisions(counters).await.context("after the rollback")?;
     helm.uninstall().await?;
     helm.install(&values(&json!({}))).await?;
-    counters = stage.decides(counters).await.context("after it was installed again")?;
+    counters = stage.wait_for_decisions(counters).await.context("after the second install")?;
     let (node, evidence) = stage.end().await?;
-    ensure!(evidence.counters.received >= counters.received, "the counters have gone back");
+    ensure!(evidence.counters.received >= counters.received, "the counters have decreased");
     let measured = evidence.nothing_lost()?;
     node.passed()?;
     Ok(measured)
 }
 
-/// helm uninstall in the middle of a storm.
+/// helm uninstall during a storm.
 pub(crate) async fn removed() -> Result<String> {
     let stage = Stage::begin("row-uninstall", &json!({}), 2).await?;
-    stage.decides(Counters::default()).await?;
+    stage.wait_for_decisions(Counters::default()).await?;
     stage.node.helm().uninstall().await?;
-    stage.writer.goes_on(100).await?;
+    stage.writer.wait_for_answers(100).await?;
     let left = leftovers(&stage.node).await;
-    let counters = stage.policy.counters().await.context("the policy is gone")?;
+    let counters = stage.policy.counters().await.context("the policy was deleted")?;
     let (node, evidence) = stage.end().await?;
     left?;
     ensure!(
         evidence.counters == counters,
-        "somebody goes on counting: {counters:?}, {:?}",
+        "the counters still increase: {counters:?}, {:?}",
         evidence.counters
     );
     let measured = evidence.nothing_lost()?;
     node.passed()?;
-    Ok(format!("{measured}; nothing left but the policies"))
+    Ok(format!("{measured}; only the policies are left"))
 }
 
-/// kubectl rollout restart in the middle of a storm.
+/// kubectl rollout restart during a storm.
 pub(crate) async fn restarted() -> Result<String> {
     let stage = Stage::begin("row-restart", &json!({}), 2).await?;
-    let counters = stage.decides(Counters::default()).await?;
+    let counters = stage.wait_for_decisions(Counters::default()).await?;
     let before = stage.node.squelch_pods().await?;
     let kubectl = stage.node.cluster.kubectl.namespace(SQUELCH);
     kubectl.run(&["rollout", "restart", "deployment/squelch"]).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
     let after = stage.node.squelch_pods().await?;
     ensure!(!after.is_empty() && after.iter().all(|pod| !before.contains(pod)), "{before:?}, then {after:?}");
-    stage.decides(counters).await?;
+    stage.wait_for_decisions(counters).await?;
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
     node.passed()?;
     Ok(measured)
 }
 
-/// Waits until no object of the chart's or of squelch's own is left, but the definitions.
+/// Waits until all objects of the chart and of squelch are deleted, except for the CRDs.
 async fn leftovers(node: &Node) -> Result<()> {
     let kubectl = &node.cluster.kubectl;
     let kinds = kubectl.run(&["api-resources", "--verbs=list", "--output=name"]).await?;
@@ -73,9 +73,9 @@ async fn leftovers(node: &Node) -> Result<()> {
         |kind: &&str| !kind.starts_with("events") && !kind.starts_with("customresourcedefinitions");
     let kinds = kinds.lines().filter(looked_at).collect::<Vec<_>>().join(",");
     for label in ["app.kubernetes.io/instance=squelch", "app.kubernetes.io/managed-by=squelch"] {
-        wait_for(&format!("every object with {label} to be gone"), GENEROUS, async || {
+        wait_for(&format!("every object with {label} to be deleted"), GENEROUS, async || {
             let list = ["get", &kinds, "--all-namespaces", "--selector", label, "--output=name"];
-            let left = kubectl.run(&list).await.map_err(told)?;
+            let left = kubectl.run(&list).await.map_err(not_yet)?;
             if left.trim().is_empty() { Ok(()) } else { Err(left) }
         })
         .await?;

@@ -1,216 +1,228 @@
-//! Sentences first; then replicas in a world of random outages, where time is a number.
+//! Unit tests first, then property tests: replicas in a simulated world with random outages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use squelch_engine::testing::cases;
 
-use super::super::term::Term;
+use super::super::lease_deadline::LeaseDeadline;
 use super::*;
 
 fn at(milliseconds: u64) -> Moment {
     Moment::from_epoch(Duration::from_millis(milliseconds))
 }
 
-/// As `holder` has renewed it for the nth time.
-fn lease(holder: &str, nth: u32) -> Found {
-    let (holder, revision) = (holder.to_owned(), nth.to_string());
-    Found::Lease(Record { holder, revision, renewed: Some(nth.into()), ..Record::default() })
+/// The Lease after the nth renewal by `holder`.
+fn lease(holder: &str, nth: u32) -> LeaseState {
+    let (holder, resource_version) = (holder.to_owned(), nth.to_string());
+    LeaseState::Present(LeaseRecord {
+        holder,
+        resource_version,
+        renew_time: Some(nth.into()),
+        ..LeaseRecord::default()
+    })
 }
 
-fn released() -> Found {
-    Found::Lease(Record { released: true, ..Record::default() })
+fn released() -> LeaseState {
+    LeaseState::Present(LeaseRecord { released: true, ..LeaseRecord::default() })
 }
 
 fn election(pod: Option<&str>) -> Election {
     Election::new(Identity::new(pod, 1))
 }
 
-/// What it says to a Lease that stays as it is, looked at each second.
-fn looking(election: &mut Election, found: &Found, seconds: std::ops::Range<u64>) -> Vec<Step> {
-    seconds.map(|second| election.hear(found, at(second * 1_000))).collect()
+/// The actions for a Lease that does not change, read once a second.
+fn actions_for(election: &mut Election, found: &LeaseState, seconds: std::ops::Range<u64>) -> Vec<Action> {
+    seconds.map(|second| election.observe(found, at(second * 1_000))).collect()
 }
 
-/// A standby never takes what this is before it was so for the length of a Lease.
-fn is_waited_for(found: &Found) {
+/// Asserts that a standby takes this Lease only after it was unchanged for the lease duration.
+fn assert_waits_for_lease_duration(found: &LeaseState) {
     let mut standby = election(Some("squelch-b"));
-    standby.hear(&lease("squelch-a_1", 7), at(0));
-    let steps = looking(&mut standby, found, 1..6);
-    assert!(steps[..4].iter().all(|step| matches!(step, Step::Wait(_))), "{found:?}: {steps:?}");
-    assert_eq!(steps[4], Step::Take, "{found:?}");
+    standby.observe(&lease("squelch-a_1", 7), at(0));
+    let steps = actions_for(&mut standby, found, 1..6);
+    assert!(steps[..4].iter().all(|step| matches!(step, Action::Wait(_))), "{found:?}: {steps:?}");
+    assert_eq!(steps[4], Action::Acquire, "{found:?}");
 }
 
 #[test]
-fn what_its_holder_has_released_is_taken_at_once() {
-    assert_eq!(election(None).hear(&released(), at(0)), Step::Take);
+fn a_released_lease_is_acquired_at_once() {
+    assert_eq!(election(None).observe(&released(), at(0)), Action::Acquire);
     let mut standby = election(None);
-    standby.hear(&lease("other", 7), at(0));
-    assert_eq!(standby.hear(&released(), at(250)), Step::Take);
+    standby.observe(&lease("other", 7), at(0));
+    assert_eq!(standby.observe(&released(), at(250)), Action::Acquire);
 }
 
 #[test]
-fn what_a_person_edits_or_deletes_is_taken_by_no_standby_before_the_lease_has_passed() {
+fn no_standby_acquires_an_edited_or_deleted_lease_before_its_duration_has_passed() {
     let own = election(Some("squelch-b")).me.name;
-    for holder in ["", own.as_str(), "squelch-b_somebody", "somebody"] {
-        is_waited_for(&lease(holder, 7));
+    for holder in ["", own.as_str(), "squelch-b_edited", "a person"] {
+        assert_waits_for_lease_duration(&lease(holder, 7));
     }
-    is_waited_for(&Found::Absent);
+    assert_waits_for_lease_duration(&LeaseState::Absent);
 }
 
 #[test]
-fn the_holder_takes_what_a_person_edits_or_deletes_until_its_deadline_has_passed() {
+fn the_holder_reacquires_an_edited_or_deleted_lease_until_its_deadline() {
     let own = election(None).me.name;
-    for found in [lease("", 7), lease(&own, 8), Found::Absent] {
+    for found in [lease("", 7), lease(&own, 8), LeaseState::Absent] {
         let mut one = election(None);
-        one.hear(&lease(&own, 7), at(0));
-        one.won(at(0));
-        assert_eq!(one.hear(&found, at(3_000)), Step::Take, "{found:?}");
-        one.won(at(3_000));
-        // Another may have taken it since.
-        assert!(matches!(one.hear(&found, at(6_001)), Step::Wait(_)), "{found:?}");
+        one.observe(&lease(&own, 7), at(0));
+        one.record_renewal(at(0));
+        assert_eq!(one.observe(&found, at(3_000)), Action::Acquire, "{found:?}");
+        one.record_renewal(at(3_000));
+        // Another replica may have acquired it since.
+        assert!(matches!(one.observe(&found, at(6_001)), Action::Wait(_)), "{found:?}");
     }
 }
 
 #[test]
-fn a_lease_that_is_absent_is_made_once_it_was_so_for_the_length_of_a_lease() {
-    let steps = looking(&mut election(None), &Found::Absent, 0..5);
-    let wait = Step::Wait(LOOK);
-    assert_eq!(steps, [wait.clone(), wait.clone(), wait.clone(), wait, Step::Take]);
+fn an_absent_lease_is_created_after_the_lease_duration() {
+    let steps = actions_for(&mut election(None), &LeaseState::Absent, 0..5);
+    let wait = Action::Wait(POLL_INTERVAL);
+    assert_eq!(steps, [wait.clone(), wait.clone(), wait.clone(), wait, Action::Acquire]);
 }
 
 #[test]
-fn another_writers_annotation_is_no_renewal() {
+fn an_annotation_by_another_writer_is_no_renewal() {
     let mut one = election(None);
     let annotated = |revision: u64| match lease("other", 7) {
-        Found::Lease(record) => Found::Lease(Record { revision: revision.to_string(), ..record }),
-        Found::Absent => unreachable!(),
+        LeaseState::Present(record) => {
+            LeaseState::Present(LeaseRecord { resource_version: revision.to_string(), ..record })
+        }
+        LeaseState::Absent => unreachable!(),
     };
-    let steps: Vec<_> = (0..5).map(|second| one.hear(&annotated(second), at(second * 1_000))).collect();
-    assert!(steps[..4].iter().all(|step| *step == Step::Wait(LOOK)), "{steps:?}");
-    assert_eq!(steps[4], Step::Take);
+    let steps: Vec<_> = (0..5).map(|second| one.observe(&annotated(second), at(second * 1_000))).collect();
+    assert!(steps[..4].iter().all(|step| *step == Action::Wait(POLL_INTERVAL)), "{steps:?}");
+    assert_eq!(steps[4], Action::Acquire);
 }
 
 #[test]
-fn what_another_holds_is_taken_once_it_was_the_same_for_the_length_of_a_lease() {
-    let wait = Step::Wait(LOOK);
+fn a_lease_that_is_not_renewed_is_acquired_after_its_duration() {
+    let wait = Action::Wait(POLL_INTERVAL);
     let mut one = election(Some("squelch-b"));
-    let steps = looking(&mut one, &lease("squelch-a_1", 7), 0..5);
-    assert_eq!(steps, [wait.clone(), wait.clone(), wait.clone(), wait.clone(), Step::Take]);
+    let steps = actions_for(&mut one, &lease("squelch-a_1", 7), 0..5);
+    assert_eq!(steps, [wait.clone(), wait.clone(), wait.clone(), wait.clone(), Action::Acquire]);
     let mut renewed = election(Some("squelch-b"));
     let steps: Vec<_> = (0..10)
-        .flat_map(|n| looking(&mut renewed, &lease("squelch-a_1", n), n.into()..u64::from(n) + 1))
+        .flat_map(|n| actions_for(&mut renewed, &lease("squelch-a_1", n), n.into()..u64::from(n) + 1))
         .collect();
     assert_eq!(steps, vec![wait; 10]);
 }
 
 #[test]
-fn the_last_wait_is_as_short_as_it_can_be() {
+fn the_last_wait_ends_when_the_lease_duration_has_passed() {
     let mut one = election(None);
     for milliseconds in [0, 1_010, 2_020, 3_030] {
-        assert_ne!(one.hear(&lease("other", 7), at(milliseconds)), Step::Take);
+        assert_ne!(one.observe(&lease("other", 7), at(milliseconds)), Action::Acquire);
     }
-    assert_eq!(one.hear(&lease("other", 7), at(3_990)), Step::Wait(Duration::from_millis(10)));
+    assert_eq!(one.observe(&lease("other", 7), at(3_990)), Action::Wait(Duration::from_millis(10)));
 }
 
 #[test]
-fn the_time_of_an_outage_does_not_count_nor_what_was_before_it() {
+fn an_outage_restarts_the_lease_duration() {
     let mut one = election(None);
-    looking(&mut one, &lease("other", 7), 0..4);
+    actions_for(&mut one, &lease("other", 7), 0..4);
     // The API server was away for a minute.
-    let steps = looking(&mut one, &lease("other", 7), 64..69);
-    assert!(steps[..4].iter().all(|step| *step != Step::Take), "{steps:?}");
-    assert_eq!(steps[4], Step::Take);
+    let steps = actions_for(&mut one, &lease("other", 7), 64..69);
+    assert!(steps[..4].iter().all(|step| *step != Action::Acquire), "{steps:?}");
+    assert_eq!(steps[4], Action::Acquire);
 }
 
 #[test]
-fn one_that_was_deleted_is_left_to_who_held_it() {
+fn a_deleted_lease_is_left_to_its_holder_for_the_lease_duration() {
     let mut one = election(None);
-    one.hear(&lease("other", 7), at(0));
-    let steps = looking(&mut one, &Found::Absent, 1..6);
-    assert!(steps[..4].iter().all(|step| *step != Step::Take), "{steps:?}");
-    assert_eq!(steps[4], Step::Take);
+    one.observe(&lease("other", 7), at(0));
+    let steps = actions_for(&mut one, &LeaseState::Absent, 1..6);
+    assert!(steps[..4].iter().all(|step| *step != Action::Acquire), "{steps:?}");
+    assert_eq!(steps[4], Action::Acquire);
 }
 
 #[test]
-fn a_process_takes_over_from_the_one_before_it_in_its_container() {
+fn a_restarted_container_acquires_the_lease_of_its_earlier_process_at_once() {
     let mut one = election(Some("squelch-a"));
-    assert_eq!(one.hear(&lease("squelch-a_00000000000000ff", 7), at(0)), Step::Take);
+    assert_eq!(one.observe(&lease("squelch-a_00000000000000ff", 7), at(0)), Action::Acquire);
     for other in ["squelch-b_1", "squelch-a2_1", "squelch-a"] {
-        assert_eq!(election(Some("squelch-a")).hear(&lease(other, 7), at(0)), Step::Wait(LOOK), "{other}");
+        assert_eq!(
+            election(Some("squelch-a")).observe(&lease(other, 7), at(0)),
+            Action::Wait(POLL_INTERVAL),
+            "{other}"
+        );
     }
-    // Only as it stood when this process began: who renews it since, or writes it, is another.
+    // Only if nobody has renewed it since this process started.
     let mut later = election(Some("squelch-a"));
-    later.hear(&lease("squelch-b_1", 7), at(0));
-    assert_eq!(later.hear(&lease("squelch-a_2", 7), at(250)), Step::Wait(LOOK));
-    // Outside of pods nobody knows what has ended.
+    later.observe(&lease("squelch-b_1", 7), at(0));
+    assert_eq!(later.observe(&lease("squelch-a_2", 7), at(250)), Action::Wait(POLL_INTERVAL));
+    // Outside of pods, an earlier process may still run.
     let before = Identity::new(None, 2);
-    assert_eq!(election(None).hear(&lease(before.name(), 7), at(0)), Step::Wait(LOOK));
+    assert_eq!(election(None).observe(&lease(before.name(), 7), at(0)), Action::Wait(POLL_INTERVAL));
 }
 
 #[test]
-fn the_holder_yields_to_any_other() {
+fn the_holder_steps_down_for_any_other_holder() {
     for other in ["squelch-b_1", "squelch-a_2", "a person"] {
         let mut one = election(Some("squelch-a"));
-        one.hear(&Found::Absent, at(0));
-        one.won(at(0));
+        one.observe(&LeaseState::Absent, at(0));
+        one.record_renewal(at(0));
         let own = one.me.name().to_owned();
-        assert_eq!(one.hear(&lease(&own, 7), at(1_000)), Step::Take);
-        assert_eq!(one.hear(&lease(other, 8), at(1_100)), Step::Yield(other.to_owned()));
+        assert_eq!(one.observe(&lease(&own, 7), at(1_000)), Action::Acquire);
+        assert_eq!(one.observe(&lease(other, 8), at(1_100)), Action::StepDown(other.to_owned()));
     }
 }
 
 #[test]
-fn a_read_proves_the_write_whose_time_it_shows_and_nothing_else() {
-    let mut unanswered = Unanswered::default();
+fn a_read_confirms_the_write_whose_renew_time_it_shows_and_no_other() {
+    let mut in_flight = InFlightWrites::default();
     let me = Identity::new(None, 1);
-    let shows = |renewed| Record { renewed, holder: me.name().to_owned(), ..Record::default() };
-    // The wall clock stands still, or steps back to where it was.
-    let times = [0, 500, 1_000].map(|sent| unanswered.send(7, at(sent)));
+    let shows =
+        |renew_time| LeaseRecord { renew_time, holder: me.name().to_owned(), ..LeaseRecord::default() };
+    // The wall clock does not advance, or steps back.
+    let times = [0, 500, 1_000].map(|sent| in_flight.record_sent(7, at(sent)));
     assert_eq!(times, [7, 8, 9]);
-    assert_eq!(unanswered.proven_by(&shows(Some(8)), &me), Some(at(500)));
-    assert_eq!(unanswered.proven_by(&shows(Some(10)), &me), None);
-    assert_eq!(unanswered.proven_by(&shows(None), &me), None, "a new revision alone");
-    let edited = Record { holder: "a person".to_owned(), ..shows(Some(8)) };
-    assert_eq!(unanswered.proven_by(&edited, &me), None, "another holder, and the rest as it was");
-    unanswered.commit(at(500));
+    assert_eq!(in_flight.sent_time_of(&shows(Some(8)), &me), Some(at(500)));
+    assert_eq!(in_flight.sent_time_of(&shows(Some(10)), &me), None);
+    assert_eq!(in_flight.sent_time_of(&shows(None), &me), None, "a new resourceVersion alone");
+    let edited = LeaseRecord { holder: "a person".to_owned(), ..shows(Some(8)) };
+    assert_eq!(in_flight.sent_time_of(&edited, &me), None, "another holder with the same renewTime");
+    in_flight.record_committed(at(500));
     assert_eq!(
-        [7, 8, 9].map(|time| unanswered.proven_by(&shows(Some(time)), &me)),
+        [7, 8, 9].map(|time| in_flight.sent_time_of(&shows(Some(time)), &me)),
         [None, Some(at(500)), Some(at(1_000))],
-        "the last one that is committed stands there until the next"
+        "the last committed write stays stored until the next"
     );
-    assert_eq!(unanswered.send(8, at(1_500)), 10, "8 and 9 are taken");
-    assert_eq!(unanswered.send(9, at(5_000)), 11, "9 may still be committed");
-    assert_eq!(unanswered.proven_by(&shows(Some(9)), &me), Some(at(1_000)), "however late");
-    unanswered.send(9, at(62_000));
-    assert_eq!(unanswered.proven_by(&shows(Some(9)), &me), None, "no API server takes this long");
-    assert_eq!(unanswered.proven_by(&shows(Some(8)), &me), Some(at(500)), "committed");
+    assert_eq!(in_flight.record_sent(8, at(1_500)), 10, "8 and 9 are used");
+    assert_eq!(in_flight.record_sent(9, at(5_000)), 11, "9 may still be committed");
+    assert_eq!(in_flight.sent_time_of(&shows(Some(9)), &me), Some(at(1_000)), "however late");
+    in_flight.record_sent(9, at(62_000));
+    assert_eq!(in_flight.sent_time_of(&shows(Some(9)), &me), None, "longer than any API server takes");
+    assert_eq!(in_flight.sent_time_of(&shows(Some(8)), &me), Some(at(500)), "committed");
 }
 
-/// How long a call is waited for, in milliseconds.
+/// Timeout of a call in milliseconds.
 const DEADLINE: u64 = 900;
 const RETRY: u64 = 250;
-/// An answer that would take this long is lost.
+/// An answer with this latency is lost.
 const LOST: u64 = 4_000;
-/// The world moves in steps of so many milliseconds.
+/// One simulation step in milliseconds.
 const STEP: u64 = 10;
 
-/// What goes wrong, and when.
+/// A fault: a replica is cut off or frozen, or the API server is down.
 #[derive(Clone, Debug)]
-struct Trouble {
+struct Fault {
     from: u64,
     length: u64,
-    /// Whose way to the API server is cut, or who is frozen; `None`: the API server is away for all.
-    whom: Option<usize>,
+    /// The replica. `None`: the API server is down for all.
+    replica: Option<usize>,
     frozen: bool,
 }
 
-impl Trouble {
-    fn cuts(&self, whom: usize, now: u64) -> bool {
-        !self.frozen && self.whom.is_none_or(|cut| cut == whom) && self.holds(now)
+impl Fault {
+    fn cuts(&self, replica: usize, now: u64) -> bool {
+        !self.frozen && self.replica.is_none_or(|cut| cut == replica) && self.holds(now)
     }
 
-    fn freezes(&self, whom: usize, now: u64) -> bool {
-        self.frozen && self.whom == Some(whom) && self.holds(now)
+    fn freezes(&self, replica: usize, now: u64) -> bool {
+        self.frozen && self.replica == Some(replica) && self.holds(now)
     }
 
     fn holds(&self, now: u64) -> bool {
@@ -225,11 +237,11 @@ struct Call {
     /// `None`: the answer is lost.
     returns: Option<u64>,
     /// What a write replaces, and its `renewTime`.
-    take: Option<(Found, i64)>,
-    said: Said,
+    take: Option<(LeaseState, i64)>,
+    reply: Reply,
 }
 
-/// What a person does to the Lease.
+/// A person's edit of the Lease.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     Deletes,
@@ -238,105 +250,105 @@ enum Edit {
     GivesToNobody,
 }
 
-/// What the API server has said.
+/// The API server's answer.
 #[derive(Clone)]
-enum Said {
+enum Reply {
     NotAsked,
     Nothing,
-    /// What is there, and whether this call has written it.
-    There(Found, bool),
+    /// The stored Lease, and whether this call has written it.
+    Stored(LeaseState, bool),
 }
 
 struct Replica {
     election: Election,
-    term: Term,
-    mine: Option<Record>,
-    /// When the write was sent that made it so.
+    deadline: LeaseDeadline,
+    own: Option<LeaseRecord>,
+    /// When the write that stored it was sent.
     sent: u64,
-    unanswered: Unanswered,
-    /// What its wall clock shows all its life: no two lives write the same `renewTime`.
+    in_flight: InFlightWrites,
+    /// Its wall clock, which never advances. No two processes write the same `renewTime`.
     wall: i64,
     call: Option<Call>,
-    /// A write had no answer in time: the Lease is read before it is written again.
-    unsure: bool,
+    /// A write timed out: the Lease is read before it is written again.
+    must_read: bool,
     next: u64,
     alive: bool,
 }
 
 struct World {
-    lease: Found,
+    lease: LeaseState,
     revision: u64,
     replicas: Vec<Replica>,
-    /// Calls that their replica waits for no more; it takes the answer of a write all the same.
+    /// Calls that timed out. Late answers to writes still count.
     late: Vec<(usize, Call)>,
-    troubles: Vec<Trouble>,
-    /// How long calls take on their way there and back, in turn. Beyond [`LOST`] the answer is lost.
+    faults: Vec<Fault>,
+    /// Latencies to and from the API server, used in turn. From [`LOST`] on the answer is lost.
     latencies: Vec<(u64, u64)>,
-    /// How long writes take instead.
+    /// Latencies of writes, if they differ.
     writes: Option<(u64, u64)>,
     /// When another writer annotates the Lease.
     annotations: BTreeSet<u64>,
     /// When a person edits or deletes it.
     edits: BTreeMap<u64, Edit>,
-    lives: usize,
+    processes: usize,
     calls: usize,
     now: u64,
 }
 
 impl World {
-    fn new(replicas: usize, troubles: Vec<Trouble>, latencies: Vec<(u64, u64)>) -> Self {
+    fn new(replicas: usize, faults: Vec<Fault>, latencies: Vec<(u64, u64)>) -> Self {
         let replica = |number: usize| Replica {
             election: Election::new(Identity::new(None, number as u64)),
-            term: Term::default(),
-            mine: None,
+            deadline: LeaseDeadline::default(),
+            own: None,
             sent: 0,
-            unanswered: Unanswered::default(),
+            in_flight: InFlightWrites::default(),
             wall: wall(number),
             call: None,
-            unsure: false,
+            must_read: false,
             next: 300 * number as u64,
             alive: true,
         };
-        let lives = replicas;
+        let processes = replicas;
         let replicas = (0..replicas).map(replica).collect();
         Self {
-            lease: Found::Absent,
+            lease: LeaseState::Absent,
             revision: 0,
             replicas,
             late: Vec::new(),
-            troubles,
+            faults,
             latencies,
             writes: None,
             annotations: BTreeSet::new(),
             edits: BTreeMap::new(),
-            lives,
+            processes,
             calls: 0,
             now: 0,
         }
     }
 
-    /// Who decides now: never two.
-    fn deciding(&self) -> Option<usize> {
+    /// Returns the active replica. Panics if there are two.
+    fn active_replica(&self) -> Option<usize> {
         let now = at(self.now);
-        let mut deciding =
-            (0..self.replicas.len()).filter(|n| self.replicas[*n].alive && self.replicas[*n].term.holds(now));
-        let one = deciding.next();
-        assert_eq!(deciding.next(), None, "two decide at {} ms", self.now);
+        let mut active = (0..self.replicas.len())
+            .filter(|n| self.replicas[*n].alive && self.replicas[*n].deadline.is_active(now));
+        let one = active.next();
+        assert_eq!(active.next(), None, "two replicas are active at {} ms", self.now);
         one
     }
 
     fn run_until(&mut self, end: u64) {
         while self.now < end {
             self.step();
-            self.deciding();
+            self.active_replica();
         }
     }
 
-    /// Runs until somebody decides; how long that took.
-    fn until_decided(&mut self, patience: u64) -> u64 {
+    /// Runs until a replica is active. Returns how long that took.
+    fn run_until_active(&mut self, limit: u64) -> u64 {
         let began = self.now;
-        while self.deciding().is_none() {
-            assert!(self.now - began < patience, "nobody decides after {patience} ms");
+        while self.active_replica().is_none() {
+            assert!(self.now - began < limit, "no replica is active after {limit} ms");
             self.step();
         }
         self.now - began
@@ -345,10 +357,10 @@ impl World {
     fn step(&mut self) {
         self.now += STEP;
         if self.annotations.contains(&self.now)
-            && let Found::Lease(record) = &mut self.lease
+            && let LeaseState::Present(record) = &mut self.lease
         {
             self.revision += 1;
-            record.revision = self.revision.to_string();
+            record.resource_version = self.revision.to_string();
         }
         if let Some(edit) = self.edits.get(&self.now).copied() {
             self.edit(edit);
@@ -356,16 +368,17 @@ impl World {
         let late = std::mem::take(&mut self.late);
         for (number, mut call) in late {
             self.api_server(number, &mut call);
-            let frozen = self.troubles.iter().any(|trouble| trouble.freezes(number, self.now));
+            let frozen = self.faults.iter().any(|fault| fault.freezes(number, self.now));
             if call.returns.is_some_and(|returns| returns <= self.now) && !frozen {
-                if let Said::There(found, true) = call.said
+                if let Reply::Stored(found, true) = call.reply
                     && call.sent + 3_000 > self.now
                     && self.replicas[number].alive
                 {
                     let replica = &mut self.replicas[number];
-                    // It waits no more for what it is waiting for.
+                    // Its current call is no longer awaited.
                     let waits = replica.call.take().filter(|call| call.take.is_some());
-                    (replica.next, replica.unsure) = (replica.hear(&found, true, call.sent, self.now), false);
+                    (replica.next, replica.must_read) =
+                        (replica.handle_answer(&found, true, call.sent, self.now), false);
                     self.late.extend(waits.map(|call| (number, call)));
                 }
             } else if call.sent + 10_000 > self.now {
@@ -380,7 +393,7 @@ impl World {
                 self.api_server(number, &mut call);
                 self.replicas[number].call = Some(call);
             }
-            if !self.troubles.iter().any(|trouble| trouble.freezes(number, self.now)) {
+            if !self.faults.iter().any(|fault| fault.freezes(number, self.now)) {
                 self.replica(number);
             }
         }
@@ -389,11 +402,11 @@ impl World {
     fn edit(&mut self, edit: Edit) {
         let holder = match edit {
             Edit::Deletes => {
-                // A write that makes the Lease depends on no revision: an earlier one could make it again.
+                // A create has no resourceVersion: one that is under way could create the Lease again.
                 let mut calls = self.replicas.iter().filter_map(|replica| replica.call.as_ref());
-                let is_made = |call: &Call| matches!(call.take, Some((Found::Absent, _)));
-                if !calls.any(is_made) && !self.late.iter().any(|(_, call)| is_made(call)) {
-                    self.lease = Found::Absent;
+                let is_create = |call: &Call| matches!(call.take, Some((LeaseState::Absent, _)));
+                if !calls.any(is_create) && !self.late.iter().any(|(_, call)| is_create(call)) {
+                    self.lease = LeaseState::Absent;
                 }
                 return;
             }
@@ -401,30 +414,36 @@ impl World {
             Edit::GivesTo(number) => self.replicas[number % self.replicas.len()].election.me.name.clone(),
             Edit::GivesToNobody => "a person".to_owned(),
         };
-        if let Found::Lease(record) = &mut self.lease {
+        if let LeaseState::Present(record) = &mut self.lease {
             self.revision += 1;
-            (record.holder, record.revision, record.released) = (holder, self.revision.to_string(), false);
+            (record.holder, record.resource_version, record.released) =
+                (holder, self.revision.to_string(), false);
         }
     }
 
-    /// What a call does when it arrives.
+    /// Applies a call when it reaches the API server.
     fn api_server(&mut self, number: usize, call: &mut Call) {
-        if !matches!(call.said, Said::NotAsked) || call.reaches > self.now {
+        if !matches!(call.reply, Reply::NotAsked) || call.reaches > self.now {
             return;
         }
-        call.said = Said::Nothing;
-        if self.troubles.iter().any(|trouble| trouble.cuts(number, self.now)) {
+        call.reply = Reply::Nothing;
+        if self.faults.iter().any(|fault| fault.cuts(number, self.now)) {
             return;
         }
         let wins = call.take.as_ref().is_some_and(|(before, _)| *before == self.lease);
         if wins {
             self.revision += 1;
             let holder = self.replicas[number].election.me.name().to_owned();
-            let (revision, renewed) =
-                (self.revision.to_string(), call.take.as_ref().map(|(_, renewed)| *renewed));
-            self.lease = Found::Lease(Record { holder, revision, renewed, ..Record::default() });
+            let (resource_version, renew_time) =
+                (self.revision.to_string(), call.take.as_ref().map(|(_, renew_time)| *renew_time));
+            self.lease = LeaseState::Present(LeaseRecord {
+                holder,
+                resource_version,
+                renew_time,
+                ..LeaseRecord::default()
+            });
         }
-        call.said = Said::There(self.lease.clone(), wins);
+        call.reply = Reply::Stored(self.lease.clone(), wins);
     }
 
     fn replica(&mut self, number: usize) {
@@ -433,11 +452,13 @@ impl World {
         let replica = &mut self.replicas[number];
         let answered = |call: &Call| call.returns.is_some_and(|returns| returns <= now);
         if let Some(call) = replica.call.take_if(|call| answered(call) || call.sent + DEADLINE <= now) {
-            replica.next = match call.said.clone() {
-                Said::There(found, won) if answered(&call) => replica.hear(&found, won, call.sent, now),
-                // What was written may stand there: it is read at once.
+            replica.next = match call.reply.clone() {
+                Reply::Stored(found, won) if answered(&call) => {
+                    replica.handle_answer(&found, won, call.sent, now)
+                }
+                // The write may be committed: read at once.
                 _ if call.take.is_some() => {
-                    replica.unsure = true;
+                    replica.must_read = true;
                     now
                 }
                 _ => now + RETRY,
@@ -447,53 +468,53 @@ impl World {
             }
         }
         if replica.wall < 0 {
-            replica.wall = wall(self.lives);
-            self.lives += 1;
+            replica.wall = wall(self.processes);
+            self.processes += 1;
         }
         if replica.call.is_none() && replica.next <= now {
-            let renews = replica.mine.clone().map(Found::Lease).filter(|_| !replica.unsure);
-            replica.unsure = false;
-            let take = renews.or_else(|| replica.wants());
-            let take = take.map(|found| (found, replica.unanswered.send(replica.wall, at(now))));
+            let renews = replica.own.clone().map(LeaseState::Present).filter(|_| !replica.must_read);
+            replica.must_read = false;
+            let take = renews.or_else(|| replica.acquires());
+            let take = take.map(|found| (found, replica.in_flight.record_sent(replica.wall, at(now))));
             let (there, back) = self.writes.filter(|_| take.is_some()).unwrap_or((there, back));
             let returns = (back < LOST).then_some(now + there + back);
             replica.call =
-                Some(Call { sent: now, reaches: now + there, returns, take, said: Said::NotAsked });
+                Some(Call { sent: now, reaches: now + there, returns, take, reply: Reply::NotAsked });
             self.calls += 1;
         }
     }
 }
 
 impl Replica {
-    /// What it was told to take by what it has just heard.
-    fn wants(&mut self) -> Option<Found> {
-        let seen = self.election.seen.as_ref().filter(|_| self.next == 0)?;
+    /// The Lease to acquire, after the last observation reply so.
+    fn acquires(&mut self) -> Option<LeaseState> {
+        let last = self.election.last_read.as_ref().filter(|_| self.next == 0)?;
         self.next = 1;
-        Some(seen.found.clone())
+        Some(last.found.clone())
     }
 
-    /// An answer; when to come again.
-    fn hear(&mut self, found: &Found, won: bool, sent: u64, now: u64) -> u64 {
-        if let Found::Lease(record) = found {
-            let proven = self.unanswered.proven_by(record, &self.election.me);
-            if let Some(sent) = if won { Some(at(sent)) } else { proven } {
+    /// Handles an answer. Returns the time of the next step.
+    fn handle_answer(&mut self, found: &LeaseState, won: bool, sent: u64, now: u64) -> u64 {
+        if let LeaseState::Present(record) = found {
+            let confirmed = self.in_flight.sent_time_of(record, &self.election.me);
+            if let Some(sent) = if won { Some(at(sent)) } else { confirmed } {
                 return self.hold(record, sent, now);
             }
         }
-        match self.election.hear(found, at(now)) {
-            Step::Wait(pause) => {
-                self.mine = None;
+        match self.election.observe(found, at(now)) {
+            Action::Wait(pause) => {
+                self.own = None;
                 now + u64::try_from(pause.as_millis()).unwrap().max(1)
             }
-            Step::Take => {
-                self.mine = None;
-                // Asks at once: see `wants`.
+            Action::Acquire => {
+                self.own = None;
+                // Writes at once: see `acquires`.
                 0
             }
-            Step::Yield(_) => {
-                // The process ends, and its next life stands again.
-                self.term.end();
-                (self.mine, self.unanswered, self.wall) = (None, Unanswered::default(), -1);
+            Action::StepDown(_) => {
+                // The process ends, and its successor campaigns again.
+                self.deadline.revoke();
+                (self.own, self.in_flight, self.wall) = (None, InFlightWrites::default(), -1);
                 let Identity { pod, .. } = self.election.me.clone();
                 self.election = Election::new(Identity::new(pod.as_deref(), now));
                 now + 1_000
@@ -501,29 +522,29 @@ impl Replica {
         }
     }
 
-    fn hold(&mut self, record: &Record, sent: Moment, now: u64) -> u64 {
+    fn hold(&mut self, record: &LeaseRecord, sent: Moment, now: u64) -> u64 {
         let milliseconds = u64::try_from(sent.since(at(0)).as_millis()).unwrap();
-        // Of a former life, or an answer that a later one has overtaken.
-        let mine = record.holder == self.election.me.name();
-        if !mine || self.mine.is_some() && milliseconds < self.sent {
+        // From an earlier process, or overtaken by a later answer.
+        let own = record.holder == self.election.me.name();
+        if !own || self.own.is_some() && milliseconds < self.sent {
             return self.next;
         }
-        self.unanswered.commit(sent);
-        (self.mine, self.sent) = (Some(record.clone()), milliseconds);
-        if sent.plus(TERM) > at(now) {
-            self.election.won(sent);
-            self.term.extend(sent.plus(TERM));
+        self.in_flight.record_committed(sent);
+        (self.own, self.sent) = (Some(record.clone()), milliseconds);
+        if sent.plus(RENEW_DEADLINE) > at(now) {
+            self.election.record_renewal(sent);
+            self.deadline.extend(sent.plus(RENEW_DEADLINE));
         }
         milliseconds + 1_000
     }
 }
 
-/// What the wall clock shows in one life.
-fn wall(life: usize) -> i64 {
-    i64::try_from(life).unwrap() * 1_000_000
+/// The wall clock of one process.
+fn wall(process: usize) -> i64 {
+    i64::try_from(process).unwrap() * 1_000_000
 }
 
-/// One deletion at most.
+/// Random edits, with at most one deletion.
 fn edits() -> impl Strategy<Value = BTreeMap<u64, Edit>> {
     let edit =
         prop_oneof![Just(Edit::Empties), (0..3_usize).prop_map(Edit::GivesTo), Just(Edit::GivesToNobody),];
@@ -535,19 +556,19 @@ fn edits() -> impl Strategy<Value = BTreeMap<u64, Edit>> {
     })
 }
 
-fn troubles(replicas: usize) -> impl Strategy<Value = Vec<Trouble>> {
-    let trouble = (2_000..40_000_u64, 100..15_000_u64, prop::option::of(0..replicas), any::<bool>());
-    let trouble = trouble.prop_map(|(from, length, whom, frozen)| Trouble {
+fn faults(replicas: usize) -> impl Strategy<Value = Vec<Fault>> {
+    let fault = (2_000..40_000_u64, 100..15_000_u64, prop::option::of(0..replicas), any::<bool>());
+    let fault = fault.prop_map(|(from, length, replica, frozen)| Fault {
         from,
         length,
-        whom,
-        frozen: frozen && whom.is_some(),
+        replica,
+        frozen: frozen && replica.is_some(),
     });
-    prop::collection::vec(trouble, 0..6)
+    prop::collection::vec(fault, 0..6)
 }
 
 fn latencies() -> impl Strategy<Value = Vec<(u64, u64)>> {
-    // Most calls take milliseconds, some longer than they are waited for, and some answers are lost.
+    // Most calls take milliseconds, some time out, and some answers are lost.
     let one = || prop_oneof![8 => 1..30_u64, 2 => 30..5_000_u64];
     prop::collection::vec((one(), one()), 1..40)
 }
@@ -559,45 +580,44 @@ fn quick() -> impl Strategy<Value = Vec<(u64, u64)>> {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// Whatever goes wrong: never two at one time, and one again soon after all is well.
+    /// Under any faults there is at most one active replica, and one again soon after the faults end.
     #[test]
-    fn never_two_decide_and_one_does_in_the_end(
-        (replicas, troubles) in (2..4_usize).prop_flat_map(|n| (Just(n), troubles(n))),
+    fn at_most_one_replica_is_active_and_one_is_again_after_the_faults(
+        (replicas, faults) in (2..4_usize).prop_flat_map(|n| (Just(n), faults(n))),
         latencies in latencies(),
         annotations in prop::collection::vec(0..6_000_u64, 0..40),
     ) {
-        let mut world = World::new(replicas, troubles, latencies);
+        let mut world = World::new(replicas, faults, latencies);
         world.annotations = annotations.into_iter().map(|ten| ten * 10).collect();
         world.run_until(60_000);
         world.latencies = vec![(10, 10)];
-        world.until_decided(12_000);
+        world.run_until_active(12_000);
     }
 
-    /// The same while a person edits the Lease, or deletes it, at any moment.
+    /// The same while a person edits or deletes the Lease.
     #[test]
-    fn never_two_decide_while_a_person_edits_the_lease(
-        (replicas, troubles) in (2..4_usize).prop_flat_map(|n| (Just(n), troubles(n))),
+    fn at_most_one_replica_is_active_while_a_person_edits_the_lease(
+        (replicas, faults) in (2..4_usize).prop_flat_map(|n| (Just(n), faults(n))),
         latencies in prop_oneof![quick().boxed(), latencies().boxed()],
         edits in edits(),
     ) {
-        let mut world = World::new(replicas, troubles, latencies);
+        let mut world = World::new(replicas, faults, latencies);
         world.edits = edits;
         world.run_until(60_000);
         world.latencies = vec![(10, 10)];
-        world.until_decided(12_000);
+        world.run_until_active(12_000);
     }
 
-    /// However late the API server commits each write, or loses each answer: as long as one half of what a deadline
-    /// lasts is enough for one of both, the same replica stays the active one.
+    /// Late commits and lost answers do not end the deadline, as long as one round trip takes at most half of it.
     #[test]
-    fn late_commits_and_late_answers_end_no_deadline(
+    fn late_commits_and_late_answers_do_not_end_a_deadline(
         commits in 10..1_300_u64,
         answers in prop_oneof![1..100_u64, Just(LOST)],
         writes_only in any::<bool>(),
     ) {
         let mut world = World::new(2, Vec::new(), vec![(10, 10)]);
         world.run_until(6_000);
-        let active = world.deciding();
+        let active = world.active_replica();
         prop_assert!(active.is_some());
         let lost = answers == LOST;
         world.writes = Some((if lost { commits / 4 } else { commits }, answers));
@@ -606,45 +626,45 @@ proptest! {
         }
         while world.now < 60_000 {
             world.step();
-            prop_assert_eq!(world.deciding(), active, "at {} ms", world.now);
+            prop_assert_eq!(world.active_replica(), active, "at {} ms", world.now);
         }
     }
 
-    /// Whoever crashes, at any moment.
+    /// After a crash at any moment.
     #[test]
-    fn one_decides_six_seconds_after_a_crash(crash in 8_000..15_000_u64, latencies in quick()) {
+    fn a_replica_is_active_within_six_seconds_of_a_crash(crash in 8_000..15_000_u64, latencies in quick()) {
         let mut world = World::new(2, Vec::new(), latencies);
         world.run_until(crash);
-        let active = world.deciding().unwrap();
+        let active = world.active_replica().unwrap();
         world.replicas[active].alive = false;
-        let gap = world.until_decided(6_000);
+        let gap = world.run_until_active(6_000);
         prop_assert!(gap < 6_000, "{gap}");
     }
 
-    /// Whoever gives the Lease back, at any moment.
+    /// After a release at any moment.
     #[test]
-    fn one_decides_two_seconds_after_a_release(end in 8_000..15_000_u64, latencies in quick()) {
+    fn a_replica_is_active_within_two_seconds_of_a_release(end in 8_000..15_000_u64, latencies in quick()) {
         let mut world = World::new(3, Vec::new(), latencies);
         world.run_until(end);
-        let active = world.deciding().unwrap();
+        let active = world.active_replica().unwrap();
         world.replicas[active].alive = false;
         world.revision += 1;
-        world.lease = Found::Lease(Record { revision: world.revision.to_string(), released: true, ..Record::default() });
-        prop_assert!(world.until_decided(2_000) < 2_000);
+        world.lease = LeaseState::Present(LeaseRecord { resource_version: world.revision.to_string(), released: true, ..LeaseRecord::default() });
+        prop_assert!(world.run_until_active(2_000) < 2_000);
     }
 
-    /// However long the API server is away, and however often.
+    /// After outages of any number and length.
     #[test]
-    fn an_api_server_that_goes_and_comes_back_flips_nothing(
+    fn the_same_replica_is_active_after_outages_of_the_api_server(
         outages in prop::collection::vec((6_000..60_000_u64, 100..30_000_u64), 1..5),
         latencies in quick(),
     ) {
-        let trouble = |(from, length)| Trouble { from, length, whom: None, frozen: false };
-        let mut world = World::new(3, outages.into_iter().map(trouble).collect(), latencies);
+        let fault = |(from, length)| Fault { from, length, replica: None, frozen: false };
+        let mut world = World::new(3, outages.into_iter().map(fault).collect(), latencies);
         world.run_until(6_000);
-        let active = world.deciding();
+        let active = world.active_replica();
         world.run_until(95_000);
-        prop_assert_eq!(world.deciding(), active);
-        prop_assert!(world.replicas.iter().enumerate().all(|(n, replica)| replica.mine.is_some() == (Some(n) == active)));
+        prop_assert_eq!(world.active_replica(), active);
+        prop_assert!(world.replicas.iter().enumerate().all(|(n, replica)| replica.own.is_some() == (Some(n) == active)));
     }
 }

@@ -1,9 +1,9 @@
-//! What the tests of metrics share.
+//! Helpers for the tests of metrics.
 
 use squelch_engine::{Counters, Disposition, Mode, PolicyId, ScopeCounters, TopDropped};
 
-/// A line of the engine's accounts, in Enforce.
-pub(in crate::metrics) fn account(namespace: &str, policy: &str, uid: &str, compacted: u64) -> ScopeCounters {
+/// Counters of a policy in mode Enforce, with this number of compacted occurrences.
+pub(in crate::metrics) fn scope(namespace: &str, policy: &str, uid: &str, compacted: u64) -> ScopeCounters {
     let mut counters = Counters::default();
     counters.count(Disposition::Compacted, compacted);
     ScopeCounters {

@@ -2,14 +2,14 @@ use proptest::prelude::*;
 use squelch_engine::testing::{at, by, cases, engine, rules, write};
 use squelch_engine::{Applicability, Disposition, Engine, KnownPolicy, Observation, PolicyId, Rules};
 
-use super::testing::account;
+use super::testing::scope;
 use super::*;
 
 fn minutes(minutes: u64) -> Moment {
     at(minutes * 60_000)
 }
 
-/// What each series has counted as compacted, in Enforce.
+/// The compacted occurrences of each series in mode Enforce.
 fn compacted(scopes: &Scopes) -> BTreeMap<(&str, &str), u64> {
     let series = scopes.all().filter_map(|((namespace, policy), by_mode)| {
         let counters = by_mode[0].1.as_ref()?;
@@ -18,8 +18,8 @@ fn compacted(scopes: &Scopes) -> BTreeMap<(&str, &str), u64> {
     series.collect()
 }
 
-fn scopes(all: usize, namespace: usize) -> Scopes {
-    Scopes::new(Limits { all, namespace })
+fn scopes(total: usize, per_namespace: usize) -> Scopes {
+    Scopes::new(SeriesLimits { total, per_namespace })
 }
 
 fn in_force(namespaces: &[&str], policy: &str, complete: bool) -> InForce {
@@ -28,138 +28,139 @@ fn in_force(namespaces: &[&str], policy: &str, complete: bool) -> InForce {
 }
 
 #[test]
-fn a_policy_made_anew_counts_on() {
+fn a_recreated_policy_continues_its_series() {
     let mut scopes = Scopes::default();
-    scopes.add(&[account("shop", "shop/fold", "1", 3), account("shop", "shop/fold", "2", 4)], minutes(0));
-    assert_eq!(compacted(&scopes)[&("shop", "shop/fold")], 7);
-    // Between two scrapes: nothing of what the second one counts is mistaken for the first one's.
-    scopes.add(&[account("shop", "shop/fold", "3", 9)], minutes(1));
-    assert_eq!(compacted(&scopes)[&("shop", "shop/fold")], 16);
+    scopes.add(&[scope("shop", "shop/p", "1", 3), scope("shop", "shop/p", "2", 4)], minutes(0));
+    assert_eq!(compacted(&scopes)[&("shop", "shop/p")], 7);
+    // It is created again between two scrapes, and all its counts are added.
+    scopes.add(&[scope("shop", "shop/p", "3", 9)], minutes(1));
+    assert_eq!(compacted(&scopes)[&("shop", "shop/p")], 16);
 }
 
 #[test]
-fn other_never_falls() {
+fn the_series_other_never_decreases() {
     let mut scopes = scopes(1, 5);
-    let lines = ["a", "b", "c"].map(|namespace| account(namespace, &format!("{namespace}/p"), namespace, 10));
-    scopes.add(&lines, minutes(0));
-    assert_eq!(compacted(&scopes), BTreeMap::from([(("a", "a/p"), 10), (("other", "other"), 20)]));
-    scopes.add(&lines[..2], minutes(1));
-    assert_eq!(compacted(&scopes)[&("other", "other")], 20, "a namespace is gone");
-    scopes.add(&lines, minutes(2));
-    assert_eq!(compacted(&scopes)[&("other", "other")], 30, "and another one of its name counts from 0");
+    let counters =
+        ["a", "b", "c"].map(|namespace| scope(namespace, &format!("{namespace}/p"), namespace, 10));
+    scopes.add(&counters, minutes(0));
+    assert_eq!(compacted(&scopes), BTreeMap::from([(("a", "a/p"), 10), (("_other", "_other"), 20)]));
+    scopes.add(&counters[..2], minutes(1));
+    assert_eq!(compacted(&scopes)[&("_other", "_other")], 20, "a namespace is deleted");
+    scopes.add(&counters, minutes(2));
+    assert_eq!(compacted(&scopes)[&("_other", "_other")], 30, "a new namespace with its name counts from 0");
 }
 
 #[test]
-fn a_series_is_removed_an_hour_after_its_last_line() {
+fn a_series_is_removed_an_hour_after_its_last_scope() {
     let mut scopes = scopes(1, 5);
-    let (a, b) = (account("a", "a/p", "1", 10), account("b", "b/p", "2", 5));
+    let (a, b) = (scope("a", "a/p", "1", 10), scope("b", "b/p", "2", 5));
     scopes.add(&[a, b.clone()], minutes(0));
     scopes.add(std::slice::from_ref(&b), minutes(59));
     assert_eq!(compacted(&scopes)[&("a", "a/p")], 10);
     scopes.add(std::slice::from_ref(&b), minutes(60));
-    assert_eq!(compacted(&scopes), BTreeMap::from([(("other", "other"), 5)]));
-    // Its place is taken by a line that shared a series, whose counts stay.
-    scopes.add(&[account("b", "b/p", "2", 6)], minutes(61));
-    scopes.add(&[account("b", "b/p", "2", 9)], minutes(62));
-    assert_eq!(compacted(&scopes), BTreeMap::from([(("b", "b/p"), 3), (("other", "other"), 6)]));
+    assert_eq!(compacted(&scopes), BTreeMap::from([(("_other", "_other"), 5)]));
+    // A scope that shared a series gets its own. The counts of the shared series stay.
+    scopes.add(&[scope("b", "b/p", "2", 6)], minutes(61));
+    scopes.add(&[scope("b", "b/p", "2", 9)], minutes(62));
+    assert_eq!(compacted(&scopes), BTreeMap::from([(("b", "b/p"), 3), (("_other", "_other"), 6)]));
 }
 
 #[test]
-fn one_namespace_does_not_take_every_series() {
+fn the_series_of_one_namespace_are_limited() {
     let mut scopes = Scopes::default();
-    let mut lines: Vec<_> = (0..2 * MAX_SCOPES)
-        .map(|number| account("greedy", &format!("greedy/p{number:04}"), &number.to_string(), 1))
+    let mut counters: Vec<_> = (0..2 * MAX_SCOPES)
+        .map(|number| scope("greedy", &format!("greedy/p{number:04}"), &number.to_string(), 1))
         .collect();
-    scopes.add(&lines, minutes(0));
-    lines.push(account("shop", "shop/p", "shop", 7));
-    scopes.add(&lines, minutes(1));
+    scopes.add(&counters, minutes(0));
+    counters.push(scope("shop", "shop/p", "shop", 7));
+    scopes.add(&counters, minutes(1));
     let counts = compacted(&scopes);
     assert_eq!(counts[&("shop", "shop/p")], 7);
     assert_eq!(counts.keys().filter(|(namespace, _)| *namespace == "greedy").count(), MAX_OF_NAMESPACE);
-    assert_eq!(counts[&("greedy", "other")], 2 * MAX_SCOPES as u64 - (MAX_OF_NAMESPACE as u64 - 1));
-    assert_eq!(counts[&("other", "other")], 0);
+    assert_eq!(counts[&("greedy", "_other")], 2 * MAX_SCOPES as u64 - (MAX_OF_NAMESPACE as u64 - 1));
+    assert_eq!(counts[&("_other", "_other")], 0);
 }
 
 #[test]
-fn many_namespaces_share_other() {
+fn namespaces_above_the_limit_share_other() {
     let mut scopes = Scopes::default();
-    let lines: Vec<_> = (0..MAX_SCOPES + 2)
-        .map(|number| account(&format!("n{number:04}"), &format!("n{number:04}/p"), "u", 1))
+    let counters: Vec<_> = (0..MAX_SCOPES + 2)
+        .map(|number| scope(&format!("n{number:04}"), &format!("n{number:04}/p"), "u", 1))
         .collect();
-    scopes.add(&lines[2..], minutes(0));
+    scopes.add(&counters[2..], minutes(0));
     assert_eq!(compacted(&scopes).len(), MAX_SCOPES + 1);
-    // Two that sort before all others come later.
-    scopes.add(&lines, minutes(1));
+    // Two namespaces that sort first are created later.
+    scopes.add(&counters, minutes(1));
     let counts = compacted(&scopes);
-    assert_eq!((counts.len(), counts[&("other", "other")]), (MAX_SCOPES + 1, 2));
+    assert_eq!((counts.len(), counts[&("_other", "_other")]), (MAX_SCOPES + 1, 2));
 }
 
 #[test]
-fn the_series_of_a_cluster_policy_begin_with_0() {
+fn the_series_of_a_cluster_policy_start_at_0() {
     let mut scopes = Scopes::default();
-    scopes.put_in_force(in_force(&["ci", "shop"], "all", true));
+    scopes.set_in_force(in_force(&["ci", "shop"], "all", true));
     scopes.add(&[], minutes(0));
     let begun = BTreeMap::from(
-        [("ci", "all"), ("other", "all"), ("other", "other"), ("shop", "all")].map(|labels| (labels, 0)),
+        [("ci", "all"), ("_other", "all"), ("_other", "_other"), ("shop", "all")].map(|labels| (labels, 0)),
     );
     assert_eq!(compacted(&scopes), begun);
-    scopes.add(&[account("ci", "all", "1", 3)], minutes(1));
+    scopes.add(&[scope("ci", "all", "1", 3)], minutes(1));
     assert_eq!(compacted(&scopes)[&("ci", "all")], 3);
 }
 
-/// A burst that nobody sees the beginning of would be missing in `increase()`.
+/// `increase()` would not include the first counts of a series that does not start at 0.
 #[test]
-fn the_first_counts_are_in_a_series_that_began_with_0_also_where_not_every_namespace_has_one() {
+fn the_first_counts_are_added_to_a_series_that_started_at_0_also_at_the_limit() {
     let mut scopes = scopes(3, 5);
-    scopes.put_in_force(in_force(&["a", "b"], "all", false));
+    scopes.set_in_force(in_force(&["a", "b"], "all", false));
     scopes.add(&[], minutes(0));
-    scopes.add(&[account("z", "all", "1", 100)], minutes(1));
+    scopes.add(&[scope("z", "all", "1", 100)], minutes(1));
     let counts = compacted(&scopes);
-    assert_eq!((counts[&("other", "all")], counts[&("z", "all")]), (100, 0), "{counts:?}");
-    assert!(!counts.contains_key(&("b", "all")), "it has counted nothing and makes room");
-    scopes.add(&[account("z", "all", "1", 110)], minutes(2));
+    assert_eq!((counts[&("_other", "all")], counts[&("z", "all")]), (100, 0), "{counts:?}");
+    assert!(!counts.contains_key(&("b", "all")), "an unused series is replaced");
+    scopes.add(&[scope("z", "all", "1", 110)], minutes(2));
     assert_eq!(compacted(&scopes)[&("z", "all")], 10);
 }
 
 #[test]
-fn counts_of_a_namespace_that_ended_before_the_next_scrape_are_not_missing() {
+fn counts_of_a_namespace_deleted_before_the_next_scrape_are_added() {
     let mut scopes = Scopes::default();
-    scopes.put_in_force(in_force(&["ci"], "all", true));
-    scopes.add(&[account("ci", "all", "1", 3)], minutes(0));
-    // It counted 4 more and went, another one came and counted 5.
-    let lines = [account("", "all", "1", 7), account("ci", "all", "1", 5)];
-    scopes.add(&lines, minutes(1));
+    scopes.set_in_force(in_force(&["ci"], "all", true));
+    scopes.add(&[scope("ci", "all", "1", 3)], minutes(0));
+    // It counted 4 more and was deleted. Another one was created and counted 5.
+    let counters = [scope("", "all", "1", 7), scope("ci", "all", "1", 5)];
+    scopes.add(&counters, minutes(1));
     let sum: u64 = compacted(&scopes).values().sum();
     assert_eq!(sum, 12);
-    scopes.add(&lines[..1], minutes(2));
+    scopes.add(&counters[..1], minutes(2));
     assert_eq!(compacted(&scopes).values().sum::<u64>(), 12);
 }
 
-/// A small cluster: its policies, its namespaces, an engine, and a Prometheus that adds up what it sees.
+/// A small cluster with policies, namespaces, an engine, and a Prometheus that sums the increases.
 struct World {
     engine: Engine,
     scopes: Scopes,
     policies: BTreeMap<usize, (u32, Mode)>,
     namespaces: [bool; NAMESPACES],
-    made: u32,
+    created: u32,
     now: u64,
-    /// Occurrences that were decided, and those that Prometheus has seen as an increase.
+    /// The number of occurrences decided, and of those that Prometheus saw as an increase.
     decided: u64,
     increased: u64,
     seen: BTreeMap<(Labels, Mode), Counters>,
 }
 
 const NAMESPACES: usize = 4;
-/// The first ones are cluster-scoped, then each namespace has one.
+/// The first policies are cluster-scoped. After them comes one of each namespace.
 const CLUSTER_POLICIES: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Write { namespace: usize, policy: usize, times: u8 },
-    MakePolicy(usize),
+    CreatePolicy(usize),
     DeletePolicy(usize),
-    TurnNamespace(usize),
-    Pass { minutes: u64 },
+    ToggleNamespace(usize),
+    Wait { minutes: u64 },
     Scrape,
 }
 
@@ -168,10 +169,10 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
         8 => (0..NAMESPACES, 0..policies, 1u8..4)
             .prop_map(|(namespace, policy, times)| Act::Write { namespace, policy, times }),
-        3 => (0..policies).prop_map(Act::MakePolicy),
+        3 => (0..policies).prop_map(Act::CreatePolicy),
         1 => (0..policies).prop_map(Act::DeletePolicy),
-        2 => (0..NAMESPACES).prop_map(Act::TurnNamespace),
-        2 => (1u64..40).prop_map(|minutes| Act::Pass { minutes }),
+        2 => (0..NAMESPACES).prop_map(Act::ToggleNamespace),
+        2 => (1u64..40).prop_map(|minutes| Act::Wait { minutes }),
         4 => Just(Act::Scrape),
     ];
     prop::collection::vec(act, 1..80)
@@ -184,7 +185,7 @@ impl World {
             scopes: scopes(6, 3),
             policies: BTreeMap::new(),
             namespaces: [true; NAMESPACES],
-            made: 0,
+            created: 0,
             now: 0,
             decided: 0,
             increased: 0,
@@ -205,12 +206,12 @@ impl World {
     fn act(&mut self, act: Act) {
         match act {
             Act::Write { namespace, policy, times } => self.write(namespace, policy, times),
-            Act::MakePolicy(policy) => {
-                // Counts that go with a deleted policy before anybody has read them are in no metric.
+            Act::CreatePolicy(policy) => {
+                // Counts of a deleted policy that were never scraped are in no metric.
                 self.scrape();
-                self.made += 1;
-                let mode = if self.made.is_multiple_of(3) { Mode::Observe } else { Mode::Enforce };
-                self.policies.insert(policy, (self.made, mode));
+                self.created += 1;
+                let mode = if self.created.is_multiple_of(3) { Mode::Observe } else { Mode::Enforce };
+                self.policies.insert(policy, (self.created, mode));
                 self.revise();
             }
             Act::DeletePolicy(policy) => {
@@ -218,11 +219,11 @@ impl World {
                 self.policies.remove(&policy);
                 self.revise();
             }
-            Act::TurnNamespace(namespace) => {
+            Act::ToggleNamespace(namespace) => {
                 self.namespaces[namespace] ^= true;
                 self.revise();
             }
-            Act::Pass { minutes } => {
+            Act::Wait { minutes } => {
                 self.now += minutes * 60_000;
                 self.tick();
             }
@@ -247,17 +248,17 @@ impl World {
     }
 
     fn revise(&mut self) {
-        let standing = self.policies.keys().filter_map(|policy| {
+        let known = self.policies.keys().filter_map(|policy| {
             let rules = self.rules(*policy)?;
             let namespace = policy.checked_sub(CLUSTER_POLICIES).map(|own| format!("n{own}").into());
             Some(KnownPolicy { policy: rules.policy.clone(), namespace, rules: Some(Arc::new(rules)) })
         });
-        let standing: Vec<_> = standing.collect();
+        let known: Vec<_> = known.collect();
         let applicability = |namespace: &str, _: &PolicyId| {
-            let known = (0..NAMESPACES).any(|at| self.namespaces[at] && namespace == format!("n{at}"));
-            if known { Applicability::Governs } else { Applicability::Unknown }
+            let exists = (0..NAMESPACES).any(|at| self.namespaces[at] && namespace == format!("n{at}"));
+            if exists { Applicability::Governs } else { Applicability::Unknown }
         };
-        self.engine.revise_within(&standing, applicability, at(self.now));
+        self.engine.revise_within(&known, applicability, at(self.now));
         self.tick();
     }
 
@@ -272,25 +273,25 @@ impl World {
         let cluster = self.policies.iter().filter(|(policy, _)| **policy < CLUSTER_POLICIES);
         let policies: Vec<_> =
             cluster.map(|(policy, (_, mode))| (format!("c{policy}").into(), *mode)).collect();
-        self.scopes.put_in_force(InForce {
+        self.scopes.set_in_force(InForce {
             policies,
             pairs: Vec::new(),
-            complete: self.made.is_multiple_of(2),
+            complete: self.created.is_multiple_of(2),
         });
         self.scopes.add(&self.engine.all_counters(), at(self.now));
-        let mut shown = BTreeMap::new();
+        let mut exported = BTreeMap::new();
         let mut of_namespace: BTreeMap<&str, usize> = BTreeMap::new();
         for (labels, by_mode) in self.scopes.all() {
             *of_namespace.entry(&labels.0).or_default() += 1;
             for (mode, counters) in by_mode {
                 let Some(counters) = counters else { continue };
                 let before = self.seen.get(&(labels.clone(), *mode)).map_or(0, Counters::received);
-                assert!(counters.received() >= before, "{labels:?} fell from {before}");
+                assert!(counters.received() >= before, "{labels:?} decreased from {before}");
                 self.increased += counters.received() - before;
-                shown.insert((labels.clone(), *mode), *counters);
+                exported.insert((labels.clone(), *mode), *counters);
             }
         }
-        self.seen = shown;
+        self.seen = exported;
         assert!(of_namespace.values().sum::<usize>() <= 7, "{of_namespace:?}");
         assert!(of_namespace.iter().all(|(namespace, number)| *number <= 3 || *namespace == OTHER));
     }
@@ -300,7 +301,7 @@ proptest! {
     #![proptest_config(cases(1000))]
 
     #[test]
-    fn no_series_falls_and_the_increases_are_what_was_counted(acts in acts()) {
+    fn no_series_decreases_and_the_increases_are_the_decided_occurrences(acts in acts()) {
         let mut world = World::new();
         for act in acts {
             world.act(act);

@@ -7,15 +7,15 @@ use crate::api;
 use super::Invalid;
 use crate::policy::glob::Glob;
 
-/// Lists are bounded because each entry costs time in every decision.
-pub(super) fn bounded<T>(list: &[T], most: usize, path: &str) -> Result<(), Invalid> {
-    if list.len() > most {
-        return Err(Invalid::new(path, &format!("must have at most {most} items")));
+/// Checks the length of a list, since each entry costs time in every decision.
+pub(super) fn bounded<T>(list: &[T], max: usize, path: &str) -> Result<(), Invalid> {
+    if list.len() > max {
+        return Err(Invalid::new(path, &format!("must have at most {max} items")));
     }
     Ok(())
 }
 
-/// Which Events are meant: all lists that are not empty must hold, and a list holds if one entry does.
+/// Clauses that select Events. A write must match an entry of each nonempty list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clauses {
     types: Box<[Glob]>,
@@ -25,7 +25,7 @@ pub(super) struct Clauses {
     users: Box<[Glob]>,
 }
 
-/// An object that an Event is about: all fields that are given must hold.
+/// An object that an Event is about. It must match every specified field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Regarding {
     kind: Option<Glob>,
@@ -35,8 +35,8 @@ struct Regarding {
 
 impl Clauses {
     pub(super) fn compile(clauses: &api::Clauses, path: &str) -> Result<Self, Invalid> {
-        let short = |name: &str, list| globs(list, api::MOST_SHORT_LIST, &format!("{path}.{name}"));
-        let long = |name: &str, list| globs(list, api::MOST_LONG_LIST, &format!("{path}.{name}"));
+        let short = |name: &str, list| globs(list, api::MAX_SHORT_LIST, &format!("{path}.{name}"));
+        let long = |name: &str, list| globs(list, api::MAX_LONG_LIST, &format!("{path}.{name}"));
         all_checked(api::TYPE, &clauses.types, &format!("{path}.types"))?;
         all_checked(api::WORD, &clauses.reasons, &format!("{path}.reasons"))?;
         all_checked(api::WORD, &clauses.reporting_components, &format!("{path}.reportingComponents"))?;
@@ -58,7 +58,7 @@ impl Clauses {
             && one_holds(&self.users, |glob| glob.matches(write.user))
     }
 
-    /// The most that one check costs; see [`Glob::weight`].
+    /// Maximum cost of one check. See [`Glob::weight`].
     pub(super) fn weight(&self) -> usize {
         let Self { types, reasons, reporting_components, regarding, users } = self;
         let of_list = |list: &[Glob]| list.iter().map(Glob::weight).sum::<usize>();
@@ -80,9 +80,9 @@ impl Clauses {
     }
 }
 
-/// What an entry of a list of clauses covers.
+/// An entry of a list of clauses.
 trait Covers {
-    /// Whether it surely covers everything that `other` covers.
+    /// Whether it is known to match everything that `other` matches.
     fn covers(&self, other: &Self) -> bool;
 }
 
@@ -104,7 +104,7 @@ impl Covers for Regarding {
     }
 }
 
-/// One entry of one of the lists of [`Clauses`].
+/// An entry of one of the lists of [`Clauses`].
 #[derive(Clone, Copy)]
 struct Entry {
     list: usize,
@@ -112,11 +112,11 @@ struct Entry {
 }
 
 impl Clauses {
-    /// The lists, by their number in [`Entry`].
+    /// Number of lists.
     const LISTS: usize = 5;
 
-    /// Whether `earlier` together surely hold wherever these clauses do: for each entry of one of the lists, one of them
-    /// holds. At most `comparisons` are made, and counted down; once none is left the answer is no.
+    /// Whether `earlier` clauses together are known to match every write that these match: in one of the lists, each entry
+    /// is covered by one of `earlier`. Decrements `comparisons` for each comparison, and returns false when it reaches 0.
     pub(super) fn are_covered_by(&self, earlier: &[&Self], comparisons: &mut usize) -> bool {
         let Self { types, reasons, reporting_components, regarding, users } = self;
         let lengths = [types.len(), reasons.len(), reporting_components.len(), regarding.len(), users.len()];
@@ -127,7 +127,7 @@ impl Clauses {
         })
     }
 
-    /// Whether these clauses surely hold wherever `later` do, as far as that one entry goes.
+    /// Whether these clauses are known to match every write that `later` matches by its entry `only`.
     fn cover_entry(&self, later: &Self, only: Entry, comparisons: &mut usize) -> bool {
         let only = |list| (only.list == list).then_some(only.at);
         covers(&self.types, &later.types, only(0), comparisons)
@@ -138,7 +138,7 @@ impl Clauses {
     }
 }
 
-/// Whether a list surely holds wherever `later` does; with `only`, wherever that entry of it does.
+/// Whether a list is known to match everything that `later` matches, or that its entry `only` matches.
 fn covers<T: Covers>(own: &[T], later: &[T], only: Option<usize>, comparisons: &mut usize) -> bool {
     let later = only.and_then(|at| later.get(at..=at)).unwrap_or(later);
     let mut covers_entry = |later: &T| {
@@ -184,17 +184,17 @@ fn one_holds<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
 }
 
 fn regarding(list: &[api::Regarding], path: &str) -> Result<Box<[Regarding]>, Invalid> {
-    bounded(list, api::MOST_SHORT_LIST, path)?;
+    bounded(list, api::MAX_SHORT_LIST, path)?;
     let entries = list.iter().enumerate();
     entries.map(|(index, entry)| Regarding::compile(entry, &format!("{path}[{index}]"))).collect()
 }
 
-fn globs(texts: &[String], most: usize, path: &str) -> Result<Box<[Glob]>, Invalid> {
-    bounded(texts, most, path)?;
+fn globs(texts: &[String], max: usize, path: &str) -> Result<Box<[Glob]>, Invalid> {
+    bounded(texts, max, path)?;
     let globs = texts.iter().enumerate().map(|(index, text)| {
         let path = format!("{path}[{index}]");
         if text.is_empty() {
-            return Err(Invalid::new(path, "must not be empty; * stands for any text"));
+            return Err(Invalid::new(path, "must not be empty; * matches any text"));
         }
         glob(text, &path)
     });
@@ -206,10 +206,10 @@ fn all_checked(form: api::TextField, texts: &[String], path: &str) -> Result<(),
 }
 
 fn checked(form: api::TextField, text: &str, path: &str) -> Result<(), Invalid> {
-    form.check(text).map_err(|sentence| Invalid::new(path, sentence))
+    form.check(text).map_err(|message| Invalid::new(path, message))
 }
 
 fn glob(text: &str, path: &str) -> Result<Glob, Invalid> {
-    api::check_glob(text).map_err(|sentence| Invalid::new(path, sentence))?;
+    api::check_glob(text).map_err(|message| Invalid::new(path, message))?;
     Ok(Glob::compile(text))
 }

@@ -1,7 +1,6 @@
-//! From what a user wrote to what the engine needs.
+//! Compiles the spec of a policy to the rules of the engine.
 //!
-//! Everything is checked again although the CRD checks it: an object may have reached etcd under an older CRD.
-//! Nothing after this sees the raw spec.
+//! It repeats all checks of the CRD, since an object can be stored under an older CRD. No later step uses the spec.
 
 mod clauses;
 mod selector;
@@ -16,26 +15,26 @@ use selector::Selector;
 
 pub use selector::Labels;
 
-/// The most bytes of a message about an invalid policy: it quotes what the tenant wrote.
-const MOST_MESSAGE_BYTES: usize = 512;
+/// Maximum size of a message about an invalid policy in bytes. It quotes text of the tenant.
+const MAX_MESSAGE_BYTES: usize = 512;
 
-/// A policy that can be decided by.
+/// A compiled policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// What the engine is told.
+    /// The rules for the engine.
     pub rules: Rules,
     /// `spec.priority`.
     pub priority: i32,
-    /// Of which tier it is.
+    /// Tier of precedence.
     pub tier: Tier,
-    /// The weight of `spec.match`: the most that this policy adds to the cost of selecting one.
+    /// Weight of `spec.match`, which bounds the cost of selecting the policy.
     pub weight: usize,
     matching: Clauses,
     exempt: Box<[Clauses]>,
     namespaces: Selector,
 }
 
-/// Tiers of precedence, the one that goes first first.
+/// Tiers of precedence, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// `ClusterEventPolicies` with `precedence: Override`.
@@ -47,12 +46,12 @@ pub enum Tier {
 }
 
 impl Compiled {
-    /// Whether `spec.match` holds for the write.
+    /// Whether the write matches `spec.match`.
     pub fn governs(&self, write: &Observation<'_>) -> bool {
         self.matching.hold(write)
     }
 
-    /// Whether `spec.exempt` holds for the write.
+    /// Whether the write matches an entry of `spec.exempt`.
     pub fn exempts(&self, write: &Observation<'_>) -> bool {
         self.exempt.iter().any(|clauses| clauses.hold(write))
     }
@@ -62,44 +61,44 @@ impl Compiled {
         self.namespaces.selects(labels)
     }
 
-    /// Whether it is for every namespace, whatever its labels.
+    /// Whether `spec.namespaceSelector` is empty and selects all namespaces.
     pub fn selects_all(&self) -> bool {
         self.namespaces.selects_all()
     }
 
-    /// Whether `earlier` policies together surely govern every write that this one matches. At most `comparisons` are
-    /// made, and counted down; once none is left the answer is no.
+    /// Whether `earlier` policies together are known to govern every write that this one matches. Decrements `comparisons`
+    /// for each comparison, and returns false when it reaches 0.
     pub fn is_covered_by(&self, earlier: &[&Self], comparisons: &mut usize) -> bool {
         let earlier: Vec<_> = earlier.iter().map(|policy| &policy.matching).collect();
         self.matching.are_covered_by(&earlier, comparisons)
     }
 
-    /// Whether it governs every write of a namespace, so that it leaves none for others.
+    /// Whether it governs all writes of a namespace.
     pub fn governs_all(&self) -> bool {
         self.matching.always_hold()
     }
 }
 
-/// What is wrong with a policy: which field, and a sentence that says what to write.
+/// An invalid field of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {sentence}")]
+#[error("{field}: {message}")]
 pub struct Invalid {
-    /// The path of the field, such as `spec.series.idleTimeout`.
+    /// Path of the field, such as `spec.series.idleTimeout`.
     pub field: String,
-    /// A sentence for the policy's author; at most 512 bytes, without control characters.
-    pub sentence: String,
+    /// Message for the author of the policy, at most 512 bytes, without control characters.
+    pub message: String,
 }
 
 impl Invalid {
-    /// Cuts the sentence and sanitises it: it may quote what a tenant wrote.
-    pub(super) fn new(field: impl Into<String>, sentence: &str) -> Self {
-        let cut = &sentence[..sentence.floor_char_boundary(MOST_MESSAGE_BYTES)];
-        let sentence = cut.chars().map(sanitise).collect();
-        Self { field: field.into(), sentence }
+    /// Truncates and sanitises the message, which can quote text of a tenant.
+    pub(super) fn new(field: impl Into<String>, message: &str) -> Self {
+        let truncated = &message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)];
+        let message = truncated.chars().map(sanitise).collect();
+        Self { field: field.into(), message }
     }
 }
 
-/// Compiles the spec of a cluster-scoped policy, or says what is wrong with it.
+/// Compiles the spec of a cluster-scoped policy. The error is the first invalid field.
 pub fn compile_cluster(policy: PolicyId, spec: &ClusterEventPolicySpec) -> Result<Compiled, Invalid> {
     let tier = match spec.precedence {
         Precedence::Override => Tier::Override,
@@ -109,10 +108,10 @@ pub fn compile_cluster(policy: PolicyId, spec: &ClusterEventPolicySpec) -> Resul
     Ok(Compiled { tier, namespaces, ..compile(policy, &spec.policy)? })
 }
 
-/// Compiles the spec of a namespaced policy, or says what is wrong with it.
+/// Compiles the spec of a namespaced policy. The error is the first invalid field.
 pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Invalid> {
     let matching = Clauses::compile(&spec.matching, "spec.match")?;
-    bounded(&spec.exempt, api::MOST_SHORT_LIST, "spec.exempt")?;
+    bounded(&spec.exempt, api::MAX_SHORT_LIST, "spec.exempt")?;
     let exempt = spec.exempt.iter().enumerate().map(|(index, clauses)| {
         if clauses.is_empty() {
             return Err(Invalid::new("spec.exempt", api::EMPTY_EXEMPT));
@@ -121,9 +120,9 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
     });
     let exempt: Box<[_]> = exempt.collect::<Result<_, _>>()?;
     Ok(Compiled {
-        weight: light_enough(matching.weight(), "spec.match")?,
+        weight: check_weight(matching.weight(), "spec.match")?,
         matching,
-        exempt: light_enough(exempt.iter().map(Clauses::weight).sum(), "spec.exempt").map(|_| exempt)?,
+        exempt: check_weight(exempt.iter().map(Clauses::weight).sum(), "spec.exempt").map(|_| exempt)?,
         priority: priority(spec.priority)?,
         tier: Tier::Namespace,
         namespaces: Selector::default(),
@@ -145,16 +144,16 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
     })
 }
 
-fn light_enough(weight: usize, path: &str) -> Result<usize, Invalid> {
-    if weight <= api::MOST_WEIGHT { Ok(weight) } else { Err(Invalid::new(path, api::TOO_HEAVY)) }
+fn check_weight(weight: usize, path: &str) -> Result<usize, Invalid> {
+    if weight <= api::MAX_WEIGHT { Ok(weight) } else { Err(Invalid::new(path, api::TOO_HEAVY)) }
 }
 
 fn priority(priority: i32) -> Result<i32, Invalid> {
-    let most = api::MOST_PRIORITY;
-    if (-most..=most).contains(&priority) {
+    let max = api::MAX_PRIORITY;
+    if (-max..=max).contains(&priority) {
         return Ok(priority);
     }
-    Err(Invalid::new("spec.priority", &format!("priority must be between -{most} and {most}")))
+    Err(Invalid::new("spec.priority", &format!("priority must be between -{max} and {max}")))
 }
 
 #[cfg(test)]
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_whose_stages_are_all_off_is_one() {
+    fn a_policy_with_all_stages_disabled_governs() {
         let off = json!({"disabled": true});
         let policy = compiled(json!({"series": off, "aggregation": off, "spamFilter": off})).unwrap();
         let Rules { series, aggregation, spam_filter, budget, .. } = &policy.rules;
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_crd_let_through_is_refused_with_the_field_and_a_sentence() {
+    fn invalid_fields_stored_under_an_older_crd_are_rejected() {
         assert_eq!(
             invalid(json!({"priority": 100_001})),
             "spec.priority: priority must be between -100000 and 100000"
@@ -202,7 +201,7 @@ mod tests {
         );
         assert!(
             invalid(json!({"exempt": [{"types": ["Normal", "warning"]}]}))
-                .starts_with("spec.exempt[0].types[1]: the type")
+                .starts_with("spec.exempt[0].types[1]: a type must")
         );
         assert!(
             invalid(json!({"match": {"regarding": [{"kind": "pods"}]}}))
@@ -228,28 +227,31 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_match_and_those_of_exempt_weigh_at_most_2048() {
+    fn the_weights_of_match_and_exempt_are_limited_to_2048() {
         let of_136 = format!("*{}*", "x".repeat(126));
         let clauses = |heavy: usize, light: usize| {
             let (heavy, light) = (vec![of_136.clone(); heavy], vec!["x"; light]);
             json!({"reasons": heavy, "users": light, "regarding": [{"kind": "Pod", "name": "a?b"}]})
         };
         assert_eq!(compiled(json!({"match": clauses(15, 6)})).unwrap().weight, 2048);
-        assert!(invalid(json!({"match": clauses(15, 7)})).starts_with("spec.match: comparing its texts"));
+        assert!(
+            invalid(json!({"match": clauses(15, 7)}))
+                .starts_with("spec.match: the texts have a total weight")
+        );
         let halves = |light| json!({"exempt": [clauses(15, light), {"reasons": ["x"]}]});
         assert_eq!(compiled(halves(5)).unwrap().weight, 0);
-        assert!(invalid(halves(6)).starts_with("spec.exempt: comparing its texts"));
+        assert!(invalid(halves(6)).starts_with("spec.exempt: the texts have a total weight"));
     }
 
     #[test]
-    fn a_message_is_cut_and_clean() {
+    fn a_message_is_truncated_and_sanitised() {
         let invalid = Invalid::new("spec", &format!("a\u{1b}[31m\n{}", "ä".repeat(1000)));
-        assert!(invalid.sentence.len() <= MOST_MESSAGE_BYTES);
-        assert!(invalid.sentence.starts_with("a [31m ä"));
+        assert!(invalid.message.len() <= MAX_MESSAGE_BYTES);
+        assert!(invalid.message.starts_with("a [31m ä"));
     }
 
     #[test]
-    fn every_clause_that_is_given_must_hold() {
+    fn a_write_must_match_every_specified_clause() {
         let holds = |clauses: Value| compiled(json!({"match": clauses})).unwrap().governs(&event());
         // The fixture: Warning BackOff of Pod batch-1, by kubelet as system:node:n1.
         assert!(holds(json!({"types": ["Warning"], "reasons": ["Failed*", "Back*"]})));
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_api_group_is_any_and_an_empty_one_is_core() {
+    fn a_missing_api_group_matches_any_group_and_an_empty_one_core() {
         let mut write = event();
         write.event.regarding.api_version = "apps/v1".into();
         let holds =
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_speaks_where_no_reporting_component_does() {
+    fn the_source_component_is_matched_if_the_reporting_component_is_empty() {
         let mut write = event();
         write.event.source_component = "old-kubelet".into();
         let by = |component: &str, write: &Observation<'_>| {
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn exempt_writes_are_governed_all_the_same() {
+    fn a_policy_governs_its_exempt_writes() {
         let policy = compiled(json!({"exempt": [{"types": ["Warning"]}]})).unwrap();
         assert!(policy.governs(&event()) && policy.exempts(&event()));
         let policy = compiled(json!({"exempt": [{"types": ["Warning"], "reasons": ["Failed"]}]})).unwrap();

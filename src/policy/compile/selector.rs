@@ -10,7 +10,7 @@ use super::clauses::bounded;
 /// The labels of a namespace.
 pub type Labels = BTreeMap<String, String>;
 
-/// Which namespaces are meant, by their labels: each requirement must hold.
+/// A selector of namespaces by their labels. A namespace must meet every requirement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     requirements: Box<[Requirement]>,
@@ -27,13 +27,13 @@ impl Selector {
     pub(super) fn compile(selector: &api::NamespaceSelector) -> Result<Self, Invalid> {
         let api::NamespaceSelector { match_labels, match_expressions } = selector;
         let path = "spec.namespaceSelector.matchLabels";
-        if match_labels.len() > api::MOST_SHORT_LIST {
-            let most = api::MOST_SHORT_LIST;
-            return Err(Invalid::new(path, &format!("must have at most {most} labels")));
+        if match_labels.len() > api::MAX_SHORT_LIST {
+            let max = api::MAX_SHORT_LIST;
+            return Err(Invalid::new(path, &format!("must have at most {max} labels")));
         }
         let labels = match_labels.iter().map(|(key, value)| Requirement::label(key, value, path));
         let path = "spec.namespaceSelector.matchExpressions";
-        bounded(match_expressions, api::MOST_SHORT_LIST, path)?;
+        bounded(match_expressions, api::MAX_SHORT_LIST, path)?;
         let entries = match_expressions.iter().enumerate();
         let expressions = entries.map(|(at, entry)| Requirement::expression(entry, &format!("{path}[{at}]")));
         Ok(Self { requirements: labels.chain(expressions).collect::<Result<_, _>>()? })
@@ -43,7 +43,7 @@ impl Selector {
         self.requirements.iter().all(|requirement| requirement.holds(labels))
     }
 
-    /// Whatever labels a namespace has.
+    /// Whether it selects all namespaces.
     pub(super) fn selects_all(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -64,7 +64,7 @@ impl Requirement {
             return Err(Invalid::new(path, api::LABEL_VALUES));
         }
         let path = format!("{path}.values");
-        bounded(values, api::MOST_LONG_LIST, &path)?;
+        bounded(values, api::MAX_LONG_LIST, &path)?;
         for (at, value) in values.iter().enumerate() {
             check_value(value, &format!("{path}[{at}]"))?;
         }
@@ -72,7 +72,7 @@ impl Requirement {
         Ok(Self { key: key.as_str().into(), operator: *operator, values })
     }
 
-    /// As selectors do everywhere in Kubernetes: `NotIn` holds where the label is missing.
+    /// As in other selectors of Kubernetes, `NotIn` holds if the label is missing.
     fn holds(&self, labels: &Labels) -> bool {
         let value = labels.get(&*self.key);
         let listed = || value.is_some_and(|value| self.values.iter().any(|listed| **listed == **value));
@@ -87,14 +87,14 @@ impl Requirement {
 
 fn check_key(key: &str, path: &str) -> Result<(), Invalid> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let prefix_is_good = prefix.is_none_or(|prefix| {
+    let prefix_is_valid = prefix.is_none_or(|prefix| {
         let part = |part: &str| {
             let legal = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
             bounded_by(part, legal) && part.bytes().all(|byte| legal(&byte) || byte == b'-')
         };
-        prefix.len() <= api::MOST_LABEL_PREFIX && prefix.split('.').all(part)
+        prefix.len() <= api::MAX_LABEL_PREFIX_LENGTH && prefix.split('.').all(part)
     });
-    if prefix_is_good && !name.is_empty() && is_value(name) {
+    if prefix_is_valid && !name.is_empty() && is_value(name) {
         return Ok(());
     }
     Err(Invalid::new(path, api::LABEL_KEY))
@@ -107,12 +107,12 @@ fn check_value(value: &str, path: &str) -> Result<(), Invalid> {
 fn is_value(text: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.is_empty()
-        || text.len() <= api::MOST_LABEL
+        || text.len() <= api::MAX_LABEL_LENGTH
             && bounded_by(text, u8::is_ascii_alphanumeric)
             && text.bytes().all(inside)
 }
 
-/// Whether the first and the last byte are legal, and there are such.
+/// Whether the text is not empty, and its first and last bytes are legal.
 fn bounded_by(text: &str, legal: impl Fn(&u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(&legal) && bytes.last().is_some_and(&legal)
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_selector_selects_everything() {
+    fn an_empty_selector_selects_all_namespaces() {
         let selector = selector(json!({})).unwrap();
         assert!(selector.selects_all() && selector.selects(&labels(&[])));
     }
 
     #[test]
-    fn operators_mean_what_they_mean_everywhere_in_kubernetes() {
+    fn operators_have_the_semantics_of_kubernetes() {
         let without = labels(&[]);
         let shop = labels(&[("team", "shop")]);
         let other = labels(&[("team", "other")]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_requirement_must_hold() {
+    fn a_namespace_must_meet_every_requirement() {
         let both = selector(json!({
             "matchLabels": {"team": "shop", "stage": "test"},
             "matchExpressions": [{"key": "legacy", "operator": "DoesNotExist"}],
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_are_those_that_labels_can_have() {
+    fn invalid_label_keys_and_values_are_rejected() {
         let key = |key: &str| selector(json!({"matchExpressions": [{"key": key, "operator": "Exists"}]}));
         let long = |length| "x".repeat(length);
         for good in ["a", "A-b_c.D", "example.com/team", "a-1.b2/x", &long(63)] {
@@ -185,26 +185,26 @@ mod tests {
         let slash = format!("{}/x", long(254));
         for bad in ["", "-a", "a.", "a b", "ä", "/x", "x/", "a/b/c", "A.com/x", "a..b/x", &slash, &long(64)]
         {
-            let said = key(bad).unwrap_err();
-            assert!(said.starts_with("spec.namespaceSelector.matchExpressions[0].key: key must"), "{bad}");
+            let error = key(bad).unwrap_err();
+            assert!(error.starts_with("spec.namespaceSelector.matchExpressions[0].key: key must"), "{bad}");
         }
         assert!(selector(json!({"matchLabels": {"team": ""}})).is_ok());
-        let said = selector(json!({"matchLabels": {"team": "my shop"}})).unwrap_err();
-        assert!(said.starts_with("spec.namespaceSelector.matchLabels.team: the value of a label"), "{said}");
-        let said = selector(json!({"matchLabels": {"my team": "shop"}})).unwrap_err();
-        assert!(said.starts_with("spec.namespaceSelector.matchLabels: key must"), "{said}");
+        let error = selector(json!({"matchLabels": {"team": "my shop"}})).unwrap_err();
+        assert!(error.starts_with("spec.namespaceSelector.matchLabels.team: a label value"), "{error}");
+        let error = selector(json!({"matchLabels": {"my team": "shop"}})).unwrap_err();
+        assert!(error.starts_with("spec.namespaceSelector.matchLabels: key must"), "{error}");
     }
 
     #[test]
-    fn lists_are_bounded() {
+    fn the_lengths_of_lists_are_limited() {
         let many: Labels = (0..17).map(|at| (format!("k{at}"), String::new())).collect();
         assert!(selector(json!({"matchLabels": many})).unwrap_err().contains("at most 16"));
         let requirement = json!({"key": "team", "operator": "Exists"});
-        let said = selector(json!({"matchExpressions": vec![requirement; 17]})).unwrap_err();
-        assert!(said.contains("matchExpressions: must have at most 16"), "{said}");
+        let error = selector(json!({"matchExpressions": vec![requirement; 17]})).unwrap_err();
+        assert!(error.contains("matchExpressions: must have at most 16"), "{error}");
         let values = vec!["x"; 33];
         let requirement = json!({"key": "team", "operator": "In", "values": values});
-        let said = selector(json!({"matchExpressions": [requirement]})).unwrap_err();
-        assert!(said.contains("matchExpressions[0].values: must have at most 32"), "{said}");
+        let error = selector(json!({"matchExpressions": [requirement]})).unwrap_err();
+        assert!(error.contains("matchExpressions[0].values: must have at most 32"), "{error}");
     }
 }

@@ -1,17 +1,16 @@
-//! The stages of a policy, compiled: each is `None` where it is off. What a stage says is checked all the same
-//! where it is off, as the CRD does.
+//! Compiles the stages of a policy. A disabled stage is `None`. Its fields are checked nevertheless, as by the CRD.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use squelch_engine::{AggregationRules, BucketRules, GroupBy, Per, SeriesRules, SpamFilterRules};
 
-use crate::api::{self, Bucket, DurationField, NumberField};
+use crate::api::{self, BucketFields, DurationField, NumberField};
 
 use super::Invalid;
 
 pub(super) fn series(series: &api::Series) -> Result<Option<SeriesRules>, Invalid> {
-    let at = At("spec.series");
+    let at = StagePath("spec.series");
     let rules = SeriesRules {
         idle_timeout: at.duration(api::IDLE_TIMEOUT, &series.idle_timeout)?,
         heartbeat_interval: at.duration(api::HEARTBEAT_INTERVAL, &series.heartbeat_interval)?,
@@ -20,7 +19,7 @@ pub(super) fn series(series: &api::Series) -> Result<Option<SeriesRules>, Invali
 }
 
 pub(super) fn aggregation(aggregation: &api::Aggregation) -> Result<Option<AggregationRules>, Invalid> {
-    let at = At("spec.aggregation");
+    let at = StagePath("spec.aggregation");
     let rules = AggregationRules {
         max_events: at.number(api::MAX_EVENTS, aggregation.max_events)?.get(),
         interval: at.duration(api::INTERVAL, &aggregation.interval)?,
@@ -33,17 +32,18 @@ pub(super) fn aggregation(aggregation: &api::Aggregation) -> Result<Option<Aggre
 }
 
 pub(super) fn spam_filter(filter: &api::SpamFilter) -> Result<Option<SpamFilterRules>, Invalid> {
-    let at = At("spec.spamFilter");
+    let at = StagePath("spec.spamFilter");
     let rules = SpamFilterRules {
         bucket: at.bucket(api::SPAM_FILTER, filter.burst, &filter.refill_interval)?,
-        per: per(&filter.per).map_err(|sentence| at.invalid("per", sentence))?,
+        per: per(&filter.per).map_err(|message| at.invalid("per", message))?,
     };
     Ok((!filter.disabled).then_some(rules))
 }
 
 pub(super) fn budget(budget: Option<&api::Budget>) -> Result<Option<BucketRules>, Invalid> {
-    let bucket =
-        |budget: &api::Budget| At("spec.budget").bucket(api::BUDGET, budget.burst, &budget.refill_interval);
+    let bucket = |budget: &api::Budget| {
+        StagePath("spec.budget").bucket(api::BUDGET, budget.burst, &budget.refill_interval)
+    };
     budget.map(bucket).transpose()
 }
 
@@ -53,42 +53,47 @@ fn per(parts: &[api::Per]) -> Result<Per, &'static str> {
     }
     let mut per = Per { emitter: false, regarding: false, event_type: false, reason: false };
     for part in parts {
-        let named = match part {
+        let is_included = match part {
             api::Per::Emitter => &mut per.emitter,
             api::Per::Regarding => &mut per.regarding,
             api::Per::Type => &mut per.event_type,
             api::Per::Reason => &mut per.reason,
         };
-        if std::mem::replace(named, true) {
+        if std::mem::replace(is_included, true) {
             return Err(api::DUPLICATE_PER);
         }
     }
     Ok(per)
 }
 
-/// The path of a stage: what is wrong in it is told with the path of the field.
-struct At(&'static str);
+/// The path of a stage, for error messages.
+struct StagePath(&'static str);
 
-impl At {
+impl StagePath {
     fn duration(&self, field: DurationField, text: &str) -> Result<Duration, Invalid> {
-        field.parse(text).map_err(|sentence| self.invalid(field.name, &sentence))
+        field.parse(text).map_err(|message| self.invalid(field.name, &message))
     }
 
     fn number(&self, field: NumberField, value: i32) -> Result<NonZeroU32, Invalid> {
-        field.check(value).map_err(|sentence| self.invalid(field.name, &sentence))
+        field.check(value).map_err(|message| self.invalid(field.name, &message))
     }
 
-    fn bucket(&self, bucket: Bucket, burst: i32, refill_interval: &str) -> Result<BucketRules, Invalid> {
+    fn bucket(
+        &self,
+        bucket: BucketFields,
+        burst: i32,
+        refill_interval: &str,
+    ) -> Result<BucketRules, Invalid> {
         let burst = self.number(bucket.burst, burst)?;
         let refill_interval = self.duration(bucket.refill_interval, refill_interval)?;
-        if !Bucket::fills_up(burst, refill_interval) {
+        if !BucketFields::refills_in_time(burst, refill_interval) {
             return Err(Invalid::new(self.0, api::TOO_SLOW));
         }
         Ok(BucketRules { burst, refill_interval })
     }
 
-    fn invalid(&self, field: &str, sentence: &str) -> Invalid {
-        Invalid::new(format!("{}.{field}", self.0), sentence)
+    fn invalid(&self, field: &str, message: &str) -> Invalid {
+        Invalid::new(format!("{}.{field}", self.0), message)
     }
 }
 
@@ -115,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_as_in_client_go_and_there_is_no_budget() {
+    fn the_defaults_are_those_of_client_go_without_budget() {
         let rules = compiled(json!({})).unwrap();
         let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
         assert_eq!(
@@ -137,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_taken_and_the_rest_is_not_touched() {
+    fn unspecified_fields_keep_their_defaults() {
         let rules = compiled(json!({
             "aggregation": {"groupBy": "Kind", "maxEvents": 3},
             "spamFilter": {"per": ["Reason"], "refillInterval": "1ms"},
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stage_is_off_where_it_is_disabled() {
+    fn a_disabled_stage_is_none() {
         let disabled = json!({"disabled": true});
         assert_eq!(compiled(json!({"series": disabled})).unwrap().series, None);
         assert_eq!(compiled(json!({"aggregation": disabled})).unwrap().aggregation, None);
@@ -167,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_crd_let_through_is_refused_with_the_field_and_a_sentence() {
-        for (spec, told) in [
+    fn invalid_fields_stored_under_an_older_crd_are_rejected() {
+        for (spec, message) in [
             (
                 json!({"series": {"idleTimeout": "500ms"}}),
                 "spec.series.idleTimeout: idleTimeout must be between 1s and 8760h, such as 6m",
@@ -203,12 +208,12 @@ mod tests {
                 "spec.budget.refillInterval: refillInterval must be between 1ms and 720h, such as 100ms",
             ),
         ] {
-            assert_eq!(invalid(spec), told);
+            assert_eq!(invalid(spec), message);
         }
     }
 
     #[test]
-    fn a_bucket_that_would_take_more_than_100_years_to_fill_up_is_refused() {
+    fn a_bucket_that_takes_more_than_100_years_to_refill_is_rejected() {
         for stage in ["spamFilter", "budget"] {
             let with = |refill: &str| json!({stage: {"burst": 87_600, "refillInterval": refill}});
             assert!(compiled(with("10h")).is_ok());
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn per_names_something_and_nothing_twice() {
+    fn an_empty_per_and_repeated_entries_are_rejected() {
         let with = |per: &[&str]| compiled(json!({"spamFilter": {"per": per}}));
         assert_eq!(with(&[]), Err(format!("spec.spamFilter.per: {}", api::EMPTY_PER)));
         assert_eq!(with(&["Type", "Type"]), Err(format!("spec.spamFilter.per: {}", api::DUPLICATE_PER)));

@@ -1,4 +1,4 @@
-//! An API server that stops answering, at the HTTP seam.
+//! Tests with a mock API server that stops responding.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,43 +15,44 @@ use super::*;
 use crate::clock;
 use crate::policy::{Source, Store, watch};
 
-/// How an API server answers.
+/// How the API server responds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Answers {
-    /// As it should: each watch has a bookmark a minute.
-    Well,
-    /// No list.
-    NoList,
-    /// No list, and no watch.
-    Nothing,
-    /// Each list breaks off in the middle, and the connection stays open.
-    HalfAList,
-    /// Watches begin and stay silent, bookmarks included.
+enum Behavior {
+    /// To all requests, with one bookmark per minute on each watch.
+    Healthy,
+    /// Not to lists.
+    NoLists,
+    /// To no request.
+    NoResponses,
+    /// With the first half of each list, and keeps the connection open.
+    HalfLists,
+    /// Without events and bookmarks on watches.
     SilentWatches,
+    /// 403 to all requests.
     Forbidden,
 }
 
 struct ApiServer {
-    answers: Answers,
-    /// The EventPolicies that there are.
+    behavior: Behavior,
+    /// The stored EventPolicies.
     policies: Vec<Value>,
-    asked: Vec<(Moment, String)>,
+    requests: Vec<(Moment, String)>,
 }
 
 type Shared = Arc<Mutex<ApiServer>>;
 
-fn api_server(answers: Answers) -> Shared {
-    Arc::new(Mutex::new(ApiServer { answers, policies: Vec::new(), asked: Vec::new() }))
+fn api_server(behavior: Behavior) -> Shared {
+    Arc::new(Mutex::new(ApiServer { behavior, policies: Vec::new(), requests: Vec::new() }))
 }
 
-type Answer = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+type ResponseBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
-fn whole(value: &Value) -> Answer {
+fn complete(value: &Value) -> ResponseBody {
     Full::new(Bytes::from(value.to_string())).boxed_unsync()
 }
 
-/// `first`, and then nothing for ever but what `each_minute` says.
-fn open(first: String, each_minute: Option<String>) -> Answer {
+/// A body that stays open after `first`, with `each_minute` once a minute.
+fn open(first: String, each_minute: Option<String>) -> ResponseBody {
     let frame = |text: String| Ok(Frame::data(Bytes::from(text)));
     let later = stream::unfold(each_minute, move |each_minute| async move {
         sleep(Duration::from_secs(60)).await;
@@ -68,10 +69,10 @@ fn client(server: &Shared) -> Client {
         let server = server.clone();
         async move {
             let uri = request.uri().to_string();
-            let (answers, policies) = {
+            let (behavior, policies) = {
                 let mut server = server.lock().unwrap();
-                server.asked.push((clock::now(), uri.clone()));
-                (server.answers, server.policies.clone())
+                server.requests.push((clock::now(), uri.clone()));
+                (server.behavior, server.policies.clone())
             };
             let watches = uri.contains("watch=");
             let resource = uri.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
@@ -80,15 +81,15 @@ fn client(server: &Shared) -> Client {
             let bookmark = json!({"type": "BOOKMARK", "object": {
                 "kind": "X", "apiVersion": "v1", "metadata": {"resourceVersion": "2"}, "spec": {},
             }});
-            let (code, body) = match (answers, watches) {
-                (Answers::Nothing, _) | (Answers::NoList, false) => std::future::pending().await,
-                (Answers::Forbidden, _) => (
+            let (code, body) = match (behavior, watches) {
+                (Behavior::NoResponses, _) | (Behavior::NoLists, false) => std::future::pending().await,
+                (Behavior::Forbidden, _) => (
                     403,
-                    whole(&json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"})),
+                    complete(&json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"})),
                 ),
-                (Answers::HalfAList, false) => (200, open(list.to_string()[..20].to_owned(), None)),
-                (_, false) => (200, whole(&list)),
-                (Answers::Well, true) => (200, open(String::new(), Some(format!("{bookmark}\n")))),
+                (Behavior::HalfLists, false) => (200, open(list.to_string()[..20].to_owned(), None)),
+                (_, false) => (200, complete(&list)),
+                (Behavior::Healthy, true) => (200, open(String::new(), Some(format!("{bookmark}\n")))),
                 (_, true) => (200, open(String::new(), None)),
             };
             Ok::<_, kube::Error>(Response::builder().status(code).body(body).unwrap())
@@ -106,23 +107,23 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(answers: Answers) -> Self {
-        let server = api_server(answers);
+    fn new(behavior: Behavior) -> Self {
+        let server = api_server(behavior);
         let store = Arc::new(Store::default());
         let responses: Arc<Mutex<BTreeMap<Source, Moment>>> = Arc::default();
-        let note = responses.clone();
+        let recorded = responses.clone();
         let running = tokio::spawn(watch::run(client(&server), store.clone(), move |source| {
-            note.lock().unwrap().insert(source, clock::now());
+            recorded.lock().unwrap().insert(source, clock::now());
         }));
         Self { server, store, responses, running }
     }
 
-    fn asked(&self) -> usize {
-        self.server.lock().unwrap().asked.len()
+    fn requests(&self) -> usize {
+        self.server.lock().unwrap().requests.len()
     }
 
-    /// The longest time since the last response for a source.
-    fn silence(&self) -> Duration {
+    /// The maximum time since the last response for a source.
+    fn time_since_response(&self) -> Duration {
         let responses = self.responses.lock().unwrap();
         assert_eq!(responses.len(), Source::ALL.len(), "{responses:?}");
         responses.values().map(|at| clock::now().since(*at)).max().unwrap()
@@ -138,45 +139,49 @@ impl Drop for Scene {
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_never_answered_is_sent_again() {
+async fn a_request_without_response_is_repeated() {
     let mut found = Vec::new();
-    for answers in [Answers::Nothing, Answers::NoList, Answers::HalfAList] {
-        let scene = Scene::new(answers);
+    for behavior in [Behavior::NoResponses, Behavior::NoLists, Behavior::HalfLists] {
+        let scene = Scene::new(behavior);
         sleep(HOUR).await;
-        found.push(scene.asked());
+        found.push(scene.requests());
         assert!(!scene.store.listed());
     }
     // Each of three sources, at least once in two and a half minutes.
-    assert!(found.iter().all(|asked| (3 * 24..3 * 240).contains(asked)), "{found:?} requests in an hour");
+    assert!(
+        found.iter().all(|requests| (3 * 24..3 * 240).contains(requests)),
+        "{found:?} requests in an hour"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn policies_are_followed_two_minutes_after_a_list_that_is_never_answered() {
-    for answers in [Answers::Nothing, Answers::NoList, Answers::HalfAList] {
-        let scene = Scene::new(answers);
-        // The list is sent, and lost; all others are answered.
+async fn policies_are_listed_within_two_minutes_after_a_list_without_response() {
+    for behavior in [Behavior::NoResponses, Behavior::NoLists, Behavior::HalfLists] {
+        let scene = Scene::new(behavior);
+        // The first list gets no response. All later requests do.
         sleep(Duration::from_secs(1)).await;
-        scene.server.lock().unwrap().answers = Answers::Well;
+        scene.server.lock().unwrap().behavior = Behavior::Healthy;
         let mut revision = scene.store.subscribe();
         let listed = timeout(HOUR, revision.wait_for(|revision| revision.listed));
         let began = clock::now();
-        listed.await.expect("they are listed within an hour").unwrap();
+        listed.await.expect("policies are listed within an hour").unwrap();
         let took = clock::now().since(began);
         assert!(took < Duration::from_secs(120), "{took:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_healthy_watch_is_left_alone() {
-    let scene = Scene::new(Answers::Well);
+async fn a_healthy_watch_is_not_restarted() {
+    let scene = Scene::new(Behavior::Healthy);
     sleep(HOUR).await;
-    assert_eq!(scene.asked(), 6, "each source is listed and watched once");
-    assert!(scene.silence() < Duration::from_secs(120), "{:?}", scene.silence());
+    assert_eq!(scene.requests(), 6, "each source is listed and watched once");
+    let time = scene.time_since_response();
+    assert!(time < Duration::from_secs(120), "{time:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn policies_are_followed_where_watches_stay_silent() {
-    let scene = Scene::new(Answers::SilentWatches);
+async fn policies_are_updated_while_watches_are_silent() {
+    let scene = Scene::new(Behavior::SilentWatches);
     sleep(HOUR).await;
     let policy = json!({
         "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",
@@ -185,13 +190,14 @@ async fn policies_are_followed_where_watches_stay_silent() {
     scene.server.lock().unwrap().policies.push(policy);
     sleep(Duration::from_secs(120)).await;
     assert_eq!(scene.store.load().policies().len(), 1);
-    assert!(scene.silence() < Duration::from_secs(120), "{:?}", scene.silence());
-    assert!(scene.asked() < 3 * 2 * 60, "{} requests in an hour", scene.asked());
+    let time = scene.time_since_response();
+    assert!(time < Duration::from_secs(120), "{time:?}");
+    assert!(scene.requests() < 3 * 2 * 60, "{} requests in an hour", scene.requests());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_no_response() {
-    let scene = Scene::new(Answers::Forbidden);
+async fn error_responses_are_not_recorded() {
+    let scene = Scene::new(Behavior::Forbidden);
     sleep(HOUR).await;
-    assert!(scene.responses.lock().unwrap().is_empty() && scene.asked() > 100);
+    assert!(scene.responses.lock().unwrap().is_empty() && scene.requests() > 100);
 }

@@ -1,4 +1,4 @@
-//! A Kubernetes audit log: requests, from which writes of Events are rebuilt.
+//! A Kubernetes audit log, from which Event writes are reconstructed.
 
 use std::borrow::Cow;
 
@@ -8,15 +8,15 @@ use serde_json::value::RawValue;
 use squelch_engine::{Api, Moment, Operation};
 
 use super::last_seen::LastSeen;
-use super::{Entries, Failure, LeftOut, Told, Wrong, time};
-use crate::replay::course::Course;
-use crate::webhook::review::{Spelled, Write};
+use super::{Entries, EntryError, Failure, InputStats, LeftOut, time};
+use crate::replay::simulation::Simulation;
+use crate::webhook::review::{ParsedEvent, Write};
 
-/// Requests are logged when they are answered, so that neighbours may stand in the wrong order. More than this is
-/// no neighbour: two files were put together the wrong way round.
+/// The largest step back in time. The log has the order of the answers, so entries may be slightly out of order; a
+/// larger step means that files are concatenated in the wrong order.
 const OUT_OF_ORDER: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// `audit.k8s.io/v1` Event, as far as it is read.
+/// The fields of an `audit.k8s.io/v1` Event that a replay needs.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Entry<'a> {
@@ -76,7 +76,7 @@ struct Status<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     last: Moment,
-    seen: LastSeen,
+    last_seen: LastSeen,
 }
 
 /// A request that wrote an Event.
@@ -92,18 +92,20 @@ struct Request<'r, 'a> {
 
 impl Entries for Audit {
     type Entry<'a> = Entry<'a>;
-    // What it was is told by those before it.
-    type Seen<'r> = ();
+    // The old object depends on earlier entries, so no entry is observed alone.
+    type Observed<'r> = ();
 
-    fn read(text: &str) -> Result<Entry<'_>, Wrong> {
-        let entry: Entry<'_> = serde_json::from_str(text).map_err(|error| Wrong::json(&error))?;
+    fn read(text: &str) -> Result<Entry<'_>, EntryError> {
+        let entry: Entry<'_> = serde_json::from_str(text).map_err(|error| EntryError::json(&error))?;
         if !entry.api_version.starts_with("audit.k8s.io/") {
-            return Err(Wrong::new("this is no line of an audit log: its apiVersion is not audit.k8s.io/v1"));
+            return Err(EntryError::new(
+                "the line is not an audit log entry: its apiVersion is not audit.k8s.io/v1",
+            ));
         }
         Ok(entry)
     }
 
-    fn see(_: &Entry<'_>, _: &str) -> Result<(), Wrong> {
+    fn observe(_: &Entry<'_>, _: &str) -> Result<(), EntryError> {
         Ok(())
     }
 
@@ -111,14 +113,14 @@ impl Entries for Audit {
         &mut self,
         entry: &Entry<'_>,
         (): (),
-        course: &mut Course,
-        told: &mut Told,
+        simulation: &mut Simulation,
+        stats: &mut InputStats,
     ) -> Result<(), Failure> {
         let found = self.request(entry)?;
         match found {
-            Ok(request) => self.write(&request, course, told),
+            Ok(request) => self.write(&request, simulation, stats),
             Err(reason) => {
-                told.leave_out(reason);
+                stats.leave_out(reason);
                 Ok(())
             }
         }
@@ -126,8 +128,11 @@ impl Entries for Audit {
 }
 
 impl Audit {
-    /// The write that a request was, or why it was none.
-    fn request<'r, 'a>(&mut self, entry: &'r Entry<'a>) -> Result<Result<Request<'r, 'a>, LeftOut>, Wrong> {
+    /// Returns the write of a request, or why there is none.
+    fn request<'r, 'a>(
+        &mut self,
+        entry: &'r Entry<'a>,
+    ) -> Result<Result<Request<'r, 'a>, LeftOut>, EntryError> {
         let Some((api, namespace, name)) = event(entry) else { return Ok(Err(LeftOut::OtherResource)) };
         if entry.stage != "ResponseComplete" {
             return Ok(Err(LeftOut::OtherStage));
@@ -140,11 +145,11 @@ impl Audit {
         }
         let operation = match &*entry.verb {
             "create" => Operation::Create,
-            // Server-side apply of an Event that was not there.
+            // Server-side apply has created the Event.
             "patch" if code == Some(201) => Operation::Create,
             "update" | "patch" => Operation::Update,
             "delete" => {
-                self.seen.forget(&namespace, &name);
+                self.last_seen.remove(&namespace, &name);
                 return Ok(Err(LeftOut::NoWrite));
             }
             _ => return Ok(Err(LeftOut::NoWrite)),
@@ -157,8 +162,8 @@ impl Audit {
     fn write(
         &mut self,
         request: &Request<'_, '_>,
-        course: &mut Course,
-        told: &mut Told,
+        simulation: &mut Simulation,
+        stats: &mut InputStats,
     ) -> Result<(), Failure> {
         let Request { entry, api, namespace, name, operation, object } = request;
         let (now, wall) = self.moment(entry)?;
@@ -166,13 +171,13 @@ impl Audit {
         let dry_run = entry.request_uri.contains("dryRun=All");
         let old_json = match operation {
             Operation::Create => None,
-            Operation::Update => self.seen.event(namespace, name),
+            Operation::Update => self.last_seen.event(namespace, name),
         };
         if *operation == Operation::Update && old_json.is_none() {
-            told.leave_out(LeftOut::NoOldObject);
+            stats.leave_out(LeftOut::NoOldObject);
         } else {
             let old_object = old_json
-                .map(|old| Spelled::read(old, Some(*api)).map_err(|error| no_event(&error)))
+                .map(|old| ParsedEvent::parse(old, Some(*api)).map_err(|error| no_event(&error)))
                 .transpose()?;
             let user = entry.impersonated_user.as_ref().or(entry.user.as_ref());
             let write = Write {
@@ -186,9 +191,9 @@ impl Audit {
                 old_object: old_object.as_ref().map(|old| &old.event),
                 stale: false,
             };
-            let seen = write.observe(&course.own_user, wall);
-            let mut seen = seen.map_err(|_| Wrong::new("the Event has no metadata"))?;
-            course.write(now, &mut seen, object.get().len() as u64)?;
+            let observation = write.observe(&simulation.own_user, wall);
+            let mut observation = observation.map_err(|_| EntryError::new("the Event has no metadata"))?;
+            simulation.write(now, &mut observation, object.get().len() as u64)?;
         }
         if !dry_run {
             self.remember(request);
@@ -196,25 +201,25 @@ impl Audit {
         Ok(())
     }
 
-    /// The Event as it is stored now: the answer tells it best, and the name that the API server made.
+    /// Stores the Event as it is stored now. The response has it, with the name that the API server generated.
     fn remember(&mut self, request: &Request<'_, '_>) {
         let stored = request.entry.response_object.unwrap_or(request.object);
-        let Ok(event) = Spelled::read(stored.get(), Some(request.api)) else { return };
+        let Ok(event) = ParsedEvent::parse(stored.get(), Some(request.api)) else { return };
         let name = if request.name.is_empty() { event.event.name() } else { &request.name };
         if !name.is_empty() {
-            self.seen.saw(&request.namespace, name, stored.get());
+            self.last_seen.insert(&request.namespace, name, stored.get());
         }
     }
 
-    /// When it was answered, and never before what stands above it.
-    fn moment(&mut self, entry: &Entry<'_>) -> Result<(Moment, Timestamp), Wrong> {
+    /// Returns the time of the answer, but never a time before the previous entry's.
+    fn moment(&mut self, entry: &Entry<'_>) -> Result<(Moment, Timestamp), EntryError> {
         let wall = entry.stage_timestamp.or(entry.request_received_timestamp);
-        let told = wall.and_then(|wall| Some((time::of(wall)?, wall)));
-        let (now, wall) =
-            told.ok_or_else(|| Wrong::new("it has neither stageTimestamp nor requestReceivedTimestamp"))?;
+        let found = wall.and_then(|wall| Some((time::of(wall)?, wall)));
+        let (now, wall) = found
+            .ok_or_else(|| EntryError::new("neither stageTimestamp nor requestReceivedTimestamp is set"))?;
         if self.last.since(now) > OUT_OF_ORDER {
-            return Err(Wrong::new(format!(
-                "time goes back to {wall} here; put the files of a rotated log together oldest first"
+            return Err(EntryError::new(format!(
+                "the time goes back to {wall}; concatenate the files of a rotated log oldest first"
             )));
         }
         self.last = self.last.max(now);
@@ -222,7 +227,7 @@ impl Audit {
     }
 }
 
-/// Which Event a request is about, if it is about one.
+/// Returns which Event a request is about, if it is about one.
 fn event(entry: &Entry<'_>) -> Option<(Api, String, String)> {
     let about = entry.object_ref.as_ref()?;
     let api = match &*about.api_group {
@@ -234,10 +239,10 @@ fn event(entry: &Entry<'_>) -> Option<(Api, String, String)> {
     is_event.then(|| (api, about.namespace.to_string(), about.name.to_string()))
 }
 
-fn event_of(json: &RawValue, api: Api) -> Result<Spelled<'_>, Wrong> {
-    Spelled::read(json.get(), Some(api)).map_err(|error| no_event(&error))
+fn event_of(json: &RawValue, api: Api) -> Result<ParsedEvent<'_>, EntryError> {
+    ParsedEvent::parse(json.get(), Some(api)).map_err(|error| no_event(&error))
 }
 
-fn no_event(error: &crate::webhook::review::Unreadable) -> Wrong {
-    Wrong::new(format!("what was written is no Event of v1 or events.k8s.io/v1: {error}"))
+fn no_event(error: &crate::webhook::review::ParseError) -> EntryError {
+    EntryError::new(format!("the written object is not an Event of v1 or events.k8s.io/v1: {error}"))
 }

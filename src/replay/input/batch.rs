@@ -1,37 +1,38 @@
-//! Many lines at a time: to read one needs no other, so that all processors read, and one replays them in order.
+//! Batches of lines: several threads parse the lines of a batch, and one replays them in order.
 
 use std::io::{self, BufRead};
 use std::ops::Range;
 use std::thread;
 
-use super::Wrong;
+use super::EntryError;
 use super::lines::Lines;
 
-/// So many lines are read ahead: enough that to start threads is nothing beside it.
+/// Maximum lines of a batch: enough to make the start of the threads cheap.
 const LINES: usize = 2048;
 
-/// And no more bytes, but for the last line: what is read ahead is held in memory.
+/// Maximum bytes of a batch, apart from its last line: bounds the memory.
 const BYTES: usize = 8 << 20;
 
 /// More threads would wait for the one that replays.
 const THREADS: usize = 4;
 
-/// Lines.
+/// A batch of lines.
 #[derive(Default)]
 pub(super) struct Batch {
     text: String,
     lines: Vec<Line>,
 }
 
-/// One of them.
+/// A line of a batch.
 pub(super) struct Line {
-    /// From 1.
+    /// Its number, from 1.
     pub(super) number: u64,
-    place: Result<Range<usize>, Wrong>,
+    place: Result<Range<usize>, EntryError>,
 }
 
 impl Batch {
-    /// Takes the next lines in place of those it had; none: the input is at its end. On an error it has those before it.
+    /// Replaces the lines by the next ones; none are left at the end of the input. After an error it has the lines
+    /// before it.
     pub(super) fn fill<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
         self.text.clear();
         self.text.shrink_to(BYTES);
@@ -52,21 +53,21 @@ impl Batch {
         &self.lines
     }
 
-    /// What stands in one of its lines.
-    pub(super) fn text(&self, line: &Line) -> Result<&str, Wrong> {
+    /// Returns the text of one of its lines.
+    pub(super) fn text(&self, line: &Line) -> Result<&str, EntryError> {
         line.place.clone().map(|place| &self.text[place])
     }
 }
 
-/// What `look` makes of each item, in their order; all processors look.
-pub(super) fn in_parts<'i, I: Sync, T: Send>(items: &'i [I], look: impl Fn(&'i I) -> T + Sync) -> Vec<T> {
+/// Maps the items on several threads. The results have the order of the items.
+pub(super) fn in_parts<'i, I: Sync, T: Send>(items: &'i [I], map: impl Fn(&'i I) -> T + Sync) -> Vec<T> {
     let parts = thread::available_parallelism().map_or(1, |threads| threads.get().min(THREADS));
     let mut parts = items.chunks(items.len().div_ceil(parts).max(1));
-    let look_at = |part: &'i [I]| part.iter().map(&look).collect::<Vec<_>>();
+    let map_part = |part: &'i [I]| part.iter().map(&map).collect::<Vec<_>>();
     thread::scope(|scope| {
         let first = parts.next();
-        let others: Vec<_> = parts.map(|part| scope.spawn(move || look_at(part))).collect();
-        let mut all = first.map(look_at).unwrap_or_default();
+        let others: Vec<_> = parts.map(|part| scope.spawn(move || map_part(part))).collect();
+        let mut all = first.map(map_part).unwrap_or_default();
         for other in others {
             match other.join() {
                 Ok(part) => all.extend(part),
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_read_once_and_in_its_order() {
+    fn every_line_is_read_once_and_in_order() {
         let input: String = (0..3 * LINES + 7).map(|number| format!("{number}\n\n")).collect();
         let mut lines = Lines::new((input + "\u{fffd}").into_bytes().leak() as &[u8]);
         let (mut batch, mut found) = (Batch::default(), Vec::new());

@@ -1,16 +1,16 @@
-//! The Events of an audit log as they were last seen, within a bound.
+//! The last version of each Event of an audit log, with bounded memory.
 
 use std::collections::{HashMap, VecDeque};
 
-/// So much JSON is kept at most; the Event seen longest ago is forgotten first. (A cluster of 100,000 Events of
-/// 2.5 KB, which expire after an hour.)
+/// Maximum JSON bytes; the oldest Event is removed first. (A cluster with 100,000 Events of 2.5 KB, which expire
+/// after an hour.)
 const MOST_BYTES: usize = 256 << 20;
 
 /// Namespace and name.
 type Key = (Box<str>, Box<str>);
 
 #[derive(Debug)]
-struct Seen {
+struct Version {
     json: Box<str>,
     number: u64,
 }
@@ -18,8 +18,8 @@ struct Seen {
 /// Events by namespace and name.
 #[derive(Debug)]
 pub(super) struct LastSeen {
-    events: HashMap<Key, Seen>,
-    /// In the order in which they were seen; what was seen again stands here again.
+    events: HashMap<Key, Version>,
+    /// Keys in the order of their insertions. A key has one entry per insertion.
     by_age: VecDeque<(Key, u64)>,
     bytes: usize,
     number: u64,
@@ -33,40 +33,41 @@ impl Default for LastSeen {
 }
 
 impl LastSeen {
-    /// The Event as it was last seen.
+    /// Returns the last version of the Event.
     pub(super) fn event(&self, namespace: &str, name: &str) -> Option<&str> {
-        self.events.get(&key(namespace, name)).map(|seen| &*seen.json)
+        self.events.get(&key(namespace, name)).map(|version| &*version.json)
     }
 
-    /// The Event was seen.
-    pub(super) fn saw(&mut self, namespace: &str, name: &str, json: &str) {
-        self.forget(namespace, name);
+    /// Stores a new version of the Event.
+    pub(super) fn insert(&mut self, namespace: &str, name: &str, json: &str) {
+        self.remove(namespace, name);
         self.number += 1;
         self.bytes += json.len();
         let key = key(namespace, name);
-        self.events.insert(key.clone(), Seen { json: json.into(), number: self.number });
+        self.events.insert(key.clone(), Version { json: json.into(), number: self.number });
         self.by_age.push_back((key, self.number));
         while self.bytes > self.most_bytes {
             let Some((key, number)) = self.by_age.pop_front() else { break };
             if self.is_current(&key, number) {
-                self.forget(&key.0, &key.1);
+                self.remove(&key.0, &key.1);
             }
         }
         if self.by_age.len() > 1024 + 2 * self.events.len() {
             let events = &self.events;
-            self.by_age.retain(|(key, number)| events.get(key).is_some_and(|seen| seen.number == *number));
+            self.by_age
+                .retain(|(key, number)| events.get(key).is_some_and(|version| version.number == *number));
         }
     }
 
-    /// The Event is gone.
-    pub(super) fn forget(&mut self, namespace: &str, name: &str) {
-        if let Some(seen) = self.events.remove(&key(namespace, name)) {
-            self.bytes -= seen.json.len();
+    /// Removes a deleted Event.
+    pub(super) fn remove(&mut self, namespace: &str, name: &str) {
+        if let Some(version) = self.events.remove(&key(namespace, name)) {
+            self.bytes -= version.json.len();
         }
     }
 
     fn is_current(&self, key: &Key, number: u64) -> bool {
-        self.events.get(key).is_some_and(|seen| seen.number == number)
+        self.events.get(key).is_some_and(|version| version.number == number)
     }
 }
 
@@ -79,23 +80,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_event_seen_longest_ago_is_forgotten() {
-        let mut seen = LastSeen { most_bytes: 10, ..LastSeen::default() };
+    fn the_oldest_event_is_removed_first() {
+        let mut events = LastSeen { most_bytes: 10, ..LastSeen::default() };
         for name in ["a", "b", "a", "c"] {
-            seen.saw("shop", name, "12345");
+            events.insert("shop", name, "12345");
         }
-        let known = ["a", "b", "c"].map(|name| seen.event("shop", name).is_some());
-        assert_eq!((known, seen.bytes), ([true, false, true], 10));
-        seen.forget("shop", "a");
-        assert_eq!((seen.event("shop", "a"), seen.bytes), (None, 5));
+        let known = ["a", "b", "c"].map(|name| events.event("shop", name).is_some());
+        assert_eq!((known, events.bytes), ([true, false, true], 10));
+        events.remove("shop", "a");
+        assert_eq!((events.event("shop", "a"), events.bytes), (None, 5));
     }
 
     #[test]
-    fn an_event_seen_often_takes_the_room_of_one() {
-        let mut seen = LastSeen::default();
+    fn repeated_versions_of_one_event_take_constant_memory() {
+        let mut events = LastSeen::default();
         for _ in 0..10_000 {
-            seen.saw("shop", "a", "12345");
+            events.insert("shop", "a", "12345");
         }
-        assert!(seen.by_age.len() <= 1026 && seen.bytes == 5);
+        assert!(events.by_age.len() <= 1026 && events.bytes == 5);
     }
 }

@@ -1,13 +1,13 @@
-//! Lines of an input, numbered, none longer than memory should hold.
+//! The numbered lines of an input, with bounded length.
 
 use std::io::{self, BufRead, Read};
 
-use super::Wrong;
+use super::EntryError;
 
-/// As long as the body of a review may be.
+/// The longest line, in bytes: the limit of the body of a review.
 const LONGEST: usize = 40 << 20;
 
-/// A line that is held does not keep more than this for the next.
+/// The buffer that is kept between lines, in bytes.
 const KEPT: usize = 1 << 20;
 
 /// The lines of a reader.
@@ -23,8 +23,8 @@ impl<R: BufRead> Lines<R> {
         Self { reader, number: 0, buffer: Vec::new(), longest: LONGEST }
     }
 
-    /// The next line that is not blank, with its number from 1.
-    pub(super) fn next(&mut self) -> io::Result<Option<(u64, Result<&str, Wrong>)>> {
+    /// Returns the next line that is not blank, with its number from 1.
+    pub(super) fn next(&mut self) -> io::Result<Option<(u64, Result<&str, EntryError>)>> {
         loop {
             self.buffer.clear();
             self.buffer.shrink_to(KEPT);
@@ -35,7 +35,7 @@ impl<R: BufRead> Lines<R> {
             self.number += 1;
             if self.buffer.len() > self.longest && self.buffer.last() != Some(&b'\n') {
                 self.reader.skip_until(b'\n')?;
-                let wrong = Wrong::new(format!("longer than {} MiB", self.longest >> 20));
+                let wrong = EntryError::new(format!("the line is longer than {} MiB", self.longest >> 20));
                 return Ok(Some((self.number, Err(wrong))));
             }
             if !self.buffer.trim_ascii().is_empty() {
@@ -43,8 +43,10 @@ impl<R: BufRead> Lines<R> {
             }
         }
         let text = str::from_utf8(self.buffer.trim_ascii_end());
-        let text = text
-            .map_err(|error| Wrong { column: Some(error.valid_up_to() + 1), reason: "not UTF-8".to_owned() });
+        let text = text.map_err(|error| EntryError {
+            column: Some(error.valid_up_to() + 1),
+            reason: "the line is not UTF-8".to_owned(),
+        });
         Ok(Some((self.number, text)))
     }
 }
@@ -63,17 +65,17 @@ mod tests {
     }
 
     #[test]
-    fn blank_lines_are_counted_and_long_ones_passed_over() {
+    fn blank_lines_are_counted_and_long_ones_skipped() {
         let found = lines(b"a\r\n\n  \nb\n123456789abc\n12345678\nc");
         let good = |number, text: &str| (number, Ok(text.to_owned()));
-        let long = (5, Err("longer than 0 MiB".to_owned()));
+        let long = (5, Err("the line is longer than 0 MiB".to_owned()));
         assert_eq!(found, [good(1, "a"), good(4, "b"), long, good(6, "12345678"), good(7, "c")]);
     }
 
     #[test]
-    fn a_line_that_is_no_text_is_one_line() {
+    fn a_line_that_is_not_utf8_is_one_line() {
         let found = lines(b"a\n\xff\nb");
-        assert_eq!(found[1], (2, Err("not UTF-8".to_owned())));
+        assert_eq!(found[1], (2, Err("the line is not UTF-8".to_owned())));
         assert_eq!(found[2].0, 3);
     }
 }

@@ -1,7 +1,7 @@
-//! A List of Events, as kubectl prints it: what is stored, unfolded into what happened.
+//! A List of Events, as kubectl prints it. Each stored Event is expanded into its occurrences.
 //!
-//! The items are kept as text, so that memory is bounded by the Events and not by their occurrences: those are
-//! made one by one, in the order of their times.
+//! The items stay text, so that memory is bounded by the Events and not by their occurrences. The occurrences are
+//! generated one by one, in the order of their times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,55 +14,56 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 use squelch_engine::{Api, Moment, Observation, Operation};
 
-use super::unfold::Occurrences;
-use super::{LeftOut, Told, Wrong, bad, time};
+use super::expand::Occurrences;
+use super::{EntryError, InputStats, LeftOut, bad, time};
 use crate::replay::Error;
-use crate::replay::course::Course;
 use crate::replay::options::Options;
 use crate::replay::progress::Progress;
-use crate::webhook::review::{Spelled, Write};
+use crate::replay::simulation::Simulation;
+use crate::webhook::review::{ParsedEvent, Write};
 
-/// The bar moves once in so many writes.
+/// The number of writes between two updates of the progress bar.
 const SHOWN_EVERY: u64 = 4096;
 
 /// Replays a List.
 pub(super) fn replay(
     reader: impl BufRead,
     options: &Options,
-    course: &mut Course,
-    told: &mut Told,
+    simulation: &mut Simulation,
+    stats: &mut InputStats,
     progress: &Progress,
 ) -> Result<(), Error> {
     let list = read(reader, options)?;
-    told.entries = list.items.len() as u64;
-    // In the order in which they borrow: the text, the Events in it, what they say.
+    stats.entries = list.items.len() as u64;
+    // In the order of the borrows: the text, the Events in it, their observations.
     let mut events = Vec::new();
     for (at, item) in list.items.iter().enumerate() {
         match event(item, list.api()) {
             Ok(Ok(event)) => events.push(event),
-            Ok(Err(reason)) => told.leave_out(reason),
-            Err(_) if options.skip_bad => told.bad += 1,
-            Err(Wrong { reason, .. }) => {
+            Ok(Err(reason)) => stats.leave_out(reason),
+            Err(_) if options.skip_bad => stats.bad += 1,
+            Err(EntryError { reason, .. }) => {
                 return Err(bad(options, format!(", item {}", at + 1), &reason).into());
             }
         }
     }
-    let mut items: Vec<Item<'_>> = events.iter().filter_map(|event| event.item(&course.own_user)).collect();
-    told.bundled = items.iter().map(|item| item.occurrences.bundled()).sum();
-    progress.unfolding(items.iter().map(|item| item.occurrences.writes()).sum());
-    course.adapt_clients();
-    unfold(&mut items, course, progress)
+    let mut items: Vec<Item<'_>> =
+        events.iter().filter_map(|event| event.item(&simulation.own_user)).collect();
+    stats.bundled = items.iter().map(|item| item.occurrences.bundled()).sum();
+    progress.expanding(items.iter().map(|item| item.occurrences.writes()).sum());
+    simulation.adapt_clients();
+    expand(&mut items, simulation, progress)
 }
 
-/// Tells all occurrences in the order of their times; of one moment, in the order of the items.
-fn unfold(items: &mut [Item<'_>], course: &mut Course, progress: &Progress) -> Result<(), Error> {
+/// Replays all occurrences in the order of their times; those of the same time in the order of the items.
+fn expand(items: &mut [Item<'_>], simulation: &mut Simulation, progress: &Progress) -> Result<(), Error> {
     let next = |at: usize, item: &Item<'_>| item.occurrences.next_at().map(|when| Reverse((when, at)));
     let mut queue: BinaryHeap<_> = items.iter().enumerate().filter_map(|(at, item)| next(at, item)).collect();
     let mut writes = 0;
     while let Some(Reverse((now, at))) = queue.pop() {
         let item = &mut items[at];
-        item.tell(now);
-        course.write(now, &mut item.write, item.bytes)?;
+        item.next_occurrence(now);
+        simulation.write(now, &mut item.write, item.bytes)?;
         queue.extend(next(at, item));
         writes += 1;
         if writes % SHOWN_EVERY == 0 {
@@ -72,10 +73,10 @@ fn unfold(items: &mut [Item<'_>], course: &mut Course, progress: &Progress) -> R
     Ok(())
 }
 
-/// A List as it was read.
+/// A List.
 #[derive(Debug, Default)]
 struct List {
-    /// Items of a List say what they are; those of an EventList leave it to the list.
+    /// The items of an EventList leave their apiVersion to the list.
     api_version: String,
     items: Vec<Box<RawValue>>,
 }
@@ -86,7 +87,7 @@ impl List {
     }
 }
 
-/// Reads the List item by item: none is held but as its own text.
+/// Reads the List item by item. The items are kept as text.
 fn read(mut reader: impl BufRead, options: &Options) -> Result<List, Error> {
     let mut deserializer = serde_json::Deserializer::from_reader(&mut reader);
     let read = Members.deserialize(&mut deserializer).and_then(|list| deserializer.end().map(|()| list));
@@ -94,7 +95,7 @@ fn read(mut reader: impl BufRead, options: &Options) -> Result<List, Error> {
         Some(kind) => Error::read(&options.input, kind.into()),
         None => {
             let place = format!(", line {}, column {}", error.line(), error.column());
-            bad(options, place, &Wrong::json(&error).reason).into()
+            bad(options, place, &EntryError::json(&error).reason).into()
         }
     })
 }
@@ -130,7 +131,7 @@ impl<'de> Visitor<'de> for Members {
         }
         if !has_items {
             return Err(A::Error::custom(
-                "there are no items in it: print all Events with `kubectl get events -A -o json`",
+                "the object has no items; provide the output of `kubectl get events -A -o json`",
             ));
         }
         Ok(list)
@@ -163,65 +164,67 @@ impl<'de> Visitor<'de> for Items<'_> {
 
 /// An Event of the List.
 struct Event<'a> {
-    spelled: Spelled<'a>,
+    parsed: ParsedEvent<'a>,
     namespace: String,
     created: Option<Timestamp>,
     bytes: u64,
 }
 
-/// What else of an Event is asked for here.
+/// Further fields of an Event.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Beside {
-    metadata: BesideMetadata,
+struct MoreFields {
+    metadata: MoreFieldsMetadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct BesideMetadata {
+struct MoreFieldsMetadata {
     creation_timestamp: Option<Timestamp>,
     annotations: Option<std::collections::BTreeMap<String, String>>,
 }
 
-fn event(item: &RawValue, unless_said: Api) -> Result<Result<Event<'_>, LeftOut>, Wrong> {
-    let spelled = Spelled::read(item.get(), Some(unless_said))
-        .map_err(|error| Wrong::new(format!("this is no Event of v1 or events.k8s.io/v1: {error}")))?;
-    let beside: Beside = serde_json::from_str(item.get()).unwrap_or_default();
-    let annotations = beside.metadata.annotations.unwrap_or_default();
+fn event(item: &RawValue, default_api: Api) -> Result<Result<Event<'_>, LeftOut>, EntryError> {
+    let parsed = ParsedEvent::parse(item.get(), Some(default_api)).map_err(|error| {
+        EntryError::new(format!("the item is not an Event of v1 or events.k8s.io/v1: {error}"))
+    })?;
+    let more: MoreFields = serde_json::from_str(item.get()).unwrap_or_default();
+    let annotations = more.metadata.annotations.unwrap_or_default();
     if annotations.get("squelch.dev/summary").is_some_and(|is| is == "true") {
         return Ok(Err(LeftOut::OwnSummary));
     }
-    let namespace = spelled.event.namespace().into_owned();
-    let created = beside.metadata.creation_timestamp;
-    let event = Event { spelled, namespace, created, bytes: compact_length(item.get()) };
+    let namespace = parsed.event.namespace().into_owned();
+    let created = more.metadata.creation_timestamp;
+    let event = Event { parsed, namespace, created, bytes: compact_length(item.get()) };
     Ok(if event.times().is_some() { Ok(event) } else { Err(LeftOut::NoTime) })
 }
 
 impl Event<'_> {
-    /// As if all of it were written at once.
+    /// Returns the write of an Event with all its occurrences.
     fn observed(&self, own_user: &str) -> Option<Observation<'_>> {
         let write = Write {
             operation: Operation::Create,
-            api: self.spelled.api,
-            // Nobody knows who wrote it.
+            api: self.parsed.api,
+            // A List does not record users.
             user: "",
             dry_run: false,
             namespace: &self.namespace,
             name: "",
-            object: &self.spelled.event,
+            object: &self.parsed.event,
             old_object: None,
             stale: false,
         };
         write.observe(own_user, Timestamp::MAX).ok()
     }
 
-    /// When it happened first and last.
+    /// Returns the times of the first and the last occurrence.
     fn times(&self) -> Option<(Moment, Moment)> {
         let observed = self.observed("")?;
-        let told =
+        let moment =
             |timestamp: Timestamp| Some(timestamp).filter(|it| *it != Timestamp::MAX).and_then(time::of);
-        let last = told(observed.occurred_at);
-        let first = observed.first_seen.and_then(told).or_else(|| self.created.and_then(told)).or(last)?;
+        let last = moment(observed.occurred_at);
+        let first =
+            observed.first_seen.and_then(moment).or_else(|| self.created.and_then(moment)).or(last)?;
         Some((first, last.unwrap_or(first)))
     }
 
@@ -232,7 +235,7 @@ impl Event<'_> {
     }
 }
 
-/// An Event on its way through the replay: the write of its next occurrence.
+/// An Event during the replay, with the write of its next occurrence.
 struct Item<'a> {
     write: Observation<'a>,
     occurrences: Occurrences,
@@ -240,10 +243,10 @@ struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// The next occurrence: a client raises the count of an Event that it has written. (Where that is not stored,
-    /// the write is made a CREATE.)
-    fn tell(&mut self, now: Moment) {
-        let value = self.occurrences.tell();
+    /// Moves on to the next occurrence: a client raises the count of the Event that it has written. (If that is not
+    /// stored, the write becomes a CREATE.)
+    fn next_occurrence(&mut self, now: Moment) {
+        let value = self.occurrences.emit();
         let write = &mut self.write;
         write.occurred_at =
             Timestamp::UNIX_EPOCH.saturating_add(now.since(Moment::default())).unwrap_or(Timestamp::MAX);
@@ -254,7 +257,7 @@ impl Item<'_> {
     }
 }
 
-/// How long the JSON is without the blanks between its tokens: kubectl indents.
+/// Returns the length of the JSON without the blanks between its tokens: kubectl indents.
 fn compact_length(json: &str) -> u64 {
     let (mut length, mut in_string, mut escaped) = (0, false, false);
     for byte in json.bytes() {
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_that_the_event_tells() {
+    fn times_are_read_from_the_event() {
         let event = |more: Value| {
             let mut event = json!({"metadata": {"name": "e", "namespace": "shop"}});
             event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

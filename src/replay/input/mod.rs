@@ -1,89 +1,89 @@
-//! The three kinds of input, each read as a stream.
+//! The three input formats, each read as a stream.
 
 mod audit;
 mod batch;
+mod detect;
+mod expand;
 mod last_seen;
 mod lines;
 mod list;
-mod recognise;
 mod time;
 mod trace;
-mod unfold;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Cursor, Read};
 
 use self::audit::Audit;
 use self::batch::{Batch, in_parts};
+use self::detect::{PREFIX, detect};
 use self::lines::Lines;
-use self::recognise::{PREFIX, recognise};
 use self::trace::Trace;
-use super::course::Course;
 use super::options::{Format, Options};
 use super::progress::Progress;
+use super::simulation::Simulation;
 use super::text::clean;
 use super::{Error, name};
 
-/// How much of a reason is shown: it may quote the input.
+/// Maximum characters of a reason: it may quote the input.
 const REASON: usize = 300;
 
-/// A place in the input that cannot be read.
+/// An entry of the input that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{place}: {reason}")]
 pub struct BadInput {
-    /// The file, as it is named on the command line.
+    /// The name of the file on the command line.
     pub file: String,
-    /// Line and column, or the item of a List; empty where it is about the file as a whole.
+    /// Line and column, or the item of a List; empty for the file as a whole.
     pub place: String,
     /// What is wrong, and what to do.
     pub reason: String,
 }
 
-/// What is known of an input once it is read.
+/// Numbers of an input that was read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct InputStats {
     pub(super) format: Option<Format>,
     /// Lines of a trace or an audit log, or items of a List.
     pub(super) entries: u64,
-    /// Entries that are no writes, or cannot be rebuilt, by the reason.
+    /// Entries that are no write, or that cannot be reconstructed, by reason.
     pub(super) left_out: BTreeMap<LeftOut, u64>,
-    /// Entries that could not be read, and were left out as asked.
+    /// Entries that `--skip-bad` skipped.
     pub(super) bad: u64,
-    /// Occurrences that are told several to a write, for there are too many in one Event.
+    /// Occurrences without a write of their own, because an Event has too many.
     pub(super) bundled: u64,
 }
 
-impl Told {
+impl InputStats {
     fn leave_out(&mut self, reason: LeftOut) {
         *self.left_out.entry(reason).or_default() += 1;
     }
 }
 
-/// Why an entry of the input became no write.
+/// Why an entry of the input is not replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LeftOut {
-    /// Of an audit log: about another resource.
+    /// Audit log: another resource.
     OtherResource,
-    /// Of an audit log: a stage before or beside the answer.
+    /// Audit log: a stage other than ResponseComplete.
     OtherStage,
     /// A read, a watch or a deletion.
     NoWrite,
-    /// Of an audit log: refused or failed, so that it changed nothing.
+    /// Audit log: refused or failed, so nothing changed.
     Failed,
-    /// Of an audit log: refused by squelch itself. A log recorded under squelch does not tell what would be without.
+    /// Audit log: refused by squelch. Such a log does not show the writes without squelch.
     RefusedBySquelch,
-    /// Of an audit log: its level holds no bodies.
+    /// Audit log: a level without bodies.
     NoBody,
-    /// An UPDATE of an Event that was last seen before the log begins, or too long ago.
+    /// An UPDATE of an Event that the log does not contain before, or too long before.
     NoOldObject,
-    /// An Event that tells no time.
+    /// An Event without a time.
     NoTime,
-    /// squelch's own summary.
+    /// A summary of squelch.
     OwnSummary,
 }
 
 impl LeftOut {
-    /// The word for it in JSON.
+    /// The name in JSON.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::OtherResource => "otherResource",
@@ -98,27 +98,25 @@ impl LeftOut {
         }
     }
 
-    /// What it means, for people.
-    pub(super) fn sentence(self) -> &'static str {
+    /// The description in a note.
+    pub(super) fn description(self) -> &'static str {
         match self {
-            Self::OtherResource => "about other resources",
-            Self::OtherStage => "of other stages than ResponseComplete",
+            Self::OtherResource => "other resources",
+            Self::OtherStage => "stages other than ResponseComplete",
             Self::NoWrite => "reads, watches and deletions",
-            Self::Failed => "refused or failed: they changed nothing",
+            Self::Failed => "failed requests, which changed nothing",
             Self::RefusedBySquelch => {
-                "refused by squelch: record a log without it to see what a policy would do"
+                "refused by squelch; record a log without squelch to see the effect of a policy"
             }
-            Self::NoBody => "without bodies: the audit level of events has to be RequestResponse",
-            Self::NoOldObject => {
-                "updates of Events that the log has not shown before: what they changed is not known"
-            }
-            Self::NoTime => "Events that do not tell when they happened",
-            Self::OwnSummary => "summaries of squelch's own: what they count cannot be unfolded",
+            Self::NoBody => "no request body; set the audit level of events to RequestResponse",
+            Self::NoOldObject => "updates of Events that the log does not contain before",
+            Self::NoTime => "Events without a time",
+            Self::OwnSummary => "summaries written by squelch, whose occurrences are unknown",
         }
     }
 
-    /// Whether a write is missing in the replay because of it.
-    pub(super) fn is_a_write(self) -> bool {
+    /// Whether the replay lacks a write because of it.
+    pub(super) fn is_write(self) -> bool {
         matches!(
             self,
             Self::RefusedBySquelch | Self::NoBody | Self::NoOldObject | Self::NoTime | Self::OwnSummary
@@ -128,20 +126,20 @@ impl LeftOut {
 
 /// What is wrong with one line or item.
 #[derive(Clone, Debug)]
-struct Wrong {
+struct EntryError {
     column: Option<usize>,
     reason: String,
 }
 
-impl Wrong {
+impl EntryError {
     fn new(reason: impl Into<String>) -> Self {
         Self { column: None, reason: reason.into() }
     }
 
-    /// Of JSON, without the position that serde repeats in words.
+    /// From an error of serde_json, without the position that its message repeats.
     fn json(error: &serde_json::Error) -> Self {
-        let said = error.to_string();
-        let reason = said.rsplit_once(" at line ").map_or(said.as_str(), |(reason, _)| reason);
+        let message = error.to_string();
+        let reason = message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason);
         Self { column: Some(error.column()).filter(|column| *column > 0), reason: reason.to_owned() }
     }
 }
@@ -149,15 +147,15 @@ impl Wrong {
 /// Why an entry was not replayed.
 #[derive(Debug)]
 enum Failure {
-    /// It cannot be read.
-    Wrong(Wrong),
-    /// The replay cannot go on.
+    /// The entry cannot be read.
+    Entry(EntryError),
+    /// The replay cannot continue.
     Fatal(Error),
 }
 
-impl From<Wrong> for Failure {
-    fn from(wrong: Wrong) -> Self {
-        Self::Wrong(wrong)
+impl From<EntryError> for Failure {
+    fn from(error: EntryError) -> Self {
+        Self::Entry(error)
     }
 }
 
@@ -167,26 +165,26 @@ impl From<Error> for Failure {
     }
 }
 
-/// A format of one entry a line.
+/// A format with one entry per line.
 trait Entries {
-    /// A line that was read.
+    /// A parsed line.
     type Entry<'a>: Send + Sync;
-    /// What can be told of it without knowing any other.
-    type Seen<'r>: Send;
+    /// What an entry alone shows of its write.
+    type Observed<'r>: Send;
 
-    /// Reads one line, by itself.
-    fn read(text: &str) -> Result<Self::Entry<'_>, Wrong>;
+    /// Parses one line.
+    fn read(text: &str) -> Result<Self::Entry<'_>, EntryError>;
 
-    /// Looks at what was read, by itself.
-    fn see<'r>(entry: &'r Self::Entry<'_>, own_user: &str) -> Result<Self::Seen<'r>, Wrong>;
+    /// Observes one entry.
+    fn observe<'r>(entry: &'r Self::Entry<'_>, own_user: &str) -> Result<Self::Observed<'r>, EntryError>;
 
-    /// Replays it, after all before it.
+    /// Replays an entry, after all entries before it.
     fn replay<'r>(
         &mut self,
         entry: &'r Self::Entry<'_>,
-        seen: Self::Seen<'r>,
-        course: &mut Course,
-        told: &mut Told,
+        observed: Self::Observed<'r>,
+        simulation: &mut Simulation,
+        stats: &mut InputStats,
     ) -> Result<(), Failure>;
 }
 
@@ -194,53 +192,54 @@ trait Entries {
 pub(super) fn replay(
     mut reader: Box<dyn Read>,
     options: &Options,
-    course: &mut Course,
+    simulation: &mut Simulation,
     progress: &Progress,
-) -> Result<Told, Error> {
+) -> Result<InputStats, Error> {
     let mut beginning = Vec::with_capacity(PREFIX);
     let read = (&mut reader).take(PREFIX as u64).read_to_end(&mut beginning);
     read.map_err(|source| Error::read(&options.input, source))?;
     let format = match options.format {
         Some(format) => format,
-        None => recognise(&beginning).map_err(|reason| bad(options, String::new(), reason))?,
+        None => detect(&beginning).map_err(|reason| bad(options, String::new(), reason))?,
     };
     let whole = BufReader::with_capacity(1 << 18, Cursor::new(beginning).chain(reader));
-    let mut told = Told { format: Some(format), ..Told::default() };
+    let mut stats = InputStats { format: Some(format), ..InputStats::default() };
     match format {
-        Format::List => list::replay(whole, options, course, &mut told, progress)?,
-        Format::Trace => each_line(Lines::new(whole), Trace::default(), options, course, &mut told)?,
-        Format::Audit => each_line(Lines::new(whole), Audit::default(), options, course, &mut told)?,
+        Format::List => list::replay(whole, options, simulation, &mut stats, progress)?,
+        Format::Trace => each_line(Lines::new(whole), Trace::default(), options, simulation, &mut stats)?,
+        Format::Audit => each_line(Lines::new(whole), Audit::default(), options, simulation, &mut stats)?,
     }
-    Ok(told)
+    Ok(stats)
 }
 
 fn each_line<R: BufRead, E: Entries>(
     mut lines: Lines<R>,
     mut entries: E,
     options: &Options,
-    course: &mut Course,
-    told: &mut Told,
+    simulation: &mut Simulation,
+    stats: &mut InputStats,
 ) -> Result<(), Error> {
-    let own_user = course.own_user.clone();
+    let own_user = simulation.own_user.clone();
     let mut batch = Batch::default();
     loop {
         let filled = batch.fill(&mut lines);
         let read = in_parts(batch.lines(), |line| E::read(batch.text(line)?));
-        let seen = in_parts(&read, |entry| {
-            let entry = entry.as_ref().map_err(Wrong::clone)?;
-            Ok((entry, E::see(entry, &own_user)?))
+        let observed = in_parts(&read, |entry| {
+            let entry = entry.as_ref().map_err(EntryError::clone)?;
+            Ok((entry, E::observe(entry, &own_user)?))
         });
-        let at_end = seen.is_empty();
-        for (line, seen) in batch.lines().iter().zip(seen) {
+        let at_end = observed.is_empty();
+        for (line, observed) in batch.lines().iter().zip(observed) {
             let number = line.number;
-            told.entries += 1;
-            let replayed = seen.map_err(Failure::Wrong);
-            let replayed = replayed.and_then(|(entry, seen)| entries.replay(entry, seen, course, told));
+            stats.entries += 1;
+            let replayed = observed.map_err(Failure::Entry);
+            let replayed =
+                replayed.and_then(|(entry, observed)| entries.replay(entry, observed, simulation, stats));
             match replayed {
                 Ok(()) => {}
                 Err(Failure::Fatal(error)) => return Err(error),
-                Err(Failure::Wrong(_)) if options.skip_bad => told.bad += 1,
-                Err(Failure::Wrong(Wrong { column, reason })) => {
+                Err(Failure::Entry(_)) if options.skip_bad => stats.bad += 1,
+                Err(Failure::Entry(EntryError { column, reason })) => {
                     let column = column.map_or_else(String::new, |column| format!(", column {column}"));
                     return Err(bad(options, format!(", line {number}{column}"), &reason).into());
                 }
@@ -253,8 +252,8 @@ fn each_line<R: BufRead, E: Entries>(
     }
 }
 
-/// The error about a place in the input.
+/// Returns the error for a place in the input.
 fn bad(options: &Options, place: String, reason: &str) -> BadInput {
-    let remedy = if place.is_empty() { "" } else { "; mend it, or leave such entries out with --skip-bad" };
+    let remedy = if place.is_empty() { "" } else { "; repair it, or skip such entries with --skip-bad" };
     BadInput { file: name(&options.input), place, reason: clean(reason, REASON) + remedy }
 }

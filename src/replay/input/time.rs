@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use squelch_engine::Moment;
 
-/// Seconds as JSON writes a number, exact to the nanosecond: a token that comes back after 300.01 s is there at
-/// `300.01`, whatever a float makes of it. `None` for what is no such number, negative, or beyond 584 years.
+/// Parses seconds as JSON writes a number, exact to the nanosecond: a token that is added after 300.01 s is there at
+/// `300.01`. Returns `None` for other text, negative numbers, and times beyond 584 years.
 pub(super) fn seconds(number: &str) -> Option<Moment> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_plain(whole) || !is_plain(fraction) {
-        // With an exponent, or none at all.
+        // With an exponent, or not a number.
         let seconds = number.parse::<f64>().ok()?;
         return moment(Duration::try_from_secs_f64(seconds).ok()?);
     }
@@ -19,7 +19,7 @@ pub(super) fn seconds(number: &str) -> Option<Moment> {
     moment(Duration::new(whole.parse().ok()?, nanoseconds.parse().ok()?))
 }
 
-/// A point in time, the Unix epoch being the epoch of the replay; `None` before it.
+/// Returns a point in time as a moment since the Unix epoch; `None` before it.
 pub(super) fn of(timestamp: Timestamp) -> Option<Moment> {
     moment(Duration::try_from(timestamp.duration_since(Timestamp::UNIX_EPOCH)).ok()?)
 }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_1970_has_no_moment() {
+    fn a_time_before_1970_has_no_moment() {
         assert_eq!(of("1970-01-01T00:00:01.5Z".parse().unwrap()), seconds("1.5"));
         assert_eq!(of("1969-12-31T23:59:59Z".parse().unwrap()), None);
         assert_eq!(of("0001-01-01T00:00:00Z".parse().unwrap()), None);

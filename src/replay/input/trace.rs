@@ -1,4 +1,4 @@
-//! A trace: one write a line.
+//! A trace: one write per line.
 
 use std::borrow::Cow;
 
@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use squelch_engine::{Api, Moment, Observation, Operation};
 
-use super::{Entries, Failure, LeftOut, Told, Wrong, time};
-use crate::replay::course::Course;
-use crate::webhook::review::{Spelled, Unreadable, Write};
+use super::{Entries, EntryError, Failure, InputStats, LeftOut, time};
+use crate::replay::simulation::Simulation;
+use crate::webhook::review::{ParseError, ParsedEvent, Write};
 
 /// A line of a trace.
 #[derive(Debug, Deserialize)]
@@ -28,22 +28,22 @@ struct Line<'a> {
     dry_run: bool,
 }
 
-/// A write of an Event, if it is one.
+/// A line, parsed.
 pub(super) struct Entry<'a> {
     at: Moment,
     user: Cow<'a, str>,
     dry_run: bool,
     bytes: u64,
-    /// In a box: an entry goes from hand to hand.
+    /// `None` if the line is no write of an Event. Boxed because entries are moved often.
     events: Option<Box<Events<'a>>>,
 }
 
-/// What was written, and over what.
+/// The written Event, and the one before it.
 struct Events<'a> {
     operation: Operation,
     namespace: String,
-    object: Spelled<'a>,
-    old_object: Option<Spelled<'a>>,
+    object: ParsedEvent<'a>,
+    old_object: Option<ParsedEvent<'a>>,
 }
 
 /// Reads a trace.
@@ -54,18 +54,18 @@ pub(super) struct Trace {
 
 impl Entries for Trace {
     type Entry<'a> = Entry<'a>;
-    type Seen<'r> = Option<Observation<'r>>;
+    type Observed<'r> = Option<Observation<'r>>;
 
-    fn read(text: &str) -> Result<Entry<'_>, Wrong> {
-        let line: Line<'_> = serde_json::from_str(text).map_err(|error| Wrong::json(&error))?;
+    fn read(text: &str) -> Result<Entry<'_>, EntryError> {
+        let line: Line<'_> = serde_json::from_str(text).map_err(|error| EntryError::json(&error))?;
         let at = time::seconds(line.at.get()).ok_or_else(|| {
-            Wrong::new("at is a number of seconds, 0 or more, since whatever moment the trace begins")
+            EntryError::new("at must be a number of seconds, 0 or more, since the start of the trace")
         })?;
         let operation = match &*line.operation {
             "CREATE" => Some(Operation::Create),
             "UPDATE" => Some(Operation::Update),
             "DELETE" | "CONNECT" => None,
-            _ => return Err(Wrong::new("operation is CREATE or UPDATE (a PATCH is an UPDATE)")),
+            _ => return Err(EntryError::new("operation must be CREATE or UPDATE (UPDATE for a PATCH)")),
         };
         let events =
             operation.map(|operation| events(operation, line.object, line.old_object)).transpose()?;
@@ -73,7 +73,7 @@ impl Entries for Trace {
         Ok(Entry { at, user: line.user, dry_run: line.dry_run, bytes, events })
     }
 
-    fn see<'r>(entry: &'r Entry<'_>, own_user: &str) -> Result<Option<Observation<'r>>, Wrong> {
+    fn observe<'r>(entry: &'r Entry<'_>, own_user: &str) -> Result<Option<Observation<'r>>, EntryError> {
         let Some(events) = &entry.events else { return Ok(None) };
         let write = Write {
             operation: events.operation,
@@ -86,23 +86,23 @@ impl Entries for Trace {
             old_object: events.old_object.as_ref().map(|old| &old.event),
             stale: false,
         };
-        let seen = write.observe(own_user, wall(entry.at));
-        seen.map(Some).map_err(|_| Wrong::new("there is no Event in it with metadata"))
+        let observation = write.observe(own_user, wall(entry.at));
+        observation.map(Some).map_err(|_| EntryError::new("object must be an Event with metadata"))
     }
 
     fn replay<'r>(
         &mut self,
         entry: &'r Entry<'_>,
-        seen: Option<Observation<'r>>,
-        course: &mut Course,
-        told: &mut Told,
+        observation: Option<Observation<'r>>,
+        simulation: &mut Simulation,
+        stats: &mut InputStats,
     ) -> Result<(), Failure> {
         let now = self.moment(entry.at)?;
-        let Some(mut seen) = seen else {
-            told.leave_out(LeftOut::NoWrite);
+        let Some(mut observation) = observation else {
+            stats.leave_out(LeftOut::NoWrite);
             return Ok(());
         };
-        course.write(now, &mut seen, entry.bytes)?;
+        simulation.write(now, &mut observation, entry.bytes)?;
         Ok(())
     }
 }
@@ -111,33 +111,36 @@ fn events<'a>(
     operation: Operation,
     object: &'a RawValue,
     old_object: Option<&'a RawValue>,
-) -> Result<Box<Events<'a>>, Wrong> {
-    let object = Spelled::read(object.get(), Some(Api::Core)).map_err(|error| no_event("object", &error))?;
-    let old_object = old_object.map(|old| Spelled::read(old.get(), Some(object.api)));
+) -> Result<Box<Events<'a>>, EntryError> {
+    let object =
+        ParsedEvent::parse(object.get(), Some(Api::Core)).map_err(|error| no_event("object", &error))?;
+    let old_object = old_object.map(|old| ParsedEvent::parse(old.get(), Some(object.api)));
     let old_object = old_object.transpose().map_err(|error| no_event("oldObject", &error))?;
     if operation == Operation::Update && old_object.is_none() {
-        return Err(Wrong::new("an UPDATE has an oldObject: the Event as it was stored"));
+        return Err(EntryError::new("an UPDATE must have an oldObject, the Event as it was stored"));
     }
     let namespace = object.event.namespace().into_owned();
     Ok(Box::new(Events { operation, namespace, object, old_object }))
 }
 
 impl Trace {
-    fn moment(&mut self, now: Moment) -> Result<Moment, Wrong> {
+    fn moment(&mut self, now: Moment) -> Result<Moment, EntryError> {
         if now < self.last {
             let [before, now] = [self.last, now].map(|at| at.since(Moment::default()).as_secs_f64());
-            return Err(Wrong::new(format!("at goes back, from {before} to {now}; sort the lines by at")));
+            return Err(EntryError::new(format!(
+                "at goes back from {before} to {now}; sort the lines by at"
+            )));
         }
         self.last = now;
         Ok(now)
     }
 }
 
-fn no_event(member: &str, error: &Unreadable) -> Wrong {
-    Wrong::new(format!("{member} is no Event of v1 or events.k8s.io/v1: {error}"))
+fn no_event(member: &str, error: &ParseError) -> EntryError {
+    EntryError::new(format!("{member} is not an Event of v1 or events.k8s.io/v1: {error}"))
 }
 
-/// The wall clock of a trace, whose epoch is that of Unix: for Events that tell no time.
+/// The wall clock of a trace, for Events without a time.
 fn wall(now: Moment) -> Timestamp {
     Timestamp::UNIX_EPOCH.saturating_add(now.since(Moment::default())).unwrap_or(Timestamp::MAX)
 }

@@ -1,4 +1,4 @@
-//! Authorities of callers, and what they sign.
+//! Client authorities and certificates for tests.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,14 +10,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::tls::authority::pem;
 
-/// Signs certificates of callers.
+/// Signs client certificates.
 pub(crate) struct Signer {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
 }
 
-/// What a caller shows.
-pub(crate) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// A client certificate with its key.
+pub(crate) type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl Signer {
     pub(crate) fn new() -> Self {
@@ -28,7 +28,7 @@ impl Signer {
         Self { pem: pem("CERTIFICATE", certificate.der()), issuer: Issuer::new(params, key) }
     }
 
-    pub(crate) fn sign(&self, common_name: &str, uri: Option<&str>) -> Shown {
+    pub(crate) fn sign(&self, common_name: &str, uri: Option<&str>) -> ClientCertificate {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, common_name);
@@ -39,10 +39,10 @@ impl Signer {
     }
 }
 
-/// A file, removed with its value.
-pub(crate) struct Written(pub(crate) PathBuf);
+/// A file that is removed on drop.
+pub(crate) struct TempFile(pub(crate) PathBuf);
 
-impl Written {
+impl TempFile {
     pub(crate) fn new(text: &str) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Written {
         Self(path)
     }
 
-    /// Another file under this name, as kubelet makes one.
+    /// Replaces the file by another, as kubelet does.
     pub(crate) fn swap(&self, text: &str) {
         let next = self.0.with_extension("next");
         std::fs::write(&next, text).unwrap();
@@ -59,7 +59,7 @@ impl Written {
     }
 }
 
-impl Drop for Written {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }

@@ -1,51 +1,51 @@
-use super::testing::{Shown, Signer, Written};
+use super::testing::{ClientCertificate, Signer, TempFile};
 use super::*;
 
-fn authorities(file: &Written, subjects: &[&str]) -> ClientAuthorities {
+fn authorities(file: &TempFile, subjects: &[&str]) -> ClientAuthorities {
     let subjects = subjects.iter().map(|name| (*name).to_owned()).collect();
     ClientAuthorities::load(file.0.clone(), subjects).unwrap()
 }
 
-fn takes(authorities: &ClientAuthorities, (chain, _): &Shown) -> bool {
+fn accepts(authorities: &ClientAuthorities, (chain, _): &ClientCertificate) -> bool {
     authorities.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).is_ok()
 }
 
 #[test]
-fn a_caller_needs_the_authority_and_one_of_the_names() {
+fn a_client_needs_a_certificate_of_the_authority_and_an_accepted_subject() {
     let (own, other) = (Signer::new(), Signer::new());
-    let file = Written::new(&own.pem);
+    let file = TempFile::new(&own.pem);
     let any = authorities(&file, &[]);
-    assert!(takes(&any, &own.sign("kube-apiserver", None)));
-    assert!(!takes(&any, &other.sign("kube-apiserver", None)));
+    assert!(accepts(&any, &own.sign("kube-apiserver", None)));
+    assert!(!accepts(&any, &other.sign("kube-apiserver", None)));
 
     let named = authorities(&file, &["kube-apiserver", "spiffe://cluster/apiserver"]);
-    assert!(takes(&named, &own.sign("kube-apiserver", None)));
-    assert!(takes(&named, &own.sign("", Some("spiffe://cluster/apiserver"))));
-    assert!(!takes(&named, &own.sign("kube-apiserver2", Some("spiffe://cluster/other"))));
-    assert!(!takes(&named, &other.sign("kube-apiserver", None)));
+    assert!(accepts(&named, &own.sign("kube-apiserver", None)));
+    assert!(accepts(&named, &own.sign("", Some("spiffe://cluster/apiserver"))));
+    assert!(!accepts(&named, &own.sign("kube-apiserver2", Some("spiffe://cluster/other"))));
+    assert!(!accepts(&named, &other.sign("kube-apiserver", None)));
 }
 
 #[test]
-fn a_file_that_changes_is_read_again_and_a_bad_one_changes_nothing() {
+fn a_changed_file_is_loaded_and_an_invalid_one_is_ignored() {
     let (first, second) = (Signer::new(), Signer::new());
-    let file = Written::new(&first.pem);
+    let file = TempFile::new(&first.pem);
     let authorities = authorities(&file, &[]);
     let (of_first, of_second) = (first.sign("a", None), second.sign("a", None));
-    assert!(takes(&authorities, &of_first) && !takes(&authorities, &of_second));
+    assert!(accepts(&authorities, &of_first) && !accepts(&authorities, &of_second));
     file.swap("no certificate");
-    assert!(takes(&authorities, &of_first));
+    assert!(accepts(&authorities, &of_first));
     file.swap(&format!("{}{}", first.pem, second.pem));
-    assert!(takes(&authorities, &of_first) && takes(&authorities, &of_second));
+    assert!(accepts(&authorities, &of_first) && accepts(&authorities, &of_second));
     file.swap(&second.pem);
-    assert!(!takes(&authorities, &of_first) && takes(&authorities, &of_second));
+    assert!(!accepts(&authorities, &of_first) && accepts(&authorities, &of_second));
     std::fs::remove_file(&file.0).unwrap();
-    assert!(takes(&authorities, &of_second));
+    assert!(accepts(&authorities, &of_second));
 }
 
 #[test]
-fn what_cannot_be_used_is_told() {
-    let none = Written::new("nothing");
+fn an_unusable_file_is_an_error() {
+    let none = TempFile::new("nothing");
     let refused = |file: PathBuf| ClientAuthorities::load(file, Vec::new()).unwrap_err();
-    assert!(matches!(refused(none.0.clone()), BadAuthorities::Tls(_)));
-    assert!(matches!(refused("/nonexistent".into()), BadAuthorities::Read(_)));
+    assert!(matches!(refused(none.0.clone()), ClientAuthoritiesError::Tls(_)));
+    assert!(matches!(refused("/nonexistent".into()), ClientAuthoritiesError::Read(_)));
 }

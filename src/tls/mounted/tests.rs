@@ -14,7 +14,7 @@ fn wall() -> Timestamp {
     "2026-11-21T08:00:00Z".parse().unwrap()
 }
 
-/// A directory as kubelet makes it: the files lie in one that a link names.
+/// A directory as kubelet makes it: `..data` links to the directory with the files.
 struct Volume(PathBuf);
 
 impl Volume {
@@ -54,44 +54,44 @@ fn issued(authority: &Authority, name: &str) -> (String, String) {
 }
 
 #[test]
-fn a_swapped_directory_is_read_again_and_a_damaged_one_is_told() {
+fn a_swapped_directory_is_read_again_and_a_damaged_one_is_an_error() {
     let (volume, authority) = (Volume::new(), Authority::generate(10 * DAY, wall()).unwrap());
-    let mut mounted = Mounted::new(volume.0.clone(), NAME.to_owned());
-    assert!(matches!(mounted.look(wall()), Err(Refusal::Read(CERTIFICATE, _))));
+    let mut mounted = MountedFiles::new(volume.0.clone(), NAME.to_owned());
+    assert!(matches!(mounted.read_changed(wall()), Err(MountedError::Read(CERTIFICATE, _))));
 
     let (one, two) = (issued(&authority, NAME), issued(&authority, NAME));
     volume.swap("..1", [&one.0, &one.1, authority.ca_pem()]);
-    let first = mounted.look(wall()).unwrap().unwrap();
+    let first = mounted.read_changed(wall()).unwrap().unwrap();
     assert_eq!(
         (first.authority(), first.validity().ends),
         (authority.ca_pem(), wall() + SignedDuration::from_hours(24))
     );
-    assert!(mounted.look(wall()).unwrap().is_none(), "nothing has changed");
+    assert!(mounted.read_changed(wall()).unwrap().is_none(), "nothing has changed");
 
     volume.swap("..2", [&two.0, &one.1, authority.ca_pem()]);
     for _ in 0..2 {
-        assert!(matches!(mounted.look(wall()), Err(Refusal::Pair(_))));
+        assert!(matches!(mounted.read_changed(wall()), Err(MountedError::Pair(_))));
     }
     volume.swap("..3", [&two.0, &two.1[..80], authority.ca_pem()]);
-    assert!(matches!(mounted.look(wall()), Err(Refusal::Bad(KEY, _))));
+    assert!(matches!(mounted.read_changed(wall()), Err(MountedError::Invalid(KEY, _))));
     volume.swap("..4", [&two.0, &two.1, ""]);
-    assert!(matches!(mounted.look(wall()), Err(Refusal::Bad(AUTHORITY, _))));
+    assert!(matches!(mounted.read_changed(wall()), Err(MountedError::Invalid(AUTHORITY, _))));
     volume.swap("..5", [&two.0, &two.1, authority.ca_pem()]);
-    assert_ne!(mounted.look(wall()).unwrap().unwrap().leaf().chain, first.leaf().chain);
+    assert_ne!(mounted.read_changed(wall()).unwrap().unwrap().leaf().chain, first.leaf().chain);
 }
 
 #[test]
-fn what_the_api_server_would_refuse_is_refused() {
+fn a_certificate_that_the_api_server_would_refuse_is_an_error() {
     let (volume, authority) = (Volume::new(), Authority::generate(10 * DAY, wall()).unwrap());
     let other = Authority::generate(10 * DAY, wall()).unwrap();
-    let mut mounted = Mounted::new(volume.0.clone(), NAME.to_owned());
+    let mut mounted = MountedFiles::new(volume.0.clone(), NAME.to_owned());
     let (right, wrong) = (issued(&authority, NAME), issued(&authority, "another.name.svc"));
     volume.swap("..1", [&wrong.0, &wrong.1, authority.ca_pem()]);
-    assert!(matches!(mounted.look(wall()), Err(Refusal::Chain(_))));
+    assert!(matches!(mounted.read_changed(wall()), Err(MountedError::Chain(_))));
     volume.swap("..2", [&right.0, &right.1, other.ca_pem()]);
-    assert!(matches!(mounted.look(wall()), Err(Refusal::Chain(_))));
+    assert!(matches!(mounted.read_changed(wall()), Err(MountedError::Chain(_))));
     volume.swap("..3", [&right.0, &right.1, &format!("{}{}", other.ca_pem(), authority.ca_pem())]);
     let early = wall() - SignedDuration::from_hours(1);
-    assert!(matches!(mounted.look(early), Err(Refusal::Chain(_))), "it is not good yet");
-    assert!(mounted.look(wall()).unwrap().is_some());
+    assert!(matches!(mounted.read_changed(early), Err(MountedError::Chain(_))), "not valid yet");
+    assert!(mounted.read_changed(wall()).unwrap().is_some());
 }

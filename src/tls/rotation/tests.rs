@@ -1,4 +1,4 @@
-//! Two replicas, the kept ring, and an API server that hears of the configuration late, through random histories.
+//! Random histories of two replicas, the Secret, and an API server that gets the configuration late.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ fn lifetimes() -> Lifetimes {
     Lifetimes::of(LEAF, TOKEN)
 }
 
-/// What squelch runs with by default.
-fn usual() -> Lifetimes {
+/// The lifetimes by default.
+fn default_lifetimes() -> Lifetimes {
     Lifetimes::of(Duration::from_secs(90 * 24 * 3600), Duration::from_secs(3600))
 }
 
-impl Generation for Term {
-    fn term(&self) -> Term {
+impl Generation for GenerationInfo {
+    fn info(&self) -> GenerationInfo {
         *self
     }
 }
@@ -30,81 +30,82 @@ fn begin() -> Timestamp {
     "2026-11-21T08:00:00Z".parse().unwrap()
 }
 
-fn generation(id: u64, wall: Timestamp, lifetimes: Lifetimes) -> Term {
+fn generation(id: u64, wall: Timestamp, lifetimes: Lifetimes) -> GenerationInfo {
     let (begins, ends) = (later(wall, -BACKDATED), later(wall, signed(lifetimes.authority)));
-    Term { id: Id(id), since: wall, authority: Some(AuthorityTerm { id: Id(id), begins, ends }) }
+    GenerationInfo { id: Id(id), since: wall, authority: Some(AuthorityInfo { id: Id(id), begins, ends }) }
 }
 
 /// The webhook configuration: the authorities to trust, and the generation of the token in the path.
 #[derive(Clone, PartialEq, Debug)]
 struct Configuration {
     trusted: BTreeSet<u64>,
-    asked: Id,
+    token: Id,
 }
 
-/// What the driver does around a rotation, without its calls.
+/// The controller around a rotation, without its calls.
 struct Replica {
-    rotation: Rotation<Term>,
-    serving: Term,
+    rotation: Rotation<GenerationInfo>,
+    serving: GenerationInfo,
     /// The configuration that the API server has acknowledged to this replica.
     acknowledged: Option<Configuration>,
-    /// What it served before had ended: better another that is not trusted yet.
-    in_need: bool,
+    /// The certificate served before had expired, so that one that is not trusted yet is served.
+    served_untrusted: bool,
 }
 
-fn authority(generation: &Term) -> u64 {
+fn authority(generation: &GenerationInfo) -> u64 {
     generation.authority.unwrap().id.0
 }
 
 impl Replica {
-    fn start(ring: &Ring<Term>, lifetimes: Lifetimes) -> Self {
+    fn start(ring: &Ring<GenerationInfo>, lifetimes: Lifetimes) -> Self {
         let rotation = Rotation::new(ring.clone(), lifetimes);
-        Self { rotation, serving: ring.current, acknowledged: None, in_need: false }
+        Self { rotation, serving: ring.current, acknowledged: None, served_untrusted: false }
     }
 
     fn configuration(&self) -> Configuration {
         let trusted = self.rotation.all().map(authority).collect();
-        Configuration { trusted, asked: self.rotation.ring().current.id }
+        Configuration { trusted, token: self.rotation.ring().current.id }
     }
 
     fn accepts(&self, token: Id) -> bool {
         self.rotation.all().any(|generation| generation.id == token)
     }
 
-    /// What is acknowledged is in force, if it is what this replica wants.
-    fn hear(&mut self, now: Duration) {
+    /// Records the acknowledged configuration, if it is the desired one.
+    fn record_acknowledged(&mut self, now: Duration) {
         if self.acknowledged.as_ref() == Some(&self.configuration()) {
             let ids = self.rotation.all().map(|generation| generation.id);
             let trusted: Vec<Id> = ids.chain([self.serving.id]).collect();
-            self.rotation.hear(&trusted, self.rotation.ring().current.id, now);
+            self.rotation.record_in_force(&trusted, self.rotation.ring().current.id, now);
         }
     }
 
     fn serve(&mut self, world: &World) {
         let candidate = self.rotation.ring().current;
-        let good = self.serving.is_good(world.wall());
-        if candidate.shares_authority(&self.serving) || self.rotation.may_serve(candidate.id, good, world.now)
+        let is_valid = self.serving.is_valid(world.wall());
+        if candidate.shares_authority(&self.serving)
+            || self.rotation.may_serve(candidate.id, is_valid, world.now)
         {
-            self.in_need |= !good;
+            self.served_untrusted |= !is_valid;
             self.serving = candidate;
         }
-        self.in_need &= !world.in_force.trusted.contains(&authority(&self.serving));
-        self.rotation.settle(self.serving.id, world.now);
+        self.served_untrusted &= !world.in_force.trusted.contains(&authority(&self.serving));
+        self.rotation.drop_lingering(self.serving.id, world.now);
     }
 }
 
-/// Everything outside of the replicas.
+/// The Secret, the API server and the clocks.
 struct World {
     now: Duration,
-    /// The API server's clock runs so much ahead of the start of all.
+    /// Jumps of the API server's clock so far.
     jumped: SignedDuration,
-    kept: Ring<Term>,
-    /// Nobody has written the Secret again since it was deleted.
+    secret: Ring<GenerationInfo>,
+    /// The Secret is deleted and not written again yet.
     deleted: bool,
     lifetimes: Lifetimes,
     in_force: Configuration,
     /// Written, but not yet in force.
-    under_way: Option<Configuration>,
+    written: Option<Configuration>,
     made: u64,
 }
 
@@ -113,133 +114,133 @@ impl World {
         later(later(begin(), signed(self.now)), self.jumped)
     }
 
-    fn fresh(&mut self) -> Term {
+    fn fresh(&mut self) -> GenerationInfo {
         self.made += 1;
         generation(self.made, self.wall(), self.lifetimes)
     }
 
     /// A new token with the authority of the current generation.
-    fn fresh_token(&mut self) -> Term {
-        Term { authority: self.kept.current.authority, ..self.fresh() }
+    fn fresh_token(&mut self) -> GenerationInfo {
+        GenerationInfo { authority: self.secret.current.authority, ..self.fresh() }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Happening {
-    /// So many tenths of a look pass.
+enum Event {
+    /// Tenths of a poll interval pass.
     Time(u8),
-    /// The active replica looks, and does its work.
-    Look,
-    /// The standby looks: it reads and serves.
-    LookStandby,
-    /// The API server takes the configuration over that was written last.
-    TakeOver,
+    /// The active replica polls and reconciles.
+    Poll,
+    /// The standby polls.
+    PollStandby,
+    /// The API server applies the last written configuration.
+    Apply,
     /// The active replica is replaced by a new process.
     Restart,
-    /// The standby takes the active one's place and the other way round.
+    /// The active replica and the standby change roles.
     Swap,
-    /// Somebody writes another sound Secret.
+    /// Another writer replaces the Secret by a valid one.
     Replace,
-    /// Somebody deletes the Secret.
+    /// A person deletes the Secret.
     Delete,
     /// A call of the webhook fails.
     Fail,
-    /// The API server's clock jumps by so many days.
+    /// The API server's clock jumps by days.
     Jump(i16),
 }
 
-/// A life: the replicas look often enough, everything else is random.
-struct Life {
+/// A simulation: the replicas poll often enough, everything else is random.
+struct Simulation {
     world: World,
     active: Replica,
     standby: Replica,
-    /// When the active one and the standby looked last, and when the API server last took something over.
-    looked: [Duration; 2],
-    took_over: Duration,
+    /// The last polls of the active replica and the standby, and the last application by the API server.
+    polled: [Duration; 2],
+    applied: Duration,
 }
 
-impl Life {
+impl Simulation {
     fn new() -> Self {
         Self::with(lifetimes())
     }
 
     fn with(lifetimes: Lifetimes) -> Self {
         let first = generation(1, begin(), lifetimes);
-        let kept = Ring::of(first);
-        let in_force = Configuration { trusted: [1].into(), asked: first.id };
+        let secret = Ring::of(first);
+        let in_force = Configuration { trusted: [1].into(), token: first.id };
         let world = World {
             now: Duration::ZERO,
             jumped: SignedDuration::ZERO,
-            kept: kept.clone(),
+            secret: secret.clone(),
             deleted: false,
             lifetimes,
             in_force,
-            under_way: None,
+            written: None,
             made: 1,
         };
-        let (active, standby) = (Replica::start(&kept, lifetimes), Replica::start(&kept, lifetimes));
-        Self { world, active, standby, looked: [Duration::ZERO; 2], took_over: Duration::ZERO }
+        let (active, standby) = (Replica::start(&secret, lifetimes), Replica::start(&secret, lifetimes));
+        Self { world, active, standby, polled: [Duration::ZERO; 2], applied: Duration::ZERO }
     }
 
-    fn happen(&mut self, happening: Happening) {
-        match happening {
-            Happening::Time(tenths) => {
-                self.world.now += self.world.lifetimes.look / 10 * u32::from(tenths);
-                // One look may fail, a second does not; nor does a write for long.
-                let late = |last: Duration| self.world.now - last > self.world.lifetimes.look;
-                let [active, standby] = self.looked.map(late);
-                let stuck = late(self.took_over);
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Time(tenths) => {
+                self.world.now += self.world.lifetimes.poll_interval / 10 * u32::from(tenths);
+                // One poll may fail, a second does not, and writes do not fail for long.
+                let late = |last: Duration| self.world.now - last > self.world.lifetimes.poll_interval;
+                let [active, standby] = self.polled.map(late);
+                let stuck = late(self.applied);
                 if active {
-                    self.look();
+                    self.poll();
                 }
                 if stuck {
-                    self.take_over();
+                    self.apply();
                 }
                 if standby {
-                    self.look_standby();
+                    self.poll_standby();
                 }
             }
-            Happening::Look => self.look(),
-            Happening::LookStandby => self.look_standby(),
-            Happening::TakeOver => self.take_over(),
-            Happening::Restart => {
-                self.end_unanswered();
-                // A Secret that was deleted is made again by the process that comes: with keys of its own, and calls
-                // fail until it has written the configuration. Here the process before it was faster.
+            Event::Poll => self.poll(),
+            Event::PollStandby => self.poll_standby(),
+            Event::Apply => self.apply(),
+            Event::Restart => {
+                self.apply_unacknowledged();
+                // A new process creates a deleted Secret with its own keys, and calls fail until it has written the
+                // configuration. Here the old process creates it first.
                 if self.world.deleted {
-                    self.look();
-                    self.end_unanswered();
+                    self.poll();
+                    self.apply_unacknowledged();
                 }
-                self.active = Replica::start(&self.world.kept, self.world.lifetimes);
+                self.active = Replica::start(&self.world.secret, self.world.lifetimes);
             }
-            Happening::Swap => {
-                self.end_unanswered();
+            Event::Swap => {
+                self.apply_unacknowledged();
                 std::mem::swap(&mut self.active, &mut self.standby);
             }
-            Happening::Replace => {
+            Event::Replace => {
                 self.world.deleted = false;
-                self.world.kept = Ring::of(self.world.fresh());
+                self.world.secret = Ring::of(self.world.fresh());
             }
-            Happening::Delete => self.world.deleted = true,
-            Happening::Fail => {
+            Event::Delete => self.world.deleted = true,
+            Event::Fail => {
                 let wall = self.world.wall();
                 for replica in [&mut self.active, &mut self.standby] {
                     replica.rotation.expose(wall);
                 }
             }
-            Happening::Jump(days) => self.world.jumped += SignedDuration::from_hours(24 * i64::from(days)),
+            Event::Jump(days) => self.world.jumped += SignedDuration::from_hours(24 * i64::from(days)),
         }
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let (world, active) = (&mut self.world, &mut self.active);
         if std::mem::take(&mut world.deleted) {
-            active.rotation.spoil(world.now);
-            world.kept = active.rotation.ring().clone();
+            active.rotation.mark_compromised(world.now);
+            world.secret = active.rotation.ring().clone();
         }
-        active.rotation.adopt(world.kept.clone(), world.now);
-        active.hear(world.now);
-        // An answered write is in force; what a former process wrote nobody here has an answer to.
+        active.rotation.adopt(world.secret.clone(), world.now);
+        active.record_acknowledged(world.now);
+        // Acknowledged writes are in force. Writes of an earlier process are not acknowledged to this one.
         for _ in 0..3 {
             let step = active.rotation.step(active.serving.id, world.wall(), world.now);
             let fresh = match step {
@@ -248,39 +249,39 @@ impl Life {
                 _ => None,
             };
             let Some(ring) = active.rotation.after(step, || fresh) else { break };
-            world.kept = ring.clone();
+            world.secret = ring.clone();
             active.rotation.adopt(ring, world.now);
         }
         active.serve(world);
-        world.under_way = Some(active.configuration());
-        self.looked[0] = self.world.now;
+        world.written = Some(active.configuration());
+        self.polled[0] = self.world.now;
     }
 
-    fn look_standby(&mut self) {
+    fn poll_standby(&mut self) {
         if !self.world.deleted {
-            self.standby.rotation.adopt(self.world.kept.clone(), self.world.now);
+            self.standby.rotation.adopt(self.world.secret.clone(), self.world.now);
         }
         self.standby.serve(&self.world);
-        self.looked[1] = self.world.now;
+        self.polled[1] = self.world.now;
     }
 
-    fn take_over(&mut self) {
-        self.took_over = self.world.now;
-        if let Some(configuration) = self.world.under_way.take() {
+    fn apply(&mut self) {
+        self.applied = self.world.now;
+        if let Some(configuration) = self.world.written.take() {
             self.active.acknowledged = Some(configuration.clone());
-            self.active.hear(self.world.now);
+            self.active.record_acknowledged(self.world.now);
             self.world.in_force = configuration;
         }
     }
 
-    /// Time passes, and everybody does their work.
+    /// Time passes, and all components run.
     fn pass(&mut self, time: Duration) {
         let until = self.world.now + time;
         while self.world.now < until {
-            self.happen(Happening::Time(10));
-            self.look();
-            self.take_over();
-            self.look_standby();
+            self.handle(Event::Time(10));
+            self.poll();
+            self.apply();
+            self.poll_standby();
         }
     }
 
@@ -289,138 +290,138 @@ impl Life {
         [&self.active, &self.standby].into_iter().any(|replica| replica.accepts(Id(token)))
     }
 
-    /// What was written comes into force, and whoever wrote it does not hear of that.
-    fn end_unanswered(&mut self) {
-        if let Some(configuration) = self.world.under_way.take() {
+    /// The written configuration comes into force without an acknowledgement.
+    fn apply_unacknowledged(&mut self) {
+        if let Some(configuration) = self.world.written.take() {
             self.world.in_force = configuration;
         }
     }
 
-    fn rings_true(&self, replica: &Replica) -> Result<(), TestCaseError> {
+    fn check_accepted(&self, replica: &Replica) -> Result<(), TestCaseError> {
         let in_force = &self.world.in_force;
         prop_assert!(
             in_force.trusted.contains(&authority(&replica.serving)),
             "{:?} is served, {in_force:?}",
             replica.serving
         );
-        prop_assert!(replica.accepts(in_force.asked), "the token of {:?} is refused", in_force.asked);
+        prop_assert!(replica.accepts(in_force.token), "the token of {:?} is refused", in_force.token);
         Ok(())
     }
 }
 
-fn quiet() -> impl Strategy<Value = Happening> {
+fn quiet() -> impl Strategy<Value = Event> {
     prop_oneof![
-        4 => (1..=10u8).prop_map(Happening::Time),
-        4 => Just(Happening::Look),
-        2 => Just(Happening::LookStandby),
-        3 => Just(Happening::TakeOver),
-        1 => Just(Happening::Restart),
-        1 => Just(Happening::Delete),
-        1 => Just(Happening::Fail),
+        4 => (1..=10u8).prop_map(Event::Time),
+        4 => Just(Event::Poll),
+        2 => Just(Event::PollStandby),
+        3 => Just(Event::Apply),
+        1 => Just(Event::Restart),
+        1 => Just(Event::Delete),
+        1 => Just(Event::Fail),
     ]
 }
 
-fn wild() -> impl Strategy<Value = Happening> {
+fn wild() -> impl Strategy<Value = Event> {
     prop_oneof![
         20 => quiet(),
-        1 => Just(Happening::Replace),
-        1 => (-800..=800i16).prop_map(Happening::Jump),
+        1 => Just(Event::Replace),
+        1 => (-800..=800i16).prop_map(Event::Jump),
     ]
 }
 
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// Whoever is asked: what it serves is trusted, and the token of the path is accepted. (Only processes that end
-    /// again and again never come to a rotation, until what they serve is good no more.)
+    /// Without replaced Secrets and clock jumps, every replica serves a trusted certificate and accepts the token.
+    /// (Processes that restart again and again never rotate, until their certificate has expired.)
     #[test]
-    fn nothing_fails_in_a_quiet_life(history in prop::collection::vec(quiet(), 0..600)) {
-        let mut life = Life::new();
-        for happening in history {
-            life.happen(happening);
-            for replica in [&life.active, &life.standby] {
-                if replica.serving.is_good(life.world.wall()) && !replica.in_need {
-                    life.rings_true(replica)?;
+    fn no_call_fails_in_a_quiet_history(history in prop::collection::vec(quiet(), 0..600)) {
+        let mut simulation = Simulation::new();
+        for event in history {
+            simulation.handle(event);
+            for replica in [&simulation.active, &simulation.standby] {
+                if replica.serving.is_valid(simulation.world.wall()) && !replica.served_untrusted {
+                    simulation.check_accepted(replica)?;
                 }
             }
         }
     }
 
-    /// However often the Secret is replaced and the clock jumps: while what is served is good, it is trusted.
+    /// In any history the active replica serves a trusted certificate as long as it is valid.
     #[test]
-    fn the_one_that_is_asked_is_trusted_in_any_life(history in prop::collection::vec(wild(), 0..400)) {
-        let mut life = Life::new();
-        life.look();
-        life.take_over();
-        // A new process has nothing of what it finds replaced.
-        for happening in history.into_iter().filter(|happening| !matches!(happening, Happening::Restart)) {
-            life.happen(happening);
-            if life.active.serving.is_good(life.world.wall()) {
-                life.rings_true(&life.active)?;
+    fn the_active_replica_is_trusted_in_any_history(history in prop::collection::vec(wild(), 0..400)) {
+        let mut simulation = Simulation::new();
+        simulation.poll();
+        simulation.apply();
+        // A new process does not have the replaced keys.
+        for event in history.into_iter().filter(|event| !matches!(event, Event::Restart)) {
+            simulation.handle(event);
+            if simulation.active.serving.is_valid(simulation.world.wall()) {
+                simulation.check_accepted(&simulation.active)?;
             }
         }
     }
 
-    /// Whatever has happened: left alone, one good generation is served, trusted and asked for, and no other is kept.
+    /// After any history, one valid generation is served, trusted and used, and no other is kept.
     #[test]
-    fn every_life_settles(history in prop::collection::vec(wild(), 0..200), swapped: bool) {
-        let mut life = Life::new();
-        history.into_iter().for_each(|happening| life.happen(happening));
+    fn every_history_converges(history in prop::collection::vec(wild(), 0..200), swapped: bool) {
+        let mut simulation = Simulation::new();
+        history.into_iter().for_each(|event| simulation.handle(event));
         if swapped {
-            life.happen(Happening::Swap);
+            simulation.handle(Event::Swap);
         }
         for _ in 0..20 {
-            life.happen(Happening::Time(10));
-            life.look();
-            life.take_over();
+            simulation.handle(Event::Time(10));
+            simulation.poll();
+            simulation.apply();
         }
-        let wall = life.world.wall();
-        let current = life.world.kept.current;
-        prop_assert!(current.is_good(wall));
-        prop_assert_eq!(life.active.serving, current);
-        // A rotation that was due just now may be under way.
+        let wall = simulation.world.wall();
+        let current = simulation.world.secret.current;
+        prop_assert!(current.is_valid(wall));
+        prop_assert_eq!(simulation.active.serving, current);
+        // A rotation may be under way.
         let made = wall.duration_since(current.since);
         if made > SignedDuration::from_secs(35) && made < signed(TOKEN) / 3 * 2 {
-            prop_assert_eq!(&life.world.kept, &Ring::of(current));
+            prop_assert_eq!(&simulation.world.secret, &Ring::of(current));
             let trusted = [authority(&current)].into();
-            prop_assert_eq!(&life.world.in_force, &Configuration { trusted, asked: current.id });
+            prop_assert_eq!(&simulation.world.in_force, &Configuration { trusted, token: current.id });
         }
     }
 }
 
-/// The standby reads the ring of before the promotion, then nothing, and then the one after the next introduction.
+/// The standby reads the ring before the promotion, then no Secret, then the ring after the next introduction.
 #[test]
 fn the_previous_generation_stays_until_a_standby_that_found_no_secret_has_read_the_promotion() {
-    use Happening::{Delete, Look, TakeOver, Time};
-    let mut life = Life::new();
+    use Event::{Apply, Delete, Poll, Time};
+    let mut simulation = Simulation::new();
     let history = [
-        &[Delete, Time(4), Time(7), Time(6), TakeOver, Time(6), Time(1), Time(5), Time(1), Look, Time(9)][..],
-        &[Time(2), Delete, Time(10), Look, Time(10), Time(10), TakeOver],
+        &[Delete, Time(4), Time(7), Time(6), Apply, Time(6), Time(1), Time(5), Time(1), Poll, Time(9)][..],
+        &[Time(2), Delete, Time(10), Poll, Time(10), Time(10), Apply],
     ];
-    for happening in history.concat() {
-        life.happen(happening);
-        life.rings_true(&life.standby).unwrap();
+    for event in history.concat() {
+        simulation.handle(event);
+        simulation.check_accepted(&simulation.standby).unwrap();
     }
 }
 
 #[test]
 fn a_rotation_takes_its_steps_in_order() {
-    // No token of its own time: each generation has an authority of its own.
-    let mut life = Life::with(Lifetimes::of(LEAF, LEAF * 3));
-    let mut rings = vec![life.world.kept.clone()];
+    // Tokens live as long as authorities: each generation has a new authority.
+    let mut simulation = Simulation::with(Lifetimes::of(LEAF, LEAF * 3));
+    let mut rings = vec![simulation.world.secret.clone()];
     let (mut switched, mut known) = (None, None);
     for _ in 0..80 {
-        life.happen(Happening::Time(10));
-        life.look();
-        life.take_over();
-        if rings.last() != Some(&life.world.kept) {
-            rings.push(life.world.kept.clone());
+        simulation.handle(Event::Time(10));
+        simulation.poll();
+        simulation.apply();
+        if rings.last() != Some(&simulation.world.secret) {
+            rings.push(simulation.world.secret.clone());
         }
-        if known.is_none() && life.world.in_force.trusted.contains(&2) {
-            known = Some(life.world.now);
+        if known.is_none() && simulation.world.in_force.trusted.contains(&2) {
+            known = Some(simulation.world.now);
         }
-        if switched.is_none() && life.active.serving.id == Id(2) {
-            switched = Some(life.world.now);
+        if switched.is_none() && simulation.active.serving.id == Id(2) {
+            switched = Some(simulation.world.now);
         }
     }
     let shapes: Vec<_> = rings.iter().map(shape).collect();
@@ -428,24 +429,24 @@ fn a_rotation_takes_its_steps_in_order() {
         shapes[..5],
         [(1, None, None), (1, Some(2), None), (2, None, Some(1)), (2, None, None), (2, Some(3), None)]
     );
-    assert!(switched.unwrap() >= known.unwrap() + lifetimes().settle);
+    assert!(switched.unwrap() >= known.unwrap() + lifetimes().propagation);
 }
 
-fn shape(ring: &Ring<Term>) -> (u64, Option<u64>, Option<u64>) {
-    let id = |generation: &Option<Term>| generation.map(|generation| generation.id.0);
+fn shape(ring: &Ring<GenerationInfo>) -> (u64, Option<u64>, Option<u64>) {
+    let id = |generation: &Option<GenerationInfo>| generation.map(|generation| generation.id.0);
     (ring.current.id.0, id(&ring.next), id(&ring.previous))
 }
 
 #[test]
-fn a_token_is_accepted_for_less_than_its_life_and_the_authority_stays() {
-    let mut life = Life::with(usual());
-    let (begin, day) = (life.world.now, Duration::from_secs(24 * 3600));
+fn a_token_is_accepted_for_less_than_its_lifetime_and_the_authority_stays() {
+    let mut simulation = Simulation::with(default_lifetimes());
+    let (begin, day) = (simulation.world.now, Duration::from_secs(24 * 3600));
     let mut accepted: BTreeMap<u64, (Duration, Duration)> = BTreeMap::new();
-    while life.world.now < begin + day {
-        life.pass(usual().look);
-        let now = life.world.now;
-        for token in 1..=life.world.made {
-            if life.accepts(token) {
+    while simulation.world.now < begin + day {
+        simulation.pass(default_lifetimes().poll_interval);
+        let now = simulation.world.now;
+        for token in 1..=simulation.world.made {
+            if simulation.accepts(token) {
                 accepted.entry(token).or_insert((now, now)).1 = now;
             }
         }
@@ -455,45 +456,46 @@ fn a_token_is_accepted_for_less_than_its_life_and_the_authority_stays() {
     for (token, (first, last)) in accepted {
         assert!(last - first < Duration::from_secs(3600), "token {token}: {:?}", last - first);
     }
-    assert_eq!(life.world.in_force.trusted, [1].into());
-    assert_eq!(authority(&life.active.serving), 1);
+    assert_eq!(simulation.world.in_force.trusted, [1].into());
+    assert_eq!(authority(&simulation.active.serving), 1);
 }
 
 #[test]
-fn an_authority_ends_in_time_although_tokens_come_and_go() {
-    let mut life = Life::new();
-    life.pass(lifetimes().authority * 5);
-    let ends = life.active.serving.authority.unwrap().ends;
-    assert!(life.world.made > 20 && ends > life.world.wall(), "{} {ends}", life.world.made);
-    let authorities = authority(&life.active.serving);
+fn an_authority_is_replaced_before_it_expires_although_tokens_rotate() {
+    let mut simulation = Simulation::new();
+    simulation.pass(lifetimes().authority * 5);
+    let ends = simulation.active.serving.authority.unwrap().ends;
+    assert!(simulation.world.made > 20 && ends > simulation.world.wall(), "{} {ends}", simulation.world.made);
+    let authorities = authority(&simulation.active.serving);
     assert!(authorities > 1);
 }
 
 #[test]
-fn a_token_whose_call_failed_is_replaced_and_no_more_often_than_every_five_minutes() {
+fn an_exposed_token_is_replaced_at_most_every_five_minutes() {
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    let mut life = Life::with(usual());
-    life.pass(minutes(10));
-    assert_eq!(life.world.made, 1, "nothing has failed");
-    life.happen(Happening::Fail);
-    life.pass(minutes(1));
-    assert!(!life.accepts(1) && life.accepts(2));
-    life.pass(minutes(20));
-    assert_eq!(life.world.made, 2, "one failure is one new token");
-    // Calls fail all the time.
-    let made = life.world.made;
+    let mut simulation = Simulation::with(default_lifetimes());
+    simulation.pass(minutes(10));
+    assert_eq!(simulation.world.made, 1, "no call has failed");
+    simulation.handle(Event::Fail);
+    simulation.pass(minutes(1));
+    assert!(!simulation.accepts(1) && simulation.accepts(2));
+    simulation.pass(minutes(20));
+    assert_eq!(simulation.world.made, 2, "one failure is one new token");
+    // Every call fails.
+    let made = simulation.world.made;
     for _ in 0..3600 / 5 {
-        life.happen(Happening::Fail);
-        life.pass(usual().look);
+        simulation.handle(Event::Fail);
+        simulation.pass(default_lifetimes().poll_interval);
     }
-    let renewed = life.world.made - made;
+    let renewed = simulation.world.made - made;
     assert!((10..=12).contains(&renewed), "{renewed} in an hour");
-    assert_eq!(life.world.in_force.trusted, [1].into(), "the authority stays");
+    assert_eq!(simulation.world.in_force.trusted, [1].into(), "the authority stays");
 }
 
 #[test]
-fn a_failure_before_a_token_was_made_is_not_its_own() {
-    let mut rotation = Rotation::new(Ring::of(generation(1, begin(), usual())), usual());
+fn a_failure_before_a_token_was_made_does_not_expose_it() {
+    let mut rotation =
+        Rotation::new(Ring::of(generation(1, begin(), default_lifetimes())), default_lifetimes());
     let wall = later(begin(), SignedDuration::from_mins(10));
     rotation.expose(later(begin(), SignedDuration::from_secs(-1)));
     assert_eq!(rotation.step(Id(1), wall, Duration::ZERO), Step::Keep);
@@ -504,65 +506,65 @@ fn a_failure_before_a_token_was_made_is_not_its_own() {
 }
 
 #[test]
-fn a_deleted_secret_is_written_again_with_keys_that_replace_those_in_use() {
-    let mut life = Life::with(usual());
-    life.pass(Duration::from_secs(60));
-    life.happen(Happening::Delete);
-    life.look();
-    assert_eq!(shape(&life.world.kept), (1, Some(2), None));
-    // Deletions put the promotion off while replicas may not have read what is next.
+fn a_deleted_secret_is_written_with_keys_that_replace_those_in_use() {
+    let mut simulation = Simulation::with(default_lifetimes());
+    simulation.pass(Duration::from_secs(60));
+    simulation.handle(Event::Delete);
+    simulation.poll();
+    assert_eq!(shape(&simulation.world.secret), (1, Some(2), None));
+    // Deletions delay the promotion while replicas may not have read the next generation.
     for _ in 0..4 {
-        life.happen(Happening::Delete);
-        life.pass(usual().look * 2);
-        assert_eq!(shape(&life.world.kept), (1, Some(2), None));
+        simulation.handle(Event::Delete);
+        simulation.pass(default_lifetimes().poll_interval * 2);
+        assert_eq!(shape(&simulation.world.secret), (1, Some(2), None));
     }
     for _ in 0..4 {
-        life.happen(Happening::Delete);
-        life.pass(usual().settle * 2);
+        simulation.handle(Event::Delete);
+        simulation.pass(default_lifetimes().propagation * 2);
     }
-    assert!(life.world.kept.current.id != Id(1), "{:?}", life.world.kept);
-    life.pass(Duration::from_secs(60));
-    assert!(!life.accepts(1) && life.accepts(life.world.in_force.asked.0));
-    life.pass(Duration::from_secs(120));
-    let current = life.world.kept.current;
-    assert_eq!(life.world.kept, Ring::of(current));
-    assert!(authority(&current) > 1 && life.active.serving == current);
-    assert_eq!(life.world.in_force.trusted, [authority(&current)].into());
+    assert!(simulation.world.secret.current.id != Id(1), "{:?}", simulation.world.secret);
+    simulation.pass(Duration::from_secs(60));
+    assert!(!simulation.accepts(1) && simulation.accepts(simulation.world.in_force.token.0));
+    simulation.pass(Duration::from_secs(120));
+    let current = simulation.world.secret.current;
+    assert_eq!(simulation.world.secret, Ring::of(current));
+    assert!(authority(&current) > 1 && simulation.active.serving == current);
+    assert_eq!(simulation.world.in_force.trusted, [authority(&current)].into());
 }
 
 #[test]
-fn a_secret_that_is_deleted_during_a_rotation_loses_what_was_next_too() {
-    let mut life = Life::with(usual());
-    life.pass(Duration::from_secs(2405));
-    assert_eq!(shape(&life.world.kept), (1, Some(2), None));
-    life.happen(Happening::Delete);
-    life.pass(Duration::from_secs(120));
-    assert_eq!(shape(&life.world.kept), (3, None, None));
-    assert_eq!(authority(&life.world.kept.current), 3);
-    assert!(!life.accepts(1) && !life.accepts(2));
+fn deleting_the_secret_during_a_rotation_replaces_the_next_generation_too() {
+    let mut simulation = Simulation::with(default_lifetimes());
+    simulation.pass(Duration::from_secs(2405));
+    assert_eq!(shape(&simulation.world.secret), (1, Some(2), None));
+    simulation.handle(Event::Delete);
+    simulation.pass(Duration::from_secs(120));
+    assert_eq!(shape(&simulation.world.secret), (3, None, None));
+    assert_eq!(authority(&simulation.world.secret.current), 3);
+    assert!(!simulation.accepts(1) && !simulation.accepts(2));
 }
 
 #[test]
-fn a_secret_that_is_deleted_again_and_again_after_a_promotion_keeps_the_authority_that_a_standby_serves() {
-    use Happening::{Delete, Look, LookStandby, TakeOver, Time};
-    let promoted = [Delete, Look, TakeOver, Time(1), Time(10), Time(6), Time(4), LookStandby, Time(9)];
-    // The standby reads the Secret only while it is deleted.
+fn the_authority_that_a_standby_serves_stays_trusted_while_the_secret_is_deleted_repeatedly() {
+    use Event::{Apply, Delete, Poll, PollStandby, Time};
+    let promoted = [Delete, Poll, Apply, Time(1), Time(10), Time(6), Time(4), PollStandby, Time(9)];
+    // The standby polls only while the Secret is deleted.
     let deleted = [Delete, Time(7), Time(10), Delete, Time(4), Time(9)];
-    let mut life = Life::new();
-    promoted.into_iter().for_each(|happening| life.happen(happening));
-    assert_eq!(shape(&life.world.kept), (2, None, Some(1)));
-    deleted.into_iter().for_each(|happening| life.happen(happening));
-    assert_eq!((authority(&life.active.serving), authority(&life.standby.serving)), (2, 1));
-    life.rings_true(&life.active).unwrap();
-    life.rings_true(&life.standby).unwrap();
-    // Nobody deletes it any longer.
-    life.pass(lifetimes().settle * 4);
-    assert!(!life.accepts(1) && !life.accepts(2));
-    assert_eq!(authority(&life.standby.serving), authority(&life.active.serving));
+    let mut simulation = Simulation::new();
+    promoted.into_iter().for_each(|event| simulation.handle(event));
+    assert_eq!(shape(&simulation.world.secret), (2, None, Some(1)));
+    deleted.into_iter().for_each(|event| simulation.handle(event));
+    assert_eq!((authority(&simulation.active.serving), authority(&simulation.standby.serving)), (2, 1));
+    simulation.check_accepted(&simulation.active).unwrap();
+    simulation.check_accepted(&simulation.standby).unwrap();
+    // No more deletions.
+    simulation.pass(lifetimes().propagation * 4);
+    assert!(!simulation.accepts(1) && !simulation.accepts(2));
+    assert_eq!(authority(&simulation.standby.serving), authority(&simulation.active.serving));
 }
 
 #[test]
-fn what_has_ended_while_nobody_looked_is_replaced_at_once() {
+fn keys_that_expired_while_no_replica_ran_are_replaced_at_once() {
     let old = generation(1, begin(), lifetimes());
     let mut rotation = Rotation::new(Ring::of(old), lifetimes());
     let (wall, now) = (later(begin(), SignedDuration::from_hours(24 * 400)), Duration::ZERO);
@@ -575,24 +577,24 @@ fn what_has_ended_while_nobody_looked_is_replaced_at_once() {
 }
 
 #[test]
-fn looks_are_frequent_where_lives_are_short_and_rare_where_they_are_long() {
+fn short_lifetimes_have_short_poll_intervals() {
     let (seconds, hour) = (Duration::from_secs, Duration::from_secs(3600));
-    let usual = usual();
-    assert_eq!((usual.look, usual.settle), (seconds(5), seconds(15)));
+    let usual = default_lifetimes();
+    assert_eq!((usual.poll_interval, usual.propagation), (seconds(5), seconds(15)));
     assert_eq!((usual.authority, usual.token), (hour * 24 * 270, hour));
-    assert_eq!(usual.exposed, seconds(300));
+    assert_eq!(usual.min_exposed_age, seconds(300));
     let short = Lifetimes::of(seconds(5), hour);
     assert_eq!(
-        (short.look, short.token, short.exposed),
+        (short.poll_interval, short.token, short.min_exposed_age),
         (Duration::from_millis(500), seconds(15), seconds(5))
     );
-    assert_eq!(Lifetimes::of(hour, seconds(60)).look, seconds(5));
+    assert_eq!(Lifetimes::of(hour, seconds(60)).poll_interval, seconds(5));
 }
 
 /// The API server's clock is a day ahead when a probe fails, and right again a moment later.
 #[test]
 fn a_clock_that_was_wrong_once_renews_one_token() {
-    let lifetimes = usual();
+    let lifetimes = default_lifetimes();
     let mut rotation = Rotation::new(Ring::of(generation(0, begin(), lifetimes)), lifetimes);
     rotation.expose(later(begin(), SignedDuration::from_hours(24)));
     let mut renewals = 0;
@@ -604,6 +606,6 @@ fn a_clock_that_was_wrong_once_renews_one_token() {
             rotation.adopt(Ring::of(generation(renewals, wall, lifetimes)), now);
         }
     }
-    // 12 hours, one in 40 minutes, and one for the failed call.
+    // One in 40 minutes for 12 hours, and one for the failed call.
     assert!(renewals <= 19, "{renewals} tokens in 12 hours in which one call failed");
 }

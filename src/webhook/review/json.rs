@@ -1,4 +1,4 @@
-//! JSON read without copying: values that only have to be compared, restored or seldom read stay as they were sent.
+//! JSON values that are compared, restored or rarely read: kept as their JSON text.
 
 use std::borrow::Cow;
 
@@ -6,45 +6,45 @@ use serde_json::Value;
 
 use super::reader::{Malformed, Members, Read, Reader, read};
 
-/// A value's JSON text as sent; empty where absent.
+/// The JSON text of a value as sent; empty if absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::webhook) struct Raw<'a>(&'a str);
 
-/// What is longer is compared as text alone: a million labels would take a second to be looked into, and the API server
-/// spells the same labels the same.
-const MOST_COMPARED: usize = 64 << 10;
+/// Maximum length, in bytes, up to which values are compared member by member. Longer values are compared as text: parsing a
+/// million labels takes a second, and the API server writes equal labels as equal text.
+const MAX_COMPARED: usize = 64 << 10;
 
-/// How deep a missing member and an empty one are the same.
+/// Whether an empty member equals a missing one.
 #[derive(Clone, Copy)]
 pub(super) enum Emptiness {
-    /// A Go struct's fields: an empty member is a missing one, at any depth.
+    /// Fields of a Go struct: an empty member equals a missing one, at any depth.
     Fields,
-    /// A map of the user's (labels, annotations): a key with an empty value is still a key.
+    /// A user's map (labels, annotations): a key with an empty value differs from a missing key.
     Keys,
 }
 
 impl<'a> Raw<'a> {
-    /// The value that comes next.
+    /// Reads the next value.
     pub(super) fn from(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         reader.raw().map(Self)
     }
 
-    /// The JSON text; empty where absent.
+    /// The JSON text; empty if absent.
     pub(in crate::webhook) fn json(self) -> &'a str {
         self.0
     }
 
-    /// There is no such member, not even `null`.
+    /// Whether the member is missing. False for `null`.
     pub(in crate::webhook) fn is_absent(self) -> bool {
         self.0.is_empty()
     }
 
-    /// Absent, or what Go's zero value looks like: to the API server these are one.
+    /// Whether the member is missing or a zero value of Go, which the API server treats as missing.
     pub(super) fn is_blank(self) -> bool {
         matches!(self.0, "" | "null" | "\"\"" | "0" | "{}" | "[]" | "false")
     }
 
-    /// The string. What is no string (nor null) stands for itself as it was spelled: never an error.
+    /// Returns the string. A value other than a string or null returns its JSON text.
     pub(super) fn text(self) -> Cow<'a, str> {
         let Some(inner) = self.0.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
             return Cow::Borrowed(if self.is_blank() { "" } else { self.0 });
@@ -52,38 +52,38 @@ impl<'a> Raw<'a> {
         if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
             return Cow::Borrowed(inner);
         }
-        // A lone surrogate is no text: its escaped spelling stands for it.
+        // A string with a lone surrogate keeps its escapes.
         serde_json::from_str(self.0).map_or(Cow::Borrowed(inner), Cow::Owned)
     }
 
-    /// The number, cut to whole and to the range of i64; `None` for zero, absent, and what is no number.
+    /// Returns the number, truncated and clamped to i64; `None` for zero, a missing member and other values.
     pub(super) fn integer(self) -> Option<i64> {
         if let Ok(whole) = self.0.parse::<i64>() {
             return (whole != 0).then_some(whole);
         }
         let begins_as_number = self.0.starts_with(|first: char| first == '-' || first.is_ascii_digit());
-        #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, which is what is wanted")]
+        #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, as intended")]
         let cut = |number: f64| number as i64;
         self.0.parse::<f64>().ok().filter(|_| begins_as_number).map(cut).filter(|whole| *whole != 0)
     }
 
-    /// The object read as `T`; what is no such object reads as an empty one.
+    /// Reads the object as `T`. Any other value reads as an empty object.
     pub(super) fn read<T: Read<'a>>(self) -> T {
         if self.is_blank() { T::default() } else { read(self.0).unwrap_or_default() }
     }
 
-    /// Both say the same. The same API server has written both, so that equal values are almost always equal text.
+    /// Whether both values are equal. One API server has written both, so equal values almost always have equal text.
     pub(super) fn same(self, other: Self, emptiness: Emptiness) -> bool {
         self.0 == other.0
             || (self.is_blank() && other.is_blank())
-            || self.0.len().max(other.0.len()) <= MOST_COMPARED
+            || self.0.len().max(other.0.len()) <= MAX_COMPARED
                 && match (self.value(emptiness), other.value(emptiness)) {
                     (Some(mine), Some(theirs)) => mine == theirs,
                     _ => false,
                 }
     }
 
-    /// The value without what is empty; `None` if it is nested too deep to be compared (more than 128 levels).
+    /// Returns the value without empty members; `None` if it is nested more than 128 levels deep.
     fn value(self, emptiness: Emptiness) -> Option<Value> {
         if self.is_blank() {
             return Some(Value::Null);
@@ -121,19 +121,18 @@ fn is_empty(value: &Value) -> bool {
 impl<'a> Read<'a> for Raw<'a> {
     fn read(&mut self, another: Option<&Self>, reader: &mut Reader<'a>) -> Result<(), Malformed> {
         *self = match another {
-            Some(another) if reader.takes(another.0) => *another,
+            Some(another) if reader.take_exact(another.0) => *another,
             _ => Self::from(reader)?,
         };
         Ok(())
     }
 }
 
-/// A string that borrows unless it holds escapes; null reads as empty.
+/// A string that borrows unless it has escapes. Null reads as empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
 impl Text<'_> {
-    /// The string itself.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
@@ -148,7 +147,7 @@ impl<'a> Read<'a> for Text<'a> {
 
 impl Read<'_> for Option<bool> {
     fn read(&mut self, _: Option<&Self>, reader: &mut Reader<'_>) -> Result<(), Malformed> {
-        *self = reader.truth()?;
+        *self = reader.bool_or_null()?;
         Ok(())
     }
 }
@@ -173,10 +172,10 @@ impl<'a, T: Members<'a>> Members<'a> for Box<T> {
     }
 }
 
-/// Tells which member of an object goes into which field of a struct; unknown keys go to `else`, or nowhere.
+/// Implements [`Read`] and [`Members`] for a struct, given the field of each key. Other keys go to `else`, or are skipped.
 macro_rules! object {
     ($name:ident { $($key:literal => $field:ident),+ $(,)? }) => {
-        object!($name { $($key => $field),+ } else |_read, _key, reader| { reader.pass() });
+        object!($name { $($key => $field),+ } else |_read, _key, reader| { reader.skip() });
     };
     ($name:ident { $($key:literal => $field:ident),+ $(,)? } else |$read:ident, $other:ident, $reader:ident| $rest:block) => {
         impl<'a> crate::webhook::review::reader::Members<'a> for $name<'a> {
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn text_borrows_unless_it_is_escaped() {
+    fn text_is_borrowed_unless_it_has_escapes() {
         assert!(matches!(raw(r#""plain äö""#).text(), Cow::Borrowed("plain äö")));
         assert_eq!(raw(r#""a\n\"\u003c""#).text(), "a\n\"<");
         assert_eq!(raw(r#""\ud800""#).text(), r"\ud800");
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_is_read_and_none_fails() {
+    fn every_number_is_read_and_other_values_are_none() {
         assert_eq!(raw("7").integer(), Some(7));
         assert_eq!(raw("-7").integer(), Some(-7));
         assert_eq!(raw("2.9").integer(), Some(2));
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_missing_are_one_but_a_users_key_is_a_key() {
+    fn an_empty_field_equals_a_missing_one_but_an_empty_label_does_not() {
         let blank = ["", "null", "\"\"", "0", "{}", "[]", "{ }", "0.0"];
         for (one, other) in blank.iter().flat_map(|one| blank.iter().map(move |other| (one, other))) {
             assert!(raw(one).same(raw(other), Emptiness::Fields), "{one} {other}");
@@ -258,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_the_same_only_to_the_letter() {
+    fn long_values_are_compared_as_text() {
         let long = |blank: &str, length: usize| format!(r#"{{"a":{blank}"{}"}}"#, "x".repeat(length));
         let same = |length: usize| {
             let (one, other) = (long("", length), long(" ", length));
             assert!(raw(&one).same(raw(&one.clone()), Emptiness::Keys));
             raw(&one).same(raw(&other), Emptiness::Keys)
         };
-        assert!(same(1_000) && !same(MOST_COMPARED));
+        assert!(same(1_000) && !same(MAX_COMPARED));
     }
 }

@@ -1,12 +1,12 @@
 //! Bytes of an AdmissionReview -> [`Review`] -> [`Observation`].
 //!
-//! Nothing that a tenant can send through the API server fails here; what does is no review of an Event.
-//! [`Write`] is the part behind the envelope: whoever has an Event from elsewhere is told the same of it.
+//! Decoding succeeds for every review that the API server can send. [`Write`] is the part without the envelope, for Events
+//! from another source.
 
 mod json;
+mod parsed_event;
 mod reader;
 mod scan;
-mod spelled;
 mod wire;
 
 use std::borrow::Cow;
@@ -19,24 +19,27 @@ use self::json::Emptiness;
 use self::wire::{Metadata, Reference, Request, Series, Source};
 
 pub(super) use self::json::Raw;
+pub use self::parsed_event::{ParseError, ParsedEvent};
 pub use self::reader::Malformed;
-pub(super) use self::scan::{Asked, scan};
-pub use self::spelled::{Spelled, Unreadable};
+pub(super) use self::scan::{ReviewHead, scan};
 pub use self::wire::Event;
 
-/// How far the clock of a client may be ahead of squelch's: a later time counts as one this far ahead.
-const MOST_AHEAD: SignedDuration = SignedDuration::from_secs(10);
+/// Maximum length of `request.uid`, in bytes. The API server sends a UUID of 36. Every response repeats it.
+const MAX_UID: usize = 256;
 
-/// An earlier time counts as this long ago: names are remembered for that long.
-const OLDEST_OBSERVED: SignedDuration = SignedDuration::from_hours(24);
+/// Maximum lead of a client's clock over squelch's. Later times are clamped to it.
+const MAX_CLOCK_LEAD: SignedDuration = SignedDuration::from_secs(10);
 
-/// The version of the AdmissionReview, which its answer must repeat.
+/// Maximum age of a last observed time, and the time for which the engine keeps names. Earlier times are clamped to it.
+const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
+
+/// The version of the AdmissionReview. The response must repeat it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// `admission.k8s.io/v1`, and whatever else asks: it is the only one that squelch's rules name.
+    /// `admission.k8s.io/v1`, the only version in squelch's webhook configuration. Also stands for unknown versions.
     #[default]
     V1,
-    /// `admission.k8s.io/v1beta1`: allowed, unread.
+    /// `admission.k8s.io/v1beta1`. The write is allowed without a decision.
     V1Beta1,
 }
 
@@ -45,7 +48,7 @@ impl Version {
         if api_version == "admission.k8s.io/v1beta1" { Self::V1Beta1 } else { Self::V1 }
     }
 
-    /// As `apiVersion` says it.
+    /// Returns the `apiVersion`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1 => "admission.k8s.io/v1",
@@ -54,58 +57,64 @@ impl Version {
     }
 }
 
-/// Why bytes are no review.
+/// The reason why bytes are no review.
 #[derive(Debug, thiserror::Error)]
-pub enum Undecodable {
+pub enum DecodeError {
     /// Not UTF-8.
     #[error("not UTF-8")]
     Utf8(#[from] Utf8Error),
-    /// Not JSON, or not of the shape of an AdmissionReview.
-    #[error("no AdmissionReview: {0}")]
+    /// Not the JSON of an AdmissionReview.
+    #[error("not an AdmissionReview: {0}")]
     Json(#[from] Malformed),
-    /// There is no `request` in it.
-    #[error("an AdmissionReview without a request")]
+    /// No `request`.
+    #[error("AdmissionReview without a request")]
     NoRequest,
+    /// `request.uid` has more than [`MAX_UID`] bytes.
+    #[error("AdmissionReview with a uid of {0} bytes, maximum {MAX_UID}")]
+    LongUid(usize),
 }
 
-/// Why a review holds no write of an Event.
+/// The reason why a review has no write of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unobserved {
-    /// Not a CREATE or UPDATE of a core/v1 Event asked in `admission.k8s.io/v1`: nothing that squelch's rules ask
-    /// for.
+pub enum NotObserved {
+    /// Not a CREATE or UPDATE of a core/v1 Event in `admission.k8s.io/v1`, so outside squelch's rules.
     NotConcerned,
-    /// The Event that it should hold is missing.
+    /// The Event is missing.
     NoEvent,
-    /// No namespace can have the name that it gives: the API server has not sent it.
+    /// The namespace has an invalid name, so the API server has not sent the review.
     NoNamespace,
 }
 
-/// A decoded review; borrows from its bytes.
+/// A decoded review that borrows from its bytes.
 #[derive(Debug)]
 pub struct Review<'a> {
     version: Version,
     request: Request<'a>,
 }
 
-/// Reads a review; copies only strings that hold escapes.
-pub fn decode(bytes: &[u8]) -> Result<Review<'_>, Undecodable> {
+/// Decodes a review. Copies only strings with escapes.
+pub fn decode(bytes: &[u8]) -> Result<Review<'_>, DecodeError> {
     let envelope: wire::Envelope<'_> = reader::read(from_utf8(bytes)?)?;
-    let request = envelope.request.ok_or(Undecodable::NoRequest)?;
+    let request = envelope.request.ok_or(DecodeError::NoRequest)?;
+    let uid = request.uid.as_str().len();
+    if uid > MAX_UID {
+        return Err(DecodeError::LongUid(uid));
+    }
     Ok(Review { version: Version::of(envelope.api_version.as_str()), request })
 }
 
 impl<'a> Review<'a> {
-    /// The version to answer in.
+    /// The version of the review and of its response.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// `request.uid`, which the answer must repeat.
+    /// `request.uid`. The response must repeat it.
     pub fn uid(&self) -> &str {
         self.request.uid.as_str()
     }
 
-    /// CREATE or UPDATE; `None` for any other.
+    /// CREATE or UPDATE; `None` for other operations.
     pub fn operation(&self) -> Option<Operation> {
         match self.request.operation.as_str() {
             "CREATE" => Some(Operation::Create),
@@ -114,7 +123,7 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// The API that the client used; `None` for a group that has no Events.
+    /// The API that the client used; `None` for a group without Events.
     pub fn api(&self) -> Option<Api> {
         match self.request.request_kind.group.as_str() {
             "" => Some(Api::Core),
@@ -123,7 +132,7 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// The written Event and the one before it, for a patch that restores; `None` unless both are there.
+    /// The written Event and the stored one; `None` if either is missing.
     pub(super) fn written_and_old(&self) -> Option<(&Event<'a>, &Event<'a>)> {
         Some((self.request.object.as_deref()?, self.request.old_object.as_deref()?))
     }
@@ -134,18 +143,18 @@ impl<'a> Review<'a> {
             && self.written_and_old().is_some_and(|(written, old)| written.is_stale_over(old))
     }
 
-    /// What the engine is told. `own_user` is the user of squelch's own writes; `wall` the time of receipt.
-    pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'_>, Unobserved> {
+    /// Returns the observation for the engine. `own_user` is the user of squelch's own writes, `wall` the time of receipt.
+    pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'_>, NotObserved> {
         let request = &self.request;
         let (Some(operation), Some(api)) = (self.operation(), self.api()) else {
-            return Err(Unobserved::NotConcerned);
+            return Err(NotObserved::NotConcerned);
         };
         let is_event = request.kind.group.as_str().is_empty() && request.kind.kind.as_str() == "Event";
         if self.version != Version::V1 || !is_event || !request.subresource.as_str().is_empty() {
-            return Err(Unobserved::NotConcerned);
+            return Err(NotObserved::NotConcerned);
         }
         if !is_namespace_name(request.namespace.as_str()) {
-            return Err(Unobserved::NoNamespace);
+            return Err(NotObserved::NoNamespace);
         }
         let write = Write {
             operation,
@@ -154,7 +163,7 @@ impl<'a> Review<'a> {
             dry_run: request.dry_run.unwrap_or(false),
             namespace: request.namespace.as_str(),
             name: request.name.as_str(),
-            object: request.object.as_deref().ok_or(Unobserved::NoEvent)?,
+            object: request.object.as_deref().ok_or(NotObserved::NoEvent)?,
             old_object: request.old_object.as_deref(),
             stale: self.is_stale(operation),
         };
@@ -162,41 +171,41 @@ impl<'a> Review<'a> {
     }
 }
 
-/// One write of an Event, whatever told of it.
+/// One write of an Event.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'r> {
     /// CREATE or UPDATE.
     pub operation: Operation,
     /// The API that the client used.
     pub api: Api,
-    /// Who wrote.
+    /// The user that wrote it.
     pub user: &'r str,
-    /// Nothing will be stored.
+    /// Whether the API server does not store it.
     pub dry_run: bool,
     /// The Event's namespace.
     pub namespace: &'r str,
-    /// The Event's name, where it is known beside `object`; else empty.
+    /// The Event's name if it is known apart from `object`, or else empty.
     pub name: &'r str,
     /// The Event as written.
     pub object: &'r Event<'r>,
-    /// The Event as it was stored, of an UPDATE.
+    /// The stored Event of an UPDATE.
     pub old_object: Option<&'r Event<'r>>,
-    /// See [`Observation::stale`]. Only a review says: what has been stored has a resourceVersion of its own.
+    /// See [`Observation::stale`]. Only a review has it: a stored Event has a new resourceVersion.
     pub stale: bool,
 }
 
 impl<'r> Write<'r> {
-    /// What the engine is told. `own_user` is the user of squelch's own writes; `wall` the time of receipt.
-    pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'r>, Unobserved> {
+    /// Returns the observation for the engine. `own_user` is the user of squelch's own writes, `wall` the time of receipt.
+    pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'r>, NotObserved> {
         let written = self.object;
-        let metadata = written.metadata.as_ref().ok_or(Unobserved::NoEvent)?;
+        let metadata = written.metadata.as_ref().ok_or(NotObserved::NoEvent)?;
         let series: Series<'_> = written.series.read();
         let value = value(&series, written);
         let change = match self.operation {
             Operation::Create => Change::new(written, metadata),
             Operation::Update => {
-                let old = self.old_object.ok_or(Unobserved::NoEvent)?;
-                let old_metadata = old.metadata.as_ref().ok_or(Unobserved::NoEvent)?;
+                let old = self.old_object.ok_or(NotObserved::NoEvent)?;
+                let old_metadata = old.metadata.as_ref().ok_or(NotObserved::NoEvent)?;
                 Change::between(written, metadata, value, old, old_metadata)
             }
         };
@@ -211,7 +220,7 @@ impl<'r> Write<'r> {
             namespace: self.namespace,
             name: name(self.name, metadata),
             generate_name: Cow::Borrowed(metadata.generate_name.as_str()),
-            event: view(change.told, change.told_metadata),
+            event: view(change.content, change.content_metadata),
             value,
             old_value: change.old_value,
             has_series: !written.series.is_blank(),
@@ -219,25 +228,25 @@ impl<'r> Write<'r> {
             unchanged: change.unchanged,
             stale: self.stale,
             first_seen: time(written.first_timestamp).or_else(|| time(written.event_time)),
-            last_observed: last_observed.map(|told| plausible(told, wall)),
-            occurred_at: last_observed.map_or(wall, |told| told.min(wall)),
+            last_observed: last_observed.map(|time| clamp_time(time, wall)),
+            occurred_at: last_observed.map_or(wall, |time| time.min(wall)),
         })
     }
 }
 
-/// A time that a client claims, as far as it can be true. Another user's Event is counted by its times too: a time of
-/// next week must not make all that follow look older, nor one that is older than names are remembered.
-fn plausible(told: Timestamp, wall: Timestamp) -> Timestamp {
-    let earliest = wall.saturating_sub(OLDEST_OBSERVED).unwrap_or(Timestamp::MIN);
-    let latest = wall.saturating_add(MOST_AHEAD).unwrap_or(Timestamp::MAX);
-    told.clamp(earliest, latest)
+/// Clamps a client's time to [`MAX_AGE`] and [`MAX_CLOCK_LEAD`]. Clients of one Event are counted by its times: a time of
+/// next week must not make all later writes look older.
+fn clamp_time(time: Timestamp, wall: Timestamp) -> Timestamp {
+    let earliest = wall.saturating_sub(MAX_AGE).unwrap_or(Timestamp::MIN);
+    let latest = wall.saturating_add(MAX_CLOCK_LEAD).unwrap_or(Timestamp::MAX);
+    time.clamp(earliest, latest)
 }
 
-/// How a write differs from what is stored.
+/// The difference between a write and the stored Event.
 struct Change<'r, 'a> {
-    /// The Event that says what it tells: a later note does not change what a series is about.
-    told: &'r Event<'a>,
-    told_metadata: &'r Metadata<'a>,
+    /// The Event with the content: the stored one of an UPDATE, because a later note does not change the series.
+    content: &'r Event<'a>,
+    content_metadata: &'r Metadata<'a>,
     old_value: i64,
     edited: bool,
     unchanged: bool,
@@ -245,7 +254,7 @@ struct Change<'r, 'a> {
 
 impl<'r, 'a> Change<'r, 'a> {
     fn new(written: &'r Event<'a>, metadata: &'r Metadata<'a>) -> Self {
-        Self { told: written, told_metadata: metadata, old_value: 0, edited: false, unchanged: false }
+        Self { content: written, content_metadata: metadata, old_value: 0, edited: false, unchanged: false }
     }
 
     fn between(
@@ -262,19 +271,19 @@ impl<'r, 'a> Change<'r, 'a> {
             (written.last_timestamp, old.last_timestamp),
         ];
         Self {
-            told: old,
-            told_metadata: old_metadata,
+            content: old,
+            content_metadata: old_metadata,
             old_value,
-            edited: differ(written, old) || metadata_differs(metadata, old_metadata),
-            // A number that has changed spares looking into what gives it.
+            edited: fields_differ(written, old) || metadata_differs(metadata, old_metadata),
+            // A changed value saves the comparison of the fields.
             unchanged: value == old_value
                 && counted.iter().all(|(new, old)| new.same(*old, Emptiness::Fields)),
         }
     }
 }
 
-/// A field of the Event other than `count`, `lastTimestamp`, `message`, `series` differs.
-fn differ(written: &Event<'_>, old: &Event<'_>) -> bool {
+/// Whether a field other than `count`, `lastTimestamp`, `message` and `series` differs.
+fn fields_differ(written: &Event<'_>, old: &Event<'_>) -> bool {
     let known = [
         (written.involved_object, old.involved_object),
         (written.related, old.related),
@@ -288,11 +297,11 @@ fn differ(written: &Event<'_>, old: &Event<'_>) -> bool {
         (written.event_time, old.event_time),
     ];
     known.iter().any(|(new, old)| !new.same(*old, Emptiness::Fields))
-        || unknown_differ(written, old)
-        || unknown_differ(old, written)
+        || unknown_fields_differ(written, old)
+        || unknown_fields_differ(old, written)
 }
 
-fn unknown_differ(written: &Event<'_>, old: &Event<'_>) -> bool {
+fn unknown_fields_differ(written: &Event<'_>, old: &Event<'_>) -> bool {
     written.unknown.iter().any(|(key, value)| {
         let other = old.unknown.iter().rfind(|(other, _)| other == key).map(|(_, value)| *value);
         !value.same(other.unwrap_or_default(), Emptiness::Fields)
@@ -306,15 +315,16 @@ fn metadata_differs(written: &Metadata<'_>, old: &Metadata<'_>) -> bool {
         && written.finalizers.same(old.finalizers, Emptiness::Fields))
 }
 
-fn name<'r>(told: &'r str, metadata: &'r Metadata<'_>) -> Option<Cow<'r, str>> {
-    let names = [told, metadata.name.as_str()];
+fn name<'r>(request_name: &'r str, metadata: &'r Metadata<'_>) -> Option<Cow<'r, str>> {
+    let names = [request_name, metadata.name.as_str()];
     names.into_iter().find(|name| !name.is_empty()).map(Cow::Borrowed)
 }
 
-/// `series.count`, else `count`, else 1; at least 1, at most `i32::MAX`.
+/// Returns the larger of `series.count` and `count`, clamped to 1..=`i32::MAX`; 1 without either. An Event has both if one
+/// client counts in `count` and another in `series`.
 fn value(series: &Series<'_>, event: &Event<'_>) -> i64 {
-    let told = series.count.integer().or_else(|| event.count.integer()).unwrap_or(1);
-    told.clamp(1, i64::from(i32::MAX))
+    let value = series.count.integer().max(event.count.integer()).unwrap_or(1);
+    value.clamp(1, i64::from(i32::MAX))
 }
 
 fn time(raw: Raw<'_>) -> Option<Timestamp> {

@@ -1,34 +1,33 @@
-//! JSON read member by member, out of a text that stays where it is.
+//! A JSON reader that borrows from the text, member by member.
 //!
-//! Every review passes here, most of whose bytes nobody asks for. So what is not asked for is passed over in one go,
-//! though not unlooked at: what is no JSON (RFC 8259) is an error, wherever it stands. What is done for each string is
-//! `inline(always)`: a call takes as long as it does.
+//! Most bytes of a review are not needed. The reader skips them in one step, but still checks them: invalid JSON (RFC 8259)
+//! is an error anywhere. The steps for each string are `inline(always)`, because a call would double their time.
 
 use std::borrow::Cow;
 
 use wide::u8x16;
 
-/// Why a text could not be read. (In a box: most that is returned is no error, and goes through registers.)
+/// The reason why a text is malformed. It is boxed so that the results without an error fit into registers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} expected at line {} column {}", .0.wanted, .0.line, .0.column)]
+#[error("{} expected at line {} column {}", .0.expected, .0.line, .0.column)]
 pub struct Malformed(Box<Place>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    wanted: &'static str,
+    expected: &'static str,
     line: usize,
     column: usize,
 }
 
-/// What can be read.
+/// A type that can be read from JSON.
 pub(super) trait Read<'a>: Default {
-    /// Reads the value that comes next, in the place of what was there before. It may be like `another`.
+    /// Reads the next value and replaces `self` by it. `another` is a value that it may equal.
     fn read(&mut self, another: Option<&Self>, reader: &mut Reader<'a>) -> Result<(), Malformed>;
 }
 
-/// An object that is told its members one by one.
+/// An object that is read member by member.
 pub(super) trait Members<'a>: Default {
-    /// Reads the value of this member, which may be like that of `another`. It has to be read, or passed over.
+    /// Reads or skips the value of the member `key`. It may equal that of `another`.
     fn member(&mut self, another: Option<&Self>, key: &str, reader: &mut Reader<'a>)
     -> Result<(), Malformed>;
 }
@@ -43,35 +42,35 @@ pub(super) fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Malformed> {
     }
 }
 
-/// The block of a reader that has not looked yet: no text goes so far.
-const NOWHERE: usize = usize::MAX - 63;
+/// The block of a new reader. No text is that long.
+const NO_BLOCK: usize = usize::MAX - 63;
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     text: &'a str,
     at: usize,
-    /// Where strings end in the 64 bytes from this place on, see [`ends`].
+    /// The start of the last scanned block of 64 bytes.
     block: usize,
+    /// The ends of strings in the block, see [`ends`].
     ends: u64,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Self { text, at: 0, block: NOWHERE, ends: 0 }
+        Self { text, at: 0, block: NO_BLOCK, ends: 0 }
     }
 
-    /// Here something else stands than was `wanted`.
+    /// Returns the error that something other than `expected` is at the current position.
     #[cold]
-    pub(super) fn malformed(&self, wanted: &'static str) -> Malformed {
+    pub(super) fn malformed(&self, expected: &'static str) -> Malformed {
         let before = &self.text.as_bytes()[..self.at];
         let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let lines = before.iter().filter(|byte| **byte == b'\n').count();
-        Malformed(Box::new(Place { wanted, line: lines + 1, column: line.len() + 1 }))
+        Malformed(Box::new(Place { expected, line: lines + 1, column: line.len() + 1 }))
     }
 
-    /// An object, member by member, into one that is empty; of a member that comes twice the last holds. Null is an
-    /// empty object: false.
+    /// Reads an object into an empty `object`. The last of duplicate members wins. Returns false for null.
     pub(super) fn object<T: Members<'a>>(
         &mut self,
         object: &mut T,
@@ -80,36 +79,36 @@ impl<'a> Reader<'a> {
         if self.null()? {
             return Ok(false);
         }
-        self.take(b'{', "an object or null")?;
-        if self.follows(b'}') {
+        self.expect(b'{', "an object or null")?;
+        if self.take_if(b'}') {
             return Ok(true);
         }
         loop {
             if let Some(key) = self.plain() {
-                self.take(b':', "a colon")?;
+                self.expect(b':', "a colon")?;
                 object.member(another, key, self)?;
             } else {
-                let key = self.spelled("a key")?;
-                self.take(b':', "a colon")?;
+                let key = self.unescaped("a key")?;
+                self.expect(b':', "a colon")?;
                 object.member(another, &key, self)?;
             }
-            if !self.follows(b',') {
-                self.take(b'}', "a comma or the end of the object")?;
+            if !self.take_if(b',') {
+                self.expect(b'}', "a comma or the end of the object")?;
                 return Ok(true);
             }
         }
     }
 
-    /// A string, borrowed unless it holds escapes; null is an empty one.
+    /// Reads a string, borrowed unless it has escapes. Null reads as an empty string.
     pub(super) fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
         if let Some(text) = self.plain() {
             return Ok(Cow::Borrowed(text));
         }
-        if self.null()? { Ok(Cow::Borrowed("")) } else { self.spelled("a string or null").map(Cow::Owned) }
+        if self.null()? { Ok(Cow::Borrowed("")) } else { self.unescaped("a string or null").map(Cow::Owned) }
     }
 
-    /// True or false; `None` for null.
-    pub(super) fn truth(&mut self) -> Result<Option<bool>, Malformed> {
+    /// Reads a boolean; `None` for null.
+    pub(super) fn bool_or_null(&mut self) -> Result<Option<bool>, Malformed> {
         let (word, truth) = match self.peek() {
             Some(b't') => ("true", Some(true)),
             Some(b'f') => ("false", Some(false)),
@@ -120,21 +119,21 @@ impl<'a> Reader<'a> {
         Ok(truth)
     }
 
-    /// Any value, as it is spelled.
+    /// Reads any value and returns its JSON text.
     pub(super) fn raw(&mut self) -> Result<&'a str, Malformed> {
         self.peek();
         let start = self.at;
-        self.pass()?;
+        self.skip()?;
         Ok(&self.text[start..self.at])
     }
 
-    /// Takes the value of a member that is spelled like this, which is JSON, if it comes next. (Or such a value and some
-    /// members more.)
+    /// Takes `value` if it is the next text and ends a member. `value` is valid JSON: a value, or a value and further
+    /// members.
     #[inline]
-    pub(super) fn takes(&mut self, value: &str) -> bool {
+    pub(super) fn take_exact(&mut self, value: &str) -> bool {
         self.peek();
         let rest = &self.text.as_bytes()[self.at..];
-        // The same digits may begin another number.
+        // The same digits may begin a longer number.
         let takes = !value.is_empty()
             && rest.starts_with(value.as_bytes())
             && matches!(rest.get(value.len()), Some(b',' | b'}'));
@@ -142,20 +141,20 @@ impl<'a> Reader<'a> {
         takes
     }
 
-    /// Passes over any value.
+    /// Skips any value.
     #[inline]
-    pub(super) fn pass(&mut self) -> Result<(), Malformed> {
+    pub(super) fn skip(&mut self) -> Result<(), Malformed> {
         match self.peek() {
-            Some(b'{' | b'[') => self.pass_nested(),
-            first => self.pass_flat(first),
+            Some(b'{' | b'[') => self.skip_nested(),
+            first => self.skip_flat(first),
         }
     }
 
-    /// Passes over a value that holds no other, and begins with this byte.
+    /// Skips a value without nested values that begins with `first`.
     #[inline(always)]
-    fn pass_flat(&mut self, first: Option<u8>) -> Result<(), Malformed> {
+    fn skip_flat(&mut self, first: Option<u8>) -> Result<(), Malformed> {
         match first {
-            Some(b'"') => self.pass_string(),
+            Some(b'"') => self.skip_string(),
             Some(b't') => self.word("true"),
             Some(b'f') => self.word("false"),
             Some(b'n') => self.word("null"),
@@ -163,35 +162,35 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn pass_nested(&mut self) -> Result<(), Malformed> {
+    fn skip_nested(&mut self) -> Result<(), Malformed> {
         let mut open = Nesting::default();
         loop {
             match self.peek() {
                 Some(b'{') => {
                     self.at += 1;
-                    if !self.follows(b'}') {
+                    if !self.take_if(b'}') {
                         open.push(true);
-                        self.pass_key()?;
+                        self.skip_key()?;
                         continue;
                     }
                 }
                 Some(b'[') => {
                     self.at += 1;
-                    if !self.follows(b']') {
+                    if !self.take_if(b']') {
                         open.push(false);
                         continue;
                     }
                 }
-                first => self.pass_flat(first)?,
+                first => self.skip_flat(first)?,
             }
-            // A value has ended: what it stands in goes on, or ends too.
+            // After a value its container continues, or ends too.
             loop {
                 let Some(in_object) = open.innermost() else { return Ok(()) };
                 match self.peek() {
                     Some(b',') => {
                         self.at += 1;
                         if in_object {
-                            self.pass_key()?;
+                            self.skip_key()?;
                         }
                         break;
                     }
@@ -206,38 +205,38 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next byte that is not blank, which is not taken.
+    /// Skips whitespace and returns the next byte without taking it.
     #[inline(always)]
     fn peek(&mut self) -> Option<u8> {
-        match self.here() {
+        match self.current() {
             Some(byte) if byte > b' ' => Some(byte),
-            _ => self.past_blanks(),
+            _ => self.skip_whitespace(),
         }
     }
 
-    /// The API server sends none.
+    /// Cold, because the API server sends no whitespace.
     #[cold]
-    fn past_blanks(&mut self) -> Option<u8> {
-        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.here() {
+    fn skip_whitespace(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.current() {
             self.at += 1;
         }
-        self.here()
+        self.current()
     }
 
-    /// Takes `byte`, if it comes next.
+    /// Takes `byte` if it is next.
     #[inline(always)]
-    fn follows(&mut self, byte: u8) -> bool {
+    fn take_if(&mut self, byte: u8) -> bool {
         let follows = self.peek() == Some(byte);
         self.at += usize::from(follows);
         follows
     }
 
     #[inline(always)]
-    fn take(&mut self, byte: u8, wanted: &'static str) -> Result<(), Malformed> {
-        if self.follows(byte) { Ok(()) } else { Err(self.malformed(wanted)) }
+    fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), Malformed> {
+        if self.take_if(byte) { Ok(()) } else { Err(self.malformed(expected)) }
     }
 
-    /// Takes a null, if it comes next.
+    /// Takes a null if it is next.
     #[inline]
     fn null(&mut self) -> Result<bool, Malformed> {
         if self.peek() == Some(b'n') { self.word("null").map(|()| true) } else { Ok(false) }
@@ -252,47 +251,47 @@ impl<'a> Reader<'a> {
     }
 
     fn number(&mut self) -> Result<(), Malformed> {
-        self.at += usize::from(self.here() == Some(b'-'));
-        if self.here() == Some(b'0') {
+        self.at += usize::from(self.current() == Some(b'-'));
+        if self.current() == Some(b'0') {
             self.at += 1;
         } else {
             self.digits("a value")?;
         }
-        if self.here() == Some(b'.') {
+        if self.current() == Some(b'.') {
             self.at += 1;
             self.digits("a digit")?;
         }
-        if let Some(b'e' | b'E') = self.here() {
+        if let Some(b'e' | b'E') = self.current() {
             self.at += 1;
-            self.at += usize::from(matches!(self.here(), Some(b'+' | b'-')));
+            self.at += usize::from(matches!(self.current(), Some(b'+' | b'-')));
             self.digits("a digit")?;
         }
         Ok(())
     }
 
-    fn digits(&mut self, wanted: &'static str) -> Result<(), Malformed> {
+    fn digits(&mut self, expected: &'static str) -> Result<(), Malformed> {
         let start = self.at;
-        while self.here().is_some_and(|byte| byte.is_ascii_digit()) {
+        while self.current().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
-        if self.at > start { Ok(()) } else { Err(self.malformed(wanted)) }
+        if self.at > start { Ok(()) } else { Err(self.malformed(expected)) }
     }
 
     #[inline(always)]
-    fn here(&self) -> Option<u8> {
+    fn current(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
     #[inline(always)]
-    fn pass_key(&mut self) -> Result<(), Malformed> {
+    fn skip_key(&mut self) -> Result<(), Malformed> {
         if self.peek() != Some(b'"') {
             return Err(self.malformed("a key"));
         }
-        self.pass_string()?;
-        self.take(b':', "a colon")
+        self.skip_string()?;
+        self.expect(b':', "a colon")
     }
 
-    /// The string that comes next; `None` where none does, or it holds escapes.
+    /// Reads the next value if it is a string without escapes, or else returns `None`.
     #[inline]
     fn plain(&mut self) -> Option<&'a str> {
         if self.peek() != Some(b'"') {
@@ -307,32 +306,33 @@ impl<'a> Reader<'a> {
         Some(&self.text[start..end])
     }
 
-    /// The string that comes next, its escapes resolved. Not each is text: half of a surrogate pair is none.
+    /// Reads the next string with its escapes resolved. Fails for a lone surrogate.
     #[cold]
-    fn spelled(&mut self, wanted: &'static str) -> Result<String, Malformed> {
+    fn unescaped(&mut self, expected: &'static str) -> Result<String, Malformed> {
         if self.peek() != Some(b'"') {
-            return Err(self.malformed(wanted));
+            return Err(self.malformed(expected));
         }
         let start = self.at;
-        self.pass_string()?;
-        serde_json::from_str(&self.text[start..self.at]).map_err(|_| self.malformed("text before this"))
+        self.skip_string()?;
+        serde_json::from_str(&self.text[start..self.at])
+            .map_err(|_| self.malformed("a string without lone surrogates"))
     }
 
-    /// Passes over the string that begins here.
+    /// Skips the string that begins at the current position.
     #[inline(always)]
-    fn pass_string(&mut self) -> Result<(), Malformed> {
+    fn skip_string(&mut self) -> Result<(), Malformed> {
         self.at = self.end_of_plain(self.at + 1);
-        if self.here() == Some(b'"') {
+        if self.current() == Some(b'"') {
             self.at += 1;
             return Ok(());
         }
-        self.pass_rest_of_string()
+        self.skip_rest_of_string()
     }
 
     #[cold]
-    fn pass_rest_of_string(&mut self) -> Result<(), Malformed> {
+    fn skip_rest_of_string(&mut self) -> Result<(), Malformed> {
         loop {
-            match self.here() {
+            match self.current() {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(());
@@ -344,17 +344,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Where a string that goes on from this place cannot simply go on, or else the end of the text.
+    /// Returns the position of the next quote, backslash or control character, or else the end of the text.
     #[inline(always)]
     fn end_of_plain(&mut self, from: usize) -> usize {
         let into = from.wrapping_sub(self.block);
         let left = if into < 64 { self.ends >> into } else { 0 };
-        if left == 0 { self.look(from) } else { from + left.trailing_zeros() as usize }
+        if left == 0 { self.scan_blocks(from) } else { from + left.trailing_zeros() as usize }
     }
 
-    /// The same; nothing is known of this place, or nothing in its block ends a string from there on.
+    /// Scans further blocks for [`Self::end_of_plain`].
     #[inline(never)]
-    fn look(&mut self, from: usize) -> usize {
+    fn scan_blocks(&mut self, from: usize) -> usize {
         let bytes = self.text.as_bytes();
         let mut at = from;
         if at & !63 == self.block {
@@ -390,7 +390,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Of 64 bytes, a bit for each at which a string cannot simply go on: a quote, a backslash, a control character.
+/// Returns a bit for each of 64 bytes that is a quote, a backslash or a control character.
 fn ends(bytes: &[u8; 64]) -> u64 {
     let (quarters, _) = bytes.as_chunks();
     quarters.iter().rev().fold(0, |ends, quarter| {
@@ -401,7 +401,7 @@ fn ends(bytes: &[u8; 64]) -> u64 {
     })
 }
 
-/// The same of fewer bytes, with which the text is at its end; what is missing ends every string.
+/// [`ends`] of the last, shorter block. The missing bytes count as ends.
 #[cold]
 fn ends_of_last(bytes: &[u8]) -> u64 {
     let mut block = [0; 64];
@@ -409,7 +409,7 @@ fn ends_of_last(bytes: &[u8]) -> u64 {
     ends(&block)
 }
 
-/// What is open, from the outermost in: a bit for each, 1 for an object. As deep as there is text.
+/// A stack of open objects (1) and arrays (0), one bit each, of unlimited depth.
 #[derive(Default)]
 struct Nesting {
     innermost: u64,
@@ -445,20 +445,20 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::value::RawValue;
 
-    /// What is passed over as one value from the beginning of `text` to its end; the blanks around it left aside.
-    fn passed(text: &str) -> Option<&str> {
+    /// Returns the value that fills `text`, without the whitespace around it.
+    fn skipped(text: &str) -> Option<&str> {
         let mut reader = Reader::new(text);
         let value = reader.raw().ok()?;
         reader.peek().is_none().then_some(value)
     }
 
-    /// The same in serde's eyes.
+    /// [`skipped`] by serde_json.
     fn expected(text: &str) -> Option<&str> {
         serde_json::from_str::<&RawValue>(text).ok().map(RawValue::get)
     }
 
     #[test]
-    fn what_is_json_to_serde_is_json_here() {
+    fn the_reader_and_serde_accept_the_same_json() {
         let texts = [
             "",
             " ",
@@ -516,41 +516,41 @@ mod tests {
             "//",
         ];
         for text in texts {
-            assert_eq!(passed(text), expected(text), "{text}");
+            assert_eq!(skipped(text), expected(text), "{text}");
         }
     }
 
     #[test]
-    fn it_goes_as_deep_as_the_text() {
+    fn nesting_depth_is_unlimited() {
         for depth in [1, 63, 64, 65, 127, 128, 129, 1_000, 100_000] {
             let (opening, closing): (Vec<_>, Vec<_>) =
                 (0..depth).map(|at| if at % 3 == 0 { (r#"{"a":"#, "}") } else { ("[", "]") }).unzip();
             let closing: String = closing.into_iter().rev().collect();
             let text = format!("{}1{closing}", opening.concat());
-            assert_eq!(passed(&text), Some(&*text), "{depth}");
+            assert_eq!(skipped(&text), Some(&*text), "{depth}");
             let wrong = if depth % 3 == 1 { "}]" } else { "]}" };
             assert_eq!(
-                passed(&format!("{}1{}", opening.concat(), closing.replacen(['}', ']'], wrong, 1))),
+                skipped(&format!("{}1{}", opening.concat(), closing.replacen(['}', ']'], wrong, 1))),
                 None
             );
         }
     }
 
     #[test]
-    fn an_error_says_what_was_expected_and_where() {
-        let told = |text: &str| passed_error(text).to_string();
-        assert_eq!(told("{\n \"a\": [1,\n  x]}"), "a value expected at line 3 column 3");
-        assert_eq!(told(r#"{"a":1"#), "a comma or the end of the object expected at line 1 column 7");
-        assert_eq!(told("\"a"), "the rest of a string expected at line 1 column 3");
-        assert_eq!(told(r#"{"é"1}"#), "a colon expected at line 1 column 6");
+    fn an_error_has_the_expected_text_and_its_position() {
+        let message = |text: &str| skip_error(text).to_string();
+        assert_eq!(message("{\n \"a\": [1,\n  x]}"), "a value expected at line 3 column 3");
+        assert_eq!(message(r#"{"a":1"#), "a comma or the end of the object expected at line 1 column 7");
+        assert_eq!(message("\"a"), "the rest of a string expected at line 1 column 3");
+        assert_eq!(message(r#"{"é"1}"#), "a colon expected at line 1 column 6");
     }
 
-    fn passed_error(text: &str) -> Malformed {
-        Reader::new(text).pass().unwrap_err()
+    fn skip_error(text: &str) -> Malformed {
+        Reader::new(text).skip().unwrap_err()
     }
 
     #[test]
-    fn a_string_ends_where_it_ends_wherever_it_begins() {
+    fn a_string_of_any_length_is_read_at_any_offset() {
         for before in 0..20 {
             for length in 0..40 {
                 let text = format!(
@@ -561,13 +561,13 @@ mod tests {
                 let mut reader = Reader::new(&text);
                 let read = reader.text().unwrap();
                 assert_eq!(read, text[before + 1..text.len() - 4]);
-                assert!(matches!(read, Cow::Borrowed(_)) && reader.follows(b','));
+                assert!(matches!(read, Cow::Borrowed(_)) && reader.take_if(b','));
             }
         }
     }
 
     #[test]
-    fn a_value_is_taken_where_the_same_one_stands_as_a_member() {
+    fn a_value_is_taken_only_as_a_complete_member() {
         for (text, value, taken) in [
             ("1,", "1", true),
             (" 1}", "1", true),
@@ -582,7 +582,7 @@ mod tests {
             (",", "", false),
         ] {
             let mut reader = Reader::new(text);
-            assert_eq!(reader.takes(value), taken, "{text} {value}");
+            assert_eq!(reader.take_exact(value), taken, "{text} {value}");
             let left = text.trim_start().strip_prefix(value).filter(|_| taken);
             assert_eq!(&text[reader.at..], left.unwrap_or(text.trim_start()), "{text} {value}");
         }
@@ -610,8 +610,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn serde_agrees_on_whatever_becomes_of_json(text in json(), at in any::<prop::sample::Index>(), with in any::<String>()) {
-            prop_assert_eq!(passed(&text), Some(&*text));
+        fn the_reader_and_serde_agree_on_damaged_json(text in json(), at in any::<prop::sample::Index>(), with in any::<String>()) {
+            prop_assert_eq!(skipped(&text), Some(&*text));
             let mut places = text.char_indices().map(|(place, _)| place);
             let place = places.nth(at.index(text.chars().count())).unwrap_or_default();
             for broken in [
@@ -619,13 +619,13 @@ mod tests {
                 format!("{}{with}{}", &text[..place], &text[place..]),
                 text.chars().enumerate().filter(|(number, _)| *number != place).map(|(_, each)| each).collect(),
             ] {
-                prop_assert_eq!(passed(&broken), expected(&broken), "{}", broken);
+                prop_assert_eq!(skipped(&broken), expected(&broken), "{}", broken);
             }
         }
 
         #[test]
-        fn serde_agrees_on_what_looks_like_json(text in r#"[\[\]{}",:\\ 0-9eE+.tfnu-]{0,24}"#) {
-            prop_assert_eq!(passed(&text), expected(&text), "{}", text);
+        fn the_reader_and_serde_agree_on_text_of_json_characters(text in r#"[\[\]{}",:\\ 0-9eE+.tfnu-]{0,24}"#) {
+            prop_assert_eq!(skipped(&text), expected(&text), "{}", text);
         }
     }
 }

@@ -1,28 +1,29 @@
-//! The uid of a review of which only the beginning was kept.
+//! Reads the uid from the first bytes of a review.
 
-use super::Version;
 use super::json::{Text, object};
 use super::reader::Reader;
+use super::{MAX_UID, Version};
 
-/// What an answer needs to repeat.
+/// The fields that a response must repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::webhook) struct Asked {
-    /// The version to answer in.
+pub(in crate::webhook) struct ReviewHead {
+    /// The version of the review.
     pub(in crate::webhook) version: Version,
     /// `request.uid`.
     pub(in crate::webhook) uid: String,
 }
 
-/// Reads version and uid from the beginning of a review: the API server writes them first. The text may break off
-/// anywhere behind them. `None` where no uid was found.
-pub(in crate::webhook) fn scan(prefix: &[u8]) -> Option<Asked> {
-    // It may break off within a character.
+/// Reads version and uid, which the API server writes first. The text may end anywhere after them. Returns `None` without a
+/// uid, or if it has more than [`MAX_UID`] bytes.
+pub(in crate::webhook) fn scan(prefix: &[u8]) -> Option<ReviewHead> {
+    // The text may end within a character.
     let text = prefix.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let mut head = Head::default();
-    // The error is expected: that is where the text breaks off. What was read before stands.
+    // An error is expected at the end of the text. The members before it are read.
     let _ = Reader::new(text).object(&mut head, None);
-    let uid = head.request.unwrap_or_default().uid.0.into_owned();
-    (!uid.is_empty()).then(|| Asked { version: Version::of(head.api_version.as_str()), uid })
+    let uid = head.request.unwrap_or_default().uid.0;
+    let is_valid = (1..=MAX_UID).contains(&uid.len());
+    is_valid.then(|| ReviewHead { version: Version::of(head.api_version.as_str()), uid: uid.into_owned() })
 }
 
 #[derive(Debug, Default)]
@@ -45,12 +46,16 @@ mod tests {
     const REVIEW: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"a\"b","object":{"x":[1,2,"#;
 
     #[test]
-    fn the_uid_is_found_wherever_the_text_breaks_off_behind_it() {
-        let behind = REVIEW.find(",\"object").unwrap();
+    fn the_uid_is_found_wherever_the_text_ends_after_it() {
+        let uid_end = REVIEW.find(",\"object").unwrap();
         for end in 0..=REVIEW.len() {
             let found = scan(&REVIEW.as_bytes()[..end]);
-            if end >= behind {
-                assert_eq!(found, Some(Asked { version: Version::V1Beta1, uid: "a\"b".to_owned() }), "{end}");
+            if end >= uid_end {
+                assert_eq!(
+                    found,
+                    Some(ReviewHead { version: Version::V1Beta1, uid: "a\"b".to_owned() }),
+                    "{end}"
+                );
             } else {
                 assert_eq!(found, None, "{end}");
             }
@@ -58,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_has_no_uid() {
+    fn other_texts_have_no_uid() {
         for none in
             ["", "[]", "null", "{\"uid\":\"x\"}", "{\"request\":null}", "\u{0}", "{\"request\":{\"uid\":3}}"]
         {

@@ -16,20 +16,20 @@ fn core_update() -> Value {
     serde_json::from_str(include_str!("../testdata/core_update.json")).unwrap()
 }
 
-/// Decodes `review` and shows its observation to `check`.
+/// Decodes `review` and passes its observation to `check`.
 fn observed<T>(review: &Value, check: impl FnOnce(&Observation<'_>) -> T) -> T {
     let bytes = serde_json::to_vec(review).unwrap();
     let decoded = decode(&bytes).unwrap();
     check(&decoded.observe(OWN, wall()).unwrap())
 }
 
-fn unobserved(review: &Value) -> Unobserved {
+fn unobserved(review: &Value) -> NotObserved {
     let bytes = serde_json::to_vec(review).unwrap();
     decode(&bytes).unwrap().observe(OWN, wall()).unwrap_err()
 }
 
 #[test]
-fn a_create_through_core_is_read_whole() {
+fn a_create_through_core_is_observed() {
     let bytes = include_bytes!("../testdata/core_create.json");
     let review = decode(bytes).unwrap();
     assert_eq!(review.uid(), "705ab4f5-6393-11e8-b7cc-42010a800002");
@@ -51,7 +51,7 @@ fn a_create_through_core_is_read_whole() {
 }
 
 #[test]
-fn an_update_through_core_is_an_occurrence_not_an_edit() {
+fn an_update_through_core_is_an_occurrence() {
     observed(&core_update(), |seen| {
         assert_eq!((seen.operation, seen.value, seen.old_value), (Operation::Update, 2, 1));
         assert!(!seen.edited && !seen.unchanged);
@@ -60,7 +60,7 @@ fn an_update_through_core_is_an_occurrence_not_an_edit() {
 }
 
 #[test]
-fn a_create_through_the_new_api_is_read_whole() {
+fn a_create_through_events_k8s_io_is_observed() {
     let bytes = include_bytes!("../testdata/events_create.json");
     let review = decode(bytes).unwrap();
     let seen = review.observe("system:serviceaccount:shop:controller", wall()).unwrap();
@@ -72,7 +72,7 @@ fn a_create_through_the_new_api_is_read_whole() {
 }
 
 #[test]
-fn an_update_through_the_new_api_counts_by_its_series() {
+fn an_update_through_events_k8s_io_is_counted_by_its_series() {
     let bytes = include_bytes!("../testdata/events_update.json");
     let review = decode(bytes).unwrap();
     let seen = review.observe(OWN, wall()).unwrap();
@@ -82,7 +82,7 @@ fn an_update_through_the_new_api_counts_by_its_series() {
 }
 
 #[test]
-fn a_generate_name_create_has_no_name_yet() {
+fn a_create_with_generate_name_has_no_name() {
     let bytes = include_bytes!("../testdata/generate_name.json");
     let review = decode(bytes).unwrap();
     let seen = review.observe(OWN, wall()).unwrap();
@@ -90,7 +90,7 @@ fn a_generate_name_create_has_no_name_yet() {
 }
 
 #[test]
-fn each_field_that_a_repeat_leaves_alone_makes_an_edit() {
+fn a_change_of_a_field_that_repeats_keep_is_an_edit() {
     let fields = [
         ("/metadata/labels", json!({"a": ""})),
         ("/metadata/annotations", json!({"a": "b"})),
@@ -119,7 +119,7 @@ fn each_field_that_a_repeat_leaves_alone_makes_an_edit() {
 }
 
 #[test]
-fn what_the_server_owns_and_what_is_empty_make_no_edit() {
+fn changes_of_server_fields_and_empty_fields_are_no_edit() {
     let mut review = core_update();
     let object = &mut review["request"]["object"];
     for key in
@@ -138,17 +138,17 @@ fn what_the_server_owns_and_what_is_empty_make_no_edit() {
 }
 
 #[test]
-fn an_update_is_stale_where_the_api_server_compares_another_resource_version() {
+fn an_update_with_another_resource_version_is_stale() {
     for (written, stored, stale) in [
         (json!("48300"), json!("48301"), true),
         (json!("48302"), json!("48301"), true),
         (json!("48301"), json!("48301"), false),
-        // The API server compares numbers, and takes no resourceVersion, and 0, for whichever is stored.
+        // The API server compares numbers. A missing resourceVersion and 0 match any stored one.
         (json!("048301"), json!("48301"), false),
         (Value::Null, json!("48301"), false),
         (json!(""), json!("48301"), false),
         (json!("0"), json!("48301"), false),
-        // It never sends any of these.
+        // The API server sends none of these.
         (json!("other"), json!("48301"), false),
         (json!(48300), json!([]), false),
         (json!("48300"), Value::Null, false),
@@ -166,25 +166,39 @@ fn an_update_is_stale_where_the_api_server_compares_another_resource_version() {
     assert!(observed(&create, |seen| !seen.stale));
 }
 
+/// Another client, or squelch, may have set `series` while the client counts in `count`.
 #[test]
-fn unchanged_means_that_nothing_counted_moved() {
+fn the_larger_of_count_and_series_count_is_read() {
+    let mut review = core_update();
+    let event =
+        json!({"count": 8, "series": {"count": 7, "lastObservedTime": "2026-11-21T08:54:00.000000Z"}});
+    for (field, value) in event.as_object().unwrap() {
+        review["request"]["object"][field] = value.clone();
+        review["request"]["oldObject"][field] = value.clone();
+    }
+    review["request"]["oldObject"]["count"] = json!(6);
+    assert_eq!(observed(&review, |seen| (seen.value, seen.old_value)), (8, 7));
+}
+
+#[test]
+fn an_update_that_changes_no_count_is_unchanged() {
     let mut review = core_update();
     review["request"]["object"] = review["request"]["oldObject"].clone();
-    review["request"]["object"]["message"] = json!("put right by hand");
+    review["request"]["object"]["message"] = json!("corrected by hand");
     assert!(observed(&review, |seen| seen.unchanged && !seen.edited));
     for (key, value) in [
         ("count", json!(7)),
         ("series", json!({"count": 2})),
         ("lastTimestamp", json!("2026-11-21T08:55:00Z")),
     ] {
-        let mut moved = review.clone();
-        moved["request"]["object"][key] = value;
-        assert!(observed(&moved, |seen| !seen.unchanged), "{key}");
+        let mut changed = review.clone();
+        changed["request"]["object"][key] = value;
+        assert!(observed(&changed, |seen| !seen.unchanged), "{key}");
     }
 }
 
 #[test]
-fn the_value_is_read_from_whatever_stands_there() {
+fn the_value_is_read_from_any_json() {
     let huge: Value = serde_json::from_str("1e300").unwrap();
     for (series, count, value) in [
         (Value::Null, json!(5), 5),
@@ -197,7 +211,8 @@ fn the_value_is_read_from_whatever_stands_there() {
         (Value::Null, json!("7"), 1),
         (json!({"count": 9}), json!(5), 9),
         (json!({"count": 0}), json!(5), 5),
-        (json!({"count": -1}), json!(5), 1),
+        (json!({"count": 9}), json!(12), 12),
+        (json!({"count": -1}), json!(5), 5),
         (json!("none"), json!(5), 5),
     ] {
         let mut review = core_create();
@@ -211,7 +226,7 @@ fn the_value_is_read_from_whatever_stands_there() {
 }
 
 #[test]
-fn nothing_occurs_later_than_it_is_told() {
+fn an_occurrence_is_not_later_than_its_receipt() {
     let mut review = core_create();
     review["request"]["object"]["lastTimestamp"] = json!("2099-01-01T00:00:00Z");
     assert_eq!(observed(&review, |seen| seen.occurred_at), wall());
@@ -220,7 +235,7 @@ fn nothing_occurs_later_than_it_is_told() {
 }
 
 #[test]
-fn a_time_that_cannot_be_true_is_taken_for_the_next_that_can() {
+fn an_implausible_time_is_clamped() {
     let mut review = core_create();
     let mut last_observed = |written: Timestamp| {
         review["request"]["object"]["lastTimestamp"] = json!(written.to_string());
@@ -233,7 +248,7 @@ fn a_time_that_cannot_be_true_is_taken_for_the_next_that_can() {
 }
 
 #[test]
-fn what_is_no_write_of_an_event_is_not_concerned() {
+fn other_reviews_are_not_concerned() {
     for (path, value) in [
         ("/request/operation", json!("DELETE")),
         ("/request/operation", json!("CONNECT")),
@@ -247,31 +262,31 @@ fn what_is_no_write_of_an_event_is_not_concerned() {
         let mut review = core_create();
         let (parent, key) = path.rsplit_once('/').unwrap();
         review.pointer_mut(parent).unwrap()[key] = value;
-        assert_eq!(unobserved(&review), Unobserved::NotConcerned, "{path}");
+        assert_eq!(unobserved(&review), NotObserved::NotConcerned, "{path}");
     }
 }
 
 #[test]
-fn a_review_without_its_event_says_so() {
+fn a_review_without_its_event_is_not_observed() {
     for (review, path) in [(core_create(), "object"), (core_update(), "object"), (core_update(), "oldObject")]
     {
         let mut review = review;
         review["request"][path] = Value::Null;
-        assert_eq!(unobserved(&review), Unobserved::NoEvent, "{path}");
+        assert_eq!(unobserved(&review), NotObserved::NoEvent, "{path}");
     }
 }
 
 #[test]
-fn a_namespace_that_cannot_be_is_not_observed() {
+fn an_invalid_namespace_is_not_observed() {
     for namespace in ["squelch/pods/POD?a=", "..", "A", "", "a.b"] {
         let mut review = core_create();
         review["request"]["namespace"] = json!(namespace);
-        assert_eq!(unobserved(&review), Unobserved::NoNamespace, "{namespace}");
+        assert_eq!(unobserved(&review), NotObserved::NoNamespace, "{namespace}");
     }
 }
 
 #[test]
-fn of_a_key_that_comes_twice_the_last_holds() {
+fn the_last_of_duplicate_keys_wins() {
     let text = include_str!("../testdata/core_create.json")
         .replace("\"reason\":\"BackOff\"", "\"reason\":\"One\",\"reason\":\"Two\"")
         .replace("\"username\":", "\"username\":\"x\",\"username\":");
@@ -281,7 +296,7 @@ fn of_a_key_that_comes_twice_the_last_holds() {
 }
 
 #[test]
-fn depth_and_breadth_end_in_an_error_or_an_answer_never_in_a_crash() {
+fn deep_and_wide_events_do_not_crash_the_decoder() {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     let text = include_str!("../testdata/core_update.json").replacen(
         "\"reason\":\"BackOff\"",
@@ -297,13 +312,13 @@ fn depth_and_breadth_end_in_an_error_or_an_answer_never_in_a_crash() {
         &format!("{wide}\"reason\":"),
         1,
     );
-    assert!(matches!(decode(text.as_bytes()), Err(Undecodable::Json(_))));
-    assert!(matches!(decode(&[0xff]), Err(Undecodable::Utf8(_))));
-    assert!(matches!(decode(b"{}"), Err(Undecodable::NoRequest)));
+    assert!(matches!(decode(text.as_bytes()), Err(DecodeError::Json(_))));
+    assert!(matches!(decode(&[0xff]), Err(DecodeError::Utf8(_))));
+    assert!(matches!(decode(b"{}"), Err(DecodeError::NoRequest)));
 }
 
 #[test]
-fn the_usual_kinds_are_read_as_any_others() {
+fn the_fast_path_for_kinds_reads_the_same_as_the_slow_path() {
     for usual in [
         include_str!("../testdata/core_create.json"),
         include_str!("../testdata/core_update.json"),
@@ -322,8 +337,8 @@ fn the_usual_kinds_are_read_as_any_others() {
     }
 }
 
-/// Any value of a field, of which some begin like others.
-fn spelled() -> impl Strategy<Value = String> {
+/// A field's value. Some values are prefixes of others.
+fn value_text() -> impl Strategy<Value = String> {
     let values =
         ["1", "12", "1.5", "1e2", "null", "[]", "[1]", "{}", "{ }", r#"{"count":1}"#, r#""""#, r#""\u0061""#];
     prop_oneof![
@@ -332,32 +347,35 @@ fn spelled() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The members of an object and those of another.
-fn spelled_twice(keys: &'static [&'static str]) -> impl Strategy<Value = (String, String)> {
-    prop::collection::vec((prop::sample::select(keys), spelled(), spelled()), 1..6).prop_map(|members| {
-        let one: Vec<_> = members.iter().map(|(key, value, _)| format!("\"{key}\":{value}")).collect();
-        let another: Vec<_> = members.iter().map(|(key, _, value)| format!("\"{key}\":{value}")).collect();
-        (one.join(","), another.join(","))
-    })
+/// The members of two objects with the same keys.
+fn two_objects(keys: &'static [&'static str]) -> impl Strategy<Value = (String, String)> {
+    prop::collection::vec((prop::sample::select(keys), value_text(), value_text()), 1..6).prop_map(
+        |members| {
+            let one: Vec<_> = members.iter().map(|(key, value, _)| format!("\"{key}\":{value}")).collect();
+            let another: Vec<_> =
+                members.iter().map(|(key, _, value)| format!("\"{key}\":{value}")).collect();
+            (one.join(","), another.join(","))
+        },
+    )
 }
 
 proptest! {
     #[test]
-    fn a_stored_event_is_read_alike_behind_the_written_one_and_before_it(
-        (object, old) in spelled_twice(&["count", "series", "message", "source", "tomorrow", "m\\u0065ssage"]),
-        (metadata, old_metadata) in spelled_twice(&["name", "labels", "managedFields", "uid"]),
+    fn the_stored_event_is_read_the_same_before_and_after_the_written_one(
+        (object, old) in two_objects(&["count", "series", "message", "source", "tomorrow", "m\\u0065ssage"]),
+        (metadata, old_metadata) in two_objects(&["name", "labels", "managedFields", "uid"]),
     ) {
         let object = format!(r#"{{"metadata":{{{metadata}}},{object}}}"#);
         let old = format!(r#"{{{old},"metadata":{{{old_metadata}}}}}"#);
-        let behind = format!(r#"{{"request":{{"object":{object},"oldObject":{old}}}}}"#);
-        // There is nothing yet that it may be like.
+        let after = format!(r#"{{"request":{{"object":{object},"oldObject":{old}}}}}"#);
+        // In this order there is no written Event to compare with yet.
         let before = format!(r#"{{"request":{{"oldObject":{old},"object":{object}}}}}"#);
         let read = |text: &str| decode(text.as_bytes()).ok().map(|review| format!("{review:?}"));
-        prop_assert_eq!(read(&behind), read(&before));
+        prop_assert_eq!(read(&after), read(&before));
     }
 
     #[test]
-    fn no_text_of_a_tenant_fails_or_changes(message in any::<String>(), reason in any::<String>(), name in any::<String>()) {
+    fn any_text_of_a_tenant_is_decoded_unchanged(message in any::<String>(), reason in any::<String>(), name in any::<String>()) {
         let mut review = core_create();
         review["request"]["object"]["message"] = json!(message);
         review["request"]["object"]["reason"] = json!(reason);
@@ -370,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_crash_the_reader(bytes in any::<Vec<u8>>(), at in 0_usize..2_000, with in any::<u8>()) {
+    fn arbitrary_bytes_do_not_crash_the_decoder(bytes in any::<Vec<u8>>(), at in 0_usize..2_000, with in any::<u8>()) {
         let _ = decode(&bytes);
         let mut review = include_bytes!("../testdata/core_update.json").to_vec();
         let at = at % review.len();

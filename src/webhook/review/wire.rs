@@ -1,12 +1,12 @@
-//! The parts of an AdmissionReview that squelch reads, as they stand in the JSON.
+//! The fields of an AdmissionReview that squelch reads.
 
 use std::borrow::Cow;
 
 use super::json::{Raw, Text, object};
 use super::reader::{Malformed, Read, Reader};
 
-/// More fields than these that no version of the Event knows are not an Event any more. (The API server drops
-/// unknown fields, so that only one that is newer than squelch sends any.)
+/// Maximum unknown top-level fields of an Event. The API server drops unknown fields, so only an API server newer than
+/// squelch sends any.
 const UNKNOWN_FIELDS: usize = 64;
 
 /// `AdmissionReview`.
@@ -29,7 +29,7 @@ pub(super) struct Request<'a> {
     pub(super) operation: Text<'a>,
     pub(super) user: User<'a>,
     pub(super) dry_run: Option<bool>,
-    /// In a box, as below: a review is handed on from hand to hand.
+    /// Boxed like `old_object`, because a review is moved several times.
     pub(super) object: Option<Box<Event<'a>>>,
     pub(super) old_object: Option<Box<Event<'a>>>,
 }
@@ -46,14 +46,14 @@ object!(Request {
 } else |request, key, reader| {
     match key {
         "kind" => request.read_kinds(reader),
-        // A repeat leaves most of it as it was.
+        // A repeat changes few fields.
         "oldObject" => request.old_object.read(Some(&request.object), reader),
-        _ => reader.pass(),
+        _ => reader.skip(),
     }
 });
 
-/// The group in which a client wrote an Event, and what the API server then writes from the value of `kind` to that of
-/// `requestResource`.
+/// Expands to the group of the API that a client used, and the text that the API server then writes from the value of
+/// `kind` to that of `requestResource`.
 macro_rules! kinds {
     ($group:literal) => {
         (
@@ -72,13 +72,13 @@ macro_rules! kinds {
     };
 }
 
-/// Those of both APIs.
+/// The texts of both APIs.
 const KINDS: [(&str, &str); 2] = [kinds!(""), kinds!("events.k8s.io")];
 
 impl<'a> Request<'a> {
-    /// Reads `kind`, and what follows it in the order of the API server, as long as it is the usual.
+    /// Reads `kind`. Also reads the members up to `requestResource` if they are one of [`KINDS`].
     fn read_kinds(&mut self, reader: &mut Reader<'a>) -> Result<(), Malformed> {
-        let Some((group, _)) = KINDS.iter().find(|(_, spelling)| reader.takes(spelling)) else {
+        let Some((group, _)) = KINDS.iter().find(|(_, spelling)| reader.take_exact(spelling)) else {
             return self.kind.read(None, reader);
         };
         self.kind = GroupKind::event("");
@@ -87,7 +87,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// `metav1.GroupVersionKind`, the version left aside.
+/// `metav1.GroupVersionKind` without the version.
 #[derive(Debug, Default)]
 pub(super) struct GroupKind<'a> {
     pub(super) group: Text<'a>,
@@ -108,7 +108,7 @@ pub(super) struct User<'a> {
 }
 object!(User { "username" => name });
 
-/// A core/v1 Event: what every review of squelch's rule holds, whatever the client used.
+/// A core/v1 Event. Every review of squelch's rule has one, whichever API the client used.
 #[derive(Debug, Default)]
 pub struct Event<'a> {
     pub(super) metadata: Option<Metadata<'a>>,
@@ -126,7 +126,7 @@ pub struct Event<'a> {
     pub(super) event_time: Raw<'a>,
     pub(in crate::webhook) count: Raw<'a>,
     pub(in crate::webhook) series: Raw<'a>,
-    /// Top-level fields that this version of squelch does not know.
+    /// Top-level fields unknown to this version of squelch.
     pub(super) unknown: Vec<(Cow<'a, str>, Raw<'a>)>,
 }
 object!(Event {
@@ -146,30 +146,30 @@ object!(Event {
     "count" => count,
     "series" => series,
 } else |event, key, reader| {
-    if matches!(key, "kind" | "apiVersion") { reader.pass() } else { unknown(&mut event.unknown, key, reader) }
+    if matches!(key, "kind" | "apiVersion") { reader.skip() } else { unknown(&mut event.unknown, key, reader) }
 });
 
-/// Keeps a field that no version of the Event knows.
+/// Stores an unknown field.
 pub(super) fn unknown<'a>(
     fields: &mut Vec<(Cow<'a, str>, Raw<'a>)>,
     key: &str,
     reader: &mut Reader<'a>,
 ) -> Result<(), Malformed> {
     if fields.len() == UNKNOWN_FIELDS {
-        return Err(reader.malformed("no more fields that an Event does not have"));
+        return Err(reader.malformed("at most 64 unknown fields of an Event"));
     }
     fields.push((key.to_owned().into(), Raw::from(reader)?));
     Ok(())
 }
 
 impl<'a> Event<'a> {
-    /// `metadata.name`; empty where absent.
+    /// `metadata.name`; empty if absent.
     pub fn name(&self) -> &str {
         self.metadata.as_ref().map_or("", |metadata| metadata.name.as_str())
     }
 
-    /// The namespace that it is in: `metadata.namespace`, else that of what it is about, else `default`, which is
-    /// where the API server wants the Events about objects without a namespace.
+    /// The namespace: `metadata.namespace`, else that of the involved object, else `default`. The API server requires
+    /// `default` for Events about objects without a namespace.
     pub fn namespace(&self) -> Cow<'_, str> {
         let own = self.metadata.as_ref().map_or("", |metadata| metadata.namespace.as_str());
         if !own.is_empty() {
@@ -179,8 +179,8 @@ impl<'a> Event<'a> {
         if regarding.namespace.as_str().is_empty() { "default".into() } else { regarding.namespace.0 }
     }
 
-    /// Its resourceVersion says that it was made from another than `stored`. The API server compares numbers, and takes
-    /// none, and 0, for whichever is stored. What is no number is not compared here.
+    /// Whether its resourceVersion differs from that of `stored`, so that the API server returns a conflict. As the API
+    /// server does, this compares numbers and accepts 0 and a missing version. Other texts are not compared.
     pub(super) fn is_stale_over(&self, stored: &Self) -> bool {
         let (Some(written), Some(stored)) = (&self.metadata, &stored.metadata) else { return false };
         if written.resource_version == stored.resource_version {
@@ -192,13 +192,13 @@ impl<'a> Event<'a> {
             .is_some_and(|version| number(stored).is_some_and(|stored| stored != version))
     }
 
-    /// `metadata.managedFields`; `None` where there is no metadata to hold them.
+    /// `metadata.managedFields`; `None` without metadata.
     pub(in crate::webhook) fn managed_fields(&self) -> Option<Raw<'a>> {
         self.metadata.as_ref().map(|metadata| metadata.managed_fields)
     }
 }
 
-/// The Event's `metadata`, most of what the server alone owns left aside.
+/// The Event's `metadata`, without most of the fields that only the API server sets.
 #[derive(Debug, Default)]
 pub(super) struct Metadata<'a> {
     pub(super) name: Text<'a>,

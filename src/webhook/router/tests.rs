@@ -1,25 +1,27 @@
 use super::*;
+use crate::PROBE_PATH;
 use crate::clock;
-use crate::leader::Term;
+use crate::leader::LeaseDeadline;
 use crate::metrics::Metrics;
 use crate::policy;
 use crate::tls::{AcceptedTokens, PathToken};
 use futures::FutureExt as _;
 use http_body_util::BodyExt;
+use hyper::header::{ALLOW, CONTENT_TYPE};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const CREATE: &str = include_str!("../testdata/core_create.json");
 
-pub(in crate::webhook) fn served() -> (Router, PathToken) {
-    serving(Term::endless())
+pub(in crate::webhook) fn active_router() -> (Router, PathToken) {
+    router_of(LeaseDeadline::unlimited())
 }
 
-fn serving(term: Term) -> (Router, PathToken) {
-    serving_by(clock::Clock::default(), term)
+fn router_of(term: LeaseDeadline) -> (Router, PathToken) {
+    router_with(clock::Clock::default(), term)
 }
 
-fn serving_by(clock: clock::Clock, term: Term) -> (Router, PathToken) {
+fn router_with(clock: clock::Clock, term: LeaseDeadline) -> (Router, PathToken) {
     let token = PathToken::generate().unwrap();
     let webhook = Webhook {
         engine: Arc::new(squelch_engine::testing::engine()),
@@ -38,11 +40,11 @@ fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
 }
 
 /// The API server adds its timeout as a query.
-fn asked(token: &PathToken) -> String {
+fn review_path(token: &PathToken) -> String {
     format!("{}?timeout=1s", path(token))
 }
 
-async fn answered(router: &Router, request: Request<Full<Bytes>>) -> (StatusCode, Value) {
+async fn send(router: &Router, request: Request<Full<Bytes>>) -> (StatusCode, Value) {
     let response = router.route(request).await;
     let status = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -53,21 +55,24 @@ fn allowed(uid: &str, version: &str) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": version, "response": {"uid": uid, "allowed": true}})
 }
 
-fn writes(router: &Router, operation: &str, api: &str, outcome: &str) -> String {
+fn reviews(router: &Router, operation: &str, api: &str, result: &str) -> String {
     let text = router.webhook.metrics.text();
     let start =
-        format!("squelch_writes_total{{api=\"{api}\",operation=\"{operation}\",outcome=\"{outcome}\"}} ");
+        format!("squelch_reviews_total{{api=\"{api}\",operation=\"{operation}\",result=\"{result}\"}} ");
     text.lines().find_map(|line| line.strip_prefix(&start)).unwrap().to_owned()
 }
 
-fn strays(router: &Router) -> String {
+fn unauthenticated_requests(router: &Router) -> String {
     let text = router.webhook.metrics.text();
-    text.lines().find_map(|line| line.strip_prefix("squelch_stray_requests_total ")).unwrap().to_owned()
+    text.lines()
+        .find_map(|line| line.strip_prefix("squelch_unauthenticated_requests_total "))
+        .unwrap()
+        .to_owned()
 }
 
 #[tokio::test]
 async fn a_review_without_a_policy_is_allowed_and_counted() {
-    let (router, token) = served();
+    let (router, token) = active_router();
     let uids = [
         (CREATE, "705ab4f5-6393-11e8-b7cc-42010a800002"),
         (include_str!("../testdata/core_update.json"), "9d0cf6a1-1b7c-4c41-8f0a-4b1f0e6d2c3a"),
@@ -75,45 +80,50 @@ async fn a_review_without_a_policy_is_allowed_and_counted() {
         (include_str!("../testdata/events_update.json"), "a3f1d2c4-b5e6-4788-99aa-bbccddeeff00"),
     ];
     for (review, uid) in uids {
-        let (status, answer) = answered(&router, post(&asked(&token), review)).await;
+        let (status, answer) = send(&router, post(&review_path(&token), review)).await;
         assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1")));
     }
     for (operation, api) in
         [("create", "core"), ("update", "core"), ("create", "events"), ("update", "events")]
     {
-        assert_eq!(writes(&router, operation, api, "allowed"), "1");
+        assert_eq!(reviews(&router, operation, api, "allowed"), "1");
     }
-    assert_eq!(strays(&router), "0");
+    assert_eq!(unauthenticated_requests(&router), "0");
 }
 
 #[tokio::test]
 async fn a_review_on_another_path_is_allowed_and_changes_nothing() {
-    let (router, _) = served();
+    let (router, _) = active_router();
     let wrong = path(&PathToken::generate().unwrap());
     for path in ["/", "/events", "/events/", wrong.as_str(), "/events/short"] {
-        let (status, answer) = answered(&router, post(path, CREATE)).await;
+        let (status, answer) = send(&router, post(path, CREATE)).await;
         let expected = allowed("705ab4f5-6393-11e8-b7cc-42010a800002", "admission.k8s.io/v1");
         assert_eq!((status, answer), (StatusCode::OK, expected), "{path}");
     }
-    assert_eq!(strays(&router), "5");
-    assert_eq!(writes(&router, "create", "core", "allowed"), "0");
+    assert_eq!(unauthenticated_requests(&router), "5");
+    assert_eq!(reviews(&router, "create", "core", "allowed"), "0");
     assert!(router.webhook.metrics.text().contains("squelch_admission_duration_seconds_count 0"));
 }
 
 #[tokio::test]
 async fn both_tokens_of_a_rotation_are_accepted() {
-    let (router, old) = served();
+    let (router, old) = active_router();
     let new = PathToken::generate().unwrap();
     router.webhook.tokens.replace(vec![old.clone(), new.clone()]);
     for token in [&old, &new] {
-        assert!(router.accepts(&post(&asked(token), "")));
+        assert!(router.accepts(&post(&review_path(token), "")));
     }
     router.webhook.tokens.replace(vec![new.clone()]);
-    assert!(!router.accepts(&post(&asked(&old), "")) && router.accepts(&post(&asked(&new), "")));
+    assert!(!router.accepts(&post(&review_path(&old), "")) && router.accepts(&post(&review_path(&new), "")));
 }
 
-/// squelch's own dry run with a number to be marked.
-fn asks_for_proof() -> Value {
+/// As the API server writes it: the uid comes first.
+fn as_sent(review: &Value) -> String {
+    review.to_string().replacen("\"request\":{", "\"request\":{\"uid\":\"u\",", 1)
+}
+
+/// squelch's own dry run with a nonce to sign.
+fn probe_review() -> Value {
     let mut review: Value = serde_json::from_str(CREATE).unwrap();
     review["request"]["dryRun"] = json!(true);
     review["request"]["userInfo"]["username"] = json!("system:serviceaccount:squelch-system:squelch");
@@ -122,23 +132,24 @@ fn asks_for_proof() -> Value {
 }
 
 #[tokio::test]
-async fn a_proof_is_marked_and_counted_nowhere_else() {
+async fn a_probe_is_signed_and_not_counted_as_a_review() {
     use base64::Engine as _;
-    let (router, token) = served();
+    let (router, token) = active_router();
     let before = router.webhook.metrics.text();
-    let path = format!("{}{PROOF_PATH}?timeout=1s", path(&token));
-    assert!(router.proves(&post(&path, "")) && router.accepts(&post(&path, "")));
-    let (status, answer) = answered(&router, post(&path, asks_for_proof().to_string())).await;
+    let path = format!("{}{PROBE_PATH}?timeout=1s", path(&token));
+    assert!(router.is_probe(&post(&path, "")) && router.accepts(&post(&path, "")));
+    let (status, answer) = send(&router, post(&path, probe_review().to_string())).await;
     assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
     let patch = answer["response"]["patch"].as_str().unwrap();
     let patch = base64::engine::general_purpose::STANDARD.decode(patch).unwrap();
-    let mut event = asks_for_proof()["request"]["object"].take();
+    let mut event = probe_review()["request"]["object"].take();
     let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
     json_patch::patch(&mut event, &patch).unwrap();
-    let mark = event["metadata"]["annotations"]["squelch.dev/proof"].as_str().unwrap();
-    assert!(router.webhook.tokens.have_marked("4711", mark));
+    let signature = event["metadata"]["annotations"]["squelch.dev/probe-signature"].as_str().unwrap();
+    assert!(router.webhook.tokens.verify("4711", signature));
 
-    let change = |text: &str| text.replace("squelch_proofs_given_total 1", "squelch_proofs_given_total 0");
+    let change =
+        |text: &str| text.replace("squelch_probes_answered_total 1", "squelch_probes_answered_total 0");
     let own = |text: String| {
         let lines = text.lines().filter(|line| line.starts_with("squelch_"));
         lines.map(ToOwned::to_owned).collect::<Vec<_>>()
@@ -147,18 +158,18 @@ async fn a_proof_is_marked_and_counted_nowhere_else() {
 }
 
 #[tokio::test]
-async fn only_squelchs_own_dry_run_is_marked_and_only_where_a_proof_is_asked_for() {
-    let (router, token) = served();
-    let marked = async |path: String, review: &Value| {
-        let (status, answer) = answered(&router, post(&path, review.to_string())).await;
+async fn only_squelchs_own_dry_run_on_the_probe_path_is_signed() {
+    let (router, token) = active_router();
+    let is_signed = async |path: String, review: &Value| {
+        let (status, answer) = send(&router, post(&path, as_sent(review))).await;
         assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
         answer["response"]["patch"].is_string()
     };
-    let proof = || format!("{}{PROOF_PATH}", path(&token));
-    assert!(marked(proof(), &asks_for_proof()).await, "else this test shows nothing");
-    assert!(!marked(path(&token), &asks_for_proof()).await);
-    let stranger = PathToken::generate().unwrap();
-    assert!(!marked(format!("{}{PROOF_PATH}", path(&stranger)), &asks_for_proof()).await);
+    let probe_path = || format!("{}{PROBE_PATH}", path(&token));
+    assert!(is_signed(probe_path(), &probe_review()).await, "precondition");
+    assert!(!is_signed(path(&token), &probe_review()).await);
+    let other_token = PathToken::generate().unwrap();
+    assert!(!is_signed(format!("{}{PROBE_PATH}", path(&other_token)), &probe_review()).await);
     for (pointer, value) in [
         ("/request/dryRun", json!(false)),
         ("/request/userInfo/username", json!("system:serviceaccount:shop:emitter")),
@@ -167,72 +178,72 @@ async fn only_squelchs_own_dry_run_is_marked_and_only_where_a_proof_is_asked_for
         ("/request/object/metadata/annotations", json!(null)),
         ("/request/object/metadata/annotations", json!("no map")),
     ] {
-        let mut review = asks_for_proof();
+        let mut review = probe_review();
         *review.pointer_mut(pointer).unwrap() = value;
-        assert!(!marked(proof(), &review).await, "{pointer}");
+        assert!(!is_signed(probe_path(), &review).await, "{pointer}");
     }
-    assert_eq!(answered(&router, post(&proof(), "[1")).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(send(&router, post(&probe_path(), "[1")).await.0, StatusCode::BAD_REQUEST);
 }
 
-/// A policy that governs every Event of the recorded reviews.
-fn governed(router: &Router) {
+/// Puts a policy in force for the namespace of the recorded reviews.
+fn put_policy_in_force(router: &Router) {
     let namespace = serde_json::from_str::<Value>(CREATE).unwrap()["request"]["namespace"].clone();
     let policy = policy::fixtures::policy(namespace.as_str().unwrap(), "p", &json!({}), 0);
     router.webhook.policies.swap(policy::Set::new([policy]));
 }
 
 #[tokio::test]
-async fn one_that_does_not_decide_counts_nothing_and_keeps_counts_from_being_lowered() {
-    let (router, token) = serving(Term::default());
-    governed(&router);
+async fn a_standby_counts_no_occurrence_and_rejects_writes_that_lower_a_count() {
+    let (router, token) = router_of(LeaseDeadline::default());
+    put_policy_in_force(&router);
     let mut lowers: Value = serde_json::from_str(include_str!("../testdata/core_update.json")).unwrap();
     lowers["request"]["oldObject"]["count"] = json!(1_000_000);
     for review in [CREATE, CREATE, include_str!("../testdata/core_update.json")] {
-        let (_, answer) = answered(&router, post(&asked(&token), review)).await;
+        let (_, answer) = send(&router, post(&review_path(&token), review)).await;
         assert_eq!(answer["response"]["allowed"], json!(true), "{answer}");
     }
-    let (_, answer) = answered(&router, post(&asked(&token), lowers.to_string())).await;
+    let (_, answer) = send(&router, post(&review_path(&token), lowers.to_string())).await;
     assert_eq!(answer["response"]["status"]["code"], json!(409), "{answer}");
-    assert_eq!(writes(&router, "create", "core", "standby"), "2");
-    assert_eq!(writes(&router, "update", "core", "already_exists"), "1");
+    assert_eq!(reviews(&router, "create", "core", "standby"), "2");
+    assert_eq!(reviews(&router, "update", "core", "already_exists"), "1");
     assert!(router.webhook.engine.counters().is_empty());
 
     let (_, answer) =
-        answered(&router, post(&format!("{}{PROOF_PATH}", path(&token)), asks_for_proof().to_string())).await;
-    assert!(answer["response"]["patch"].is_null(), "it proves nothing: {answer}");
+        send(&router, post(&format!("{}{PROBE_PATH}", path(&token)), probe_review().to_string())).await;
+    assert!(answer["response"]["patch"].is_null(), "a standby does not sign: {answer}");
 }
 
 #[tokio::test]
-async fn a_stale_update_is_left_to_the_api_server() {
-    for term in [Term::endless(), Term::default()] {
-        let (router, token) = serving(term);
-        governed(&router);
+async fn a_stale_update_is_allowed() {
+    for term in [LeaseDeadline::unlimited(), LeaseDeadline::default()] {
+        let (router, token) = router_of(term);
+        put_policy_in_force(&router);
         let mut lowers: Value = serde_json::from_str(include_str!("../testdata/core_update.json")).unwrap();
         lowers["request"]["oldObject"]["count"] = json!(1_000_000);
         lowers["request"]["oldObject"]["metadata"]["resourceVersion"] = json!("48302");
         let uid = lowers["request"]["uid"].as_str().unwrap();
-        let (_, answer) = answered(&router, post(&asked(&token), lowers.to_string())).await;
+        let (_, answer) = send(&router, post(&review_path(&token), lowers.to_string())).await;
         assert_eq!(answer, allowed(uid, "admission.k8s.io/v1"));
         assert!(router.webhook.engine.counters().is_empty());
     }
 }
 
 #[tokio::test]
-async fn past_its_term_nothing_is_decided() {
-    let (router, token) = serving(Term::endless());
-    governed(&router);
-    answered(&router, post(&asked(&token), CREATE)).await;
+async fn no_review_is_decided_after_the_lease_deadline() {
+    let (router, token) = router_of(LeaseDeadline::unlimited());
+    put_policy_in_force(&router);
+    send(&router, post(&review_path(&token), CREATE)).await;
     let counted = router.webhook.engine.counters();
-    assert_eq!(counted[0].counters.received(), 1, "else this test shows nothing");
-    router.webhook.term.end();
-    answered(&router, post(&asked(&token), CREATE)).await;
+    assert_eq!(counted[0].counters.received(), 1, "precondition");
+    router.webhook.term.revoke();
+    send(&router, post(&review_path(&token), CREATE)).await;
     assert_eq!(router.webhook.engine.counters()[0].counters, counted[0].counters);
-    assert!(!router.decides());
+    assert!(!router.is_active());
 }
 
 #[tokio::test]
-async fn what_squelch_did_not_ask_for_is_allowed() {
-    let (router, token) = served();
+async fn reviews_outside_squelchs_rules_are_allowed() {
+    let (router, token) = active_router();
     let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
     for (from, to) in [
         ("\"operation\":\"CREATE\"", "\"operation\":\"DELETE\""),
@@ -241,19 +252,19 @@ async fn what_squelch_did_not_ask_for_is_allowed() {
     ] {
         let review = CREATE.replace(from, to);
         assert_ne!(review, CREATE);
-        let (status, answer) = answered(&router, post(&asked(&token), review)).await;
+        let (status, answer) = send(&router, post(&review_path(&token), review)).await;
         assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1")), "{to}");
     }
     let old = CREATE.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
-    let (status, answer) = answered(&router, post(&asked(&token), old)).await;
+    let (status, answer) = send(&router, post(&review_path(&token), old)).await;
     assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1beta1")));
-    assert_eq!(writes(&router, "unknown", "unknown", "not_concerned"), "2");
-    assert_eq!(writes(&router, "create", "core", "not_concerned"), "2");
+    assert_eq!(reviews(&router, "unknown", "unknown", "not_concerned"), "2");
+    assert_eq!(reviews(&router, "create", "core", "not_concerned"), "2");
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_read_is_let_through() {
-    let (router, token) = served();
+async fn an_unreadable_event_is_admitted_without_a_decision() {
+    let (router, token) = active_router();
     let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
     let at = CREATE.find("\"object\":").unwrap();
     let cut = &CREATE[..at];
@@ -264,125 +275,181 @@ async fn an_event_that_cannot_be_read_is_let_through() {
         cut.to_owned() + "\"object\":{\"metadata\":" + &"[".repeat(10_000),
     ];
     for body in bodies {
-        let (status, answer) = answered(&router, post(&asked(&token), body.clone())).await;
+        let (status, answer) = send(&router, post(&review_path(&token), body.clone())).await;
         assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1")), "{body:.900}");
     }
-    assert_eq!(writes(&router, "unknown", "unknown", "failed_open"), "4");
+    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "4");
     let without = CREATE.replace("\"object\":", "\"elsewhere\":");
-    let (status, _) = answered(&router, post(&asked(&token), without)).await;
+    let (status, _) = send(&router, post(&review_path(&token), without)).await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(writes(&router, "create", "core", "failed_open"), "1");
+    assert_eq!(reviews(&router, "create", "core", "failed_open"), "1");
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_a_bad_request() {
-    let (router, token) = served();
+async fn a_body_that_is_no_review_gets_400() {
+    let (router, token) = active_router();
     for body in ["", "{}", "null", "[1", "{\"request\":null}"] {
-        let (status, _) = answered(&router, post(&asked(&token), body)).await;
+        let (status, _) = send(&router, post(&review_path(&token), body)).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
-        let (status, _) = answered(&router, post("/elsewhere", body)).await;
+        let (status, _) = send(&router, post("/elsewhere", body)).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
     }
-    assert_eq!(writes(&router, "unknown", "unknown", "failed_open"), "5");
+    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "5");
 }
 
 #[tokio::test]
-async fn other_methods_and_types_are_turned_away() {
-    let (router, token) = served();
+async fn other_methods_and_content_types_are_rejected() {
+    let (router, token) = active_router();
     let get = |path: &str| Request::get(path).body(Full::new(Bytes::new())).unwrap();
-    assert_eq!(answered(&router, get("/")).await.0, StatusCode::NOT_FOUND);
-    let response = router.route(get(&asked(&token))).await;
+    assert_eq!(send(&router, get("/")).await.0, StatusCode::NOT_FOUND);
+    let response = router.route(get(&review_path(&token))).await;
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(response.headers()[ALLOW], "POST");
     let typed = |value: &str| {
-        Request::post(asked(&token)).header(CONTENT_TYPE, value).body(Full::new(Bytes::from(CREATE))).unwrap()
+        Request::post(review_path(&token))
+            .header(CONTENT_TYPE, value)
+            .body(Full::new(Bytes::from(CREATE)))
+            .unwrap()
     };
-    assert_eq!(answered(&router, typed("text/plain")).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    assert_eq!(answered(&router, typed("application/json; charset=utf-8")).await.0, StatusCode::OK);
+    assert_eq!(send(&router, typed("text/plain")).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert_eq!(send(&router, typed("application/json; charset=utf-8")).await.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn beyond_the_bounds_writes_are_let_through() {
-    let (router, token) = served();
+async fn reviews_above_the_limits_are_admitted_without_a_decision() {
+    let (router, token) = active_router();
     let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
     let ok = (StatusCode::OK, allowed(uid, "admission.k8s.io/v1"));
-    let full = router.bounds.reviews.take(MAX_REVIEWS).unwrap();
-    assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
+    let full = router.limiters.reviews.try_acquire(MAX_REVIEWS).unwrap();
+    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, ok);
     drop(full);
-    let full = router.bounds.bodies.take(MAX_BODIES).unwrap();
-    assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
+    let full = router.limiters.bodies.try_acquire(MAX_BODIES).unwrap();
+    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, ok);
     drop(full);
-    assert_eq!(writes(&router, "unknown", "unknown", "failed_open"), "2");
-    assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
-    assert_eq!(writes(&router, "create", "core", "allowed"), "1");
+    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "2");
+    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, ok);
+    assert_eq!(reviews(&router, "create", "core", "allowed"), "1");
 
-    let full = router.bounds.strays.take(MAX_STRAYS).unwrap();
-    assert_eq!(answered(&router, post("/elsewhere", CREATE)).await.0, StatusCode::NOT_FOUND);
-    assert_eq!(answered(&router, post(&asked(&token), CREATE)).await, ok);
+    let full = router.limiters.reviews.try_acquire(MAX_REVIEWS).unwrap();
+    let prefixes = router.limiters.prefix_reviews.try_acquire(MAX_PREFIX_REVIEWS).unwrap();
+    let unread = (StatusCode::SERVICE_UNAVAILABLE, Value::Null);
+    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, unread);
+    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "3");
+    let probe = post(&format!("{}{PROBE_PATH}", path(&token)), probe_review().to_string());
+    assert_eq!(send(&router, probe).await, unread);
+    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "3", "a probe is not counted");
+    drop((full, prefixes));
+
+    let full = router.limiters.unauthenticated.try_acquire(MAX_UNAUTHENTICATED_REQUESTS).unwrap();
+    assert_eq!(send(&router, post("/elsewhere", CREATE)).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, ok);
     drop(full);
 }
 
 #[tokio::test]
-async fn a_review_is_counted_once_whether_its_caller_waits_or_not() {
-    let (mut router, token) = served();
-    Arc::get_mut(&mut router.bounds).unwrap().turns = Turns::of(1);
-    let long = || post(&asked(&token), CREATE.to_owned() + &" ".repeat(200 << 10));
-    let counted = || {
-        (writes(&router, "create", "core", "allowed"), writes(&router, "unknown", "unknown", "failed_open"))
-    };
-    let turn = router.bounds.turns.next(usize::MAX).await;
-    assert!(router.route(long()).now_or_never().is_none(), "it has a turn");
-    assert_eq!(counted(), ("0".to_owned(), "1".to_owned()), "gone before its turn came");
-    drop(turn);
-    // It is gone while it is read, unless that takes no time at all.
-    let _ = router.route(long()).now_or_never();
-    drop(router.bounds.turns.next(usize::MAX).await);
-    assert_eq!(counted(), ("1".to_owned(), "1".to_owned()), "gone while it is read");
+async fn a_review_is_in_flight_until_its_response_is_sent() {
+    let (router, token) = active_router();
+    let answer = router.route(post(&review_path(&token), CREATE)).await;
+    let length = usize::try_from(answer.body().size_hint().exact().unwrap()).unwrap();
+    assert!(router.limiters.reviews.try_acquire(MAX_REVIEWS).is_none());
+    assert!(
+        router.limiters.bodies.try_acquire(MAX_BODIES - length).is_some(),
+        "the permit shrinks to the response"
+    );
+    drop(answer);
+    assert!(router.limiters.reviews.try_acquire(MAX_REVIEWS).is_some());
+    assert!(router.limiters.bodies.try_acquire(MAX_BODIES).is_some());
 }
 
-/// Writes that were let through, and occurrences of them that the engine counted.
+#[tokio::test]
+async fn a_uid_above_the_maximum_length_is_rejected() {
+    let (router, token) = active_router();
+    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
+    let review = |length| CREATE.replace(uid, &"u".repeat(length));
+    let (status, answer) = send(&router, post(&review_path(&token), review(256))).await;
+    assert_eq!((status, answer), (StatusCode::OK, allowed(&"u".repeat(256), "admission.k8s.io/v1")));
+    let (status, _) = send(&router, post(&review_path(&token), review(257))).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "1");
+    for path in ["/elsewhere".to_owned(), format!("{}{PROBE_PATH}", path(&token))] {
+        assert_eq!(send(&router, post(&path, review(257))).await.0, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
+async fn a_probe_above_the_maximum_length_is_not_signed() {
+    let (router, token) = active_router();
+    let probe = format!("{}{PROBE_PATH}", path(&token));
+    for (length, is_signed) in [(50 << 10, true), (65 << 10, false)] {
+        let mut review = probe_review();
+        review["request"]["object"]["message"] = "x".repeat(length).into();
+        let (status, answer) = send(&router, post(&probe, as_sent(&review))).await;
+        assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
+        assert_eq!(answer["response"]["patch"].is_string(), is_signed, "{length}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_long_review_is_counted_once() {
+    let (mut router, token) = active_router();
+    Arc::get_mut(&mut router.limiters).unwrap().long_reviews = LongReviews::with_permits(1);
+    let long = || post(&review_path(&token), CREATE.to_owned() + &" ".repeat(200 << 10));
+    let counted = || {
+        (reviews(&router, "create", "core", "allowed"), reviews(&router, "unknown", "unknown", "failed_open"))
+    };
+    let permit = router.limiters.long_reviews.acquire(usize::MAX).await;
+    assert!(router.route(long()).now_or_never().is_none(), "the review waits for a permit");
+    assert_eq!(counted(), ("0".to_owned(), "1".to_owned()), "cancelled while it waits");
+    drop(permit);
+    // Cancelled while it is decoded, unless decoding has already ended.
+    let _ = router.route(long()).now_or_never();
+    drop(router.limiters.long_reviews.acquire(usize::MAX).await);
+    assert_eq!(counted(), ("1".to_owned(), "1".to_owned()), "cancelled while it is decoded");
+}
+
+/// Returns the number of reviews without a decision, and of their occurrences in the engine.
 fn failed_open(router: &Router) -> (String, u64) {
     let counted = router.webhook.engine.counters();
-    let occurrences = counted.first().map_or(0, |account| account.counters.received());
-    (writes(router, "create", "core", "failed_open"), occurrences)
+    let occurrences = counted.first().map_or(0, |scope| scope.counters.received());
+    (reviews(router, "create", "core", "failed_open"), occurrences)
 }
 
 #[tokio::test]
-async fn a_review_that_waited_for_the_end_of_a_stall_is_let_through_and_counted_once() {
-    let clock = clock::Clock::by_hand();
-    let (router, token) = serving_by(clock.clone(), Term::endless());
-    governed(&router);
-    let stalls = &router.bounds.stalls;
-    let beats = |milliseconds| {
+async fn a_review_that_waited_during_a_stall_is_not_decided_and_counted_once() {
+    let clock = clock::Clock::manual();
+    let (router, token) = router_with(clock.clone(), LeaseDeadline::unlimited());
+    put_policy_in_force(&router);
+    let stalls = &router.limiters.stalls;
+    let heartbeat_at = |milliseconds| {
         clock.set(Duration::from_millis(milliseconds));
-        stalls.beat(clock.now());
+        stalls.heartbeat(clock.now());
     };
-    beats(10_000);
+    heartbeat_at(10_000);
     clock.set(Duration::from_millis(11_500));
-    let (_, answer) = answered(&router, post(&asked(&token), CREATE)).await;
+    let (_, answer) = send(&router, post(&review_path(&token), CREATE)).await;
     assert_eq!(answer["response"]["allowed"], json!(true), "{answer}");
-    assert_eq!(failed_open(&router), ("1".to_owned(), 1), "before the next beat");
-    beats(11_500);
-    answered(&router, post(&asked(&token), CREATE)).await;
-    assert_eq!(failed_open(&router).0, "2", "after it");
-    (115..126).for_each(|tenths| beats(tenths * 100));
-    answered(&router, post(&asked(&token), CREATE)).await;
-    assert_eq!(failed_open(&router).0, "2", "reviews from before its end have been given up");
+    assert_eq!(failed_open(&router), ("1".to_owned(), 1), "before the next heartbeat");
+    heartbeat_at(11_500);
+    send(&router, post(&review_path(&token), CREATE)).await;
+    assert_eq!(failed_open(&router).0, "2", "after the next heartbeat");
+    (115..126).for_each(|tenths| heartbeat_at(tenths * 100));
+    send(&router, post(&review_path(&token), CREATE)).await;
+    assert_eq!(failed_open(&router).0, "2", "reviews from before the end of the stall have timed out");
 }
 
 #[tokio::test]
-async fn a_reset_stream_counts_once_as_let_through() {
-    let (router, token) = served();
-    governed(&router);
-    let mut request = post(&asked(&token), CREATE);
+async fn a_reset_stream_is_counted_once_as_failed_open() {
+    let (router, token) = active_router();
+    put_policy_in_force(&router);
+    let mut request = post(&review_path(&token), CREATE);
     *request.version_mut() = Version::HTTP_2;
-    assert!(router.route(request).now_or_never().is_none(), "hyper can look for a reset");
+    assert!(router.route(request).now_or_never().is_none(), "hyper can check for a reset");
     assert_eq!(failed_open(&router), ("1".to_owned(), 1));
 }
 
-/// A policy for every namespace, of which there is `shop` alone.
-fn governed_everywhere() -> (Router, PathToken) {
-    let (router, token) = served();
+/// A router with a cluster policy. `shop` is the only namespace.
+fn router_with_cluster_policy() -> (Router, PathToken) {
+    let (router, token) = active_router();
     let policy = policy::fixtures::cluster_policy("all", &json!({}), 1);
     let namespaces = policy::Namespaces::from([("shop".into(), policy::fixtures::labels(&[]))]);
     router.webhook.policies.swap(policy::Set::in_cluster([policy], &namespaces));
@@ -390,25 +457,25 @@ fn governed_everywhere() -> (Router, PathToken) {
 }
 
 #[tokio::test]
-async fn only_known_namespaces_fill_the_tables() {
-    let (router, token) = governed_everywhere();
+async fn only_known_namespaces_are_stored_in_the_tables() {
+    let (router, token) = router_with_cluster_policy();
     for namespace in ["nowhere", "shop-2", "kube-system"] {
         let review = CREATE.replace("\"namespace\":\"shop\"", &format!("\"namespace\":\"{namespace}\""));
-        let (status, answer) = answered(&router, post(&asked(&token), review)).await;
+        let (status, answer) = send(&router, post(&review_path(&token), review)).await;
         assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
     }
     assert_eq!(router.webhook.engine.gauges().series, 0);
-    assert_eq!(writes(&router, "create", "core", "allowed"), "3");
-    answered(&router, post(&asked(&token), CREATE)).await;
+    assert_eq!(reviews(&router, "create", "core", "allowed"), "3");
+    send(&router, post(&review_path(&token), CREATE)).await;
     assert_eq!(router.webhook.engine.gauges().series, 1);
 }
 
 #[tokio::test]
-async fn a_namespace_that_cannot_be_is_let_through_undecided() {
-    let (router, token) = governed_everywhere();
+async fn a_write_in_an_invalid_namespace_is_admitted_without_a_decision() {
+    let (router, token) = router_with_cluster_policy();
     let review = CREATE.replace("\"namespace\":\"shop\"", "\"namespace\":\"squelch/pods/POD?a=\"");
-    let (status, answer) = answered(&router, post(&asked(&token), review)).await;
+    let (status, answer) = send(&router, post(&review_path(&token), review)).await;
     assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
     assert_eq!(router.webhook.engine.gauges().series, 0);
-    assert_eq!(writes(&router, "create", "core", "failed_open"), "1");
+    assert_eq!(reviews(&router, "create", "core", "failed_open"), "1");
 }

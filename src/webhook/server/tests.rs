@@ -1,7 +1,7 @@
 use squelch_engine::Engine;
 
 use super::*;
-use crate::leader::Term;
+use crate::leader::LeaseDeadline;
 use crate::metrics::Metrics;
 use crate::policy;
 use crate::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use jiff::Timestamp;
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -23,7 +24,7 @@ struct Served {
     authority: Authority,
     certificate: Arc<ServedCertificate>,
     token: PathToken,
-    term: Arc<Term>,
+    term: Arc<LeaseDeadline>,
     stages: Stages,
     metrics: Arc<Metrics>,
     engine: Arc<Engine>,
@@ -40,10 +41,14 @@ fn leaf(authority: &Authority, wall: Timestamp) -> tls::Leaf {
 }
 
 fn start(limits: Limits) -> Served {
-    serving(limits, Term::endless(), None)
+    serving(limits, LeaseDeadline::unlimited(), None)
 }
 
-fn serving(limits: Limits, term: Term, callers: Option<tls::ClientAuthorities>) -> Served {
+fn serving(
+    limits: Limits,
+    term: LeaseDeadline,
+    client_authorities: Option<tls::ClientAuthorities>,
+) -> Served {
     let term = Arc::new(term);
     let authority = authority();
     let certificate = Arc::new(ServedCertificate::new(leaf(&authority, crate::clock::wall())).unwrap());
@@ -62,7 +67,8 @@ fn serving(limits: Limits, term: Term, callers: Option<tls::ClientAuthorities>) 
     };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let config = Arc::new(tls::server_config(Arc::clone(&certificate), callers.map(Arc::new)).unwrap());
+    let config =
+        Arc::new(tls::server_config(Arc::clone(&certificate), client_authorities.map(Arc::new)).unwrap());
     let stages = Stages::default();
     let task = tokio::spawn(serve(listener, config, router(Arc::new(webhook)), stages.clone(), limits));
     Served { address, authority, certificate, token, term, stages, metrics, engine, policies, task }
@@ -96,24 +102,24 @@ impl Served {
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
-    async fn review(&self, stream: &mut TlsStream<TcpStream>, path: &str) -> String {
+    async fn send_review_to(&self, stream: &mut TlsStream<TcpStream>, path: &str) -> String {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: squelch\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             CREATE.len()
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(CREATE.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        // Every answer here ends with the review's last two braces.
-        while !answer.ends_with(b"}}") {
-            let read = stream.read_buf(&mut answer).await.unwrap();
-            assert_ne!(read, 0, "cut short: {}", String::from_utf8_lossy(&answer));
+        let mut response = Vec::new();
+        // Every response in these tests ends with two braces.
+        while !response.ends_with(b"}}") {
+            let read = stream.read_buf(&mut response).await.unwrap();
+            assert_ne!(read, 0, "cut short: {}", String::from_utf8_lossy(&response));
         }
-        String::from_utf8(answer).unwrap()
+        String::from_utf8(response).unwrap()
     }
 
-    async fn ask(&self, stream: &mut TlsStream<TcpStream>) -> String {
-        self.review(stream, &path(&self.token)).await
+    async fn send_review(&self, stream: &mut TlsStream<TcpStream>) -> String {
+        self.send_review_to(stream, &path(&self.token)).await
     }
 }
 
@@ -121,12 +127,12 @@ impl Served {
 async fn ends(stream: &mut (impl AsyncReadExt + Unpin)) {
     let mut rest = Vec::new();
     let ended = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
-    // Cut without a TLS goodbye is an end too.
+    // An end without close_notify is an end too.
     let _ = ended.expect("the server ends the connection");
 }
 
-fn is_allowed(answer: &str) -> bool {
-    answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with(r#""allowed":true}}"#)
+fn is_allowed(response: &str) -> bool {
+    response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with(r#""allowed":true}}"#)
 }
 
 #[tokio::test]
@@ -135,48 +141,48 @@ async fn a_connection_serves_many_reviews_in_both_versions_of_tls() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let mut stream = served.dial(client(&served.authority, version)).await.unwrap();
         for _ in 0..3 {
-            let answer = served.ask(&mut stream).await;
-            assert!(is_allowed(&answer) && !answer.contains("connection: close"), "{answer}");
+            let response = served.send_review(&mut stream).await;
+            assert!(is_allowed(&response) && !response.contains("connection: close"), "{response}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_stranger_gets_one_answer() {
+async fn an_unauthenticated_http1_connection_gets_one_response() {
     let served = start(Limits::default());
     let mut stream = served.connect().await.unwrap();
-    let answer = served.review(&mut stream, "/events/guessed").await;
-    assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
+    let response = served.send_review_to(&mut stream, "/events/guessed").await;
+    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
     ends(&mut stream).await;
 }
 
 #[tokio::test]
-async fn closing_ends_idle_connections_and_answers_new_ones_once() {
+async fn closing_ends_idle_connections_and_new_ones_after_one_response() {
     let served = start(Limits::default());
     let mut idle = served.connect().await.unwrap();
-    served.ask(&mut idle).await;
+    served.send_review(&mut idle).await;
     served.stages.closing.cancel();
     ends(&mut idle).await;
 
     let mut late = served.connect().await.unwrap();
-    let answer = served.ask(&mut late).await;
-    assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
+    let response = served.send_review(&mut late).await;
+    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
     ends(&mut late).await;
     assert!(!served.task.is_finished());
 }
 
 #[tokio::test]
-async fn one_that_does_not_decide_answers_once_a_connection_and_keeps_none() {
-    let standby = serving(Limits::default(), Term::default(), None);
+async fn a_standby_ends_each_connection_after_one_response() {
+    let standby = serving(Limits::default(), LeaseDeadline::default(), None);
     let mut stream = standby.connect().await.unwrap();
-    let answer = standby.ask(&mut stream).await;
-    assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
+    let response = standby.send_review(&mut stream).await;
+    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
     ends(&mut stream).await;
 
     let active = start(Limits::default());
     let mut idle = active.connect().await.unwrap();
-    active.ask(&mut idle).await;
-    active.term.end();
+    active.send_review(&mut idle).await;
+    active.term.revoke();
     ends(&mut idle).await;
     assert!(!active.task.is_finished());
 }
@@ -185,10 +191,10 @@ async fn one_that_does_not_decide_answers_once_a_connection_and_keeps_none() {
 async fn stop_ends_the_server() {
     let served = start(Limits::default());
     let mut stream = served.connect().await.unwrap();
-    served.ask(&mut stream).await;
+    served.send_review(&mut stream).await;
     served.stages.stop.cancel();
     ends(&mut stream).await;
-    timeout(Duration::from_secs(20), served.task).await.expect("it ends").unwrap();
+    timeout(Duration::from_secs(20), served.task).await.expect("the server ends").unwrap();
     assert!(TcpStream::connect(served.address).await.is_err());
 }
 
@@ -199,77 +205,77 @@ async fn a_new_certificate_is_served_to_the_next_dial() {
     served.certificate.replace(leaf(&next, crate::clock::wall())).unwrap();
     assert!(served.connect().await.is_err());
     let mut stream = served.dial(client(&next, &rustls::version::TLS13)).await.unwrap();
-    assert!(is_allowed(&served.ask(&mut stream).await));
+    assert!(is_allowed(&served.send_review(&mut stream).await));
 }
 
 #[tokio::test]
-async fn who_proves_nothing_is_cut_and_who_did_stays() {
-    let served = start(Limits { proof: Duration::from_millis(300), ..Limits::default() });
-    let mut proved = served.connect().await.unwrap();
-    served.ask(&mut proved).await;
+async fn only_unauthenticated_connections_are_cut_at_the_timeout() {
+    let served = start(Limits { authentication: Duration::from_millis(300), ..Limits::default() });
+    let mut authenticated = served.connect().await.unwrap();
+    served.send_review(&mut authenticated).await;
     let mut silent = served.connect().await.unwrap();
     let mut slow = served.connect().await.unwrap();
     slow.write_all(b"POST /events/").await.unwrap();
     ends(&mut silent).await;
     ends(&mut slow).await;
-    assert!(is_allowed(&served.ask(&mut proved).await));
+    assert!(is_allowed(&served.send_review(&mut authenticated).await));
 }
 
 #[tokio::test]
-async fn a_full_house_makes_room_by_the_oldest_stranger() {
+async fn the_oldest_unauthenticated_connection_is_evicted_at_capacity() {
     let served = start(Limits { connections: 2, ..Limits::default() });
-    let mut proved = served.connect().await.unwrap();
-    served.ask(&mut proved).await;
-    let mut stranger = TcpStream::connect(served.address).await.unwrap();
+    let mut authenticated = served.connect().await.unwrap();
+    served.send_review(&mut authenticated).await;
+    let mut unauthenticated = TcpStream::connect(served.address).await.unwrap();
     let mut next = served.connect().await.unwrap();
-    ends(&mut stranger).await;
-    assert!(is_allowed(&served.ask(&mut next).await));
-    assert!(is_allowed(&served.ask(&mut proved).await));
+    ends(&mut unauthenticated).await;
+    assert!(is_allowed(&served.send_review(&mut next).await));
+    assert!(is_allowed(&served.send_review(&mut authenticated).await));
 }
 
-/// There may be thousands of them, and an allocator seldom gives back what many small things took.
+/// There may be thousands, and an allocator rarely releases the memory of many small objects.
 #[tokio::test]
-async fn a_connection_that_says_nothing_takes_little() {
+async fn a_silent_connection_takes_little_memory() {
     let served = start(Limits::default());
     let config = tls::server_config(Arc::clone(&served.certificate), None).unwrap();
-    let (router, _) = crate::webhook::router::tests::served();
+    let (router, _) = crate::webhook::router::tests::active_router();
     let server = Arc::new(Server {
         tls: TlsAcceptor::from(Arc::new(config)),
         router,
         stages: Stages::default(),
         limits: Limits::default(),
-        told_of_refusal: AtomicBool::new(false),
+        has_logged_rejection: AtomicBool::new(false),
     });
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut acceptor = Acceptor::new(listener, 1, Dismiss::Unkept);
+    let mut acceptor = Acceptor::new(listener, 1, Eviction::Unprotected);
     let _dialled = TcpStream::connect(address).await.unwrap();
-    let (stream, place) = acceptor.accept().await;
-    let attending = server.attend(stream, Guest::new(place.connection()));
-    assert!(size_of_val(&attending) <= 1_024, "{} bytes", size_of_val(&attending));
+    let (stream, slot) = acceptor.accept().await;
+    let handling = server.handle_connection(stream, ClientConnection::new(slot.connection()));
+    assert!(size_of_val(&handling) <= 1_024, "{} bytes", size_of_val(&handling));
 }
 
 #[tokio::test]
-async fn an_old_connection_ends() {
+async fn a_connection_ends_at_its_maximum_age() {
     let served = start(Limits { age: Duration::from_millis(300), ..Limits::default() });
     let mut stream = served.connect().await.unwrap();
-    served.ask(&mut stream).await;
+    served.send_review(&mut stream).await;
     ends(&mut stream).await;
 }
 
 #[tokio::test]
-async fn plain_http_on_the_tls_port_harms_nobody() {
+async fn plain_http_on_the_tls_port_does_not_affect_other_connections() {
     let served = start(Limits::default());
     let mut plain = TcpStream::connect(served.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     ends(&mut plain).await;
     let mut stream = served.connect().await.unwrap();
-    assert!(is_allowed(&served.ask(&mut stream).await));
+    assert!(is_allowed(&served.send_review(&mut stream).await));
 }
 
-/// The API server asks a `url:` on loopback through HTTP/2.
+/// The API server calls a `url:` on loopback by HTTP/2.
 #[tokio::test]
-async fn http2_is_served_and_told_to_go_away_by_its_own_means() {
+async fn an_http2_connection_is_served_and_ends_by_goaway() {
     let served = start(Limits::default());
     let stream = served.connect_offering(b"h2").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
@@ -287,40 +293,40 @@ async fn http2_is_served_and_told_to_go_away_by_its_own_means() {
         assert!(answer.ends_with(br#""allowed":true}}"#));
     }
     served.stages.closing.cancel();
-    timeout(Duration::from_secs(20), connection).await.expect("it ends").unwrap().unwrap();
+    timeout(Duration::from_secs(20), connection).await.expect("the server ends").unwrap().unwrap();
 }
 
-/// So that the API server's next proof needs a dial and a handshake.
+/// The API server's next probe then needs a dial and a handshake.
 #[tokio::test]
-async fn after_a_proof_the_connection_ends_and_others_stay() {
+async fn a_probe_ends_its_connection_and_no_other() {
     let served = start(Limits::default());
     let mut other = served.connect().await.unwrap();
-    served.ask(&mut other).await;
-    let proof = format!("{}/proof", path(&served.token));
+    served.send_review(&mut other).await;
+    let probe = format!("{}/probe", path(&served.token));
 
     let mut stream = served.connect().await.unwrap();
-    let answer = served.review(&mut stream, &proof).await;
-    assert!(is_allowed(&answer) && answer.contains("connection: close"), "{answer}");
+    let response = served.send_review_to(&mut stream, &probe).await;
+    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
     ends(&mut stream).await;
 
     let stream = served.connect_offering(b"h2").await.unwrap();
     let (mut client, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);
-    let request = Request::post(format!("https://squelch{proof}"))
+    let request = Request::post(format!("https://squelch{probe}"))
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(CREATE)))
         .unwrap();
     let response = client.send_request(request).await.unwrap();
     let answer = response.into_body().collect().await.unwrap().to_bytes();
-    assert!(answer.ends_with(br#""allowed":true}}"#), "the answer is whole");
-    timeout(Duration::from_secs(20), connection).await.expect("it ends").unwrap().unwrap();
+    assert!(answer.ends_with(br#""allowed":true}}"#), "the response is complete");
+    timeout(Duration::from_secs(20), connection).await.expect("the server ends").unwrap().unwrap();
 
-    assert!(is_allowed(&served.ask(&mut other).await));
+    assert!(is_allowed(&served.send_review(&mut other).await));
 }
 
 #[tokio::test]
-async fn a_body_beyond_the_cap_is_answered_before_it_ends() {
+async fn a_body_above_the_maximum_is_answered_before_its_end() {
     let served = start(Limits::default());
     let stream = served.connect().await.unwrap();
     let (mut reader, mut writer) = tokio::io::split(stream);
@@ -337,20 +343,20 @@ async fn a_body_beyond_the_cap_is_answered_before_it_ends() {
         }
         writer.write_all(b"0\r\n\r\n").await
     });
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"}}") {
-        assert_ne!(reader.read_buf(&mut answer).await.unwrap(), 0, "no answer");
+    let mut response = Vec::new();
+    while !response.ends_with(b"}}") {
+        assert_ne!(reader.read_buf(&mut response).await.unwrap(), 0, "no response");
     }
-    assert!(is_allowed(&String::from_utf8(answer).unwrap()));
+    assert!(is_allowed(&String::from_utf8(response).unwrap()));
     ends(&mut reader).await;
-    assert!(writing.await.unwrap().is_err(), "the rest was not taken");
+    assert!(writing.await.unwrap().is_err(), "the rest is not read");
 }
 
-/// A client that shows this certificate.
-fn showing(
+/// A client with this certificate.
+fn client_with(
     authority: &Authority,
     version: &'static rustls::SupportedProtocolVersion,
-    (chain, key): tls::testing::Shown,
+    (chain, key): tls::testing::ClientCertificate,
 ) -> rustls::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(tls::certificates(authority.ca_pem().as_bytes()).unwrap().remove(0)).unwrap();
@@ -362,8 +368,8 @@ fn showing(
         .unwrap()
 }
 
-/// With TLS 1.3 a client hears of a refusal only when it reads.
-async fn is_turned_away(dialled: io::Result<TlsStream<TcpStream>>) -> bool {
+/// With TLS 1.3 a client receives the rejection only when it reads.
+async fn is_rejected(dialled: io::Result<TlsStream<TcpStream>>) -> bool {
     match dialled {
         Err(_) => true,
         Ok(mut stream) => {
@@ -375,28 +381,29 @@ async fn is_turned_away(dialled: io::Result<TlsStream<TcpStream>>) -> bool {
 }
 
 #[tokio::test]
-async fn only_callers_with_an_accepted_certificate_are_served() {
-    use tls::testing::{Signer, Written};
+async fn only_clients_with_an_accepted_certificate_are_served() {
+    use tls::testing::{Signer, TempFile};
     let (signer, other) = (Signer::new(), Signer::new());
-    let file = Written::new(&signer.pem);
-    let callers = tls::ClientAuthorities::load(file.0.clone(), vec!["kube-apiserver".to_owned()]).unwrap();
-    let served = serving(Limits::default(), Term::endless(), Some(callers));
+    let file = TempFile::new(&signer.pem);
+    let client_authorities =
+        tls::ClientAuthorities::load(file.0.clone(), vec!["kube-apiserver".to_owned()]).unwrap();
+    let served = serving(Limits::default(), LeaseDeadline::unlimited(), Some(client_authorities));
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let own = showing(&served.authority, version, signer.sign("kube-apiserver", None));
-        // Each dial is a whole handshake.
+        let own = client_with(&served.authority, version, signer.sign("kube-apiserver", None));
+        // TLS sessions are not resumed.
         for _ in 0..2 {
             let mut stream = served.dial(own.clone()).await.unwrap();
-            assert!(is_allowed(&served.ask(&mut stream).await));
+            assert!(is_allowed(&served.send_review(&mut stream).await));
             assert_eq!(stream.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full));
         }
-        for stranger in [signer.sign("admin", None), other.sign("kube-apiserver", None)] {
-            let config = showing(&served.authority, version, stranger);
-            assert!(is_turned_away(served.dial(config).await).await);
+        for shown in [signer.sign("admin", None), other.sign("kube-apiserver", None)] {
+            let config = client_with(&served.authority, version, shown);
+            assert!(is_rejected(served.dial(config).await).await);
         }
-        assert!(is_turned_away(served.dial(client(&served.authority, version)).await).await);
+        assert!(is_rejected(served.dial(client(&served.authority, version)).await).await);
     }
-    assert!(served.metrics.text().contains("squelch_refused_handshakes_total 6"));
+    assert!(served.metrics.text().contains("squelch_tls_handshake_failures_total 6"));
 }
 
-mod given_up;
+mod cancelled;
 mod unauthenticated;

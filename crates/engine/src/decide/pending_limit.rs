@@ -8,8 +8,8 @@ use crate::state::names::Carried;
 
 impl Decision<'_> {
     /// Returns the limit that merging the write would exceed. A series that already has pending occurrences
-    /// takes no more space when their number grows; the same holds for a series whose content is kept. For
-    /// other series one of the oldest must give up its content.
+    /// takes no more space when their number grows; the same holds for a series whose content is stored. For
+    /// other series the content of one of the oldest must be evicted.
     pub(crate) fn exceeded_pending_limit(
         &mut self,
         series: Option<Handle>,

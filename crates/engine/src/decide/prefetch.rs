@@ -2,7 +2,7 @@
 //!
 //! With a million series, no entry that a decision needs is in the processor's cache. Reading one entry after
 //! the other waits for memory each time. Loads that are issued together overlap, so each `prefetch` reads a
-//! little of what is needed later. It changes no decision. BENCHMARKS.md has the gain.
+//! little of what is needed later. It changes no decision. docs/benchmarks/results.md has the gain.
 
 use crate::decide::keys::{AGGREGATE_PREFIX, Hasher, Key};
 use crate::decide::pipeline::Decision;

@@ -7,7 +7,7 @@
 //! [`Engine::release`] and [`Engine::discard`].
 //!
 //! squelch never writes an Event for a client that the API server refused it. Admission precedes validation,
-//! quota and the API server's own checks, so an admitted write proves nothing. Only a read does.
+//! quota and the API server's own checks, so an admitted write may not be stored. Only a read confirms it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Engine {
             && !matches!(planned, FlushPlan::Lost { .. })
             && let Some(mut namespace) = self.locked(&task.namespace)
         {
-            namespace.names.prove(self.hasher.name(&task.name), task.series);
+            namespace.names.confirm_owner(self.hasher.name(&task.name), task.series);
         }
         planned
     }

@@ -11,8 +11,8 @@ const EVICTED_PER_INSERT: usize = 2;
 
 impl Engine {
     /// Makes a namespace above its fair share evict entries for the `newcomer`. Locks one namespace at a time
-    /// and at most [`MAX_EVICTION_ATTEMPTS`], so that no single decision pays for all. A namespace with a
-    /// surplus is found after a quarter as many decisions as there are namespaces.
+    /// and at most [`MAX_EVICTION_ATTEMPTS`], which bounds the cost of one decision. N namespaces take N/4
+    /// decisions to find one with a surplus.
     pub(crate) fn evict_for_others(&self, newcomer: &str, now: Moment) {
         for asked in 0..MAX_EVICTION_ATTEMPTS {
             let Some(name) = self.namespace_list.next_to_evict(asked > 0) else { return };

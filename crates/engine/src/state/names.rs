@@ -23,7 +23,7 @@ struct NameRecord {
     highest: u32,
     /// The series of this name's UPDATEs, while it is live.
     series: Handle,
-    /// Latest occurrence time under this name, see [`occurrence_time`], or 0; with [`PROVEN`] and [`SHARED`].
+    /// Latest occurrence time under this name, see [`occurrence_time`], or 0; with [`OWNER_CONFIRMED`] and [`SHARED`].
     occurred: u32,
     /// Time of the last write of this name.
     seen: Stamp,
@@ -38,8 +38,8 @@ const STORED: u32 = 1 << 23;
 const READS: u32 = 1 << 31;
 
 /// Bit of [`NameRecord::occurred`]: the stored Event belongs to this user, because they updated it or squelch
-/// read it. A CREATE proves nothing, because the API server may refuse it after admission.
-const PROVEN: u32 = 1 << 31;
+/// read it. A CREATE does not confirm this, because the API server may reject it after admission.
+const OWNER_CONFIRMED: u32 = 1 << 31;
 
 /// Bit of [`NameRecord::occurred`]: several clients reported to the last series stored under this name.
 const SHARED: u32 = 1 << 30;
@@ -86,10 +86,10 @@ impl Names {
     }
 
     /// Records that squelch has read the Event of this series, so that its owner is known.
-    pub(crate) fn prove(&mut self, key: Key, series: Handle) {
+    pub(crate) fn confirm_owner(&mut self, key: Key, series: Handle) {
         let entry = self.table.find(key).and_then(|at| self.table.get_mut(at));
         if let Some(entry) = entry.filter(|entry| entry.series == series && entry.is_stored()) {
-            entry.occurred |= PROVEN;
+            entry.occurred |= OWNER_CONFIRMED;
         }
     }
 
@@ -172,7 +172,7 @@ impl Names {
         if entry.user() != user {
             match write.operation {
                 Operation::Create => return Carried { foreign: true, ..Carried::by(Some(at), 1, None) },
-                Operation::Update if !entry.is_proven() => {
+                Operation::Update if !entry.is_owner_confirmed() => {
                     let displaced = entry.is_stored().then_some(entry.series);
                     *entry = NameRecord::first_seen(user, write, now);
                     let occurrences = carried_by_unknown(write, began_before);
@@ -248,7 +248,7 @@ impl NameRecord {
             ..Self::default()
         };
         name.set_user(user, false);
-        name.prove(write);
+        name.confirm_owner(write);
         name
     }
 
@@ -284,13 +284,13 @@ impl NameRecord {
         {
             self.occurred = self.occurred & !TIME | time;
         }
-        self.prove(write);
+        self.confirm_owner(write);
     }
 
-    /// Records that an UPDATE proves its Event stored and its user entitled to change it.
-    fn prove(&mut self, write: &Observation<'_>) {
+    /// Confirms the owner by an UPDATE: its Event is stored, and its user may change it.
+    fn confirm_owner(&mut self, write: &Observation<'_>) {
         if write.operation == Operation::Update {
-            self.occurred |= PROVEN;
+            self.occurred |= OWNER_CONFIRMED;
         }
     }
 
@@ -308,8 +308,8 @@ impl NameRecord {
         i64::from(self.highest & !READS)
     }
 
-    fn is_proven(&self) -> bool {
-        self.occurred & PROVEN != 0
+    fn is_owner_confirmed(&self) -> bool {
+        self.occurred & OWNER_CONFIRMED != 0
     }
 
     fn is_stored(&self) -> bool {

@@ -242,7 +242,7 @@ mod departed_tests {
 }
 
 #[cfg(test)]
-mod predecessors_tests {
+mod retention_tests {
     use super::{KEPT, MAX_LINES};
     use crate::testing::{at, by, engine, named, rules, write};
     use crate::{Engine, KnownPolicy, Mode, PolicyId, Rules};

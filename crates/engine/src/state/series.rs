@@ -331,15 +331,15 @@ mod tests {
     #[test]
     fn counts_stored_by_others_are_neither_lost_nor_counted_twice() {
         let mut series = series(10, 8);
-        series.resync(15, 6); // five passed unreviewed; the client's value tells of them and one more
+        series.resync(15, 6); // five occurrences without a review, which the client's value includes, and one more
         assert_eq!((series.total, series.stored), (16, 15));
         series.resync(16, 0);
         assert_eq!((series.total, series.pending()), (16, 0));
         series.confirm(20);
         assert_eq!((series.total, series.stored), (20, 20));
-        series.resync(20, 2); // somebody who knows nothing of the four
+        series.resync(20, 2); // another client, without the four occurrences
         assert_eq!((series.total, series.stored), (22, 20));
-        series.resync(22, 5); // who wrote the four tells of them, and of one more
+        series.resync(22, 5); // the client of the four reports them and one more
         assert_eq!((series.total, series.stored), (23, 22));
         series.resync(23, 5);
         assert_eq!((series.total, series.stored), (28, 23));

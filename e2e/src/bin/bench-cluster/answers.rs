@@ -1,36 +1,36 @@
-//! What became of the writes of a cell.
+//! Answers to the writes of a cell.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::figures::{millis, quantile};
 
-/// One write, answered.
+/// One write with its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
-    /// When it was sent, after the load began; when it was due, where the hand was late.
+    /// Send time since the start of the load; the due time if the worker was late.
     pub(crate) after: Duration,
-    /// From then until its answer.
+    /// Time until the answer.
     pub(crate) took: Duration,
-    /// 0 where there was no answer.
+    /// HTTP status. 0: no answer.
     pub(crate) status: u16,
-    /// A policy of the cell's kind is for it.
+    /// Whether the policy of the cell matches it.
     pub(crate) governed: bool,
 }
 
-/// Those that were answered within the time that counts.
+/// The writes that were answered within the measured time.
 pub(crate) fn within(answered: &[Answered], from: Duration, to: Duration) -> Vec<Answered> {
     answered.iter().filter(|it| (from..to).contains(&(it.after + it.took))).copied().collect()
 }
 
-/// The time that so much of the writes took at most, in milliseconds.
+/// A quantile of the latency, in milliseconds.
 pub(crate) fn latency(answered: &[Answered], part: f64) -> f64 {
     let mut took: Vec<f64> = answered.iter().map(|it| millis(it.took)).collect();
     took.sort_by(f64::total_cmp);
     quantile(&took, part)
 }
 
-/// How many were answered how.
+/// Number of answers by status.
 pub(crate) fn statuses(answered: &[Answered]) -> BTreeMap<u16, usize> {
     let mut statuses = BTreeMap::new();
     answered.iter().for_each(|it| *statuses.entry(it.status).or_default() += 1);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_counts_is_counted() {
+    fn only_answers_within_the_measured_time_are_counted() {
         let at = |ms: u64| Answered {
             after: Duration::from_millis(ms),
             took: Duration::from_millis(ms / 10),
@@ -50,7 +50,7 @@ mod tests {
             governed: true,
         };
         let all: Vec<_> = (0..100).map(at).collect();
-        // What was sent from 19 (answered at 20) to 54 (at 59).
+        // Sent from 19 (answered at 20) to 54 (answered at 59).
         let some = within(&all, Duration::from_millis(20), Duration::from_millis(60));
         assert_eq!(statuses(&some), BTreeMap::from([(201, 31), (409, 5)]));
         assert!((latency(&some, 1.0) - 5.0).abs() < 0.001);

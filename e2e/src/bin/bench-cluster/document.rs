@@ -1,4 +1,4 @@
-//! What was measured, between its markers in BENCHMARKS.md.
+//! The sections of docs/benchmarks/results.md, between their markers.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ mod tests {
                         <!-- bench-cluster y: begin -->\nkept\n<!-- bench-cluster y: end -->\n";
 
     #[test]
-    fn a_section_takes_the_place_of_its_own_alone() {
+    fn a_section_replaces_only_the_section_of_its_name() {
         let text = replaced(TEXT, "x", "new").unwrap();
         assert_eq!(text, TEXT.replace("old", "\nnew"));
         assert_eq!(replaced(&text, "x", "newer").unwrap(), TEXT.replace("old", "\nnewer"));

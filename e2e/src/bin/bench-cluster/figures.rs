@@ -1,4 +1,4 @@
-//! Arithmetic of measurements.
+//! Statistics of measurements.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// Of sorted values the one that so great a part is not above; 0 of none.
+/// A quantile of sorted values; 0 for no values.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
     let rank = (sorted.len() as f64 * part).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
-/// The least, the middle and the greatest.
+/// Minimum, median and maximum.
 pub(crate) fn spread(values: &[f64]) -> [f64; 3] {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,19 +22,19 @@ pub(crate) fn spread(values: &[f64]) -> [f64; 3] {
     [least, median(values), most]
 }
 
-/// What was measured with and without something in the same rounds.
+/// Paired measurements with and without a setting in the same rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Paired {
-    /// By round: with, less without.
+    /// Difference per round: with minus without.
     pub(crate) differences: Vec<f64>,
-    /// By round: with, of one without.
+    /// Ratio per round: with divided by without.
     pub(crate) ratios: Vec<f64>,
-    /// By how much the two measurements without it differ in a round, in the middle.
+    /// Noise: median difference of the two measurements without the setting in a round.
     pub(crate) noise: f64,
 }
 
 impl Paired {
-    /// `without` has two measurements of each round, before and after `with`.
+    /// `without` has two measurements per round, before and after `with`.
     pub(crate) fn of(with: &[f64], without: &[[f64; 2]]) -> Self {
         let pairs = || with.iter().zip(without.iter().map(|[before, after]| f64::midpoint(*before, *after)));
         let noise: Vec<f64> = without.iter().map(|[before, after]| (before - after).abs()).collect();
@@ -45,7 +45,7 @@ impl Paired {
         }
     }
 
-    /// In the middle it is not more than without, or by no more than that differs from itself.
+    /// Whether the median difference is at most the noise.
     pub(crate) fn is_no_more(&self) -> bool {
         median(&self.differences) <= self.noise
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spreads_and_quantiles_are_of_what_was_measured() {
+    fn spreads_and_quantiles_come_from_the_measured_values() {
         assert_eq!(spread(&[3.0, 1.0, 2.0]).map(|it| it as i64), [1, 2, 3]);
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!([0.5, 0.99, 1.0].map(|part| quantile(&hundred, part) as i64), [50, 99, 100]);
@@ -64,10 +64,10 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_below_the_noise_is_none() {
-        // Without it 10 and 12: they differ by 2 from themselves.
+    fn a_difference_below_the_noise_counts_as_no_difference() {
+        // Without: 10 and 12, a noise of 2.
         let without = [[10.0, 12.0]; 3];
-        assert!(Paired::of(&[11.0, 13.0, 30.0], &without).is_no_more(), "2 more in the middle");
+        assert!(Paired::of(&[11.0, 13.0, 30.0], &without).is_no_more(), "the median difference is 2");
         assert!(!Paired::of(&[11.0, 13.5, 30.0], &without).is_no_more());
         assert!(Paired::of(&[1.0, 2.0, 30.0], &without).is_no_more());
         assert!((Paired::of(&[11.0, 22.0, 33.0], &without).ratios[1] - 2.0).abs() < f64::EPSILON);

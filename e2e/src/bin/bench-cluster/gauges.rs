@@ -1,4 +1,4 @@
-//! What the machine and etcd say before and after a cell.
+//! Counters of the machine and of etcd before and after a cell.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,15 @@ pub(crate) struct Spent {
     pub(crate) etcd: f64,
     /// squelch, or the webhook in Go.
     pub(crate) webhook: f64,
-    /// Of the one who writes: it takes away from the others.
+    /// Of the load generator, which competes for the processors.
     pub(crate) generator: f64,
-    /// Everybody's on this machine, and what its host has given to others meanwhile.
+    /// Of all processes of this machine, and the time stolen by its host.
     pub(crate) machine: f64,
     pub(crate) stolen: f64,
 }
 
 impl Spent {
-    /// What the writes cost the cluster.
+    /// Processor time of the cluster for the writes.
     pub(crate) fn together(&self) -> f64 {
         self.api_server + self.etcd + self.webhook
     }
@@ -42,7 +42,7 @@ impl Spent {
     }
 }
 
-/// What etcd has done.
+/// Writes of etcd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Stored {
     pub(crate) puts: f64,
@@ -72,13 +72,13 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// How long it has been, what was spent and what etcd did since.
+    /// Time, processor time and etcd writes since `before`.
     pub(crate) fn since(&self, before: &Self) -> (Duration, Spent, Stored) {
         (self.at - before.at, self.spent.since(&before.spent), self.stored.since(&before.stored))
     }
 }
 
-/// Where to look.
+/// Sources of the gauges.
 pub(crate) struct Gauges {
     etcd: Admin,
     api_server: u32,
@@ -86,14 +86,14 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// Those of this cluster.
+    /// The sources of this cluster.
     pub(crate) fn of(cluster: &Cluster, etcd_metrics: &str) -> Result<Self> {
         let etcd = Admin::at(etcd_metrics.trim_end_matches("/metrics").to_owned())?;
         let [api_server, etcd_process] = ["kube-apiserver", "etcd"].map(|name| cluster.process_of(name));
         Ok(Self { etcd, api_server: api_server?, etcd_process: etcd_process? })
     }
 
-    /// As they stand now.
+    /// Reads the gauges.
     pub(crate) async fn read(&self, webhook: Option<u32>) -> Result<Reading> {
         let stored = self.stored().await?;
         let own = std::process::id();
@@ -109,7 +109,7 @@ impl Gauges {
         Ok(Reading { at: Instant::now(), spent, stored })
     }
 
-    /// What etcd has done so far.
+    /// Writes of etcd.
     pub(crate) async fn stored(&self) -> Result<Stored> {
         let samples = self.etcd.metrics().await?;
         let read = |name| {
@@ -132,14 +132,14 @@ fn process(pid: u32) -> Result<f64> {
     time_of(&text).context(path)
 }
 
-/// User and system time of /proc/PID/stat. Behind the last ")": a process may have any name.
+/// User and system time of /proc/PID/stat, after the last ")": a process may have any name.
 fn time_of(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let [user, system] = [fields.next()?, fields.next()?].map(|field| field.parse::<u32>().ok());
     Some((TICK * (user? + system?)).as_secs_f64())
 }
 
-/// Busy and stolen time of all processors, of /proc/stat.
+/// Busy and stolen time of all processors, from /proc/stat.
 fn machine(stat: &str) -> (f64, f64) {
     let line = stat.lines().next().unwrap_or_default();
     let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
@@ -153,14 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_read_behind_any_name() {
+    fn processor_time_is_parsed_after_any_process_name() {
         let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 7 8 20 0 11 0 1234 1 1 1";
         assert_eq!(time_of(stat).map(|seconds| (seconds * 100.0).round() as i64), Some(300));
         assert_eq!(time_of("42 (a) S 1"), None);
     }
 
     #[test]
-    fn a_machine_that_idles_or_waits_is_not_busy() {
+    fn idle_and_iowait_time_is_not_busy_time() {
         let (busy, stolen) = machine("cpu  100 10 50 9000 800 5 15 30 0 0\ncpu0 1 2 3\n");
         assert_eq!(((busy * 100.0).round() as i64, (stolen * 100.0).round() as i64), (180, 30));
     }

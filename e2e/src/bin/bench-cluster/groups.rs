@@ -1,4 +1,4 @@
-//! What is measured together: each group is one section of BENCHMARKS.md and takes some minutes.
+//! Groups of measurements: each is one section of docs/benchmarks/results.md and takes some minutes.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -6,46 +6,46 @@ use clap::ValueEnum;
 use crate::cell::{Cell, Load};
 use crate::setting::Setting;
 use crate::stage::Stage;
-use crate::work::{Pace, Through, Work};
+use crate::work::{EventApi, Pace, Work};
 
-/// The rate of kubernetes#141022.
+/// Rate of kubernetes#141022.
 const RATE: u32 = 484;
 
-/// Without a webhook comes first and last: what lies between is compared with both, and they with each other.
+/// "No webhook" comes first and last: the settings between are compared with both, and both with each other.
 const ROUND: &[Setting] = &[Setting::None, Setting::Go, Setting::Observe, Setting::Enforce, Setting::None];
 const ONCE: &[Setting] = &[Setting::None, Setting::Go, Setting::Observe, Setting::Enforce];
 const LIMITERS: &[Setting] = &[Setting::None, Setting::Limiter, Setting::Enforce];
 
-/// One of them.
+/// A group of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Group {
-    /// Hot-loop patches as fast as they are answered (6 min)
+    /// Hot-loop patches, as fast as possible (6 min)
     Patches,
-    /// New Events that nothing holds back, as fast as they are answered (6 min)
+    /// New Events that are all admitted, as fast as possible (6 min)
     Creates,
-    /// Hot-loop patches, 484 a second (7 min)
+    /// Hot-loop patches, 484/s (7 min)
     PacedPatches,
-    /// New Events, 484 a second (4 min)
+    /// New Events, 484/s (4 min)
     PacedCreates,
-    /// A minute of a hot loop: what reaches etcd (3 min)
+    /// A minute of a hot loop: etcd writes (3 min)
     Minute,
-    /// The storm of kubernetes#141022, a minute at its own rate, and as fast as it is taken (8 min)
+    /// The storm of kubernetes#141022 in a minute: at its own rate, and as fast as possible (8 min)
     Storm,
     /// Upstream's EventRateLimit, through both APIs (7 min)
     Limiter,
 }
 
-/// What a group does.
+/// The measurements of a group.
 struct Plan {
     rounds: usize,
     settings: &'static [Setting],
     loads: Vec<Load>,
-    /// squelch starts anew for each cell, so that all that it writes until its end is that cell's.
+    /// Whether squelch restarts for each cell, so that all its writes until its exit belong to that cell.
     fresh: bool,
 }
 
 impl Group {
-    /// In the markers of BENCHMARKS.md and in JSON.
+    /// The name in the markers of docs/benchmarks/results.md and in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Patches => "patches",
@@ -58,15 +58,15 @@ impl Group {
         }
     }
 
-    /// Its cells, in the order in which they were measured.
+    /// Measures the cells; they are in the order of measurement.
     pub(crate) async fn measure(self, stage: &mut Stage, short: bool) -> Result<Vec<Cell>> {
         let plan = self.plan(short);
         let mut cells = Vec::new();
         for round in 0..plan.rounds {
             let mut settings = plan.settings.to_vec();
-            // What no promise is about is measured in every third round.
+            // Settings without a promise are measured in every third round.
             settings.retain(|setting| round % 3 == 0 || matches!(setting, Setting::None | Setting::Enforce));
-            // What comes first in one round comes last in the next.
+            // The order alternates between rounds.
             if round % 2 == 1 {
                 settings.reverse();
             }
@@ -98,7 +98,7 @@ impl Group {
     fn plan(self, short: bool) -> Plan {
         let load = |work, pace, seconds: u64| Load {
             work,
-            through: Through::Core,
+            api: EventApi::Core,
             pace,
             seconds: if short { seconds.min(3) } else { seconds },
         };
@@ -115,7 +115,7 @@ impl Group {
             }
             Self::Limiter => {
                 let both = |work, pace| {
-                    [Through::Core, Through::New].map(|through| Load { through, ..load(work, pace, 4) })
+                    [EventApi::Core, EventApi::New].map(|api| Load { api, ..load(work, pace, 4) })
                 };
                 let loads =
                     [both(Work::Creates, rate), both(Work::HotLoop, rate), both(Work::HotLoop, Pace::Closed)];

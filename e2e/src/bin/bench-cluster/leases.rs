@@ -1,4 +1,4 @@
-//! Somebody else, who has nothing to do with Events: Leases are renewed meanwhile, as each kubelet renews its own.
+//! Load that is unrelated to Events: Leases are renewed, as each kubelet renews its own.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const NAMESPACE: &str = "kube-node-lease";
 const LEASES: u32 = 4;
 const PER_SECOND: u32 = 20;
 
-/// Makes the Leases.
+/// Creates the Leases.
 pub(crate) async fn make(kubectl: &Kubectl) -> Result<()> {
     for number in 0..LEASES {
         let metadata = json!({ "name": format!("bench-{number}"), "namespace": NAMESPACE });
@@ -27,7 +27,7 @@ pub(crate) async fn make(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Renews them, 20 times a second in all, until `time` is over.
+/// Renews the Leases, 20 renewals per second in total, for `time`.
 pub(crate) async fn renew(client: Client, began: Instant, time: Duration) -> Vec<Answered> {
     let mut answered = Vec::new();
     for n in 0.. {

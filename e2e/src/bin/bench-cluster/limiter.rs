@@ -1,11 +1,11 @@
-//! Upstream's EventRateLimit: an admission plugin, which is a matter of the API server's flags.
+//! Upstream's EventRateLimit, an admission plugin that is configured by flags of the API server.
 
 use std::path::Path;
 
 use anyhow::Result;
 use e2e::Cluster;
 
-/// The limits of a namespace in the example of its documentation.
+/// The namespace limits of the example in its documentation.
 const CONFIGURATION: &str = "\
 apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
@@ -18,7 +18,7 @@ plugins:
     - {type: Namespace, qps: 50, burst: 100, cacheSize: 2000}
 ";
 
-/// Starts the API server anew with it.
+/// Restarts the API server with the plugin.
 pub(crate) async fn switch_on(cluster: &Cluster, folder: &Path) -> Result<()> {
     let file = folder.join("admission.yaml");
     std::fs::write(&file, CONFIGURATION)?;

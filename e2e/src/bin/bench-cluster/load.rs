@@ -1,4 +1,4 @@
-//! Who writes: hands that each wait for their answers.
+//! The load generator: workers that each wait for their answers.
 
 use std::time::{Duration, Instant};
 
@@ -6,32 +6,38 @@ use futures::future::join_all;
 use kube::Client;
 
 use crate::answers::Answered;
-use crate::work::{Hand, Through, Write};
+use crate::work::{EventApi, Worker, Write};
 
-/// Where the writes go.
+/// Target of the writes.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    pub(crate) through: Through,
+    pub(crate) api: EventApi,
 }
 
-/// All hands at once, until `time` is over or they have nothing more to write; every answer. Latency is counted from
-/// when a write was due if its hand was late, so that a slow answer is not hidden by the writes that waited for it.
-pub(crate) async fn blow(target: &Target, hands: Vec<Hand>, began: Instant, time: Duration) -> Vec<Answered> {
-    let hands = hands.into_iter().map(|hand| tokio::spawn(work(target.clone(), hand, began, time)));
-    join_all(hands).await.into_iter().flatten().flatten().collect()
+/// Runs all workers concurrently until `time` has passed or they have no more writes; returns every answer. Latency
+/// counts from the due time of a write if its worker was late, so that a slow answer also counts for the writes that
+/// waited.
+pub(crate) async fn run_workers(
+    target: &Target,
+    workers: Vec<Worker>,
+    began: Instant,
+    time: Duration,
+) -> Vec<Answered> {
+    let workers = workers.into_iter().map(|worker| tokio::spawn(work(target.clone(), worker, began, time)));
+    join_all(workers).await.into_iter().flatten().flatten().collect()
 }
 
-/// These writes, one after the other.
+/// Sends these writes one after the other.
 pub(crate) async fn prepare(target: &Target, writes: Vec<Write>, began: Instant) -> Vec<Answered> {
-    let hand: Hand = Box::new(writes.into_iter().map(|write| (None, write)));
-    work(target.clone(), hand, began, Duration::MAX).await
+    let worker: Worker = Box::new(writes.into_iter().map(|write| (None, write)));
+    work(target.clone(), worker, began, Duration::MAX).await
 }
 
-async fn work(target: Target, hand: Hand, began: Instant, time: Duration) -> Vec<Answered> {
+async fn work(target: Target, worker: Worker, began: Instant, time: Duration) -> Vec<Answered> {
     let mut answered = Vec::new();
-    for (due, write) in hand {
+    for (due, write) in worker {
         let late = due.filter(|due| *due <= began.elapsed());
         if let (Some(due), None) = (due, late) {
             tokio::time::sleep_until((began + due).into()).await;
@@ -48,7 +54,7 @@ async fn work(target: Target, hand: Hand, began: Instant, time: Duration) -> Vec
 }
 
 async fn send(target: &Target, write: &Write) -> u16 {
-    let Ok(request) = write.request(&target.namespace, target.through) else { return 0 };
+    let Ok(request) = write.request(&target.namespace, target.api) else { return 0 };
     match target.client.request_text(request).await {
         Ok(_) => 200,
         Err(kube::Error::Api(status)) => status.code,

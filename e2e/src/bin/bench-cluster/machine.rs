@@ -1,4 +1,4 @@
-//! When, where and of what; and who else was at work.
+//! The environment of a run, and other load on the machine.
 
 use std::process::Command;
 
@@ -6,19 +6,19 @@ use jiff::Timestamp;
 
 use crate::cell::Cell;
 
-/// More than this part of the processors taken by others, and a run says little.
+/// Share of the processors taken by other processes above which a run is not meaningful.
 const BUSY: f64 = 0.05;
 
-/// A line above the tables of these cells.
+/// The line above the tables of these cells.
 pub(crate) fn line(cells: &[Cell]) -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let model = model.map_or("a processor without a name", |(_, model)| model.trim());
+    let model = model.map_or("unknown processor", |(_, model)| model.trim());
     let linux = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let linux = linux.trim().split('-').next().unwrap_or_default().to_owned();
     let commit = Command::new("git").args(["describe", "--always", "--dirty"]).output();
     let commit =
-        commit.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned()).unwrap_or_default();
+        commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     let date = Timestamp::now().strftime("%Y-%m-%d").to_string();
     let cores = cores();
     format!(
@@ -31,7 +31,7 @@ fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
 }
 
-/// How long etcd's disk took, and how much of the processors others had.
+/// Duration of etcd's fsyncs, and the share of the processors that others used.
 fn circumstances(cells: &[Cell], cores: f64) -> String {
     let sum = |figure: fn(&Cell) -> f64| cells.iter().map(figure).sum::<f64>();
     let time = sum(|cell| cell.seconds) * cores;
@@ -44,8 +44,8 @@ fn circumstances(cells: &[Cell], cores: f64) -> String {
     let generator = sum(|cell| cell.spent.generator) / time;
     let mark = if others + stolen > BUSY { "**" } else { "" };
     format!(
-        "; an fsync of etcd took {fsync:.2} ms; of the processors the load itself took {:.0} %, {mark}others {:.0} %, the \
-         host {:.0} %{mark}",
+        "; etcd fsync {fsync:.2} ms; processor shares: load generator {:.0} %, {mark}other processes {:.0} %, \
+         hypervisor {:.0} %{mark}",
         generator * 100.0,
         others * 100.0,
         stolen * 100.0

@@ -1,5 +1,5 @@
-//! `just bench-cluster`: what Event writes cost through a real API server and an etcd that writes to its disk: without
-//! a webhook, with the smallest one in Go, with upstream's EventRateLimit, and with squelch.
+//! `just bench-cluster`: the cost of Event writes through a real API server and an etcd that fsyncs to disk: without
+//! a webhook, with a minimal webhook in Go, with upstream's EventRateLimit, and with squelch.
 
 mod answers;
 mod cell;
@@ -31,35 +31,37 @@ use serde_json::json;
 use groups::Group;
 use stage::Stage;
 
-/// The storm is the same each time.
+/// Seed of the storm.
 const SEED: u64 = 141_022;
 
-/// Measures what Event writes cost through a real API server, without squelch, with it, and with what else there is.
+/// Measures the cost of Event writes through a real API server: without a webhook, with squelch, and with
+/// alternatives.
 #[derive(Debug, Parser)]
 #[command(name = "bench-cluster", max_term_width = 110)]
 struct Options {
-    /// What is measured; without names all of it, one after the other
+    /// Groups to measure. Default: all, one after the other
     #[arg(value_enum)]
     groups: Vec<Group>,
-    /// One short round of each: to try it, nothing to be believed, and nothing is written down
+    /// Run one short round of each group, for a trial; writes no figures
     #[arg(long)]
     short: bool,
-    /// What goes to standard output; progress goes to standard error
+    /// Format of standard output; progress goes to standard error
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Write the sections of what was measured into this file
+    /// Write the measured sections into this file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Print the storm of kubernetes#141022 as a trace for `squelch replay`, one pod of so many, and measure nothing
+    /// Print the storm of kubernetes#141022 as a trace for `squelch replay`, one pod of this many, and measure
+    /// nothing
     #[arg(long, value_name = "PODS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     print_storm: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Tables and verdicts, in Markdown
+    /// Tables and verdicts in Markdown
     Text,
-    /// Every cell and verdict as one JSON object
+    /// All cells and verdicts as one JSON object
     Json,
 }
 
@@ -88,11 +90,11 @@ fn print_storm(part: u32) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Each group by itself; a verdict that is not kept is no failure: it stands in the table.
+/// Measures each group. A promise that is not kept is shown in the table and is no error.
 async fn measure(options: &Options) -> Result<()> {
     let groups = if options.groups.is_empty() { Group::value_variants() } else { &options.groups };
     let mut stage = Stage::set().await?;
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for group in groups {
         let cells = group.measure(&mut stage, options.short).await?;
         let verdicts = verdicts::of(*group, &cells);
@@ -103,10 +105,11 @@ async fn measure(options: &Options) -> Result<()> {
         if let Some(file) = options.write.as_deref().filter(|_| !options.short) {
             document::write(file, group.name(), &section)?;
         }
-        told.push(json!({ "group": group.name(), "cells": cells, "verdicts": verdicts }));
+        results.push(json!({ "group": group.name(), "cells": cells, "verdicts": verdicts }));
     }
     if options.output == Output::Json {
-        let text = serde_json::to_string_pretty(&json!({ "machine": machine::line(&[]), "groups": told }))?;
+        let text =
+            serde_json::to_string_pretty(&json!({ "machine": machine::line(&[]), "groups": results }))?;
         std::io::stdout().lock().write_all((text + "\n").as_bytes())?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The smallest webhook in Go, between the API server and its Events.
+//! A minimal webhook in Go for Event writes.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,27 +8,27 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::cluster::given;
 use e2e::process::Process;
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{Cluster, GENEROUS, wait_for};
 use serde_json::json;
 
 const NAME: &str = "bench-webhook-go";
 
-/// It runs, and is asked about every Event write.
+/// The running webhook, called for every Event write.
 pub(crate) struct Peer {
     process: Process,
 }
 
 impl Peer {
-    /// Starts it and has it asked as squelch is.
+    /// Starts it and registers it with the rules of squelch.
     pub(crate) async fn start(cluster: &Cluster, folder: &Path) -> Result<Self> {
-        // The API server's own certificate is good for this address.
+        // The API server's certificate is valid for this address.
         let pki = cluster.folder.join("pki");
         let mut command = Command::new(given("SQUELCH_WEBHOOK_GO")?);
         command.arg("-certificate").arg(pki.join("apiserver.crt")).arg("-key").arg(pki.join("apiserver.key"));
         let process = Process::start(NAME, &mut command, folder)?;
         let address = wait_for("the webhook to listen", GENEROUS, async || {
-            let said = std::fs::read_to_string(&process.output).map_err(told)?;
+            let said = std::fs::read_to_string(&process.output).map_err(not_yet)?;
             let address = said.lines().find_map(|line| line.strip_prefix("listening on "));
             address.map(str::to_owned).ok_or(said)
         })
@@ -56,7 +56,7 @@ impl Peer {
         self.process.id()
     }
 
-    /// Nobody asks it any more, and it ends.
+    /// Unregisters it and stops its process.
     pub(crate) async fn stop(mut self, cluster: &Cluster) -> Result<()> {
         cluster.kubectl.run(&["delete", "mutatingwebhookconfiguration", NAME]).await?;
         self.process.kill()

@@ -1,4 +1,4 @@
-//! The tables of a group, in Markdown that reads well on a terminal too.
+//! The tables of a group in Markdown that is readable on a terminal.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::groups::Group;
 use crate::setting::Setting;
 use crate::verdicts::{Verdict, paired};
 
-/// In the order of the tables.
+/// Settings in the order of the tables.
 const SETTINGS: [Setting; 5] =
     [Setting::None, Setting::Go, Setting::Limiter, Setting::Observe, Setting::Enforce];
 
-/// All of a group.
+/// The section of a group.
 pub(crate) fn section(group: Group, cells: &[Cell], verdicts: &[Verdict]) -> String {
     let mut tables = vec![promises(verdicts)];
     let mut titles: Vec<String> = Vec::new();
@@ -38,10 +38,10 @@ fn promises(verdicts: &[Verdict]) -> String {
         let kept = if verdict.kept { "yes" } else { "**no**" };
         vec![verdict.what.clone(), verdict.wanted.clone(), verdict.measured.clone(), kept.to_owned()]
     });
-    table(&["", "wanted", "measured", "kept"], &rows.collect::<Vec<_>>())
+    table(&["", "required", "measured", "kept"], &rows.collect::<Vec<_>>())
 }
 
-/// Medians over the rounds.
+/// A table of medians over the rounds.
 fn measured(title: &str, cells: &[&Cell]) -> String {
     let rows = SETTINGS.into_iter().filter_map(|setting| {
         let cells: Vec<&&Cell> = cells.iter().filter(|cell| cell.setting == setting).collect();
@@ -74,14 +74,14 @@ fn measured(title: &str, cells: &[&Cell]) -> String {
         "etcd, µs",
         "webhook, µs",
         "together, µs",
-        "reached etcd",
+        "etcd writes",
         "WAL, bytes",
         "answers",
     ];
     table(&head, &rows.collect::<Vec<_>>())
 }
 
-/// By status, of all rounds together, in percent.
+/// Answers by status over all rounds, in percent.
 fn answers(cells: &[&&Cell]) -> String {
     let mut sum: BTreeMap<u16, usize> = BTreeMap::new();
     for (status, times) in cells.iter().flat_map(|cell| &cell.statuses) {
@@ -99,7 +99,8 @@ fn answers(cells: &[&&Cell]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Each setting against the two measurements without a webhook around it; least, middle, greatest of the rounds.
+/// Each setting paired with the two measurements without a webhook around it: minimum, median, maximum over the
+/// rounds.
 fn pairs(cells: &[Cell]) -> String {
     let ratio = |paired: &Paired| format_spread(&paired.ratios, |value| format!("{value:.2}"));
     let difference = |paired: &Paired| format_spread(&paired.differences, |value| format!("{value:+.2}"));
@@ -128,11 +129,11 @@ fn pairs(cells: &[Cell]) -> String {
         noise(&|cell| cell.lease_ms[1], false),
     ]);
     let head = [
-        "paired with no webhook: least, middle, greatest",
+        "paired with no webhook: minimum, median, maximum",
         "writes/s, ÷",
-        "processor time a write, ÷",
-        "Events: p50, ms more",
-        "p99, ms more",
+        "processor time per write, ÷",
+        "Events: p50, +ms",
+        "p99, +ms",
         "Leases: p99, ms more",
     ];
     table(&head, &rows)
@@ -142,7 +143,7 @@ fn format_spread(values: &[f64], format: impl Fn(f64) -> String) -> String {
     spread(values).map(format).join(", ")
 }
 
-/// A whole number with commas between the thousands; small ones with a digit behind the point.
+/// A whole number with thousands separators; small numbers have one decimal.
 fn number(value: f64) -> String {
     if value < 10.0 { format!("{value:.1}") } else { grouped(value) }
 }
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_as_exact_as_they_are_small() {
+    fn small_numbers_have_more_digits() {
         assert_eq!(
             [0.04, 9.94, 10.4, 1234.5, 1_234_567.0].map(number),
             ["0.0", "9.9", "10", "1,234", "1,234,567"]

@@ -1,35 +1,35 @@
-//! What stands between an Event write and etcd.
+//! The admission setting of a measurement.
 
 use serde::Serialize;
 
 /// One configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub(crate) enum Setting {
-    /// Nothing.
+    /// No webhook.
     None,
-    /// The smallest webhook in Go, which allows everything.
+    /// A minimal webhook in Go that allows everything.
     Go,
-    /// squelch with a policy that only counts.
+    /// squelch with a policy in Observe.
     Observe,
-    /// squelch with a policy.
+    /// squelch with a policy in Enforce.
     Enforce,
     /// Upstream's EventRateLimit.
     Limiter,
 }
 
 impl Setting {
-    /// For tables.
+    /// The title in tables.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::None => "no webhook",
-            Self::Go => "smallest Go webhook",
+            Self::Go => "minimal Go webhook",
             Self::Observe => "squelch, Observe",
             Self::Enforce => "squelch, Enforce",
             Self::Limiter => "EventRateLimit",
         }
     }
 
-    /// The mode of squelch's policy, where there is one.
+    /// The mode of squelch's policy, if the setting has one.
     pub(crate) fn mode(self) -> Option<&'static str> {
         match self {
             Self::Observe => Some("Observe"),

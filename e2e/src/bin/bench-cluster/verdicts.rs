@@ -1,4 +1,4 @@
-//! What squelch promises of its cost, and what came of it.
+//! The promised costs of squelch, and the measured values.
 
 use e2e::figures::median;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::groups::Group;
 use crate::setting::Setting;
 use crate::work::Pace;
 
-/// One promise.
+/// A promise with its measured value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) what: String,
@@ -18,7 +18,7 @@ pub(crate) struct Verdict {
     pub(crate) kept: bool,
 }
 
-/// This figure under a setting and without a webhook, of the rounds that have both.
+/// A figure under a setting and without a webhook, for the rounds that have both.
 pub(crate) fn paired(cells: &[Cell], setting: Setting, figure: impl Fn(&Cell) -> f64) -> Option<Paired> {
     let rounds = cells.iter().map(|cell| cell.round).max()? + 1;
     let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -36,7 +36,7 @@ pub(crate) fn paired(cells: &[Cell], setting: Setting, figure: impl Fn(&Cell) ->
     (!with.is_empty()).then(|| Paired::of(&with, &without))
 }
 
-/// Those of a group.
+/// The verdicts of a group.
 pub(crate) fn of(group: Group, cells: &[Cell]) -> Vec<Verdict> {
     let mut verdicts = match group {
         Group::Patches => throughput(cells),
@@ -46,19 +46,18 @@ pub(crate) fn of(group: Group, cells: &[Cell]) -> Vec<Verdict> {
         Group::Storm => etcd(cells, "the storm", 0.1),
         Group::PacedCreates | Group::Limiter => Vec::new(),
     };
-    verdicts.push(accounts(cells));
+    verdicts.push(conservation(cells));
     verdicts
 }
 
-/// Either is enough.
+/// More throughput or less processor time is sufficient.
 fn throughput(cells: &[Cell]) -> Vec<Verdict> {
     let [rate, cpu] = [Cell::per_second, Cell::cpu].map(|figure| {
         let paired = paired(cells, Setting::Enforce, figure);
         median(&paired.map(|paired| paired.ratios).unwrap_or_default())
     });
     vec![Verdict {
-        what: "hot-loop patches: Enforce ÷ no webhook, writes a second; or processor time for each"
-            .to_owned(),
+        what: "hot-loop patches: Enforce ÷ no webhook, writes/s; or processor time per write".to_owned(),
         wanted: "at least 1.05; or at most 1.00".to_owned(),
         measured: format!("{rate:.2}; {cpu:.2}"),
         kept: rate >= 1.05 || (cpu > 0.0 && cpu <= 1.0),
@@ -68,20 +67,20 @@ fn throughput(cells: &[Cell]) -> Vec<Verdict> {
 fn passing(cells: &[Cell]) -> Vec<Verdict> {
     let ratios = paired(cells, Setting::Enforce, Cell::per_second).map(|paired| paired.ratios);
     let ratio = median(&ratios.unwrap_or_default());
-    let held_back: usize =
+    let suppressed: usize =
         cells.iter().flat_map(|cell| &cell.statuses).filter(|it| *it.0 != 200).map(|it| *it.1).sum();
     vec![
         Verdict {
-            what: "creates that all pass: Enforce ÷ no webhook, writes a second".to_owned(),
+            what: "creates that are all admitted: Enforce ÷ no webhook, writes/s".to_owned(),
             wanted: "at least 0.75".to_owned(),
             measured: format!("{ratio:.2}"),
             kept: ratio >= 0.75,
         },
         Verdict {
-            what: "creates that did not pass".to_owned(),
+            what: "creates that were not admitted".to_owned(),
             wanted: "0".to_owned(),
-            measured: held_back.to_string(),
-            kept: held_back == 0,
+            measured: suppressed.to_string(),
+            kept: suppressed == 0,
         },
     ]
 }
@@ -90,7 +89,7 @@ fn latencies(cells: &[Cell]) -> Vec<Verdict> {
     let figures = [("p50", 0), ("p99", 1)].into_iter().filter_map(|(name, at)| {
         let paired = paired(cells, Setting::Enforce, |cell| cell.event_ms[at])?;
         Some(Verdict {
-            what: format!("484 hot-loop patches a second: {name}, Enforce less no webhook"),
+            what: format!("484 hot-loop patches/s: {name}, Enforce − no webhook"),
             wanted: format!("at most {:.2} ms, the noise", paired.noise),
             measured: format!("{:+.2} ms", median(&paired.differences)),
             kept: paired.is_no_more(),
@@ -99,7 +98,7 @@ fn latencies(cells: &[Cell]) -> Vec<Verdict> {
     figures.collect()
 }
 
-/// Of what reaches etcd without a webhook, at most so much does.
+/// Maximum share of the etcd writes without a webhook.
 fn etcd(cells: &[Cell], what: &str, at_most: f64) -> Vec<Verdict> {
     let paces = [Pace::Recorded, Pace::PerSecond(484), Pace::Closed].into_iter();
     let verdicts = paces.filter_map(|pace| {
@@ -119,14 +118,12 @@ fn etcd(cells: &[Cell], what: &str, at_most: f64) -> Vec<Verdict> {
     verdicts.collect()
 }
 
-fn accounts(cells: &[Cell]) -> Verdict {
+fn conservation(cells: &[Cell]) -> Verdict {
     let counted = || cells.iter().filter(|cell| cell.counters.is_some());
     let wrong = counted().filter(|cell| cell.unaccounted.is_some()).count();
     let received: i64 = counted().filter_map(|cell| cell.counters).map(|counters| counters.received).sum();
     Verdict {
-        what: format!(
-            "runs under squelch in which not every occurrence is accounted for ({received} occurrences)"
-        ),
+        what: format!("runs under squelch with unaccounted occurrences ({received} occurrences)"),
         wanted: "0".to_owned(),
         measured: format!("{wrong} of {}", counted().count()),
         kept: wrong == 0 && counted().count() > 0,
@@ -142,11 +139,10 @@ mod tests {
     use super::*;
     use crate::cell::Load;
     use crate::gauges::{Spent, Stored};
-    use crate::work::{Through, Work};
+    use crate::work::{EventApi, Work};
 
     fn cell(round: usize, setting: Setting, writes: usize, cpu: f64, puts: f64) -> Cell {
-        let load =
-            Load { work: Work::HotLoop, through: Through::Core, pace: Pace::PerSecond(484), seconds: 1 };
+        let load = Load { work: Work::HotLoop, api: EventApi::Core, pace: Pace::PerSecond(484), seconds: 1 };
         Cell {
             load,
             setting,
@@ -165,25 +161,25 @@ mod tests {
         }
     }
 
-    /// Two rounds; without a webhook 1,000 and 1,010 writes at 1 ms each, every one of which reaches etcd.
+    /// Two rounds; without a webhook 1,000 and 1,010 writes of 1 ms, each of which reaches etcd.
     fn measured(with: impl Fn(usize) -> Cell) -> Vec<Cell> {
         let none = |round, writes| cell(round, Setting::None, writes, writes as f64 / 1000.0, writes as f64);
         (0..2).flat_map(|round| [none(round, 1000), with(round), none(round, 1010)]).collect()
     }
 
     #[test]
-    fn either_more_throughput_or_less_processor_time_is_enough() {
+    fn more_throughput_or_less_processor_time_meets_the_promise() {
         let kept = |writes, cpu| {
             let cells = measured(|round| cell(round, Setting::Enforce, writes, cpu, 1.0));
             of(Group::Patches, &cells)[0].kept
         };
         assert!(kept(1100, 2.0), "a tenth more throughput");
-        assert!(kept(900, 0.8), "less time for each");
+        assert!(kept(900, 0.8), "less processor time per write");
         assert!(!kept(1020, 1.1));
     }
 
     #[test]
-    fn creates_are_to_pass_and_not_much_slower() {
+    fn creates_pass_and_are_not_much_slower() {
         let mut cells = measured(|round| cell(round, Setting::Enforce, 800, 1.0, 800.0));
         assert!(of(Group::Creates, &cells).iter().all(|verdict| verdict.kept));
         cells[1].statuses.insert(409, 1);
@@ -193,8 +189,8 @@ mod tests {
     }
 
     #[test]
-    fn latency_is_held_against_the_noise() {
-        // Without: 10.0 and 10.1 ms, which differ by 0.1.
+    fn latency_is_compared_with_the_noise() {
+        // Without: 10.0 and 10.1 ms, a noise of 0.1.
         let kept = |writes| {
             let cells = measured(|round| cell(round, Setting::Enforce, writes, 1.0, 1.0));
             of(Group::PacedPatches, &cells)
@@ -207,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_etcd_is_counted_to_the_end() {
+    fn etcd_writes_are_counted_until_squelch_has_ended() {
         let mut cells = measured(|round| cell(round, Setting::Enforce, 1000, 1.0, 8.0));
         assert!(of(Group::Minute, &cells)[0].kept);
         cells[1].puts_later = 5.0;
@@ -221,6 +217,6 @@ mod tests {
         cells[1].unaccounted = Some("one is missing".to_owned());
         assert!(!of(Group::PacedCreates, &cells)[0].kept);
         cells.retain(|cell| cell.setting == Setting::None);
-        assert!(!of(Group::PacedCreates, &cells)[0].kept, "nothing was looked at");
+        assert!(!of(Group::PacedCreates, &cells)[0].kept, "no run was checked");
     }
 }

@@ -1,4 +1,4 @@
-//! What is written: new Events, the same few again and again, or the storm.
+//! The writes: new Events, repeats of a few Events, or the storm.
 
 use std::time::Duration;
 
@@ -10,59 +10,59 @@ use serde_json::{Value, json};
 
 use crate::SEED;
 
-/// What each write is.
+/// The kind of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Work {
-    /// A new Event about an object of its own: nothing holds it back.
+    /// A new Event about a new object: always admitted.
     Creates,
-    /// The next count of one of a few Events, as client-go's legacy recorder and kube's tell it.
+    /// The next count of one of a few Events, as client-go's legacy recorder and kube's Recorder report it.
     HotLoop,
     /// The storm of kubernetes#141022.
     Storm,
 }
 
-/// Through which API.
+/// The API of the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum Through {
+pub(crate) enum EventApi {
     Core,
     New,
 }
 
-/// How fast.
+/// The rate of the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) enum Pace {
-    /// Each hand as soon as it has its answer.
+    /// Each worker sends when it has its last answer.
     Closed,
-    /// So many a second, whatever the answers take.
+    /// A fixed rate per second, independent of the answers.
     PerSecond(u32),
-    /// At the storm's own times.
+    /// At the times of the storm.
     Recorded,
 }
 
-/// How many write at a time.
+/// Number of concurrent workers.
 const CLOSED: u32 = 8;
 const PACED: u32 = 16;
-/// One Event each.
+/// Events of the hot loop, one per worker.
 const LOOPS: u32 = 8;
 
-/// One write of one hand.
+/// One write of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     /// A new Event about this object.
     Create { object: String },
-    /// The Event about this object was told so often by now.
+    /// The Event about this object with this count.
     Repeat { object: String, count: i64 },
     /// A write of the storm.
     Of(churn::Write),
-    /// One that every policy here is for and lets pass.
+    /// An Event that every policy matches and admits.
     Sentinel { object: String },
 }
 
-/// What one hand writes, and when it is due: after the one before it, or at a time of its own.
-pub(crate) type Hand = Box<dyn Iterator<Item = (Option<Duration>, Write)> + Send>;
+/// The writes of one worker with their due times: after the previous write, or at a fixed time.
+pub(crate) type Worker = Box<dyn Iterator<Item = (Option<Duration>, Write)> + Send>;
 
 impl Work {
-    /// What has to be there first.
+    /// Writes that must precede the measurement.
     pub(crate) fn before(self) -> Vec<Write> {
         let objects = match self {
             Self::HotLoop => (0..LOOPS).map(looping).collect(),
@@ -71,34 +71,35 @@ impl Work {
         objects.into_iter().map(|object| Write::Create { object }).collect()
     }
 
-    /// What each hand writes, without end but for the storm.
-    pub(crate) fn hands(self, pace: Pace) -> Vec<Hand> {
-        let hands = match (self, pace) {
+    /// The writes of each worker; endless except for the storm.
+    pub(crate) fn workers(self, pace: Pace) -> Vec<Worker> {
+        let workers = match (self, pace) {
             (Self::HotLoop, _) => LOOPS,
             (_, Pace::Closed) => CLOSED,
             _ => PACED,
         };
-        (0..hands).map(|hand| self.hand(hand, hands, pace)).collect()
+        (0..workers).map(|worker| self.worker(worker, workers, pace)).collect()
     }
 
-    fn hand(self, hand: u32, hands: u32, pace: Pace) -> Hand {
+    fn worker(self, worker: u32, workers: u32, pace: Pace) -> Worker {
         let due = move |n: u32| match pace {
             Pace::PerSecond(rate) => Some(Duration::from_secs_f64(
-                (f64::from(n) * f64::from(hands) + f64::from(hand)) / f64::from(rate),
+                (f64::from(n) * f64::from(workers) + f64::from(worker)) / f64::from(rate),
             )),
             Pace::Closed | Pace::Recorded => None,
         };
         match self {
             Self::Creates => {
-                Box::new((0..).map(move |n| (due(n), Write::Create { object: format!("web-{hand}-{n}") })))
+                Box::new((0..).map(move |n| (due(n), Write::Create { object: format!("web-{worker}-{n}") })))
             }
-            Self::HotLoop => Box::new(
-                (0..)
-                    .map(move |n| (due(n), Write::Repeat { object: looping(hand), count: i64::from(n) + 2 })),
-            ),
-            // The repeats of an Event come from the hand that has created it.
+            Self::HotLoop => {
+                Box::new((0..).map(move |n| {
+                    (due(n), Write::Repeat { object: looping(worker), count: i64::from(n) + 2 })
+                }))
+            }
+            // The worker that created an Event also repeats it.
             Self::Storm => {
-                let own = Churn::whole(SEED).writes().filter(move |write| write.pod % hands == hand);
+                let own = Churn::whole(SEED).writes().filter(move |write| write.pod % workers == worker);
                 Box::new(own.map(move |write| {
                     (if pace == Pace::Recorded { Some(write.at) } else { None }, Write::Of(write))
                 }))
@@ -107,29 +108,29 @@ impl Work {
     }
 }
 
-fn looping(hand: u32) -> String {
-    format!("loop-{hand}")
+fn looping(worker: u32) -> String {
+    format!("loop-{worker}")
 }
 
 impl Write {
-    /// Whether the policy for rollouts, or every policy, is for it.
+    /// Whether the policy of the measurement matches it.
     pub(crate) fn is_governed(&self) -> bool {
         !matches!(self, Self::Of(write) if write.step.is_warning())
     }
 
-    /// As it goes to the API server now.
-    pub(crate) fn request(&self, namespace: &str, through: Through) -> http::Result<Request<Vec<u8>>> {
+    /// The request to the API server.
+    pub(crate) fn request(&self, namespace: &str, api: EventApi) -> http::Result<Request<Vec<u8>>> {
         let now = Timestamp::now();
         match self {
-            Self::Create { object } => create(namespace, &event(namespace, object, through, now)),
-            Self::Repeat { object, count } => repeat(namespace, &name(object), *count, through, now),
+            Self::Create { object } => create(namespace, &event(namespace, object, api, now)),
+            Self::Repeat { object, count } => repeat(namespace, &name(object), *count, api, now),
             Self::Sentinel { object } => {
-                let mut event = event(namespace, object, through, now);
+                let mut event = event(namespace, object, api, now);
                 event["type"] = "Normal".into();
                 create(namespace, &event)
             }
             Self::Of(write) if write.count == 1 => create(namespace, &write.event(namespace, now)),
-            Self::Of(write) => repeat(namespace, &write.name(), write.count.into(), Through::Core, now),
+            Self::Of(write) => repeat(namespace, &write.name(), write.count.into(), EventApi::Core, now),
         }
     }
 }
@@ -152,12 +153,12 @@ fn repeat(
     namespace: &str,
     name: &str,
     count: i64,
-    through: Through,
+    api: EventApi,
     now: Timestamp,
 ) -> http::Result<Request<Vec<u8>>> {
-    let (api_version, change) = match through {
-        Through::Core => ("v1", json!({ "count": count, "lastTimestamp": format!("{now:.0}") })),
-        Through::New => (
+    let (api_version, change) = match api {
+        EventApi::Core => ("v1", json!({ "count": count, "lastTimestamp": format!("{now:.0}") })),
+        EventApi::New => (
             "events.k8s.io/v1",
             json!({ "series": { "count": count, "lastObservedTime": format!("{now:.6}") } }),
         ),
@@ -167,15 +168,15 @@ fn repeat(
         .body(change.to_string().into_bytes())
 }
 
-/// What a kubelet, or a controller of events.k8s.io, tells of a pod.
-fn event(namespace: &str, object: &str, through: Through, now: Timestamp) -> Value {
+/// The Event of a kubelet, or of a controller of events.k8s.io, about a pod.
+fn event(namespace: &str, object: &str, api: EventApi, now: Timestamp) -> Value {
     let mut regarding = json!({ "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": object,
         "uid": format!("5f0c2d1e-77aa-4b6e-9c1d-{object}"), "resourceVersion": "84211" });
     let metadata = json!({ "name": name(object), "namespace": namespace });
     let message =
         format!("Back-off restarting failed container app in pod {object}_{namespace}(5f0c2d1e-77aa-4b6e)");
-    match through {
-        Through::Core => {
+    match api {
+        EventApi::Core => {
             regarding["fieldPath"] = "spec.containers{app}".into();
             json!({ "apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": regarding,
                 "type": "Warning", "reason": "BackOff", "message": message, "count": 1,
@@ -183,7 +184,7 @@ fn event(namespace: &str, object: &str, through: Through, now: Timestamp) -> Val
                 "reportingInstance": "node-017", "firstTimestamp": format!("{now:.0}"),
                 "lastTimestamp": format!("{now:.0}") })
         }
-        Through::New => json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": metadata,
+        EventApi::New => json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": metadata,
             "regarding": regarding, "type": "Warning", "reason": "BackOff", "note": message, "action": "Restarting",
             "reportingController": "sync.example.com", "reportingInstance": "sync-0",
             "eventTime": format!("{now:.6}") }),
@@ -195,9 +196,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hands_share_a_rate_evenly() {
-        let mut due: Vec<_> =
-            Work::Creates.hands(Pace::PerSecond(484)).into_iter().flat_map(|hand| hand.take(100)).collect();
+    fn workers_share_a_rate_evenly() {
+        let mut due: Vec<_> = Work::Creates
+            .workers(Pace::PerSecond(484))
+            .into_iter()
+            .flat_map(|worker| worker.take(100))
+            .collect();
         due.sort_by_key(|(due, _)| *due);
         let apart = |pair: &[(Option<Duration>, Write)]| pair[1].0.unwrap() - pair[0].0.unwrap();
         assert!(
@@ -206,27 +210,27 @@ mod tests {
         );
         let objects: std::collections::BTreeSet<_> =
             due.iter().map(|(_, write)| format!("{write:?}")).collect();
-        assert_eq!(objects.len(), due.len(), "each is about an object of its own");
+        assert_eq!(objects.len(), due.len(), "each write has its own object");
     }
 
     #[test]
-    fn a_hot_loop_counts_on_from_what_was_there_before() {
+    fn a_hot_loop_continues_the_counts_of_the_prepared_events() {
         let there = Work::HotLoop.before();
-        let hands = Work::HotLoop.hands(Pace::Closed);
-        assert_eq!(there.len(), hands.len());
-        for (created, mut hand) in there.into_iter().zip(hands) {
+        let workers = Work::HotLoop.workers(Pace::Closed);
+        assert_eq!(there.len(), workers.len());
+        for (created, mut worker) in there.into_iter().zip(workers) {
             let Write::Create { object } = created else { panic!("{created:?}") };
-            assert_eq!(hand.next(), Some((None, Write::Repeat { object: object.clone(), count: 2 })));
-            assert_eq!(hand.next(), Some((None, Write::Repeat { object, count: 3 })));
+            assert_eq!(worker.next(), Some((None, Write::Repeat { object: object.clone(), count: 2 })));
+            assert_eq!(worker.next(), Some((None, Write::Repeat { object, count: 3 })));
         }
     }
 
     #[test]
-    fn the_hands_together_write_the_whole_storm_and_a_repeat_follows_its_event() {
+    fn the_workers_write_the_whole_storm_and_repeats_follow_their_event() {
         let mut writes = 0;
-        for hand in Work::Storm.hands(Pace::Recorded) {
+        for worker in Work::Storm.workers(Pace::Recorded) {
             let mut created = std::collections::BTreeSet::new();
-            for (due, write) in hand {
+            for (due, write) in worker {
                 let Write::Of(write) = write else { panic!("{write:?}") };
                 assert_eq!(due, Some(write.at));
                 assert_eq!(created.insert(write.name()), write.count == 1);

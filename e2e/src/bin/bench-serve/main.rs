@@ -1,5 +1,5 @@
-//! `just bench-serve`: squelch's webhook beside the least that a webhook can do, and beside the smallest in Go. All of
-//! them run at the same time, each a process of its own, and are asked in turns.
+//! `just bench-serve`: squelch's webhook beside a constant answer and a minimal webhook in Go. All run at the same
+//! time, each in its own process, and are measured in turn.
 
 mod report;
 mod samples;
@@ -17,35 +17,35 @@ use report::Report;
 use samples::{Sample, Samples};
 use servers::{Folder, Kind, Server};
 
-/// Asks squelch's webhook, the least that a webhook can do, and the smallest in Go, side by side.
+/// Measures squelch's webhook, a constant answer and a minimal webhook in Go, side by side.
 #[derive(Debug, Parser)]
 #[command(name = "bench-serve", max_term_width = 110)]
 struct Options {
-    /// The program with squelch and the floor (benches/serve.rs)
+    /// Program with squelch and the floor (benches/serve.rs)
     #[arg(long, env = "SQUELCH_BENCH_SERVE")]
     serve: PathBuf,
-    /// The smallest webhook in Go (e2e/peers)
+    /// Minimal webhook in Go (e2e/peers)
     #[arg(long, env = "SQUELCH_WEBHOOK_GO")]
     webhook_go: PathBuf,
-    /// How many series live on squelch, each a multiple of 1,000
+    /// Numbers of live series on squelch, multiples of 1,000
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000")]
     series: Vec<usize>,
-    /// Who is asked
+    /// Servers to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "enforce,observe,floor,go")]
     servers: Vec<Kind>,
-    /// Reviews a second; 0: as fast as they are answered
+    /// Reviews per second; 0: as fast as possible
     #[arg(long, value_delimiter = ',', default_value = "0,500,5000,20000")]
     rates: Vec<u64>,
-    /// For so many milliseconds at a time; at 500 a second and less for half as long again
+    /// Milliseconds per measurement; 1.5 times as long at 500/s and below
     #[arg(long, default_value_t = 1_500)]
     milliseconds: u64,
-    /// How often each is asked at each rate; figures are medians
+    /// Rounds per server and rate; figures are medians
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// A try of less than a minute: few series, one round, half a second each
+    /// Trial in less than a minute: few series, one round, half a second per measurement
     #[arg(long)]
     short: bool,
-    /// What goes to standard output; progress goes to standard error
+    /// Format of standard output; progress goes to standard error
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -82,7 +82,7 @@ async fn compare(options: &Options) -> Result<()> {
         for &rate in &options.rates {
             let (pace, duration) = (pace(rate), options.duration(rate));
             for at in 0..servers.len() {
-                // Nobody is always the one after the same other.
+                // The order alternates between rounds.
                 let at = (at + round) % servers.len();
                 let outcome = servers[at].ask(pace, duration)?;
                 samples.add(at, pace, Sample::of(&outcome, servers[at].answered_as_meant(&outcome)));
@@ -98,13 +98,13 @@ async fn compare(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// As a flag says it.
+/// The pace of a `--rate` value.
 fn pace(rate: u64) -> Pace {
     if rate == 0 { Pace::Closed } else { Pace::Rate(rate) }
 }
 
 impl Options {
-    /// Few answers say little of one in a thousand.
+    /// At a low rate, more time gives enough answers for p99.9.
     fn duration(&self, rate: u64) -> Duration {
         let asked = Duration::from_millis(self.milliseconds);
         if (1..=500).contains(&rate) { asked * 3 / 2 } else { asked }
@@ -115,13 +115,13 @@ async fn start(options: &Options, folder: &Folder) -> Result<Vec<Server>> {
     let mut servers = Vec::new();
     for &kind in &options.servers {
         let program = if kind == Kind::Go { &options.webhook_go } else { &options.serve };
-        // The others know of no series.
-        let series = if kind.decides() { &options.series[..] } else { &options.series[..1] };
+        // The other servers have no series.
+        let series = if kind.is_squelch() { &options.series[..] } else { &options.series[..1] };
         for &series in series {
             servers.push(Server::start(kind, series, program, folder).await?);
         }
     }
-    // The largest first: what it owes is paid while the others are filled.
+    // The largest first: it flushes while the others are filled.
     for server in servers.iter_mut().rev() {
         server.fill()?;
     }

@@ -1,4 +1,4 @@
-//! The tables: what was promised, and what was measured.
+//! The tables: promised and measured values.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::samples::{Cell, Row, Sample, Samples};
 use super::servers::Kind;
 
-/// Everything that is told.
+/// The report.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     promises: Vec<Promise>,
     servers: Samples,
-    /// What the caller takes to write a review, in nanoseconds.
+    /// Time of the caller to write a review, in nanoseconds.
     writing: f64,
 }
 
-/// A figure that squelch promises, and what came of it.
+/// A promised figure and its measured value.
 #[derive(Serialize)]
 struct Promise {
     what: String,
@@ -74,7 +74,7 @@ fn promised(row: &Row, floor: &Row, go: &Row) -> Vec<Promise> {
     promises
 }
 
-/// A figure of each round, in which both were asked one soon after the other.
+/// A ratio or difference per round, in which both servers were measured shortly after each other.
 fn pairs(own: &Row, other: &Row, rate: Option<u64>, figure: impl Fn(&Sample, &Sample) -> f64) -> Vec<f64> {
     let (Some(own), Some(other)) = (own.at(rate), other.at(rate)) else { return Vec::new() };
     own.rounds.iter().zip(&other.rounds).map(|(own, other)| figure(own, other)).collect()
@@ -105,19 +105,24 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows: Vec<_> = self.promises.iter().map(promise_row).collect();
         let of_servers = |row: fn(&Row) -> Vec<String>| self.servers.0.iter().map(row).collect::<Vec<_>>();
-        let promised =
-            ["reviews per CPU second at saturation, and more", "wanted", "median", "least to most", "kept"];
+        let promised = [
+            "reviews per CPU second at saturation, and more",
+            "required",
+            "median",
+            "minimum to maximum",
+            "kept",
+        ];
         for text in [
             table(&promised, &rows),
             table(&costs_head(), &of_servers(costs)),
             table(&latency_head(), &of_servers(latencies)),
-            table(&["the caller's own part", "500/s", "5,000/s", "20,000/s"], &self.caller()),
+            table(&["figures of the caller", "500/s", "5,000/s", "20,000/s"], &self.caller()),
         ] {
             writeln!(f, "{text}")?;
         }
         for row in &self.servers.0 {
             for cell in row.cells.iter().filter(|cell| cell.rounds.iter().any(|sample| !sample.as_meant)) {
-                writeln!(f, "**{} at {} did not answer as meant.**\n", name(row), rate_title(cell.rate))?;
+                writeln!(f, "**{} at {} did not answer as expected.**\n", name(row), rate_title(cell.rate))?;
             }
         }
         Ok(())
@@ -140,10 +145,10 @@ const RATES: [u64; 3] = [500, 5_000, 20_000];
 
 fn costs_head() -> Vec<&'static str> {
     vec![
-        "what a review costs",
+        "cost of a review",
         "at saturation",
-        "for a CPU second",
-        "CPU s for a million",
+        "per CPU second",
+        "CPU s per million",
         "at 500/s",
         "at 5,000/s",
         "at 20,000/s",
@@ -159,7 +164,7 @@ fn costs(row: &Row) -> Vec<String> {
         cells.push(format!("{:.1}", cell.median(|sample| 1e6 / sample.per_cpu_second)));
     }
     for rate in RATES {
-        cells.push(told(row.at(Some(rate)), |cell| {
+        cells.push(cell_text(row.at(Some(rate)), |cell| {
             format!("{:.1}", cell.median(|sample| 1e6 / sample.per_cpu_second))
         }));
     }
@@ -174,7 +179,7 @@ fn latency_head() -> Vec<&'static str> {
 
 fn latencies(row: &Row) -> Vec<String> {
     let cell = |rate| {
-        told(row.at(Some(rate)), |cell| {
+        cell_text(row.at(Some(rate)), |cell| {
             let of = |figure: fn(&Quantiles) -> f64| cell.median(|sample| figure(&sample.latency)) / 1e6;
             format!("{:.2} / {:.2} / {:.2}", of(|q| q.p50), of(|q| q.p99), of(|q| q.p999))
         })
@@ -182,8 +187,8 @@ fn latencies(row: &Row) -> Vec<String> {
     [name(row)].into_iter().chain(RATES.map(cell)).collect()
 }
 
-/// The cell's figures, or how far it came.
-fn told(cell: Option<&Cell>, figures: impl Fn(&Cell) -> String) -> String {
+/// The cell's figures, or the reached rate.
+fn cell_text(cell: Option<&Cell>, figures: impl Fn(&Cell) -> String) -> String {
     match cell {
         None => String::new(),
         Some(cell) if cell.reached() => figures(cell),
@@ -192,7 +197,7 @@ fn told(cell: Option<&Cell>, figures: impl Fn(&Cell) -> String) -> String {
 }
 
 impl Report {
-    /// Beside the floor: a server that is slow itself makes the caller wait, and costs it nothing.
+    /// Figures of the caller. Only the floor is shown: a slow server makes the caller wait, at no processor cost.
     fn caller(&self) -> Vec<Vec<String>> {
         let Some(floor) = self.servers.0.iter().find(|row| row.kind == Kind::Floor) else {
             return Vec::new();
@@ -203,14 +208,14 @@ impl Report {
         };
         let writing = format!("{:.2}", self.writing / 1e3);
         vec![
-            line("CPU s for a million", |cell| {
+            line("CPU s per million", |cell| {
                 format!("{:.1}", cell.median(|sample| sample.caller_seconds_per_million))
             }),
-            ["of which to write the reviews".to_owned()]
+            ["of which writing the reviews".to_owned()]
                 .into_iter()
                 .chain(RATES.map(|_| writing.clone()))
                 .collect(),
-            line("sent too late although a connection was free, p50 / p99 in ms", |cell| {
+            line("sent late with a free connection, p50 / p99 in ms", |cell| {
                 let of = |figure: fn(&Quantiles) -> f64| cell.median(|sample| figure(&sample.delay)) / 1e6;
                 format!("{:.2} / {:.2}", of(|q| q.p50), of(|q| q.p99))
             }),

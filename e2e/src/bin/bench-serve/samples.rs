@@ -1,4 +1,4 @@
-//! What was measured, and medians of it.
+//! Samples and their medians.
 
 use e2e::figures::{grouped, median};
 use e2e::load::{Answers, Outcome, Pace, Quantiles};
@@ -6,26 +6,26 @@ use serde::Serialize;
 
 use super::servers::{Kind, Server};
 
-/// Of what was offered, so much is answered in time, or the rate was not reached.
+/// Share of the offered reviews that must be answered in time for a rate to count as reached.
 const REACHED: f64 = 0.98;
 
-/// One server, asked once.
+/// One measurement of one server.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sample {
-    /// Reviews answered in time, a second.
+    /// Reviews answered in time, per second.
     pub(crate) rate: f64,
-    /// Reviews for a second of the server on a processor.
+    /// Reviews per second of processor time of the server.
     pub(crate) per_cpu_second: f64,
-    /// From when a review was meant to be sent until its answer was read.
+    /// Latency from the intended send time to the read answer.
     pub(crate) latency: Quantiles,
-    /// How late the caller was by itself.
+    /// Delay of the caller itself.
     pub(crate) delay: Quantiles,
-    /// What the caller takes for a million reviews, on a processor.
+    /// Processor time of the caller for a million reviews.
     pub(crate) caller_seconds_per_million: f64,
     pub(crate) resident_mib: f64,
     pub(crate) answers: Answers,
-    /// Every review was answered, and as it should be.
+    /// Whether every review had the expected answer.
     pub(crate) as_meant: bool,
 }
 
@@ -52,7 +52,7 @@ impl Sample {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cell {
-    /// Reviews offered a second; none: as fast as they are answered.
+    /// Offered reviews per second; none: as fast as possible.
     pub(crate) rate: Option<u64>,
     pub(crate) rounds: Vec<Sample>,
 }
@@ -63,7 +63,7 @@ impl Cell {
         median(&self.rounds.iter().map(figure).collect::<Vec<_>>())
     }
 
-    /// Whether it was asked as often as was meant, in most rounds.
+    /// Whether the rate was reached, in the median round.
     pub(crate) fn reached(&self) -> bool {
         self.rate.is_none_or(|rate| self.median(|sample| sample.rate) >= REACHED * rate as f64)
     }
@@ -96,7 +96,7 @@ impl Samples {
         Self(servers.iter().map(Row::new).collect())
     }
 
-    /// One more of the server at this place.
+    /// Adds a sample of the server at this index.
     pub(crate) fn add(&mut self, at: usize, pace: Pace, sample: Sample) {
         let rate = rate(pace);
         let cells = &mut self.0[at].cells;
@@ -114,7 +114,7 @@ impl Row {
     }
 }
 
-/// Reviews a second.
+/// Reviews per second.
 fn rate(pace: Pace) -> Option<u64> {
     match pace {
         Pace::Rate(rate) => Some(rate),

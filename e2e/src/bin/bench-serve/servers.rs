@@ -19,27 +19,27 @@ use squelch::tls::{Authority, PathToken};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// As long as it may take to fill one.
+/// Deadline for filling one.
 const FILLED: Duration = Duration::from_secs(600);
 
-/// Of a hundred answers so many are as meant, or the figures are of something else.
+/// Minimum percentage of expected answers.
 const AS_MEANT: f64 = 0.99;
 
-/// What answers.
+/// The kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// squelch, which holds repeats back
+    /// squelch in Enforce
     Enforce,
-    /// squelch, which only counts
+    /// squelch in Observe
     Observe,
-    /// The least that a webhook can do
+    /// A constant answer
     Floor,
-    /// The smallest webhook in Go
+    /// A minimal webhook in Go
     Go,
 }
 
 impl Kind {
-    pub(crate) fn decides(self) -> bool {
+    pub(crate) fn is_squelch(self) -> bool {
         matches!(self, Self::Enforce | Self::Observe)
     }
 }
@@ -49,13 +49,13 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Enforce => "squelch, Enforce",
             Self::Observe => "squelch, Observe",
-            Self::Floor => "the floor: a constant answer",
-            Self::Go => "the smallest webhook in Go",
+            Self::Floor => "floor: a constant answer",
+            Self::Go => "minimal webhook in Go",
         })
     }
 }
 
-/// A folder with what the servers need and write, gone with its value; and what they are asked with.
+/// A folder with the files of the servers, deleted on drop, and the target parameters.
 pub(crate) struct Folder {
     path: PathBuf,
     authority: Authority,
@@ -63,7 +63,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// With a certificate that all of them serve.
+    /// Creates it with a certificate for all servers.
     pub(crate) fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("bench-serve-{}", std::process::id()));
         fs::create_dir_all(&path)?;
@@ -107,7 +107,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `program` as this, for reviews of so many series.
+    /// Starts `program` as this kind, for reviews of `series` series.
     pub(crate) async fn start(kind: Kind, series: usize, program: &Path, folder: &Folder) -> Result<Self> {
         let reviews = Reviews::new(series);
         let mut command = Command::new(program);
@@ -134,12 +134,12 @@ impl Server {
         Ok(Self { kind, series, process, target, reviews, next: 0 })
     }
 
-    /// Opens every series, and repeats each that is to be repeated, once.
+    /// Opens every series, and repeats each repeated series once.
     pub(crate) fn fill(&mut self) -> Result<()> {
-        if !self.kind.decides() {
+        if !self.kind.is_squelch() {
             return Ok(());
         }
-        eprintln!("{}: {} series are opened", self.kind, self.series);
+        eprintln!("{}: {} series to open", self.kind, self.series);
         let opened =
             self.send(Pace::Closed, FILLED, self.series as u64, &|series| self.reviews.opening(series))?;
         let allowed = opened.answers.allowed;
@@ -151,7 +151,7 @@ impl Server {
         Ok(())
     }
 
-    /// Asks it with repeats.
+    /// Measures it with repeats.
     pub(crate) fn ask(&mut self, pace: Pace, duration: Duration) -> Result<Outcome> {
         let outcome = self.send(pace, duration, u64::MAX, &|turn| self.reviews.repeat(turn));
         let outcome = outcome.with_context(|| format!("{}:\n{}", self.kind, tail(&self.process.log, 5)))?;
@@ -170,7 +170,7 @@ impl Server {
         let load =
             |threads, cores| Load { target, server, pace, duration, at_most, threads, cores, review, first };
         match pace {
-            // What is slow is asked by one, so that it costs the machine no more wakings than it must.
+            // One caller is sufficient at a low rate, and wakes the machine less often.
             Pace::Rate(..=5_000) => run(&load(1, None)),
             Pace::Rate(_) => run(&load(2, None)),
             Pace::Closed => {
@@ -178,14 +178,14 @@ impl Server {
                 cores.confine(server)?;
                 let outcome = run(&load(cores.callers(), Some(&cores)));
                 let released = cores.release(server);
-                // That the server has ended says more than that it cannot be let go.
+                // An exit of the server is the more useful error.
                 let outcome = outcome?;
                 released.map(|()| outcome)
             }
         }
     }
 
-    /// Whether the answers are what this server has to say to repeats.
+    /// Whether the answers are those of this kind to repeats.
     pub(crate) fn answered_as_meant(&self, outcome: &Outcome) -> bool {
         let all = outcome.sent as f64;
         let answers = &outcome.answers;

@@ -1,51 +1,51 @@
-//! What has to hold after the two storms.
+//! The checks after the two storms.
 
 use serde::Serialize;
 
 use crate::report::number;
-use crate::stage::Accounts;
+use crate::stage::ReportedCounters;
 use crate::tally::Tally;
 
-/// One promise, and whether it was kept.
+/// A check and its result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
-    /// Whether it was.
+    /// Whether it passed.
     pub(crate) ok: bool,
-    /// What was promised.
+    /// The checked property.
     pub(crate) what: String,
-    /// What was seen.
+    /// The observed values.
     pub(crate) seen: String,
 }
 
-/// Every check, in the order of the table.
-pub(crate) fn all(without: &Tally, with: &Tally, accounts: &Accounts) -> Vec<Check> {
+/// All checks, in the order of the table.
+pub(crate) fn all(without: &Tally, with: &Tally, counters: &ReportedCounters) -> Vec<Check> {
     let mut checks = of_events(without, with);
-    checks.extend(of_accounts(with, accounts));
+    checks.extend(of_reported_counters(with, counters));
     checks
 }
 
-/// What is stored, and what the emitters saw.
+/// Checks of stored Events and of the emitters' reports.
 fn of_events(without: &Tally, with: &Tally) -> Vec<Check> {
     vec![
-        recorders_told_all([without, with]),
+        recorders_reported_all([without, with]),
         equal(
-            "without a policy every request that succeeds is a write",
-            ("requests", without.taken() as i64),
+            "without a policy every successful request is a write",
+            ("requests", without.accepted() as i64),
             ("writes", without.etcd_writes() as i64),
         ),
         equal(
-            "without a policy the stored counts are what the API server was told",
-            ("told", without.told()),
+            "without a policy the stored counts match the reported occurrences",
+            ("reported", without.reported()),
             ("stored", without.sum_of_counts()),
         ),
-        equal("with a policy they are too", ("told", with.told()), ("stored", with.sum_of_counts())),
+        equal("with a policy as well", ("reported", with.reported()), ("stored", with.sum_of_counts())),
         equal(
             "both namespaces show the same Events",
             ("without", without.stored() as i64),
             ("with", with.stored() as i64),
         ),
         Check {
-            what: "with a policy no Event is written more often than log2(count) + 3 times".to_owned(),
+            what: "with a policy each Event has at most log2(count) + 3 writes".to_owned(),
             ok: with.written_too_often.is_empty(),
             seen: with.written_too_often.first().cloned().unwrap_or_else(|| {
                 format!("{} Events in {} writes", number(with.stored()), number(with.etcd_writes()))
@@ -60,26 +60,30 @@ fn of_events(without: &Tally, with: &Tally) -> Vec<Check> {
     ]
 }
 
-/// What squelch says that it did.
-fn of_accounts(with: &Tally, accounts: &Accounts) -> Vec<Check> {
-    let status = &accounts.status;
+/// Checks of squelch's own counters.
+fn of_reported_counters(with: &Tally, counters: &ReportedCounters) -> Vec<Check> {
+    let status = &counters.status;
     vec![
         equal(
-            "the policy's status counts what the API server was told",
-            ("told", with.told()),
+            "status.counters.received matches the reported occurrences",
+            ("reported", with.reported()),
             ("received", status.received),
         ),
-        equal("so do the metrics", ("told", with.told()), ("received", accounts.received_in_metrics)),
         equal(
-            "and what Prometheus has scraped of them",
-            ("told", with.told()),
-            ("received", accounts.received_in_prometheus),
+            "the metrics do as well",
+            ("reported", with.reported()),
+            ("received", counters.received_in_metrics),
+        ),
+        equal(
+            "and the metrics in Prometheus",
+            ("reported", with.reported()),
+            ("received", counters.received_in_prometheus),
         ),
         Check {
             what: "every query of the dashboard has data".to_owned(),
-            ok: accounts.without_data.is_empty(),
-            seen: match accounts.without_data.first() {
-                None => format!("{} of {} queries", accounts.queries, accounts.queries),
+            ok: counters.without_data.is_empty(),
+            seen: match counters.without_data.first() {
+                None => format!("{} of {} queries", counters.queries, counters.queries),
                 Some(first) => first.clone(),
             },
         },
@@ -89,14 +93,14 @@ fn of_accounts(with: &Tally, accounts: &Accounts) -> Vec<Check> {
             ("sum", if status.are_conserved() { status.received } else { -1 }),
         ),
         equal(
-            "what is stored is what was admitted and compacted",
+            "stored counts = admitted + compacted",
             ("stored", with.sum_of_counts()),
             ("sum", status.admitted + status.compacted + status.aggregated + status.recovered),
         ),
         equal(
-            "nothing was let through undecided, is still owed, or was lost",
+            "nothing failed open, is pending, or was lost",
             ("failedOpen", status.failed_open),
-            ("owed and lost", accounts.unpaid),
+            ("pending and lost", counters.pending_and_lost),
         )
         .and(status.failed_open == 0),
     ]
@@ -116,15 +120,18 @@ fn equal(what: &str, left: (&str, i64), right: (&str, i64)) -> Check {
     }
 }
 
-/// Recorders that are meant to tell of everything did: nothing was dropped before it reached the API server.
-fn recorders_told_all(storms: [&Tally; 2]) -> Check {
-    let short = storms.iter().flat_map(|storm| &storm.sources).find(|s| s.tells_all && s.told != s.emitted);
+/// Recorders without limits reported every occurrence: nothing was dropped before the API server.
+fn recorders_reported_all(storms: [&Tally; 2]) -> Check {
+    let short = storms
+        .iter()
+        .flat_map(|storm| &storm.sources)
+        .find(|s| s.reports_every_occurrence && s.reported != s.emitted);
     Check {
-        what: "the legacy recorder and kube-rs told the API server of everything".to_owned(),
+        what: "the legacy recorder and kube-rs reported every occurrence".to_owned(),
         ok: short.is_none(),
         seen: short.map_or_else(
-            || "nothing was dropped on the way".to_owned(),
-            |share| format!("{}: {} of {}", share.title, number(share.told), number(share.emitted)),
+            || "nothing was dropped by a recorder".to_owned(),
+            |share| format!("{}: {} of {}", share.title, number(share.reported), number(share.emitted)),
         ),
     }
 }

@@ -1,8 +1,8 @@
-//! `just demo`: a storm of Events on a real API server, twice: in a namespace without a policy, then in one with it.
-//! Shows both side by side, and fails if the counts do not add up.
+//! `just demo`: a storm of Events on a real API server, first in a namespace without a policy, then in one with a
+//! policy. Shows both side by side, and fails if the counts do not match.
 
 mod checks;
-mod kept;
+mod keep;
 mod operator;
 mod report;
 mod show;
@@ -19,24 +19,25 @@ use clap::{Parser, ValueEnum};
 use report::Report;
 use stage::{NO_POLICY, Stage, WITH_POLICY};
 
-/// Blows the same storm of Events twice at a real API server, without and with an EventPolicy, and compares.
+/// Runs the same storm of Events twice on a real API server, without and with an EventPolicy, and compares the
+/// results.
 #[derive(Debug, Parser)]
 #[command(name = "demo", max_term_width = 110)]
 struct Options {
-    /// Leave the cluster and squelch running afterwards, and say how to use and how to end them
+    /// Leave the cluster and squelch running, and print how to use and stop them
     #[arg(long)]
     keep: bool,
-    /// Install the chart, with its image, in place of a process; the cluster has this machine as its node (root)
+    /// Install the chart and its image instead of a process; the cluster has this machine as its node (root)
     #[arg(long)]
     node: bool,
-    /// What goes to standard output; progress goes to standard error
+    /// Format of standard output; progress goes to standard error
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// The table, what kubectl and the metrics show, and the checks
+    /// The table, output of kubectl and metrics, and the checks
     Text,
     /// All numbers and checks as one JSON object
     Json,
@@ -49,24 +50,24 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            stage::last_words(options.node);
+            stage::print_log_tails(options.node);
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The whole demo. True if the counts add up.
+/// Runs the whole demo. True if all checks pass.
 async fn play(options: &Options) -> Result<bool> {
     let began = Instant::now();
     report::introduce();
     let stage = Stage::set(options.node).await?;
-    let without = stage.blow(NO_POLICY).await?;
+    let without = stage.run_storm(NO_POLICY).await?;
     let policy = stage.apply_policy().await?;
-    let with = stage.blow(WITH_POLICY).await?;
-    let accounts = stage.accounts(&policy, &with).await?;
-    let checks = checks::all(&without, &with, &accounts);
-    let report = Report { without, with, accounts, checks, seconds: began.elapsed().as_secs() };
+    let with = stage.run_storm(WITH_POLICY).await?;
+    let counters = stage.counters(&policy, &with).await?;
+    let checks = checks::all(&without, &with, &counters);
+    let report = Report { without, with, counters, checks, seconds: began.elapsed().as_secs() };
 
     let text = match options.output {
         Output::Text => {
@@ -76,7 +77,7 @@ async fn play(options: &Options) -> Result<bool> {
     };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     if options.keep {
-        kept::keep(stage)?;
+        keep::keep(stage)?;
     } else {
         stage.clear().await?;
     }

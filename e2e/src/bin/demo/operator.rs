@@ -1,4 +1,4 @@
-//! squelch, as a process of this machine or as its chart installs it: nothing else of the demo knows which.
+//! squelch, as a process of this machine or installed by its chart: the rest of the demo does not depend on it.
 
 use std::fs;
 use std::path::Path;
@@ -7,23 +7,23 @@ use anyhow::{Context, Result};
 use e2e::accounts::SQUELCH;
 use e2e::cluster::given;
 use e2e::kubectl::Kubectl;
-use e2e::squelch::{Admin, Way};
-use e2e::wait::told;
+use e2e::squelch::{Admin, StartOptions};
+use e2e::wait::not_yet;
 use e2e::{Cluster, GENEROUS, Helm, Squelch, node, wait_for};
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::report::say;
 
-/// A squelch that is ready.
+/// A ready squelch.
 pub(crate) enum Operator {
-    /// With the rights that it is installed with.
+    /// A process with the permissions of an installation.
     Process(Squelch),
-    /// With the port of its active pod, which is reached from this machine: it is the node.
+    /// A release, with the port of its active pod. The pod is reachable because this machine is the node.
     Release(Helm, Admin),
 }
 
-/// What whoever keeps it is told.
+/// How to use a squelch that keeps running.
 pub(crate) struct Left {
     /// How it runs.
     pub(crate) what: String,
@@ -37,7 +37,7 @@ impl Operator {
         say("install the CRDs and squelch's rights, start squelch (usually 3 s)");
         cluster.install().await?;
         let identity = SQUELCH.kubeconfig(cluster, folder).await?;
-        Ok(Self::Process(Squelch::start("squelch", &identity, folder, Way::default()).await?))
+        Ok(Self::Process(Squelch::start("squelch", &identity, folder, StartOptions::default()).await?))
     }
 
     /// Installs the chart with the image that the recipe has built.
@@ -48,7 +48,7 @@ impl Operator {
         say(&format!("{}   (usually 5 s)", helm.typed()));
         helm.install(&json!({})).await?;
         let address = wait_for("an active pod with an address", GENEROUS, async || {
-            let pods = node::running_pods(cluster).await.map_err(told)?;
+            let pods = node::running_pods(cluster).await.map_err(not_yet)?;
             let active =
                 pods.iter().find(|pod| pod.labels().get("squelch.dev/role").is_some_and(|it| it == "active"));
             let status = active.and_then(|pod| pod.status.as_ref());
@@ -69,24 +69,24 @@ impl Operator {
         }
     }
 
-    /// Ends it as its user would: either way it pays first what it owes.
+    /// Stops it as a user would. It flushes pending occurrences first.
     pub(crate) async fn end(self) -> Result<()> {
         match self {
             Self::Process(squelch) => {
-                say("end squelch and the cluster (usually 3 s)");
+                say("stop squelch and the cluster (usually 3 s)");
                 squelch.stop().await
             }
             Self::Release(helm, _) => {
                 let Helm { release, namespace, .. } = &helm;
                 say(&format!(
-                    "helm uninstall {release} --namespace={namespace} --wait; end the cluster (usually 15 s)"
+                    "helm uninstall {release} --namespace={namespace} --wait; stop the cluster (usually 15 s)"
                 ));
                 helm.uninstall().await.map(drop)
             }
         }
     }
 
-    /// Lets it run on; a process in the care of `cluster-down`.
+    /// Keeps it running; `cluster-down` stops a process.
     pub(crate) fn leave(self, cluster: &Cluster, folder: &Path) -> Result<Left> {
         match self {
             Self::Process(squelch) => {
@@ -104,16 +104,16 @@ impl Operator {
     }
 }
 
-/// What there is to see of a release, for whoever has to find out why the demo failed.
-pub(crate) fn last_words() {
+/// Prints the state of a release, for a failed demo.
+pub(crate) fn print_log_tails() {
     let Ok(kubeconfig) = given("KUBECONFIG") else { return };
     let kubectl = Kubectl::new(&kubeconfig).namespace(node::SQUELCH);
     eprintln!("{}", kubectl.say(&["get", "pods,events", "--output=wide"]));
     eprintln!("{}", kubectl.say(&["logs", "deployment/squelch", "--tail=20"]));
 }
 
-/// With its number it tells a process from a later one, as `e2e/cluster/process.sh` has it: the 22nd field of stat,
-/// counted behind the last parenthesis, since a process may have any name.
+/// Start time of a process, which with its id identifies it, as in `e2e/cluster/process.sh`: field 22 of stat,
+/// counted after the last parenthesis, because a process may have any name.
 fn start_time(pid: u32) -> Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

@@ -1,4 +1,4 @@
-//! What the demo prints.
+//! The output of the demo.
 
 use std::fmt::{Display, Write as _};
 
@@ -7,29 +7,29 @@ use e2e::figures::by_threes;
 use serde_json::json;
 
 use crate::checks::Check;
-use crate::stage::{Accounts, IDLE_TIMEOUT, NO_POLICY, POLICY_FILE, WITH_POLICY};
+use crate::stage::{IDLE_TIMEOUT, NO_POLICY, POLICY_FILE, ReportedCounters, WITH_POLICY};
 use crate::tally::Tally;
 use e2e::storm::{SOURCES, Source};
 
-/// Columns of the table's first column and of each of the other two.
+/// Widths of the table's columns.
 const LABEL: usize = 62;
 const NUMBER: usize = 16;
 
-/// All that came out.
+/// All results.
 pub(crate) struct Report {
     pub(crate) without: Tally,
     pub(crate) with: Tally,
-    pub(crate) accounts: Accounts,
+    pub(crate) counters: ReportedCounters,
     pub(crate) checks: Vec<Check>,
     pub(crate) seconds: u64,
 }
 
-/// A step, on standard error.
+/// Prints a step on standard error.
 pub(crate) fn say(step: &str) {
     eprintln!("==> {step}");
 }
 
-/// What is going to happen.
+/// Prints what the demo does.
 pub(crate) fn introduce() {
     eprintln!(
         "
@@ -43,36 +43,36 @@ policy, then in one with {POLICY_FILE}. Four processes at once, for 20 s:
     }
     eprintln!(
         "
-Changed so that it fits into a minute or two:
+Changed to fit into two minutes:
   - each pod's 200 repeats come within 20 s; a kubelet spreads them over the better part of an hour;
-  - the policy's idleTimeout is {IDLE_TIMEOUT}, not 6m, so that you see the last counts being written;
-  - squelch writes the policy's status each second (--status-interval 1s), not each 10 s;
+  - the policy's idleTimeout is {IDLE_TIMEOUT}, not 6m, so that the final counts are written soon;
+  - squelch writes the policy's status each second (--status-interval 1s), not every 10 s;
   - the spam filter in client-go's legacy recorder (25 per object, then 1 per 5 minutes; it drops the rest and
-    tells nobody) and its aggregation are opened by its options, so that everything reaches the API server.
+    does not report it) and its aggregation are disabled, so that every occurrence reaches the API server.
 "
     );
 }
 
 impl Report {
-    /// Every check holds.
+    /// Whether all checks passed.
     pub(crate) fn adds_up(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
     }
 
-    /// Both storms side by side.
+    /// The table of both storms.
     pub(crate) fn table(&self) -> String {
         let mut table = Table { storms: [&self.without, &self.with], text: String::new() };
         table.row("", ["without policy", "with policy"]);
         table.row("", [NO_POLICY, WITH_POLICY].map(|namespace| format!("ns {namespace}")));
         table.line();
         table.numbers("occurrences emitted", Tally::emitted);
-        table.numbers("  told to the API server [1]", Tally::told);
+        table.numbers("  reported to the API server [1]", Tally::reported);
         table.numbers("requests of the emitters", Tally::requests);
-        table.numbers("  answered with success [2]", Tally::taken);
-        table.numbers("  answered with 409, which client-go takes quietly", |storm| storm.answered(409));
-        table.numbers("requests of squelch, to read and to write counts [3]", |storm| storm.squelch_requests);
+        table.numbers("  successful [2]", Tally::accepted);
+        table.numbers("  refused with 409, which client-go ignores", |storm| storm.answered(409));
+        table.numbers("requests of squelch for Events [3]", |storm| storm.squelch_requests);
         table.line();
-        table.numbers("Event writes that reached etcd [4]", Tally::etcd_writes);
+        table.numbers("Event writes in etcd [4]", Tally::etcd_writes);
         for (at, Source { title, recorder, .. }) in SOURCES.iter().enumerate() {
             table.numbers(&format!("  {title} ({recorder})"), |storm| storm.sources[at].etcd_writes);
         }
@@ -83,9 +83,9 @@ impl Report {
         table.text + NOTES
     }
 
-    /// Whether the counts add up.
+    /// The checks and their verdict.
     pub(crate) fn verdict(&self) -> String {
-        let mut text = "\nDo the counts add up?\n\n".to_owned();
+        let mut text = "\nDo the counts match?\n\n".to_owned();
         for Check { ok, what, seen } in &self.checks {
             let word = if *ok { "yes" } else { "NO " };
             let _ = writeln!(text, "  {word}  {what}: {seen}");
@@ -94,18 +94,18 @@ impl Report {
         let verdict = if self.adds_up() {
             let fewer = without as f64 / with.max(1) as f64;
             format!(
-                "{} writes became {}, {fewer:.0} times fewer, and no count was lost.",
+                "{} writes were reduced to {}, by a factor of {fewer:.0}; no occurrence was lost.",
                 number(without),
                 number(with)
             )
         } else {
-            "The counts do NOT add up: --keep leaves everything there to look at.".to_owned()
+            "The counts do NOT match: --keep leaves everything running for inspection.".to_owned()
         };
         let _ = writeln!(text, "\n{verdict} ({} s)", self.seconds);
         text
     }
 
-    /// Everything for machines.
+    /// All results as JSON.
     pub(crate) fn json(&self) -> Result<String> {
         let object = json!({
             "addsUp": self.adds_up(),
@@ -114,7 +114,7 @@ impl Report {
             "storms": [self.without, self.with],
             "etcdWrites": [self.without.etcd_writes(), self.with.etcd_writes()],
             "sumOfCounts": [self.without.sum_of_counts(), self.with.sum_of_counts()],
-            "squelch": self.accounts,
+            "squelch": self.counters,
             "checks": self.checks,
         });
         Ok(serde_json::to_string_pretty(&object)? + "\n")
@@ -122,13 +122,13 @@ impl Report {
 }
 
 const NOTES: &str = "
-[1] client-go's new recorder tells of the first and the second occurrence and keeps the rest to itself for 30
-    minutes, with and without squelch; what nobody tells nobody can store.
-[2] A PATCH through events.k8s.io that is held back is answered with the Event as it is stored: kube-rs would
-    forget the occurrence if it were refused.
-[3] By the API server's own count of requests for Events, less those of the emitters. With --node, what the node's
-    components tell at the time is among them.
-[4] Counted by a watch of the Events, not by squelch; squelch's own writes are among them.
+[1] client-go's new recorder reports the first and the second occurrence, and then nothing for 30 minutes, with
+    and without squelch; occurrences that are not reported cannot be stored.
+[2] A suppressed PATCH through events.k8s.io is answered with the stored Event: kube-rs would forget the
+    occurrence if it were refused.
+[3] Requests for Events by the API server's metrics minus those of the emitters. With --node, they include
+    requests of the node's components.
+[4] Counted by a watch of the Events; they include squelch's own writes.
 ";
 
 struct Table<'a> {
@@ -151,7 +151,7 @@ impl Table<'_> {
     }
 }
 
-/// A whole number with commas between the thousands.
+/// A whole number with thousands separators.
 pub(crate) fn number(number: impl Display) -> String {
     by_threes(&number.to_string())
 }
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         let texts = [0, 7, 999, 1000, 12_345, 1_234_567, -1000].map(|plain: i64| number(plain));
         assert_eq!(texts, ["0", "7", "999", "1,000", "12,345", "1,234,567", "-1,000"]);
     }

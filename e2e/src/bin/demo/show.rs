@@ -1,4 +1,4 @@
-//! What a person would look at: kubectl and the metrics.
+//! Output of kubectl and of the metrics endpoint.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,24 +9,24 @@ use e2e::process::run_with_input;
 
 use crate::stage::{NO_POLICY, RATES, Stage, WITH_POLICY};
 
-/// Events of each reason that are shown.
+/// Number of shown Events per reason.
 const SHOWN: usize = 2;
 
 /// `kubectl get events` shows no counts by itself: they are in `count` (v1) or in `series` (events.k8s.io).
 const COLUMNS: &str = "custom-columns=REASON:.reason,KIND:.involvedObject.kind,OBJECT:.involvedObject.name,\
                        COUNT:.count,SERIES:.series.count,MESSAGE:.message";
 
-/// The metrics that tell what was held back and what it took.
+/// The metrics of suppressed occurrences and of their cost.
 const METRICS: [&str; 6] = [
-    "squelch_events_total",
+    "squelch_occurrences_total",
     "squelch_lost_occurrences_total",
-    "squelch_owed_occurrences",
-    "squelch_writes_total",
+    "squelch_pending_occurrences",
+    "squelch_reviews_total",
     "squelch_flushes_total",
     "squelch_armed",
 ];
 
-/// The policies, the Events of both namespaces, and the drop metrics.
+/// The policies, the Events of both namespaces, and the metrics.
 pub(crate) async fn everything(stage: &Stage) -> Result<String> {
     let mut text = String::new();
     let policies = stage.cluster.kubectl.run(&["get", "eventpolicies", "--all-namespaces"]).await?;
@@ -39,7 +39,7 @@ pub(crate) async fn everything(stage: &Stage) -> Result<String> {
     let metrics = stage.squelch.admin().get("/metrics").await?;
     let _ = writeln!(
         text,
-        "\n$ curl {}/metrics     (what was held back, and what that took; zeros of _writes_ and _flushes_ left out)",
+        "\n$ curl {}/metrics     (suppressed occurrences and their cost; without the zeros of _reviews_ and _flushes_)",
         stage.squelch.admin().url
     );
     for name in METRICS {
@@ -53,7 +53,7 @@ pub(crate) async fn everything(stage: &Stage) -> Result<String> {
     Ok(text)
 }
 
-/// The first lines of each reason, and how many more there are.
+/// The first lines of each reason, and the number of the others.
 fn shortened(events: &str) -> String {
     let mut lines = events.lines();
     let mut text = lines.next().map(|header| format!("{header}\n")).unwrap_or_default();
@@ -72,10 +72,10 @@ fn shortened(events: &str) -> String {
     text
 }
 
-/// A sample of the metric; of those with many children not the zeros.
+/// Whether a line is a sample of the metric; zeros of metrics with many children are hidden.
 fn is_shown(line: &str, name: &str) -> bool {
     let Some(rest) = line.strip_prefix(name) else { return false };
-    let many = ["squelch_writes_total", "squelch_flushes_total"].contains(&name);
+    let many = ["squelch_reviews_total", "squelch_flushes_total"].contains(&name);
     rest.starts_with(['{', ' ']) && !(many && rest.ends_with(" 0"))
 }
 
@@ -90,9 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_shown_where_they_tell_something() {
-        assert!(is_shown("squelch_events_total{disposition=\"filtered\"} 0", "squelch_events_total"));
-        assert!(is_shown("squelch_owed_occurrences 0", "squelch_owed_occurrences"));
+    fn zeros_are_hidden_for_metrics_with_many_children() {
+        assert!(is_shown(
+            "squelch_occurrences_total{disposition=\"filtered\"} 0",
+            "squelch_occurrences_total"
+        ));
+        assert!(is_shown("squelch_pending_occurrences 0", "squelch_pending_occurrences"));
         assert!(!is_shown("squelch_flushes_total{result=\"lost\"} 0", "squelch_flushes_total"));
         assert!(is_shown("squelch_flushes_total{result=\"written\"} 10", "squelch_flushes_total"));
         assert!(!is_shown("# HELP squelch_armed x", "squelch_armed"));

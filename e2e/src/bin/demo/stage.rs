@@ -1,4 +1,4 @@
-//! What the demo plays on: a cluster, squelch, two namespaces, and a policy for one of them.
+//! The environment of the demo: a cluster, squelch, two namespaces, and a policy for one of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use e2e::policy::Counters;
 use e2e::process::tail;
 use e2e::prometheus::dashboard;
 use e2e::storm::Storm;
-use e2e::wait::told;
+use e2e::wait::not_yet;
 use e2e::{Cluster, GENEROUS, Policy, Prometheus, Writes, wait_for};
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
@@ -29,59 +29,59 @@ pub(crate) const WITH_POLICY: &str = "with-policy";
 
 /// The policy of `examples/quickstart.yaml`.
 pub(crate) const POLICY: &str = "quickstart";
-/// Where it stands.
+/// The file of the policy.
 pub(crate) const POLICY_FILE: &str = "examples/quickstart.yaml";
 
-/// In place of 6 minutes: a series is over, and its count written out, this long after its last occurrence.
+/// Instead of 6 minutes: a series closes, and its count is written, this long after its last occurrence.
 pub(crate) const IDLE_TIMEOUT: &str = "5s";
 
-/// In the cluster's folder, for logs and kubeconfigs.
+/// Folder for logs and kubeconfigs, in the cluster's folder.
 const FOLDER: &str = "demo";
 
 /// A storm takes 20 s on an idle machine.
 const STORM: Duration = Duration::from_secs(180);
 
-/// What Prometheus is asked for the checks.
-const RECEIVED: &str = "sum(squelch_events_total)";
+/// Query of the checks.
+const RECEIVED: &str = "sum(squelch_occurrences_total)";
 
-/// What a dashboard shows of the storm.
+/// Dashboard query of the storm.
 pub(crate) const RATES: &str =
-    r#"sum by (disposition) (rate(squelch_events_total{event_namespace="with-policy"}[1m]))"#;
+    r#"sum by (disposition) (rate(squelch_occurrences_total{event_namespace="with-policy"}[1m]))"#;
 
-/// Everything that is up.
+/// The running environment.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) squelch: Operator,
-    /// It scrapes squelch each second.
+    /// It scrapes squelch every second.
     pub(crate) prometheus: Prometheus,
-    /// For logs and kubeconfigs; it goes with the cluster.
+    /// Logs and kubeconfigs; deleted with the cluster.
     pub(crate) folder: PathBuf,
-    /// How the emitters reach the cluster.
+    /// Kubeconfig of the emitters.
     pub(crate) emitter: PathBuf,
 }
 
-/// What squelch says that it did.
+/// Counters that squelch reports.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Accounts {
+pub(crate) struct ReportedCounters {
     /// The policy's `status.counters`.
     pub(crate) status: Counters,
-    /// `squelch_events_total` by disposition, summed.
+    /// `squelch_occurrences_total` by disposition, summed.
     pub(crate) received_in_metrics: i64,
-    /// The same as Prometheus has scraped it.
+    /// The same in Prometheus.
     pub(crate) received_in_prometheus: i64,
-    /// Queries of the dashboard that Prometheus has no data for.
+    /// Dashboard queries without data.
     pub(crate) without_data: Vec<String>,
-    /// How many queries it has.
+    /// Number of dashboard queries.
     pub(crate) queries: usize,
-    /// `squelch_owed_occurrences` and `squelch_lost_occurrences_total` together.
-    pub(crate) unpaid: i64,
+    /// `squelch_pending_occurrences` and `squelch_lost_occurrences_total` together.
+    pub(crate) pending_and_lost: i64,
 }
 
-/// The end of each log, for whoever has to find out why the demo failed: the files go with the cluster.
-pub(crate) fn last_words(node: bool) {
+/// Prints the end of each log of a failed demo: the files are deleted with the cluster.
+pub(crate) fn print_log_tails(node: bool) {
     if node {
-        operator::last_words();
+        operator::print_log_tails();
     }
     let logs = given("SQUELCH_CLUSTER_DIR").and_then(|folder| Ok(std::fs::read_dir(folder.join(FOLDER))?));
     for path in logs.into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -97,7 +97,7 @@ pub(crate) fn last_words(node: bool) {
 }
 
 impl Stage {
-    /// Installs squelch into the cluster that the environment names, on its node or as a process, and starts it.
+    /// Installs and starts squelch in the cluster of the environment, on its node or as a process.
     pub(crate) async fn set(node: bool) -> Result<Self> {
         let cluster = Cluster::connect().await?;
         let folder = cluster.folder.join(FOLDER);
@@ -107,7 +107,7 @@ impl Stage {
         } else {
             Operator::start(&cluster, &folder).await?
         };
-        say("start Prometheus, make two namespaces (usually 1 s)");
+        say("start Prometheus, create two namespaces (usually 1 s)");
         let prometheus = Prometheus::start("prometheus", &squelch.admin().url, &folder).await?;
         install_emitter(&cluster).await?;
         for namespace in [NO_POLICY, WITH_POLICY] {
@@ -137,8 +137,8 @@ impl Stage {
         Ok(policy)
     }
 
-    /// Runs every emitter at once in this namespace to its end, and counts.
-    pub(crate) async fn blow(&self, namespace: &'static str) -> Result<Tally> {
+    /// Runs all emitters in this namespace to their end, and counts.
+    pub(crate) async fn run_storm(&self, namespace: &'static str) -> Result<Tally> {
         let usually = match namespace {
             NO_POLICY => "22 s",
             _ => "30 s: the last counts are written after idleTimeout",
@@ -147,37 +147,41 @@ impl Stage {
         let writes = Writes::watch(self.cluster.client.clone(), namespace).await?;
         let requests_before = self.event_requests().await?;
         let emissions = Storm::start(&self.emitter, namespace, &self.folder, 1)?.finish(STORM).await?;
-        self.squelch.admin().is_quiet(GENEROUS).await?;
-        let clients: usize = emissions.iter().map(|told| told.calls.len()).sum();
-        // The API server counts a request a moment after it has answered it.
+        self.squelch.admin().wait_until_idle(GENEROUS).await?;
+        let clients: usize = emissions.iter().map(|report| report.calls.len()).sum();
+        // The API server counts a request shortly after its answer.
         let requests =
             wait_for("the API server to have counted the emitters' requests", GENEROUS, async || {
-                let counted = self.event_requests().await.map_err(told)? - requests_before;
+                let counted = self.event_requests().await.map_err(not_yet)? - requests_before;
                 if counted >= clients { Ok(counted) } else { Err(format!("{counted} of {clients}")) }
             })
             .await?;
         let stored = self.stored(namespace).await?;
         let writes = writes.so_far().await?;
-        Ok(Tally::of(namespace, &Seen { told: emissions, stored, writes, requests }))
+        Ok(Tally::of(namespace, &Seen { reported: emissions, stored, writes, requests }))
     }
 
-    /// What the status of the policy and the metrics tell, once the status tells all of the storm.
-    pub(crate) async fn accounts(&self, policy: &Policy, storm: &Tally) -> Result<Accounts> {
+    /// Reads the policy's status and the metrics, once the status includes the whole storm.
+    pub(crate) async fn counters(&self, policy: &Policy, storm: &Tally) -> Result<ReportedCounters> {
         say("wait for the policy's status (usually 1 s)");
-        let received = storm.told();
-        let wait =
-            wait_for("status.counters.received to be what was told", Duration::from_secs(10), async || {
-                let counters = policy.counters().await.map_err(told)?;
+        let received = storm.reported();
+        let wait = wait_for(
+            "status.counters.received to match the reported occurrences",
+            Duration::from_secs(10),
+            async || {
+                let counters = policy.counters().await.map_err(not_yet)?;
                 if counters.received == received { Ok(counters) } else { Err(format!("{counters:?}")) }
-            });
+            },
+        );
         let status = match wait.await {
             Ok(counters) => counters,
-            // The checks tell what is wrong with it.
+            // A difference fails the checks.
             Err(_) => policy.counters().await?,
         };
         let metrics = self.squelch.admin().metrics().await?;
         let of = |name| metrics.sum(name, &[]) as i64;
-        let scraped = self.prometheus.until(RECEIVED, |sum| sum as i64 == of("squelch_events_total")).await?;
+        let scraped =
+            self.prometheus.until(RECEIVED, |sum| sum as i64 == of("squelch_occurrences_total")).await?;
         let queries = dashboard()?;
         let mut without_data = Vec::new();
         for (panel, query) in &queries {
@@ -185,17 +189,17 @@ impl Stage {
                 without_data.push(format!("{panel}: {query}"));
             }
         }
-        Ok(Accounts {
+        Ok(ReportedCounters {
             status,
-            received_in_metrics: of("squelch_events_total"),
+            received_in_metrics: of("squelch_occurrences_total"),
             received_in_prometheus: scraped as i64,
             without_data,
             queries: queries.len(),
-            unpaid: of("squelch_owed_occurrences") + of("squelch_lost_occurrences_total"),
+            pending_and_lost: of("squelch_pending_occurrences") + of("squelch_lost_occurrences_total"),
         })
     }
 
-    /// Ends squelch; the cluster is not the demo's.
+    /// Stops squelch, but not the cluster.
     pub(crate) async fn clear(self) -> Result<()> {
         self.squelch.end().await
     }
@@ -205,7 +209,7 @@ impl Stage {
         Ok(events.list(&ListParams::default().fields(e2e::events::OF_OTHERS)).await?.items)
     }
 
-    /// How many requests for single Events the API server has answered so far, through both APIs.
+    /// Requests for single Events that the API server has answered, through both APIs.
     async fn event_requests(&self) -> Result<usize> {
         let metrics = self.cluster.metrics().await?;
         let of = |verb| metrics.sum("apiserver_request_total", &[("resource", "events"), ("verb", verb)]);

@@ -1,27 +1,27 @@
-//! What a storm came to, counted outside of squelch.
+//! The counts of a storm, taken outside of squelch.
 
 use std::collections::BTreeMap;
 
-use e2e::emitters::Told;
+use e2e::emitters::Report;
 use e2e::events;
 use e2e::storm::{SOURCES, Source};
 use e2e::writes::Write;
 use k8s_openapi::api::core::v1::Event;
 use serde::Serialize;
 
-/// Writes that an Event may need beyond log2 of its count and the first: one when its series is closed, and one for
-/// the value 3 of events.k8s.io, which goes through at once (it may be a recorder's refresh).
+/// Allowed writes of an Event beyond log2 of its count and the first: one when its series closes, and one for the
+/// value 3 of events.k8s.io, which is always admitted (it may be a recorder's refresh).
 const SPARE_WRITES: u32 = 2;
 
-/// What was seen of a storm.
+/// The observations of a storm.
 pub(crate) struct Seen {
-    /// What the emitters say, in the order of [`SOURCES`].
-    pub(crate) told: Vec<Told>,
-    /// The Events as they stand at the end.
+    /// The reports of the emitters, in the order of [`SOURCES`].
+    pub(crate) reported: Vec<Report>,
+    /// The stored Events at the end.
     pub(crate) stored: Vec<Event>,
-    /// Every write that reached etcd.
+    /// All writes in etcd.
     pub(crate) writes: Vec<Write>,
-    /// The requests for Events that the API server counted.
+    /// The requests for Events, counted by the API server.
     pub(crate) requests: usize,
 }
 
@@ -31,26 +31,26 @@ pub(crate) struct Seen {
 pub(crate) struct Tally {
     pub(crate) namespace: &'static str,
     pub(crate) sources: Vec<Share>,
-    /// Requests by the API server's count, less those of the emitters.
+    /// Requests counted by the API server minus those of the emitters.
     pub(crate) squelch_requests: usize,
-    /// How the emitters' requests were answered: HTTP status to number.
+    /// Answers to the emitters' requests: HTTP status to number.
     pub(crate) answers: BTreeMap<u16, usize>,
-    /// Events that were written more often than the promise allows, with both numbers.
+    /// Events with more writes than promised, with both numbers.
     #[serde(skip)]
     pub(crate) written_too_often: Vec<String>,
 }
 
-/// What one source had in it.
+/// The numbers of one source.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Share {
     pub(crate) title: &'static str,
     pub(crate) recorder: &'static str,
-    pub(crate) tells_all: bool,
-    /// Occurrences handed to the recorder.
+    pub(crate) reports_every_occurrence: bool,
+    /// Occurrences passed to the recorder.
     pub(crate) emitted: i64,
-    /// Occurrences that the recorder told the API server of.
-    pub(crate) told: i64,
+    /// Occurrences that the recorder reported to the API server.
+    pub(crate) reported: i64,
     pub(crate) requests: usize,
     pub(crate) error_lines: usize,
     pub(crate) etcd_writes: usize,
@@ -59,17 +59,17 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    fn of(source: &Source, told: &Told, seen: &Seen) -> Self {
+    fn of(source: &Source, reported: &Report, seen: &Seen) -> Self {
         let its = |event: &Event| event.reason.as_deref() == Some(source.reason);
         let stored: Vec<&Event> = seen.stored.iter().filter(|event| its(event)).collect();
         Self {
             title: source.title,
             recorder: source.recorder,
-            tells_all: source.tells_all,
-            emitted: told.summary.as_ref().map_or(0, |summary| summary.occurrences),
-            told: told.sent(),
-            requests: told.calls.len(),
-            error_lines: told.error_lines().len(),
+            reports_every_occurrence: source.reports_every_occurrence,
+            emitted: reported.summary.as_ref().map_or(0, |summary| summary.occurrences),
+            reported: reported.sent(),
+            requests: reported.calls.len(),
+            error_lines: reported.error_lines().len(),
             etcd_writes: seen.writes.iter().filter(|write| its(&write.event)).count(),
             stored: stored.len(),
             sum_of_counts: stored.into_iter().map(events::value).sum(),
@@ -79,9 +79,10 @@ impl Share {
 
 impl Tally {
     pub(crate) fn of(namespace: &'static str, seen: &Seen) -> Self {
-        let shares = SOURCES.iter().zip(&seen.told).map(|(source, told)| Share::of(source, told, seen));
+        let shares =
+            SOURCES.iter().zip(&seen.reported).map(|(source, reported)| Share::of(source, reported, seen));
         let mut answers = BTreeMap::new();
-        for call in seen.told.iter().flat_map(|told| &told.calls) {
+        for call in seen.reported.iter().flat_map(|report| &report.calls) {
             *answers.entry(call.status).or_default() += 1;
         }
         let clients: usize = answers.values().sum();
@@ -102,20 +103,20 @@ impl Tally {
         self.sources.iter().map(|share| share.emitted).sum()
     }
 
-    pub(crate) fn told(&self) -> i64 {
-        self.sources.iter().map(|share| share.told).sum()
+    pub(crate) fn reported(&self) -> i64 {
+        self.sources.iter().map(|share| share.reported).sum()
     }
 
     pub(crate) fn requests(&self) -> usize {
         self.sources.iter().map(|share| share.requests).sum()
     }
 
-    /// Requests that were answered with success.
-    pub(crate) fn taken(&self) -> usize {
+    /// The number of successful requests.
+    pub(crate) fn accepted(&self) -> usize {
         self.answers.iter().filter(|(status, _)| (200..300).contains(*status)).map(|(_, number)| number).sum()
     }
 
-    /// Requests that were answered with this status.
+    /// The number of requests with this status.
     pub(crate) fn answered(&self, status: u16) -> usize {
         self.answers.get(&status).copied().unwrap_or_default()
     }
@@ -142,5 +143,5 @@ fn too_often(event: &Event, writes: &[Write]) -> Option<String> {
     let count = events::value(event);
     let allowed = count.ilog2() + 1 + SPARE_WRITES;
     (written > allowed as usize)
-        .then(|| format!("{} has the count {count} and was written {written} times", events::name(event)))
+        .then(|| format!("{} has the count {count} and {written} writes", events::name(event)))
 }

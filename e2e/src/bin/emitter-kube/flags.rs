@@ -1,4 +1,4 @@
-//! The command line: that of `emitter-go`, without what only client-go's recorders have.
+//! The command line: that of `emitter-go`, without the options of client-go's recorders.
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// Namespace of the objects and of their Events
     #[arg(long, default_value = "default")]
     pub(crate) namespace: String,
-    /// How many objects the Events are about
+    /// Number of objects that the Events are about
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) objects: u32,
     /// Objects are named PREFIX-0, PREFIX-1, ...; uids follow from the names
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Text that every message begins with
     #[arg(long, default_value = "Back-off restarting failed container")]
     pub(crate) message: String,
-    /// identical, distinct (each occurrence of an object has its own) or a number of messages taken in turn
+    /// identical, distinct (one per occurrence of an object) or a number of messages used in turn
     #[arg(long, default_value = "identical")]
     pub(crate) messages: Variety,
     /// reportingController
@@ -54,16 +54,16 @@ pub(crate) struct Options {
     /// reportingInstance
     #[arg(long, default_value = "emitter-0")]
     pub(crate) instance: String,
-    /// Occurrences per second over all objects together; 0: as fast as they go
+    /// Occurrences per second over all objects together; 0: unlimited
     #[arg(long, default_value_t = 50.0, value_parser = rate)]
     pub(crate) rate: f64,
-    /// Occurrences per object; without it: until --duration or a signal
+    /// Occurrences per object. Default: until --duration or a signal
     #[arg(long)]
     pub(crate) count: Option<u32>,
     /// Stop emitting after this time (500ms, 20s, 2m)
     #[arg(long, value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Wait at most this long for the answers to what was emitted
+    /// Maximum time to wait for the remaining answers
     #[arg(long, value_parser = duration, default_value = "30s")]
     pub(crate) settle: Duration,
 }
@@ -96,7 +96,7 @@ impl From<Type> for EventType {
     }
 }
 
-/// How many different messages an object has.
+/// The number of different messages of an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Variety {
     Identical,
@@ -113,7 +113,7 @@ impl FromStr for Variety {
             "distinct" => Ok(Self::Distinct),
             _ => match s.parse() {
                 Ok(k) if k > 0 => Ok(Self::Turns(k)),
-                _ => Err("say identical, distinct or a number above 0".into()),
+                _ => Err("must be identical, distinct or a number above 0".into()),
             },
         }
     }
@@ -122,7 +122,7 @@ impl FromStr for Variety {
 fn rate(s: &str) -> Result<f64, String> {
     match s.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
-        _ => Err("say a number that is not negative".into()),
+        _ => Err("must be a number of at least 0".into()),
     }
 }
 
@@ -132,9 +132,9 @@ fn duration(s: &str) -> Result<Duration, String> {
         "ms" => 0.001,
         "s" => 1.0,
         "m" => 60.0,
-        _ => return Err("say for example 500ms, 20s or 2m".into()),
+        _ => return Err("must be a duration such as 500ms, 20s or 2m".into()),
     };
-    let number: f64 = number.parse().map_err(|_| format!("{number:?} is no number"))?;
+    let number: f64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
     Duration::try_from_secs_f64(number * seconds).map_err(|e| e.to_string())
 }
 
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_go_writes_them() {
+    fn durations_have_the_format_of_go() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_a_word_or_a_number() {
+    fn messages_are_a_keyword_or_a_number() {
         assert_eq!("identical".parse(), Ok(Variety::Identical));
         assert_eq!("3".parse(), Ok(Variety::Turns(3)));
         assert!("0".parse::<Variety>().is_err());

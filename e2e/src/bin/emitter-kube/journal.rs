@@ -1,4 +1,4 @@
-//! The lines on standard output, in the format and order of fields of `emitter-go`.
+//! The lines on standard output, in the format and field order of `emitter-go`.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ struct Log<'a> {
     error: &'a str,
 }
 
-/// One object's part of the summary.
+/// The summary of one object.
 #[derive(Serialize)]
 pub(crate) struct ObjectTotal {
     pub(crate) name: String,
@@ -68,7 +68,7 @@ struct Summary<'a> {
     objects: Vec<ObjectTotal>,
 }
 
-/// What is read of an Event, of a patch of one and of a Status.
+/// The fields that are read from an Event, a patch and a Status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Body {
@@ -95,7 +95,7 @@ struct Series {
 }
 
 impl Call {
-    /// A call as its request line has it.
+    /// Creates a call from its request line.
     pub(crate) fn new(method: &Method, path: &str) -> Self {
         let verb = match *method {
             Method::POST => "create",
@@ -137,7 +137,7 @@ impl Call {
                 self.sent_count = body.count;
                 self.sent_series_count = body.series.and_then(|series| series.count);
             }
-            Err(error) => self.error = format!("the request is no JSON: {error}"),
+            Err(error) => self.error = format!("the request is not JSON: {error}"),
         }
     }
 
@@ -153,7 +153,7 @@ impl Call {
                 self.returned_series_count = body.series.and_then(|series| series.count);
                 self.resource_version = body.metadata.resource_version;
             }
-            Err(error) => self.error = format!("the answer is no JSON: {error}"),
+            Err(error) => self.error = format!("the answer is not JSON: {error}"),
         }
     }
 
@@ -161,13 +161,14 @@ impl Call {
         self.error = error.to_string();
     }
 
-    /// No answer, 404 of a missing Event, 429 of priority and fairness: no webhook has seen the call.
-    fn came_as_far_as_admission(&self) -> bool {
+    /// Whether a webhook can have seen the call: not without an answer, with 404 of a missing Event, or with 429 of
+    /// priority and fairness.
+    fn reached_admission(&self) -> bool {
         !matches!(self.status, 0 | 404 | 429)
     }
 }
 
-/// Prints the lines and keeps the totals.
+/// Prints the lines and adds up the totals.
 pub(crate) struct Journal {
     start: Instant,
     totals: Mutex<Totals>,
@@ -179,23 +180,23 @@ struct Totals {
     calls: BTreeMap<&'static str, BTreeMap<String, u64>>,
     error_lines: u64,
     emitted: BTreeMap<String, u64>,
-    /// The highest count sent, by name of the Event.
+    /// The highest count sent, by Event name.
     sent: BTreeMap<String, i32>,
     failed: Option<anyhow::Error>,
 }
 
 impl Journal {
-    /// Starts the clock that the lines' "at" counts from.
+    /// Starts the clock of the "at" fields.
     pub(crate) fn new() -> Self {
         Self { start: Instant::now(), totals: Mutex::default() }
     }
 
-    /// Notes an occurrence of an object.
+    /// Records an occurrence of an object.
     pub(crate) fn emitted(&self, object: &str) {
         *self.totals().emitted.entry(object.to_owned()).or_default() += 1;
     }
 
-    /// Prints the line of a call that is answered now.
+    /// Prints the line of an answered call.
     pub(crate) fn call(&self, mut call: Call, sent_at: Instant) {
         let mut totals = self.totals();
         call.seq = totals.seq;
@@ -203,7 +204,7 @@ impl Journal {
         call.latency_ms = round(sent_at.elapsed().as_secs_f64() * 1000.0);
         totals.seq += 1;
         *totals.calls.entry(call.verb).or_default().entry(call.status.to_string()).or_default() += 1;
-        if call.came_as_far_as_admission() {
+        if call.reached_admission() {
             let value = call.sent_series_count.or(call.sent_count).unwrap_or(1).max(1);
             let highest = totals.sent.entry(call.name.clone()).or_default();
             *highest = value.max(*highest);
@@ -218,7 +219,7 @@ impl Journal {
         totals.print(&Log { line: "log", at: self.elapsed(), level: "error", message, error });
     }
 
-    /// Prints the last line; the error is that of the first line that could not be printed.
+    /// Prints the last line. Returns the error of the first line that could not be printed.
     pub(crate) fn summarize(
         &self,
         namespace: &str,
@@ -261,7 +262,7 @@ impl Journal {
 }
 
 impl Totals {
-    /// The names are the object's, a dot and hex digits.
+    /// Event names are the object's name, a dot and hex digits.
     fn sent_about(&self, object: &str) -> i64 {
         let about = |name: &str| name.rsplit_once('.').is_some_and(|(stem, _)| stem == object);
         self.sent.iter().filter(|(name, _)| about(name)).map(|(_, value)| i64::from(*value)).sum()
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_tells_what_was_sent_and_what_came_back() {
+    fn a_call_holds_its_request_and_its_answer() {
         let mut call = Call::new(&Method::PATCH, "/apis/events.k8s.io/v1/namespaces/ns/events/pod-0.1f");
         call.sent(br#"{"metadata":{"name":"pod-0.1f"},"series":{"count":7,"lastObservedTime":"t"}}"#);
         let answer =
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_its_reason() {
+    fn a_refusal_holds_its_reason() {
         let mut call = Call::new(&Method::POST, "/apis/events.k8s.io/v1/namespaces/ns/events");
         call.sent(br#"{"metadata":{"name":"pod-0.1f"}}"#);
         call.answered(StatusCode::CONFLICT, br#"{"kind":"Status","reason":"AlreadyExists","message":"no"}"#);
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_the_highest_count_under_each_name() {
+    fn the_sent_count_is_the_highest_count_of_each_name() {
         let totals = Totals {
             sent: BTreeMap::from([("p-0.1a".into(), 5), ("p-0.2b".into(), 1), ("p-01.1a".into(), 9)]),
             ..Totals::default()

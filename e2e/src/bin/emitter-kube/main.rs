@@ -1,5 +1,5 @@
-//! Floods an API server with Events through kube's own `Recorder` and says, as JSON lines, what it sent and what it
-//! was answered. The lines are those of `emitter-go`: `e2e/emitters/README.md` describes them.
+//! Floods an API server with Events through kube's own `Recorder` and prints its calls and their answers as JSON
+//! lines, in the format of `emitter-go` (`e2e/emitters/README.md`).
 
 mod flags;
 mod journal;
@@ -36,7 +36,7 @@ async fn main() -> Result<()> {
     let options = Arc::new(Options::parse());
     let journal = Arc::new(Journal::new());
     let client = client(&options, &journal).await?;
-    // One recorder for all objects, as a controller has it.
+    // One recorder for all objects, as in a controller.
     let recorder = Recorder::new(
         client,
         Reporter { controller: options.component.clone(), instance: Some(options.instance.clone()) },
@@ -59,9 +59,9 @@ async fn main() -> Result<()> {
     journal.summarize(&options.namespace, settled, objects::regardings(&options).iter().map(Regarding::total))
 }
 
-/// The client that `Client::try_from(config)` makes, with a record of every attempt: kube's default client retries
-/// 429, 503 and 504 up to 15 times inside, where no layer on top sees it. So its own retries are switched off and
-/// the same policy is put above the record.
+/// The client of `Client::try_from(config)` with a record of every attempt. kube's default client retries 429, 503
+/// and 504 up to 15 times internally, invisible to outer layers. So its own retries are disabled and the same policy
+/// wraps the recording layer.
 async fn client(options: &Options, journal: &Arc<Journal>) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(&options.kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -79,8 +79,8 @@ async fn client(options: &Options, journal: &Arc<Journal>) -> Result<Client> {
     Ok(client)
 }
 
-/// Waits until all storms have ended by themselves, or stops them at a signal or at the end of `--duration`. True
-/// when every occurrence that was published had its answer in time.
+/// Waits until all storms have ended, or stops them at a signal or at the end of `--duration`. True if every
+/// published occurrence was answered in time.
 async fn finish(storms: &mut JoinSet<()>, stop: &watch::Sender<bool>, options: &Options) -> Result<bool> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -101,9 +101,9 @@ async fn join(storms: &mut JoinSet<()>) -> Result<()> {
     Ok(())
 }
 
-/// The occurrences of one object. Each object has its own task, so that a slow answer delays this one only, and
-/// one object's occurrences follow each other: the recorder's cache is updated after the answer, and two at once
-/// would both send the same count.
+/// The occurrences of one object. Each object has its own task, so that a slow answer delays only this object. The
+/// occurrences of an object are sequential: the recorder updates its cache after the answer, and two concurrent calls
+/// would send the same count.
 struct Storm {
     options: Arc<Options>,
     journal: Arc<Journal>,
@@ -124,7 +124,7 @@ impl Storm {
                 action: self.options.action.clone(),
                 secondary: None,
             };
-            // kube logs nothing by itself; a controller logs what `publish` returns.
+            // kube logs nothing itself; a controller logs the error of `publish`.
             if let Err(error) = self.recorder.publish(&event, &regarding.reference).await {
                 self.journal.logged("publishing an Event", &error.to_string());
             }
@@ -132,7 +132,7 @@ impl Storm {
         }
     }
 
-    /// Returns when the object's n-th occurrence is due (at once when that is past), or false when it is over.
+    /// Returns at the due time of the object's n-th occurrence (at once if it is past), or false at the end.
     async fn due(&mut self, n: u32, index: u32) -> bool {
         let place = f64::from(n) * f64::from(self.options.objects) + f64::from(index);
         let offset = if self.options.rate > 0.0 { place / self.options.rate } else { 0.0 };

@@ -1,10 +1,10 @@
-//! The objects that the Events are about. They need not exist: the API server does not look.
+//! The objects of the Events. They need not exist: the API server does not check.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::flags::Options;
 
-/// An object and its place in the round.
+/// An object and its position in the round.
 pub(crate) struct Regarding {
     pub(crate) index: u32,
     pub(crate) name: String,
@@ -32,7 +32,7 @@ pub(crate) fn regardings(options: &Options) -> Vec<Regarding> {
         .collect()
 }
 
-/// FNV-1a of 128 bits, as in `emitter-go`: processes that use the same names speak of the same objects.
+/// FNV-1a with 128 bits, as in `emitter-go`: processes with the same names refer to the same objects.
 fn stable_uid(parts: &[&str]) -> String {
     let hash = parts.join("/").bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b)
@@ -46,8 +46,8 @@ mod tests {
     use super::stable_uid;
 
     #[test]
-    fn an_object_has_the_uid_that_emitter_go_gives_it() {
-        // The same value stands in e2e/emitters/objects_test.go.
+    fn an_object_has_the_same_uid_as_in_emitter_go() {
+        // The same value is in e2e/emitters/objects_test.go.
         assert_eq!(stable_uid(&["default", "Pod", "storm-0"]), "20c01afa-fa15-140e-3bd8-bd8fb59a654d");
     }
 }

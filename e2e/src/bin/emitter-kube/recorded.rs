@@ -1,4 +1,4 @@
-//! A layer that tells the journal of every request and its answer.
+//! A layer that records every request and its answer in the journal.
 
 use std::{
     pin::Pin,
@@ -32,7 +32,7 @@ impl<S> Layer<S> for RecordedLayer {
     }
 }
 
-/// Reads the bodies whole and passes them on whole.
+/// Buffers the bodies and passes them on.
 pub(crate) struct Recorded<S> {
     inner: S,
     journal: Arc<Journal>,
@@ -56,7 +56,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let mut call = Call::new(request.method(), request.uri().path());
-        // Every body that kube's Api sends is in memory and so has a copy.
+        // All bodies of kube's Api are in memory and can be copied.
         let sent = request.body().try_clone();
         let sent_at = Instant::now();
         let answer = self.inner.call(request);

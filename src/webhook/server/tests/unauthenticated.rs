@@ -1,7 +1,8 @@
-//! Callers that never show the token.
+//! Clients without the token.
 
 use super::*;
 
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
@@ -35,11 +36,11 @@ fn post(path: &str) -> Vec<u8> {
     head(0x83, path)
 }
 
-/// An HTTP/2 connection of single frames.
+/// An HTTP/2 connection that sends and reads single frames.
 struct Http2(TlsStream<TcpStream>);
 
 impl Http2 {
-    /// Sends the `requests` at once. No stream has a window: no body of an answer is taken.
+    /// Sends the `requests` at once. Streams have no window, so the client accepts no response body.
     async fn open(served: &Served, requests: &[Vec<u8>]) -> Self {
         let mut stream = served.connect_offering(b"h2").await.unwrap();
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -49,8 +50,17 @@ impl Http2 {
         Self(stream)
     }
 
+    /// Reads until a frame of this kind.
+    async fn read_until_kind(&mut self, wanted: u8) {
+        self.read_while(|kind, _stream| kind != wanted).await;
+    }
+
     /// Reads until a frame of this kind and stream.
     async fn read_until(&mut self, wanted: (u8, u32)) -> Vec<u8> {
+        self.read_while(|kind, stream| (kind, stream) != wanted).await
+    }
+
+    async fn read_while(&mut self, continues: impl Fn(u8, u32) -> bool) -> Vec<u8> {
         let mut kinds = Vec::new();
         loop {
             let mut head = [0; 9];
@@ -60,37 +70,37 @@ impl Http2 {
             let mut payload = vec![0; usize::try_from(length).unwrap()];
             self.0.read_exact(&mut payload).await.unwrap();
             kinds.push(head[3]);
-            if (head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]])) == wanted {
+            if !continues(head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]])) {
                 return kinds;
             }
         }
     }
 }
 
-/// A review whose body never ends, then a request for a probe.
+/// A review whose body never ends, then a probe.
 fn endless_review_and_probe() -> [Vec<u8>; 2] {
     [
         frame(HEADERS, END_HEADERS, 1, &post("/events/guessed")),
-        frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/events/guessed/proof")),
+        frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/events/guessed/probe")),
     ]
 }
 
-/// Ends that depend on time alone come too late for these tests.
-fn patient(connections: usize) -> Limits {
-    Limits { connections, proof: HOUR, last_words: HOUR, ..Limits::default() }
+/// Limits without timeouts.
+fn without_timeouts(connections: usize) -> Limits {
+    Limits { connections, authentication: HOUR, shutdown_grace: HOUR, ..Limits::default() }
 }
 
 async fn is_served(served: &Served) {
     let dialled = timeout(Duration::from_secs(20), served.connect()).await;
     let mut stream = dialled.expect("the API server's dial is accepted").unwrap();
-    assert!(is_allowed(&served.ask(&mut stream).await));
+    assert!(is_allowed(&served.send_review(&mut stream).await));
 }
 
 #[tokio::test]
-async fn answers_that_are_not_taken_end_with_their_connection() {
-    let served = start(patient(100));
+async fn responses_that_are_not_read_end_with_their_connection() {
+    let served = start(without_timeouts(100));
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    // The server's own tasks have begun.
+    // Starts the server's own tasks.
     is_served(&served).await;
     let before = alive();
     let requests: Vec<_> =
@@ -108,8 +118,11 @@ async fn answers_that_are_not_taken_end_with_their_connection() {
     is_served(&served).await;
 }
 
-/// Requests of an HTTP/2 connection, each after the answer to the one before.
-async fn asks(served: &Served, paths: &[String]) -> Vec<Option<u16>> {
+/// Short, because an unauthenticated connection is cut after a few KiB.
+const REVIEW: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u"}}"#;
+
+/// Sends requests on an HTTP/2 connection, each after the previous response. Returns the status codes.
+async fn send_reviews(served: &Served, paths: &[String]) -> Vec<Option<u16>> {
     let stream = served.connect_offering(b"h2").await.unwrap();
     let (mut client, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -118,35 +131,66 @@ async fn asks(served: &Served, paths: &[String]) -> Vec<Option<u16>> {
     for path in paths {
         let request = Request::post(format!("https://squelch{path}"))
             .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(CREATE)))
+            .body(Full::new(Bytes::from(REVIEW)))
             .unwrap();
-        let answer = timeout(Duration::from_secs(20), client.send_request(request)).await.expect("an end");
+        let answer = timeout(Duration::from_secs(20), client.send_request(request))
+            .await
+            .expect("a response or the end of the connection");
         answers.push(answer.ok().map(|response| response.status().as_u16()));
     }
     answers
 }
 
 #[tokio::test]
-async fn an_http2_connection_ends_at_one_unauthenticated_request_too_many() {
-    let served = start(patient(100));
-    let few = vec!["/events/guessed".to_owned(); crate::webhook::guests::MAX_UNAUTHENTICATED];
-    assert!(asks(&served, &few).await.iter().all(|answer| *answer == Some(200)));
+async fn an_http2_connection_ends_above_the_limit_of_unauthenticated_requests() {
+    let served = start(without_timeouts(100));
+    let few = vec!["/events/guessed".to_owned(); crate::webhook::connection::MAX_UNAUTHENTICATED];
+    assert!(send_reviews(&served, &few).await.iter().all(|answer| *answer == Some(200)));
     let more = [few.as_slice(), &few].concat();
-    assert_eq!(asks(&served, &more).await.last(), Some(&None));
+    assert_eq!(send_reviews(&served, &more).await.last(), Some(&None));
 }
 
-/// The API server's, whose token was replaced while the connection was open.
 #[tokio::test]
-async fn a_connection_that_has_shown_the_token_stays_whatever_it_shows_later() {
-    let served = start(patient(100));
+async fn an_http2_connection_ends_above_the_read_limit_without_the_token() {
+    let served = start(without_timeouts(100));
+    let body = frame(DATA, 0, 1, &[b' '; crate::webhook::read_limit::MAX_UNAUTHENTICATED_HTTP2]);
+    let requests = [frame(HEADERS, END_HEADERS, 1, &post("/events/guessed")), body];
+    let mut connection = Http2::open(&served, &requests).await;
+    ends(&mut connection.0).await;
+}
+
+/// As the API server dials after a stall: many reviews at once, with bodies above the unauthenticated limit.
+#[tokio::test]
+async fn an_authenticated_connection_has_no_read_limit() {
+    let served = start(without_timeouts(100));
+    let path = path(&served.token);
+    let long = " ".repeat(16_000);
+    let mut requests = Vec::new();
+    for stream in [1, 3, 5] {
+        requests.push(frame(HEADERS, END_HEADERS, stream, &post(&path)));
+        requests.push(frame(DATA, 0, stream, REVIEW.as_bytes()));
+        requests.push(frame(DATA, END_STREAM, stream, long.as_bytes()));
+    }
+    let mut connection = Http2::open(&served, &requests).await;
+    // The responses arrive in any order.
+    for _ in 0..3 {
+        connection.read_until_kind(HEADERS).await;
+    }
+    is_served(&served).await;
+}
+
+/// The token may be rotated while the API server's connection is open.
+#[tokio::test]
+async fn an_authenticated_connection_stays_authenticated() {
+    let served = start(without_timeouts(100));
     let mut paths = vec![path(&served.token)];
-    paths.extend(vec!["/events/guessed".to_owned(); 4 * crate::webhook::guests::MAX_UNAUTHENTICATED]);
-    assert!(asks(&served, &paths).await.iter().all(|answer| *answer == Some(200)));
+    paths.extend(vec!["/events/guessed".to_owned(); 4 * crate::webhook::connection::MAX_UNAUTHENTICATED]);
+    assert!(send_reviews(&served, &paths).await.iter().all(|answer| *answer == Some(200)));
 }
 
 #[tokio::test]
-async fn a_probe_without_the_token_does_not_begin_a_graceful_end() {
-    let served = start(patient(100));
+async fn a_probe_without_the_token_does_not_begin_a_graceful_shutdown() {
+    let served = start(without_timeouts(100));
     let mut connection = Http2::open(&served, &endless_review_and_probe()).await;
     connection.read_until((HEADERS, 3)).await;
     connection.0.write_all(&frame(PING, 0, 0, b"whatever")).await.unwrap();
@@ -154,16 +198,16 @@ async fn a_probe_without_the_token_does_not_begin_a_graceful_end() {
 }
 
 #[tokio::test]
-async fn a_probe_without_the_token_does_not_keep_a_place() {
-    let served = start(patient(1));
+async fn a_connection_with_a_probe_without_the_token_is_evicted_at_capacity() {
+    let served = start(without_timeouts(1));
     let mut connection = Http2::open(&served, &endless_review_and_probe()).await;
     connection.read_until((HEADERS, 3)).await;
     is_served(&served).await;
 }
 
 #[tokio::test]
-async fn a_graceful_end_without_the_token_does_not_keep_a_place() {
-    let served = start(patient(1));
+async fn an_unauthenticated_connection_in_a_graceful_shutdown_is_evicted_at_capacity() {
+    let served = start(without_timeouts(1));
     let mut connection = Http2::open(&served, &endless_review_and_probe()).await;
     connection.read_until((HEADERS, 3)).await;
     served.stages.closing.cancel();
@@ -172,15 +216,15 @@ async fn a_graceful_end_without_the_token_does_not_keep_a_place() {
 }
 
 #[tokio::test]
-async fn unauthenticated_requests_are_limited_during_a_graceful_end() {
-    let served = start(patient(100));
+async fn unauthenticated_requests_are_limited_during_a_graceful_shutdown() {
+    let served = start(without_timeouts(100));
     let mut connection = Http2::open(&served, &endless_review_and_probe()).await;
     connection.read_until((HEADERS, 3)).await;
     served.stages.closing.cancel();
     connection.read_until((GOAWAY, 0)).await;
     for number in 2..200 {
         let request = frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, &post("/"));
-        // Fails once the server has ended the connection.
+        // Fails once the connection has ended.
         let _ = connection.0.write_all(&request).await;
     }
     ends(&mut connection.0).await;

@@ -69,7 +69,7 @@ impl NaiveModel {
         };
         if found.is_some() && !too_early && !matches!(plan, Planned::Lost(_)) {
             let of_name = |it: &&mut super::Name| it.name == due.name && it.series == Some(due.number);
-            self.names.iter_mut().filter(of_name).for_each(|name| name.proven = true);
+            self.names.iter_mut().filter(of_name).for_each(|name| name.owner_confirmed = true);
         }
         self.answered(due, &plan, now);
         plan
@@ -105,7 +105,7 @@ impl NaiveModel {
         series.in_flight = matches!(plan, Planned::Write(_) | Planned::Create(..));
         series.drained = draining && *plan == Planned::Nothing;
         match plan {
-            Planned::Wait => series.retry_at = now.plus(Duration::from_secs(1)),
+            Planned::Wait => series.retry(now.plus(Duration::from_secs(1)), draining),
             Planned::Lost(_) => self.keep(|series| series.number != due.number),
             _ => self.forget_if_closed(due),
         }
@@ -123,8 +123,10 @@ impl NaiveModel {
 
     /// The delay is random, so the engine chooses it.
     pub(in super::super) fn requeue_after(&mut self, due: &Due, pause: Duration, now: Moment) {
+        let draining = self.draining;
         if let Some(series) = self.find_series(due.number) {
-            (series.in_flight, series.retry_at) = (false, now.plus(pause));
+            series.in_flight = false;
+            series.retry(now.plus(pause), draining);
         }
     }
 
@@ -157,6 +159,14 @@ impl NaiveModel {
 impl ModelSeries {
     pub(in super::super) fn pending(&self) -> i64 {
         self.total - self.stored
+    }
+
+    /// While draining, the retry replaces the grace time of a client's write.
+    fn retry(&mut self, at: Moment, draining: bool) {
+        (self.retry_at, self.deferred) = (at, draining);
+        if draining {
+            self.not_before = at;
+        }
     }
 
     pub(super) fn needs_flush(&self) -> bool {
@@ -211,8 +221,8 @@ impl ModelSeries {
             (self.stored, self.confirmed) = (base, base);
         }
         let Some(found) = found else {
-            let deleted_and_paid = self.pending() == 0 && self.confirmed > 0;
-            if self.merged && !deleted_and_paid {
+            let is_deleted_after_flush = self.pending() == 0 && self.confirmed > 0;
+            if self.merged && !is_deleted_after_flush {
                 let witness = self.witness.as_ref().map(|(_, (name, _))| name.clone());
                 return Planned::Create(self.total, witness);
             }

@@ -53,7 +53,7 @@ struct Name {
     /// Whether its user reads the stored count and adds one.
     reads: bool,
     /// Whether its user has updated the Event.
-    proven: bool,
+    owner_confirmed: bool,
 }
 
 /// The occurrences of a write.
@@ -179,7 +179,7 @@ impl NaiveModel {
         };
         let taken = write.operation == Operation::Update
             && self.names[at].user != write.user
-            && !self.names[at].proven;
+            && !self.names[at].owner_confirmed;
         if taken {
             let name = self.names.remove(at);
             self.series.retain(|series| Some(series.number) != name.series || series.name != name.name);
@@ -208,7 +208,7 @@ impl NaiveModel {
                 (known.highest, known.user) = (write.value, write.user.to_owned());
             }
             known.latest = known.latest.max(write.last_observed);
-            known.proven |= update;
+            known.owner_confirmed |= update;
             return by(carried, Some(std::mem::replace(&mut known.seen, now)));
         }
         self.names.push(Name {
@@ -219,7 +219,7 @@ impl NaiveModel {
             series: None,
             latest: write.last_observed,
             reads: false,
-            proven: update,
+            owner_confirmed: update,
         });
         let older = write.first_seen.is_some_and(|first| first < self.began);
         let carried = match write.operation {

@@ -25,6 +25,8 @@ pub(in super::super) struct ModelSeries {
     pub(super) closing: bool,
     pub(super) in_flight: bool,
     pub(super) drained: bool,
+    /// Whether a flush failed while draining. Its retry then replaces every grace time.
+    pub(super) deferred: bool,
     pub(super) seen: Moment,
     pub(super) written_at: Moment,
     pub(super) not_before: Moment,
@@ -58,6 +60,7 @@ impl ModelSeries {
             closing: false,
             in_flight: false,
             drained: false,
+            deferred: false,
             seen: now,
             written_at: now,
             not_before: now,
@@ -90,7 +93,15 @@ impl ModelSeries {
             self.written_by_client(write.value, now);
             self.read = false;
         }
-        (self.confirmed, self.unverified, self.not_before) = (0, true, now.plus(CLIENT_WRITE_GRACE));
+        (self.confirmed, self.unverified) = (0, true);
+        self.await_commit(now);
+    }
+
+    /// A client's write may be in progress. It does not delay a retry of the drain.
+    fn await_commit(&mut self, now: Moment) {
+        if !self.deferred {
+            self.not_before = now.plus(CLIENT_WRITE_GRACE);
+        }
     }
 
     pub(super) fn updated(
@@ -148,6 +159,7 @@ impl ModelSeries {
     pub(super) fn written_by_client(&mut self, value: i64, now: Moment) {
         self.total = self.total.max(value);
         (self.stored, self.unverified) = (value, true);
-        (self.written_at, self.not_before) = (now, now.plus(CLIENT_WRITE_GRACE));
+        self.written_at = now;
+        self.await_commit(now);
     }
 }

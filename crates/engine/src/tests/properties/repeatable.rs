@@ -11,8 +11,8 @@ enum Call {
     FailOpen(usize, Observation<'static>),
     Tick,
     /// The flush writer completes a task with the count that it found.
-    Pay(usize, Option<i64>),
-    Postpone(usize),
+    Flush(usize, Option<i64>),
+    RequeueAfter(usize),
 }
 
 fn call() -> impl Strategy<Value = Call> {
@@ -22,8 +22,8 @@ fn call() -> impl Strategy<Value = Call> {
         12 => (namespace.clone(), any_write()).prop_map(|(at, write)| Call::Decide(at, write)),
         1 => (namespace, any_write()).prop_map(|(at, write)| Call::FailOpen(at, write)),
         3 => Just(Call::Tick),
-        3 => (0usize..4, found).prop_map(|(at, found)| Call::Pay(at, found)),
-        1 => (0usize..4).prop_map(Call::Postpone),
+        3 => (0usize..4, found).prop_map(|(at, found)| Call::Flush(at, found)),
+        1 => (0usize..4).prop_map(Call::RequeueAfter),
     ]
 }
 
@@ -51,7 +51,7 @@ impl Recorded {
                 said.push(format!("{due:?}"));
                 tasks.extend(due);
             }
-            Call::Pay(at, found) if *at < tasks.len() => {
+            Call::Flush(at, found) if *at < tasks.len() => {
                 let task = tasks.remove(*at);
                 let plan = engine.plan(&task, found.map(StoredEvent::with_count), now);
                 if let FlushPlan::Write { value, .. } | FlushPlan::Create { value, .. } = &plan {
@@ -59,10 +59,10 @@ impl Recorded {
                 }
                 said.push(format!("{plan:?}"));
             }
-            Call::Postpone(at) if *at < tasks.len() => {
+            Call::RequeueAfter(at) if *at < tasks.len() => {
                 engine.requeue_after(&tasks.remove(*at), Duration::from_secs(1), now);
             }
-            Call::Pay(..) | Call::Postpone(_) => {}
+            Call::Flush(..) | Call::RequeueAfter(_) => {}
         }
         said.push(format!("{:?}", engine.gauges()));
     }

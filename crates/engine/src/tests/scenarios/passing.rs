@@ -94,7 +94,7 @@ fn nothing_lowers_a_stored_count() {
     assert_eq!((core.disposition, core.answer), (Some(Disposition::Compacted), CONFLICT));
     let kube = Observation { name: Some("other".into()), ..through_events(update(3, 8)) };
     let first = engine.decide(by(&rules), &kube, at(2));
-    assert_eq!(first.answer, Answer::Deny(Denial::Forbidden), "its name was never seen: it may hold back");
+    assert_eq!(first.answer, Answer::Deny(Denial::Forbidden), "a write under a new name may be denied");
     let again = Observation { value: 4, ..kube };
     assert_eq!(engine.decide(by(&rules), &again, at(3)).answer, Answer::Restore);
     let draining = crate::testing::engine();

@@ -187,3 +187,13 @@ fn a_count_is_lowered_only_while_no_replica_answers() {
         in_the_end(world, &[Begin, Legacy(0), COMMIT]);
     }
 }
+
+/// A retry of the drain replaces the grace time of a client's write. The idle series is then over, and the next
+/// write opens one that the drain flushes as well.
+#[test]
+fn a_series_whose_flush_was_deferred_is_over_at_its_idle_timeout() {
+    let deferred = [Legacy(1), Legacy(0), Terminate, CatchUp];
+    let idle = [Pass(360_001), Legacy(1), CatchUp, Pass(995), Legacy(1), Take];
+    let world = in_the_end(plain(), &[&deferred[..], &idle].concat());
+    assert_eq!((received(&world), world.etcd.gained), (4, 4));
+}

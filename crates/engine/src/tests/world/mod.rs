@@ -89,7 +89,7 @@ struct Balance {
     unseen: i64,
     /// Whether a write passed or was refused without a decision of an engine.
     passed_unseen: bool,
-    /// Whether a counted write did not reach etcd as admitted. The stored counts then prove nothing.
+    /// Whether a counted write did not reach etcd as admitted. The stored counts then cannot be checked.
     disturbed: bool,
 }
 

@@ -281,7 +281,7 @@ impl World {
         self.pending.iter().chain(&self.unanswered).any(|request| request.client == client)
     }
 
-    /// A client retries with the same value. client-go gives up after 12 attempts.
+    /// A client retries with the same value. client-go stops after 12 attempts.
     pub(super) fn retry(&mut self, at: usize) {
         if at < self.unanswered.len() {
             let again = self.unanswered.remove(at);

@@ -1,0 +1,60 @@
+//! The etcd writes of ten thousand occurrences.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::matrix::Row;
+use e2e::writes::{every_change_raised, history};
+use e2e::{Emission, GENEROUS, Test};
+
+/// At an unlimited rate.
+const STORM: Duration = Duration::from_secs(300);
+const OCCURRENCES: i64 = 10_000;
+/// log2(10,000) + 1, one at the close, and one to spare.
+const MOST_WRITES: usize = 16;
+/// `maxEvents` 10: nine messages are stored, the others are one summary.
+const REMEMBERED: usize = 9;
+
+#[tokio::test]
+async fn a_hot_loop_of_ten_thousand_takes_at_most_sixteen_writes() -> Result<()> {
+    let test = Test::begin("hot-loop").await?;
+    let squelch = test.squelch().await?;
+    let policy = test.policy(&Row::Series.policy()).await?;
+    let writes = test.writes().await?;
+    let storm = Emission::legacy().about("pod", 1).count(OCCURRENCES).rate(0);
+    test.emit(&storm)?.finish(STORM).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
+    test.one_event("pod-0", OCCURRENCES).await?;
+    policy.received(OCCURRENCES).await?;
+    let written = writes.so_far().await?;
+    eprintln!("{} writes of {OCCURRENCES} occurrences", written.len());
+    ensure!(written.len() <= MOST_WRITES, "{} writes:\n{}", written.len(), history(&written));
+    every_change_raised(&written)?;
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn ten_thousand_distinct_messages_become_nine_events_and_a_summary() -> Result<()> {
+    let test = Test::begin("distinct").await?;
+    let squelch = test.squelch().await?;
+    let mut spec = Row::ByObject.policy();
+    spec["aggregation"]["maxEvents"] = (REMEMBERED + 1).into();
+    let policy = test.policy(&spec).await?;
+    let writes = test.writes().await?;
+    let storm =
+        Emission::creates_core().about("pod", 1).count(OCCURRENCES).rate(0).with("--messages", "distinct");
+    test.emit(&storm)?.finish(STORM).await?;
+    squelch.wait_until_idle(GENEROUS).await?;
+    let counters = policy.received(OCCURRENCES).await?;
+    assert_eq!(counters.aggregated, OCCURRENCES - REMEMBERED as i64);
+    let stored = test.events(None).await?;
+    assert_eq!(stored.len(), REMEMBERED + 1, "{}", e2e::events::list(&stored));
+    assert_eq!(stored.iter().map(e2e::events::value).sum::<i64>(), OCCURRENCES);
+    let written = writes.so_far().await?;
+    eprintln!("{} writes of {OCCURRENCES} distinct messages", written.len());
+    ensure!(written.len() <= REMEMBERED + MOST_WRITES, "{} writes:\n{}", written.len(), history(&written));
+    every_change_raised(&written)?;
+    squelch.stop().await?;
+    test.passed()
+}

@@ -1,0 +1,95 @@
+//! The controller of a standby. It never arms. It removes the rules if probes fail and the active replica does not do
+//! so, because it is frozen or cut off.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::{Controller, DISARM_RETRY, DISARM_TIMEOUT, uid};
+use crate::arming::configuration::{EVENTS_ENTRY, NamespaceSelection, PROBE_ENTRY, has_rules};
+use crate::arming::configuration_api::ApplyError;
+use crate::arming::state::BreakGlass;
+
+impl Controller {
+    /// Discards what is known when this replica becomes active or standby.
+    pub(super) fn change_role(&mut self, active: bool) {
+        let known = &mut self.known;
+        (known.applied, known.drifted, known.reported, known.must_read) = (None, false, None, active);
+    }
+
+    /// Reads the configuration of the former active replica. Returns false while that fails. Then nothing is written,
+    /// because an API server that restarts must not cost the rules. Failing probes end the wait.
+    pub(super) async fn has_taken_over(&mut self) -> bool {
+        if !self.known.must_read {
+            return true;
+        }
+        if !self.read().await {
+            // There may be rules that no probe covers yet.
+            self.probe_entry_exists.send_if_modified(|exists| !std::mem::replace(exists, true));
+            return *self.probes.failing.borrow_and_update();
+        }
+        self.known.must_read = false;
+        if !has_rules(self.known.live.as_ref(), EVENTS_ENTRY) {
+            // Another replica may have removed them for a reason that the probes of this one have not shown.
+            self.probes.reset();
+        } else if self.probes.unreachable().is_none() {
+            // The rules stay in force, so no change is reported.
+            self.known.reported = Some(Ok(NamespaceSelection::None));
+        }
+        true
+    }
+
+    /// Removes the rules if probes fail. Returns when to reconcile again.
+    pub(super) async fn reconcile_as_standby(&mut self) -> Option<Duration> {
+        self.desired.mark_unchanged();
+        self.probes.unreachable.mark_unchanged();
+        let failing = *self.probes.failing.borrow_and_update();
+        self.probe_entry_exists.send_if_modified(|exists| {
+            let has_entry = has_rules(self.known.live.as_ref(), PROBE_ENTRY);
+            std::mem::replace(exists, has_entry) != has_entry
+        });
+        self.show_metrics();
+        if !failing || !has_rules(self.known.live.as_ref(), EVENTS_ENTRY) {
+            return None;
+        }
+        // The active replica may have removed them since.
+        self.read().await;
+        let live = self.known.live.clone().filter(|live| has_rules(Some(live), EVENTS_ENTRY))?;
+        let object = self.desired.borrow().disarmed(self.known.owner.as_ref(), &live);
+        match self.api.apply(&object, Some(uid(&live)), DISARM_TIMEOUT).await {
+            Ok(stored) => {
+                let reason = self.probes.unreachable.borrow().clone().unwrap_or_default();
+                let note = format!(
+                    "A standby has removed the rules, because probes of the active replica's webhook fail: {reason}. \
+                     All Events are stored as written."
+                );
+                warn!(
+                    reason,
+                    "probes of the active replica's webhook fail, webhook disarmed by this standby"
+                );
+                self.api.announce(uid(&stored), false, true, note);
+                (self.known.live, self.known.failure) = (Some(stored), None);
+                self.show_metrics();
+                None
+            }
+            Err(ApplyError::Replaced) => {
+                info!("webhook configuration was replaced, reading it again");
+                Some(DISARM_RETRY)
+            }
+            Err(ApplyError::Failed(error)) => {
+                if self.known.failure.as_ref() != Some(&error) {
+                    warn!(%error, "cannot disarm the webhook, retrying");
+                    self.known.failure = Some(error);
+                }
+                Some(DISARM_RETRY)
+            }
+        }
+    }
+
+    fn show_metrics(&self) {
+        let armed = has_rules(self.known.live.as_ref(), EVENTS_ENTRY);
+        self.metrics.armed(armed);
+        // During a rollout, the active replica may run without --disarm.
+        self.metrics.break_glass(self.known.break_glass != BreakGlass::Off || self.disarmed && !armed);
+    }
+}

@@ -1,0 +1,10 @@
+//! The webhook's keys: certificate authorities and path tokens, in a Secret that all replicas share.
+
+mod api_server_clock;
+mod controller;
+mod secret;
+mod start;
+
+pub use controller::Controller;
+pub use secret::SecretRef;
+pub use start::{Settings, StartError};

@@ -1,0 +1,3 @@
+//! Tests of the whole path from policy objects to the governing policy.
+
+mod precedence;

@@ -1,0 +1,133 @@
+//! The simulation: each write of the input gets the decision that the webhook would make.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use squelch_engine::{Api, Engine, Moment, Observation, Operation, Settings};
+
+use super::Error;
+use super::decisions::Decisions;
+use super::flusher::Flusher;
+use super::options::Clients;
+use super::policies::Policies;
+use super::tally::Tally;
+
+/// The key of the engine's hashes. The operator uses a random one, so that hash collisions cannot be crafted; a
+/// replay of the same input has to produce the same names.
+const SEED: [u64; 2] = [0x7371_7565_6c63_6821, 0x7265_706c_6179_2121];
+
+/// The default of `--max-series`.
+const MAX_SERIES: usize = 1_000_000;
+/// The default of `--max-pending-series`.
+const MAX_PENDING_SERIES: usize = 100_000;
+
+/// Returns an engine that began before every write: the count of a CREATE is taken whole.
+pub fn engine() -> Engine {
+    Engine::new(Settings {
+        seed: SEED,
+        max_series: MAX_SERIES,
+        max_pending_series: MAX_PENDING_SERIES,
+        // The whole second of the first write, where the engine's time begins.
+        began: Timestamp::MIN,
+    })
+}
+
+/// The state of a replay.
+pub(super) struct Simulation {
+    engine: Engine,
+    /// The whole second of the first write. The engine's time begins there, as that of a process begins with it.
+    began: Option<Moment>,
+    policies: Policies,
+    flusher: Flusher,
+    clients: Clients,
+    /// The user of squelch's own writes.
+    pub(super) own_user: String,
+    pub(super) tally: Tally,
+    decisions: Option<Decisions>,
+}
+
+impl Simulation {
+    pub(super) fn new(
+        policies: Policies,
+        clients: Clients,
+        own_user: String,
+        decisions: Option<Decisions>,
+    ) -> Self {
+        let engine = engine();
+        engine.revise(&policies.known_policies(), Moment::default());
+        Self {
+            engine,
+            began: None,
+            policies,
+            flusher: Flusher::default(),
+            clients,
+            own_user,
+            tally: Tally::default(),
+            decisions,
+        }
+    }
+
+    /// From now on clients behave as they would under the policies.
+    pub(super) fn adapt_clients(&mut self) {
+        self.clients = Clients::Adapted;
+    }
+
+    /// Decides a write. `bytes` is the length of its Event's JSON.
+    pub(super) fn write(
+        &mut self,
+        now: Moment,
+        write: &mut Observation<'_>,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        let tally = &mut self.tally;
+        let began = *self.began.get_or_insert_with(|| whole_second(now));
+        let moment = Moment::from_epoch(now.since(began));
+        self.flusher.advance(&self.engine, moment, |flush| tally.flushed(flush));
+        if self.clients == Clients::Adapted {
+            adapt(write, &self.flusher);
+        }
+        let governing = self.policies.of(write.namespace).governing(write);
+        let verdict = self.engine.decide(governing, write, moment);
+        let reaches_etcd = !write.dry_run && !self.flusher.conflicts(write);
+        self.flusher.decided(&self.engine, write, &verdict, bytes, moment);
+        self.tally.decided(now, governing, write, &verdict, reaches_etcd.then_some(bytes));
+        match &mut self.decisions {
+            Some(decisions) => decisions.write(now, governing, write, &verdict),
+            None => Ok(()),
+        }
+    }
+
+    /// Advances the time until everything is flushed and closed.
+    pub(super) fn finish(mut self) -> Result<Finished, Error> {
+        let tally = &mut self.tally;
+        self.flusher.finish(&self.engine, |flush| tally.flushed(flush));
+        if let Some(decisions) = self.decisions {
+            decisions.finish()?;
+        }
+        Ok(Finished { engine: self.engine, policies: self.policies, tally: self.tally })
+    }
+}
+
+fn whole_second(moment: Moment) -> Moment {
+    Moment::from_epoch(Duration::from_secs(moment.since(Moment::default()).as_secs()))
+}
+
+/// The state at the end of a replay.
+pub(super) struct Finished {
+    pub(super) engine: Engine,
+    pub(super) policies: Policies,
+    pub(super) tally: Tally,
+}
+
+/// Changes the write to what its client would have sent: based on what is stored, and a CREATE if nothing is.
+fn adapt(write: &mut Observation<'_>, flusher: &Flusher) {
+    let stored = write.name.as_deref().and_then(|name| flusher.stored(write.namespace, name));
+    match (write.operation, stored) {
+        (Operation::Update, Some(0)) if !write.edited => {
+            (write.operation, write.old_value) = (Operation::Create, 0);
+            (write.unchanged, write.has_series) = (false, write.api == Api::Events && write.value > 1);
+        }
+        (Operation::Update, Some(stored)) => write.old_value = stored,
+        _ => {}
+    }
+}
