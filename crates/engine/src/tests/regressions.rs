@@ -574,6 +574,19 @@ fn several_users_that_read_and_add_one_are_counted() {
 }
 
 #[test]
+fn occurrences_that_passed_unseen_are_counted_with_the_next_write_of_their_client() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &by_user("u", 1, write()), at(0));
+    engine.decide(by(&rules), &by_user("u", 1, named("cart.2", write())), at(1));
+    let task = engine.tick(at(3000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(3000)), Some(2));
+    // The client's PATCH to 2 passes without a review and changes nothing in etcd. Its PATCH to 3 looks as if a
+    // client had read the flushed count and added one. Counting it for one would lose an occurrence silently.
+    let next = engine.decide(by(&rules), &by_user("u", 10, update(3, 2)), at(10_000));
+    assert_eq!(next.occurrences, 2);
+}
+
+#[test]
 fn a_retried_create_loses_nothing() {
     type Again = fn(&Engine, &Rules);
     let again: [Again; 2] = [
