@@ -90,6 +90,7 @@ write_controller_manager() {
     --use-service-account-credentials \
     --leader-elect=false \
     --secure-port=0 \
-    --kube-api-qps=200 \
-    --kube-api-burst=400
+    --concurrent-namespace-syncs=20 \
+    --kube-api-qps=2000 \
+    --kube-api-burst=4000
 }

@@ -8,7 +8,7 @@ use squelch_engine::{Moment, sanitise};
 
 use super::configuration::NamespaceSelection;
 
-/// The break-break_glass annotation on the configuration. While it is set, to any value, there are no rules.
+/// The break-glass annotation on the configuration. While it is set, to any value, there are no rules.
 pub const DISARM_ANNOTATION: &str = "squelch.dev/disarm";
 
 /// The time after which a deleted configuration is created again.
