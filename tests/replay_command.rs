@@ -199,7 +199,7 @@ fn a_list_is_replayed_as_one_write_per_occurrence() {
     let mut legacy = event("a", 100);
     legacy["lastTimestamp"] = json!("2026-01-01T00:16:30Z");
     let mut own = event("own", 50);
-    own["metadata"]["annotations"] = json!({"squelch.dev/summary": "true"});
+    own["metadata"]["labels"] = json!({"squelch.dev/summary": "true"});
     let mut timeless = event("timeless", 2);
     for time in ["firstTimestamp", "lastTimestamp"] {
         timeless[time] = Value::Null;

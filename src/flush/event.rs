@@ -30,6 +30,7 @@ pub(super) fn change(
     let mut metadata = json!({ "resourceVersion": event.resource_version });
     if let Some(summary) = content.map(Content::view) {
         // Everything that marks a summary: another client may have replaced the Event of this name.
+        metadata["labels"] = Value::Object(valid::labels(summary.labels));
         metadata["annotations"] = Value::Object(valid::annotations(summary.annotations));
         let form = if event.has_event_time { Form::New } else { Form::Legacy };
         // In an Event of the new API these must not be empty, and stay as they are.
@@ -217,7 +218,8 @@ mod tests {
             message: "(combined) m".into(),
             reason: "BackOff".into(),
             reporting_component: "kubelet".into(),
-            annotations: r#"{"squelch.dev/summary":"true"}"#,
+            labels: r#"{"squelch.dev/summary":"true"}"#,
+            annotations: r#"{"squelch.dev/policy":"shop/quiet"}"#,
             regarding,
             ..EventView::default()
         });
@@ -229,7 +231,8 @@ mod tests {
         );
         assert_eq!(
             change["metadata"],
-            json!({"resourceVersion": "7", "annotations": {"squelch.dev/summary": "true"}})
+            json!({"resourceVersion": "7", "labels": {"squelch.dev/summary": "true"},
+                "annotations": {"squelch.dev/policy": "shop/quiet"}})
         );
         assert_eq!(
             change["involvedObject"],

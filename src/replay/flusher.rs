@@ -186,9 +186,9 @@ fn texts(content: &Content) -> usize {
         + event.annotations.len()
 }
 
-/// Whether this is the content of a summary, by its annotation.
+/// Whether this is the content of a summary, by its label.
 fn is_summary(content: &Content) -> bool {
-    content.view().annotations.contains(r#""squelch.dev/summary":"true""#)
+    content.view().labels.contains(r#""squelch.dev/summary":"true""#)
 }
 
 #[cfg(test)]

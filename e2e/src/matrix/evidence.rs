@@ -156,8 +156,7 @@ impl Stored {
         for event in all {
             let value = events::value(event);
             *stored.objects.entry(events::object(event).to_owned()).or_default() += value;
-            let annotations = event.metadata.annotations.as_ref();
-            if annotations.is_some_and(|annotations| annotations.contains_key(SUMMARY)) {
+            if event.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(SUMMARY)) {
                 stored.summaries += value;
             } else {
                 stored.names.insert(events::name(event).to_owned(), value);

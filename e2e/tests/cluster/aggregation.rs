@@ -23,8 +23,10 @@ async fn stored(test: &Test) -> Result<(Event, Vec<Event>)> {
     ensure!(summaries.len() == 1, "{} summaries: {}", summaries.len(), events::list(&summaries));
     let summary = summaries.pop().context("no summary")?;
     let annotations = summary.metadata.annotations.clone().unwrap_or_default();
-    assert_eq!(annotations.get("squelch.dev/summary").map(String::as_str), Some("true"));
     assert_eq!(annotations.get("squelch.dev/policy"), Some(&format!("{}/policy", test.namespace)));
+    let selected = ["get", "events", "--selector=squelch.dev/summary=true", "--output=name"];
+    let selected = test.kubectl().run(&selected).await?;
+    assert_eq!(selected.trim(), format!("event/{}", events::name(&summary)), "summaries are selected by label");
     Ok((summary, plain))
 }
 

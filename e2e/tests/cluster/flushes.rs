@@ -311,7 +311,7 @@ async fn each_is_summed_up(test: &Test, namespace: &str) -> Result<Outcome> {
 }
 
 fn is_summary(event: &Value) -> bool {
-    !event["metadata"]["annotations"]["squelch.dev/summary"].is_null()
+    !event["metadata"]["labels"]["squelch.dev/summary"].is_null()
 }
 
 /// Its count.

@@ -20,7 +20,7 @@ pub(crate) async fn marks() -> Result<String> {
     let tenancy = Tenancy::begin("marks").await?;
     let namespace = tenancy.namespace().to_owned();
     let marks: [Value; 4] = [
-        json!({ "annotations": { "squelch.dev/summary": "true", "squelch.dev/policy": "other/policy" } }),
+        json!({ "labels": { "squelch.dev/summary": "true" }, "annotations": { "squelch.dev/policy": "o/p" } }),
         json!({ "annotations": { "squelch.dev/probe": "4711", "squelch.dev/probe-signature": "mark" } }),
         json!({ "labels": { "squelch.dev/role": "active" }, "annotations": { "squelch.dev/disarm": "now" } }),
         json!({ "labels": { "app.kubernetes.io/managed-by": "squelch" }, "finalizers": ["squelch.dev/x"] }),

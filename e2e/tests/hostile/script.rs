@@ -74,6 +74,5 @@ pub(crate) fn is_stored(stored: &[Event], user: &str, round: usize, others: bool
 
 /// Whether it is a summary of squelch.
 pub(crate) fn is_summary(event: &Event) -> bool {
-    let annotations = event.metadata.annotations.as_ref();
-    annotations.is_some_and(|annotations| annotations.contains_key("squelch.dev/summary"))
+    event.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("squelch.dev/summary"))
 }

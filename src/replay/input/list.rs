@@ -181,7 +181,7 @@ struct MoreFields {
 #[serde(default, rename_all = "camelCase")]
 struct MoreFieldsMetadata {
     creation_timestamp: Option<Timestamp>,
-    annotations: Option<std::collections::BTreeMap<String, String>>,
+    labels: Option<std::collections::BTreeMap<String, String>>,
 }
 
 fn event(item: &RawValue, default_api: Api) -> Result<Result<Event<'_>, LeftOut>, EntryError> {
@@ -189,8 +189,8 @@ fn event(item: &RawValue, default_api: Api) -> Result<Result<Event<'_>, LeftOut>
         EntryError::new(format!("the item is not an Event of v1 or events.k8s.io/v1: {error}"))
     })?;
     let more: MoreFields = serde_json::from_str(item.get()).unwrap_or_default();
-    let annotations = more.metadata.annotations.unwrap_or_default();
-    if annotations.get("squelch.dev/summary").is_some_and(|is| is == "true") {
+    let labels = more.metadata.labels.unwrap_or_default();
+    if labels.get("squelch.dev/summary").is_some_and(|is| is == "true") {
         return Ok(Err(LeftOut::OwnSummary));
     }
     let namespace = parsed.event.namespace().into_owned();

@@ -13,6 +13,10 @@ use crate::{Disposition, EventView, GroupBy, Observation, PolicyId, Rules, Stage
 /// with the same component name share that summary, and one of them must not exhaust its count.
 pub(crate) const MAX_OCCURRENCES_PER_WRITE: i64 = 1000;
 
+/// The labels of a summary as JSON. A label, because a client can select summaries by it. The policy is an annotation:
+/// the `/` between its namespace and name is not valid in the value of a label.
+const SUMMARY_LABELS: &str = r#"{"squelch.dev/summary":"true"}"#;
+
 impl Decision<'_> {
     /// Merges the write into the summary of its group if its message is one too many. `None` if it is not.
     pub(crate) fn aggregate(
@@ -100,14 +104,14 @@ fn summary_content(
         }
     };
     let annotations = format!(
-        r#"{{"squelch.dev/policy":"{}","squelch.dev/summary":"true"}}"#,
+        r#"{{"squelch.dev/policy":"{}"}}"#,
         policy.display // a namespace and a name: no character of theirs needs an escape
     );
     let times = before.as_ref().unwrap_or(event);
     Content::of(&EventView {
         message: message.into(),
         annotations: &annotations,
-        labels: "",
+        labels: SUMMARY_LABELS,
         first_timestamp: times.first_timestamp.as_ref().into(),
         event_time: times.event_time.as_ref().into(),
         ..event.clone()

@@ -17,7 +17,8 @@ fn one_message_too_many_is_merged_into_the_summary() {
     };
     let says = content.view();
     assert_eq!(says.message, "(combined from similar events): d");
-    assert_eq!(says.annotations, r#"{"squelch.dev/policy":"shop/quiet","squelch.dev/summary":"true"}"#);
+    assert_eq!(says.labels, r#"{"squelch.dev/summary":"true"}"#);
+    assert_eq!(says.annotations, r#"{"squelch.dev/policy":"shop/quiet"}"#);
     engine.ack(&task, 2, at(4002));
     engine.decide(by(&rules), &saying("e", "5"), at(5000));
     engine.decide(by(&rules), &saying("f", "6"), at(5001));
