@@ -26,7 +26,11 @@ async fn stored(test: &Test) -> Result<(Event, Vec<Event>)> {
     assert_eq!(annotations.get("squelch.dev/policy"), Some(&format!("{}/policy", test.namespace)));
     let selected = ["get", "events", "--selector=squelch.dev/summary=true", "--output=name"];
     let selected = test.kubectl().run(&selected).await?;
-    assert_eq!(selected.trim(), format!("event/{}", events::name(&summary)), "summaries are selected by label");
+    assert_eq!(
+        selected.trim(),
+        format!("event/{}", events::name(&summary)),
+        "summaries are selected by label"
+    );
     Ok((summary, plain))
 }
 
