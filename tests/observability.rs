@@ -178,7 +178,7 @@ fn every_panel_uses_the_chosen_data_source_and_has_a_description() {
         assert!(!targets.is_empty() && chosen(panel) && targets.iter().all(chosen), "{title}");
     }
     let titles: Vec<&str> = panels.iter().map(|panel| panel["title"].as_str().unwrap()).collect();
-    for shown in ["offered against stored", "disposition", "Top namespaces", "Latency", "Owed", "Armed"] {
+    for shown in ["received and stored", "disposition", "Top namespaces", "Latency", "Pending", "Armed"] {
         assert!(titles.iter().any(|title| title.contains(shown)), "no panel shows {shown}");
     }
 }
