@@ -7,15 +7,19 @@
 //! After a restore of etcd from a backup, the API server accepts a watch from a resource version that it has not reached,
 //! and sends neither events nor bookmarks. kube's watcher would restart the watch from the same version indefinitely. So a watch
 //! without any event ends with the error for an expired version, and the watcher lists again.
+//!
+//! An API server may also report an expired version as the HTTP status of a watch request. kube's watcher lists again only
+//! after the watch event with this error, and would repeat the request indefinitely. So the status becomes that event.
 
+use std::future::ready;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::{BoxStream, unfold};
-use http::{Request, Response};
+use futures::stream::{BoxStream, once, unfold};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use kube::Client;
@@ -52,7 +56,14 @@ async fn send(
 ) -> Result<Response<StreamBody<Frames>>, BoxError> {
     let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
     let response = timeout(HEAD, client.send(request)).await;
-    let (head, body) = response.map_err(|_| no_response(HEAD))??.into_parts();
+    let (mut head, body) = response.map_err(|_| no_response(HEAD))??.into_parts();
+    if is_watch && head.status == StatusCode::GONE {
+        head.status = StatusCode::OK;
+        // The length of the other body.
+        head.headers.clear();
+        let event = expired("the API server answered the watch request with 410");
+        return Ok(Response::from_parts(head, StreamBody::new(once(ready(Ok(event))).boxed())));
+    }
     let failed = !head.status.is_success();
     if !failed && !is_watch {
         responded();
@@ -70,7 +81,10 @@ async fn send(
                     Some((Ok(frame), (Some(body), false)))
                 }
                 Ok(Some(Err(error))) => Some((Err(BoxError::from(error)), (None, false))),
-                Err(_) if is_silent_watch => Some((Ok(expired()), (None, false))),
+                Err(_) if is_silent_watch => {
+                    let event = expired("watch received no event and no bookmark, listing again");
+                    Some((Ok(event), (None, false)))
+                }
                 Err(_) => Some((Err(no_response(SILENCE)), (None, false))),
             }
         }
@@ -79,10 +93,10 @@ async fn send(
 }
 
 /// The watch event for an expired resource version.
-fn expired() -> Frame<Bytes> {
+fn expired(message: &str) -> Frame<Bytes> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "code": 410,
-        "message": "watch received no event and no bookmark, listing again",
+        "message": message,
     });
     Frame::data(Bytes::from(format!("{}\n", json!({ "type": "ERROR", "object": status }))))
 }

@@ -4,6 +4,7 @@
 //! contains the policies that are in force in each namespace, as computed in `order`. The [`Store`] contains the current
 //! set.
 
+mod backoff;
 mod compile;
 mod deadlines;
 mod glob;

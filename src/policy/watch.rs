@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::api::{ClusterEventPolicy, EventPolicy, PAGE, StoredPolicy};
 
+use super::backoff::WatchBackoff;
 use super::deadlines::with_deadlines;
 use super::index::{Change, Index, Source};
 use super::namespace::ListedNamespace;
@@ -38,9 +39,13 @@ pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(Source) +
     let policy = |StoredPolicy(policy)| Object::Policy(policy);
     let namespace = |ListedNamespace(metadata)| Object::Namespace(metadata);
     let events = select_all([
-        tagged(Source::EventPolicies, watcher(own, config()).default_backoff(), policy),
-        tagged(Source::ClusterEventPolicies, watcher(cluster, config()).default_backoff(), policy),
-        tagged(Source::Namespaces, watcher(namespaces, config()).default_backoff(), namespace),
+        tagged(Source::EventPolicies, watcher(own, config()).backoff(WatchBackoff::default()), policy),
+        tagged(
+            Source::ClusterEventPolicies,
+            watcher(cluster, config()).backoff(WatchBackoff::default()),
+            policy,
+        ),
+        tagged(Source::Namespaces, watcher(namespaces, config()).backoff(WatchBackoff::default()), namespace),
     ]);
     follow(events, &store).await;
 }

@@ -28,6 +28,10 @@ enum Behavior {
     HalfLists,
     /// Without events and bookmarks on watches.
     SilentWatches,
+    /// 410 to watch requests, as the status of the response.
+    GoneWatches,
+    /// An expired resource version as the first event of each watch.
+    ExpiredWatches,
     /// 403 to all requests.
     Forbidden,
 }
@@ -89,6 +93,18 @@ fn client(server: &Shared) -> Client {
                 ),
                 (Behavior::HalfLists, false) => (200, open(list.to_string()[..20].to_owned(), None)),
                 (_, false) => (200, complete(&list)),
+                (Behavior::GoneWatches, true) => (
+                    410,
+                    complete(
+                        &json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}),
+                    ),
+                ),
+                (Behavior::ExpiredWatches, true) => (
+                    200,
+                    complete(&json!({"type": "ERROR", "object": {
+                        "kind": "Status", "code": 410, "status": "Failure", "reason": "Expired", "message": "too old",
+                    }})),
+                ),
                 (Behavior::Healthy, true) => (200, open(String::new(), Some(format!("{bookmark}\n")))),
                 (_, true) => (200, open(String::new(), None)),
             };
@@ -179,20 +195,49 @@ async fn a_healthy_watch_is_not_restarted() {
     assert!(time < Duration::from_secs(120), "{time:?}");
 }
 
+/// An EventPolicy as it is stored.
+fn stored_policy() -> Value {
+    json!({
+        "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",
+        "metadata": {"name": "p", "namespace": "ci", "uid": "1", "generation": 1}, "spec": {},
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn policies_are_updated_while_watches_are_silent() {
     let scene = Scene::new(Behavior::SilentWatches);
     sleep(HOUR).await;
-    let policy = json!({
-        "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",
-        "metadata": {"name": "p", "namespace": "ci", "uid": "1", "generation": 1}, "spec": {},
-    });
-    scene.server.lock().unwrap().policies.push(policy);
+    scene.server.lock().unwrap().policies.push(stored_policy());
     sleep(Duration::from_secs(120)).await;
     assert_eq!(scene.store.load().policies().len(), 1);
     let time = scene.time_since_response();
     assert!(time < Duration::from_secs(120), "{time:?}");
     assert!(scene.requests() < 3 * 2 * 60, "{} requests in an hour", scene.requests());
+}
+
+/// The API server has discarded the resource version of the watch. A list is the only way to a newer one.
+#[tokio::test(start_paused = true)]
+async fn expired_watches_list_again_with_backoff() {
+    for behavior in [Behavior::GoneWatches, Behavior::ExpiredWatches] {
+        let scene = Scene::new(behavior);
+        sleep(HOUR).await;
+        scene.server.lock().unwrap().policies.push(stored_policy());
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(scene.store.load().policies().len(), 1);
+        let requests = std::mem::take(&mut scene.server.lock().unwrap().requests);
+        // Of each source: a list and a watch, at least every 15 s and on average at most every 8 s.
+        let bounds = 3 * 2 * 240..3 * 2 * 450;
+        assert!(bounds.contains(&requests.len()), "{} requests in an hour", requests.len());
+        let is_list = |uri: &str| uri.contains("/namespaces?") && !uri.contains("watch=");
+        let lists: Vec<Moment> = requests.iter().filter(|(_, uri)| is_list(uri)).map(|(at, _)| *at).collect();
+        let shortest = lists.windows(2).map(|pair| pair[1].since(pair[0])).min().unwrap();
+        assert!(shortest >= Duration::from_millis(800), "{shortest:?}");
+
+        scene.server.lock().unwrap().behavior = Behavior::Healthy;
+        sleep(HOUR).await;
+        let healthy = scene.requests();
+        assert!(healthy <= 3 * 2, "{healthy} requests in an hour after the watches recovered");
+    }
 }
 
 #[tokio::test(start_paused = true)]
