@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use http::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use kube::Client;
-use kube::api::{GetParams, Patch, PatchParams, PostParams};
+use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::core::Request;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
 use serde_json::Value;
 use squelch_engine::{FlushTask, is_namespace_name};
 use tracing::debug;
@@ -75,64 +76,101 @@ impl<'a> Calls<'a> {
     }
 
     async fn read_named(&self, name: &str) -> Result<Option<Stored>, Refusal> {
-        match self.send(Call::Read, self.events.get(name, &GetParams::default())).await {
+        match self.event(Call::Read, self.events.get(name, &GetParams::default())).await {
             Ok(event) => Ok(Some(event)),
             Err(Refusal::Gone) => Ok(None),
             Err(refusal) => Err(refusal),
         }
     }
 
+    /// Reads the uid of the task's namespace. Returns `None` if there is none. A list, because squelch has no right to get
+    /// a namespace.
+    pub(super) async fn namespace_uid(&self) -> Result<Option<String>, Refusal> {
+        let its_name = format!("metadata.name={}", self.task.namespace);
+        let list = Request::new("/api/v1/namespaces").list(&ListParams::default().fields(&its_name));
+        let (_, body) = self.send(Call::ReadNamespace, list).await?;
+        let list: NamespaceList = serde_json::from_slice(&body).map_err(|_| Refusal::Unexpected)?;
+        Ok(list.items.into_iter().next().map(|namespace| namespace.metadata.uid))
+    }
+
     /// Patches the Event. Returns it as it is stored now.
     pub(super) async fn patch(&self, patch: Value) -> Result<Stored, Refusal> {
         let as_squelch = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        self.send(Call::Patch, self.events.patch(&self.name, &as_squelch, &Patch::Merge(patch))).await
+        self.event(Call::Patch, self.events.patch(&self.name, &as_squelch, &Patch::Merge(patch))).await
     }
 
     /// Creates the Event. Returns it as it is stored now.
     pub(super) async fn create(&self, event: &Value) -> Result<Stored, Refusal> {
         let as_squelch = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-        self.send(Call::Create, self.events.create(&as_squelch, event.to_string().into_bytes())).await
+        self.event(Call::Create, self.events.create(&as_squelch, event.to_string().into_bytes())).await
     }
 
-    async fn send(
-        &self,
-        call: Call,
-        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Stored, Refusal> {
+    /// Sends a call about an Event. Returns the Event in the answer.
+    async fn event(&self, call: Call, request: BuiltRequest) -> Result<Stored, Refusal> {
+        let (headers, body) = self.send(call, request).await?;
+        let sent_at = header(&headers, DATE).and_then(date);
+        Stored::new(&body, sent_at).ok_or(Refusal::Unexpected).inspect_err(|refusal| self.log(call, *refusal))
+    }
+
+    /// Sends a call. Returns the headers and the body of the answer.
+    async fn send(&self, call: Call, request: BuiltRequest) -> Result<(HeaderMap, Bytes), Refusal> {
         let sent = async {
             // A request that cannot be built (a name too long for a URL) cannot succeed later.
             let request = request.map_err(|_| Refusal::Invalid)?;
             let exchange = tokio::time::timeout(DEADLINE, exchange(self.client, request));
             let answered = exchange.await.map_err(|_| Refusal::Timeout)?;
             let (status, headers, body) = answered.map_err(|_| Refusal::Disconnected)?;
-            let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
             if status.is_success() {
-                let body = match (body, call) {
-                    (Some(body), _) => body,
-                    (None, Call::Read) => return Err(Refusal::TooLarge),
-                    // The write is done, and the next flush reads its result.
-                    (None, Call::Patch | Call::Create) => return Err(Refusal::Unexpected),
+                return match (body, call) {
+                    (Some(body), _) => Ok((headers, body)),
+                    (None, Call::Read) => Err(Refusal::TooLarge),
+                    // A write is done, and the next flush reads its result.
+                    (None, Call::ReadNamespace | Call::Patch | Call::Create) => Err(Refusal::Unexpected),
                 };
-                return Stored::new(&body, header(DATE).and_then(date)).ok_or(Refusal::Unexpected);
             }
-            let (code, retry_after) = (status.as_u16(), header(RETRY_AFTER));
+            let (code, retry_after) = (status.as_u16(), header(&headers, RETRY_AFTER));
             let body = body.unwrap_or_default();
             Err(match call {
-                Call::Read => Refusal::of(code, retry_after, &body),
+                Call::Read | Call::ReadNamespace => Refusal::of(code, retry_after, &body),
                 Call::Patch | Call::Create => Refusal::of_write(code, retry_after, &body),
             })
         };
-        // The text of the answer is not logged: it may quote the Event.
-        sent.await.inspect_err(|refusal| {
-            debug!(namespace = %self.task.namespace, event = ?self.task.name, ?call, ?refusal, "flush call failed");
-        })
+        sent.await.inspect_err(|refusal| self.log(call, *refusal))
     }
+
+    /// Logs a failed call, without the text of the answer, which may quote the Event.
+    fn log(&self, call: Call, refusal: Refusal) {
+        debug!(namespace = %self.task.namespace, event = ?self.task.name, ?call, ?refusal, "flush call failed");
+    }
+}
+
+type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+
+/// A list of namespaces.
+#[derive(Deserialize)]
+struct NamespaceList {
+    items: Vec<ListedNamespace>,
+}
+
+#[derive(Deserialize)]
+struct ListedNamespace {
+    metadata: NamespaceMetadata,
+}
+
+#[derive(Deserialize)]
+struct NamespaceMetadata {
+    uid: String,
+}
+
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 /// The kind of a call.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Read,
+    ReadNamespace,
     Patch,
     Create,
 }

@@ -21,7 +21,7 @@ pub(super) enum Refusal {
     Conflict,
     /// 404 to a write: the Event was deleted since it was read.
     Gone,
-    /// The namespace is being deleted or is gone: nothing can be created in it.
+    /// The namespace is being deleted, is gone, or was created again: nothing may be created in it.
     Terminating,
     /// 401 or another 403: permissions, a quota, an admission policy.
     Forbidden,

@@ -84,7 +84,11 @@ impl Writer {
                 let patch = event::change(&found, value, occurred_at, content.as_deref(), &task.namespace);
                 (calls.patch(patch).await?, value, FlushResult::Written)
             }
-            (FlushPlan::Create { value, occurred_at, content, .. }, None) => {
+            (FlushPlan::Create { value, occurred_at, content, witness }, None) => {
+                // A witness is of the same namespace.
+                if witness.is_none() {
+                    self.check_namespace(task, &calls).await?;
+                }
                 let body = event::recreate(&task.namespace, &task.name, &content, value, occurred_at);
                 (calls.create(&body).await?, value, FlushResult::Created)
             }
@@ -123,6 +127,17 @@ impl Writer {
     }
 }
 
+impl Writer {
+    /// Checks that the namespace was not deleted and created again since the occurrences were merged. The watch of
+    /// namespaces may be minutes late.
+    async fn check_namespace(&self, task: &FlushTask, calls: &Calls<'_>) -> Result<(), Refusal> {
+        match calls.namespace_uid().await? {
+            Some(uid) if self.engine.is_of_namespace(task, &uid) => Ok(()),
+            _ => Err(Refusal::Terminating),
+        }
+    }
+}
+
 /// The task is due again at once. After a panic it waits as after a failure.
 fn release(Taken { engine, task, .. }: Taken) {
     if std::thread::panicking() {
@@ -141,6 +156,7 @@ fn discard(taken: TakenTask, refusal: Option<Refusal>) {
     let Taken { engine, task, .. } = ScopeGuard::into_inner(taken);
     let reason = match refusal {
         Some(Refusal::TooLarge) => "the stored Event is too large",
+        Some(Refusal::Terminating) => "the namespace is being deleted, or was deleted",
         _ => "the API server refused the write",
     };
     log_lost(&task, engine.discard(&task), reason);

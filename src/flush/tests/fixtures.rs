@@ -46,6 +46,8 @@ pub(super) fn details(code: u16, details: &Value) -> Reply {
 #[derive(Default)]
 pub(super) struct ApiServer {
     pub(super) events: BTreeMap<String, Value>,
+    /// The uid of the namespace, if it exists.
+    pub(super) namespace_uid: Option<&'static str>,
     /// The requests in order, with their times.
     pub(super) requests: Vec<(Moment, String)>,
     version: u64,
@@ -120,6 +122,11 @@ impl ApiServer {
 
     fn handle(&mut self, asked: &str, body: Value) -> (u16, Value) {
         let (verb, path) = asked.split_once(' ').unwrap();
+        if path.starts_with("/api/v1/namespaces?") {
+            assert!(verb == "GET" && path.contains("fieldSelector=metadata.name%3Dshop"), "{asked}");
+            let namespaces = self.namespace_uid.iter().map(|uid| json!({"metadata": {"uid": uid}}));
+            return (200, json!({"kind": "NamespaceList", "items": namespaces.collect::<Vec<_>>()}));
+        }
         let path = path.split('?').next().unwrap().trim_start_matches("/api/v1/namespaces/shop/events");
         let name = percent_encoding::percent_decode_str(path.trim_start_matches('/')).decode_utf8().unwrap();
         let gone = (404, json!({"kind": "Status", "details": {"kind": "events"}}));
@@ -188,6 +195,9 @@ fn respond_at(
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1800);
 
+/// The uid of the namespace, as squelch's watch has shown it.
+const FIRST_UID: &str = "ns-1";
+
 /// The engine and writer of a scenario, and the API server.
 pub(super) struct Scene {
     pub(super) engine: Arc<Engine>,
@@ -210,7 +220,9 @@ impl Scene {
         let writer = Arc::new(Writer::new(client, engine.clone(), metrics.clone()));
         let series = SeriesRules { idle_timeout: IDLE, heartbeat_interval: HEARTBEAT };
         let rules = Rules { series: Some(series), ..rules() };
-        let (server, merged) = (ApiServer::default(), AtomicUsize::new(0));
+        let server = ApiServer { namespace_uid: Some(FIRST_UID), ..ApiServer::default() };
+        engine.identify_namespaces(&Arc::new([("shop".into(), FIRST_UID.into())].into()));
+        let merged = AtomicUsize::new(0);
         Self { engine, writer, metrics, calls, server, rules, merged }
     }
 

@@ -1,6 +1,7 @@
 //! Flush scenarios at the HTTP seam: a real engine, a real client, and an API server that each scenario scripts.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -130,8 +131,46 @@ async fn an_event_deleted_since_it_was_read_is_recreated_with_the_full_count() {
     assert_eq!(outcome.refusal, Some(Refusal::Gone));
     scene.server.events.clear();
     scene.attempt_again(outcome.retry.unwrap(), |_, _| None).await;
-    assert_eq!(scene.server.verbs(), ["GET", "POST"]);
+    assert_eq!(scene.server.verbs(), ["GET", "GET", "POST"]);
     assert_eq!((scene.server.count("cart.1"), scene.flushes(FlushResult::Created)), (Some(2), 1));
+}
+
+/// The watch of namespaces may be minutes late: the engine still has the series of the former namespace.
+#[tokio::test(start_paused = true)]
+async fn an_event_of_a_former_namespace_is_not_created_in_the_next_one() {
+    for uid in [Some("ns-2"), None] {
+        let mut scene = Scene::gone().await;
+        scene.server.namespace_uid = uid;
+        assert_eq!(scene.attempt(|_, _| None).await.refusal, Some(Refusal::Terminating));
+        assert_eq!(scene.server.verbs(), ["GET", "GET"], "{uid:?}");
+        assert_eq!((scene.lost(), scene.engine.gauges().pending_occurrences), (2, 0), "{uid:?}");
+    }
+}
+
+/// The watch shows the next namespace between the reads of the Event and of the namespace.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_recreated_during_a_flush_gets_no_event_of_the_former_one() {
+    let mut scene = Scene::gone().await;
+    let engine = scene.engine.clone();
+    scene.server.namespace_uid = Some("ns-2");
+    let outcome = scene.attempt(|call, _| {
+        if call == 2 {
+            engine.identify_namespaces(&Arc::new([("shop".into(), "ns-2".into())].into()));
+        }
+        None
+    });
+    assert_eq!(outcome.await.refusal, Some(Refusal::Terminating));
+    assert_eq!((scene.server.verbs(), scene.lost()), (vec!["GET", "GET"], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn occurrences_stay_pending_if_the_namespace_cannot_be_read() {
+    for reply in [status(500), status(403), Reply::Nothing, Reply::Breaks, Reply::Nonsense] {
+        let mut scene = Scene::gone().await;
+        scene.attempt(|call, _| (call == 2).then(|| reply.clone())).await;
+        assert_eq!((scene.server.verbs(), scene.lost()), (vec!["GET", "GET"], 0), "{reply:?}");
+        assert_eq!(scene.engine.gauges().pending_occurrences, 2, "{reply:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +354,7 @@ async fn no_call_is_made_for_a_refused_create_without_pending_occurrences() {
 #[tokio::test(start_paused = true)]
 async fn the_next_write_is_admitted_after_a_final_refusal() {
     let mut scene = Scene::gone().await;
-    scene.attempt(|call, _| (call == 2).then(|| status(422))).await;
+    scene.attempt(|call, _| (call == 3).then(|| status(422))).await;
     assert_eq!((scene.lost(), scene.engine.gauges().series), (2, 0));
     assert_eq!(
         scene.decide(&named("cart.9", write())),
@@ -329,7 +368,7 @@ async fn an_occurrence_refused_by_a_quota_is_written_when_the_quota_allows() {
     let mut scene = Scene::gone().await;
     let quota = details(403, &json!({"kind": "events", "name": "cart.1"}));
     for _ in 0..3 {
-        scene.attempt(|call, _| (call == 2).then(|| quota.clone())).await;
+        scene.attempt(|call, _| (call == 3).then(|| quota.clone())).await;
         scene.merge();
         tokio::time::advance(scene.due_after().unwrap()).await;
     }

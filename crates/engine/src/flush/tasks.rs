@@ -91,6 +91,14 @@ impl Engine {
         checked.unwrap_or(FlushPlan::Lost { occurrences: 0 })
     }
 
+    /// Whether the occurrences of a task were merged in the namespace with this uid, and its series is live. True if the uid
+    /// of that namespace is unknown.
+    pub fn is_of_namespace(&self, task: &FlushTask, uid: &str) -> bool {
+        let Some(namespace) = self.locked(&task.namespace) else { return false };
+        let is_live = |scope: &Scope| scope.id == task.scope && scope.series.get(task.series).is_some();
+        namespace.scopes.iter().any(is_live) && namespace.uid.as_deref().is_none_or(|known| known == uid)
+    }
+
     /// Records that the API server acknowledged `value`.
     pub fn ack(&self, task: &FlushTask, value: i64, now: Moment) {
         let deciding = self.phase() == DECIDING;
