@@ -46,6 +46,11 @@ test-faults *ARGS:
 test-nothing-lost:
     @hack/e2e nothing-lost
 
+# Test that a stopped and continued process loses nothing: RUNS (20) stops of each length, one table (1 min per run)
+[group('tiers')]
+test-stops *RUNS:
+    @hack/e2e stops {{ RUNS }}
+
 # Test hostile callers and hostile tenants, one row each (20 min; or names of rows)
 [group('tiers')]
 test-hostile *ARGS:
