@@ -94,11 +94,10 @@ lint:
 check-generated:
     @hack/generate --check
 
-# Check licences, banned crates and sources of the dependencies
+# Check licences, banned crates, sources and, if the RustSec database can be had, advisories of the dependencies
 [group('checks')]
 deny:
-    @hack/tools cargo-deny
-    cargo deny --locked check bans licenses sources
+    @hack/deny
 
 # Check versions, links, lock file, image, chart, alerts and dashboard queries
 [group('checks')]
