@@ -2,6 +2,7 @@
 //! in the order of `resourceVersion`s.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use futures::TryStreamExt as _;
@@ -33,6 +34,8 @@ pub struct Write {
     pub resource_version: String,
     /// The Event; for a deletion, its last state.
     pub event: Event,
+    /// When the watch reported it.
+    pub at: Instant,
 }
 
 impl Write {
@@ -139,7 +142,7 @@ async fn follow_once(events: &Api<Event>, from: &mut String, seen: &Mutex<Seen>)
         };
         let resource_version = event.metadata.resource_version.clone().unwrap_or_default();
         from.clone_from(&resource_version);
-        let write = Write { kind, resource_version, event };
+        let write = Write { kind, resource_version, event, at: Instant::now() };
         seen.lock().unwrap_or_else(PoisonError::into_inner).writes.push(write);
     }
     Ok(())

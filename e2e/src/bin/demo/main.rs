@@ -5,15 +5,17 @@ mod checks;
 mod keep;
 mod operator;
 mod report;
+mod samples;
 mod show;
 mod stage;
 mod tally;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
 
 use report::Report;
@@ -33,6 +35,9 @@ struct Options {
     /// Format of standard output; progress goes to standard error
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
+    /// Write the Event writes in etcd over time into this file, as CSV, if all checks pass
+    #[arg(long, value_name = "FILE")]
+    samples: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,6 +73,9 @@ async fn play(options: &Options) -> Result<bool> {
     let counters = stage.counters(&policy, &with).await?;
     let checks = checks::all(&without, &with, &counters);
     let report = Report { without, with, counters, checks, seconds: began.elapsed().as_secs() };
+    if let Some(file) = options.samples.as_deref().filter(|_| report.adds_up()) {
+        std::fs::write(file, report.samples()).with_context(|| file.display().to_string())?;
+    }
 
     let text = match options.output {
         Output::Text => {

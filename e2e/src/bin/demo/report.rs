@@ -7,6 +7,7 @@ use e2e::figures::by_threes;
 use serde_json::json;
 
 use crate::checks::Check;
+use crate::samples;
 use crate::stage::{IDLE_TIMEOUT, NO_POLICY, POLICY_FILE, ReportedCounters, WITH_POLICY};
 use crate::tally::Tally;
 use e2e::storm::{SOURCES, Source};
@@ -103,6 +104,11 @@ impl Report {
         };
         let _ = writeln!(text, "\n{verdict} ({} s)", self.seconds);
         text
+    }
+
+    /// The Event writes in etcd of both storms over time, as CSV.
+    pub(crate) fn samples(&self) -> String {
+        samples::csv([&self.without, &self.with].map(|storm| storm.etcd_writes_over_time.as_slice()))
     }
 
     /// All results as JSON.

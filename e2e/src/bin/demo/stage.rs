@@ -1,7 +1,7 @@
 //! The environment of the demo: a cluster, squelch, two namespaces, and a policy for one of them.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use e2e::accounts::{EMITTER, install_emitter};
@@ -146,6 +146,7 @@ impl Stage {
         say(&format!("the storm in namespace {namespace} (usually {usually})"));
         let writes = Writes::watch(self.cluster.client.clone(), namespace).await?;
         let requests_before = self.event_requests().await?;
+        let began = Instant::now();
         let emissions = Storm::start(&self.emitter, namespace, &self.folder, 1)?.finish(STORM).await?;
         self.squelch.admin().wait_until_idle(GENEROUS).await?;
         let clients: usize = emissions.iter().map(|report| report.calls.len()).sum();
@@ -158,7 +159,7 @@ impl Stage {
             .await?;
         let stored = self.stored(namespace).await?;
         let writes = writes.so_far().await?;
-        Ok(Tally::of(namespace, &Seen { reported: emissions, stored, writes, requests }))
+        Ok(Tally::of(namespace, &Seen { reported: emissions, stored, writes, requests, began }))
     }
 
     /// Reads the policy's status and the metrics, once the status includes the whole storm.

@@ -1,6 +1,7 @@
 //! The counts of a storm, taken outside of squelch.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use e2e::emitters::Report;
 use e2e::events;
@@ -8,6 +9,8 @@ use e2e::storm::{SOURCES, Source};
 use e2e::writes::Write;
 use k8s_openapi::api::core::v1::Event;
 use serde::Serialize;
+
+use crate::samples;
 
 /// Allowed writes of an Event beyond log2 of its count and the first: one when its series closes, and one for the
 /// value 3 of events.k8s.io, which is always admitted (it may be a recorder's refresh).
@@ -23,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) writes: Vec<Write>,
     /// The requests for Events, counted by the API server.
     pub(crate) requests: usize,
+    /// The start of the storm.
+    pub(crate) began: Instant,
 }
 
 /// The numbers of one storm.
@@ -35,6 +40,8 @@ pub(crate) struct Tally {
     pub(crate) squelch_requests: usize,
     /// Answers to the emitters' requests: HTTP status to number.
     pub(crate) answers: BTreeMap<u16, usize>,
+    /// Event writes in etcd since the start, one sum for each [`samples::STEP`].
+    pub(crate) etcd_writes_over_time: Vec<usize>,
     /// Events with more writes than promised, with both numbers.
     #[serde(skip)]
     pub(crate) written_too_often: Vec<String>,
@@ -91,6 +98,7 @@ impl Tally {
             sources: shares.collect(),
             squelch_requests: seen.requests.saturating_sub(clients),
             answers,
+            etcd_writes_over_time: samples::sums(seen.writes.iter().map(|write| write.at - seen.began)),
             written_too_often: seen
                 .stored
                 .iter()
