@@ -13,6 +13,11 @@ default:
 demo *ARGS:
     @hack/e2e demo {{ ARGS }}
 
+# Run the demo and draw the picture of README.md from its samples (3 min)
+demo-picture:
+    @hack/e2e demo --samples docs/images/demo.csv
+    @hack/charts
+
 # Run the checks of `ci` and every tier of tests, as CI does (30 min)
 test:
     @hack/test
@@ -99,7 +104,7 @@ check-generated:
 deny:
     @hack/deny
 
-# Check versions, links, lock file, image, chart, alerts and dashboard queries
+# Check versions, links, lock file, image, charts, Helm chart, alerts and dashboard queries
 [group('checks')]
 gates:
     @hack/gates
@@ -118,6 +123,10 @@ instructions *ARGS:
 # Write the generated files: crds/, docs/metrics.md, examples/traces/
 generate:
     @hack/generate
+
+# Draw the charts of README.md and BENCHMARKS.md from the figures in docs/ (1 s)
+charts:
+    @hack/charts
 
 # Benchmark decisions and whole reviews, and update docs/benchmarks/results.md; arguments are passed to divan (5 min)
 bench *ARGS:

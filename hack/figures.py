@@ -49,8 +49,9 @@ def said(command):
 
 
 def write(name, figures):
-    """Replaces the text between the markers of this name."""
+    """Replaces the text between the markers of this name, and draws the charts."""
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
     before, rest = DOCUMENT.read_text(encoding="utf-8").split(begin)
     after = rest.split(end)[1]
     DOCUMENT.write_text(before + begin + "\n" + figures + "\n" + end + after, encoding="utf-8")
+    subprocess.run([ROOT / "hack/charts"], check=True)
