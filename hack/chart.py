@@ -151,7 +151,7 @@ def bars(title, note, unit, series, rows, form=plain, stacked=False):
             for place, (at, value) in enumerate(shown):
                 bar(canvas, axis, y + place * (BAR + GAP), series[at][1], value, form)
         y += height + (7 if stacked else ROW_GAP)
-    scale(canvas, axis, behind, top, y, unit, form)
+    scale(canvas, axis, behind, top, y, unit, plain)
     return canvas.svg()
 
 
