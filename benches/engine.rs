@@ -52,19 +52,19 @@ fn new_series(bencher: Bencher<'_, '_>, live: usize) {
 /// A message beyond `maxEvents` about an object (CREATE), aggregated into its summary.
 #[divan::bench(args = LIVE)]
 fn aggregate(bencher: Bencher<'_, '_>, live: usize) {
-    decide(bencher, &Load::aggregated(live), Load::look_alike, Some(Disposition::Aggregated));
+    decide(bencher, &Load::aggregated(live), Load::similar_write, Some(Disposition::Aggregated));
 }
 
 /// An Event beyond the burst of an object (CREATE), dropped by the spam filter.
 #[divan::bench(args = LIVE)]
 fn filter(bencher: Bencher<'_, '_>, live: usize) {
-    decide(bencher, &Load::filtered(live), Load::look_alike, Some(Disposition::Filtered));
+    decide(bencher, &Load::filtered(live), Load::similar_write, Some(Disposition::Filtered));
 }
 
 /// An Event beyond the budget of a namespace (CREATE), dropped.
 #[divan::bench(args = LIVE)]
 fn throttle(bencher: Bencher<'_, '_>, live: usize) {
-    decide(bencher, &Load::throttled(live), Load::look_alike, Some(Disposition::Throttled));
+    decide(bencher, &Load::throttled(live), Load::similar_write, Some(Disposition::Throttled));
 }
 
 /// An edit (UPDATE) that reports no occurrence.

@@ -37,9 +37,9 @@ const DECISIONS: [Decision; 6] = [
     ("merge", Load::merged, Load::repeat),
     ("merge-create", Load::repeated, Load::repeat_by_create),
     ("new-series", Load::full, Load::newcomer),
-    ("aggregate", Load::aggregated, Load::look_alike),
-    ("filter", Load::filtered, Load::look_alike),
-    ("throttle", Load::throttled, Load::look_alike),
+    ("aggregate", Load::aggregated, Load::similar_write),
+    ("filter", Load::filtered, Load::similar_write),
+    ("throttle", Load::throttled, Load::similar_write),
 ];
 
 const REVIEWS: [(&str, Asked); 3] = [

@@ -51,7 +51,7 @@ impl Acceptor {
     }
 
     /// Returns the next connection and its slot. Errors of single connections are logged, not returned.
-    pub async fn accept(&mut self) -> (TcpStream, Slot) {
+    pub async fn accept(&mut self) -> (TcpStream, ConnectionSlot) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _peer)) => return (stream, self.acquire_slot().await),
@@ -65,12 +65,12 @@ impl Acceptor {
         }
     }
 
-    async fn acquire_slot(&self) -> Slot {
+    async fn acquire_slot(&self) -> ConnectionSlot {
         let permit = match Arc::clone(&self.slots).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_at_capacity) => self.evict_for_slot().await,
         };
-        Slot { connection: Open::add(&self.open), _permit: permit }
+        ConnectionSlot { connection: Open::add(&self.open), _permit: permit }
     }
 
     /// Evicts a connection and waits for its slot.
@@ -180,19 +180,19 @@ impl Open {
 
 /// The slot of an open connection. Must be dropped after the socket is closed.
 #[derive(Debug)]
-pub struct Slot {
+pub struct ConnectionSlot {
     connection: Arc<Connection>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Slot {
+impl ConnectionSlot {
     /// The connection in this slot.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let Connection { open, number, .. } = self.connection.as_ref();
         let mut connections = open.lock();

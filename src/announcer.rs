@@ -40,15 +40,15 @@ pub struct Announcement {
 
 /// Queues Events about squelch.
 #[derive(Clone, Debug)]
-pub struct Announcer(Arc<Queue>);
+pub struct Announcer(Arc<AnnouncementQueue>);
 
 /// The receiver of queued Events, for [`run`].
-pub struct AnnouncementReceiver(Arc<Queue>);
+pub struct AnnouncementReceiver(Arc<AnnouncementQueue>);
 
 /// Every user who can edit a policy can cause announcements. So the queue keeps only the latest one for each object and
 /// reason, and alternates between namespaces.
 #[derive(Debug, Default)]
-struct Queue {
+struct AnnouncementQueue {
     state: Mutex<QueueState>,
     added: Notify,
 }
@@ -64,7 +64,7 @@ struct QueueState {
 impl Announcer {
     /// Creates a queue.
     pub fn new() -> (Self, AnnouncementReceiver) {
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::<AnnouncementQueue>::default();
         (Self(queue.clone()), AnnouncementReceiver(queue))
     }
 
@@ -88,7 +88,7 @@ impl AnnouncementReceiver {
     }
 }
 
-impl Queue {
+impl AnnouncementQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
         // The queue stays valid after a panic elsewhere.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

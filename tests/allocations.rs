@@ -90,7 +90,8 @@ fn a_dropped_write_allocates_only_for_table_growth() {
         [(Load::filtered(1_000), Disposition::Filtered), (Load::throttled(1_000), Disposition::Throttled)]
     {
         let decided = 10_000;
-        let sum: u64 = (0..decided).map(|_| allocations(&load, &load.look_alike(), Some(disposition))).sum();
+        let sum: u64 =
+            (0..decided).map(|_| allocations(&load, &load.similar_write(), Some(disposition))).sum();
         assert!(sum <= decided / 100, "{disposition:?}: {sum} allocations in {decided} decisions");
     }
 }

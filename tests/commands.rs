@@ -12,8 +12,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 use squelch::config::Cli;
 
 /// Programs of a reader, besides a POSIX shell and its tools.
@@ -193,4 +193,21 @@ fn the_policy_of_the_notes_is_valid() {
     let id = squelch_engine::PolicyId { display: "notes/quickstart".into(), uid: "uid".into() };
     squelch::policy::compile(id, &spec).unwrap();
     assert!(!notes.contains("namespace: default") && !notes.contains("--namespace default"));
+}
+
+/// The long help of a command and of its subcommands.
+fn help_of(mut command: clap::Command) -> String {
+    let own = command.render_long_help().to_string();
+    command.get_subcommands().cloned().map(help_of).fold(own, |all, help| all + &help)
+}
+
+#[test]
+fn the_help_of_each_command_has_no_retired_word() {
+    let retired = fs::read_to_string(root().join("hack/vale/retired-words.txt")).unwrap();
+    let retired: BTreeSet<&str> = retired.split_whitespace().collect();
+    let help = help_of(Cli::command()).to_lowercase();
+    let words: BTreeSet<&str> = help.split(|c: char| !c.is_ascii_alphabetic()).collect();
+    assert!(words.contains("uninstall") && words.contains("qps"), "not the help of all commands:\n{help}");
+    let found: Vec<_> = retired.intersection(&words).collect();
+    assert!(found.is_empty(), "{found:?} in:\n{help}");
 }

@@ -21,7 +21,7 @@ use squelch::leader::LeaseDeadline;
 use squelch::metrics::Metrics;
 use squelch::policy::Store;
 use squelch::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
-use squelch::webhook::server::{self, Limits, Stages};
+use squelch::webhook::server::{self, ConnectionLimits, Stages};
 use squelch::webhook::{Webhook, path, router};
 use squelch_engine::{Engine, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -245,7 +245,7 @@ async fn serve(places: Option<usize>) {
         own_user: "squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: Clock::default(),
-        term: Arc::new(LeaseDeadline::unlimited()),
+        lease_deadline: Arc::new(LeaseDeadline::unlimited()),
     };
     let hour = Duration::from_secs(3_600);
     let authority = Authority::generate(hour, clock::wall()).unwrap();
@@ -264,6 +264,6 @@ async fn serve(places: Option<usize>) {
     let shown = Admin::new(metrics, Arc::new(Readiness::default()));
     tokio::spawn(admin::serve(plain, shown, descriptors.admin_connections(), CancellationToken::new()));
     let connections = places.unwrap_or_else(|| descriptors.webhook_connections());
-    let limits = Limits { connections, ..Limits::default() };
+    let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };
     server::serve(secure, Arc::new(config), router(Arc::new(webhook)), Stages::default(), limits).await;
 }

@@ -97,7 +97,7 @@ impl Served {
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: clock.clone(),
-            term: Arc::new(LeaseDeadline::unlimited()),
+            lease_deadline: Arc::new(LeaseDeadline::unlimited()),
         };
         let (router, path) = (router(Arc::new(webhook)), path(&token));
         Self { engine, flusher: Flusher::default(), clock, router, path, flushes: 0, began }
@@ -179,7 +179,7 @@ fn counted(before: &[ScopeCounters], after: &[ScopeCounters]) -> Option<(Disposi
 }
 
 /// Replays the trace, and returns the decisions.
-fn replayed(folder: &Path) -> (squelch::replay::Report, Vec<Decision>) {
+fn replayed(folder: &Path) -> (squelch::replay::ReplayReport, Vec<Decision>) {
     let file = |name: &str| folder.join(name).display().to_string();
     std::fs::write(file("policies.yaml"), POLICIES).unwrap();
     let words = [

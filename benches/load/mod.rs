@@ -120,27 +120,27 @@ impl Load {
 
     /// An engine full of groups above `maxEvents`: every write is aggregated.
     pub(crate) fn aggregated(series: usize) -> Self {
-        Self::of_look_alikes(Rules { aggregation: Some(aggregation()), ..repeats_merged() }, series)
+        Self::of_similar_writes(Rules { aggregation: Some(aggregation()), ..repeats_merged() }, series)
     }
 
     /// An engine in which the bucket of every object is empty.
     pub(crate) fn filtered(series: usize) -> Self {
         let spam_filter = Some(spam_filter(PER_OBJECT, Duration::from_secs(300)));
-        Self::of_look_alikes(Rules { spam_filter, ..repeats_merged() }, series)
+        Self::of_similar_writes(Rules { spam_filter, ..repeats_merged() }, series)
     }
 
     /// An engine in which the budget of every namespace is exhausted; the buckets of its objects are not.
     pub(crate) fn throttled(series: usize) -> Self {
         let spam_filter = Some(spam_filter(25, Duration::from_secs(300)));
         let budget = Some(bucket(PER_NAMESPACE, Duration::from_secs(3600)));
-        Self::of_look_alikes(Rules { spam_filter, budget, ..repeats_merged() }, series)
+        Self::of_similar_writes(Rules { spam_filter, budget, ..repeats_merged() }, series)
     }
 
     /// The maximum number of live series, ten per object, and the maximum number of remembered names.
-    fn of_look_alikes(rules: Rules, series: usize) -> Self {
+    fn of_similar_writes(rules: Rules, series: usize) -> Self {
         let load = Self::by(rules, series);
         for _ in 0..2 * series {
-            load.decide(&load.look_alike());
+            load.decide(&load.similar_write());
         }
         assert_eq!(load.engine.gauges().series, series);
         load
@@ -185,7 +185,7 @@ impl Load {
     }
 
     /// A CREATE with a new message about the next object: aggregated after the first ten.
-    pub(crate) fn look_alike(&self) -> Observation<'_> {
+    pub(crate) fn similar_write(&self) -> Observation<'_> {
         let (turn, round) = self.next();
         let object = turn / PER_OBJECT * PER_OBJECT;
         let message = format!("{}, try {round}", message(object));

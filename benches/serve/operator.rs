@@ -13,7 +13,7 @@ use squelch::leader::LeaseDeadline;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
 use squelch::tls::{self, AcceptedTokens, PathToken};
-use squelch::webhook::server::{self, Limits, Stages};
+use squelch::webhook::server::{self, ConnectionLimits, Stages};
 use squelch::webhook::{Webhook, router};
 use squelch_engine::{Engine, FlushPlan, FlushTask, Settings, StoredEvent};
 use tokio::net::TcpListener;
@@ -45,14 +45,14 @@ pub(crate) fn start(mode: &str, token: PathToken, namespaces: usize) -> Result<W
         own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token])),
         clock: Clock::default(),
-        term: Arc::new(LeaseDeadline::unlimited()),
+        lease_deadline: Arc::new(LeaseDeadline::unlimited()),
     })
 }
 
 /// Serves as `squelch run` does.
 pub(crate) async fn serve(listener: TcpListener, tls: rustls::ServerConfig, webhook: Webhook) {
     let router = router(Arc::new(webhook));
-    server::serve(listener, Arc::new(tls), router, Stages::default(), Limits::default()).await;
+    server::serve(listener, Arc::new(tls), router, Stages::default(), ConnectionLimits::default()).await;
 }
 
 fn policies(mode: &str, namespaces: usize) -> Store {

@@ -57,7 +57,7 @@ impl Served {
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: Clock::default(),
-            term: Arc::new(LeaseDeadline::unlimited()),
+            lease_deadline: Arc::new(LeaseDeadline::unlimited()),
         };
         // The API server adds its timeout as a query.
         Self { path: format!("{}?timeout=1s", path(&token)), router: router(Arc::new(webhook)) }

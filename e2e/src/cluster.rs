@@ -78,7 +78,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If the metrics cannot be read.
-    pub async fn given_up(&self) -> Result<i64> {
+    pub async fn failed_webhook_calls(&self) -> Result<i64> {
         let webhook = [("name", "events.squelch.dev")];
         Ok(self.metrics().await?.sum("apiserver_admission_webhook_fail_open_count", &webhook) as i64)
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
 use squelch::output::OutputFormat;
-use squelch::replay::{Clients, Error, Format, Options, replay};
+use squelch::replay::{ClientBehavior, Error, Format, Options, replay};
 
 const POLICY: &str = "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: p}\n\
                       spec: {aggregation: {maxEvents: 2}, spamFilter: {burst: 3}}\n";
@@ -24,7 +24,7 @@ fuzz_target!(|input: (u8, &str)| {
         as_enforced: false,
         own_user: "system:serviceaccount:squelch:squelch".to_owned(),
         format: formats[usize::from(choice % 4)],
-        clients: if choice & 4 == 0 { Clients::Recorded } else { Clients::Adapted },
+        clients: if choice & 4 == 0 { ClientBehavior::Recorded } else { ClientBehavior::Adapted },
         skip_bad: choice & 8 == 0,
         output: OutputFormat::Json,
         decisions: None,

@@ -52,7 +52,7 @@ impl Served {
             own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: Clock::default(),
-            term: Arc::new(LeaseDeadline::unlimited()),
+            lease_deadline: Arc::new(LeaseDeadline::unlimited()),
         };
         // The deadline of the body needs a runtime.
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");

@@ -2,7 +2,7 @@ use super::*;
 use futures::FutureExt as _;
 use std::collections::VecDeque;
 
-fn is_evicted(slot: &Slot) -> bool {
+fn is_evicted(slot: &ConnectionSlot) -> bool {
     slot.connection.evicted.is_cancelled()
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Scrapes {
 #[derive(Debug, Default)]
 struct Last {
     text: Bytes,
-    share: Share,
+    share: ProcessorShare,
 }
 
 impl Scrapes {
@@ -58,12 +58,12 @@ impl Scrapes {
 
 /// The share of a processor's time that gathering may take: a leaky bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Share {
+struct ProcessorShare {
     /// The time at which the bucket is empty.
     empty_at: Moment,
 }
 
-impl Share {
+impl ProcessorShare {
     fn is_left(self, now: Moment) -> bool {
         self.empty_at.since(now) <= BURST
     }
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn gathering_takes_at_most_a_tenth_of_a_processor() {
         let took = Duration::from_millis(40);
-        let mut share = Share::default();
+        let mut share = ProcessorShare::default();
         let (mut now, mut spent) = (at(0), Duration::ZERO);
         while now < at(100_000) {
             now = now.plus(Duration::from_millis(1));
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_scrape_every_fifteen_seconds_is_always_gathered() {
-        let mut share = Share::default();
+        let mut share = ProcessorShare::default();
         for round in 0..100 {
             // Two Prometheus servers at the same moment, and more namespaces than most clusters have.
             for _ in 0..2 {

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 
 use super::cluster;
 use crate::config::{DoctorOptions, Target};
-use crate::doctor::{self, Clients, Installation, Level, Report};
+use crate::doctor::{self, Clients, DoctorReport, Installation, Level};
 
 /// The flags of `squelch run` that the doctor reads from the Deployment.
 const SECRET: &str = "secret";
@@ -38,8 +38,8 @@ pub async fn examine(options: &DoctorOptions) -> Result<bool> {
     let inside = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let clients = Clients { own, squelch, inside };
     let version = (version.major, version.minor, version.git_version);
-    let report = Report::of(doctor::findings(&doctor::collect(&clients, installation, version).await));
-    let text = options.output.render(&report, Report::table)?;
+    let report = DoctorReport::of(doctor::findings(&doctor::collect(&clients, installation, version).await));
+    let text = options.output.render(&report, DoctorReport::table)?;
     match io::stdout().write_all(text.as_bytes()) {
         // A reader such as `head` closes the pipe early.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::cluster::Cluster;
 use crate::arming::Address;
 use crate::config::{RunOptions, WebhookService};
-use crate::keys::{Controller, SecretRef, Settings};
+use crate::keys::{KeysController, SecretRef, Settings};
 use crate::metrics::Metrics;
 use crate::tls;
 use crate::tls::rotation::Lifetimes;
@@ -19,7 +19,7 @@ pub(super) async fn start(
     cluster: &Cluster,
     metrics: Arc<Metrics>,
     active: watch::Receiver<bool>,
-) -> Result<Controller> {
+) -> Result<KeysController> {
     let (address, names) = address(options, cluster)?;
     let settings = Settings {
         client: cluster.client()?,
@@ -30,7 +30,7 @@ pub(super) async fn start(
         lifetimes: Lifetimes::of(options.certificate_lifetime, options.token_lifetime),
         clock_offset: options.clock_offset,
     };
-    Ok(Controller::start(settings, metrics, active).await?)
+    Ok(KeysController::start(settings, metrics, active).await?)
 }
 
 /// Returns how the API server reaches the webhook, and the host names for its certificate.

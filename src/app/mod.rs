@@ -34,7 +34,7 @@ use crate::policy::{Policy, Set};
 
 use cluster::Cluster;
 use parts::Parts;
-use tasks::Failure;
+use tasks::TaskFailure;
 
 /// The time of a shutdown beyond `--shutdown-timeout`, for the statuses and the handover.
 const GRACE: Duration = Duration::from_secs(45);
@@ -71,7 +71,7 @@ pub async fn run(options: RunOptions) -> Result<()> {
             None
         }
         failure = failures.cause() => Some(failure),
-        _ = following => Some(Failure::panicked(BackgroundTask::Policies)),
+        _ = following => Some(TaskFailure::panicked(BackgroundTask::Policies)),
     };
     if let Some(failure) = failure {
         return fail(parts, failure, &options).await;
@@ -81,7 +81,7 @@ pub async fn run(options: RunOptions) -> Result<()> {
 }
 
 /// Shuts down after a failure. The time is bounded, because a task that waits for the failed one may never end.
-async fn fail(parts: Parts, failure: Failure, options: &RunOptions) -> Result<()> {
+async fn fail(parts: Parts, failure: TaskFailure, options: &RunOptions) -> Result<()> {
     error!(%failure, "a background task failed, flushing pending occurrences and exiting");
     parts.metrics.task_failed(failure.task);
     if timeout(options.shutdown_timeout + GRACE, parts.shut_down(options)).await.is_err() {
@@ -95,14 +95,14 @@ impl Parts {
     /// the first lists are complete.
     async fn follow_policies(&self) {
         let mut revision = self.policies.subscribe();
-        let mut unarmed = self.unarmed.subscribe();
+        let mut disarmed_reason = self.disarmed_reason.subscribe();
         let mut applied = None;
         loop {
             if revision.borrow_and_update().listed {
                 let set = Arc::clone(&self.policies.load());
                 revise(&self.engine, &set);
                 policy_metrics::begin(&self.metrics, &set);
-                policy_metrics::count(&self.metrics, &set, unarmed.borrow_and_update().is_none());
+                policy_metrics::count(&self.metrics, &set, disarmed_reason.borrow_and_update().is_none());
                 self.readiness.meet(Need::PoliciesListed);
                 let namespaces = selected_namespaces(&set);
                 // The configuration is written only if its scope has changed.
@@ -115,8 +115,8 @@ impl Parts {
                 tokio::select! {
                     changed = revision.changed() => if changed.is_err() { return } else { break },
                     // `self` owns the sender.
-                    Ok(()) = unarmed.changed() => {
-                        let armed = unarmed.borrow_and_update().is_none();
+                    Ok(()) = disarmed_reason.changed() => {
+                        let armed = disarmed_reason.borrow_and_update().is_none();
                         policy_metrics::count(&self.metrics, &self.policies.load(), armed);
                     }
                 }

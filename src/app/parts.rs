@@ -14,14 +14,16 @@ use tracing::info;
 
 use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
-use crate::arming::{self, ConfigurationApi, Desired, NOT_PROBED_YET, NamespaceSelection, Probe, Prober};
+use crate::arming::{
+    ArmingController, ConfigurationApi, Desired, NOT_PROBED_YET, NamespaceSelection, Probe, Prober,
+};
 use crate::config::RunOptions;
 use crate::descriptors::Descriptors;
 use crate::leader::{Leader, LeaseDeadline, Peers};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
-use crate::policy::{Source, Store, watch as policy_watch};
+use crate::policy::{Store, WatchSource, watch as policy_watch};
 use crate::tls::{self, AcceptedTokens, ClientAuthorities};
-use crate::webhook::server::{self, Limits, Stages};
+use crate::webhook::server::{self, ConnectionLimits, Stages};
 use crate::webhook::{Webhook, router};
 use crate::{clock, flush, status};
 
@@ -38,10 +40,10 @@ pub(super) struct Parts {
     /// The desired webhook configuration.
     pub(super) desired: watch::Sender<Desired>,
     /// Why the API server sends no reviews; `None` while it does.
-    pub(super) unarmed: Arc<watch::Sender<Option<Arc<str>>>>,
+    pub(super) disarmed_reason: Arc<watch::Sender<Option<Arc<str>>>>,
     pub(super) flush_writer: Arc<flush::Writer>,
     pub(super) flushing: Task<()>,
-    pub(super) keeping_armed: Task<arming::Controller>,
+    pub(super) keeping_armed: Task<ArmingController>,
     pub(super) keeping_keys: Task<()>,
     pub(super) statuses: Task<status::StatusWriter>,
     pub(super) recording_events: Task<()>,
@@ -78,28 +80,28 @@ impl Parts {
         metrics.register_engine(engine.clone());
         let policies = Arc::new(Store::default());
         let (announcer, announced) = Announcer::new();
-        let term = Arc::new(LeaseDeadline::default());
-        let leader = leading::leader(options, cluster, &engine, &term, announcer.clone(), &metrics)?;
+        let deadline = Arc::new(LeaseDeadline::default());
+        let leader = leading::leader(options, cluster, &engine, &deadline, announcer.clone(), &metrics)?;
         let active = leader.active();
         let keys = keys::start(options, cluster, metrics.clone(), active.clone()).await?;
         readiness.meet(Need::KeyLoaded);
 
         // A client of its own: each probe has a new connection.
         let probe = Probe::new(cluster.client()?, cluster.namespace.clone(), keys.tokens());
-        let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), term);
+        let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), deadline);
         let stages = Stages::default();
         let tls = tls::server_config(keys.certificate(), callers(options)?)?;
         let serving_webhook = serve_webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
         let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys));
         let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
-        let unarmed = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
+        let disarmed_reason = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
         // Connections of its own: slow flushes delay no other calls, and the other way round.
         let flush_writer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
         let (desired_keys, acknowledged) = (desired.clone(), api.acknowledged());
-        let state = status::Inputs { unarmed: unarmed.subscribe(), active: active.clone() };
-        let (reason, disarm) = (unarmed.clone(), options.disarm);
+        let state = status::Inputs { disarmed_reason: disarmed_reason.subscribe(), active: active.clone() };
+        let (reason, disarm) = (disarmed_reason.clone(), options.disarm);
         let (controller, prober) =
-            arming::Controller::new(api, probe, wanted, active.clone(), reason, disarm, metrics.clone());
+            ArmingController::new(api, probe, wanted, active.clone(), reason, disarm, metrics.clone());
         let exposed = prober.exposed();
         let parts = Self {
             keeping_keys: supervisor
@@ -119,7 +121,7 @@ impl Parts {
             metrics,
             readiness,
             desired,
-            unarmed,
+            disarmed_reason,
             flush_writer,
             serving_webhook,
             serving_http,
@@ -153,7 +155,7 @@ fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthorities>>> {
 }
 
 /// The webhook configuration before any policy is known.
-fn initial_configuration(cluster: &Cluster, keys: &crate::keys::Controller) -> Desired {
+fn initial_configuration(cluster: &Cluster, keys: &crate::keys::KeysController) -> Desired {
     Desired {
         client: keys.client_config(),
         own_user: cluster.own_user.clone(),
@@ -183,7 +185,7 @@ fn webhook(
     policies: &Arc<Store>,
     metrics: &Arc<Metrics>,
     tokens: Arc<AcceptedTokens>,
-    term: Arc<LeaseDeadline>,
+    lease_deadline: Arc<LeaseDeadline>,
 ) -> Arc<Webhook> {
     Arc::new(Webhook {
         engine: engine.clone(),
@@ -192,7 +194,7 @@ fn webhook(
         own_user: cluster.own_user.clone(),
         tokens,
         clock: clock::Clock::default(),
-        term,
+        lease_deadline,
     })
 }
 
@@ -205,7 +207,8 @@ fn serve_webhook(
     stages: &Stages,
     descriptors: Descriptors,
 ) -> Task<()> {
-    let limits = Limits { connections: descriptors.webhook_connections(), ..Limits::default() };
+    let limits =
+        ConnectionLimits { connections: descriptors.webhook_connections(), ..ConnectionLimits::default() };
     supervisor.start_with(BackgroundTask::Webhook, stages.stop.clone(), |_stop| {
         server::serve(listener, Arc::new(tls), router(webhook), stages.clone(), limits)
     })
@@ -235,19 +238,19 @@ fn watch_policies(
     })
 }
 
-fn watched(source: Source) -> WatchedResource {
+fn watched(source: WatchSource) -> WatchedResource {
     match source {
-        Source::EventPolicies => WatchedResource::EventPolicies,
-        Source::ClusterEventPolicies => WatchedResource::ClusterEventPolicies,
-        Source::Namespaces => WatchedResource::Namespaces,
+        WatchSource::EventPolicies => WatchedResource::EventPolicies,
+        WatchSource::ClusterEventPolicies => WatchedResource::ClusterEventPolicies,
+        WatchSource::Namespaces => WatchedResource::Namespaces,
     }
 }
 
 fn keep_armed(
     supervisor: &Supervisor,
-    mut controller: arming::Controller,
+    mut controller: ArmingController,
     prober: Prober,
-) -> Task<arming::Controller> {
+) -> Task<ArmingController> {
     supervisor.start(BackgroundTask::Arming, |stop| async move {
         tokio::join!(controller.run(stop.clone()), prober.run(stop));
         controller
@@ -265,7 +268,7 @@ fn start_flushing(
         // A standby has nothing pending.
         let active_once = async { active.wait_for(|active| *active).await.is_ok() };
         if stop.run_until_cancelled(active_once).await == Some(true) {
-            flush::run(flush_writer, flush::Limits::usual(qps), stop).await;
+            flush::run(flush_writer, flush::FlushLimits::usual(qps), stop).await;
         }
     })
 }

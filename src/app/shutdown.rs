@@ -53,7 +53,7 @@ impl Parts {
     /// statuses, and releases the Lease. The webhook's rules stay if another replica is ready, and are removed
     /// otherwise.
     async fn step_down(mut self, options: &RunOptions) {
-        let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
+        let limits = flush::FlushLimits::at_shutdown(qps(options.shutdown_flush_qps));
         let began = clock::now();
         self.engine.drain();
         self.flushing.end().await;
@@ -68,7 +68,7 @@ impl Parts {
             _ => None,
         };
         if peers.is_none() && !self.deposed.is_cancelled() {
-            disarm(controller.as_mut(), &self.unarmed, &self.metrics).await;
+            disarm(controller.as_mut(), &self.disarmed_reason, &self.metrics).await;
         }
         let mut statuses = self.statuses.end().await;
         write_statuses(statuses.as_mut(), &self.deposed).await;
@@ -92,7 +92,7 @@ impl Parts {
             serving_http,
             watching_policies,
             stages,
-            unarmed,
+            disarmed_reason,
             metrics,
             ..
         } = self;
@@ -104,7 +104,7 @@ impl Parts {
                 sleep(CLOSING).await;
             } else {
                 warn!("no other replica became active");
-                disarm(controller.as_mut(), &unarmed, &metrics).await;
+                disarm(controller.as_mut(), &disarmed_reason, &metrics).await;
             }
         }
         ending.end().await;
@@ -119,7 +119,7 @@ impl Parts {
         self.keeping_armed.end().await;
         self.flushing.end().await;
         self.engine.drain_remaining();
-        let limits = flush::Limits::at_shutdown(qps(options.shutdown_flush_qps));
+        let limits = flush::FlushLimits::at_shutdown(qps(options.shutdown_flush_qps));
         flush_pending(self.flush_writer.clone(), &self.engine, limits, options.shutdown_timeout).await;
         log_lost(&self.engine.discard_pending());
         let unwritten = self.statuses.end().await.map_or(0, |mut statuses| statuses.unwritten());
@@ -135,7 +135,12 @@ impl Parts {
 }
 
 /// Flushes the pending occurrences within the given time.
-async fn flush_pending(writer: Arc<flush::Writer>, engine: &Engine, limits: flush::Limits, within: Duration) {
+async fn flush_pending(
+    writer: Arc<flush::Writer>,
+    engine: &Engine,
+    limits: flush::FlushLimits,
+    within: Duration,
+) {
     if !flush::flush_all(writer, limits, within).await {
         error!(
             pending = engine.unflushed(),
@@ -145,15 +150,15 @@ async fn flush_pending(writer: Arc<flush::Writer>, engine: &Engine, limits: flus
 }
 
 async fn disarm(
-    controller: Option<&mut arming::Controller>,
-    unarmed: &watch::Sender<Option<Arc<str>>>,
+    controller: Option<&mut arming::ArmingController>,
+    disarmed_reason: &watch::Sender<Option<Arc<str>>>,
     metrics: &Metrics,
 ) {
     match controller {
         Some(controller) => controller.disarm().await,
         None => error!("arming task panicked, the webhook may still have its rules"),
     }
-    unarmed.send_replace(Some(SHUT_DOWN.into()));
+    disarmed_reason.send_replace(Some(SHUT_DOWN.into()));
     metrics.armed(false);
 }
 

@@ -16,19 +16,19 @@ const CAUSE: Duration = Duration::from_millis(100);
 
 /// The end of a task that nothing asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct TaskFailure {
     pub(super) task: BackgroundTask,
     panicked: bool,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TaskFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = if self.panicked { "panicked" } else { "ended unexpectedly" };
         write!(f, "the task {} {how}", self.task.as_str())
     }
 }
 
-impl Failure {
+impl TaskFailure {
     /// A task panicked.
     pub(super) fn panicked(task: BackgroundTask) -> Self {
         Self { task, panicked: true }
@@ -36,11 +36,11 @@ impl Failure {
 }
 
 /// Receives the failures of all tasks of one [`Supervisor`].
-pub(super) struct Failures(mpsc::UnboundedReceiver<Failure>);
+pub(super) struct Failures(mpsc::UnboundedReceiver<TaskFailure>);
 
 impl Failures {
     /// Waits for a failure, and returns the one that caused the others.
-    pub(super) async fn cause(&mut self) -> Failure {
+    pub(super) async fn cause(&mut self) -> TaskFailure {
         let Some(first) = self.0.recv().await else { return std::future::pending().await };
         if first.panicked {
             return first;
@@ -60,7 +60,7 @@ impl Failures {
 
 /// Starts tasks, and detects their end.
 #[derive(Clone)]
-pub(super) struct Supervisor(mpsc::UnboundedSender<Failure>);
+pub(super) struct Supervisor(mpsc::UnboundedSender<TaskFailure>);
 
 impl Supervisor {
     pub(super) fn new() -> (Self, Failures) {
@@ -87,7 +87,7 @@ impl Supervisor {
         let running = make(stop.clone());
         #[cfg(feature = "test-hooks")]
         let running = super::test_hooks::panic_on_signal(task, running);
-        let end = End { task, stop: stop.clone(), failures: self.0.clone() };
+        let end = EndReporter { task, stop: stop.clone(), failures: self.0.clone() };
         let handle = tokio::spawn(async move {
             // Dropped after the task, also by a panic.
             let _end = end;
@@ -98,18 +98,18 @@ impl Supervisor {
 }
 
 /// Reports the end of a task, unless it was asked to end.
-struct End {
+struct EndReporter {
     task: BackgroundTask,
     stop: CancellationToken,
-    failures: mpsc::UnboundedSender<Failure>,
+    failures: mpsc::UnboundedSender<TaskFailure>,
 }
 
-impl Drop for End {
+impl Drop for EndReporter {
     fn drop(&mut self) {
         let panicked = std::thread::panicking();
         if panicked || !self.stop.is_cancelled() {
             // There is no receiver during the shutdown, which detects panics itself.
-            let _ = self.failures.send(Failure { task: self.task, panicked });
+            let _ = self.failures.send(TaskFailure { task: self.task, panicked });
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             }
         });
         let cause = failures.cause().await;
-        assert_eq!(cause, Failure::panicked(BackgroundTask::Leader));
+        assert_eq!(cause, TaskFailure::panicked(BackgroundTask::Leader));
         assert_eq!(cause.to_string(), "the task leader panicked");
         assert_eq!((leader.end().await, flush.end().await), (None, Some(())));
     }

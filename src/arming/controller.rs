@@ -18,7 +18,7 @@ use super::configuration::{Desired, NamespaceSelection, OwnerRole};
 use super::configuration_api::{ApplyError, ConfigurationApi};
 use super::probe::{Probe, ProbeStatus, Prober};
 use super::state::{ArmedState, BreakGlass, DisarmedReason, armed_state};
-use super::write_limiter::{Change, WriteLimiter};
+use super::write_limiter::{ConfigurationChange, WriteLimiter};
 use crate::clock;
 use crate::metrics::Metrics;
 
@@ -36,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const SHUTDOWN_ATTEMPTS: usize = 3;
 
 /// The controller of the webhook configuration.
-pub struct Controller {
+pub struct ArmingController {
     api: ConfigurationApi,
     desired: watch::Receiver<Desired>,
     probes: ProbeStatus,
@@ -89,17 +89,19 @@ impl Applied {
 
 impl Known {
     /// Returns what a write of `desired` would change.
-    fn change(&self, desired: &Desired, state: &ArmedState) -> Change {
+    fn change(&self, desired: &Desired, state: &ArmedState) -> ConfigurationChange {
         if state.as_ref().is_err_and(|reason| *reason != DisarmedReason::NoPolicy) {
-            return Change::Disarm;
+            return ConfigurationChange::Disarm;
         }
-        let Some(applied) = self.applied.as_ref().filter(|_| !self.drifted) else { return Change::Other };
+        let Some(applied) = self.applied.as_ref().filter(|_| !self.drifted) else {
+            return ConfigurationChange::Other;
+        };
         let as_wide = Desired { namespaces: applied.namespaces.clone(), ..desired.clone() };
         let differs_in_namespaces_only = as_wide.object(self.owner.as_ref()) == applied.object;
         if differs_in_namespaces_only && desired.namespaces.is_subset_of(&applied.namespaces) {
-            Change::Narrow
+            ConfigurationChange::Narrow
         } else {
-            Change::Other
+            ConfigurationChange::Other
         }
     }
 }
@@ -108,7 +110,7 @@ fn uid(configuration: &Value) -> &str {
     configuration["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-impl Controller {
+impl ArmingController {
     /// A controller that applies `desired`, with the prober whose probes it follows. `disarmed_reason` receives why
     /// the webhook is disarmed, or `None` while it is armed. `active` is whether this replica writes the
     /// configuration. With `disarmed` there are never rules.

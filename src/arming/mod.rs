@@ -16,6 +16,6 @@ pub use configuration::{
     CONFIGURATION, Desired, EVENTS_ENTRY, MAX_NAMED_NAMESPACES, NamespaceSelection, PROBE_ENTRY,
 };
 pub use configuration_api::ConfigurationApi;
-pub use controller::Controller;
+pub use controller::ArmingController;
 pub use probe::{Probe, ProbeReport, Prober};
 pub use state::{DISARM_ANNOTATION, NOT_PROBED_YET, SHUT_DOWN};

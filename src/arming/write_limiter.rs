@@ -19,7 +19,7 @@ const REFILL: Duration = Duration::from_secs(1);
 
 /// The kind of change that a write makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum ConfigurationChange {
     /// Removes the rules because the API server does not reach the webhook, or because a person asked for it.
     Disarm,
     /// Selects fewer namespaces, and nothing else.
@@ -40,14 +40,14 @@ pub(super) struct WriteLimiter {
 
 impl WriteLimiter {
     /// Returns how long a write has to wait at `now`. `None`: not at all.
-    pub(super) fn delay(&mut self, change: Change, now: Moment) -> Option<Duration> {
+    pub(super) fn delay(&mut self, change: ConfigurationChange, now: Moment) -> Option<Duration> {
         let ready = match change {
-            Change::Disarm => {
+            ConfigurationChange::Disarm => {
                 self.record_synced();
                 return None;
             }
-            Change::Narrow => self.narrow_since.get_or_insert(now).plus(NARROW_DELAY),
-            Change::Other => {
+            ConfigurationChange::Narrow => self.narrow_since.get_or_insert(now).plus(NARROW_DELAY),
+            ConfigurationChange::Other => {
                 self.record_synced();
                 now
             }
@@ -80,28 +80,28 @@ mod tests {
     fn twenty_writes_are_allowed_at_once_and_then_one_a_second() {
         let mut limiter = WriteLimiter::default();
         for _ in 0..BURST {
-            assert_eq!(limiter.delay(Change::Other, at(100)), None);
+            assert_eq!(limiter.delay(ConfigurationChange::Other, at(100)), None);
             limiter.record_write(at(100));
         }
-        assert_eq!(limiter.delay(Change::Other, at(100)), Some(REFILL));
-        assert_eq!(limiter.delay(Change::Disarm, at(100)), None);
-        assert_eq!(limiter.delay(Change::Other, at(1_099)), Some(Duration::from_millis(1)));
-        assert_eq!(limiter.delay(Change::Other, at(1_100)), None);
+        assert_eq!(limiter.delay(ConfigurationChange::Other, at(100)), Some(REFILL));
+        assert_eq!(limiter.delay(ConfigurationChange::Disarm, at(100)), None);
+        assert_eq!(limiter.delay(ConfigurationChange::Other, at(1_099)), Some(Duration::from_millis(1)));
+        assert_eq!(limiter.delay(ConfigurationChange::Other, at(1_100)), None);
         limiter.record_write(at(1_100));
-        assert_eq!(limiter.delay(Change::Other, at(1_100)), Some(REFILL));
+        assert_eq!(limiter.delay(ConfigurationChange::Other, at(1_100)), Some(REFILL));
         // A full bucket allows one burst.
         (0..BURST).for_each(|_| limiter.record_write(at(100_000)));
-        assert_eq!(limiter.delay(Change::Other, at(100_000)), Some(REFILL));
+        assert_eq!(limiter.delay(ConfigurationChange::Other, at(100_000)), Some(REFILL));
     }
 
     #[test]
     fn a_narrower_selection_is_written_after_five_seconds() {
         let mut limiter = WriteLimiter::default();
-        assert_eq!(limiter.delay(Change::Narrow, at(0)), Some(NARROW_DELAY));
-        assert_eq!(limiter.delay(Change::Narrow, at(4_000)), Some(Duration::from_secs(1)));
+        assert_eq!(limiter.delay(ConfigurationChange::Narrow, at(0)), Some(NARROW_DELAY));
+        assert_eq!(limiter.delay(ConfigurationChange::Narrow, at(4_000)), Some(Duration::from_secs(1)));
         // The wider selection is desired again in between.
         limiter.record_synced();
-        assert_eq!(limiter.delay(Change::Narrow, at(4_500)), Some(NARROW_DELAY));
-        assert_eq!(limiter.delay(Change::Narrow, at(9_500)), None);
+        assert_eq!(limiter.delay(ConfigurationChange::Narrow, at(4_500)), Some(NARROW_DELAY));
+        assert_eq!(limiter.delay(ConfigurationChange::Narrow, at(9_500)), None);
     }
 }

@@ -106,7 +106,7 @@ fn worst(findings: &[Finding]) -> Level {
 /// The output of `squelch doctor`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct DoctorReport {
     /// The version of this structure. It rises with each incompatible change.
     schema_version: u32,
     /// The worst level.
@@ -114,7 +114,7 @@ pub struct Report {
     findings: Vec<Finding>,
 }
 
-impl Report {
+impl DoctorReport {
     /// The report of `findings`.
     pub fn of(findings: Vec<Finding>) -> Self {
         Self { schema_version: 1, result: worst(&findings), findings }
@@ -148,7 +148,7 @@ mod tests {
         ];
         let expected = "ok       kubernetes    v1.35.4\n\
                         warning  replicas      1 of 2 is ready; remedy: describe it\n";
-        let report = Report::of(findings.into());
+        let report = DoctorReport::of(findings.into());
         assert_eq!(report.table(), expected);
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert_eq!(json["result"], "warning");

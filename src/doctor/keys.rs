@@ -193,7 +193,7 @@ mod tests {
         let (other, other_ring) = keys();
         snapshot.configuration = Ok(configuration_of(&other_ring));
         assert_eq!(levels(&snapshot)[2..], [("trust", Level::Error), ("token", Level::Error)]);
-        let table = super::super::Report::of(findings(&snapshot)).table();
+        let table = super::super::DoctorReport::of(findings(&snapshot)).table();
         assert!(!table.contains(other_ring.current.token.reveal()) && !table.contains("PRIVATE"));
         snapshot.secret = Ok(other);
         assert_eq!(levels(&snapshot)[2..], [("trust", Level::Ok), ("token", Level::Ok)]);

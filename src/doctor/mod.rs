@@ -18,7 +18,7 @@ mod snapshot;
 mod watches;
 
 pub use collect::{Clients, collect};
-pub use finding::{Finding, Level, Report};
+pub use finding::{DoctorReport, Finding, Level};
 pub use rights::{Right, needed};
 pub use snapshot::{Installation, Observed, Snapshot, Unreadable};
 

@@ -42,7 +42,7 @@ impl fmt::Display for Right {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Object {
+struct ManifestObject {
     kind: String,
     #[serde(default)]
     rules: Vec<Rule>,
@@ -63,7 +63,7 @@ pub fn needed(installation: &Installation) -> Vec<Right> {
     let mut rights = Vec::new();
     for text in RBAC.split("\n---\n") {
         // A test covers that each document of the file can be read.
-        let Ok(object) = serde_saphyr::from_str::<Object>(text) else { continue };
+        let Ok(object) = serde_saphyr::from_str::<ManifestObject>(text) else { continue };
         let namespace = if object.kind == "Role" { installation.namespace.as_str() } else { "" };
         rights.extend(object.rules.iter().flat_map(|rule| rule.rights(namespace, installation)));
     }

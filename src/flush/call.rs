@@ -23,7 +23,7 @@ use squelch_engine::{FlushTask, is_namespace_name};
 use tracing::debug;
 
 use super::refusal::Refusal;
-use super::stored::Stored;
+use super::stored::FetchedEvent;
 use crate::FIELD_MANAGER;
 
 /// The deadline of a call. The next flush of the Event reads whether a call without an answer was done. The API
@@ -63,19 +63,19 @@ impl<'a> Calls<'a> {
     }
 
     /// Reads the stored Event. Returns `None` if there is none.
-    pub(super) async fn read(&self) -> Result<Option<Stored>, Refusal> {
+    pub(super) async fn read(&self) -> Result<Option<FetchedEvent>, Refusal> {
         self.read_named(&self.name).await
     }
 
     /// Reads another Event of the namespace. Returns `None` if there is none, or if no Event can have this name.
-    pub(super) async fn read_other(&self, name: &str) -> Result<Option<Stored>, Refusal> {
+    pub(super) async fn read_other(&self, name: &str) -> Result<Option<FetchedEvent>, Refusal> {
         if !is_path_segment(name) {
             return Ok(None);
         }
         self.read_named(&utf8_percent_encode(name, ESCAPED).to_string()).await
     }
 
-    async fn read_named(&self, name: &str) -> Result<Option<Stored>, Refusal> {
+    async fn read_named(&self, name: &str) -> Result<Option<FetchedEvent>, Refusal> {
         match self.event(Call::Read, self.events.get(name, &GetParams::default())).await {
             Ok(event) => Ok(Some(event)),
             Err(Refusal::Gone) => Ok(None),
@@ -94,22 +94,24 @@ impl<'a> Calls<'a> {
     }
 
     /// Patches the Event. Returns it as it is stored now.
-    pub(super) async fn patch(&self, patch: Value) -> Result<Stored, Refusal> {
+    pub(super) async fn patch(&self, patch: Value) -> Result<FetchedEvent, Refusal> {
         let as_squelch = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         self.event(Call::Patch, self.events.patch(&self.name, &as_squelch, &Patch::Merge(patch))).await
     }
 
     /// Creates the Event. Returns it as it is stored now.
-    pub(super) async fn create(&self, event: &Value) -> Result<Stored, Refusal> {
+    pub(super) async fn create(&self, event: &Value) -> Result<FetchedEvent, Refusal> {
         let as_squelch = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         self.event(Call::Create, self.events.create(&as_squelch, event.to_string().into_bytes())).await
     }
 
     /// Sends a call about an Event. Returns the Event in the answer.
-    async fn event(&self, call: Call, request: BuiltRequest) -> Result<Stored, Refusal> {
+    async fn event(&self, call: Call, request: BuiltRequest) -> Result<FetchedEvent, Refusal> {
         let (headers, body) = self.send(call, request).await?;
         let sent_at = header(&headers, DATE).and_then(date);
-        Stored::new(&body, sent_at).ok_or(Refusal::Unexpected).inspect_err(|refusal| self.log(call, *refusal))
+        FetchedEvent::new(&body, sent_at)
+            .ok_or(Refusal::Unexpected)
+            .inspect_err(|refusal| self.log(call, *refusal))
     }
 
     /// Sends a call. Returns the headers and the body of the answer.

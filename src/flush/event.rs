@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::stored::Stored;
+use super::stored::FetchedEvent;
 use super::valid::{self, Form};
 use squelch_engine::{Content, ObjectReference};
 
@@ -12,7 +12,7 @@ use squelch_engine::{Content, ObjectReference};
 /// the count. `content` is set for a summary: the patch shows the newest merged Event. (Through core/v1 the content
 /// of an Event of either form may change.)
 pub(super) fn change(
-    event: &Stored,
+    event: &FetchedEvent,
     value: i64,
     occurred_at: Timestamp,
     content: Option<&Content>,
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
     use squelch_engine::EventView;
 
-    fn stored(body: &Value) -> Stored {
-        Stored::new(body.to_string().as_bytes(), None).unwrap()
+    fn stored(body: &Value) -> FetchedEvent {
+        FetchedEvent::new(body.to_string().as_bytes(), None).unwrap()
     }
 
     fn at(text: &str) -> Timestamp {

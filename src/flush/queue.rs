@@ -14,7 +14,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::pause::Pauses;
-use super::writer::{Outcome, TakenTask, Writer};
+use super::writer::{FlushOutcome, TakenTask, Writer};
 use crate::clock;
 
 /// How often the engine is asked for due tasks. A flush is due after seconds, which is much longer.
@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The limits of flushing.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct FlushLimits {
     /// Maximum flushes per second, each one read and at most one write.
     pub qps: NonZeroU32,
     /// Maximum flushes in flight.
@@ -33,7 +33,7 @@ pub struct Limits {
     pub longest_asked: Duration,
 }
 
-impl Limits {
+impl FlushLimits {
     /// The limits of normal operation, with `--flush-qps`. Eight in flight reach 80 per second at 100 ms each; a
     /// slower API server should get fewer.
     pub fn usual(qps: NonZeroU32) -> Self {
@@ -68,22 +68,22 @@ impl Limits {
     }
 }
 
-type Limiter = RateLimiter<NotKeyed, InMemoryState, ProcessClock, NoOpMiddleware<Duration>>;
+type FlushLimiter = RateLimiter<NotKeyed, InMemoryState, ProcessClock, NoOpMiddleware<Duration>>;
 
 /// The tasks that wait, and those in flight.
-pub(super) struct Queue {
+pub(super) struct FlushQueue {
     writer: Arc<Writer>,
-    limits: Limits,
-    limiter: Limiter,
+    limits: FlushLimits,
+    limiter: FlushLimiter,
     pauses: Pauses,
     waiting: VecDeque<TakenTask>,
-    running: JoinSet<Outcome>,
+    running: JoinSet<FlushOutcome>,
     /// The namespace of each entry of `running`.
     in_flight: HashMap<Id, Arc<str>>,
 }
 
-impl Queue {
-    pub(super) fn new(writer: Arc<Writer>, limits: Limits) -> Self {
+impl FlushQueue {
+    pub(super) fn new(writer: Arc<Writer>, limits: FlushLimits) -> Self {
         Self {
             writer,
             limits,
@@ -140,7 +140,7 @@ impl Queue {
         let taken = || of_queue.clone().chain(tasks.iter().map(|task| &task.namespace));
         let own = taken().filter(|other| *other == namespace).count();
         if !self.pauses.is_failing(namespace) {
-            return Limits::of_one_namespace(self.limits.bound()).saturating_sub(own);
+            return FlushLimits::of_one_namespace(self.limits.bound()).saturating_sub(own);
         }
         // After its pause, one flush at a time shows whether they still fail.
         let failing = taken().filter(|other| self.pauses.is_failing(other)).count();
@@ -156,7 +156,7 @@ impl Queue {
         }
         let may_start = |waiting: &TakenTask| {
             let of_namespace = self.in_flight.values().filter(|other| **other == waiting.task.namespace);
-            of_namespace.count() < Limits::of_one_namespace(self.limits.in_flight)
+            of_namespace.count() < FlushLimits::of_one_namespace(self.limits.in_flight)
         };
         let fails = |waiting: &TakenTask| self.pauses.is_failing(&waiting.task.namespace);
         let healthy = self.waiting.iter().position(|waiting| !fails(waiting) && may_start(waiting));
@@ -171,7 +171,7 @@ impl Queue {
         }
     }
 
-    fn finished(&mut self, outcome: Result<(Id, Outcome), JoinError>) {
+    fn finished(&mut self, outcome: Result<(Id, FlushOutcome), JoinError>) {
         let id = outcome.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         // A flush that panicked has released its task.
         let (Some(namespace), Ok((_, outcome))) = (self.in_flight.remove(&id), outcome) else { return };
@@ -193,7 +193,7 @@ impl Queue {
 }
 
 /// Waits until the pause is over and the rate limit allows one more flush.
-async fn wait_for_slot(limiter: &Limiter, pauses: &Pauses) {
+async fn wait_for_slot(limiter: &FlushLimiter, pauses: &Pauses) {
     loop {
         let left = pauses.left(clock::now());
         let wait = match left {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use squelch_engine::{Content, EventView, ObjectReference, StoredEvent};
 
 /// What a flush keeps of an Event: at most about 30 KiB (see [`Content`]), however long the Event is.
-pub(super) struct Stored {
+pub(super) struct FetchedEvent {
     /// The precondition of a write.
     pub(super) resource_version: String,
     /// The count of the Event: the larger of `series.count` and `count`, else 1.
@@ -29,7 +29,7 @@ pub(super) struct Stored {
     content: Option<Box<Content>>,
 }
 
-impl Stored {
+impl FetchedEvent {
     /// Parses the Event in an answer that the API server sent at `date`. Returns `None` if the answer holds no Event.
     pub(super) fn new(answer: &[u8], date: Option<Timestamp>) -> Option<Self> {
         let event: Event<'_> = serde_json::from_slice(answer).ok()?;
@@ -168,8 +168,9 @@ mod tests {
 
     use super::*;
 
-    fn stored(event: &Value) -> Stored {
-        Stored::new(event.to_string().as_bytes(), Some("2026-01-01T00:01:00Z".parse().unwrap())).unwrap()
+    fn stored(event: &Value) -> FetchedEvent {
+        FetchedEvent::new(event.to_string().as_bytes(), Some("2026-01-01T00:01:00Z".parse().unwrap()))
+            .unwrap()
     }
 
     #[test]
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn an_answer_without_a_resource_version_is_no_event() {
         for answer in ["", "\"OK\"", "{}", r#"{"metadata": {}}"#, r#"{"metadata": {"resourceVersion": 7}}"#] {
-            assert!(Stored::new(answer.as_bytes(), None).is_none(), "{answer}");
+            assert!(FetchedEvent::new(answer.as_bytes(), None).is_none(), "{answer}");
         }
     }
 }

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::call::Calls;
 use super::event;
 use super::refusal::{NextStep, Refusal};
-use super::stored::Stored;
+use super::stored::FetchedEvent;
 use crate::clock;
 use crate::metrics::{FlushResult, Metrics};
 
@@ -37,7 +37,7 @@ pub(super) struct Taken {
 }
 
 /// The outcome of one attempt to flush.
-pub(super) struct Outcome {
+pub(super) struct FlushOutcome {
     /// The task, if the Event has changed since it was read.
     pub(super) retry: Option<TakenTask>,
     /// What failed.
@@ -57,27 +57,27 @@ impl Writer {
     }
 
     /// Attempts the task once. The engine gets the result, unless the task is to be retried now.
-    pub(super) async fn flush(&self, mut taken: TakenTask) -> Outcome {
+    pub(super) async fn flush(&self, mut taken: TakenTask) -> FlushOutcome {
         taken.attempts += 1;
         let result = self.read_and_write(&taken.task).await;
         let refusal = result.err();
         self.metrics.flushes(result.unwrap_or_else(Refusal::result));
         match refusal.map(Refusal::next_step) {
             Some(NextStep::ReadAgain) if taken.attempts < MAX_ATTEMPTS => {
-                return Outcome { retry: Some(taken), refusal };
+                return FlushOutcome { retry: Some(taken), refusal };
             }
             Some(NextStep::ReadAgain) => requeue_after(taken, Duration::ZERO),
             Some(NextStep::RetryAfter(at_least)) => requeue_after(taken, at_least),
             Some(NextStep::Discard) => discard(taken, refusal),
             None => drop(ScopeGuard::into_inner(taken)),
         }
-        Outcome { retry: None, refusal }
+        FlushOutcome { retry: None, refusal }
     }
 
     async fn read_and_write(&self, task: &FlushTask) -> Result<FlushResult, Refusal> {
         let calls = Calls::new(task, &self.client)?;
         let mut found = calls.read().await?;
-        let planned = self.engine.plan(task, found.as_mut().map(Stored::found), clock::now());
+        let planned = self.engine.plan(task, found.as_mut().map(FetchedEvent::found), clock::now());
         let planned = self.with_witness(task, &calls, planned).await?;
         let (stored, value, result) = match (planned, found) {
             (FlushPlan::Write { value, occurred_at, content }, Some(found)) => {
@@ -120,7 +120,7 @@ impl Writer {
     ) -> Result<FlushPlan, Refusal> {
         let FlushPlan::Create { witness: Some(witness), .. } = &planned else { return Ok(planned) };
         let mut found = calls.read_other(witness).await?;
-        match self.engine.check_witness(task, found.as_mut().map(Stored::found), clock::now()) {
+        match self.engine.check_witness(task, found.as_mut().map(FetchedEvent::found), clock::now()) {
             FlushPlan::Nothing => Ok(planned),
             answered => Ok(answered),
         }

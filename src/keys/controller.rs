@@ -50,7 +50,7 @@ impl Subject {
 }
 
 /// The controller of this replica's keys.
-pub struct Controller {
+pub struct KeysController {
     pub(super) store: SecretStore,
     pub(super) clock: ApiServerClock,
     pub(super) lifetimes: Lifetimes,
@@ -86,7 +86,7 @@ pub(super) struct Serving {
     files: Option<Arc<MountedCertificate>>,
 }
 
-impl Controller {
+impl KeysController {
     /// Returns the served certificate.
     pub fn certificate(&self) -> Arc<ServedCertificate> {
         self.certificate.clone()

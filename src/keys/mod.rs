@@ -5,6 +5,6 @@ mod controller;
 mod secret;
 mod start;
 
-pub use controller::Controller;
+pub use controller::KeysController;
 pub use secret::SecretRef;
 pub use start::{Settings, StartError};

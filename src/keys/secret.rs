@@ -65,7 +65,7 @@ pub(super) enum SecretWrite {
     Conflict,
 }
 
-struct Answer {
+struct ApiResponse {
     status: StatusCode,
     date: Option<Timestamp>,
     body: Vec<u8>,
@@ -138,21 +138,21 @@ impl SecretStore {
         path: &str,
         media_type: &str,
         body: Vec<u8>,
-    ) -> Result<Answer, String> {
+    ) -> Result<ApiResponse, String> {
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, media_type);
         let request = request.body(Body::from(body)).map_err(|error| error.to_string())?;
         let exchange = async {
             let response = self.client.send(request).await.map_err(|error| error.to_string())?;
             let (head, body) = response.into_parts();
             let body = body.collect_bytes().await.map_err(|error| error.to_string())?;
-            Ok(Answer { status: head.status, date: date(&head.headers), body: body.to_vec() })
+            Ok(ApiResponse { status: head.status, date: date(&head.headers), body: body.to_vec() })
         };
         let exchanged = tokio::time::timeout(TIMEOUT, exchange).await;
         exchanged.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())))
     }
 }
 
-impl Answer {
+impl ApiResponse {
     /// Whether the API server says that this Secret does not exist. Any other 404, such as a proxy's page, does not
     /// count.
     fn says_not_found(&self, secret: &SecretRef) -> bool {

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::api_server_clock::ApiServerClock;
-use super::controller::{Controller, Serving};
+use super::controller::{KeysController, Serving};
 use super::secret::{SecretRead, SecretRef, SecretState, SecretStore, SecretWrite};
 use crate::arming::Address;
 use crate::metrics::Metrics;
@@ -69,7 +69,7 @@ pub enum StartError {
     Tls(#[from] TlsError),
 }
 
-impl Controller {
+impl KeysController {
     /// Reads the keys, or creates them if there are none.
     ///
     /// # Errors

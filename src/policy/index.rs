@@ -21,7 +21,7 @@ use super::set::{Policy, Set};
 
 /// The effect of an update on the set of policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum SetChange {
     /// No effect.
     Nothing,
     /// Only statuses changed.
@@ -32,7 +32,7 @@ pub enum Change {
 
 /// A resource that is listed and watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum WatchSource {
     /// `EventPolicies` of all namespaces.
     EventPolicies,
     /// `ClusterEventPolicies`.
@@ -41,50 +41,50 @@ pub enum Source {
     Namespaces,
 }
 
-impl Source {
+impl WatchSource {
     /// All sources.
     pub const ALL: [Self; 3] = [Self::EventPolicies, Self::ClusterEventPolicies, Self::Namespaces];
 }
 
 /// Namespace and name of a policy. The namespace is `None` for a `ClusterEventPolicy`.
-type Key = (Option<Arc<str>>, Arc<str>);
+type PolicyKey = (Option<Arc<str>>, Arc<str>);
 
 /// The policies by namespace and name, and the labels of the namespaces.
 #[derive(Debug, Default)]
 pub struct Index {
-    policies: BTreeMap<Key, Arc<Policy>>,
+    policies: BTreeMap<PolicyKey, Arc<Policy>>,
     namespaces: Namespaces,
     uids: Arc<NamespaceUids>,
     /// Sources whose first list is complete.
-    listed: BTreeSet<Source>,
+    listed: BTreeSet<WatchSource>,
     /// Keys received so far by each list in progress.
-    seen: BTreeMap<Source, BTreeSet<Key>>,
+    seen: BTreeMap<WatchSource, BTreeSet<PolicyKey>>,
 }
 
 impl Index {
     /// Adds or updates a policy.
-    pub fn apply(&mut self, object: &DynamicObject) -> Change {
+    pub fn apply(&mut self, object: &DynamicObject) -> SetChange {
         let key = key(object);
         let policy = read(&key, object, self.policies.get(&key).map(AsRef::as_ref));
         self.mark_seen(source(&key), &key);
         let change = match self.policies.get(&key) {
-            Some(known) if **known == policy => return Change::Nothing,
-            Some(known) if without_status(known) == without_status(&policy) => Change::Status,
-            _ => Change::Policies,
+            Some(known) if **known == policy => return SetChange::Nothing,
+            Some(known) if without_status(known) == without_status(&policy) => SetChange::Status,
+            _ => SetChange::Policies,
         };
         self.policies.insert(key, Arc::new(policy));
         change
     }
 
     /// Removes a deleted policy.
-    pub fn delete(&mut self, object: &DynamicObject) -> Change {
-        self.policies.remove(&key(object)).map_or(Change::Nothing, |_| Change::Policies)
+    pub fn delete(&mut self, object: &DynamicObject) -> SetChange {
+        self.policies.remove(&key(object)).map_or(SetChange::Nothing, |_| SetChange::Policies)
     }
 
     /// Adds or updates a namespace. Of more than [`MAX_LABELS`] labels, any [`MAX_LABELS`] + 1 are sufficient.
-    pub fn apply_namespace(&mut self, name: &str, uid: &str, labels: Labels) -> Change {
+    pub fn apply_namespace(&mut self, name: &str, uid: &str, labels: Labels) -> SetChange {
         let name: Arc<str> = name.into();
-        self.mark_seen(Source::Namespaces, &(None, name.clone()));
+        self.mark_seen(WatchSource::Namespaces, &(None, name.clone()));
         let identity = self.set_uid(&name, uid);
         if self.namespaces.get(&name) == Some(&labels) {
             return identity;
@@ -102,34 +102,34 @@ impl Index {
     }
 
     /// Removes a deleted namespace. The engine must discard its state.
-    pub fn delete_namespace(&mut self, name: &str) -> Change {
+    pub fn delete_namespace(&mut self, name: &str) -> SetChange {
         Arc::make_mut(&mut self.uids).remove(name);
-        self.namespaces.remove(name).map_or(Change::Nothing, |_| Change::Policies)
+        self.namespaces.remove(name).map_or(SetChange::Nothing, |_| SetChange::Policies)
     }
 
     /// Starts a list. An interrupted list in progress is discarded: its missing objects may exist.
-    pub fn begin_list(&mut self, source: Source) {
+    pub fn begin_list(&mut self, source: WatchSource) {
         self.seen.insert(source, BTreeSet::new());
     }
 
     /// Completes a list, and removes the objects that it did not contain.
-    pub fn end_list(&mut self, of: Source) -> Change {
-        let Some(seen) = self.seen.remove(&of) else { return Change::Nothing };
+    pub fn end_list(&mut self, of: WatchSource) -> SetChange {
+        let Some(seen) = self.seen.remove(&of) else { return SetChange::Nothing };
         self.listed.insert(of);
         let before = (self.policies.len(), self.namespaces.len());
-        if of == Source::Namespaces {
+        if of == WatchSource::Namespaces {
             self.namespaces.retain(|name, _| seen.contains(&(None, name.clone())));
             Arc::make_mut(&mut self.uids).retain(|name, _| self.namespaces.contains_key(name));
         } else {
             self.policies.retain(|key, _| source(key) != of || seen.contains(key));
         }
         let after = (self.policies.len(), self.namespaces.len());
-        if after == before { Change::Nothing } else { Change::Policies }
+        if after == before { SetChange::Nothing } else { SetChange::Policies }
     }
 
     /// Whether the first list of each source is complete. Until then the precedence of policies is unknown.
     pub fn listed(&self) -> bool {
-        self.listed.len() == Source::ALL.len()
+        self.listed.len() == WatchSource::ALL.len()
     }
 
     /// All policies, including invalid ones.
@@ -143,32 +143,32 @@ impl Index {
     }
 
     /// Stores the uid of a namespace. A changed uid means a new namespace with the same name.
-    fn set_uid(&mut self, name: &Arc<str>, uid: &str) -> Change {
+    fn set_uid(&mut self, name: &Arc<str>, uid: &str) -> SetChange {
         let known = self.uids.get(name).map(|known| **known == *uid);
         if known == Some(true) {
-            return Change::Nothing;
+            return SetChange::Nothing;
         }
         Arc::make_mut(&mut self.uids).insert(name.clone(), uid.into());
         let has_policies = || self.policies.keys().any(|(namespace, _)| namespace.as_ref() == Some(name));
-        if known == Some(false) || has_policies() { Change::Policies } else { Change::Nothing }
+        if known == Some(false) || has_policies() { SetChange::Policies } else { SetChange::Nothing }
     }
 
-    fn mark_seen(&mut self, source: Source, key: &Key) {
+    fn mark_seen(&mut self, source: WatchSource, key: &PolicyKey) {
         if let Some(seen) = self.seen.get_mut(&source) {
             seen.insert(key.clone());
         }
     }
 
     /// Namespaces and their labels affect only cluster-scoped policies.
-    fn change_of_namespaces(&self) -> Change {
+    fn change_of_namespaces(&self) -> SetChange {
         let has_cluster_policies =
-            self.policies.keys().any(|key| source(key) == Source::ClusterEventPolicies);
-        if has_cluster_policies { Change::Policies } else { Change::Nothing }
+            self.policies.keys().any(|key| source(key) == WatchSource::ClusterEventPolicies);
+        if has_cluster_policies { SetChange::Policies } else { SetChange::Nothing }
     }
 }
 
-fn source((namespace, _): &Key) -> Source {
-    if namespace.is_some() { Source::EventPolicies } else { Source::ClusterEventPolicies }
+fn source((namespace, _): &PolicyKey) -> WatchSource {
+    if namespace.is_some() { WatchSource::EventPolicies } else { WatchSource::ClusterEventPolicies }
 }
 
 /// The fields of a policy without its key and status.
@@ -177,13 +177,13 @@ fn without_status(policy: &Policy) -> impl PartialEq {
     (id, generation, created, outcome)
 }
 
-fn key(object: &DynamicObject) -> Key {
+fn key(object: &DynamicObject) -> PolicyKey {
     let metadata = &object.metadata;
     (metadata.namespace.as_deref().map(Arc::from), metadata.name.as_deref().unwrap_or_default().into())
 }
 
 /// Reads an object. Compiles the spec only if uid or generation changed.
-fn read((namespace, name): &Key, object: &DynamicObject, known: Option<&Policy>) -> Policy {
+fn read((namespace, name): &PolicyKey, object: &DynamicObject, known: Option<&Policy>) -> Policy {
     let metadata = &object.metadata;
     let uid = metadata.uid.as_deref().unwrap_or_default();
     let generation = metadata.generation.unwrap_or_default();
@@ -241,11 +241,11 @@ mod tests {
     fn a_policy_governs_until_it_is_deleted() {
         let mut index = Index::default();
         let policy = object("ci", "p", json!({"spec": {}}));
-        assert_eq!(index.apply(&policy), Change::Policies);
-        assert_eq!(index.apply(&policy), Change::Nothing);
+        assert_eq!(index.apply(&policy), SetChange::Policies);
+        assert_eq!(index.apply(&policy), SetChange::Nothing);
         assert!(index.set().governing(&event()).is_some());
-        assert_eq!(index.delete(&policy), Change::Policies);
-        assert_eq!(index.delete(&policy), Change::Nothing);
+        assert_eq!(index.delete(&policy), SetChange::Policies);
+        assert_eq!(index.delete(&policy), SetChange::Nothing);
         assert!(index.set().governing(&event()).is_none());
     }
 
@@ -263,7 +263,7 @@ mod tests {
             assert!(index.set().governing(&event()).is_some());
             policy.data = json!({"spec": spec});
             policy.metadata.generation = policy.metadata.generation.map(|generation| generation + 1);
-            assert_eq!(index.apply(&policy), Change::Policies);
+            assert_eq!(index.apply(&policy), SetChange::Policies);
             assert!(index.set().governing(&event()).is_none(), "{spec}");
             let set = index.set();
             let invalid = set.policies()[0].outcome.as_ref().as_ref().unwrap_err();
@@ -282,10 +282,10 @@ mod tests {
         let mut index = Index::default();
         index.apply(&object("ci", "p", json!({"spec": {}})));
         let reported = object("ci", "p", json!({"spec": {}, "status": {"counters": {"received": 3}}}));
-        assert_eq!(index.apply(&reported), Change::Status);
+        assert_eq!(index.apply(&reported), SetChange::Status);
         assert_eq!(index.set().policies()[0].reported.as_ref().unwrap().counters.unwrap().received, 3);
         let unparsable = object("ci", "p", json!({"spec": {}, "status": {"counters": "three"}}));
-        assert_eq!(index.apply(&unparsable), Change::Status);
+        assert_eq!(index.apply(&unparsable), SetChange::Status);
         assert!(index.set().governing(&event()).is_some());
     }
 
@@ -296,7 +296,7 @@ mod tests {
         index.apply(&policy);
         policy.metadata.uid = Some("another".into());
         policy.data = json!({"spec": {"mode": "Observe"}});
-        assert_eq!(index.apply(&policy), Change::Policies);
+        assert_eq!(index.apply(&policy), SetChange::Policies);
         let set = index.set();
         let rules = set.governing(&event()).unwrap().rules;
         assert_eq!((&*rules.policy.uid, rules.mode), ("another", squelch_engine::Mode::Observe));
@@ -306,22 +306,22 @@ mod tests {
     fn only_a_complete_list_removes_deleted_policies() {
         let policy = |name| object("ci", name, json!({"spec": {}}));
         let mut index = Index::default();
-        index.begin_list(Source::EventPolicies);
+        index.begin_list(WatchSource::EventPolicies);
         for name in ["a", "b", "c"] {
             index.apply(&policy(name));
         }
-        assert_eq!(index.end_list(Source::EventPolicies), Change::Nothing);
+        assert_eq!(index.end_list(WatchSource::EventPolicies), SetChange::Nothing);
 
-        index.begin_list(Source::EventPolicies);
+        index.begin_list(WatchSource::EventPolicies);
         index.apply(&policy("a"));
         // The list is interrupted. Meanwhile b was deleted and d created.
-        index.begin_list(Source::EventPolicies);
+        index.begin_list(WatchSource::EventPolicies);
         index.apply(&policy("c"));
         assert_eq!(names(&index), ["ci/a", "ci/b", "ci/c"]);
         index.apply(&policy("d"));
-        assert_eq!(index.end_list(Source::EventPolicies), Change::Policies);
+        assert_eq!(index.end_list(WatchSource::EventPolicies), SetChange::Policies);
         assert_eq!(names(&index), ["ci/c", "ci/d"]);
-        assert_eq!(index.end_list(Source::EventPolicies), Change::Nothing);
+        assert_eq!(index.end_list(WatchSource::EventPolicies), SetChange::Nothing);
     }
 
     #[test]
@@ -329,9 +329,9 @@ mod tests {
         let broken = object("ci", "p", json!({"spec": {"series": {"idleTimeout": "soon"}}}));
         let (mut watched, mut listed) = (Index::default(), Index::default());
         watched.apply(&broken);
-        listed.begin_list(Source::EventPolicies);
+        listed.begin_list(WatchSource::EventPolicies);
         listed.apply(&broken);
-        listed.end_list(Source::EventPolicies);
+        listed.end_list(WatchSource::EventPolicies);
         assert_eq!(watched.set().policies(), listed.set().policies());
     }
 
@@ -341,22 +341,22 @@ mod tests {
         let own = object("ci", "p", json!({"spec": {}}));
         // An invalid policy with the same name.
         let cluster = cluster_object("p", json!({"spec": {"mode": "Enforced"}}));
-        for source in Source::ALL {
+        for source in WatchSource::ALL {
             assert!(!index.listed());
             index.begin_list(source);
             match source {
-                Source::EventPolicies => index.apply(&own),
-                Source::ClusterEventPolicies => index.apply(&cluster),
-                Source::Namespaces => index.apply_namespace("ci", "1", labels(&[])),
+                WatchSource::EventPolicies => index.apply(&own),
+                WatchSource::ClusterEventPolicies => index.apply(&cluster),
+                WatchSource::Namespaces => index.apply_namespace("ci", "1", labels(&[])),
             };
             index.end_list(source);
         }
         assert!(index.listed());
         assert_eq!(names(&index), ["p", "ci/p"]);
-        for source in Source::ALL {
+        for source in WatchSource::ALL {
             index.begin_list(source);
-            assert_eq!(index.end_list(source), Change::Policies, "{source:?}");
-            let left: &[&str] = if source == Source::EventPolicies { &["p"] } else { &[] };
+            assert_eq!(index.end_list(source), SetChange::Policies, "{source:?}");
+            let left: &[&str] = if source == WatchSource::EventPolicies { &["p"] } else { &[] };
             assert_eq!(names(&index), left);
         }
         assert!(index.namespaces.is_empty());
@@ -369,16 +369,16 @@ mod tests {
         index.apply(&cluster_object("shops", shops.clone()));
         index.apply_namespace("ci", "1", labels(&[("team", "shop")]));
         index.apply_namespace("deleted", "2", labels(&[("team", "shop")]));
-        for source in Source::ALL {
+        for source in WatchSource::ALL {
             index.begin_list(source);
             index.begin_list(source);
         }
         assert!(index.set().governing(&event()).is_some() && index.set().has_namespace("deleted"));
         index.apply_namespace("ci", "1", labels(&[("team", "shop")]));
-        assert_eq!(index.end_list(Source::Namespaces), Change::Policies);
+        assert_eq!(index.end_list(WatchSource::Namespaces), SetChange::Policies);
         assert!(index.set().governing(&event()).is_some() && !index.set().has_namespace("deleted"));
         index.apply(&cluster_object("shops", shops));
-        assert_eq!(index.end_list(Source::ClusterEventPolicies), Change::Nothing);
+        assert_eq!(index.end_list(WatchSource::ClusterEventPolicies), SetChange::Nothing);
     }
 
     #[test]
@@ -388,18 +388,18 @@ mod tests {
         index.apply_namespace("ci", "1", labels(&[("team", "bank")]));
         assert_eq!(
             index.apply_namespace("ci", "1", labels(&[])),
-            Change::Nothing,
+            SetChange::Nothing,
             "no policy has a selector"
         );
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
-        assert_eq!(index.apply(&cluster_object("shops", shops)), Change::Policies);
+        assert_eq!(index.apply(&cluster_object("shops", shops)), SetChange::Policies);
         assert!(index.set().governing(&event()).is_none());
         let shop = labels(&[("team", "shop")]);
-        assert_eq!(index.apply_namespace("ci", "1", shop.clone()), Change::Policies);
+        assert_eq!(index.apply_namespace("ci", "1", shop.clone()), SetChange::Policies);
         assert_eq!(&*index.set().governing(&event()).unwrap().rules.policy.display, "shops");
-        assert_eq!(index.apply_namespace("ci", "1", shop), Change::Nothing);
-        assert_eq!(index.delete_namespace("ci"), Change::Policies);
-        assert_eq!(index.delete_namespace("ci"), Change::Nothing);
+        assert_eq!(index.apply_namespace("ci", "1", shop), SetChange::Nothing);
+        assert_eq!(index.delete_namespace("ci"), SetChange::Policies);
+        assert_eq!(index.delete_namespace("ci"), SetChange::Nothing);
         assert!(index.set().governing(&event()).is_none());
     }
 
@@ -407,20 +407,20 @@ mod tests {
     fn a_namespace_with_another_uid_is_a_new_one() {
         let mut index = Index::default();
         let uid = |index: &Index| index.set().namespace_uids().get("ci").map(ToString::to_string);
-        assert_eq!(index.apply_namespace("ci", "1", labels(&[])), Change::Nothing, "no policy applies");
+        assert_eq!(index.apply_namespace("ci", "1", labels(&[])), SetChange::Nothing, "no policy applies");
         assert_eq!(uid(&index).as_deref(), Some("1"));
-        assert_eq!(index.apply_namespace("ci", "2", labels(&[])), Change::Policies);
+        assert_eq!(index.apply_namespace("ci", "2", labels(&[])), SetChange::Policies);
         assert_eq!(uid(&index).as_deref(), Some("2"));
-        assert_eq!(index.delete_namespace("ci"), Change::Policies);
+        assert_eq!(index.delete_namespace("ci"), SetChange::Policies);
         assert_eq!(uid(&index), None);
         index.apply(&object("ci", "own", json!({"spec": {}})));
         assert_eq!(
             index.apply_namespace("ci", "3", labels(&[])),
-            Change::Policies,
+            SetChange::Policies,
             "its policy has counters already"
         );
-        index.begin_list(Source::Namespaces);
-        assert_eq!((index.end_list(Source::Namespaces), uid(&index)), (Change::Policies, None));
+        index.begin_list(WatchSource::Namespaces);
+        assert_eq!((index.end_list(WatchSource::Namespaces), uid(&index)), (SetChange::Policies, None));
     }
 
     #[test]
@@ -441,7 +441,7 @@ mod tests {
             assert!(index.set().governing(&event()).is_some());
             policy.data = json!({"spec": spec});
             policy.metadata.generation = Some(2);
-            assert_eq!(index.apply(&policy), Change::Policies);
+            assert_eq!(index.apply(&policy), SetChange::Policies);
             let set = index.set();
             assert!(set.governing(&event()).is_none(), "{spec}");
             let invalid = set.policies()[0].outcome.as_ref().as_ref().unwrap_err();

@@ -16,7 +16,7 @@ mod store;
 pub mod watch;
 
 pub use compile::{Compiled, Invalid, Labels, Tier, compile, compile_cluster};
-pub use index::{Change, Index, Source};
+pub use index::{Index, SetChange, WatchSource};
 pub use order::{Limit, MAX_LABELS, MAX_POLICIES, Namespaces};
 pub use set::{Effect, ExceededLimit, Policy, Set};
 pub use store::{Revision, Store};

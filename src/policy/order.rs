@@ -47,12 +47,12 @@ pub enum Limit {
 
 /// The use of the limits by the policies of one kind in a namespace.
 #[derive(Clone, Copy, Debug, Default)]
-struct Usage {
+struct LimitUsage {
     policies: usize,
     weight: usize,
 }
 
-impl Usage {
+impl LimitUsage {
     /// Adds a policy if it is within the limits. Call it in order of precedence.
     fn add(&mut self, policy: &Policy) -> Result<(), Limit> {
         let own = policy.compiled().map_or(0, |compiled| compiled.weight);
@@ -105,7 +105,7 @@ impl Ordered {
         let mut ordered: Vec<_> = { policies.iter() }.filter(|policy| policy.compiled().is_some()).collect();
         ordered.sort_by(|a, b| precedence(a).cmp(&precedence(b)));
         let (mut overriding, mut defaults) = (Vec::new(), Vec::new());
-        let mut by_namespace: HashMap<_, (Usage, Partition<_>)> = HashMap::new();
+        let mut by_namespace: HashMap<_, (LimitUsage, Partition<_>)> = HashMap::new();
         for policy in ordered {
             match (&policy.namespace, policy.compiled().map(|compiled| compiled.tier)) {
                 (Some(namespace), _) => {
@@ -138,7 +138,7 @@ impl Ordered {
         namespace: &str,
         labels: Option<&Labels>,
     ) -> Partition<&'a Arc<Policy>> {
-        let (mut usage, mut over_limit) = (Usage::default(), Vec::new());
+        let (mut usage, mut over_limit) = (LimitUsage::default(), Vec::new());
         let mut is_within_limits = |policy: &&'a Arc<Policy>| {
             let added = policy.selects(labels).then(|| usage.add(policy));
             over_limit.extend(added.and_then(Result::err).map(|limit| (*policy, limit)));

@@ -14,7 +14,7 @@ use crate::api::{ClusterEventPolicy, EventPolicy, PAGE, StoredPolicy};
 
 use super::backoff::WatchBackoff;
 use super::deadlines::with_deadlines;
-use super::index::{Change, Index, Source};
+use super::index::{Index, SetChange, WatchSource};
 use super::namespace::ListedNamespace;
 use super::store::Store;
 
@@ -25,45 +25,51 @@ const MAX_BATCH: usize = 1000;
 /// Watches policies and namespaces, and updates `store`. Never returns: drop the future to stop it. Failures are logged and
 /// retried with exponential backoff. Calls `responded` with the source for each response from the API server, including
 /// bookmarks.
-pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(Source) + Send + Sync + 'static) {
+pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(WatchSource) + Send + Sync + 'static) {
     let responded = Arc::new(responded);
     let client = |source| {
         let responded = responded.clone();
         with_deadlines(&client, move || responded(source))
     };
-    let own = Api::all_with(client(Source::EventPolicies), &ApiResource::erase::<EventPolicy>(&()));
-    let cluster =
-        Api::all_with(client(Source::ClusterEventPolicies), &ApiResource::erase::<ClusterEventPolicy>(&()));
-    let namespaces: Api<ListedNamespace> = Api::all(client(Source::Namespaces));
+    let own = Api::all_with(client(WatchSource::EventPolicies), &ApiResource::erase::<EventPolicy>(&()));
+    let cluster = Api::all_with(
+        client(WatchSource::ClusterEventPolicies),
+        &ApiResource::erase::<ClusterEventPolicy>(&()),
+    );
+    let namespaces: Api<ListedNamespace> = Api::all(client(WatchSource::Namespaces));
     let config = || watcher::Config::default().page_size(PAGE);
-    let policy = |StoredPolicy(policy)| Object::Policy(policy);
-    let namespace = |ListedNamespace(metadata)| Object::Namespace(metadata);
+    let policy = |StoredPolicy(policy)| WatchedObject::Policy(policy);
+    let namespace = |ListedNamespace(metadata)| WatchedObject::Namespace(metadata);
     let events = select_all([
-        tagged(Source::EventPolicies, watcher(own, config()).backoff(WatchBackoff::default()), policy),
+        tagged(WatchSource::EventPolicies, watcher(own, config()).backoff(WatchBackoff::default()), policy),
         tagged(
-            Source::ClusterEventPolicies,
+            WatchSource::ClusterEventPolicies,
             watcher(cluster, config()).backoff(WatchBackoff::default()),
             policy,
         ),
-        tagged(Source::Namespaces, watcher(namespaces, config()).backoff(WatchBackoff::default()), namespace),
+        tagged(
+            WatchSource::Namespaces,
+            watcher(namespaces, config()).backoff(WatchBackoff::default()),
+            namespace,
+        ),
     ]);
     follow(events, &store).await;
 }
 
 /// A watch event or error, with its source.
-type SourceEvent = (Source, watcher::Result<Event<Object>>);
+type SourceEvent = (WatchSource, watcher::Result<Event<WatchedObject>>);
 
 /// An object of one of the sources.
 #[derive(Clone, Debug)]
-enum Object {
+enum WatchedObject {
     Policy(DynamicObject),
     Namespace(ObjectMeta),
 }
 
 fn tagged<K: Send + 'static>(
-    source: Source,
+    source: WatchSource,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
-    object: fn(K) -> Object,
+    object: fn(K) -> WatchedObject,
 ) -> BoxStream<'static, SourceEvent> {
     let event = move |event| match event {
         Event::Apply(it) => Event::Apply(object(it)),
@@ -83,50 +89,51 @@ async fn follow(events: impl Stream<Item = SourceEvent>, store: &Store) {
             Ok(event) => apply(source, event, &mut index),
             Err(error) => {
                 warn!(%error, ?source, hint = hint(source), "watch failed, retrying");
-                Change::Nothing
+                SetChange::Nothing
             }
         });
-        let change = changes.max().unwrap_or(Change::Nothing);
+        let change = changes.max().unwrap_or(SetChange::Nothing);
         publish(change, &index, store);
     }
 }
 
-fn hint(source: Source) -> &'static str {
+fn hint(source: WatchSource) -> &'static str {
     match source {
-        Source::EventPolicies => {
+        WatchSource::EventPolicies => {
             "check that the CRDs are installed and that squelch can list and watch eventpolicies.squelch.dev"
         }
-        Source::ClusterEventPolicies => {
+        WatchSource::ClusterEventPolicies => {
             "check that the CRDs are installed and that squelch can list and watch clustereventpolicies.squelch.dev"
         }
-        Source::Namespaces => "check that squelch can list and watch namespaces",
+        WatchSource::Namespaces => "check that squelch can list and watch namespaces",
     }
 }
 
-fn apply(source: Source, event: Event<Object>, index: &mut Index) -> Change {
+fn apply(source: WatchSource, event: Event<WatchedObject>, index: &mut Index) -> SetChange {
     match event {
-        Event::Apply(Object::Policy(policy)) | Event::InitApply(Object::Policy(policy)) => {
+        Event::Apply(WatchedObject::Policy(policy)) | Event::InitApply(WatchedObject::Policy(policy)) => {
             index.apply(&policy)
         }
-        Event::Apply(Object::Namespace(namespace)) | Event::InitApply(Object::Namespace(namespace)) => {
+        Event::Apply(WatchedObject::Namespace(namespace))
+        | Event::InitApply(WatchedObject::Namespace(namespace)) => {
             let name = namespace.name.unwrap_or_default();
             let uid = namespace.uid.unwrap_or_default();
             index.apply_namespace(&name, &uid, namespace.labels.unwrap_or_default())
         }
-        Event::Delete(Object::Policy(policy)) => index.delete(&policy),
-        Event::Delete(Object::Namespace(namespace)) => {
+        Event::Delete(WatchedObject::Policy(policy)) => index.delete(&policy),
+        Event::Delete(WatchedObject::Namespace(namespace)) => {
             index.delete_namespace(&namespace.name.unwrap_or_default())
         }
         Event::Init => {
             index.begin_list(source);
-            Change::Nothing
+            SetChange::Nothing
         }
         Event::InitDone => index.end_list(source),
     }
 }
 
 /// Publishes the current set after a change.
-fn publish(change: Change, index: &Index, store: &Store) {
+fn publish(change: SetChange, index: &Index, store: &Store) {
     // The precedence of policies is unknown until all first lists are complete.
     if !index.listed() {
         return;
@@ -140,9 +147,9 @@ fn publish(change: Change, index: &Index, store: &Store) {
         return store.swap(index.set());
     }
     match change {
-        Change::Nothing => {}
-        Change::Status => store.refresh(store.load().with_statuses(index.policies())),
-        Change::Policies => {
+        SetChange::Nothing => {}
+        SetChange::Status => store.refresh(store.load().with_statuses(index.policies())),
+        SetChange::Policies => {
             debug!("policies or their namespaces changed");
             store.swap(index.set());
         }
@@ -160,28 +167,28 @@ mod tests {
     use crate::policy::fixtures::{cluster_object, event, labels, object};
     use crate::policy::store::Revision;
 
-    type Events = Vec<Event<Object>>;
+    type Events = Vec<Event<WatchedObject>>;
 
-    fn list(objects: impl IntoIterator<Item = Object>) -> Events {
+    fn list(objects: impl IntoIterator<Item = WatchedObject>) -> Events {
         let objects = objects.into_iter().map(Event::InitApply);
         [Event::Init].into_iter().chain(objects).chain([Event::InitDone]).collect()
     }
 
     /// A batch of watch events. `None` is a failed watch.
-    type Batch = Vec<(Source, Option<Event<Object>>)>;
+    type Batch = Vec<(WatchSource, Option<Event<WatchedObject>>)>;
 
-    fn of(source: Source, events: Events) -> Batch {
+    fn of(source: WatchSource, events: Events) -> Batch {
         events.into_iter().map(|event| (source, Some(event))).collect()
     }
 
     /// A policy of namespace ci.
-    fn policy(data: serde_json::Value) -> Object {
-        Object::Policy(object("ci", "p", data))
+    fn policy(data: serde_json::Value) -> WatchedObject {
+        WatchedObject::Policy(object("ci", "p", data))
     }
 
-    fn namespace(team: &str) -> Object {
+    fn namespace(team: &str) -> WatchedObject {
         let labels = Some(labels(&[("team", team)]));
-        Object::Namespace(ObjectMeta { name: Some("ci".to_owned()), labels, ..ObjectMeta::default() })
+        WatchedObject::Namespace(ObjectMeta { name: Some("ci".to_owned()), labels, ..ObjectMeta::default() })
     }
 
     /// Feeds the batches one after the other.
@@ -201,15 +208,15 @@ mod tests {
 
     /// Empty lists of the other sources.
     fn nothing_else() -> Batch {
-        [of(Source::ClusterEventPolicies, list([])), of(Source::Namespaces, list([]))].concat()
+        [of(WatchSource::ClusterEventPolicies, list([])), of(WatchSource::Namespaces, list([]))].concat()
     }
 
     #[test]
     fn no_policy_is_in_force_before_all_first_lists_are_complete() {
         let first_lists = [
-            of(Source::EventPolicies, list([policy(json!({"spec": {}}))])),
-            of(Source::ClusterEventPolicies, list([])),
-            of(Source::Namespaces, list([namespace("shop")])),
+            of(WatchSource::EventPolicies, list([policy(json!({"spec": {}}))])),
+            of(WatchSource::ClusterEventPolicies, list([])),
+            of(WatchSource::Namespaces, list([namespace("shop")])),
         ];
         for missing in 0..first_lists.len() {
             let store = Store::default();
@@ -228,7 +235,7 @@ mod tests {
     #[test]
     fn empty_first_lists_are_published() {
         let store = Store::default();
-        feed(&store, [of(Source::EventPolicies, list([])), nothing_else()]);
+        feed(&store, [of(WatchSource::EventPolicies, list([])), nothing_else()]);
         assert!(store.listed());
     }
 
@@ -238,16 +245,16 @@ mod tests {
         let fresh = policy(json!({"spec": {}}));
         let reported = policy(json!({"spec": {}, "status": {"observedGeneration": 1}}));
         let mut steps = vec![
-            [of(Source::EventPolicies, list([])), nothing_else()].concat(),
-            of(Source::EventPolicies, vec![Event::Apply(fresh)]),
-            of(Source::EventPolicies, vec![Event::Apply(reported.clone())]),
-            of(Source::EventPolicies, list([reported.clone()])),
+            [of(WatchSource::EventPolicies, list([])), nothing_else()].concat(),
+            of(WatchSource::EventPolicies, vec![Event::Apply(fresh)]),
+            of(WatchSource::EventPolicies, vec![Event::Apply(reported.clone())]),
+            of(WatchSource::EventPolicies, list([reported.clone()])),
         ];
         feed(&store, steps.clone());
         assert_eq!(*store.subscribe().borrow(), Revision { listed: true, number: 2 });
         assert_eq!(store.load().policies()[0].reported.as_ref().unwrap().observed_generation, Some(1));
         assert!(store.load().governing(&event()).is_some(), "a new status does not change what is in force");
-        steps.push(of(Source::EventPolicies, vec![Event::Delete(reported)]));
+        steps.push(of(WatchSource::EventPolicies, vec![Event::Delete(reported)]));
         let store = Store::default();
         feed(&store, steps);
         assert!(store.load().policies().is_empty());
@@ -258,12 +265,15 @@ mod tests {
     fn a_batch_of_changes_makes_one_revision() {
         let store = Store::default();
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
-        let shops = Object::Policy(cluster_object("shops", shops));
+        let shops = WatchedObject::Policy(cluster_object("shops", shops));
         let together = [
-            of(Source::ClusterEventPolicies, vec![Event::Apply(shops)]),
-            of(Source::Namespaces, vec![Event::Apply(namespace("bank")), Event::Apply(namespace("shop"))]),
+            of(WatchSource::ClusterEventPolicies, vec![Event::Apply(shops)]),
+            of(
+                WatchSource::Namespaces,
+                vec![Event::Apply(namespace("bank")), Event::Apply(namespace("shop"))],
+            ),
         ];
-        feed(&store, [of(Source::EventPolicies, list([])), nothing_else(), together.concat()]);
+        feed(&store, [of(WatchSource::EventPolicies, list([])), nothing_else(), together.concat()]);
         assert!(store.load().governing(&event()).is_some());
         assert_eq!(store.subscribe().borrow().number, 2);
     }
@@ -271,17 +281,17 @@ mod tests {
     #[test]
     fn a_policy_is_not_in_force_after_its_label_is_removed() {
         let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});
-        let shops = Object::Policy(cluster_object("shops", shops));
+        let shops = WatchedObject::Policy(cluster_object("shops", shops));
         let mut steps = vec![
-            of(Source::EventPolicies, list([])),
-            of(Source::ClusterEventPolicies, list([shops])),
-            of(Source::Namespaces, list([namespace("shop")])),
+            of(WatchSource::EventPolicies, list([])),
+            of(WatchSource::ClusterEventPolicies, list([shops])),
+            of(WatchSource::Namespaces, list([namespace("shop")])),
         ];
         let store = Store::default();
         feed(&store, steps.clone());
         assert!(store.load().governing(&event()).is_some());
         for removal in [Event::Apply(namespace("bank")), Event::Delete(namespace("shop"))] {
-            steps.push(of(Source::Namespaces, vec![removal]));
+            steps.push(of(WatchSource::Namespaces, vec![removal]));
             let store = Store::default();
             feed(&store, steps.clone());
             assert!(store.load().governing(&event()).is_none());
@@ -291,10 +301,10 @@ mod tests {
 
     #[test]
     fn a_failed_watch_keeps_the_policies_in_force() {
-        for source in Source::ALL {
+        for source in WatchSource::ALL {
             let store = Store::default();
             let failed = || vec![(source, Some(Event::Init)), (source, None)];
-            let lists = [of(Source::EventPolicies, list([policy(json!({"spec": {}}))])), nothing_else()];
+            let lists = [of(WatchSource::EventPolicies, list([policy(json!({"spec": {}}))])), nothing_else()];
             feed(&store, [failed(), lists.concat(), failed()]);
             assert!(store.load().governing(&event()).is_some());
         }

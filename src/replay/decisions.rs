@@ -11,7 +11,7 @@ use super::Error;
 
 /// A line.
 #[derive(Debug, Serialize)]
-struct Decision<'a> {
+struct DecisionLine<'a> {
     at: f64,
     namespace: &'a str,
     name: &'a str,
@@ -42,7 +42,7 @@ impl Decisions {
         write: &Observation<'_>,
         verdict: &Verdict,
     ) -> Result<(), Error> {
-        let decision = Decision {
+        let decision = DecisionLine {
             at: now.since(Moment::default()).as_secs_f64(),
             namespace: write.namespace,
             name: match &verdict.answer {
@@ -58,7 +58,7 @@ impl Decisions {
         self.line(&decision).map_err(|source| Error::write(&self.path, source))
     }
 
-    fn line(&mut self, decision: &Decision<'_>) -> io::Result<()> {
+    fn line(&mut self, decision: &DecisionLine<'_>) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, decision)?;
         self.out.write_all(b"\n")
     }

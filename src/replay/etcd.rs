@@ -12,7 +12,7 @@ const MOST: usize = 1_000_000;
 
 /// One Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct EtcdEvent {
     /// Its count. 0: the Event was written, but is not stored.
     pub(super) count: i64,
     /// The length of its JSON.
@@ -24,7 +24,7 @@ pub(super) struct Stored {
 
 /// The store.
 pub(super) struct Etcd {
-    events: HashMap<u128, Stored>,
+    events: HashMap<u128, EtcdEvent>,
     /// Keys in the order of their writes. A key has one entry per write.
     by_age: VecDeque<(u128, u64)>,
     writes: u64,
@@ -39,7 +39,7 @@ impl Default for Etcd {
 
 impl Etcd {
     /// Returns an Event, if it is known.
-    pub(super) fn event(&self, namespace: &str, name: &str) -> Option<Stored> {
+    pub(super) fn event(&self, namespace: &str, name: &str) -> Option<EtcdEvent> {
         self.events.get(&key(namespace, name)).copied()
     }
 
@@ -59,7 +59,7 @@ impl Etcd {
             Some(user) => Some(hash(user)),
             None => self.events.get(&key).and_then(|event| event.creator),
         };
-        self.events.insert(key, Stored { count, bytes, creator, written: self.writes });
+        self.events.insert(key, EtcdEvent { count, bytes, creator, written: self.writes });
         self.by_age.push_back((key, self.writes));
         while self.events.len() > self.most {
             let Some((key, written)) = self.by_age.pop_front() else { break };

@@ -9,7 +9,7 @@ use squelch_engine::{
     Answer, Content, Engine, FlushPlan, FlushTask, Moment, Observation, Operation, StoredEvent, Verdict,
 };
 
-use super::etcd::{Etcd, Stored};
+use super::etcd::{Etcd, EtcdEvent};
 
 /// The tick of the running operator, and the tasks that it takes per tick.
 const TICK: Duration = Duration::from_millis(100);
@@ -169,7 +169,7 @@ fn tick_at_or_after(moment: Moment) -> Moment {
     moment.plus(Duration::from_nanos(u64::try_from(short).unwrap_or_default()))
 }
 
-fn bytes(stored: Option<Stored>, content: Option<&Content>) -> u64 {
+fn bytes(stored: Option<EtcdEvent>, content: Option<&Content>) -> u64 {
     match (stored, content) {
         (Some(stored), _) => stored.bytes,
         (None, content) => (ENVELOPE + content.map_or(0, texts)) as u64,

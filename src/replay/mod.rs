@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 
 pub use flusher::{Flush, Flusher};
 pub use input::BadInput;
-pub use options::{Clients, Format, Options};
+pub use options::{ClientBehavior, Format, Options};
 pub use policies::BadPolicy;
-pub use report::Report;
+pub use report::ReplayReport;
 pub use simulation::engine;
 pub use tally::{Summary, Writes};
 
@@ -97,7 +97,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// Replays as the options say.
-pub fn replay(options: &Options) -> Result<Report, Error> {
+pub fn replay(options: &Options) -> Result<ReplayReport, Error> {
     let is_standard_input = |path: &PathBuf| path.as_os_str() == "-";
     let inputs = options.policies.iter().chain(&options.namespaces).chain([&options.input]);
     if inputs.filter(|path| is_standard_input(path)).count() > 1 {
@@ -111,7 +111,7 @@ pub fn replay(options: &Options) -> Result<Report, Error> {
     let stats = input::replay(reader, options, &mut simulation, &progress)?;
     let finished = simulation.finish()?;
     progress.finish();
-    Ok(Report::new(&finished, &stats, options))
+    Ok(ReplayReport::new(&finished, &stats, options))
 }
 
 fn load(options: &Options) -> Result<Policies, Error> {

@@ -1,13 +1,18 @@
 //! Notes on the accuracy of a replay, as sentences.
 
 use super::input::{InputStats, LeftOut};
-use super::options::{Clients, Format, Options};
-use super::report::Row;
+use super::options::{ClientBehavior, Format, Options};
+use super::report::PolicyRow;
 use super::simulation::Finished;
 use super::text::plural;
 
 /// Returns the notes on a replay.
-pub(super) fn notes(finished: &Finished, stats: &InputStats, options: &Options, rows: &[Row]) -> Vec<String> {
+pub(super) fn notes(
+    finished: &Finished,
+    stats: &InputStats,
+    options: &Options,
+    rows: &[PolicyRow],
+) -> Vec<String> {
     let mut notes = Vec::new();
     if stats.format == Some(Format::List) {
         notes.extend(of_a_list(finished, stats));
@@ -51,8 +56,8 @@ fn of_a_list(finished: &Finished, stats: &InputStats) -> Vec<String> {
     notes
 }
 
-fn of_clients(stats: &InputStats, options: &Options, rows: &[Row]) -> Option<String> {
-    let recorded = stats.format != Some(Format::List) && options.clients == Clients::Recorded;
+fn of_clients(stats: &InputStats, options: &Options, rows: &[PolicyRow]) -> Option<String> {
+    let recorded = stats.format != Some(Format::List) && options.clients == ClientBehavior::Recorded;
     let compacted = rows.iter().any(|row| row.mode == "Enforce" && row.occurrences.compacted > 0);
     (recorded && compacted).then(|| {
         "the recorded clients ran without these policies, so each oldObject shows a higher count than squelch \
@@ -61,7 +66,7 @@ fn of_clients(stats: &InputStats, options: &Options, rows: &[Row]) -> Option<Str
     })
 }
 
-fn of_policies(finished: &Finished, options: &Options, rows: &[Row]) -> Vec<String> {
+fn of_policies(finished: &Finished, options: &Options, rows: &[PolicyRow]) -> Vec<String> {
     let mut notes = Vec::new();
     let idle: Vec<&str> =
         rows.iter().filter(|row| row.writes.received == 0).map(|row| row.policy.as_str()).collect();

@@ -67,8 +67,8 @@ pub struct Options {
     pub format: Option<Format>,
 
     /// Behaviour of the clients of a trace or an audit log
-    #[arg(long, value_enum, default_value_t = Clients::Recorded, help_heading = "Input")]
-    pub clients: Clients,
+    #[arg(long, value_enum, default_value_t = ClientBehavior::Recorded, help_heading = "Input")]
+    pub clients: ClientBehavior,
 
     /// Skip and count entries that cannot be read. Default: the first one ends the replay
     #[arg(long, help_heading = "Input")]
@@ -107,7 +107,7 @@ impl Format {
 
 /// How the clients of a recording behave under the policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Clients {
+pub enum ClientBehavior {
     /// As recorded: each request is decided as it stands, with its recorded oldObject
     Recorded,
     /// As they would under the policies: an update is based on the count that would be stored then, and becomes a

@@ -66,7 +66,7 @@ impl Policies {
         let mut names = BTreeSet::new();
         for file in files {
             for (document, value) in documents(file)? {
-                let place = Place { file, document, value: &value };
+                let place = PolicyLocation { file, document, value: &value };
                 let Some(object) = place.policy(trial)? else { continue };
                 if !names.insert((object.metadata.namespace.clone(), object.metadata.name.clone())) {
                     return Err(
@@ -170,13 +170,13 @@ pub(super) fn documents(file: &PolicyFile) -> Result<Vec<(usize, Value)>, BadPol
 }
 
 /// The place of a policy.
-struct Place<'a> {
+struct PolicyLocation<'a> {
     file: &'a PolicyFile,
     document: usize,
     value: &'a Value,
 }
 
-impl Place<'_> {
+impl PolicyLocation<'_> {
     /// Returns the valid policy of this document, or `None` for another kind of object.
     fn policy(&self, trial: &Trial) -> Result<Option<DynamicObject>, BadPolicy> {
         let text = |key: &str| self.value[key].as_str().unwrap_or_default();

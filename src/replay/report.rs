@@ -19,13 +19,13 @@ const MOST_DROPPED: usize = 100;
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct ReplayReport {
     /// The version of this structure. It rises with each incompatible change.
     pub schema_version: u32,
     /// The input.
     pub input: Input,
     /// One row per policy and namespace, ordered by namespace and policy.
-    pub policies: Vec<Row>,
+    pub policies: Vec<PolicyRow>,
     /// The sum of the rows, and the writes that no policy governs.
     pub total: Total,
     /// Writes that passed uncounted, by reason: own, no-policy, edit, dry-run.
@@ -104,7 +104,7 @@ impl From<&Counters> for Occurrences {
 /// One policy in one namespace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct PolicyRow {
     /// The namespace.
     pub namespace: String,
     /// The policy.
@@ -153,7 +153,7 @@ pub struct Total {
     pub ungoverned: Writes,
 }
 
-impl Report {
+impl ReplayReport {
     pub(super) fn new(finished: &Finished, stats: &InputStats, options: &Options) -> Self {
         let scopes = finished.engine.counters();
         let rows = rows(&scopes, finished);
@@ -185,12 +185,12 @@ impl Report {
     }
 }
 
-fn rows(scopes: &[ScopeCounters], finished: &Finished) -> Vec<Row> {
-    let mut rows: Vec<Row> = scopes
+fn rows(scopes: &[ScopeCounters], finished: &Finished) -> Vec<PolicyRow> {
+    let mut rows: Vec<PolicyRow> = scopes
         .iter()
         .map(|scope| {
             let writes = finished.tally.writes(&scope.namespace, &scope.policy);
-            Row {
+            PolicyRow {
                 namespace: clean(&scope.namespace, 63),
                 policy: scope.policy.display.to_string(),
                 mode: match scope.mode {

@@ -8,7 +8,7 @@ use squelch_engine::{Api, Engine, Moment, Observation, Operation, Settings};
 use super::Error;
 use super::decisions::Decisions;
 use super::flusher::Flusher;
-use super::options::Clients;
+use super::options::ClientBehavior;
 use super::policies::Policies;
 use super::tally::Tally;
 
@@ -39,7 +39,7 @@ pub(super) struct Simulation {
     began: Option<Moment>,
     policies: Policies,
     flusher: Flusher,
-    clients: Clients,
+    clients: ClientBehavior,
     /// The user of squelch's own writes.
     pub(super) own_user: String,
     pub(super) tally: Tally,
@@ -49,7 +49,7 @@ pub(super) struct Simulation {
 impl Simulation {
     pub(super) fn new(
         policies: Policies,
-        clients: Clients,
+        clients: ClientBehavior,
         own_user: String,
         decisions: Option<Decisions>,
     ) -> Self {
@@ -69,7 +69,7 @@ impl Simulation {
 
     /// From now on clients behave as they would under the policies.
     pub(super) fn adapt_clients(&mut self) {
-        self.clients = Clients::Adapted;
+        self.clients = ClientBehavior::Adapted;
     }
 
     /// Decides a write. `bytes` is the length of its Event's JSON.
@@ -83,7 +83,7 @@ impl Simulation {
         let began = *self.began.get_or_insert_with(|| whole_second(now));
         let moment = Moment::from_epoch(now.since(began));
         self.flusher.advance(&self.engine, moment, |flush| tally.flushed(flush));
-        if self.clients == Clients::Adapted {
+        if self.clients == ClientBehavior::Adapted {
             adapt(write, &self.flusher);
         }
         let governing = self.policies.of(write.namespace).governing(write);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{DroppedRow, Report, Row};
+use super::report::{DroppedRow, PolicyRow, ReplayReport};
 use super::tally::{Summary, Writes};
 use super::text::{bytes, clean, grouped, plural, span};
 
@@ -16,7 +16,7 @@ const MOST_LISTED: usize = 10;
 const MESSAGE: usize = 60;
 
 /// Returns the report as text.
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &ReplayReport) -> String {
     let input = &report.input;
     let mut out = format!(
         "Replayed {} over {} from {} ({}).\n",
@@ -44,18 +44,18 @@ pub(super) fn render(report: &Report) -> String {
     out
 }
 
-fn shown(report: &Report) -> impl Iterator<Item = &Row> {
+fn shown(report: &ReplayReport) -> impl Iterator<Item = &PolicyRow> {
     report.policies.iter().take(MOST_ROWS)
 }
 
-fn not_shown(report: &Report) -> String {
+fn not_shown(report: &ReplayReport) -> String {
     match report.policies.len().saturating_sub(MOST_ROWS) {
         0 => String::new(),
         more => format!("({} more; -o json has them all)\n", plural(more as u64, "row", "rows")),
     }
 }
 
-fn occurrences(report: &Report) -> String {
+fn occurrences(report: &ReplayReport) -> String {
     let head = [
         "OCCURRENCES",
         "POLICY",
@@ -77,7 +77,7 @@ fn occurrences(report: &Report) -> String {
     columns(&head, &rows, 3) + &not_shown(report)
 }
 
-fn etcd(report: &Report) -> String {
+fn etcd(report: &ReplayReport) -> String {
     let head = [
         "WRITES TO ETCD",
         "POLICY",
@@ -107,7 +107,7 @@ fn etcd(report: &Report) -> String {
     columns(&head, &rows, 2)
 }
 
-fn dropped(report: &Report) -> String {
+fn dropped(report: &ReplayReport) -> String {
     let cells = |row: &DroppedRow| {
         let texts = [&row.namespace, &row.reason, &row.kind, &row.component].map(|text| clean(text, MESSAGE));
         texts.into_iter().chain([row.disposition.to_owned(), grouped(row.count)]).collect()
@@ -125,7 +125,7 @@ fn dropped(report: &Report) -> String {
     out
 }
 
-fn summaries(report: &Report) -> String {
+fn summaries(report: &ReplayReport) -> String {
     let cells = |summary: &Summary| {
         vec![
             summary.namespace.clone(),

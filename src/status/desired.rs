@@ -21,7 +21,7 @@ pub struct Facts<'a> {
     /// Effect of the policy among the other policies. `None` if it is invalid.
     pub effect: Option<&'a Effect>,
     /// Why the webhook is not armed, in a sentence. `None` while it is armed.
-    pub unarmed: Option<&'a str>,
+    pub disarmed_reason: Option<&'a str>,
     /// The engine's counters since the start of the process.
     pub counted: &'a Counters,
     /// The engine's counts of dropped occurrences since then.
@@ -117,7 +117,7 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         }
         Some(Effect::Governs | Effect::GovernsInPart(_)) | None => {}
     }
-    if let Some(why) = facts.unarmed {
+    if let Some(why) = facts.disarmed_reason {
         return (Reason::WebhookNotArmed, format!("The webhook is not armed. {why}"));
     }
     let message = match compiled.rules.mode {
@@ -255,7 +255,7 @@ mod tests {
         let (governs, nowhere) = (Effect::Governs, Effect::NoNamespaces { unevaluated: None });
         let exceeded = ExceededLimit { namespace: Some("ci".into()), limit: Limit::Policies };
         let (too_many, in_part) = (Effect::TooMany(exceeded.clone()), Effect::GovernsInPart(exceeded));
-        for (outcome, effect, unarmed, expected) in [
+        for (outcome, effect, disarmed_reason, expected) in [
             (&good, Some(&governs), None, [accepted, ("Effective", "True", "Effective")]),
             (
                 &good,
@@ -275,7 +275,7 @@ mod tests {
             (&bad, None, None, [("Accepted", "False", "Invalid"), ("Effective", "False", "Invalid")]),
         ] {
             let counted = Counters::default();
-            let facts = Facts { effect, unarmed, ..facts(&outcome.outcome, &counted) };
+            let facts = Facts { effect, disarmed_reason, ..facts(&outcome.outcome, &counted) };
             assert_eq!(conditions(&desired(&facts)), expected);
         }
         let counted = Counters::default();
@@ -445,11 +445,11 @@ mod tests {
         let counted = Counters::default();
         let first = desired(&Facts { now: at(10), ..facts(&good.outcome, &counted) });
         let later = Facts { now: at(20), previous: Some(&first), ..facts(&good.outcome, &counted) };
-        let second = desired(&Facts { generation: 2, unarmed: Some("It hangs."), ..later });
+        let second = desired(&Facts { generation: 2, disarmed_reason: Some("It hangs."), ..later });
         assert_eq!(second.conditions[0].last_transition_time, Time(at(10)));
         assert_eq!(second.conditions[1].last_transition_time, Time(at(20)));
         assert_eq!(second.conditions[1].message, "The webhook is not armed. It hangs.");
-        let other = Facts { unarmed: Some("INC-7"), previous: Some(&second), now: at(30), ..later };
+        let other = Facts { disarmed_reason: Some("INC-7"), previous: Some(&second), now: at(30), ..later };
         let third = desired(&other).conditions[1].clone();
         assert_eq!((third.last_transition_time, third.message.contains("INC-7")), (Time(at(20)), true));
         assert_eq!(second.conditions[0].observed_generation, Some(2));
@@ -489,7 +489,7 @@ mod tests {
         assert_eq!(with(Facts { base, ..later }), Difference::Counters);
         let dropped = [("ci".into(), Dropped::new(["BackOff", "Pod", "kubelet"], Disposition::Filtered, 1))];
         assert_eq!(with(Facts { dropped: &dropped, ..later }), Difference::Counters);
-        assert_eq!(with(Facts { unarmed: Some("It hangs."), ..later }), Difference::Conditions);
+        assert_eq!(with(Facts { disarmed_reason: Some("It hangs."), ..later }), Difference::Conditions);
         assert_eq!(with(Facts { generation: 2, ..later }), Difference::Conditions);
         assert_eq!(difference(None, &current), Difference::Conditions);
         // A status read back is equal to the written one.
@@ -504,7 +504,7 @@ mod tests {
             cluster_scoped: false,
             outcome,
             effect: Some(&Effect::Governs),
-            unarmed: None,
+            disarmed_reason: None,
             counted,
             dropped: &[],
             base: PolicyCounters::default(),

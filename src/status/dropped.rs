@@ -17,9 +17,9 @@ pub type DroppedIn = (Arc<str>, Dropped);
 /// Returns the entries with the highest counts, in descending order. `base` is the list in the status when the process
 /// first read the policy. The engine's counts since then are added to it.
 pub fn top_dropped(base: &[DroppedOccurrences], counted: &[DroppedIn]) -> Vec<DroppedOccurrences> {
-    let mut entries: Vec<Entry<'_>> = base.iter().map(Entry::of_base).collect();
+    let mut entries: Vec<DroppedEntry<'_>> = base.iter().map(DroppedEntry::of_base).collect();
     for counted in counted {
-        let entry = Entry::of_counted(counted);
+        let entry = DroppedEntry::of_counted(counted);
         // A linear search: the base has at most MAX_LISTED entries.
         match entries[..base.len()].iter_mut().find(|listed| listed.identity() == entry.identity()) {
             Some(listed) => listed.count = listed.count.saturating_add(entry.count),
@@ -27,16 +27,16 @@ pub fn top_dropped(base: &[DroppedOccurrences], counted: &[DroppedIn]) -> Vec<Dr
         }
     }
     if entries.len() > MAX_LISTED {
-        entries.select_nth_unstable_by_key(MAX_LISTED - 1, Entry::order);
+        entries.select_nth_unstable_by_key(MAX_LISTED - 1, DroppedEntry::order);
         entries.truncate(MAX_LISTED);
     }
-    entries.sort_unstable_by_key(Entry::order);
-    entries.into_iter().map(Entry::into_api).collect()
+    entries.sort_unstable_by_key(DroppedEntry::order);
+    entries.into_iter().map(DroppedEntry::into_api).collect()
 }
 
 /// An entry with borrowed texts.
 #[derive(Clone, Copy)]
-struct Entry<'a> {
+struct DroppedEntry<'a> {
     namespace: &'a str,
     reason: &'a str,
     kind: &'a str,
@@ -45,7 +45,7 @@ struct Entry<'a> {
     count: i64,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> DroppedEntry<'a> {
     fn of_base(base: &'a DroppedOccurrences) -> Self {
         let DroppedOccurrences { namespace, reason, kind, component, disposition, count } = base;
         Self { namespace, reason, kind, component, disposition: *disposition, count: *count }

@@ -46,12 +46,12 @@ pub struct Due {
     /// Its desired status.
     pub status: EventPolicyStatus,
     /// The share of the rate that the write uses.
-    share: Share,
+    share: RateShare,
 }
 
 /// The two shares of the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Share {
+enum RateShare {
     Conditions,
     Counters,
 }
@@ -110,13 +110,13 @@ impl Plan {
         &mut self,
         set: &Set,
         counters: &[ScopeCounters],
-        unarmed: Option<&str>,
+        disarmed_reason: Option<&str>,
         wall: Timestamp,
     ) -> u64 {
         let received = |status: Option<&EventPolicyStatus>| {
             status.and_then(|status| status.counters).unwrap_or_default().received
         };
-        let changed = self.changed(set, counters, unarmed, wall);
+        let changed = self.changed(set, counters, disarmed_reason, wall);
         let missing = changed
             .iter()
             .map(|(_, tracked, due)| received(Some(&due.status)) - received(tracked.current.as_ref()));
@@ -128,13 +128,13 @@ impl Plan {
         &mut self,
         set: &Set,
         counters: &[ScopeCounters],
-        unarmed: Option<&str>,
+        disarmed_reason: Option<&str>,
         now: Moment,
         wall: Timestamp,
     ) -> Vec<Due> {
         let interval = self.interval;
         let (mut due_conditions, mut due_counters, mut load) = (Vec::new(), Vec::new(), 0);
-        for (change, tracked, due) in self.changed(set, counters, unarmed, wall) {
+        for (change, tracked, due) in self.changed(set, counters, disarmed_reason, wall) {
             let (conditions_at, counters_at) =
                 (tracked.conditions_due_at(interval), tracked.counters_due_at(interval));
             let conditions_are_due = change == Difference::Conditions && conditions_at <= now;
@@ -143,7 +143,7 @@ impl Plan {
             // In both shares: its counters must not wait behind the conditions of many other policies.
             if counters_changed && counters_at <= now {
                 due_conditions.extend(conditions_are_due.then(|| (conditions_at, due.clone())));
-                due_counters.push((counters_at, Due { share: Share::Counters, ..due }));
+                due_counters.push((counters_at, Due { share: RateShare::Counters, ..due }));
             } else if conditions_are_due {
                 due_conditions.push((conditions_at, due));
             }
@@ -193,10 +193,10 @@ impl Plan {
         &mut self,
         set: &Set,
         counters: &[ScopeCounters],
-        unarmed: Option<&str>,
+        disarmed_reason: Option<&str>,
         wall: Timestamp,
     ) -> Vec<Due> {
-        let mut all = self.changed(set, counters, unarmed, wall);
+        let mut all = self.changed(set, counters, disarmed_reason, wall);
         all.sort_by_key(|(_, tracked, due)| {
             let current = tracked.current.as_ref().and_then(|status| status.counters).unwrap_or_default();
             current == due.status.counters.unwrap_or_default()
@@ -206,9 +206,9 @@ impl Plan {
 
     /// Records an attempted write. Returns the transitions of the status if it succeeded.
     pub fn attempted(&mut self, due: Due, succeeded: bool, now: Moment) -> Vec<Transition> {
-        self.counters_first = due.share == Share::Conditions && self.counters_due;
+        self.counters_first = due.share == RateShare::Conditions && self.counters_due;
         let Some(tracked) = self.tracked.get_mut(&due.policy.id.uid) else { return Vec::new() };
-        if due.share == Share::Conditions {
+        if due.share == RateShare::Conditions {
             self.conditions_attempts.insert(due.policy.namespace.clone(), now);
         }
         tracked.attempt = Some((now, succeeded));
@@ -224,7 +224,7 @@ impl Plan {
         &mut self,
         set: &Set,
         counters: &[ScopeCounters],
-        unarmed: Option<&str>,
+        disarmed_reason: Option<&str>,
         wall: Timestamp,
     ) -> Vec<(Difference, &Tracked, Due)> {
         self.track(set, wall);
@@ -239,7 +239,7 @@ impl Plan {
                 outcome: &policy.outcome,
                 cluster_scoped: policy.namespace.is_none(),
                 effect: set.effect(policy),
-                unarmed,
+                disarmed_reason,
                 counted: &counted.counters,
                 dropped: &counted.dropped,
                 base: tracked.base,
@@ -249,7 +249,8 @@ impl Plan {
                 now: wall,
             });
             let change = difference(tracked.current.as_ref(), &status);
-            let share = if change == Difference::Conditions { Share::Conditions } else { Share::Counters };
+            let share =
+                if change == Difference::Conditions { RateShare::Conditions } else { RateShare::Counters };
             let due = Due { policy: policy.clone(), status, share };
             (change > Difference::Nothing).then_some((change, tracked, due))
         });
@@ -317,7 +318,7 @@ fn alternate(
         } else {
             conditions.next().or_else(|| counters.next())
         };
-        counters_next = next.as_ref()?.share == Share::Conditions;
+        counters_next = next.as_ref()?.share == RateShare::Conditions;
         next
     });
     alternating.collect()

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn unchanged_conditions_are_no_transitions() {
         let good = status((Reason::Accepted, "fine"), (Reason::Effective, "decides"));
-        let unarmed = status((Reason::Accepted, "fine"), (Reason::WebhookNotArmed, "not armed"));
+        let disarmed = status((Reason::Accepted, "fine"), (Reason::WebhookNotArmed, "not armed"));
         let by_a = status((Reason::Accepted, "fine"), (Reason::Overridden, "by a"));
         let by_b = status((Reason::Accepted, "fine"), (Reason::Overridden, "by b"));
         let bad = status((Reason::Invalid, "this"), (Reason::Invalid, "nothing"));
@@ -94,8 +94,8 @@ mod tests {
         for (before, after, expected) in [
             (None, &good, &[TransitionKind::Accepted][..]),
             (Some(&good), &good, &[]),
-            (Some(&good), &unarmed, &[]),
-            (Some(&unarmed), &good, &[]),
+            (Some(&good), &disarmed, &[]),
+            (Some(&disarmed), &good, &[]),
             (Some(&good), &by_a, &[TransitionKind::Overridden]),
             (Some(&by_a), &by_a, &[]),
             (Some(&by_a), &by_b, &[TransitionKind::Overridden]),

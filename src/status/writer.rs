@@ -44,7 +44,7 @@ const LAST_WRITES_IN_FLIGHT: usize = 16;
 /// The inputs of statuses besides policies and counters.
 pub struct Inputs {
     /// Why the webhook is not armed, in a sentence. `None` while it is armed.
-    pub unarmed: watch::Receiver<Option<Arc<str>>>,
+    pub disarmed_reason: watch::Receiver<Option<Arc<str>>>,
     /// Whether this replica is active. Only the active replica writes statuses.
     pub active: watch::Receiver<bool>,
 }
@@ -57,7 +57,7 @@ pub struct StatusWriter {
     client: Client,
     store: Arc<Store>,
     read_counters: ReadCounters,
-    unarmed: watch::Receiver<Option<Arc<str>>>,
+    disarmed_reason: watch::Receiver<Option<Arc<str>>>,
     active: watch::Receiver<bool>,
     announcer: Announcer,
     plan: Plan,
@@ -85,12 +85,12 @@ impl StatusWriter {
         announcer: Announcer,
         limits: WriteLimits,
     ) -> Self {
-        let Inputs { unarmed, active } = inputs;
+        let Inputs { disarmed_reason, active } = inputs;
         Self {
             client,
             store,
             read_counters,
-            unarmed,
+            disarmed_reason,
             active,
             announcer,
             plan: Plan::new(limits),
@@ -110,7 +110,7 @@ impl StatusWriter {
             return self;
         }
         let mut revision = self.store.subscribe();
-        let mut unarmed = self.unarmed.clone();
+        let mut disarmed_reason = self.disarmed_reason.clone();
         while !stop.is_cancelled() {
             // `write_all_now` repeats a write that the stop interrupts.
             let Some(pause) = stop.run_until_cancelled(self.step(clock::now(), clock::wall())).await else {
@@ -120,7 +120,7 @@ impl StatusWriter {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
                 () = changed(&mut revision) => self.outdated = true,
-                () = changed(&mut unarmed) => self.outdated = true,
+                () = changed(&mut disarmed_reason) => self.outdated = true,
             }
         }
         self
@@ -148,7 +148,12 @@ impl StatusWriter {
             return 0;
         }
         let counters = (self.read_counters)();
-        self.plan.unwritten(&self.store.load(), &counters, self.unarmed.borrow().as_deref(), clock::wall())
+        self.plan.unwritten(
+            &self.store.load(),
+            &counters,
+            self.disarmed_reason.borrow().as_deref(),
+            clock::wall(),
+        )
     }
 
     /// Writes all changed statuses before exit, without intervals between writes. Returns the number of failed writes,
@@ -161,7 +166,7 @@ impl StatusWriter {
         let all = self.plan.all(
             &self.store.load(),
             &(self.read_counters)(),
-            self.unarmed.borrow().as_deref(),
+            self.disarmed_reason.borrow().as_deref(),
             wall,
         );
         let client = &self.client;
@@ -169,7 +174,7 @@ impl StatusWriter {
         let mut written = futures::stream::iter(writes).buffer_unordered(LAST_WRITES_IN_FLIGHT);
         let mut failed = 0;
         while let Some((outcome, due)) = written.next().await {
-            failed += usize::from(outcome == Outcome::Failed);
+            failed += usize::from(outcome == WriteOutcome::Failed);
             attempted(&mut self.plan, &self.announcer, due, outcome, now);
         }
         failed
@@ -211,7 +216,7 @@ impl StatusWriter {
         self.queue = self.plan.due(
             &self.store.load(),
             &(self.read_counters)(),
-            self.unarmed.borrow().as_deref(),
+            self.disarmed_reason.borrow().as_deref(),
             now,
             wall,
         );
@@ -247,9 +252,9 @@ async fn statuses(client: &Client) -> Result<HashMap<Arc<str>, EventPolicyStatus
 }
 
 /// Records the outcome of a write, and announces the transitions of the status.
-fn attempted(plan: &mut Plan, announcer: &Announcer, due: Due, outcome: Outcome, now: Moment) {
+fn attempted(plan: &mut Plan, announcer: &Announcer, due: Due, outcome: WriteOutcome, now: Moment) {
     let policy = due.policy.clone();
-    for transition in plan.attempted(due, outcome == Outcome::Written, now) {
+    for transition in plan.attempted(due, outcome == WriteOutcome::Written, now) {
         announcer.announce(announcement(&policy, transition));
     }
 }
@@ -293,7 +298,7 @@ async fn changed<T>(receiver: &mut watch::Receiver<T>) {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum WriteOutcome {
     /// The status was written.
     Written,
     /// The policy was deleted, and the watch has not received that yet.
@@ -303,7 +308,7 @@ enum Outcome {
 }
 
 /// Writes the whole status with a forced server-side apply, since squelch owns all fields.
-async fn write(client: &Client, due: &Due) -> Outcome {
+async fn write(client: &Client, due: &Due) -> WriteOutcome {
     let policy = &due.policy;
     // Untyped, so that the response can be read if the spec is invalid.
     let client = client.clone();
@@ -326,16 +331,16 @@ async fn write(client: &Client, due: &Due) -> Outcome {
     match tokio::time::timeout(WRITE_TIMEOUT, write).await {
         Ok(Ok(_)) => {
             debug!(policy = %policy.id.display, "status written");
-            Outcome::Written
+            WriteOutcome::Written
         }
-        Ok(Err(kube::Error::Api(response))) if response.code == 404 => Outcome::Gone,
+        Ok(Err(kube::Error::Api(response))) if response.code == 404 => WriteOutcome::Gone,
         Ok(Err(error)) => {
             warn!(policy = %policy.id.display, %error, "writing the status failed, retrying later");
-            Outcome::Failed
+            WriteOutcome::Failed
         }
         Err(_) => {
             warn!(policy = %policy.id.display, "writing the status timed out, retrying later");
-            Outcome::Failed
+            WriteOutcome::Failed
         }
     }
 }
@@ -362,7 +367,7 @@ mod tests {
         writer: StatusWriter,
         server: ApiServer,
         compacted: Arc<Mutex<u64>>,
-        unarmed: watch::Sender<Option<Arc<str>>>,
+        disarmed_reason: watch::Sender<Option<Arc<str>>>,
         active: watch::Sender<bool>,
         announcements: AnnouncementReceiver,
     }
@@ -380,16 +385,16 @@ mod tests {
                 let (policy, dropped) = (id("ci", "p"), TopDropped::default());
                 vec![ScopeCounters { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
             };
-            let (unarmed, unarmed_now) = watch::channel(None);
+            let (disarmed_reason, disarmed_reason_now) = watch::channel(None);
             let (active, active_now) = watch::channel(true);
-            let inputs = Inputs { unarmed: unarmed_now, active: active_now };
+            let inputs = Inputs { disarmed_reason: disarmed_reason_now, active: active_now };
             let limits = WriteLimits { interval: Duration::from_secs(10), qps: 5 };
             let client = Client::new(service, "default");
             let (announcer, announcements) = Announcer::new();
             let mut writer =
                 StatusWriter::new(client, store, Box::new(read_counters), inputs, announcer, limits);
             writer.has_initial_statuses = true;
-            Self { writer, server, compacted, unarmed, active, announcements }
+            Self { writer, server, compacted, disarmed_reason, active, announcements }
         }
 
         /// Makes a step at this millisecond. Returns its request, to which the API server responds with `code`.
@@ -500,10 +505,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unarmed_webhook_is_reported_after_a_second() {
+    async fn a_disarmed_webhook_is_reported_after_a_second() {
         let mut scene = Scene::new(&["p"]);
         assert!(scene.request(0).await.is_some());
-        scene.unarmed.send_replace(Some("It hangs.".into()));
+        scene.disarmed_reason.send_replace(Some("It hangs.".into()));
         let (_, request) = scene.step(1_000, 200).await;
         assert_eq!(request.unwrap().1["status"]["conditions"][1]["reason"], "WebhookNotArmed");
     }

@@ -46,19 +46,19 @@ pub struct ClientAuthorities {
 
 #[derive(Clone, Debug)]
 struct Loaded {
-    stamp: Stamp,
+    stamp: FileStamp,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
 /// Identifies the state of a file. kubelet swaps a link, so that the inode changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     inode: u64,
     length: u64,
     modified: Option<SystemTime>,
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(metadata: &Metadata) -> Self {
         let modified = metadata.modified().ok();
         Self { inode: metadata.ino(), length: metadata.len(), modified }
@@ -71,7 +71,7 @@ impl ClientAuthorities {
     /// # Errors
     /// The file cannot be read, or has no usable authority.
     pub fn load(file: PathBuf, subjects: Vec<String>) -> Result<Self, ClientAuthoritiesError> {
-        let stamp = Stamp::of(&fs::metadata(&file)?);
+        let stamp = FileStamp::of(&fs::metadata(&file)?);
         let verifier = verifier(&fs::read(&file)?)?;
         Ok(Self { file, subjects, current: ArcSwap::from_pointee(Loaded { stamp, verifier }) })
     }
@@ -80,7 +80,9 @@ impl ClientAuthorities {
     /// ones.
     fn current(&self) -> Arc<Loaded> {
         let current = self.current.load_full();
-        let Ok(stamp) = fs::metadata(&self.file).map(|metadata| Stamp::of(&metadata)) else { return current };
+        let Ok(stamp) = fs::metadata(&self.file).map(|metadata| FileStamp::of(&metadata)) else {
+            return current;
+        };
         if stamp == current.stamp {
             return current;
         }

@@ -81,7 +81,7 @@ fn id(of: &(impl Hash + ?Sized)) -> Id {
 
 /// Why the data cannot be decoded.
 #[derive(Debug, thiserror::Error)]
-pub enum DecodeError {
+pub enum SecretDecodeError {
     /// A field is missing.
     #[error("{0} is missing")]
     Missing(String),
@@ -118,9 +118,12 @@ pub fn encode(ring: &Ring<Keys>) -> BTreeMap<String, String> {
 ///
 /// # Errors
 /// The first missing or invalid field.
-pub fn decode(data: &BTreeMap<String, Vec<u8>>, with_authority: bool) -> Result<Ring<Keys>, DecodeError> {
+pub fn decode(
+    data: &BTreeMap<String, Vec<u8>>,
+    with_authority: bool,
+) -> Result<Ring<Keys>, SecretDecodeError> {
     if data.get("version").is_none_or(|version| version != VERSION.as_bytes()) {
-        return Err(DecodeError::Version);
+        return Err(SecretDecodeError::Version);
     }
     let generation = |prefix| decode_keys(data, prefix, with_authority);
     let exists =
@@ -133,19 +136,19 @@ fn decode_keys(
     data: &BTreeMap<String, Vec<u8>>,
     prefix: &'static str,
     with_authority: bool,
-) -> Result<Keys, DecodeError> {
+) -> Result<Keys, SecretDecodeError> {
     let text = |name: &str| {
         let name = format!("{prefix}{name}");
-        let bytes = data.get(&name).ok_or_else(|| DecodeError::Missing(name.clone()))?;
-        std::str::from_utf8(bytes).map_err(|_| DecodeError::Invalid(name))
+        let bytes = data.get(&name).ok_or_else(|| SecretDecodeError::Missing(name.clone()))?;
+        std::str::from_utf8(bytes).map_err(|_| SecretDecodeError::Invalid(name))
     };
-    let bad = |name: &str| DecodeError::Invalid(format!("{prefix}{name}"));
+    let bad = |name: &str| SecretDecodeError::Invalid(format!("{prefix}{name}"));
     let token = PathToken::parse(text("token")?).ok_or_else(|| bad("token"))?;
     let since = text("since")?.parse().map_err(|_| bad("since"))?;
     let authority = match with_authority {
         true => {
             let loaded = Authority::load(text("ca.crt")?, text("ca.key")?);
-            Some(Arc::new(loaded.map_err(|error| DecodeError::Authority(prefix, error))?))
+            Some(Arc::new(loaded.map_err(|error| SecretDecodeError::Authority(prefix, error))?))
         }
         false => None,
     };

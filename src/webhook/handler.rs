@@ -10,7 +10,7 @@ use squelch_engine::{Answer, Engine, Governing, Moment, Observation, Verdict, st
 use super::cancellation::ReviewClient;
 use super::long_reviews::LONG;
 use super::response;
-use super::review::{self, NotObserved, Review, ReviewHead, Version};
+use super::review::{self, NotObserved, Review, ReviewHead, ReviewVersion};
 use crate::clock::Clock;
 use crate::leader::LeaseDeadline;
 use crate::log_limit::LogLimit;
@@ -36,18 +36,18 @@ pub struct Webhook {
     /// The clock.
     pub clock: Clock,
     /// The time until which this replica is active.
-    pub term: Arc<LeaseDeadline>,
+    pub lease_deadline: Arc<LeaseDeadline>,
 }
 
 impl Webhook {
     /// Whether this replica is active.
     pub(super) fn is_active(&self) -> bool {
-        self.term.is_active(self.clock.now())
+        self.lease_deadline.is_active(self.clock.now())
     }
 
     /// Waits while it is unknown whether this replica is still active.
     pub(super) async fn wait_until_role_is_known(&self) {
-        self.term.wait_for_renewal(self.clock.now()).await;
+        self.lease_deadline.wait_for_renewal(self.clock.now()).await;
     }
 
     /// Answers a whole review. Returns `None` for bytes that are no review. If the client no longer waits, the write is
@@ -114,7 +114,7 @@ impl Webhook {
         // watch has not listed yet are therefore admitted without being counted.
         let governing = policies.governing_in_known(write);
         let now = self.clock.now();
-        if !self.term.is_active(now) {
+        if !self.lease_deadline.is_active(now) {
             return respond_as_standby(review, governing, &stand_by(governing, write));
         }
         // The engine does not decide squelch's own writes.
@@ -220,7 +220,7 @@ pub(super) fn allow_unread(prefix: &[u8]) -> Option<Bytes> {
 }
 
 fn allow(review: &Review<'_>) -> Bytes {
-    let version: Version = review.version();
+    let version: ReviewVersion = review.version();
     response::allow(version, review.uid())
 }
 

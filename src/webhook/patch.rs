@@ -4,14 +4,14 @@ use super::review::{Raw, Review};
 
 /// The restoration of one field. An absent value removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Operation<'a> {
+pub(super) struct PatchOperation<'a> {
     path: &'static str,
     value: Raw<'a>,
 }
 
 /// Returns the operations that restore every field that a repeat changes from `oldObject`; `None` without an `oldObject`.
 /// With `managedFields` restored too, the API server sees no change and does not write to etcd.
-pub(super) fn restore<'a>(review: &Review<'a>) -> Option<Vec<Operation<'a>>> {
+pub(super) fn restore<'a>(review: &Review<'a>) -> Option<Vec<PatchOperation<'a>>> {
     let (written, old) = review.written_and_old()?;
     let fields = [
         ("/series", written.series, old.series),
@@ -21,13 +21,13 @@ pub(super) fn restore<'a>(review: &Review<'a>) -> Option<Vec<Operation<'a>>> {
         ("/metadata/managedFields", written.managed_fields()?, old.managed_fields()?),
     ];
     let differing = fields.into_iter().filter(|(_, new, old)| new != old);
-    Some(differing.map(|(path, _, value)| Operation { path, value }).collect())
+    Some(differing.map(|(path, _, value)| PatchOperation { path, value }).collect())
 }
 
 /// Writes the patch.
-pub(super) fn write(out: &mut Vec<u8>, operations: &[Operation<'_>]) {
+pub(super) fn write(out: &mut Vec<u8>, operations: &[PatchOperation<'_>]) {
     let mut before = b'[';
-    for Operation { path, value } in operations {
+    for PatchOperation { path, value } in operations {
         out.push(before);
         before = b',';
         out.extend_from_slice(if value.is_absent() { br#"{"op":"remove"# } else { br#"{"op":"add"# });

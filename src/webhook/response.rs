@@ -9,7 +9,7 @@ use bytes::Bytes;
 use squelch_engine::Denial;
 
 use super::patch::{self, write_string};
-use super::review::{Review, Version};
+use super::review::{Review, ReviewVersion};
 
 /// Detects the SIMD instructions of the processor once.
 static BASE64: LazyLock<Simd> = LazyLock::new(|| Simd::standard(PAD));
@@ -18,7 +18,7 @@ static BASE64: LazyLock<Simd> = LazyLock::new(|| Simd::standard(PAD));
 const USUAL_LENGTH: usize = 512;
 
 /// Returns the response that allows the write unchanged.
-pub(super) fn allow(version: Version, uid: &str) -> Bytes {
+pub(super) fn allow(version: ReviewVersion, uid: &str) -> Bytes {
     let mut out = begin(version, uid, true);
     out.extend_from_slice(b"}}");
     out.into()
@@ -68,7 +68,7 @@ pub(super) fn restore(review: &Review<'_>) -> Option<Bytes> {
     Some(out.into())
 }
 
-fn begin(version: Version, uid: &str, allowed: bool) -> Vec<u8> {
+fn begin(version: ReviewVersion, uid: &str, allowed: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(USUAL_LENGTH);
     out.extend_from_slice(br#"{"kind":"AdmissionReview","apiVersion":""#);
     out.extend_from_slice(version.as_str().as_bytes());
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn an_allowing_response_repeats_version_and_uid() {
         let response: serde_json::Value =
-            serde_json::from_slice(&allow(Version::V1Beta1, "a\"\\\n\u{1}")).unwrap();
+            serde_json::from_slice(&allow(ReviewVersion::V1Beta1, "a\"\\\n\u{1}")).unwrap();
         let expected = json!({
             "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1",
             "response": {"uid": "a\"\\\n\u{1}", "allowed": true},

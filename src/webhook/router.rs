@@ -102,7 +102,7 @@ impl Router {
 
     /// Waits until this replica is no longer active.
     pub async fn deactivated(&self) {
-        self.webhook.term.ended().await;
+        self.webhook.lease_deadline.ended().await;
     }
 
     /// Returns the state of a new connection.

@@ -32,7 +32,7 @@ use super::read_limit::{MAX_HANDSHAKE, MAX_UNAUTHENTICATED_HTTP1, MAX_UNAUTHENTI
 use super::router::{Prepared, Router, unavailable};
 use crate::accept::{Acceptor, Eviction, InFlight};
 
-pub use limits::{Limits, Stages};
+pub use limits::{ConnectionLimits, Stages};
 
 /// Maximum dials that wait to be accepted: while the webhook stalls, the API server opens a connection for each waiting
 /// write. (The kernel caps it at `net.core.somaxconn`, 4096 by default.)
@@ -58,14 +58,14 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves `router` on `listener` until [`Stages::stop`], then waits up to [`Limits::shutdown_grace`] for responses in
+/// Serves `router` on `listener` until [`Stages::stop`], then waits up to [`ConnectionLimits::shutdown_grace`] for responses in
 /// flight. Errors of single connections are logged, not returned.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     router: Router,
     stages: Stages,
-    limits: Limits,
+    limits: ConnectionLimits,
 ) {
     let mut acceptor = Acceptor::new(listener, limits.connections, Eviction::Unprotected);
     let tls = TlsAcceptor::from(tls);
@@ -100,13 +100,13 @@ struct Server {
     tls: TlsAcceptor,
     router: Router,
     stages: Stages,
-    limits: Limits,
+    limits: ConnectionLimits,
     /// The first rejected client certificate is logged as a warning.
     has_logged_rejection: AtomicBool,
 }
 
 /// How the server ends a connection.
-enum End {
+enum CloseMode {
     /// After the responses in flight, by `Connection: close` or GOAWAY.
     Graceful,
     /// At once.
@@ -173,7 +173,7 @@ impl Server {
             }
             Some(end) = ends.next() => end,
         };
-        if let End::Graceful = end {
+        if let CloseMode::Graceful = end {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 _ended = timeout(self.limits.shutdown_grace, connection) => {}
@@ -200,7 +200,7 @@ impl Server {
     }
 
     /// Waits until the server must end the connection.
-    async fn end(&self, client: &ClientConnection) -> End {
+    async fn end(&self, client: &ClientConnection) -> CloseMode {
         let closing = async {
             tokio::select! {
                 () = self.stages.closing.cancelled() => {}
@@ -216,12 +216,12 @@ impl Server {
             }
         };
         tokio::select! {
-            () = closing => End::Graceful,
-            () = client.closed() => End::Graceful,
-            () = self.stages.stop.cancelled() => End::Graceful,
-            () = sleep(self.limits.age) => End::Graceful,
-            () = authentication_timeout => End::Cut,
-            () = client.evicted() => End::Cut,
+            () = closing => CloseMode::Graceful,
+            () = client.closed() => CloseMode::Graceful,
+            () = self.stages.stop.cancelled() => CloseMode::Graceful,
+            () = sleep(self.limits.age) => CloseMode::Graceful,
+            () = authentication_timeout => CloseMode::Cut,
+            () = client.evicted() => CloseMode::Cut,
         }
     }
 
@@ -283,7 +283,7 @@ struct RequestHead {
 }
 
 /// HTTP/1.1 and HTTP/2, with buffers small enough for thousands of unauthenticated connections.
-fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+fn builder(limits: &ConnectionLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     // hyper's header timeout also runs while a connection is idle. `Limits::authentication` ends slow heads.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(MAX_HEAD_HTTP1);

@@ -17,7 +17,7 @@ use squelch::leader::LeaseDeadline;
 use squelch::metrics::{InForce, Metrics};
 use squelch::policy::Store;
 use squelch::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
-use squelch::webhook::server::{self, Limits, Stages};
+use squelch::webhook::server::{self, ConnectionLimits, Stages};
 use squelch::webhook::{Webhook, path, router};
 use squelch_engine::{Engine, Mode, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -193,7 +193,7 @@ pub(crate) fn webhook(token: &PathToken) -> Webhook {
         own_user: "squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: Clock::default(),
-        term: Arc::new(LeaseDeadline::unlimited()),
+        lease_deadline: Arc::new(LeaseDeadline::unlimited()),
     }
 }
 
@@ -220,7 +220,7 @@ async fn serve(connections: Option<usize>, pairs: usize) {
     let shown = Admin::new(metrics, Arc::new(Readiness::default()));
     tokio::spawn(admin::serve(plain, shown, descriptors.admin_connections(), CancellationToken::new()));
     let connections = connections.unwrap_or_else(|| descriptors.webhook_connections());
-    let limits = Limits { connections, ..Limits::default() };
+    let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };
     server::serve(secure, Arc::new(config), router(Arc::new(webhook)), Stages::default(), limits).await;
 }
 

@@ -49,7 +49,7 @@ struct Stage {
     cells: Vec<Place>,
     /// Reviews that the API server admitted without an answer before. Negative: those of a previous API server
     /// process, which the current one does not count.
-    given_up: i64,
+    failed_calls: i64,
 }
 
 /// A cell with its namespace.
@@ -81,8 +81,8 @@ impl Stage {
             anyhow::Ok(Place { cell: *cell, test, policy })
         };
         let cells = try_join_all(cells.iter().map(place)).await?;
-        let given_up = test.cluster.given_up().await?;
-        Ok((Self { test, column, proxy, cells, given_up }, squelch))
+        let failed_calls = test.cluster.failed_webhook_calls().await?;
+        Ok((Self { test, column, proxy, cells, failed_calls }, squelch))
     }
 
     /// Starts all clients.
@@ -112,8 +112,8 @@ impl Stage {
                 halves.tick().await;
                 halves.tick().await;
                 // A new API server counts from 0: its number is added to the previous one's.
-                let given_up = self.test.cluster.given_up().await? - self.given_up;
-                self.given_up = -given_up;
+                let failed_calls = self.test.cluster.failed_webhook_calls().await? - self.failed_calls;
+                self.failed_calls = -failed_calls;
                 self.test.cluster.restart_apiserver(false, &[]).await?;
                 Ok((squelch, none))
             }
@@ -172,7 +172,7 @@ impl Stage {
     async fn late(&self) -> Result<i64> {
         let reviews = self.cells.iter().map(|place| self.reviews(place));
         let cut: u64 = reviews.map(|it| it.cut_before + it.cut_after).sum();
-        Ok(self.test.cluster.given_up().await? - self.given_up - cut as i64)
+        Ok(self.test.cluster.failed_webhook_calls().await? - self.failed_calls - cut as i64)
     }
 
     fn reviews(&self, place: &Place) -> crate::proxy::ReviewCounts {

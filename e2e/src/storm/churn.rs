@@ -306,7 +306,7 @@ mod tests {
     use std::path::PathBuf;
 
     use squelch::output::OutputFormat;
-    use squelch::replay::{Clients, Options};
+    use squelch::replay::{ClientBehavior, Options};
 
     use super::*;
     use crate::cluster::checkout;
@@ -404,7 +404,7 @@ mod tests {
             as_enforced: false,
             own_user: "system:serviceaccount:squelch:squelch".to_owned(),
             format: None,
-            clients: Clients::Adapted,
+            clients: ClientBehavior::Adapted,
             skip_bad: false,
             output: OutputFormat::Json,
             decisions: None,

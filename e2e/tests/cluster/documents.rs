@@ -117,9 +117,9 @@ async fn the_break_glass_commands_of_the_runbook_disarm() -> Result<()> {
     let squelch = test.squelch().await?;
     let policy = test.policy(&serde_json::json!({})).await?;
     let guard = RemoveAnnotation(&test);
-    let glass = block_with("docs/runbooks.md", "squelch.dev/disarm=")?;
-    let looks = block_with("docs/runbooks.md", "output jsonpath='{.webhooks[")?;
-    for (line, armed) in lines(&glass, "kubectl annotate").iter().zip([false, true]) {
+    let break_glass = block_with("docs/runbooks.md", "squelch.dev/disarm=")?;
+    let inspections = block_with("docs/runbooks.md", "output jsonpath='{.webhooks[")?;
+    for (line, armed) in lines(&break_glass, "kubectl annotate").iter().zip([false, true]) {
         pasted(&test.cluster, line).await?;
         wait_until_armed(&squelch, armed).await?;
         if armed {
@@ -134,7 +134,7 @@ async fn the_break_glass_commands_of_the_runbook_disarm() -> Result<()> {
         })
         .await?;
         let mut seen = Vec::new();
-        for line in looks.lines().filter(|line| armed == line.contains("jsonpath") || !armed) {
+        for line in inspections.lines().filter(|line| armed == line.contains("jsonpath") || !armed) {
             seen.push(pasted(&test.cluster, line).await?);
         }
         let rules = seen.first().context("no command to inspect")?;

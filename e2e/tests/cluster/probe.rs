@@ -238,12 +238,12 @@ async fn the_annotation_disarms_while_present() -> Result<()> {
     let policy = test.policy(&json!({})).await?;
     let before = disarmed(&test).await?.0;
     let kubectl = &test.cluster.kubectl;
-    kubectl.run(&["annotate", NAME, "squelch.dev/disarm=INC-7 while we look"]).await?;
+    kubectl.run(&["annotate", NAME, "squelch.dev/disarm=INC-7 under investigation"]).await?;
     wait_until_armed(&squelch, false).await?;
     ensure!(has_break_glass(&squelch).await?);
     assert_eq!(rules(&configuration(&test).await?, "events.squelch.dev"), 0);
-    wait_for_disarmed_event(&test, before, "INC-7 while we look").await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "INC-7 while we look").await?;
+    wait_for_disarmed_event(&test, before, "INC-7 under investigation").await?;
+    policy.says("Effective", "Unknown", "WebhookNotArmed", "INC-7 under investigation").await?;
 
     // The annotation outlives squelch.
     squelch.stop().await?;
@@ -330,16 +330,16 @@ async fn the_flag_disarms_and_is_reported_as_the_reason() -> Result<()> {
 async fn the_configuration_is_deleted_with_its_owner_and_created_with_the_next() -> Result<()> {
     let test = Test::begin("owner").await?;
     let (kubectl, owner) = (test.cluster.kubectl.clone(), format!("owner-{}", test.namespace));
-    let looks = format!("looks-at-{owner}");
+    let reader = format!("reads-{owner}");
     let account =
         format!("--serviceaccount={0}:{1}", e2e::accounts::SQUELCH.namespace, e2e::accounts::SQUELCH.name);
     let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": { "name": owner }, "rules": [] });
     kubectl.apply(&role).await?;
     let name = format!("--resource-name={owner}");
-    kubectl.run(&["create", "clusterrole", &looks, "--verb=get", "--resource=clusterroles", &name]).await?;
-    let of = format!("--clusterrole={looks}");
-    kubectl.run(&["create", "clusterrolebinding", &looks, &of, &account]).await?;
+    kubectl.run(&["create", "clusterrole", &reader, "--verb=get", "--resource=clusterroles", &name]).await?;
+    let of = format!("--clusterrole={reader}");
+    kubectl.run(&["create", "clusterrolebinding", &reader, &of, &account]).await?;
     let uid = async || -> Result<String> {
         kubectl.run(&["get", "clusterrole", &owner, "--output=jsonpath={.metadata.uid}"]).await
     };
@@ -374,6 +374,6 @@ async fn the_configuration_is_deleted_with_its_owner_and_created_with_the_next()
     wait_until_armed(&squelch, false).await?;
     squelch.stop().await?;
     ensure!(configuration(&test).await.is_err(), "the configuration outlives its owner");
-    kubectl.run(&["delete", "clusterrole,clusterrolebinding", &looks]).await?;
+    kubectl.run(&["delete", "clusterrole,clusterrolebinding", &reader]).await?;
     test.passed()
 }

@@ -74,14 +74,14 @@ impl Stage {
     /// Checks that stored plus pending equals `expected`, once no flush is running.
     async fn adds_up(&self, expected: i64, deadline: Duration) -> Result<(), String> {
         let what = format!("stored + pending = {expected}");
-        let looked = wait_for(&what, deadline, async || {
+        let checked = wait_for(&what, deadline, async || {
             let event = self.operator.get(&self.first, NAME).await.and_then(|answer| answer.object());
             let stored = self.version.count(&event.map_err(not_yet)?);
             let metrics = self.squelch.metrics().await.map_err(not_yet)?;
             let pending = metrics.sum("squelch_pending_occurrences", &[]) as i64;
             if stored + pending == expected { Ok(()) } else { Err(format!("{stored} + {pending}")) }
         });
-        looked.await.map_err(not_yet)
+        checked.await.map_err(not_yet)
     }
 
     /// Increments `times` times, and checks stored and pending after each.

@@ -19,7 +19,7 @@ const LOAD: Load = Load { writes: 100, storm: 0, before: 1_000 };
 /// From then on no write waits for a webhook.
 const SETTLED: Duration = Duration::from_secs(15);
 /// Duration of the measurement.
-const LOOK: Duration = Duration::from_secs(10);
+const MEASUREMENT: Duration = Duration::from_secs(10);
 /// Difference below the noise of this machine.
 const NOISE: Duration = Duration::from_millis(2);
 
@@ -36,7 +36,7 @@ pub(crate) async fn scaled() -> Result<String> {
 pub(crate) async fn killed() -> Result<String> {
     gone("fault-killed", async |stage: &Stage| {
         let cluster = stage.node.cluster.clone();
-        let end = stage.writer.elapsed() + SETTLED + LOOK;
+        let end = stage.writer.elapsed() + SETTLED + MEASUREMENT;
         // Within this time no replica becomes active: each is killed before it acquires the Lease.
         while stage.writer.elapsed() < end {
             kill_all(&cluster).await?;
@@ -111,15 +111,15 @@ async fn gone_until(
     let before = percentile(&writer.times(), 99, Duration::from_secs(2), Duration::from_secs(10));
     let began = writer.elapsed();
     how(&stage).await?;
-    until(writer, began + SETTLED + LOOK).await?;
+    until(writer, began + SETTLED + MEASUREMENT).await?;
     make_good(&stage.node.cluster).await?;
     left(&stage.node.cluster).await?;
     let away = writer.elapsed();
-    until(writer, away + LOOK).await?;
+    until(writer, away + MEASUREMENT).await?;
     let times = writer.times();
     let meanwhile = percentile(&times, 100, began, began + SETTLED);
-    let now = percentile(&times, 99, began + SETTLED, began + SETTLED + LOOK);
-    let after = percentile(&times, 99, away, away + LOOK);
+    let now = percentile(&times, 99, began + SETTLED, began + SETTLED + MEASUREMENT);
+    let after = percentile(&times, 99, away, away + MEASUREMENT);
     let answers = writer.so_far();
     ensure!(answers.failed.is_empty(), "{answers}");
     // Measured before and after, because the load of the machine varies.

@@ -17,7 +17,7 @@ use crate::wire::{Answer, answer, end_of, post};
 /// authenticated one.
 const SLOW: Duration = Duration::from_secs(10);
 
-/// Maximum number of connections in squelch (`webhook::server::Limits`).
+/// Maximum number of connections in squelch (`webhook::server::ConnectionLimits`).
 const MOST: f64 = 4_000.0;
 
 /// More than that maximum.

@@ -31,7 +31,7 @@ const CHECKS: [&str; 14] = [
 ];
 
 /// Succeeds and prints its log with Helm 4 and Helm 3, leaves no objects, and fails for a fault.
-pub(crate) async fn looks() -> Result<String> {
+pub(crate) async fn helm_test() -> Result<String> {
     let stage = Stage::begin("row-doctor", &json!({}), 1).await?;
     let node = &stage.node;
     stage.wait_for_decisions(Counters::default()).await?;

@@ -32,9 +32,9 @@ pub(crate) async fn rotated_at_once() -> Result<String> {
     let counters = stage.wait_for_decisions(Counters::default()).await?;
     let leaked = keys(node).await?;
 
-    let looks = block_with(DOCUMENT, "data.previous-token")?;
-    let looks = lines(&looks, "kubectl");
-    let [rotating, since] = &looks[..] else { anyhow::bail!("not two looks: {looks:?}") };
+    let commands = block_with(DOCUMENT, "data.previous-token")?;
+    let commands = lines(&commands, "kubectl");
+    let [rotating, since] = &commands[..] else { anyhow::bail!("not two commands: {commands:?}") };
     let before = pasted(&node.cluster, since).await?;
     let stop_first = block_with(DOCUMENT, "--replicas 0")?;
     let delete = "kubectl --namespace squelch delete secret squelch-webhook\n";

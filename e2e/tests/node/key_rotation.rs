@@ -32,7 +32,7 @@ async fn another(node: &Node, before: &Value) -> Result<Value> {
 pub(crate) async fn rotated() -> Result<String> {
     let stage = Stage::begin("row-keys", &json!({ "certificate": { "lifetime": LIFETIME } }), 3).await?;
     let mut counters = stage.wait_for_decisions(Counters::default()).await?;
-    let failed = stage.node.cluster.given_up().await?;
+    let failed = stage.node.cluster.failed_webhook_calls().await?;
     let mut seen = BTreeSet::new();
     let mut authority = Value::Null;
     for _ in 0..4 {
@@ -48,7 +48,7 @@ pub(crate) async fn rotated() -> Result<String> {
     kubectl.run(&["delete", "secret", squelch::SECRET]).await?;
     another(&stage.node, &authority).await?;
     stage.wait_for_decisions(counters).await?;
-    let failed = stage.node.cluster.given_up().await? - failed;
+    let failed = stage.node.cluster.failed_webhook_calls().await? - failed;
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
     ensure!(failed == 0, "{failed} calls of the webhook failed");
@@ -59,14 +59,14 @@ pub(crate) async fn rotated() -> Result<String> {
 /// squelch's clock is 400 days ahead, then 400 days behind, then right.
 pub(crate) async fn clock_off() -> Result<String> {
     let stage = Stage::begin("row-clock", &json!({}), 3).await?;
-    let failed = stage.node.cluster.given_up().await?;
+    let failed = stage.node.cluster.failed_webhook_calls().await?;
     let mut counters = stage.wait_for_decisions(Counters::default()).await?;
     for offset in ["9600h", "-9600h", "0s"] {
         let argument = format!("--clock-offset={offset}");
         stage.node.helm().upgrade(&values(&json!({ "operator": { "extraArgs": [argument] } }))).await?;
         counters = stage.wait_for_decisions(counters).await?;
     }
-    let failed = stage.node.cluster.given_up().await? - failed;
+    let failed = stage.node.cluster.failed_webhook_calls().await? - failed;
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
     ensure!(failed == 0, "{failed} calls of the webhook failed");

@@ -69,9 +69,9 @@ pub(crate) async fn restarted() -> Result<String> {
 async fn leftovers(node: &Node) -> Result<()> {
     let kubectl = &node.cluster.kubectl;
     let kinds = kubectl.run(&["api-resources", "--verbs=list", "--output=name"]).await?;
-    let looked_at =
+    let is_checked =
         |kind: &&str| !kind.starts_with("events") && !kind.starts_with("customresourcedefinitions");
-    let kinds = kinds.lines().filter(looked_at).collect::<Vec<_>>().join(",");
+    let kinds = kinds.lines().filter(is_checked).collect::<Vec<_>>().join(",");
     for label in ["app.kubernetes.io/instance=squelch", "app.kubernetes.io/managed-by=squelch"] {
         wait_for(&format!("every object with {label} to be deleted"), GENEROUS, async || {
             let list = ["get", &kinds, "--all-namespaces", "--selector", label, "--output=name"];

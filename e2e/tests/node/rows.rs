@@ -16,7 +16,7 @@ const ROWS: [Row; 11] = [
     ("server-side apply of the chart by a second tool", || Box::pin(gitops::applied_by_another_tool())),
     ("every scenario installed", || Box::pin(gitops::scenarios())),
     ("forged reviews from another pod", || Box::pin(unauthenticated_callers::forged_reviews())),
-    ("helm test: squelch doctor", || Box::pin(doctor::looks())),
+    ("helm test: squelch doctor", || Box::pin(doctor::helm_test())),
     ("permissions granted and used", || Box::pin(permissions::rights())),
 ];
 

@@ -3,7 +3,7 @@
 use squelch_engine::sanitise;
 use tracing::{debug, info, warn};
 
-use super::{Controller, uid};
+use super::{ArmingController, uid};
 use crate::arming::configuration::{EVENTS_ENTRY, differences, foreign_entries, has_rules};
 use crate::arming::state::{BreakGlass, DISARM_ANNOTATION};
 use crate::clock;
@@ -13,7 +13,7 @@ const MAX_NAMES: usize = 5;
 /// Maximum characters of a foreign entry's name in a log line.
 const MAX_NAME_CHARS: usize = 100;
 
-impl Controller {
+impl ArmingController {
     /// Reads the configuration and records changes by other writers. Returns false if the read failed.
     pub(super) async fn read(&mut self) -> bool {
         if self.known.owner.is_none() {

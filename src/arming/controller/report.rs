@@ -2,11 +2,11 @@
 
 use tracing::{info, warn};
 
-use super::Controller;
+use super::ArmingController;
 use crate::arming::configuration::NamespaceSelection;
 use crate::arming::state::{ArmedState, DisarmedReason};
 
-impl Controller {
+impl ArmingController {
     /// Reports the armed state. Logs and Events report changes only.
     pub(super) fn report(&mut self, state: &ArmedState) {
         self.metrics.armed(state.is_ok());

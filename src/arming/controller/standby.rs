@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::{Controller, DISARM_RETRY, DISARM_TIMEOUT, uid};
+use super::{ArmingController, DISARM_RETRY, DISARM_TIMEOUT, uid};
 use crate::arming::configuration::{EVENTS_ENTRY, NamespaceSelection, PROBE_ENTRY, has_rules};
 use crate::arming::configuration_api::ApplyError;
 use crate::arming::state::BreakGlass;
 
-impl Controller {
+impl ArmingController {
     /// Discards what is known when this replica becomes active or standby.
     pub(super) fn change_role(&mut self, active: bool) {
         let known = &mut self.known;

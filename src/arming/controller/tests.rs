@@ -43,7 +43,7 @@ struct Scene {
     announced: AnnouncementReceiver,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
-    running: JoinHandle<Controller>,
+    running: JoinHandle<ArmingController>,
 }
 
 fn desired(namespaces: NamespaceSelection) -> Desired {
@@ -105,7 +105,7 @@ impl Scene {
         let probe = Probe::new(client, "squelch".to_owned(), tokens);
         let (active, follows) = watch::channel(active);
         let (mut controller, prober) =
-            Controller::new(api, probe, wanted, follows, reason.clone(), disarmed, metrics.clone());
+            ArmingController::new(api, probe, wanted, follows, reason.clone(), disarmed, metrics.clone());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move {
@@ -159,7 +159,7 @@ impl Scene {
         self.metrics.text().contains("squelch_break_glass 1\n")
     }
 
-    async fn end(self) -> Controller {
+    async fn end(self) -> ArmingController {
         self.stop.cancel();
         self.running.await.unwrap()
     }

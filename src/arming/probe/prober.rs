@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::reachability::{FAILURE_THRESHOLD, Outcome, Reachability, TokenExposure};
+use super::reachability::{FAILURE_THRESHOLD, ProbeOutcome, Reachability, TokenExposure};
 use super::request::{Probe, ProbeReport};
 use crate::clock;
 use crate::metrics::{Metrics, ProbeResult};
@@ -186,9 +186,9 @@ impl History {
         let changed = self.reachability.record(outcome);
         self.confirmed_once |= self.reachability.is_confirmed();
         match outcome {
-            Outcome::Success | Outcome::Slow => self.failures = 0,
-            Outcome::Failure => self.failures = self.failures.saturating_add(1),
-            Outcome::Inconclusive => {}
+            ProbeOutcome::Success | ProbeOutcome::Slow => self.failures = 0,
+            ProbeOutcome::Failure => self.failures = self.failures.saturating_add(1),
+            ProbeOutcome::Inconclusive => {}
         }
         if self.last.replace(probed.result) != Some(probed.result) {
             self.log(probed, outcome);
@@ -197,7 +197,7 @@ impl History {
             if changed {
                 unreachable.send_replace(None);
             }
-        } else if outcome == Outcome::Failure {
+        } else if outcome == ProbeOutcome::Failure {
             // Published on each failure, because the reason may change.
             unreachable.send_if_modified(|reason| {
                 let differs = reason.as_ref() != Some(&probed.message);
@@ -222,11 +222,11 @@ impl History {
 
     /// Returns the outcome of a result. A standby without file descriptors knows nothing about the active replica's
     /// webhook.
-    fn outcome(&self, result: ProbeResult) -> Outcome {
+    fn outcome(&self, result: ProbeResult) -> ProbeOutcome {
         if result == ProbeResult::NoDescriptors && !self.active {
-            Outcome::Inconclusive
+            ProbeOutcome::Inconclusive
         } else {
-            Outcome::of(result)
+            ProbeOutcome::of(result)
         }
     }
 
@@ -235,19 +235,19 @@ impl History {
     }
 
     /// Logs a result that differs from the last one.
-    fn log(&self, probed: &ProbeReport, outcome: Outcome) {
+    fn log(&self, probed: &ProbeReport, outcome: ProbeOutcome) {
         let (result, message) = (probed.result.as_str(), &probed.message);
         match outcome {
-            Outcome::Success => info!("probe succeeded"),
+            ProbeOutcome::Success => info!("probe succeeded"),
             _ if !self.confirmed_once && self.probes < QUICK_PROBES => {
                 debug!(result, message, "probe has not succeeded yet");
             }
-            Outcome::Failure => warn!(result, message, "probe failed"),
-            Outcome::Inconclusive if probed.result == ProbeResult::NoDescriptors => {
+            ProbeOutcome::Failure => warn!(result, message, "probe failed"),
+            ProbeOutcome::Inconclusive if probed.result == ProbeResult::NoDescriptors => {
                 warn!(result, message, "standby cannot send probes");
             }
-            Outcome::Slow => warn!(result, message, "probe succeeded, but the API server is slow"),
-            Outcome::Inconclusive => warn!(result, message, "probe ignored, the API server fails"),
+            ProbeOutcome::Slow => warn!(result, message, "probe succeeded, but the API server is slow"),
+            ProbeOutcome::Inconclusive => warn!(result, message, "probe ignored, the API server fails"),
         }
     }
 

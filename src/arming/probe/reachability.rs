@@ -11,7 +11,7 @@ pub(super) const FAILURE_THRESHOLD: u8 = 2;
 
 /// What a probe result means for reachability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ProbeOutcome {
     /// The API server reaches the webhook.
     Success,
     /// The API server reaches the webhook and is slow: no success, but it ends consecutive failures.
@@ -22,7 +22,7 @@ pub(super) enum Outcome {
     Inconclusive,
 }
 
-impl Outcome {
+impl ProbeOutcome {
     pub(super) fn of(result: ProbeResult) -> Self {
         match result {
             ProbeResult::Succeeded => Self::Success,
@@ -59,7 +59,7 @@ impl TokenExposure {
         if exposes_token(result) {
             self.0 = Some(at);
         }
-        if Outcome::of(result) == Outcome::Success { self.0.take() } else { None }
+        if ProbeOutcome::of(result) == ProbeOutcome::Success { self.0.take() } else { None }
     }
 }
 
@@ -82,12 +82,12 @@ impl Reachability {
     }
 
     /// Records an outcome. Returns whether it changed the result.
-    pub(super) fn record(&mut self, outcome: Outcome) -> bool {
+    pub(super) fn record(&mut self, outcome: ProbeOutcome) -> bool {
         let threshold = match (self.confirmed, outcome) {
-            (_, Outcome::Inconclusive) | (false, Outcome::Slow) => return false,
-            (false, Outcome::Success) => SUCCESS_THRESHOLD,
-            (true, Outcome::Failure) => FAILURE_THRESHOLD,
-            (true, Outcome::Success | Outcome::Slow) | (false, Outcome::Failure) => {
+            (_, ProbeOutcome::Inconclusive) | (false, ProbeOutcome::Slow) => return false,
+            (false, ProbeOutcome::Success) => SUCCESS_THRESHOLD,
+            (true, ProbeOutcome::Failure) => FAILURE_THRESHOLD,
+            (true, ProbeOutcome::Success | ProbeOutcome::Slow) | (false, ProbeOutcome::Failure) => {
                 self.contradictions = 0;
                 return false;
             }
@@ -114,10 +114,10 @@ mod tests {
     fn confirmed_after_each(history: &str) -> String {
         let mut reachability = Reachability::default();
         let outcome = |letter| match letter {
-            'S' => Outcome::Success,
-            'F' => Outcome::Failure,
-            'L' => Outcome::Slow,
-            _ => Outcome::Inconclusive,
+            'S' => ProbeOutcome::Success,
+            'F' => ProbeOutcome::Failure,
+            'L' => ProbeOutcome::Slow,
+            _ => ProbeOutcome::Inconclusive,
         };
         let mut step = |letter| {
             let before = reachability.is_confirmed();
@@ -182,21 +182,21 @@ mod tests {
 
     #[test]
     fn the_meaning_of_each_result_names_its_outcome() {
-        let of = |wanted: Outcome| {
-            let all = ProbeResult::ALL.iter().filter(|result| Outcome::of(**result) == wanted);
+        let of = |wanted: ProbeOutcome| {
+            let all = ProbeResult::ALL.iter().filter(|result| ProbeOutcome::of(**result) == wanted);
             all.map(|result| result.as_str()).collect::<Vec<_>>()
         };
-        assert_eq!((of(Outcome::Success), of(Outcome::Slow)), (vec!["succeeded"], vec!["slow"]));
+        assert_eq!((of(ProbeOutcome::Success), of(ProbeOutcome::Slow)), (vec!["succeeded"], vec!["slow"]));
         for result in ProbeResult::ALL {
             let meaning = result.meaning();
             assert_eq!(
                 meaning.starts_with("Failure: "),
-                of(Outcome::Failure).contains(&result.as_str()),
+                of(ProbeOutcome::Failure).contains(&result.as_str()),
                 "{meaning}"
             );
             assert_eq!(
                 meaning.starts_with("Ignored: "),
-                of(Outcome::Inconclusive).contains(&result.as_str()),
+                of(ProbeOutcome::Inconclusive).contains(&result.as_str()),
                 "{meaning}"
             );
         }

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
-use super::reachability::Outcome;
+use super::reachability::ProbeOutcome;
 use crate::descriptors;
 use crate::metrics::ProbeResult;
 use crate::tls::{self, AcceptedTokens};
@@ -82,18 +82,20 @@ impl Probe {
     fn judge_late(
         &self,
         nonce: &str,
-        answer: Result<(StatusCode, Value), Failure>,
+        answer: Result<(StatusCode, Value), CallFailure>,
         timed_out: ProbeReport,
     ) -> ProbeReport {
         let judged = self.judge(nonce, answer);
-        match (judged.result, Outcome::of(judged.result)) {
-            (_, Outcome::Success) => {
+        match (judged.result, ProbeOutcome::of(judged.result)) {
+            (_, ProbeOutcome::Success) => {
                 let message = format!("signed after more than {} ms", TIMEOUT.as_millis());
                 report(ProbeResult::Slow, message)
             }
             (ProbeResult::Unsigned, _) => timed_out,
             // A failure counts only if the API server is healthy.
-            (_, Outcome::Failure) if Outcome::of(timed_out.result) != Outcome::Failure => timed_out,
+            (_, ProbeOutcome::Failure) if ProbeOutcome::of(timed_out.result) != ProbeOutcome::Failure => {
+                timed_out
+            }
             _ => judged,
         }
     }
@@ -102,7 +104,9 @@ impl Probe {
     /// many requests, and the failure says nothing about the webhook.
     async fn confirmed(&self, probed: ProbeReport) -> ProbeReport {
         // Without file descriptors, the cause is this process, and no health check is possible.
-        if Outcome::of(probed.result) != Outcome::Failure || probed.result == ProbeResult::NoDescriptors {
+        if ProbeOutcome::of(probed.result) != ProbeOutcome::Failure
+            || probed.result == ProbeResult::NoDescriptors
+        {
             return probed;
         }
         match self.health().await {
@@ -116,7 +120,7 @@ impl Probe {
     }
 
     /// Returns the result of an answer.
-    fn judge(&self, nonce: &str, answer: Result<(StatusCode, Value), Failure>) -> ProbeReport {
+    fn judge(&self, nonce: &str, answer: Result<(StatusCode, Value), CallFailure>) -> ProbeReport {
         let (status, body) = match answer {
             Ok(answer) => answer,
             Err(failure) => return failure.report(),
@@ -185,12 +189,12 @@ impl Probe {
     async fn call(
         &self,
         request: Result<Request<Body>, http::Error>,
-    ) -> Result<(StatusCode, Value), Failure> {
-        let mut request = request.map_err(|error| Failure::of(&error))?;
+    ) -> Result<(StatusCode, Value), CallFailure> {
+        let mut request = request.map_err(|error| CallFailure::of(&error))?;
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        let answer = self.client.send(request).await.map_err(|error| Failure::of(&error))?;
+        let answer = self.client.send(request).await.map_err(|error| CallFailure::of(&error))?;
         let status = answer.status();
-        let body = answer.into_body().collect_bytes().await.map_err(|error| Failure::of(&error))?;
+        let body = answer.into_body().collect_bytes().await.map_err(|error| CallFailure::of(&error))?;
         // A body that is not JSON has no message and no signature.
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
@@ -201,17 +205,17 @@ enum Health {
     Healthy,
     Unhealthy,
     /// Unknown: this process has no file descriptor left.
-    NoDescriptors(Failure),
+    NoDescriptors(CallFailure),
 }
 
 /// A call without an answer.
-struct Failure {
+struct CallFailure {
     message: String,
     /// Whether the cause is that this process has no file descriptor left.
     no_descriptors: bool,
 }
 
-impl Failure {
+impl CallFailure {
     fn of(error: &(dyn Error + 'static)) -> Self {
         Self { message: error.to_string(), no_descriptors: descriptors::are_exhausted(error) }
     }
@@ -360,7 +364,7 @@ mod tests {
         let (probe, _) = probe(Client::new(tower::service_fn(exhausted), "default"));
         let probed = probe.send().await;
         assert_eq!(probed.result, ProbeResult::NoDescriptors, "{}", probed.message);
-        assert_eq!(Outcome::of(probed.result), Outcome::Failure);
+        assert_eq!(ProbeOutcome::of(probed.result), ProbeOutcome::Failure);
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use tower_test::mock::{self, Handle, SendResponse};
 
 use super::super::checks::objections;
 use super::super::event::recreate;
-use super::super::writer::{Outcome, TakenTask, Writer};
+use super::super::writer::{FlushOutcome, TakenTask, Writer};
 use crate::clock;
 use crate::metrics::{FlushResult, Metrics};
 
@@ -265,7 +265,7 @@ impl Scene {
     }
 
     /// Attempts the due task once. `reply` is asked first, with the number of the call.
-    pub(super) async fn attempt(&mut self, reply: impl FnMut(usize, &str) -> Option<Reply>) -> Outcome {
+    pub(super) async fn attempt(&mut self, reply: impl FnMut(usize, &str) -> Option<Reply>) -> FlushOutcome {
         let taken = self.task();
         self.attempt_again(taken, reply).await
     }
@@ -274,7 +274,7 @@ impl Scene {
         &mut self,
         taken: TakenTask,
         reply: impl FnMut(usize, &str) -> Option<Reply>,
-    ) -> Outcome {
+    ) -> FlushOutcome {
         self.server.requests.clear();
         tokio::select! {
             outcome = self.writer.flush(taken) => outcome,

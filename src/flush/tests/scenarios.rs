@@ -10,15 +10,15 @@ use squelch_engine::{AggregationRules, Disposition, GroupBy, Observation};
 use tokio_util::sync::CancellationToken;
 
 use super::super::refusal::Refusal;
-use super::super::{Limits, flush_all, run};
+use super::super::{FlushLimits, flush_all, run};
 use super::fixtures::{HEARTBEAT, IDLE, Reply, Scene, details, status};
 use crate::clock;
 use crate::metrics::FlushResult;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn limits(qps: u32) -> Limits {
-    Limits::usual(NonZeroU32::new(qps).unwrap())
+fn limits(qps: u32) -> FlushLimits {
+    FlushLimits::usual(NonZeroU32::new(qps).unwrap())
 }
 
 #[tokio::test(start_paused = true)]
@@ -415,7 +415,12 @@ async fn with_pending_events(events: usize) -> Scene {
 }
 
 /// Flushes for this long, as the operator does. `reply` is asked first, with the second of the call.
-async fn flush_for(scene: &mut Scene, limits: Limits, time: Duration, reply: impl Fn(u64) -> Option<Reply>) {
+async fn flush_for(
+    scene: &mut Scene,
+    limits: FlushLimits,
+    time: Duration,
+    reply: impl Fn(u64) -> Option<Reply>,
+) {
     let (stop, began) = (CancellationToken::new(), clock::now());
     let flushing = run(scene.writer.clone(), limits, stop.clone());
     let serving = scene.server.serve(&mut scene.calls, |_, _| reply(clock::now().since(began).as_secs()));
@@ -481,7 +486,7 @@ async fn at_shutdown_five_thousand_events_are_flushed_in_ten_seconds() {
     let mut scene = with_pending_events(5000).await;
     scene.engine.drain();
     let before = clock::now();
-    let limits = Limits::at_shutdown(NonZeroU32::new(500).unwrap());
+    let limits = FlushLimits::at_shutdown(NonZeroU32::new(500).unwrap());
     let is_done = tokio::select! {
         is_done = flush_all(scene.writer.clone(), limits, 30 * SECOND) => is_done,
         () = scene.server.serve(&mut scene.calls, |_, _| None) => panic!("the client is gone"),
@@ -494,7 +499,7 @@ async fn at_shutdown_five_thousand_events_are_flushed_in_ten_seconds() {
 async fn occurrences_not_flushed_at_shutdown_are_counted_per_namespace() {
     let mut scene = with_pending_events(40).await;
     scene.engine.drain();
-    let limits = Limits::at_shutdown(NonZeroU32::new(500).unwrap());
+    let limits = FlushLimits::at_shutdown(NonZeroU32::new(500).unwrap());
     let is_done = tokio::select! {
         is_done = flush_all(scene.writer.clone(), limits, 5 * SECOND) => is_done,
         () = scene.server.serve(&mut scene.calls, |call, _| (call > 20).then_some(Reply::Nothing)) => true,
@@ -537,7 +542,7 @@ async fn clocks_of_api_servers_that_differ_cost_no_counts() {
 async fn one_retry_after_at_shutdown_does_not_prevent_the_other_flushes() {
     let mut scene = with_pending_events(500).await;
     scene.engine.drain();
-    let limits = Limits::at_shutdown(NonZeroU32::new(500).unwrap());
+    let limits = FlushLimits::at_shutdown(NonZeroU32::new(500).unwrap());
     let busy = Reply::Status(503, json!("no endpoints"), Some(60));
     let one = |asked: &str| (asked.contains("/e.490?") || asked.ends_with("/e.490")).then(|| busy.clone());
     tokio::select! {

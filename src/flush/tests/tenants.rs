@@ -23,7 +23,7 @@ use tower_test::mock::{self, Handle};
 
 use super::super::event::recreate;
 use super::super::writer::Writer;
-use super::super::{Limits, flush_all, run};
+use super::super::{FlushLimits, flush_all, run};
 use super::fixtures::{Reply, Scene, status};
 use crate::clock;
 use crate::metrics::{FlushResult, Metrics};
@@ -104,7 +104,7 @@ async fn failing_flushes_of_one_namespace_delay_no_other_namespace() {
             add_pending(&mut scene, "evil", evil);
             add_pending(&mut scene, "shop", 300);
             tokio::time::advance(2 * SECOND).await;
-            let limits = Limits::usual(NonZeroU32::new(20).unwrap());
+            let limits = FlushLimits::usual(NonZeroU32::new(20).unwrap());
             let reply = |_, asked: &str| failing(asked, &answer);
             tokio::select! {
                 () = run(scene.writer.clone(), limits, CancellationToken::new()) => panic!("run ended by itself"),
@@ -128,7 +128,7 @@ async fn failing_flushes_of_one_namespace_cost_no_other_namespace_its_counts_at_
             tokio::time::advance(2 * SECOND).await;
             scene.engine.drain();
             let began = clock::now();
-            let limits = Limits::at_shutdown(NonZeroU32::new(500).unwrap());
+            let limits = FlushLimits::at_shutdown(NonZeroU32::new(500).unwrap());
             let reply = |_, asked: &str| failing(asked, &answer);
             let flushed = tokio::select! {
                 flushed = flush_all(scene.writer.clone(), limits, 30 * SECOND) => flushed,
@@ -151,7 +151,7 @@ async fn an_api_server_that_fails_for_every_namespace_is_called_rarely() {
         add_pending(&mut scene, &format!("n{number}"), 20);
     }
     tokio::time::advance(2 * SECOND).await;
-    let limits = Limits::usual(NonZeroU32::new(20).unwrap());
+    let limits = FlushLimits::usual(NonZeroU32::new(20).unwrap());
     tokio::select! {
         () = run(scene.writer.clone(), limits, CancellationToken::new()) => panic!("run ended by itself"),
         () = scene.server.serve(&mut scene.calls, |_, _| Some(status(503))) => panic!("the client is gone"),
@@ -244,7 +244,7 @@ fn resident(which: &str) -> u64 {
 
 /// Reads the longest possible Events, all in flight at the same time, until each is to be written. Returns the memory
 /// that this took, in MiB.
-async fn memory_of_flushes(limits: Limits) -> u64 {
+async fn memory_of_flushes(limits: FlushLimits) -> u64 {
     let mut scene = Scene::new();
     // Two namespaces, because one cannot have all flushes in flight.
     for namespace in ["evil", "evil-too"] {
@@ -288,7 +288,7 @@ fn flushes_of_large_events_at_shutdown_stay_within_their_memory_bound() {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let limits = Limits::at_shutdown(NonZeroU32::new(500).unwrap());
+    let limits = FlushLimits::at_shutdown(NonZeroU32::new(500).unwrap());
     let taken = runtime.unwrap().block_on(memory_of_flushes(limits));
     // 32 answers of 2 MiB each, and as much again for what the allocator keeps and for the answer that is being
     // parsed.

@@ -13,7 +13,7 @@ use squelch_engine::{
 
 use super::super::checks::{is_qualified_name, objections};
 use super::super::event;
-use super::super::stored::Stored;
+use super::super::stored::FetchedEvent;
 
 /// Texts as clients may send them.
 fn text() -> impl Strategy<Value = String> {
@@ -136,8 +136,8 @@ fn merged(rules: &Rules, writes: [&Hostile; 2]) -> (Engine, FlushTask, Moment) {
     (engine, task, later)
 }
 
-fn read(event: &Value) -> Stored {
-    Stored::new(event.to_string().as_bytes(), None).unwrap()
+fn read(event: &Value) -> FetchedEvent {
+    FetchedEvent::new(event.to_string().as_bytes(), None).unwrap()
 }
 
 /// The plan for an Event that was read once and then deleted.

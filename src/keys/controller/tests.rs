@@ -17,7 +17,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// An active replica and its API server.
 struct Scene {
-    controller: Controller,
+    controller: KeysController,
     api_server: ApiServer,
     acknowledged: Option<ClientConfig>,
 }
@@ -85,7 +85,7 @@ impl Scene {
         let (namespace, name, field_manager) =
             ("squelch".to_owned(), "keys".to_owned(), "squelch-1".to_owned());
         let secret = SecretRef { namespace, name, owner: None, field_manager };
-        let controller = Controller {
+        let controller = KeysController {
             store: SecretStore::new(Client::new(service, "default"), Some(secret)),
             clock: ApiServerClock::new(SignedDuration::ZERO),
             lifetimes,

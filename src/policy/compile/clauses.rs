@@ -106,7 +106,7 @@ impl Covers for Regarding {
 
 /// An entry of one of the lists of [`Clauses`].
 #[derive(Clone, Copy)]
-struct Entry {
+struct ClauseEntry {
     list: usize,
     at: usize,
 }
@@ -122,13 +122,13 @@ impl Clauses {
         let lengths = [types.len(), reasons.len(), reporting_components.len(), regarding.len(), users.len()];
         (0..Self::LISTS).any(|list| {
             (0..lengths[list].max(1)).all(|at| {
-                earlier.iter().any(|earlier| earlier.cover_entry(self, Entry { list, at }, comparisons))
+                earlier.iter().any(|earlier| earlier.cover_entry(self, ClauseEntry { list, at }, comparisons))
             })
         })
     }
 
     /// Whether these clauses are known to match every write that `later` matches by its entry `only`.
-    fn cover_entry(&self, later: &Self, only: Entry, comparisons: &mut usize) -> bool {
+    fn cover_entry(&self, later: &Self, only: ClauseEntry, comparisons: &mut usize) -> bool {
         let only = |list| (only.list == list).then_some(only.at);
         covers(&self.types, &later.types, only(0), comparisons)
             && covers(&self.reasons, &later.reasons, only(1), comparisons)

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::clock;
-use crate::policy::{Source, Store, watch};
+use crate::policy::{Store, WatchSource, watch};
 
 /// How the API server responds.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ struct Scene {
     server: Shared,
     store: Arc<Store>,
     /// The time of the last response for each source.
-    responses: Arc<Mutex<BTreeMap<Source, Moment>>>,
+    responses: Arc<Mutex<BTreeMap<WatchSource, Moment>>>,
     running: tokio::task::JoinHandle<()>,
 }
 
@@ -126,7 +126,7 @@ impl Scene {
     fn new(behavior: Behavior) -> Self {
         let server = api_server(behavior);
         let store = Arc::new(Store::default());
-        let responses: Arc<Mutex<BTreeMap<Source, Moment>>> = Arc::default();
+        let responses: Arc<Mutex<BTreeMap<WatchSource, Moment>>> = Arc::default();
         let recorded = responses.clone();
         let running = tokio::spawn(watch::run(client(&server), store.clone(), move |source| {
             recorded.lock().unwrap().insert(source, clock::now());
@@ -141,7 +141,7 @@ impl Scene {
     /// The maximum time since the last response for a source.
     fn time_since_response(&self) -> Duration {
         let responses = self.responses.lock().unwrap();
-        assert_eq!(responses.len(), Source::ALL.len(), "{responses:?}");
+        assert_eq!(responses.len(), WatchSource::ALL.len(), "{responses:?}");
         responses.values().map(|at| clock::now().since(*at)).max().unwrap()
     }
 }

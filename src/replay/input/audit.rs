@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use squelch_engine::{Api, Moment, Operation};
 
 use super::last_seen::LastSeen;
-use super::{Entries, EntryError, Failure, InputStats, LeftOut, time};
+use super::{Entries, EntryError, EntryFailure, InputStats, LeftOut, time};
 use crate::replay::simulation::Simulation;
 use crate::webhook::review::{ParsedEvent, Write};
 
@@ -19,7 +19,7 @@ const OUT_OF_ORDER: std::time::Duration = std::time::Duration::from_secs(600);
 /// The fields of an `audit.k8s.io/v1` Event that a replay needs.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Entry<'a> {
+pub(super) struct AuditEntry<'a> {
     #[serde(borrow, default)]
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -80,8 +80,8 @@ pub(super) struct Audit {
 }
 
 /// A request that wrote an Event.
-struct Request<'r, 'a> {
-    entry: &'r Entry<'a>,
+struct RecordedRequest<'r, 'a> {
+    entry: &'r AuditEntry<'a>,
     api: Api,
     namespace: String,
     name: String,
@@ -91,12 +91,12 @@ struct Request<'r, 'a> {
 }
 
 impl Entries for Audit {
-    type Entry<'a> = Entry<'a>;
+    type Entry<'a> = AuditEntry<'a>;
     // The old object depends on earlier entries, so no entry is observed alone.
     type Observed<'r> = ();
 
-    fn read(text: &str) -> Result<Entry<'_>, EntryError> {
-        let entry: Entry<'_> = serde_json::from_str(text).map_err(|error| EntryError::json(&error))?;
+    fn read(text: &str) -> Result<AuditEntry<'_>, EntryError> {
+        let entry: AuditEntry<'_> = serde_json::from_str(text).map_err(|error| EntryError::json(&error))?;
         if !entry.api_version.starts_with("audit.k8s.io/") {
             return Err(EntryError::new(
                 "the line is not an audit log entry: its apiVersion is not audit.k8s.io/v1",
@@ -105,17 +105,17 @@ impl Entries for Audit {
         Ok(entry)
     }
 
-    fn observe(_: &Entry<'_>, _: &str) -> Result<(), EntryError> {
+    fn observe(_: &AuditEntry<'_>, _: &str) -> Result<(), EntryError> {
         Ok(())
     }
 
     fn replay(
         &mut self,
-        entry: &Entry<'_>,
+        entry: &AuditEntry<'_>,
         (): (),
         simulation: &mut Simulation,
         stats: &mut InputStats,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EntryFailure> {
         let found = self.request(entry)?;
         match found {
             Ok(request) => self.write(&request, simulation, stats),
@@ -131,8 +131,8 @@ impl Audit {
     /// Returns the write of a request, or why there is none.
     fn request<'r, 'a>(
         &mut self,
-        entry: &'r Entry<'a>,
-    ) -> Result<Result<Request<'r, 'a>, LeftOut>, EntryError> {
+        entry: &'r AuditEntry<'a>,
+    ) -> Result<Result<RecordedRequest<'r, 'a>, LeftOut>, EntryError> {
         let Some((api, namespace, name)) = event(entry) else { return Ok(Err(LeftOut::OtherResource)) };
         if entry.stage != "ResponseComplete" {
             return Ok(Err(LeftOut::OtherStage));
@@ -156,16 +156,16 @@ impl Audit {
         };
         let object = if entry.verb == "patch" { entry.response_object } else { entry.request_object };
         let Some(object) = object else { return Ok(Err(LeftOut::NoBody)) };
-        Ok(Ok(Request { entry, api, namespace, name, operation, object }))
+        Ok(Ok(RecordedRequest { entry, api, namespace, name, operation, object }))
     }
 
     fn write(
         &mut self,
-        request: &Request<'_, '_>,
+        request: &RecordedRequest<'_, '_>,
         simulation: &mut Simulation,
         stats: &mut InputStats,
-    ) -> Result<(), Failure> {
-        let Request { entry, api, namespace, name, operation, object } = request;
+    ) -> Result<(), EntryFailure> {
+        let RecordedRequest { entry, api, namespace, name, operation, object } = request;
         let (now, wall) = self.moment(entry)?;
         let written = event_of(object, *api)?;
         let dry_run = entry.request_uri.contains("dryRun=All");
@@ -202,7 +202,7 @@ impl Audit {
     }
 
     /// Stores the Event as it is stored now. The response has it, with the name that the API server generated.
-    fn remember(&mut self, request: &Request<'_, '_>) {
+    fn remember(&mut self, request: &RecordedRequest<'_, '_>) {
         let stored = request.entry.response_object.unwrap_or(request.object);
         let Ok(event) = ParsedEvent::parse(stored.get(), Some(request.api)) else { return };
         let name = if request.name.is_empty() { event.event.name() } else { &request.name };
@@ -212,7 +212,7 @@ impl Audit {
     }
 
     /// Returns the time of the answer, but never a time before the previous entry's.
-    fn moment(&mut self, entry: &Entry<'_>) -> Result<(Moment, Timestamp), EntryError> {
+    fn moment(&mut self, entry: &AuditEntry<'_>) -> Result<(Moment, Timestamp), EntryError> {
         let wall = entry.stage_timestamp.or(entry.request_received_timestamp);
         let found = wall.and_then(|wall| Some((time::of(wall)?, wall)));
         let (now, wall) = found
@@ -228,7 +228,7 @@ impl Audit {
 }
 
 /// Returns which Event a request is about, if it is about one.
-fn event(entry: &Entry<'_>) -> Option<(Api, String, String)> {
+fn event(entry: &AuditEntry<'_>) -> Option<(Api, String, String)> {
     let about = entry.object_ref.as_ref()?;
     let api = match &*about.api_group {
         "" => Api::Core,

@@ -20,11 +20,11 @@ const THREADS: usize = 4;
 #[derive(Default)]
 pub(super) struct Batch {
     text: String,
-    lines: Vec<Line>,
+    lines: Vec<NumberedLine>,
 }
 
 /// A line of a batch.
-pub(super) struct Line {
+pub(super) struct NumberedLine {
     /// Its number, from 1.
     pub(super) number: u64,
     place: Result<Range<usize>, EntryError>,
@@ -44,17 +44,17 @@ impl Batch {
                 self.text.push_str(line);
                 begin..self.text.len()
             });
-            self.lines.push(Line { number, place });
+            self.lines.push(NumberedLine { number, place });
         }
         Ok(())
     }
 
-    pub(super) fn lines(&self) -> &[Line] {
+    pub(super) fn lines(&self) -> &[NumberedLine] {
         &self.lines
     }
 
     /// Returns the text of one of its lines.
-    pub(super) fn text(&self, line: &Line) -> Result<&str, EntryError> {
+    pub(super) fn text(&self, line: &NumberedLine) -> Result<&str, EntryError> {
         line.place.clone().map(|place| &self.text[place])
     }
 }
@@ -89,7 +89,7 @@ mod tests {
         let (mut batch, mut found) = (Batch::default(), Vec::new());
         loop {
             batch.fill(&mut lines).unwrap();
-            let read = |line: &Line| (line.number, batch.text(line).unwrap().parse::<usize>().ok());
+            let read = |line: &NumberedLine| (line.number, batch.text(line).unwrap().parse::<usize>().ok());
             let part = in_parts(batch.lines(), read);
             if part.is_empty() {
                 break;

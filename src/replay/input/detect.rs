@@ -21,25 +21,25 @@ pub(super) fn detect(beginning: &[u8]) -> Result<Format, &'static str> {
     let found = Cell::new(None);
     let mut deserializer = serde_json::Deserializer::from_slice(beginning);
     // An error is expected, where the text is truncated or the format is known.
-    let _ = Members { found: &found }.deserialize(&mut deserializer);
+    let _ = FormatVisitor { found: &found }.deserialize(&mut deserializer);
     found.get().ok_or(
         "the format cannot be detected; set --format: list for the output of `kubectl get events -A -o json`, \
          trace for lines of {\"at\", \"operation\", \"user\", \"object\"}, audit for an audit log",
     )
 }
 
-struct Members<'f> {
+struct FormatVisitor<'f> {
     found: &'f Cell<Option<Format>>,
 }
 
-impl<'de> DeserializeSeed<'de> for Members<'_> {
+impl<'de> DeserializeSeed<'de> for FormatVisitor<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Members<'_> {
+impl<'de> Visitor<'de> for FormatVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

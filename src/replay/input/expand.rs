@@ -10,7 +10,7 @@ const MOST: i64 = 1_000_000;
 
 /// The occurrences of one Event. Each write has a higher count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Occurrences {
+pub(super) struct EventOccurrences {
     first: Moment,
     last: Moment,
     count: i64,
@@ -18,7 +18,7 @@ pub(super) struct Occurrences {
     emitted: i64,
 }
 
-impl Occurrences {
+impl EventOccurrences {
     /// `count` occurrences, at least one, from `first` to `last`.
     pub(super) fn new(first: Moment, last: Moment, count: i64) -> Self {
         let count = count.max(1);
@@ -64,22 +64,22 @@ mod tests {
         Moment::from_epoch(Duration::from_secs(seconds))
     }
 
-    fn all(mut occurrences: Occurrences) -> Vec<(Moment, i64)> {
+    fn all(mut occurrences: EventOccurrences) -> Vec<(Moment, i64)> {
         std::iter::from_fn(|| Some((occurrences.next_at()?, occurrences.emit()))).collect()
     }
 
     #[test]
     fn occurrences_are_spread_from_the_first_time_to_the_last() {
-        let emitted = all(Occurrences::new(at(10), at(40), 4));
+        let emitted = all(EventOccurrences::new(at(10), at(40), 4));
         assert_eq!(emitted, [(at(10), 1), (at(20), 2), (at(30), 3), (at(40), 4)]);
-        assert_eq!(all(Occurrences::new(at(10), at(40), 1)), [(at(10), 1)]);
-        assert_eq!(all(Occurrences::new(at(10), at(5), 2)), [(at(10), 1), (at(10), 2)]);
-        assert_eq!(all(Occurrences::new(at(10), at(40), -3)), [(at(10), 1)]);
+        assert_eq!(all(EventOccurrences::new(at(10), at(40), 1)), [(at(10), 1)]);
+        assert_eq!(all(EventOccurrences::new(at(10), at(5), 2)), [(at(10), 1), (at(10), 2)]);
+        assert_eq!(all(EventOccurrences::new(at(10), at(40), -3)), [(at(10), 1)]);
     }
 
     #[test]
     fn a_huge_count_is_bundled_into_a_million_writes() {
-        let occurrences = Occurrences::new(at(0), at(1_000), i64::from(i32::MAX));
+        let occurrences = EventOccurrences::new(at(0), at(1_000), i64::from(i32::MAX));
         assert_eq!(occurrences.writes(), 1_000_000);
         assert_eq!(occurrences.bundled(), 2_146_483_647);
         let emitted = all(occurrences);
@@ -90,7 +90,7 @@ mod tests {
     proptest! {
         #[test]
         fn all_occurrences_are_emitted_in_order(first in 0u64..1 << 40, span in 0u64..1 << 40, count in 1i64..5_000) {
-            let emitted = all(Occurrences::new(at(first), at(first + span), count));
+            let emitted = all(EventOccurrences::new(at(first), at(first + span), count));
             prop_assert_eq!(emitted.len() as i64, count);
             prop_assert!(emitted.iter().map(|(_, value)| *value).eq(1..=count));
             prop_assert!(emitted.is_sorted_by_key(|(at, _)| *at));

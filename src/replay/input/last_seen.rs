@@ -7,10 +7,10 @@ use std::collections::{HashMap, VecDeque};
 const MOST_BYTES: usize = 256 << 20;
 
 /// Namespace and name.
-type Key = (Box<str>, Box<str>);
+type EventKey = (Box<str>, Box<str>);
 
 #[derive(Debug)]
-struct Version {
+struct SeenVersion {
     json: Box<str>,
     number: u64,
 }
@@ -18,9 +18,9 @@ struct Version {
 /// Events by namespace and name.
 #[derive(Debug)]
 pub(super) struct LastSeen {
-    events: HashMap<Key, Version>,
+    events: HashMap<EventKey, SeenVersion>,
     /// Keys in the order of their insertions. A key has one entry per insertion.
-    by_age: VecDeque<(Key, u64)>,
+    by_age: VecDeque<(EventKey, u64)>,
     bytes: usize,
     number: u64,
     most_bytes: usize,
@@ -44,7 +44,7 @@ impl LastSeen {
         self.number += 1;
         self.bytes += json.len();
         let key = key(namespace, name);
-        self.events.insert(key.clone(), Version { json: json.into(), number: self.number });
+        self.events.insert(key.clone(), SeenVersion { json: json.into(), number: self.number });
         self.by_age.push_back((key, self.number));
         while self.bytes > self.most_bytes {
             let Some((key, number)) = self.by_age.pop_front() else { break };
@@ -66,12 +66,12 @@ impl LastSeen {
         }
     }
 
-    fn is_current(&self, key: &Key, number: u64) -> bool {
+    fn is_current(&self, key: &EventKey, number: u64) -> bool {
         self.events.get(key).is_some_and(|version| version.number == number)
     }
 }
 
-fn key(namespace: &str, name: &str) -> Key {
+fn key(namespace: &str, name: &str) -> EventKey {
     (namespace.into(), name.into())
 }
 

@@ -14,7 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 use squelch_engine::{Api, Moment, Observation, Operation};
 
-use super::expand::Occurrences;
+use super::expand::EventOccurrences;
 use super::{EntryError, InputStats, LeftOut, bad, time};
 use crate::replay::Error;
 use crate::replay::options::Options;
@@ -90,7 +90,7 @@ impl List {
 /// Reads the List item by item. The items are kept as text.
 fn read(mut reader: impl BufRead, options: &Options) -> Result<List, Error> {
     let mut deserializer = serde_json::Deserializer::from_reader(&mut reader);
-    let read = Members.deserialize(&mut deserializer).and_then(|list| deserializer.end().map(|()| list));
+    let read = ListVisitor.deserialize(&mut deserializer).and_then(|list| deserializer.end().map(|()| list));
     read.map_err(|error| match error.io_error_kind() {
         Some(kind) => Error::read(&options.input, kind.into()),
         None => {
@@ -100,16 +100,16 @@ fn read(mut reader: impl BufRead, options: &Options) -> Result<List, Error> {
     })
 }
 
-struct Members;
+struct ListVisitor;
 
-impl<'de> DeserializeSeed<'de> for Members {
+impl<'de> DeserializeSeed<'de> for ListVisitor {
     type Value = List;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<List, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Members {
+impl<'de> Visitor<'de> for ListVisitor {
     type Value = List;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -231,14 +231,14 @@ impl Event<'_> {
     fn item(&self, own_user: &str) -> Option<Item<'_>> {
         let (first, last) = self.times()?;
         let write = self.observed(own_user)?;
-        Some(Item { occurrences: Occurrences::new(first, last, write.value), write, bytes: self.bytes })
+        Some(Item { occurrences: EventOccurrences::new(first, last, write.value), write, bytes: self.bytes })
     }
 }
 
 /// An Event during the replay, with the write of its next occurrence.
 struct Item<'a> {
     write: Observation<'a>,
-    occurrences: Occurrences,
+    occurrences: EventOccurrences,
     bytes: u64,
 }
 

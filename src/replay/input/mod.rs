@@ -146,20 +146,20 @@ impl EntryError {
 
 /// Why an entry was not replayed.
 #[derive(Debug)]
-enum Failure {
+enum EntryFailure {
     /// The entry cannot be read.
     Entry(EntryError),
     /// The replay cannot continue.
     Fatal(Error),
 }
 
-impl From<EntryError> for Failure {
+impl From<EntryError> for EntryFailure {
     fn from(error: EntryError) -> Self {
         Self::Entry(error)
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for EntryFailure {
     fn from(error: Error) -> Self {
         Self::Fatal(error)
     }
@@ -185,7 +185,7 @@ trait Entries {
         observed: Self::Observed<'r>,
         simulation: &mut Simulation,
         stats: &mut InputStats,
-    ) -> Result<(), Failure>;
+    ) -> Result<(), EntryFailure>;
 }
 
 /// Replays all of the input.
@@ -232,14 +232,14 @@ fn each_line<R: BufRead, E: Entries>(
         for (line, observed) in batch.lines().iter().zip(observed) {
             let number = line.number;
             stats.entries += 1;
-            let replayed = observed.map_err(Failure::Entry);
+            let replayed = observed.map_err(EntryFailure::Entry);
             let replayed =
                 replayed.and_then(|(entry, observed)| entries.replay(entry, observed, simulation, stats));
             match replayed {
                 Ok(()) => {}
-                Err(Failure::Fatal(error)) => return Err(error),
-                Err(Failure::Entry(_)) if options.skip_bad => stats.bad += 1,
-                Err(Failure::Entry(EntryError { column, reason })) => {
+                Err(EntryFailure::Fatal(error)) => return Err(error),
+                Err(EntryFailure::Entry(_)) if options.skip_bad => stats.bad += 1,
+                Err(EntryFailure::Entry(EntryError { column, reason })) => {
                     let column = column.map_or_else(String::new, |column| format!(", column {column}"));
                     return Err(bad(options, format!(", line {number}{column}"), &reason).into());
                 }

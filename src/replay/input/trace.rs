@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use squelch_engine::{Api, Moment, Observation, Operation};
 
-use super::{Entries, EntryError, Failure, InputStats, LeftOut, time};
+use super::{Entries, EntryError, EntryFailure, InputStats, LeftOut, time};
 use crate::replay::simulation::Simulation;
 use crate::webhook::review::{ParseError, ParsedEvent, Write};
 
 /// A line of a trace.
 #[derive(Debug, Deserialize)]
-struct Line<'a> {
+struct TraceLine<'a> {
     #[serde(borrow)]
     at: &'a RawValue,
     #[serde(borrow)]
@@ -29,7 +29,7 @@ struct Line<'a> {
 }
 
 /// A line, parsed.
-pub(super) struct Entry<'a> {
+pub(super) struct TraceEntry<'a> {
     at: Moment,
     user: Cow<'a, str>,
     dry_run: bool,
@@ -53,11 +53,11 @@ pub(super) struct Trace {
 }
 
 impl Entries for Trace {
-    type Entry<'a> = Entry<'a>;
+    type Entry<'a> = TraceEntry<'a>;
     type Observed<'r> = Option<Observation<'r>>;
 
-    fn read(text: &str) -> Result<Entry<'_>, EntryError> {
-        let line: Line<'_> = serde_json::from_str(text).map_err(|error| EntryError::json(&error))?;
+    fn read(text: &str) -> Result<TraceEntry<'_>, EntryError> {
+        let line: TraceLine<'_> = serde_json::from_str(text).map_err(|error| EntryError::json(&error))?;
         let at = time::seconds(line.at.get()).ok_or_else(|| {
             EntryError::new("at must be a number of seconds, 0 or more, since the start of the trace")
         })?;
@@ -70,10 +70,10 @@ impl Entries for Trace {
         let events =
             operation.map(|operation| events(operation, line.object, line.old_object)).transpose()?;
         let bytes = line.object.get().len() as u64;
-        Ok(Entry { at, user: line.user, dry_run: line.dry_run, bytes, events })
+        Ok(TraceEntry { at, user: line.user, dry_run: line.dry_run, bytes, events })
     }
 
-    fn observe<'r>(entry: &'r Entry<'_>, own_user: &str) -> Result<Option<Observation<'r>>, EntryError> {
+    fn observe<'r>(entry: &'r TraceEntry<'_>, own_user: &str) -> Result<Option<Observation<'r>>, EntryError> {
         let Some(events) = &entry.events else { return Ok(None) };
         let write = Write {
             operation: events.operation,
@@ -92,11 +92,11 @@ impl Entries for Trace {
 
     fn replay<'r>(
         &mut self,
-        entry: &'r Entry<'_>,
+        entry: &'r TraceEntry<'_>,
         observation: Option<Observation<'r>>,
         simulation: &mut Simulation,
         stats: &mut InputStats,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EntryFailure> {
         let now = self.moment(entry.at)?;
         let Some(mut observation) = observation else {
             stats.leave_out(LeftOut::NoWrite);

@@ -26,18 +26,18 @@ struct Scene {
     plan: Plan,
     set: Set,
     counters: Vec<ScopeCounters>,
-    unarmed: Option<&'static str>,
+    disarmed_reason: Option<&'static str>,
 }
 
 impl Scene {
     fn new(names: &[&str]) -> Self {
         let limits = WriteLimits { interval: Duration::from_secs(10), qps: 5 };
         let policies = names.iter().map(|name| policy("ci", name, &json!({"match": {"reasons": [name]}}), 0));
-        Self { plan: Plan::new(limits), set: Set::new(policies), counters: Vec::new(), unarmed: None }
+        Self { plan: Plan::new(limits), set: Set::new(policies), counters: Vec::new(), disarmed_reason: None }
     }
 
     fn due(&mut self, now: u64) -> Vec<Due> {
-        self.plan.due(&self.set, &self.counters, self.unarmed, after(now), Timestamp::UNIX_EPOCH)
+        self.plan.due(&self.set, &self.counters, self.disarmed_reason, after(now), Timestamp::UNIX_EPOCH)
     }
 
     /// Edits the spec of the policies with matching names.
@@ -80,7 +80,7 @@ fn a_new_policy_is_due_immediately_and_its_counters_after_each_interval() {
 fn conditions_are_due_after_a_second_and_before_counters() {
     let mut scene = Scene::new(&["p", "q"]);
     assert_eq!(scene.write(0).len(), 2);
-    scene.unarmed = Some("It hangs.");
+    scene.disarmed_reason = Some("It hangs.");
     assert!(scene.write(0).is_empty());
     assert_eq!(scene.write(1).len(), 2);
     scene.counters = vec![counters("p", Mode::Enforce, 1)];

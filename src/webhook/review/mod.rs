@@ -35,7 +35,7 @@ const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
 
 /// The version of the AdmissionReview. The response must repeat it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum ReviewVersion {
     /// `admission.k8s.io/v1`, the only version in squelch's webhook configuration. Also stands for unknown versions.
     #[default]
     V1,
@@ -43,7 +43,7 @@ pub enum Version {
     V1Beta1,
 }
 
-impl Version {
+impl ReviewVersion {
     fn of(api_version: &str) -> Self {
         if api_version == "admission.k8s.io/v1beta1" { Self::V1Beta1 } else { Self::V1 }
     }
@@ -59,7 +59,7 @@ impl Version {
 
 /// The reason why bytes are no review.
 #[derive(Debug, thiserror::Error)]
-pub enum DecodeError {
+pub enum ReviewDecodeError {
     /// Not UTF-8.
     #[error("not UTF-8")]
     Utf8(#[from] Utf8Error),
@@ -88,24 +88,24 @@ pub enum NotObserved {
 /// A decoded review that borrows from its bytes.
 #[derive(Debug)]
 pub struct Review<'a> {
-    version: Version,
+    version: ReviewVersion,
     request: Request<'a>,
 }
 
 /// Decodes a review. Copies only strings with escapes.
-pub fn decode(bytes: &[u8]) -> Result<Review<'_>, DecodeError> {
+pub fn decode(bytes: &[u8]) -> Result<Review<'_>, ReviewDecodeError> {
     let envelope: wire::Envelope<'_> = reader::read(from_utf8(bytes)?)?;
-    let request = envelope.request.ok_or(DecodeError::NoRequest)?;
+    let request = envelope.request.ok_or(ReviewDecodeError::NoRequest)?;
     let uid = request.uid.as_str().len();
     if uid > MAX_UID {
-        return Err(DecodeError::LongUid(uid));
+        return Err(ReviewDecodeError::LongUid(uid));
     }
-    Ok(Review { version: Version::of(envelope.api_version.as_str()), request })
+    Ok(Review { version: ReviewVersion::of(envelope.api_version.as_str()), request })
 }
 
 impl<'a> Review<'a> {
     /// The version of the review and of its response.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> ReviewVersion {
         self.version
     }
 
@@ -150,7 +150,7 @@ impl<'a> Review<'a> {
             return Err(NotObserved::NotConcerned);
         };
         let is_event = request.kind.group.as_str().is_empty() && request.kind.kind.as_str() == "Event";
-        if self.version != Version::V1 || !is_event || !request.subresource.as_str().is_empty() {
+        if self.version != ReviewVersion::V1 || !is_event || !request.subresource.as_str().is_empty() {
             return Err(NotObserved::NotConcerned);
         }
         if !is_namespace_name(request.namespace.as_str()) {
@@ -202,11 +202,11 @@ impl<'r> Write<'r> {
         let series: Series<'_> = written.series.read();
         let value = value(&series, written);
         let change = match self.operation {
-            Operation::Create => Change::new(written, metadata),
+            Operation::Create => EventDifference::new(written, metadata),
             Operation::Update => {
                 let old = self.old_object.ok_or(NotObserved::NoEvent)?;
                 let old_metadata = old.metadata.as_ref().ok_or(NotObserved::NoEvent)?;
-                Change::between(written, metadata, value, old, old_metadata)
+                EventDifference::between(written, metadata, value, old, old_metadata)
             }
         };
         let last_observed = [series.last_observed_time, written.last_timestamp, written.event_time];
@@ -243,7 +243,7 @@ fn clamp_time(time: Timestamp, wall: Timestamp) -> Timestamp {
 }
 
 /// The difference between a write and the stored Event.
-struct Change<'r, 'a> {
+struct EventDifference<'r, 'a> {
     /// The Event with the content: the stored one of an UPDATE, because a later note does not change the series.
     content: &'r Event<'a>,
     content_metadata: &'r Metadata<'a>,
@@ -252,7 +252,7 @@ struct Change<'r, 'a> {
     unchanged: bool,
 }
 
-impl<'r, 'a> Change<'r, 'a> {
+impl<'r, 'a> EventDifference<'r, 'a> {
     fn new(written: &'r Event<'a>, metadata: &'r Metadata<'a>) -> Self {
         Self { content: written, content_metadata: metadata, old_value: 0, edited: false, unchanged: false }
     }

@@ -10,10 +10,10 @@ use wide::u8x16;
 /// The reason why a text is malformed. It is boxed so that the results without an error fit into registers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} expected at line {} column {}", .0.expected, .0.line, .0.column)]
-pub struct Malformed(Box<Place>);
+pub struct Malformed(Box<ErrorLocation>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct ErrorLocation {
     expected: &'static str,
     line: usize,
     column: usize,
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         let before = &self.text.as_bytes()[..self.at];
         let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let lines = before.iter().filter(|byte| **byte == b'\n').count();
-        Malformed(Box::new(Place { expected, line: lines + 1, column: line.len() + 1 }))
+        Malformed(Box::new(ErrorLocation { expected, line: lines + 1, column: line.len() + 1 }))
     }
 
     /// Reads an object into an empty `object`. The last of duplicate members wins. Returns false for null.

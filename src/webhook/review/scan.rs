@@ -2,13 +2,13 @@
 
 use super::json::{Text, object};
 use super::reader::Reader;
-use super::{MAX_UID, Version};
+use super::{MAX_UID, ReviewVersion};
 
 /// The fields that a response must repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::webhook) struct ReviewHead {
     /// The version of the review.
-    pub(in crate::webhook) version: Version,
+    pub(in crate::webhook) version: ReviewVersion,
     /// `request.uid`.
     pub(in crate::webhook) uid: String,
 }
@@ -23,7 +23,8 @@ pub(in crate::webhook) fn scan(prefix: &[u8]) -> Option<ReviewHead> {
     let _ = Reader::new(text).object(&mut head, None);
     let uid = head.request.unwrap_or_default().uid.0;
     let is_valid = (1..=MAX_UID).contains(&uid.len());
-    is_valid.then(|| ReviewHead { version: Version::of(head.api_version.as_str()), uid: uid.into_owned() })
+    is_valid
+        .then(|| ReviewHead { version: ReviewVersion::of(head.api_version.as_str()), uid: uid.into_owned() })
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ mod tests {
             if end >= uid_end {
                 assert_eq!(
                     found,
-                    Some(ReviewHead { version: Version::V1Beta1, uid: "a\"b".to_owned() }),
+                    Some(ReviewHead { version: ReviewVersion::V1Beta1, uid: "a\"b".to_owned() }),
                     "{end}"
                 );
             } else {

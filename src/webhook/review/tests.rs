@@ -312,9 +312,9 @@ fn deep_and_wide_events_do_not_crash_the_decoder() {
         &format!("{wide}\"reason\":"),
         1,
     );
-    assert!(matches!(decode(text.as_bytes()), Err(DecodeError::Json(_))));
-    assert!(matches!(decode(&[0xff]), Err(DecodeError::Utf8(_))));
-    assert!(matches!(decode(b"{}"), Err(DecodeError::NoRequest)));
+    assert!(matches!(decode(text.as_bytes()), Err(ReviewDecodeError::Json(_))));
+    assert!(matches!(decode(&[0xff]), Err(ReviewDecodeError::Utf8(_))));
+    assert!(matches!(decode(b"{}"), Err(ReviewDecodeError::NoRequest)));
 }
 
 #[test]

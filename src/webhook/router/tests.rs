@@ -17,11 +17,11 @@ pub(in crate::webhook) fn active_router() -> (Router, PathToken) {
     router_of(LeaseDeadline::unlimited())
 }
 
-fn router_of(term: LeaseDeadline) -> (Router, PathToken) {
-    router_with(clock::Clock::default(), term)
+fn router_of(lease_deadline: LeaseDeadline) -> (Router, PathToken) {
+    router_with(clock::Clock::default(), lease_deadline)
 }
 
-fn router_with(clock: clock::Clock, term: LeaseDeadline) -> (Router, PathToken) {
+fn router_with(clock: clock::Clock, lease_deadline: LeaseDeadline) -> (Router, PathToken) {
     let token = PathToken::generate().unwrap();
     let webhook = Webhook {
         engine: Arc::new(squelch_engine::testing::engine()),
@@ -30,7 +30,7 @@ fn router_with(clock: clock::Clock, term: LeaseDeadline) -> (Router, PathToken) 
         own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock,
-        term: Arc::new(term),
+        lease_deadline: Arc::new(lease_deadline),
     };
     (router(Arc::new(webhook)), token)
 }
@@ -215,8 +215,8 @@ async fn a_standby_counts_no_occurrence_and_rejects_writes_that_lower_a_count() 
 
 #[tokio::test]
 async fn a_stale_update_is_allowed() {
-    for term in [LeaseDeadline::unlimited(), LeaseDeadline::default()] {
-        let (router, token) = router_of(term);
+    for lease_deadline in [LeaseDeadline::unlimited(), LeaseDeadline::default()] {
+        let (router, token) = router_of(lease_deadline);
         put_policy_in_force(&router);
         let mut lowers: Value = serde_json::from_str(include_str!("../testdata/core_update.json")).unwrap();
         lowers["request"]["oldObject"]["count"] = json!(1_000_000);
@@ -235,7 +235,7 @@ async fn no_review_is_decided_after_the_lease_deadline() {
     send(&router, post(&review_path(&token), CREATE)).await;
     let counted = router.webhook.engine.counters();
     assert_eq!(counted[0].counters.received(), 1, "precondition");
-    router.webhook.term.revoke();
+    router.webhook.lease_deadline.revoke();
     send(&router, post(&review_path(&token), CREATE)).await;
     assert_eq!(router.webhook.engine.counters()[0].counters, counted[0].counters);
     assert!(!router.is_active());

@@ -16,7 +16,7 @@ pub struct Stages {
 
 /// Limits of connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum open connections. Above it the oldest unauthenticated connection is evicted, or else the one that has been
     /// idle the longest. If none is idle, dials wait.
     pub connections: usize,
@@ -33,7 +33,7 @@ pub struct Limits {
     pub shutdown_grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections: 4_000,

@@ -24,7 +24,7 @@ struct Served {
     authority: Authority,
     certificate: Arc<ServedCertificate>,
     token: PathToken,
-    term: Arc<LeaseDeadline>,
+    lease_deadline: Arc<LeaseDeadline>,
     stages: Stages,
     metrics: Arc<Metrics>,
     engine: Arc<Engine>,
@@ -40,16 +40,16 @@ fn leaf(authority: &Authority, wall: Timestamp) -> tls::Leaf {
     authority.issue(&["127.0.0.1".to_owned()], HOUR, wall).unwrap()
 }
 
-fn start(limits: Limits) -> Served {
+fn start(limits: ConnectionLimits) -> Served {
     serving(limits, LeaseDeadline::unlimited(), None)
 }
 
 fn serving(
-    limits: Limits,
-    term: LeaseDeadline,
+    limits: ConnectionLimits,
+    lease_deadline: LeaseDeadline,
     client_authorities: Option<tls::ClientAuthorities>,
 ) -> Served {
-    let term = Arc::new(term);
+    let lease_deadline = Arc::new(lease_deadline);
     let authority = authority();
     let certificate = Arc::new(ServedCertificate::new(leaf(&authority, crate::clock::wall())).unwrap());
     let token = PathToken::generate().unwrap();
@@ -63,7 +63,7 @@ fn serving(
         own_user: "squelch".to_owned(),
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: crate::clock::Clock::default(),
-        term: Arc::clone(&term),
+        lease_deadline: Arc::clone(&lease_deadline),
     };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -71,7 +71,7 @@ fn serving(
         Arc::new(tls::server_config(Arc::clone(&certificate), client_authorities.map(Arc::new)).unwrap());
     let stages = Stages::default();
     let task = tokio::spawn(serve(listener, config, router(Arc::new(webhook)), stages.clone(), limits));
-    Served { address, authority, certificate, token, term, stages, metrics, engine, policies, task }
+    Served { address, authority, certificate, token, lease_deadline, stages, metrics, engine, policies, task }
 }
 
 fn client(authority: &Authority, version: &'static rustls::SupportedProtocolVersion) -> rustls::ClientConfig {
@@ -137,7 +137,7 @@ fn is_allowed(response: &str) -> bool {
 
 #[tokio::test]
 async fn a_connection_serves_many_reviews_in_both_versions_of_tls() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let mut stream = served.dial(client(&served.authority, version)).await.unwrap();
         for _ in 0..3 {
@@ -149,7 +149,7 @@ async fn a_connection_serves_many_reviews_in_both_versions_of_tls() {
 
 #[tokio::test]
 async fn an_unauthenticated_http1_connection_gets_one_response() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let mut stream = served.connect().await.unwrap();
     let response = served.send_review_to(&mut stream, "/events/guessed").await;
     assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
@@ -158,7 +158,7 @@ async fn an_unauthenticated_http1_connection_gets_one_response() {
 
 #[tokio::test]
 async fn closing_ends_idle_connections_and_new_ones_after_one_response() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let mut idle = served.connect().await.unwrap();
     served.send_review(&mut idle).await;
     served.stages.closing.cancel();
@@ -173,23 +173,23 @@ async fn closing_ends_idle_connections_and_new_ones_after_one_response() {
 
 #[tokio::test]
 async fn a_standby_ends_each_connection_after_one_response() {
-    let standby = serving(Limits::default(), LeaseDeadline::default(), None);
+    let standby = serving(ConnectionLimits::default(), LeaseDeadline::default(), None);
     let mut stream = standby.connect().await.unwrap();
     let response = standby.send_review(&mut stream).await;
     assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
     ends(&mut stream).await;
 
-    let active = start(Limits::default());
+    let active = start(ConnectionLimits::default());
     let mut idle = active.connect().await.unwrap();
     active.send_review(&mut idle).await;
-    active.term.revoke();
+    active.lease_deadline.revoke();
     ends(&mut idle).await;
     assert!(!active.task.is_finished());
 }
 
 #[tokio::test]
 async fn stop_ends_the_server() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let mut stream = served.connect().await.unwrap();
     served.send_review(&mut stream).await;
     served.stages.stop.cancel();
@@ -200,7 +200,7 @@ async fn stop_ends_the_server() {
 
 #[tokio::test]
 async fn a_new_certificate_is_served_to_the_next_dial() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let next = authority();
     served.certificate.replace(leaf(&next, crate::clock::wall())).unwrap();
     assert!(served.connect().await.is_err());
@@ -210,7 +210,8 @@ async fn a_new_certificate_is_served_to_the_next_dial() {
 
 #[tokio::test]
 async fn only_unauthenticated_connections_are_cut_at_the_timeout() {
-    let served = start(Limits { authentication: Duration::from_millis(300), ..Limits::default() });
+    let served =
+        start(ConnectionLimits { authentication: Duration::from_millis(300), ..ConnectionLimits::default() });
     let mut authenticated = served.connect().await.unwrap();
     served.send_review(&mut authenticated).await;
     let mut silent = served.connect().await.unwrap();
@@ -223,7 +224,7 @@ async fn only_unauthenticated_connections_are_cut_at_the_timeout() {
 
 #[tokio::test]
 async fn the_oldest_unauthenticated_connection_is_evicted_at_capacity() {
-    let served = start(Limits { connections: 2, ..Limits::default() });
+    let served = start(ConnectionLimits { connections: 2, ..ConnectionLimits::default() });
     let mut authenticated = served.connect().await.unwrap();
     served.send_review(&mut authenticated).await;
     let mut unauthenticated = TcpStream::connect(served.address).await.unwrap();
@@ -236,14 +237,14 @@ async fn the_oldest_unauthenticated_connection_is_evicted_at_capacity() {
 /// There may be thousands, and an allocator rarely releases the memory of many small objects.
 #[tokio::test]
 async fn a_silent_connection_takes_little_memory() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let config = tls::server_config(Arc::clone(&served.certificate), None).unwrap();
     let (router, _) = crate::webhook::router::tests::active_router();
     let server = Arc::new(Server {
         tls: TlsAcceptor::from(Arc::new(config)),
         router,
         stages: Stages::default(),
-        limits: Limits::default(),
+        limits: ConnectionLimits::default(),
         has_logged_rejection: AtomicBool::new(false),
     });
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -257,7 +258,7 @@ async fn a_silent_connection_takes_little_memory() {
 
 #[tokio::test]
 async fn a_connection_ends_at_its_maximum_age() {
-    let served = start(Limits { age: Duration::from_millis(300), ..Limits::default() });
+    let served = start(ConnectionLimits { age: Duration::from_millis(300), ..ConnectionLimits::default() });
     let mut stream = served.connect().await.unwrap();
     served.send_review(&mut stream).await;
     ends(&mut stream).await;
@@ -265,7 +266,7 @@ async fn a_connection_ends_at_its_maximum_age() {
 
 #[tokio::test]
 async fn plain_http_on_the_tls_port_does_not_affect_other_connections() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let mut plain = TcpStream::connect(served.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     ends(&mut plain).await;
@@ -276,7 +277,7 @@ async fn plain_http_on_the_tls_port_does_not_affect_other_connections() {
 /// The API server calls a `url:` on loopback by HTTP/2.
 #[tokio::test]
 async fn an_http2_connection_is_served_and_ends_by_goaway() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let stream = served.connect_offering(b"h2").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
     let (mut client, connection) =
@@ -299,7 +300,7 @@ async fn an_http2_connection_is_served_and_ends_by_goaway() {
 /// The API server's next probe then needs a dial and a handshake.
 #[tokio::test]
 async fn a_probe_ends_its_connection_and_no_other() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let mut other = served.connect().await.unwrap();
     served.send_review(&mut other).await;
     let probe = format!("{}/probe", path(&served.token));
@@ -327,7 +328,7 @@ async fn a_probe_ends_its_connection_and_no_other() {
 
 #[tokio::test]
 async fn a_body_above_the_maximum_is_answered_before_its_end() {
-    let served = start(Limits::default());
+    let served = start(ConnectionLimits::default());
     let stream = served.connect().await.unwrap();
     let (mut reader, mut writer) = tokio::io::split(stream);
     let head = format!(
@@ -387,7 +388,7 @@ async fn only_clients_with_an_accepted_certificate_are_served() {
     let file = TempFile::new(&signer.pem);
     let client_authorities =
         tls::ClientAuthorities::load(file.0.clone(), vec!["kube-apiserver".to_owned()]).unwrap();
-    let served = serving(Limits::default(), LeaseDeadline::unlimited(), Some(client_authorities));
+    let served = serving(ConnectionLimits::default(), LeaseDeadline::unlimited(), Some(client_authorities));
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let own = client_with(&served.authority, version, signer.sign("kube-apiserver", None));
         // TLS sessions are not resumed.

@@ -219,14 +219,14 @@ impl Hasher {
         fields.finish() as u16
     }
 
-    fn begin(&self, kind: KeyKind) -> Fields {
-        let mut fields = Fields { hasher: SipHasher13::new_with_keys(self.seed[0], self.seed[1]) };
+    fn begin(&self, kind: KeyKind) -> FieldHasher {
+        let mut fields = FieldHasher { hasher: SipHasher13::new_with_keys(self.seed[0], self.seed[1]) };
         fields.byte(kind as u8);
         fields
     }
 }
 
-fn emitter(fields: &mut Fields, user: &str, event: &EventView<'_>) {
+fn emitter(fields: &mut FieldHasher, user: &str, event: &EventView<'_>) {
     let (component, instance) = event.reporter();
     fields.text(user);
     fields.text(component);
@@ -234,14 +234,14 @@ fn emitter(fields: &mut Fields, user: &str, event: &EventView<'_>) {
 }
 
 /// Adds an object without its field path.
-fn object(fields: &mut Fields, object: &ObjectReference<'_>) {
+fn object(fields: &mut FieldHasher, object: &ObjectReference<'_>) {
     let ObjectReference { api_version, kind, namespace, name, uid, field_path: _ } = object;
     for field in [api_version, kind, namespace, name, uid] {
         fields.text(field);
     }
 }
 
-fn reference(fields: &mut Fields, object: &ObjectReference<'_>) {
+fn reference(fields: &mut FieldHasher, object: &ObjectReference<'_>) {
     let ObjectReference { api_version, kind, namespace, name, uid, field_path } = object;
     for field in [api_version, kind, namespace, name, uid, field_path] {
         fields.text(field);
@@ -249,11 +249,11 @@ fn reference(fields: &mut Fields, object: &ObjectReference<'_>) {
 }
 
 /// Hashes fields, each preceded by its length, so that adjacent fields cannot run together.
-struct Fields {
+struct FieldHasher {
     hasher: SipHasher13,
 }
 
-impl Fields {
+impl FieldHasher {
     fn byte(&mut self, byte: u8) {
         self.hasher.write_u8(byte);
     }

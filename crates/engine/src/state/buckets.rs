@@ -157,9 +157,9 @@ impl Buckets {
 
 /// The bucket of a scope's budget.
 #[derive(Default)]
-pub(crate) struct Budget(Option<FullAt>);
+pub(crate) struct BudgetBucket(Option<FullAt>);
 
-impl Budget {
+impl BudgetBucket {
     /// Returns a charge if there is a token. Takes nothing.
     pub(crate) fn ask(&self, rules: &BucketRules, now: Moment) -> Option<BudgetCharge> {
         take(self.0.unwrap_or(FullAt(since_epoch(now))), rules, now).map(BudgetCharge)
@@ -171,7 +171,7 @@ impl Budget {
     }
 }
 
-/// A token that the budget can give. [`Budget::charge`] takes it.
+/// A token that the budget can give. [`BudgetBucket::charge`] takes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BudgetCharge(FullAt);
 
@@ -197,7 +197,7 @@ fn take(bucket: FullAt, rules: &BucketRules, now: Moment) -> Option<FullAt> {
     let limiter = RateLimiter::<NotKeyed, _, _, NoOpMiddleware<Duration>>::new(
         quota,
         one,
-        At { now, building: Cell::new(true) },
+        FixedClock { now, building: Cell::new(true) },
     );
     limiter.check().ok()?;
     limiter.into_state_store().after.get()
@@ -228,12 +228,12 @@ impl StateStore for One {
 
 /// Clock of a limiter: the epoch while the limiter is built, then `now`. All limiters thus count from the same
 /// moment, and a bucket's state survives a change of its rules.
-struct At {
+struct FixedClock {
     now: Moment,
     building: Cell<bool>,
 }
 
-impl Clock for At {
+impl Clock for FixedClock {
     type Instant = Duration;
 
     fn now(&self) -> Duration {
@@ -241,7 +241,7 @@ impl Clock for At {
     }
 }
 
-impl Clone for At {
+impl Clone for FixedClock {
     fn clone(&self) -> Self {
         Self { now: self.now, building: self.building.clone() }
     }

@@ -26,7 +26,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let served = runtime.block_on(async { start(Limits::default()) });
+        let served = runtime.block_on(async { start(ConnectionLimits::default()) });
         Self { runtime, served }
     }
 

@@ -86,8 +86,13 @@ fn endless_review_and_probe() -> [Vec<u8>; 2] {
 }
 
 /// Limits without timeouts.
-fn without_timeouts(connections: usize) -> Limits {
-    Limits { connections, authentication: HOUR, shutdown_grace: HOUR, ..Limits::default() }
+fn without_timeouts(connections: usize) -> ConnectionLimits {
+    ConnectionLimits {
+        connections,
+        authentication: HOUR,
+        shutdown_grace: HOUR,
+        ..ConnectionLimits::default()
+    }
 }
 
 async fn is_served(served: &Served) {

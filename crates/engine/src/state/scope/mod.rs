@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::decide::keys::Key;
 use crate::decide::pipeline::AtCapacity;
 use crate::model::content::Content;
-use crate::state::buckets::{Buckets, Budget, Charge};
+use crate::state::buckets::{Buckets, BudgetBucket, Charge};
 use crate::state::capacity::Sizes;
 use crate::state::groups::{Groups, ObjectCount, Witness};
 use crate::state::live_series::{Handle, LiveSeries};
@@ -46,7 +46,7 @@ pub(crate) struct Scope {
     dropped: Sketch,
     groups: Groups,
     spam_filter: Buckets,
-    pub(crate) budget: Budget,
+    pub(crate) budget: BudgetBucket,
     pub(crate) series: LiveSeries,
     pub(crate) counters: Counters,
     /// Sizes of the tables, kept current by [`Scope::change`] and [`Scope::recount`].
@@ -70,7 +70,7 @@ impl Scope {
             dropped: Sketch::default(),
             groups: Groups::default(),
             spam_filter: Buckets::default(),
-            budget: Budget::default(),
+            budget: BudgetBucket::default(),
             series: LiveSeries::default(),
             counters: Counters::default(),
             sizes: Sizes::default(),
@@ -170,7 +170,7 @@ impl Scope {
         self.counters.lost += lost;
         self.groups.clear();
         self.spam_filter.clear();
-        self.budget = Budget::default();
+        self.budget = BudgetBucket::default();
         (self.unrevised, self.undrained_below) = (0, 0);
         let series = self.series.take();
         self.sizes =
