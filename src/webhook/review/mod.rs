@@ -209,8 +209,19 @@ impl<'r> Write<'r> {
                 EventDifference::between(written, metadata, value, old, old_metadata)
             }
         };
-        let last_observed = [series.last_observed_time, written.last_timestamp, written.event_time];
-        let last_observed = last_observed.into_iter().find_map(time);
+        let last = [series.last_observed_time, written.last_timestamp, written.event_time];
+        let last = last.into_iter().find_map(|text| Some((text, time(text)?)));
+        let first_seen = match self.operation {
+            // Most clients write the same time twice.
+            Operation::Create => {
+                [written.first_timestamp, written.event_time].into_iter().find_map(|text| match last {
+                    Some((same, time)) if same == text => Some(time),
+                    _ => time(text),
+                })
+            }
+            Operation::Update => None,
+        };
+        let last_observed = last.map(|(_, time)| time);
         Ok(Observation {
             operation: self.operation,
             api: self.api,
@@ -227,7 +238,7 @@ impl<'r> Write<'r> {
             edited: change.edited,
             unchanged: change.unchanged,
             stale: self.stale,
-            first_seen: time(written.first_timestamp).or_else(|| time(written.event_time)),
+            first_seen,
             last_observed: last_observed.map(|time| clamp_time(time, wall)),
             occurred_at: last_observed.map_or(wall, |time| time.min(wall)),
         })
@@ -237,9 +248,14 @@ impl<'r> Write<'r> {
 /// Clamps a client's time to [`MAX_AGE`] and [`MAX_CLOCK_LEAD`]. Clients of one Event are counted by its times: a time of
 /// next week must not make all later writes look older.
 fn clamp_time(time: Timestamp, wall: Timestamp) -> Timestamp {
-    let earliest = wall.saturating_sub(MAX_AGE).unwrap_or(Timestamp::MIN);
-    let latest = wall.saturating_add(MAX_CLOCK_LEAD).unwrap_or(Timestamp::MAX);
-    time.clamp(earliest, latest)
+    let lead = time.duration_since(wall);
+    if lead > MAX_CLOCK_LEAD {
+        wall.saturating_add(MAX_CLOCK_LEAD).unwrap_or(Timestamp::MAX)
+    } else if lead < -MAX_AGE {
+        wall.saturating_sub(MAX_AGE).unwrap_or(Timestamp::MIN)
+    } else {
+        time
+    }
 }
 
 /// The difference between a write and the stored Event.

@@ -137,7 +137,7 @@ pub struct Observation<'a> {
     /// Whether the resourceVersion of an UPDATE differs from that of `oldObject`: the API server refuses it
     /// with 409 Conflict.
     pub stale: bool,
-    /// Time of the first occurrence (`firstTimestamp`, else `eventTime`), if it can be parsed.
+    /// Time of the first occurrence (`firstTimestamp`, else `eventTime`) of a CREATE, if it can be parsed.
     pub first_seen: Option<Timestamp>,
     /// Time of the last occurrence, if it can be parsed. Limited to at most a day before and 10 s after
     /// squelch received the write, because a client's clock may be wrong and a client may lie.
