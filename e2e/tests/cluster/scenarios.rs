@@ -19,7 +19,7 @@ fn helm(program: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
     let output = Command::new(program)
         .args(["template", "squelch"])
         .arg(checkout("charts/squelch"))
-        .args(["--kube-version", "1.35.0"])
+        .args(["--kube-version", "1.35.0", "--set", "image.repository=registry.example/squelch"])
         .args(arguments)
         .output()
         .with_context(|| program.display().to_string())?;
@@ -94,7 +94,10 @@ fn invalid_values_are_refused_by_name() -> Result<()> {
         ("podLabels.squelch\\.dev/role=active", "squelch.dev/role"),
         ("operator.shutdownTimeout=30", "shutdownTimeout"),
         ("operator.statusQps=0", "statusQps"),
-        ("metrics.monitor=Both", "monitor"),
+        ("metrics.monitor.kind=Both", "monitor"),
+        ("image.repository=", "image.repository is empty"),
+        ("serviceAccount.create=false", "serviceAccount.name is empty"),
+        ("readinessProbe.path=/", "readinessProbe"),
         ("image.digest=latest", "digest"),
         ("fullnameOverride=Squelch", "fullnameOverride"),
     ] {

@@ -41,6 +41,7 @@ pub(crate) struct Tenancy {
     neighbour: Tenant,
     rounds: Cell<usize>,
     samples: usize,
+    failed_webhook_calls: i64,
     reported: Reported,
 }
 
@@ -74,6 +75,7 @@ impl Tenancy {
     /// With an additional policy for the hostile user.
     pub(crate) async fn with(label: &str, apart: Option<&Value>) -> Result<Self> {
         let test = Test::begin(label).await?;
+        let failed_webhook_calls = test.cluster.failed_webhook_calls().await?;
         let squelch = test.squelch().await?;
         let beside = test.neighbour().await?;
         for test in [&test, &beside] {
@@ -101,6 +103,7 @@ impl Tenancy {
             neighbour,
             rounds,
             samples: 0,
+            failed_webhook_calls,
             reported,
         };
         tenancy.play().await?;
@@ -172,8 +175,14 @@ impl Tenancy {
         self.play().await?;
         let [beside, here] = self.counted().await?;
         let metrics = self.squelch.metrics().await?;
-        let failed = metrics.sum("squelch_reviews_total", &[("result", "failed_open")]);
-        ensure!(failed == 0.0 && here.failed_open + beside.failed_open == 0, "{failed} writes failed open");
+        let failed = metrics.sum("squelch_reviews_total", &[("result", "failed_open")]) as i64;
+        // On a starved machine the API server does not wait for every review.
+        let not_awaited = self.test.cluster.failed_webhook_calls().await? - self.failed_webhook_calls;
+        let allowed = not_awaited.min((here.received + beside.received) / 100);
+        ensure!(
+            failed <= allowed && here.failed_open + beside.failed_open <= failed,
+            "{failed} writes failed open, at most {allowed} allowed; the API server did not wait for {not_awaited}"
+        );
         let lost = metrics.sum("squelch_lost_occurrences_total", &[]);
         ensure!(lost == 0.0, "{lost} occurrences are lost");
         let samples = self.samples().await?;
@@ -190,7 +199,8 @@ impl Tenancy {
             script::is_stored(&stored[1], OTHER_USER, play, true).context("in the same namespace")?;
         }
         for (counters, stored) in [(&beside, &stored[0]), (&here, &stored[1])] {
-            let expected = counters.admitted + counters.compacted + counters.aggregated + counters.recovered;
+            let Counters { admitted, compacted, aggregated, failed_open, recovered, .. } = counters;
+            let expected = admitted + compacted + aggregated + failed_open + recovered;
             let sum: i64 = stored.iter().map(value).sum();
             let adds_up = sum == expected || (ending == Ending::Counted && std::ptr::eq(counters, &here));
             ensure!(adds_up, "{sum} stored, {expected} expected: {counters:?}\n{}", events::list(stored));
