@@ -15,8 +15,8 @@ use crate::telemetry::LogFormat;
 
 pub use values::{WebhookService, WebhookUrl};
 use values::{
-    bind, certificate_lifetime, clock_offset, dns_name, log_level, shutdown_timeout, status_interval,
-    token_lifetime, uninstall_timeout, webhook_service, webhook_url,
+    annotation, bind, certificate_lifetime, clock_offset, dns_name, label, log_level, shutdown_timeout,
+    status_interval, token_lifetime, uninstall_timeout, webhook_service, webhook_url,
 };
 
 /// Event policy operator for Kubernetes: compacts, aggregates and limits Events, and counts what it suppresses.
@@ -141,6 +141,26 @@ pub struct RunOptions {
     /// ClusterRole that owns the webhook configuration: the configuration is garbage-collected with it
     #[arg(long, env = "SQUELCH_OWNER_CLUSTER_ROLE", value_name = "NAME", help_heading = "Webhook")]
     pub owner_cluster_role: Option<String>,
+
+    /// Label of the webhook configuration. Repeatable
+    #[arg(
+        long,
+        env = "SQUELCH_WEBHOOK_LABEL",
+        value_name = "KEY=VALUE",
+        value_parser = label,
+        help_heading = "Webhook"
+    )]
+    pub webhook_label: Vec<(String, String)>,
+
+    /// Annotation of the webhook configuration, for platforms that read one there. Repeatable
+    #[arg(
+        long,
+        env = "SQUELCH_WEBHOOK_ANNOTATION",
+        value_name = "KEY=VALUE",
+        value_parser = annotation,
+        help_heading = "Webhook"
+    )]
+    pub webhook_annotation: Vec<(String, String)>,
 
     /// Break glass: remove the webhook's rules, so that every Event is stored as written
     #[arg(
@@ -403,6 +423,19 @@ mod tests {
     }
 
     #[test]
+    fn labels_and_annotations_of_the_webhook_configuration_are_repeatable() {
+        let options =
+            run(&["--webhook-annotation=admissions.enforcer/disabled=true", "--webhook-annotation=a=b=c, d"]);
+        let expected = [("admissions.enforcer/disabled", "true"), ("a", "b=c, d")];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(options.unwrap().webhook_annotation, expected);
+        assert_eq!(
+            run(&["--webhook-label=team="]).unwrap().webhook_label,
+            [("team".to_owned(), String::new())]
+        );
+    }
+
+    #[test]
     fn client_subjects_require_a_client_ca_file() {
         assert!(run(&["--client-subject=kube-apiserver"]).unwrap_err().contains("--client-ca-file"));
         let options =
@@ -446,6 +479,10 @@ mod tests {
             ("--token-lifetime", "30s", "between 1m and 168h, such as 1h"),
             ("--token-lifetime", "169h", "between 1m and 168h, such as 1h"),
             ("--clock-offset", "-400d", "such as 6m or 1h30m"),
+            ("--webhook-label", "team", "must be KEY=VALUE, such as example.com/team=platform"),
+            ("--webhook-label", "team=a b", "at most 63 letters, digits"),
+            ("--webhook-annotation", "a/b/c=d", "KEY must be a name with an optional domain"),
+            ("--webhook-annotation", "squelch.dev/disarm=x", "reserved for squelch itself"),
             ("--webhook-url", "http://127.0.0.1:9443", "https only"),
             ("--webhook-url", "https://127.0.0.1:9443/events", "chooses the path itself"),
             ("--webhook-url", "https://127.0.0.1:9443?x=1", "chooses the path itself"),

@@ -15,7 +15,8 @@ use tracing::info;
 use crate::admin::{self, Admin, Need, Readiness};
 use crate::announcer::{self, Announcer};
 use crate::arming::{
-    ArmingController, ConfigurationApi, Desired, NOT_PROBED_YET, NamespaceSelection, Probe, Prober,
+    ArmingController, ConfigurationApi, ConfigurationMetadata, Desired, NOT_PROBED_YET, NamespaceSelection,
+    Probe, Prober,
 };
 use crate::config::RunOptions;
 use crate::descriptors::Descriptors;
@@ -92,7 +93,7 @@ impl Parts {
         let stages = Stages::default();
         let tls = tls::server_config(keys.certificate(), callers(options)?)?;
         let serving_webhook = serve_webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
-        let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys));
+        let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys, options));
         let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let disarmed_reason = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
         // Connections of its own: slow flushes delay no other calls, and the other way round.
@@ -155,12 +156,20 @@ fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthorities>>> {
 }
 
 /// The webhook configuration before any policy is known.
-fn initial_configuration(cluster: &Cluster, keys: &crate::keys::KeysController) -> Desired {
+fn initial_configuration(
+    cluster: &Cluster,
+    keys: &crate::keys::KeysController,
+    options: &RunOptions,
+) -> Desired {
     Desired {
         client: keys.client_config(),
         own_user: cluster.own_user.clone(),
         namespace: cluster.namespace.clone(),
         namespaces: NamespaceSelection::None,
+        metadata: ConfigurationMetadata {
+            labels: options.webhook_label.iter().cloned().collect(),
+            annotations: options.webhook_annotation.iter().cloned().collect(),
+        },
     }
 }
 

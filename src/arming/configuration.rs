@@ -1,6 +1,6 @@
 //! The desired MutatingWebhookConfiguration, and its differences to the live one. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -61,6 +61,15 @@ pub(super) struct OwnerRole {
     pub(super) uid: String,
 }
 
+/// Labels and annotations of the configuration, besides squelch's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigurationMetadata {
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
 /// What the configuration depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
@@ -72,13 +81,19 @@ pub struct Desired {
     pub namespace: String,
     /// The namespaces for which the API server calls the webhook.
     pub namespaces: NamespaceSelection,
+    /// Additional labels and annotations.
+    pub metadata: ConfigurationMetadata,
 }
 
 impl Desired {
     /// Returns the whole object for server-side apply, which would remove omitted entries and fields.
     pub(super) fn object(&self, owner: Option<&OwnerRole>) -> Value {
-        let mut metadata =
-            json!({ "name": CONFIGURATION, "labels": { "app.kubernetes.io/managed-by": FIELD_MANAGER } });
+        let ConfigurationMetadata { labels, annotations } = &self.metadata;
+        let mut metadata = json!({ "name": CONFIGURATION, "labels": labels });
+        metadata["labels"]["app.kubernetes.io/managed-by"] = FIELD_MANAGER.into();
+        if !annotations.is_empty() {
+            metadata["annotations"] = json!(annotations);
+        }
         if let Some(OwnerRole { name, uid }) = owner {
             metadata["ownerReferences"] = json!([{
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": name, "uid": uid,
@@ -173,7 +188,7 @@ fn selector(namespaces: &BTreeSet<String>) -> Value {
 /// conditions that another writer has added are no differences, because applying the object would not remove them.
 pub(super) fn differences(wanted: &Value, live: &Value) -> Vec<String> {
     let mut differing = Vec::new();
-    for member in ["labels", "ownerReferences"] {
+    for member in ["labels", "annotations", "ownerReferences"] {
         if !contains(&live["metadata"][member], &wanted["metadata"][member]) {
             differing.push(format!("metadata.{member}"));
         }
@@ -255,6 +270,7 @@ mod tests {
             own_user: OWN_USER.into(),
             namespace: "squelch".into(),
             namespaces,
+            metadata: ConfigurationMetadata::default(),
         }
     }
 
@@ -313,6 +329,29 @@ mod tests {
         });
         assert_eq!(*owner, expected);
         assert!(whole(NamespaceSelection::All, None)["metadata"].get("ownerReferences").is_none());
+    }
+
+    #[test]
+    fn labels_and_annotations_are_additions() {
+        let entries = |key: &str| BTreeMap::from([(key.to_owned(), "x".to_owned())]);
+        let metadata = ConfigurationMetadata {
+            labels: [entries("team"), entries("app.kubernetes.io/managed-by")]
+                .into_iter()
+                .flatten()
+                .collect(),
+            annotations: entries("admissions.enforcer/disabled"),
+        };
+        let object = Desired { metadata, ..selecting(NamespaceSelection::All) }.object(None);
+        let expected = json!({
+            "name": "squelch",
+            "labels": { "app.kubernetes.io/managed-by": "squelch", "team": "x" },
+            "annotations": { "admissions.enforcer/disabled": "x" },
+        });
+        assert_eq!(object["metadata"], expected);
+        let before = whole(NamespaceSelection::All, None);
+        assert_eq!(differences(&object, &before), ["metadata.labels", "metadata.annotations"]);
+        // Foreign ones stay.
+        assert_eq!(differences(&before, &object), Vec::<String>::new());
     }
 
     #[test]

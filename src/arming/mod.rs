@@ -13,7 +13,8 @@ mod write_limiter;
 
 pub use client_config::{Address, ClientConfig};
 pub use configuration::{
-    CONFIGURATION, Desired, EVENTS_ENTRY, MAX_NAMED_NAMESPACES, NamespaceSelection, PROBE_ENTRY,
+    CONFIGURATION, ConfigurationMetadata, Desired, EVENTS_ENTRY, MAX_NAMED_NAMESPACES, NamespaceSelection,
+    PROBE_ENTRY,
 };
 pub use configuration_api::ConfigurationApi;
 pub use controller::ArmingController;

@@ -71,6 +71,38 @@ pub(super) fn dns_name(text: &str) -> Result<String, String> {
     Err("must be a name of lower case letters, digits and dashes, such as squelch".to_owned())
 }
 
+/// Parses a label of the webhook configuration.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = annotation(text)?;
+    if value.is_empty() || is_label_name(&value) {
+        return Ok((key, value));
+    }
+    Err("the value of a label has at most 63 letters, digits, '-', '_' and '.', such as example.com/team=platform".to_owned())
+}
+
+/// Parses an annotation of the webhook configuration.
+pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
+    let refuse = |reason: &str| Err(format!("{reason}, such as example.com/team=platform"));
+    let Some((key, value)) = text.split_once('=') else { return refuse("must be KEY=VALUE") };
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    if !is_label_name(name) || prefix.is_some_and(|prefix| dns_name(prefix).is_err()) {
+        return refuse("KEY must be a name with an optional domain");
+    }
+    if prefix.is_some_and(|prefix| prefix == "squelch.dev" || prefix.ends_with(".squelch.dev")) {
+        return refuse("squelch.dev/ is reserved for squelch itself; use another domain");
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Whether a text is the name part of a qualified name, or a value of a label.
+fn is_label_name(text: &str) -> bool {
+    let is_inside = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    let ends = [text.bytes().next(), text.bytes().last()];
+    text.len() <= 63
+        && text.bytes().all(is_inside)
+        && ends.iter().all(|end| end.is_some_and(|c| c.is_ascii_alphanumeric()))
+}
+
 pub(super) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
     let refuse =
         |what: &str| format!("{what}; must have scheme, host and port, such as https://127.0.0.1:9443");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::rights::needed;
 use super::snapshot::{Installation, Snapshot};
-use crate::arming::{Address, ClientConfig, Desired, NamespaceSelection};
+use crate::arming::{Address, ClientConfig, ConfigurationMetadata, Desired, NamespaceSelection};
 use crate::tls::Validity;
 use crate::tls::encoding::{self, Keys};
 use crate::tls::rotation::{Lifetimes, Ring};
@@ -41,6 +41,7 @@ pub(super) fn configuration_of(ring: &Ring<Keys>) -> MutatingWebhookConfiguratio
         own_user: "system:serviceaccount:squelch:squelch".to_owned(),
         namespace: "squelch".to_owned(),
         namespaces: NamespaceSelection::of(["a", "b"].map(str::to_owned).into()),
+        metadata: ConfigurationMetadata::default(),
     };
     serde_json::from_value(desired.owned_by("squelch", OWNER)).unwrap()
 }

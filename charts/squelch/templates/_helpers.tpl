@@ -2,10 +2,9 @@
 {{- define "squelch.name" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
-{{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 {{- end }}
 
@@ -23,13 +22,65 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ merge $own .Values.commonLabels | toYaml }}
 {{- end }}
 
+{{/* The metadata of an object: {root, name, namespace, labels, annotations}; all but root and name are optional. The
+chart's labels override `labels`. */}}
+{{- define "squelch.metadata" -}}
+name: {{ .name }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- merge (include "squelch.labels" .root | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "squelch.image" -}}
+{{- $repository := .Values.image.repository -}}
+{{- if not $repository -}}
+{{- fail "image.repository is empty: no image is published before the first release; build one with `./justw image`, push it to a registry, and give its repository (docs/installation.md)" -}}
+{{- end -}}
+{{- with .Values.global.imageRegistry -}}
+{{- $parts := splitList "/" $repository -}}
+{{- $has_registry := and (gt (len $parts) 1) (or (regexMatch "[.:]" (first $parts)) (eq (first $parts) "localhost")) -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) ($has_registry | ternary (rest $parts) $parts | join "/") -}}
+{{- end -}}
 {{- with .Values.image -}}
 {{- if .digest -}}
-{{ .repository }}@{{ .digest }}
+{{ $repository }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{ $repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The Secrets to pull the image: a field of a pod, or nothing. */}}
+{{- define "squelch.pullSecrets" -}}
+{{- with concat .Values.image.pullSecrets .Values.global.imagePullSecrets -}}
+imagePullSecrets:
+{{- range . }}
+- name: {{ kindIs "string" . | ternary . (get (kindIs "string" . | ternary dict .) "name") }}
+{{- end }}
+{{- end -}}
+{{- end }}
+
+{{/* The IP families of a Service. */}}
+{{- define "squelch.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+  ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+  ipFamilies: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- define "squelch.serviceAccount" -}}
+{{- if or .Values.serviceAccount.create .Values.serviceAccount.name -}}
+{{- .Values.serviceAccount.name | default (include "squelch.name" .) -}}
+{{- else -}}
+{{- fail "serviceAccount.name is empty: without serviceAccount.create the chart needs the name of an existing ServiceAccount" -}}
 {{- end -}}
 {{- end }}
 
@@ -53,58 +104,25 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $seconds -}}
 {{- end }}
 
-{{/* The security context of every container: Pod Security "restricted". */}}
-{{- define "squelch.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
-{{- end }}
-
-{{- define "squelch.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-
 {{/* Whether the cluster has a CRD of Prometheus Operator. For `helm template` set --api-versions. */}}
 {{- define "squelch.monitors" -}}
 {{- $versions := .root.Capabilities.APIVersions -}}
 {{- if or ($versions.Has (printf "monitoring.coreos.com/v1/%s" .kind)) ($versions.Has "monitoring.coreos.com/v1") -}}yes{{- end -}}
 {{- end }}
 
-{{/* Metadata of the objects of the uninstall hook: {root, weight, namespaced}. */}}
+{{/* Metadata of the objects of the uninstall hook: {root, weight, namespace}. */}}
 {{- define "squelch.uninstall" -}}
-name: {{ include "squelch.name" .root }}-uninstall
-{{- if .namespaced }}
-namespace: {{ .root.Release.Namespace }}
-{{- end }}
-labels:
-  {{- include "squelch.labels" .root | nindent 2 }}
-annotations:
-  helm.sh/hook: pre-delete
-  helm.sh/hook-weight: {{ .weight | quote }}
-  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- $hook := dict "helm.sh/hook" "pre-delete" "helm.sh/hook-weight" .weight -}}
+{{- $_ := set $hook "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded" -}}
+{{- $name := printf "%s-uninstall" (include "squelch.name" .root) -}}
+{{- include "squelch.metadata" (dict "root" .root "name" $name "namespace" .namespace "annotations" $hook) -}}
 {{- end }}
 
-{{/* Metadata of objects that exist only during `helm test`: {root, weight, namespaced, pod}. A failed pod is
-kept, with its log. */}}
+{{/* Metadata of objects that exist only during `helm test`: {root, weight, namespace}. A failed pod is kept, with its
+log. */}}
 {{- define "squelch.doctor" -}}
-name: {{ include "squelch.name" .root }}-doctor
-{{- if .namespaced }}
-namespace: {{ .root.Release.Namespace }}
-{{- end }}
-labels:
-  {{- if .pod }}
-  app.kubernetes.io/name: squelch-doctor
-  app.kubernetes.io/instance: {{ .root.Release.Name }}
-  {{- else }}
-  {{- include "squelch.labels" .root | nindent 2 }}
-  {{- end }}
-annotations:
-  helm.sh/hook: test
-  helm.sh/hook-weight: {{ .weight | quote }}
-  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- $hook := dict "helm.sh/hook" "test" "helm.sh/hook-weight" .weight -}}
+{{- $_ := set $hook "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded" -}}
+{{- $name := printf "%s-doctor" (include "squelch.name" .root) -}}
+{{- include "squelch.metadata" (dict "root" .root "name" $name "namespace" .namespace "annotations" $hook) -}}
 {{- end }}

@@ -11,7 +11,7 @@ use tower_test::mock::{self, Handle};
 
 use super::*;
 use crate::announcer::{AnnouncementReceiver, Announcer};
-use crate::arming::{Address, ClientConfig, DISARM_ANNOTATION, NOT_PROBED_YET};
+use crate::arming::{Address, ClientConfig, ConfigurationMetadata, DISARM_ANNOTATION, NOT_PROBED_YET};
 use crate::tls::{AcceptedTokens, PathToken};
 use crate::{PROBE_ANNOTATION, PROBE_SIGNATURE_ANNOTATION};
 
@@ -56,6 +56,7 @@ fn desired(namespaces: NamespaceSelection) -> Desired {
         own_user: "system:serviceaccount:squelch:squelch".into(),
         namespace: "squelch".into(),
         namespaces,
+        metadata: ConfigurationMetadata::default(),
     }
 }
 
