@@ -1,8 +1,10 @@
 //! The decision on one write.
 
+mod admission;
 pub(crate) mod aggregation;
 pub(crate) mod keys;
 pub(crate) mod limits;
+mod minted_name;
 pub(crate) mod pending_limit;
 pub(crate) mod pipeline;
 pub(crate) mod prefetch;

@@ -3,6 +3,7 @@
 pub(crate) mod buckets;
 pub(crate) mod capacity;
 pub(crate) mod eviction;
+mod fingerprints;
 pub(crate) mod groups;
 pub(crate) mod live_series;
 pub(crate) mod names;

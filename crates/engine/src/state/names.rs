@@ -1,51 +1,23 @@
 //! The counted value of each Event name. This table belongs to the namespace, not to a scope.
 
+mod record;
+
 use std::time::Duration;
 
 use crate::decide::keys::{Hasher, Key};
 use crate::state::capacity::Sizes;
 use crate::state::live_series::Handle;
-use crate::store::packed_series::count;
 use crate::store::stamp::Stamp;
 use crate::store::table::{At, Table};
 use crate::{Moment, Observation, Operation};
+
+use record::{NameRecord, OWNER_CONFIRMED, SHARED, user};
 
 /// Time for which a name is remembered after its last write, capacity permitting.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// Granularity of the order by use: an evicted name was seen at most this much later than a kept one.
 const ORDERED_BY: Duration = Duration::from_secs(16);
-
-/// What is remembered of one Event name: 28 bytes, and 48 with key and chain. There are two for each series.
-#[derive(Clone, Copy, Default)]
-struct NameRecord {
-    /// Highest absolute value seen, refused or not; at most `i32::MAX`. The top bit is [`READS`].
-    highest: u32,
-    /// The series of this name's UPDATEs, while it is live.
-    series: Handle,
-    /// Latest occurrence time under this name, see [`occurrence_time`], or 0; with [`OWNER_CONFIRMED`] and [`SHARED`].
-    occurred: u32,
-    /// Time of the last write of this name.
-    seen: Stamp,
-    /// Hash of the user of the highest value, and [`STORED`].
-    user: [u8; 3],
-}
-
-/// Bit of [`NameRecord::user`]: this is the name of the series' stored Event.
-const STORED: u32 = 1 << 23;
-
-/// Bit of [`NameRecord::highest`]: the user reads the stored count, adds one and writes it back.
-const READS: u32 = 1 << 31;
-
-/// Bit of [`NameRecord::occurred`]: the stored Event belongs to this user, because they updated it or squelch
-/// read it. A CREATE does not confirm this, because the API server may reject it after admission.
-const OWNER_CONFIRMED: u32 = 1 << 31;
-
-/// Bit of [`NameRecord::occurred`]: several clients reported to the last series stored under this name.
-const SHARED: u32 = 1 << 30;
-
-/// Bits of [`NameRecord::occurred`] for the time.
-const TIME: u32 = SHARED - 1;
 
 /// The result of comparing a write with its name's record.
 pub(crate) struct Carried {
@@ -238,185 +210,5 @@ fn carried_by_unknown(write: &Observation<'_>, began_before: bool) -> i64 {
     }
 }
 
-impl NameRecord {
-    /// Returns the record of a new name.
-    fn first_seen(user: u32, write: &Observation<'_>, now: Moment) -> Self {
-        let mut name = Self {
-            highest: count(write.value),
-            occurred: occurrence_time(write).unwrap_or(0),
-            seen: Stamp::at(now),
-            ..Self::default()
-        };
-        name.set_user(user, false);
-        name.confirm_owner(write);
-        name
-    }
-
-    /// Returns the record after this user reported more than anyone before.
-    fn raised(mut self, user: u32, write: &Observation<'_>) -> Self {
-        let reads = if user == self.user() { self.highest & READS } else { 0 };
-        self.highest = count(write.value) | reads;
-        self.set_user(user, self.is_stored());
-        self
-    }
-
-    /// Returns the occurrences of a write: its value beyond the highest one. A client that reads the stored
-    /// count, adds one and writes it back never exceeds the highest value while its writes are merged. Such a
-    /// write carries one occurrence if its time is later than all earlier ones; a retry repeats the time.
-    fn carried(&mut self, user: u32, write: &Observation<'_>) -> i64 {
-        let beyond = (write.value - self.highest()).max(0);
-        let adds_one = write.operation == Operation::Update && write.value == write.old_value + 1;
-        let is_later = self.is_before(write);
-        let is_its_user = self.user() == user;
-        if adds_one && is_later && beyond == 0 && is_its_user {
-            self.highest |= READS;
-        }
-        // The highest value of another user does not count this user's occurrences. A write that adds one to
-        // the stored count has read it.
-        let reads = self.highest & READS != 0 || !is_its_user;
-        if adds_one && reads { i64::from(is_later || beyond > 0) } else { beyond }
-    }
-
-    /// Records the occurrence time of a write.
-    fn record_occurrence(&mut self, write: &Observation<'_>) {
-        if self.is_before(write)
-            && let Some(time) = occurrence_time(write)
-        {
-            self.occurred = self.occurred & !TIME | time;
-        }
-        self.confirm_owner(write);
-    }
-
-    /// Confirms the owner by an UPDATE: its Event is stored, and its user may change it.
-    fn confirm_owner(&mut self, write: &Observation<'_>) {
-        if write.operation == Operation::Update {
-            self.occurred |= OWNER_CONFIRMED;
-        }
-    }
-
-    /// Whether the write's occurrence time is later than all seen. The 30-bit clock compares times up to 6 days
-    /// apart; names are remembered for one day.
-    fn is_before(&self, write: &Observation<'_>) -> bool {
-        let seen = self.occurred & TIME;
-        occurrence_time(write).is_some_and(|time| {
-            let later_by = time.wrapping_sub(seen) & TIME;
-            seen == 0 || (1..=TIME / 2).contains(&later_by)
-        })
-    }
-
-    fn highest(&self) -> i64 {
-        i64::from(self.highest & !READS)
-    }
-
-    fn is_owner_confirmed(&self) -> bool {
-        self.occurred & OWNER_CONFIRMED != 0
-    }
-
-    fn is_stored(&self) -> bool {
-        self.bits() & STORED != 0
-    }
-
-    fn user(&self) -> u32 {
-        self.bits() & !STORED
-    }
-
-    fn set_user(&mut self, user: u32, stored: bool) {
-        let [a, b, c, _] = (user | if stored { STORED } else { 0 }).to_le_bytes();
-        self.user = [a, b, c];
-    }
-
-    fn bits(&self) -> u32 {
-        let [a, b, c] = self.user;
-        u32::from_le_bytes([a, b, c, 0])
-    }
-}
-
-/// Returns the last occurrence time: milliseconds in 30 bits, which wrap after 12 days. Never 0, which means no
-/// time.
-fn occurrence_time(write: &Observation<'_>) -> Option<u32> {
-    write.last_observed.map(|time| (time.as_millisecond() as u32 & TIME).max(1))
-}
-
-/// Returns 23 bits of the user's hash. A collision needs one of 8 million users, cannot be searched for, and
-/// counts some occurrences too many.
-fn user(hasher: &Hasher, user: &str) -> u32 {
-    hasher.user(user) as u32 % STORED
-}
-
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::testing::{at, named, write};
-    use proptest::prelude::*;
-
-    fn hasher() -> Hasher {
-        Hasher::new([1, 2])
-    }
-
-    fn carry(names: &mut Names, write: &Observation<'_>, now: u64) -> Carried {
-        let key = write.name.as_deref().map(|name| hasher().name(name));
-        names.carry(&hasher(), key, write, false, false, at(now))
-    }
-
-    proptest! {
-        #[test]
-        fn a_write_carries_its_value_beyond_the_highest_one(
-            writes in prop::collection::vec((0u8..20, 1i64..6, 0u64..3000), 0..200)
-        ) {
-            let mut names = Names::default();
-            let mut model: BTreeMap<u8, (i64, u64)> = BTreeMap::new();
-            let mut now = 0;
-            for (name, value, pause) in writes {
-                now += pause;
-                let text = format!("cart.{name}");
-                let carried = carry(&mut names, &Observation { value, ..named(&text, write()) }, now);
-                let before = model.get(&name).copied();
-                prop_assert_eq!(carried.occurrences, (value - before.map_or(0, |(highest, _)| highest)).max(0));
-                prop_assert_eq!(carried.seen_before, before.map(|(_, seen)| at(seen)));
-                model.insert(name, (before.map_or(value, |(highest, _)| highest.max(value)), now));
-            }
-            prop_assert_eq!(names.len(), model.len());
-        }
-
-        #[test]
-        fn the_oldest_names_are_evicted_at_capacity(
-            writes in prop::collection::vec((0u8..20, 0u64..30_000), 1..100), room in 0usize..20
-        ) {
-            let mut names = Names::default();
-            let mut seen: BTreeMap<u8, u64> = BTreeMap::new();
-            let mut now = 0;
-            for (name, pause) in writes {
-                now += pause;
-                carry(&mut names, &named(&format!("cart.{name}"), write()), now);
-                seen.insert(name, now);
-            }
-            let before = names.len();
-            names.forget(room, 1000, at(now), |_| true);
-            prop_assert_eq!(names.evicted, before.saturating_sub(room));
-            prop_assert_eq!(names.len(), before.min(room));
-            let kept = |name: &u8| names.table.find(hasher().name(&format!("cart.{name}"))).is_some();
-            let turn = |seen: &u64| seen / ORDERED_BY.as_millis() as u64;
-            let oldest_kept = seen.iter().filter(|(name, _)| kept(name)).map(|(_, seen)| turn(seen)).min();
-            let newest_gone = seen.iter().filter(|(name, _)| !kept(name)).map(|(_, seen)| turn(seen)).max();
-            if let (Some(kept), Some(gone)) = (oldest_kept, newest_gone) {
-                prop_assert!(gone <= kept);
-            }
-        }
-    }
-
-    #[test]
-    fn a_name_takes_28_bytes() {
-        assert_eq!(size_of::<NameRecord>(), 28);
-    }
-
-    #[test]
-    fn user_hash_and_stored_bit_are_independent() {
-        let mut name = NameRecord::default();
-        for (user, stored) in [(STORED - 1, false), (STORED - 1, true), (0, true), (0x12_3456, false)] {
-            name.set_user(user, stored);
-            assert_eq!((name.user(), name.is_stored()), (user, stored));
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 mod eviction;
 mod revision;
+mod stages;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,16 +11,13 @@ use std::time::Duration;
 use crate::decide::keys::Key;
 use crate::decide::pipeline::AtCapacity;
 use crate::model::content::Content;
-use crate::state::buckets::{Buckets, BudgetBucket, Charge};
+use crate::state::buckets::{Buckets, BudgetBucket};
 use crate::state::capacity::Sizes;
-use crate::state::groups::{Groups, ObjectCount, Witness};
+use crate::state::groups::Groups;
 use crate::state::live_series::{Handle, LiveSeries};
 use crate::state::series::Series;
 use crate::state::top_dropped::Sketch;
-use crate::{
-    AggregationRules, BucketRules, Counters, Disposition, EventView, Mode, Moment, PolicyId, Rules,
-    ScopeCounters,
-};
+use crate::{Counters, Mode, Moment, PolicyId, Rules, ScopeCounters};
 
 /// Identifies a scope within its namespace. Never reused.
 pub(crate) type ScopeId = u32;
@@ -261,82 +259,6 @@ impl Scope {
         // The timer takes over, so the search for idle series need not see it.
         self.series.leave_order(handle);
         self.change(handle, now, |series| series.closing = true);
-    }
-}
-
-/// Steps 6 to 8 of a decision.
-impl Scope {
-    /// See [`Groups::too_many`].
-    pub(crate) fn too_many(
-        &mut self,
-        group: Key,
-        [message, object]: [u64; 2],
-        rules: &AggregationRules,
-        at_capacity: AtCapacity,
-        now: Moment,
-    ) -> Option<ObjectCount> {
-        let reported = self.groups.too_many(group, message, object, rules, at_capacity, now);
-        self.recount();
-        reported
-    }
-
-    /// See [`Groups::admitted`].
-    pub(crate) fn admitted_of_group(
-        &mut self,
-        group: Key,
-        name: &str,
-        says: impl FnOnce() -> u64,
-        rules: &AggregationRules,
-        at_once: bool,
-        now: Moment,
-    ) {
-        self.groups.admitted(group, name, says, rules, at_once, now);
-        self.recount();
-    }
-
-    /// Records the witness of a new summary. It must be stored before the summary is created.
-    pub(crate) fn note_witness(&mut self, summary: Handle, group: Key) {
-        if let Some(witness) = self.groups.witness(group) {
-            self.series.set_witness(summary, group, witness.clone());
-        }
-    }
-
-    /// See [`Groups::refute_witness`].
-    pub(crate) fn refute_witness(&mut self, group: Key, witness: &Witness) {
-        self.groups.refute_witness(group, witness);
-        self.recount();
-    }
-
-    /// See [`Buckets::ask`].
-    pub(crate) fn ask_spam_filter(
-        &mut self,
-        key: Key,
-        rules: &BucketRules,
-        at_capacity: bool,
-        now: Moment,
-    ) -> Option<Charge> {
-        let charge = self.spam_filter.ask(key, rules, at_capacity, now);
-        self.recount();
-        charge
-    }
-
-    /// See [`Buckets::charge`].
-    pub(crate) fn charge_spam_filter(&mut self, charge: Charge) {
-        self.spam_filter.charge(charge);
-        self.recount();
-    }
-
-    /// Counts dropped occurrences among the top dropped.
-    pub(crate) fn count_dropped(
-        &mut self,
-        key: Key,
-        event: &EventView<'_>,
-        disposition: Disposition,
-        occurrences: u64,
-        at_capacity: bool,
-    ) {
-        self.dropped.count(key, event, disposition, occurrences, at_capacity);
-        self.recount();
     }
 }
 

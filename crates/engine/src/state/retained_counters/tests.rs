@@ -1,0 +1,2 @@
+mod gone_namespaces;
+mod gone_policies;
