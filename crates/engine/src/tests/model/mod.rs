@@ -4,7 +4,9 @@
 mod flushing;
 mod keys;
 mod limits;
+mod names;
 mod series;
+mod summaries;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -147,15 +149,6 @@ impl NaiveModel {
         write.value < write.old_value || write.value == write.old_value && carried > 0
     }
 
-    fn named(&mut self, write: &Observation<'_>) -> Option<&mut Name> {
-        let name = write.name.as_deref()?;
-        self.names.iter_mut().find(|known| known.name == name)
-    }
-
-    fn is_above_its_own(&mut self, write: &Observation<'_>) -> bool {
-        self.named(write).is_some_and(|name| write.value > name.highest && name.user == write.user)
-    }
-
     /// A CREATE of another user's name: only the limits apply, and it opens nothing.
     fn foreign(&mut self, write: &Observation<'_>, exempt: bool, now: Moment) -> Verdict {
         let stage = match (exempt, self.draining) {
@@ -169,70 +162,6 @@ impl NaiveModel {
             }
         };
         verdict(Disposition::Admitted, stage, 1, Answer::Allow)
-    }
-
-    /// Returns a name that a user claimed by a CREATE to the user who updates its Event, and removes the series
-    /// stored under it.
-    fn give_name_back(&mut self, write: &Observation<'_>) {
-        let Some(at) = self.names.iter().position(|known| write.name.as_deref() == Some(&*known.name)) else {
-            return;
-        };
-        let taken = write.operation == Operation::Update
-            && self.names[at].user != write.user
-            && !self.names[at].owner_confirmed;
-        if taken {
-            let name = self.names.remove(at);
-            self.series.retain(|series| Some(series.number) != name.series || series.name != name.name);
-        }
-    }
-
-    /// Returns the occurrences of a write and when its name was seen before.
-    fn carried(&mut self, write: &Observation<'_>, now: Moment) -> Carried {
-        let by = |occurrences, seen_before| Carried { occurrences, seen_before, foreign: false };
-        let Some(name) = write.name.clone() else { return by(write.value, None) };
-        let update = write.operation == Operation::Update;
-        self.give_name_back(write);
-        if let Some(known) = self.named(write) {
-            if !update && known.user != write.user {
-                return Carried { foreign: true, ..by(1, None) };
-            }
-            let one_more = update && write.value == write.old_value + 1;
-            let later = write.last_observed.is_some() && write.last_observed > known.latest;
-            let another = known.user != write.user;
-            known.reads |= one_more && !another && later && write.value <= known.highest;
-            let beyond = (write.value - known.highest).max(0);
-            let reads = known.reads || another;
-            let carried = if one_more && reads { i64::from(later || beyond > 0) } else { beyond };
-            if beyond > 0 {
-                known.reads &= known.user == write.user;
-                (known.highest, known.user) = (write.value, write.user.to_owned());
-            }
-            known.latest = known.latest.max(write.last_observed);
-            known.owner_confirmed |= update;
-            return by(carried, Some(std::mem::replace(&mut known.seen, now)));
-        }
-        self.names.push(Name {
-            name: name.into(),
-            highest: write.value,
-            user: write.user.to_owned(),
-            seen: now,
-            series: None,
-            latest: write.last_observed,
-            reads: false,
-            owner_confirmed: update,
-        });
-        let older = write.first_seen.is_some_and(|first| first < self.began);
-        let carried = match write.operation {
-            Operation::Create => {
-                if older {
-                    1
-                } else {
-                    write.value
-                }
-            }
-            Operation::Update => (write.value - write.old_value).max(1),
-        };
-        by(carried, None)
     }
 
     /// Step 5.
@@ -286,48 +215,6 @@ impl NaiveModel {
         })
     }
 
-    /// Step 6.
-    fn in_summary(&mut self, write: &Observation<'_>, carried: i64, now: Moment) -> Option<Verdict> {
-        let rules = self.rules.aggregation?;
-        if rules.group_by == GroupBy::Kind && carried > MAX_OCCURRENCES_PER_WRITE {
-            return None;
-        }
-        if write.operation == Operation::Update || write.event.message.starts_with(AGGREGATE_PREFIX) {
-            return None;
-        }
-        let (key, message) = group_of(write, rules.group_by);
-        self.groups.retain(|group| now.since(group.seen) <= rules.interval);
-        let at = self.groups.iter().position(|group| group.key == key).unwrap_or_else(|| {
-            self.groups.push(Group { key: key.clone(), messages: Vec::new(), seen: now, witness: None });
-            self.groups.len() - 1
-        });
-        let group = &mut self.groups[at];
-        group.seen = now;
-        if group.messages.contains(&message) {
-            return None;
-        }
-        if group.messages.len() < rules.max_events as usize - 1 {
-            group.messages.push(message);
-            return None;
-        }
-        let witness = group.witness.clone()?;
-        let group_key = key.clone();
-        let key = [vec!["summary".to_owned()], key].concat();
-        let summary = self.living(now, |series| series.key == key).unwrap_or_else(|| {
-            let begins = format!("{}.", write.event.regarding.name);
-            let number = self.open(key, begins, 0, now);
-            if let Some(series) = self.find_series(number) {
-                (series.summary, series.base_unknown) = (true, true);
-                series.witness = Some((group_key, witness));
-            }
-            number
-        });
-        let series = self.find_series(summary)?;
-        (series.seen, series.closing, series.merged) = (now, false, true);
-        series.total += carried;
-        Some(verdict(Disposition::Aggregated, Stage::Aggregation, carried, refused(&self.rules, write)))
-    }
-
     /// Step 9. A CREATE opens its series if it carries occurrences.
     fn admitted(
         &mut self,
@@ -359,26 +246,6 @@ impl NaiveModel {
         admitted
     }
 
-    /// Records the witness of the group, from the second message on.
-    fn admitted_of_group(&mut self, write: &Observation<'_>, minted: Option<&str>, now: Moment) {
-        let Some(rules) = self.rules.aggregation else { return };
-        if write.event.message.starts_with(AGGREGATE_PREFIX) {
-            return;
-        }
-        let (key, _) = group_of(write, rules.group_by);
-        let few_tokens = self.few_tokens;
-        let name = write.name.as_deref().or(minted).unwrap_or_default();
-        for group in self.groups.iter_mut().filter(|group| group.key == key) {
-            let kept = |(_, at): &Witness| now.since(*at) < Duration::from_secs(300);
-            let needed = few_tokens
-                || group.messages.len() > 1
-                || group.messages.len() + 1 >= rules.max_events as usize;
-            if needed && !group.witness.as_ref().is_some_and(kept) {
-                group.witness = Some((name.to_owned(), now));
-            }
-        }
-    }
-
     /// Admits a write outside series compaction. A write to the stored Event of a live series updates the
     /// series.
     fn beside(&mut self, write: &Observation<'_>, carried: i64, stage: Stage, now: Moment) -> Verdict {
@@ -407,47 +274,6 @@ impl NaiveModel {
     fn outside(&mut self, write: &Observation<'_>, carried: i64, stage: Stage) -> Verdict {
         self.recovered += (write.value - write.old_value - carried).max(0);
         verdict(Disposition::Admitted, stage, carried, Answer::Allow)
-    }
-
-    fn join(&mut self, write: &Observation<'_>, series: usize) {
-        if let Some(name) = self.named(write) {
-            name.series = Some(series);
-        }
-    }
-
-    fn find_series(&mut self, number: usize) -> Option<&mut ModelSeries> {
-        self.series.iter_mut().find(|series| series.number == number)
-    }
-
-    fn living_by_name(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
-        let number = self.named(write)?.series?;
-        self.living(now, |series| series.number == number)
-    }
-
-    fn living_by_key(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
-        let key = key_of(write);
-        self.living(now, |series| series.key == key)
-    }
-
-    /// Returns the matching series if it is live. Removes idle series with nothing to flush.
-    fn living(&mut self, now: Moment, meant: impl Fn(&ModelSeries) -> bool) -> Option<usize> {
-        let rules = self.rules.clone();
-        self.keep(|series| series.closing || series.needs_flush() || !series.is_over(&rules, now));
-        self.series.iter().find(|series| meant(series)).map(|series| series.number)
-    }
-
-    /// Removes the series that `kept` rejects and records what was reported to them.
-    pub(super) fn keep(&mut self, kept: impl Fn(&ModelSeries) -> bool) {
-        for series in self.series.iter().filter(|series| series.shared && !kept(series)) {
-            self.past.insert(series.number, (series.name.clone(), series.total - series.unreported));
-        }
-        self.series.retain(kept);
-    }
-
-    fn open(&mut self, key: Key, name: String, stored: i64, now: Moment) -> usize {
-        self.made += 1;
-        self.series.push(ModelSeries::new(self.made, key, name, stored, now));
-        self.made
     }
 }
 

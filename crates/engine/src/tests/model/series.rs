@@ -163,3 +163,47 @@ impl ModelSeries {
         self.await_commit(now);
     }
 }
+
+/// The list of series.
+impl NaiveModel {
+    pub(super) fn join(&mut self, write: &Observation<'_>, series: usize) {
+        if let Some(name) = self.named(write) {
+            name.series = Some(series);
+        }
+    }
+
+    pub(super) fn find_series(&mut self, number: usize) -> Option<&mut ModelSeries> {
+        self.series.iter_mut().find(|series| series.number == number)
+    }
+
+    pub(super) fn living_by_name(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
+        let number = self.named(write)?.series?;
+        self.living(now, |series| series.number == number)
+    }
+
+    pub(super) fn living_by_key(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
+        let key = key_of(write);
+        self.living(now, |series| series.key == key)
+    }
+
+    /// Returns the matching series if it is live. Removes idle series with nothing to flush.
+    pub(super) fn living(&mut self, now: Moment, meant: impl Fn(&ModelSeries) -> bool) -> Option<usize> {
+        let rules = self.rules.clone();
+        self.keep(|series| series.closing || series.needs_flush() || !series.is_over(&rules, now));
+        self.series.iter().find(|series| meant(series)).map(|series| series.number)
+    }
+
+    /// Removes the series that `kept` rejects and records what was reported to them.
+    pub(in super::super) fn keep(&mut self, kept: impl Fn(&ModelSeries) -> bool) {
+        for series in self.series.iter().filter(|series| series.shared && !kept(series)) {
+            self.past.insert(series.number, (series.name.clone(), series.total - series.unreported));
+        }
+        self.series.retain(kept);
+    }
+
+    pub(super) fn open(&mut self, key: Key, name: String, stored: i64, now: Moment) -> usize {
+        self.made += 1;
+        self.series.push(ModelSeries::new(self.made, key, name, stored, now));
+        self.made
+    }
+}

@@ -1,0 +1,247 @@
+//! Names of Events and the users who write them.
+
+use super::*;
+
+#[test]
+fn a_name_outlives_its_series() {
+    let (engine, mut rules) = (engine(), rules());
+    rules.series.as_mut().unwrap().idle_timeout = Duration::from_secs(48 * 3600);
+    engine.revise(
+        &[KnownPolicy {
+            policy: rules.policy.clone(),
+            namespace: Some("shop".into()),
+            rules: Some(Arc::new(rules.clone())),
+        }],
+        at(0),
+    );
+    engine.decide(by(&rules), &write(), at(0));
+    let mut received = 0;
+    for b in 1..=5 {
+        received += engine
+            .decide(by(&rules), &named("cart.2", Observation { value: b, ..write() }), at(b as u64))
+            .occurrences;
+    }
+    let later = at(25 * 3600 * 1000);
+    engine.tick(later, 10);
+    assert_eq!(engine.gauges().series, 1, "the series is live");
+    received +=
+        engine.decide(by(&rules), &named("cart.2", Observation { value: 6, ..write() }), later).occurrences;
+    assert_eq!(received, 6);
+}
+
+#[test]
+fn an_old_client_that_counts_from_one_keeps_counting() {
+    let (engine, rules) = (engine(), rules());
+    let series = |write| Observation { api: Api::Events, has_series: true, ..write };
+    engine.decide(by(&rules), &Observation { api: Api::Events, ..write() }, at(0));
+    // After [`Answer::Restore`] the client would adopt an Event without a series and report 1 each time. Soon
+    // after the first repeat, and after squelch has removed the series.
+    for now in [30, 500_000] {
+        let first = engine.decide(by(&rules), &series(update(1, 1)), at(now));
+        assert_eq!((first.occurrences, first.answer), (0, Answer::Deny(Denial::AlreadyExists)));
+        engine.tick(at(now), 10);
+    }
+    let refresh = engine.decide(by(&rules), &series(update(299, 1)), at(1_800_000));
+    assert_eq!((refresh.occurrences, refresh.answer), (298, Answer::Allow));
+    assert_eq!(counters(&engine).received(), 299);
+    // Its Event is gone and it creates another one, while the series is live under another name.
+    let again = engine.decide(by(&rules), &series(named("cart.2", write())), at(1_800_001));
+    assert_eq!(again.answer, Answer::Deny(Denial::AlreadyExists));
+    let loud = Rules { rejection: Rejection::Forbidden, ..rules };
+    let again = engine.decide(by(&loud), &series(named("cart.3", write())), at(1_800_002));
+    assert_eq!(again.answer, Answer::Deny(Denial::Forbidden));
+}
+
+#[test]
+fn a_client_that_reads_increments_and_writes_back_is_counted() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    let mut stored = 1;
+    for n in 1..=100u64 {
+        let last_observed = Some(Timestamp::from_second(n as i64).unwrap());
+        let next = Observation { last_observed, ..update(stored + 1, stored) };
+        for repeated in [false, true] {
+            // The API server may send a write twice after a conflict. It carries one occurrence.
+            if engine.decide(by(&rules), &next, at(n * 1000 + u64::from(repeated))).answer == Answer::Allow {
+                stored = next.value;
+            }
+            assert_eq!(stored + engine.gauges().pending_occurrences as i64, n as i64 + 1);
+        }
+        for task in engine.tick(at(n * 1000 + 500), 10) {
+            if let Some(value) = flush(&engine, &task, Some(stored), at(n * 1000 + 500)) {
+                stored = value;
+            }
+        }
+    }
+    engine.drain();
+    for task in engine.tick(at(200_000), 10) {
+        stored = flush(&engine, &task, Some(stored), at(200_000)).unwrap_or(stored);
+    }
+    assert_eq!((counters(&engine).received(), stored), (101, 101));
+}
+
+#[test]
+fn a_create_of_another_users_name_changes_nothing() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    for (name, value) in [("cart.1", 2_000_000_000), ("x.2", 1)] {
+        let mut forged = Observation { user: "tenant", value, ..named(name, write()) };
+        forged.event.message = "forged".into();
+        let verdict = engine.decide(by(&rules), &forged, at(1));
+        assert_eq!((verdict.answer, verdict.occurrences), (Answer::Allow, 1));
+    }
+    assert!(engine.tick(at(3000), 10).is_empty(), "nothing is pending");
+    let next = engine.decide(by(&rules), &update(2, 1), at(4000)).occurrences;
+    assert_eq!((counters(&engine).received(), counters(&engine).recovered, next), (4, 0, 1));
+}
+
+#[test]
+fn an_undecided_create_of_another_users_name_changes_nothing() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    engine.fail_open(by(&rules), &Observation { user: "tenant", value: 2_000_000_000, ..write() }, at(1));
+    let next = engine.decide(by(&rules), &update(2, 1), at(4000));
+    assert_eq!((next.occurrences, next.answer), (1, Answer::Allow));
+    assert_eq!((counters(&engine).of(Disposition::FailedOpen), counters(&engine).recovered), (1, 0));
+}
+
+#[test]
+fn a_create_of_another_users_name_is_limited() {
+    let engine = engine();
+    let rules = Rules {
+        budget: Some(BucketRules { burst: 2.try_into().unwrap(), refill_interval: Duration::from_secs(300) }),
+        ..rules()
+    };
+    engine.decide(by(&rules), &write(), at(0));
+    let forged = Observation { user: "tenant", ..write() };
+    let reported = [1, 2].map(|now| engine.decide(by(&rules), &forged, at(now)).disposition);
+    assert_eq!(reported, [Some(Disposition::Admitted), Some(Disposition::Throttled)]);
+}
+
+#[test]
+fn a_name_claimed_by_a_create_belongs_to_the_user_who_updates_it() {
+    let (engine, rules) = (engine(), rules());
+    let taken = Observation { user: "tenant", value: 2_000_000_000, ..write() };
+    engine.decide(by(&rules), &taken, at(0));
+    engine.decide(by(&rules), &named("x.2", taken), at(1));
+    assert!(
+        engine.gauges().pending_occurrences > 0,
+        "the tenant's own series, until an UPDATE shows the owner"
+    );
+    engine.decide(by(&rules), &write(), at(2));
+    let next = engine.decide(by(&rules), &update(2, 1), at(3));
+    assert_eq!((next.occurrences, next.answer), (1, Answer::Allow));
+    assert_eq!(engine.gauges().pending_occurrences, 0);
+    assert!(counters(&engine).lost > 0);
+    assert_eq!(engine.decide(by(&rules), &update(3, 2), at(4)).occurrences, 1);
+}
+
+/// Returns the write by this user at this second of their clock.
+fn by_user<'a>(user: &'a str, second: i64, write: Observation<'a>) -> Observation<'a> {
+    Observation { user, last_observed: Some(Timestamp::from_second(second).unwrap()), ..write }
+}
+
+#[test]
+fn several_users_that_read_and_add_one_are_counted() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &by_user("a", 1, write()), at(1000));
+    let mut stored = 1;
+    for second in 2..=120 {
+        let user = if second % 3 == 0 { "b" } else { "a" };
+        let next = by_user(user, second, update(stored + 1, stored));
+        let now = at(second as u64 * 1000);
+        if engine.decide(by(&rules), &next, now).answer == Answer::Allow {
+            stored = next.value;
+        }
+        for task in engine.tick(now, 10) {
+            stored = flush(&engine, &task, Some(stored), now).unwrap_or(stored);
+        }
+        assert_eq!(stored + engine.gauges().pending_occurrences as i64, second);
+    }
+    assert_eq!(counters(&engine).received(), 120);
+}
+
+#[test]
+fn occurrences_that_passed_unseen_are_counted_with_the_next_write_of_their_client() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &by_user("u", 1, write()), at(0));
+    engine.decide(by(&rules), &by_user("u", 1, named("cart.2", write())), at(1));
+    let task = engine.tick(at(3000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(3000)), Some(2));
+    // The client's PATCH to 2 passes without a review and changes nothing in etcd. Its PATCH to 3 looks as if a
+    // client had read the flushed count and added one. Counting it for one would lose an occurrence silently.
+    let next = engine.decide(by(&rules), &by_user("u", 10, update(3, 2)), at(10_000));
+    assert_eq!(next.occurrences, 2);
+}
+
+#[test]
+fn a_retried_create_loses_nothing() {
+    type Again = fn(&Engine, &Rules);
+    let again: [Again; 2] = [
+        |engine, rules| drop(engine.decide(by(rules), &write(), at(10_000))),
+        |engine, rules| engine.fail_open(by(rules), &write(), at(10_000)),
+    ];
+    let found = |count, seconds| {
+        Some(StoredEvent { age: Some(Duration::from_secs(seconds)), ..StoredEvent::with_count(count) })
+    };
+    for again in again {
+        let (engine, rules) = (engine(), rules());
+        engine.decide(by(&rules), &write(), at(0));
+        engine.decide(by(&rules), &named("cart.2", write()), at(1));
+        let task = engine.tick(at(9000), 10).remove(0);
+        assert!(matches!(engine.plan(&task, found(1, 9), at(9000)), FlushPlan::Write { value: 2, .. }));
+        engine.ack(&task, 2, at(9000));
+        again(&engine, &rules);
+        engine.decide(by(&rules), &named("cart.3", write()), at(11_000));
+        let task = engine.tick(at(13_000), 10).remove(0);
+        assert_eq!(
+            engine.plan(&task, found(2, 13), at(13_000)),
+            FlushPlan::Nothing,
+            "one more than two is not due"
+        );
+        assert_eq!((counters(&engine).lost, engine.gauges().pending_occurrences), (0, 1));
+    }
+}
+
+#[test]
+fn another_users_update_discards_nothing_of_a_read_event() {
+    let (engine, rules) = (engine(), rules());
+    for n in 0..5 {
+        engine.decide(by(&rules), &named(&format!("cart.{n}"), write()), at(0));
+    }
+    let task = engine.tick(at(2000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(1), at(2000)), Some(5));
+    engine.decide(by(&rules), &named("cart.9", write()), at(3000));
+    let another = Observation { user: "nobody", ..named("cart.0", update(6, 5)) };
+    engine.decide(by(&rules), &another, at(4000));
+    assert_eq!(counters(&engine).lost, 0);
+}
+
+#[test]
+fn a_count_claimed_by_another_user_does_not_hide_the_owners_occurrences() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &by_user("owner", 1, write()), at(0));
+    engine.decide(by(&rules), &by_user("nobody", 2, update(2_000_000_000, 1)), at(1000));
+    // The write is refused behind the webhook, and the series is idle.
+    let next = engine.decide(by(&rules), &by_user("owner", 500, update(2, 1)), at(500_000));
+    assert_eq!(next.occurrences, 1);
+}
+
+#[test]
+fn a_flush_that_comes_too_early_proves_no_name() {
+    let (engine, rules) = (engine(), rules());
+    // A tenant claims the name of another user's Event. The API server refuses the CREATE.
+    let claim = Observation { user: "tenant", ..write() };
+    engine.decide(by(&rules), &claim, at(0));
+    engine.decide(by(&rules), &named("x.2", claim.clone()), at(1));
+    let task = engine.tick(at(2500), 10).remove(0);
+    engine.decide(by(&rules), &Observation { value: 2, ..claim }, at(2600));
+    let mut owned = update(2, 1);
+    owned.event.reason = "Other".into();
+    let content = Some(Box::new(Content::of(&owned.event)));
+    let found = StoredEvent { content, ..StoredEvent::with_count(1) };
+    assert_eq!(engine.plan(&task, Some(found), at(2700)), FlushPlan::Nothing, "the claim was just repeated");
+    let verdict = engine.decide(by(&rules), &owned, at(3000));
+    assert_eq!((verdict.occurrences, verdict.answer), (1, Answer::Allow));
+    assert_eq!((counters(&engine).lost, engine.gauges().pending_occurrences), (1, 0));
+}
