@@ -92,10 +92,7 @@ fn a_value_has_its_path_default_and_whole_comment() {
         .into_iter()
         .map(|Documented { path, default, text }| format!("{path} = {default}: {text}"))
         .collect();
-    let expected = [
-        r#"a.b = {"c":1}: First and second: line."#,
-        r#"a.d.e = "": Deep."#,
-        r#"f = [{"g":2}]: Outside."#,
-    ];
+    let expected =
+        [r#"a.b = {"c":1}: First and second: line."#, r#"a.d.e = "": Deep."#, r#"f = [{"g":2}]: Outside."#];
     assert_eq!(found, expected);
 }

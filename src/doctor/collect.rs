@@ -1,8 +1,9 @@
 //! Collects a snapshot of an installation. It writes nothing.
 
+mod probe;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
@@ -23,17 +24,15 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::configuration::{ENTRIES, owner_role};
-use super::keys::path_of;
 use super::rights::{Right, needed};
 use super::served::served;
 use super::snapshot::{Installation, Observed, Snapshot, Unreadable};
 use crate::api::{PAGE, StoredPolicy};
-use crate::arming::{CONFIGURATION, Probe};
+use crate::arming::CONFIGURATION;
+use crate::clock;
 use crate::leader::LEASE_NAME;
-use crate::metrics::ProbeResult;
-use crate::tls::rotation::Ring;
-use crate::tls::{AcceptedTokens, PathToken, Validity, encoding};
-use crate::{PROBE_PATH, clock};
+use crate::tls::Validity;
+use probe::send_probe;
 
 /// The deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -41,9 +40,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// The name of the metrics port in the pods of the chart, and the default port if no port has this name.
 const METRICS_PORT: &str = "metrics";
 const USUAL_PORT: i32 = 8080;
-
-/// Maximum probes: one can be lost.
-const PROBES: usize = 3;
 
 /// The clients of a doctor.
 pub struct Clients {
@@ -269,39 +265,6 @@ async fn rights(squelch: &Client, installation: &Installation) -> Observed<Vec<(
         found.push((right, answer.status.is_some_and(|status| status.allowed)));
     }
     Ok(found)
-}
-
-/// Sends a probe as squelch, with the tokens of the Secret and of the webhook's path.
-async fn send_probe(
-    clients: &Clients,
-    installation: &Installation,
-    secret: Option<&BTreeMap<String, Vec<u8>>>,
-    entry: Option<&MutatingWebhook>,
-) -> Observed<Result<(), String>> {
-    let ring = secret.and_then(|data| encoding::decode(data, false).ok());
-    let mut tokens: Vec<_> = ring.iter().flat_map(Ring::iter).map(|keys| keys.token.clone()).collect();
-    let path = entry.and_then(path_of).map(|path| path.trim_end_matches(PROBE_PATH));
-    tokens.extend(path.and_then(|path| PathToken::parse(path.rsplit_once('/')?.1)));
-    if tokens.is_empty() {
-        return Err(Unreadable::Missing);
-    }
-    let tokens = Arc::new(AcceptedTokens::new(tokens));
-    let probe = Probe::new(clients.squelch.clone(), installation.namespace.clone(), tokens);
-    let mut last = Err(Unreadable::Missing);
-    for _ in 0..PROBES {
-        let probed = probe.send().await;
-        last = match probed.result {
-            ProbeResult::Succeeded | ProbeResult::Slow => return Ok(Ok(())),
-            ProbeResult::Rejected if probed.message.contains("impersonate") => {
-                return Err(Unreadable::Forbidden);
-            }
-            ProbeResult::Timeout | ProbeResult::Unsigned | ProbeResult::WrongSignature => {
-                Ok(Err(probed.message))
-            }
-            _ => Err(Unreadable::Failed(probed.message)),
-        };
-    }
-    last
 }
 
 /// Waits for a call, and classifies its error.

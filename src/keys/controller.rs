@@ -3,6 +3,10 @@
 //! The controller reads the Secret and the mounted files at an interval, takes the steps of the [`Rotation`], serves
 //! the resulting certificate, accepts the resulting tokens, and publishes both for the webhook configuration.
 
+mod problems;
+mod serving;
+mod steps;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,39 +19,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::api_server_clock::ApiServerClock;
-use super::secret::{SecretRead, SecretState, SecretStore, SecretWrite};
+use super::secret::{SecretRead, SecretState, SecretStore};
 use crate::arming::{Address, ClientConfig, Desired};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::tls::encoding::{self, Keys};
 use crate::tls::mounted::{MountedCertificate, MountedFiles};
-use crate::tls::rotation::{Generation as _, Id, Lifetimes, Ring, Rotation, Step, later, renewal, signed};
-use crate::tls::{AcceptedTokens, Leaf, ServedCertificate, TlsError, Validity};
+use crate::tls::rotation::{Generation as _, Id, Lifetimes, Rotation, later, signed};
+use crate::tls::{AcceptedTokens, ServedCertificate, TlsError, Validity};
 use crate::webhook::path;
+
+pub(super) use problems::Subject;
+pub(super) use serving::Serving;
 
 /// Maximum steps of one rotation that need no wait in between.
 const MAX_STEPS: usize = 3;
-
-/// What a logged problem is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Subject {
-    /// The Secret with the keys.
-    Secret,
-    /// The files of `--cert-dir`.
-    Files,
-    /// The served certificate.
-    Certificate,
-}
-
-impl Subject {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Secret => "keys Secret",
-            Self::Files => "files of --cert-dir",
-            Self::Certificate => "served certificate",
-        }
-    }
-}
 
 /// The controller of this replica's keys.
 pub struct KeysController {
@@ -72,18 +58,6 @@ pub struct KeysController {
     pub(super) published: Option<ClientConfig>,
     /// The logged problems. Each is logged once.
     pub(super) problems: BTreeMap<Subject, String>,
-}
-
-/// The source of the served certificate.
-pub(super) struct Serving {
-    /// The generation, or the authorities in the mounted files.
-    id: Id,
-    /// The authority, PEM.
-    authority: String,
-    /// When an issued certificate is renewed.
-    renewal: Timestamp,
-    /// The mounted certificate, if that is served.
-    files: Option<Arc<MountedCertificate>>,
 }
 
 impl KeysController {
@@ -242,68 +216,6 @@ impl KeysController {
         }
     }
 
-    /// Takes the due steps of the rotation.
-    async fn rotate(&mut self) {
-        for _ in 0..MAX_STEPS {
-            let step = self.rotation.step(self.serving.id, self.clock.wall(), now());
-            let fresh = || match step {
-                Step::IntroduceToken => self.rotation.ring().current.with_new_token(self.clock.wall()).ok(),
-                _ => self.fresh(),
-            };
-            let Some(ring) = self.rotation.after(step, fresh) else { return };
-            if !self.write(ring).await {
-                return;
-            }
-            match step {
-                Step::Keep => {}
-                Step::IntroduceToken => info!("new webhook token introduced"),
-                Step::Introduce => info!("new webhook keys introduced"),
-                Step::Promote => info!("new webhook keys promoted"),
-                Step::Drop => info!("previous webhook keys dropped"),
-            }
-        }
-    }
-
-    /// Writes a deleted or damaged Secret, and starts the replacement of all keys that it held.
-    async fn replace_all(&mut self) {
-        self.rotation.mark_compromised(now());
-        let step = self.rotation.step(self.serving.id, self.clock.wall(), now());
-        // One write, so that another deletion cannot come in between.
-        let introduced =
-            (step == Step::Introduce).then(|| self.rotation.after(step, || self.fresh())).flatten();
-        let ring = introduced.unwrap_or_else(|| self.rotation.ring().clone());
-        self.write(ring).await;
-    }
-
-    fn fresh(&self) -> Option<Keys> {
-        Keys::generate(self.mounted.is_none(), self.lifetimes, self.clock.wall()).ok()
-    }
-
-    /// Writes `ring` to the Secret and adopts it. Returns whether it did. After a conflict the next poll reads the
-    /// Secret.
-    async fn write(&mut self, ring: Ring<Keys>) -> bool {
-        if !self.may_write() {
-            return false;
-        }
-        match self.store.write(&ring, self.resource_version.as_deref()).await {
-            Ok(SecretWrite::Stored(resource_version)) => {
-                self.resource_version = resource_version;
-                self.rotation.adopt(ring, now());
-                return true;
-            }
-            Ok(SecretWrite::Conflict) => info!("keys Secret written by another writer, reading it again"),
-            Err(error) => {
-                self.report(Subject::Secret, format!("cannot write it: {error}"));
-            }
-        }
-        false
-    }
-
-    /// Whether this replica may change the keys: it is active, or does not share them.
-    fn may_write(&self) -> bool {
-        !self.store.is_shared() || *self.active.borrow()
-    }
-
     /// Serves a new certificate if one is due and the API server trusts its authority.
     fn serve(&mut self) -> Result<(), TlsError> {
         let (wall, validity) = (self.clock.wall(), self.certificate.validity());
@@ -354,45 +266,6 @@ impl KeysController {
             desired.client = wanted;
             is_new
         });
-    }
-
-    /// Logs a problem that differs from the last one. Returns whether it does.
-    fn report(&mut self, subject: Subject, problem: String) -> bool {
-        let is_new = self.problems.get(&subject) != Some(&problem);
-        if is_new {
-            warn!(subject = subject.as_str(), problem, "webhook keys have a problem");
-            self.problems.insert(subject, problem);
-        }
-        is_new
-    }
-
-    /// Logs that a problem is solved.
-    fn resolve(&mut self, subject: Subject) {
-        if self.problems.remove(&subject).is_some() {
-            info!(subject = subject.as_str(), "problem of the webhook keys is solved");
-        }
-    }
-}
-
-impl Serving {
-    pub(super) fn mounted(certificate: &Arc<MountedCertificate>) -> Self {
-        let (id, authority) = (certificate.authority_id(), certificate.authority().to_owned());
-        Self { id, authority, renewal: Timestamp::MAX, files: Some(certificate.clone()) }
-    }
-
-    pub(super) fn issued(
-        keys: &Keys,
-        names: &[String],
-        lifetimes: Lifetimes,
-        wall: Timestamp,
-    ) -> Result<(Leaf, Self), TlsError> {
-        let authority = keys.authority.as_ref().ok_or(TlsError::NotAnAuthority)?;
-        let leaf = authority.issue(names, lifetimes.leaf, wall)?;
-        let ends =
-            leaf.chain.first().map_or(Ok(wall), |first| Validity::of(first).map(|found| found.ends))?;
-        let renewal = renewal(wall, ends.duration_since(wall));
-        let (id, authority) = (keys.info().id, authority.ca_pem().to_owned());
-        Ok((leaf, Self { id, authority, renewal, files: None }))
     }
 }
 

@@ -1,24 +1,24 @@
 //! Leader election: a Lease in the API server names the active replica, the [`LeaseDeadline`] ends its time by its own
 //! clock, and a pod label routes the API server to it.
 
+mod calls;
+mod deactivation;
 mod election;
 mod lease;
 mod lease_deadline;
 mod peers;
 mod pod_label;
+mod report;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 pub use election::{
     Action, Election, Identity, InFlightWrites, LEASE_DURATION, LeaseRecord, LeaseState, RENEW_DEADLINE,
@@ -31,10 +31,10 @@ pub use pod_label::PodLabel;
 
 use squelch_engine::Moment;
 
-use crate::announcer::{Announcement, Announcer};
+use crate::announcer::Announcer;
 use crate::clock;
 use crate::metrics::Metrics;
-use lease::{LeaseWrite, TIMEOUT};
+use calls::{AcquireOutcome, ReadOutcome, WriteResult};
 
 /// The time after which a failed call is retried.
 const RETRY: Duration = Duration::from_millis(100);
@@ -83,30 +83,6 @@ pub struct Leader {
     read_failure: Option<String>,
     /// The last write error that was logged.
     write_failure: Option<String>,
-}
-
-/// The result of a write, and when it was sent.
-struct WriteResult {
-    sent: Moment,
-    written: Result<LeaseWrite, String>,
-}
-
-/// The result of a read of the Lease.
-enum ReadOutcome {
-    Found(LeaseState),
-    /// A late answer to a write arrived first: this replica holds the Lease. Renew it after this time.
-    Held(Duration),
-    Failed,
-}
-
-/// The result of an attempt to acquire or renew the Lease.
-enum AcquireOutcome {
-    /// This replica holds it. Renew it after this time.
-    Held(Duration),
-    /// The API server refused the write or was unreachable.
-    Refused,
-    /// Another writer changed the Lease, or there is no answer yet.
-    Unknown,
 }
 
 /// Work to do before the first decision.
@@ -260,53 +236,6 @@ impl Leader {
         }
     }
 
-    /// Writes the Lease, if it is still as `found`. Unless the result is `Held`, the Lease has to be read: the API
-    /// server may commit a write whose answer is an error.
-    async fn acquire(&mut self, found: LeaseState) -> AcquireOutcome {
-        let sent = clock::now();
-        let renew_time = self.in_flight.record_sent(clock::wall().as_microsecond(), sent);
-        let call = self.lease.clone().acquire(found, renew_time);
-        self.calls.push(call.map(move |written| WriteResult { sent, written }).boxed());
-        let mut timeout = pin!(sleep(TIMEOUT));
-        loop {
-            let answer = tokio::select! {
-                biased;
-                Some(answer) = self.calls.next() => answer,
-                () = &mut timeout => return AcquireOutcome::Unknown,
-            };
-            let is_newest = answer.sent == sent;
-            match self.log_write(answer.written) {
-                Some(LeaseWrite::Stored(own)) => {
-                    return AcquireOutcome::Held(self.record_held(own, answer.sent));
-                }
-                Some(LeaseWrite::Conflict) if is_newest => return AcquireOutcome::Unknown,
-                None if is_newest => {
-                    self.refused = self.refused.saturating_add(1);
-                    return AcquireOutcome::Refused;
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Reads the Lease. A late answer to an earlier write ends the read if it shows that this replica holds the Lease.
-    async fn read(&mut self) -> ReadOutcome {
-        let lease = self.lease.clone();
-        let mut reading = pin!(lease.read());
-        loop {
-            let answer = tokio::select! {
-                biased;
-                Some(answer) = self.calls.next() => answer,
-                found = &mut reading => {
-                    return self.log_read(found).map_or(ReadOutcome::Failed, ReadOutcome::Found);
-                }
-            };
-            if let Some(LeaseWrite::Stored(own)) = self.log_write(answer.written) {
-                return ReadOutcome::Held(self.record_held(own, answer.sent));
-            }
-        }
-    }
-
     /// Records that this replica holds the Lease by the write sent at `sent`. Returns when to renew it.
     fn record_held(&mut self, own: LeaseRecord, sent: Moment) -> Duration {
         let pause = RENEW_INTERVAL.saturating_sub(clock::now().since(sent));
@@ -337,125 +266,6 @@ impl Leader {
         self.metrics.active(true);
         self.active.send_if_modified(|active| !std::mem::replace(active, true));
         pause
-    }
-
-    /// Makes the tasks of this replica inactive if the lease deadline has passed. Reviews check the deadline
-    /// themselves.
-    fn check_deadline(&mut self) {
-        if *self.active.borrow() && !self.deadline.is_active(clock::now()) {
-            warn!(
-                renew_deadline_seconds = RENEW_DEADLINE.as_secs(),
-                "lease deadline passed without a renewal, allowing all Event writes until the Lease is renewed"
-            );
-            self.deadline.notify_passed();
-            self.set_inactive();
-        }
-    }
-
-    fn step_down(&mut self, holder: &str) {
-        warn!(holder, "lost the Lease to another replica");
-        self.own = None;
-        self.deactivate();
-        self.lost.cancel();
-    }
-
-    /// Makes this replica inactive. The Lease stays as it is.
-    pub fn deactivate(&self) {
-        self.deadline.revoke();
-        self.set_inactive();
-    }
-
-    fn set_inactive(&self) {
-        self.metrics.active(false);
-        self.active.send_replace(false);
-    }
-
-    /// Makes this replica inactive and releases the Lease, so that another replica can acquire it at once.
-    pub async fn release(mut self) {
-        self.deactivate();
-        for attempt in 1..=RELEASE_ATTEMPTS {
-            let Some(own) = self.own.take() else { return };
-            match self.lease.release(&own).await {
-                Ok(LeaseWrite::Stored(_)) => return info!("released the Lease"),
-                Ok(LeaseWrite::Conflict) => match self.lease.read().await {
-                    Ok(LeaseState::Present(found)) if found.holder == self.lease.identity().name() => {
-                        self.own = Some(found);
-                    }
-                    _ => return,
-                },
-                Err(error) => {
-                    warn!(error, attempt, "cannot release the Lease");
-                    self.own = Some(own);
-                }
-            }
-        }
-        warn!(
-            lease_duration_seconds = LEASE_DURATION.as_secs(),
-            "Lease not released, another replica can acquire it when its duration has passed"
-        );
-    }
-
-    /// Logs a read result that differs from the last one. Returns what was read.
-    fn log_read(&mut self, answer: Result<LeaseState, String>) -> Option<LeaseState> {
-        match answer {
-            Ok(found) => {
-                if self.read_failure.take().is_some() {
-                    info!("Lease can be read again");
-                }
-                Some(found)
-            }
-            Err(error) => {
-                if self.read_failure.as_ref() != Some(&error) {
-                    warn!(error, "cannot read the Lease, retrying");
-                    self.read_failure = Some(error);
-                }
-                None
-            }
-        }
-    }
-
-    /// Logs a write result that differs from the last one. A conflict does not show that the Lease can be written.
-    fn log_write(&mut self, answer: Result<LeaseWrite, String>) -> Option<LeaseWrite> {
-        match answer {
-            Ok(written) => {
-                if matches!(written, LeaseWrite::Stored(_)) && self.write_failure.take().is_some() {
-                    info!("Lease can be written again");
-                }
-                Some(written)
-            }
-            Err(error) => {
-                if self.write_failure.as_ref() != Some(&error) {
-                    warn!(error, "cannot write the Lease, retrying");
-                    self.write_failure = Some(error);
-                }
-                None
-            }
-        }
-    }
-
-    fn announce(&self) {
-        let regarding = ObjectReference {
-            api_version: Some("coordination.k8s.io/v1".to_owned()),
-            kind: Some("Lease".to_owned()),
-            namespace: Some(self.lease.namespace().to_owned()),
-            name: Some(LEASE_NAME.to_owned()),
-            ..ObjectReference::default()
-        };
-        let note = format!("{} acquired the Lease and is the active replica.", self.lease.identity().name());
-        self.announcer.announce(Announcement {
-            regarding,
-            warning: false,
-            reason: "Active",
-            action: "AcquireLease",
-            note,
-        });
-    }
-}
-
-/// Runs on a panic of the task too: other tasks must not go on writing as the active replica.
-impl Drop for Leader {
-    fn drop(&mut self) {
-        self.deactivate();
     }
 }
 

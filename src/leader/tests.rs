@@ -1,5 +1,8 @@
 //! Scenarios at the HTTP seam: an in-memory API server with one Lease, which other writers change too.
 
+mod renewals;
+mod two_replicas;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -265,76 +268,6 @@ async fn no_replica_campaigns_before_it_is_ready() {
     assert!(server.lock().unwrap().asked.is_empty());
 }
 
-/// Number of checks, one each 10 ms of `time`, at which the replica is inactive.
-async fn inactive_checks(scene: &Scene, time: Duration) -> usize {
-    let (began, mut inactive) = (clock::now(), 0);
-    while clock::now().since(began) < time {
-        inactive += usize::from(!scene.deadline.is_active(clock::now()) || !*scene.active.borrow());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    inactive
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_answered_after_1200_ms_extends_the_deadline() {
-    let late = Duration::from_millis(1_200);
-    let cases = [
-        Slow { writes: late, ..Slow::default() },
-        Slow { writes: late, commits_late: true, ..Slow::default() },
-        Slow { writes: late, reads: late, ..Slow::default() },
-        Slow { writes: Duration::from_secs(3_600), ..Slow::default() },
-        Slow { disconnects: true, ..Slow::default() },
-    ];
-    let mut found = Vec::new();
-    for slow in cases {
-        let server = ApiServer::default();
-        let mut scene = Scene::new(&server, "a");
-        scene.is_active(true).await;
-        let revision = server.lock().unwrap().revision;
-        server.lock().unwrap().slow = slow;
-        let inactive = inactive_checks(&scene, Duration::from_secs(60)).await;
-        let renewals = server.lock().unwrap().revision - revision;
-        found.push((inactive, renewals));
-        assert_eq!(server.lock().unwrap().holder(), "a_0000000000000007");
-    }
-    assert!(found.iter().all(|(inactive, renewals)| *inactive == 0 && *renewals >= 40), "{found:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_resource_version_by_another_writer_confirms_no_renewal() {
-    let server = ApiServer::default();
-    let mut scene = Scene::new(&server, "a");
-    scene.is_active(true).await;
-    let began = clock::now();
-    // No write of this replica reaches the API server, and another writer annotates the Lease each 100 ms.
-    server.lock().unwrap().slow =
-        Slow { writes: Duration::from_secs(3_600), commits_late: true, ..Slow::default() };
-    while *scene.active.borrow() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let mut state = server.lock().unwrap();
-        let lease = state.lease.clone().unwrap();
-        state.write(lease, 200);
-        assert!(clock::now().since(began) < Duration::from_secs(5), "still active after 5 s");
-    }
-    assert!(!scene.deadline.is_active(clock::now()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_whose_last_renewal_had_no_answer_is_released() {
-    let server = ApiServer::default();
-    let mut scene = Scene::new(&server, "a");
-    scene.is_active(true).await;
-    server.lock().unwrap().slow = Slow { writes: Duration::from_secs(3_600), ..Slow::default() };
-    let revision = server.lock().unwrap().revision;
-    while server.lock().unwrap().revision == revision {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let leader = scene.end().await;
-    server.lock().unwrap().slow = Slow::default();
-    leader.release().await;
-    assert_eq!(server.lock().unwrap().holder(), "");
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_replica_whose_leader_task_panics_is_not_active() {
     let mut scene = Scene::new(&ApiServer::default(), "a");
@@ -343,119 +276,4 @@ async fn a_replica_whose_leader_task_panics_is_not_active() {
     scene.leading.abort();
     scene.is_active(false).await;
     assert!(!scene.deadline.is_active(clock::now()));
-}
-
-/// For how long of the next ten seconds both replicas are active, checked each 10 ms.
-async fn both_active(one: &Scene, other: &Scene) -> Duration {
-    let step = Duration::from_millis(10);
-    let mut both = Duration::ZERO;
-    for _ in 0..1_000 {
-        tokio::time::sleep(step).await;
-        let now = clock::now();
-        if one.deadline.is_active(now) && other.deadline.is_active(now) {
-            both += step;
-        }
-    }
-    both
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_replicas_are_never_active_while_a_person_edits_the_holder() {
-    let mut found = Vec::new();
-    for holder in ["", "b_0000000000000007", "b_somebody"] {
-        let server = ApiServer::default();
-        let mut one = Scene::new(&server, "a");
-        one.is_active(true).await;
-        let other = Scene::new(&server, "b");
-        tokio::time::sleep(Duration::from_millis(10_100)).await;
-        {
-            let mut state = server.lock().unwrap();
-            let mut lease = state.lease.clone().unwrap();
-            lease["spec"]["holderIdentity"] = json!(holder);
-            state.write(lease, 200);
-        }
-        found.push((holder, both_active(&one, &other).await));
-        let active = u32::from(*one.active.borrow()) + u32::from(*other.active.borrow());
-        assert_eq!(active, 1, "{holder:?}");
-        one.stop.cancel();
-        other.stop.cancel();
-    }
-    assert!(found.iter().all(|(_, both)| both.is_zero()), "two replicas are active for {found:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_replicas_are_never_active_while_the_lease_is_deleted_and_a_replica_starts() {
-    let server = ApiServer::default();
-    let mut one = Scene::new(&server, "a");
-    one.is_active(true).await;
-    tokio::time::sleep(Duration::from_millis(10_100)).await;
-    server.lock().unwrap().lease = None;
-    let other = Scene::new(&server, "b");
-    let both = both_active(&one, &other).await;
-    assert!(both.is_zero(), "two replicas are active for {both:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_standby_acquires_the_lease_although_another_writer_annotates_it() {
-    let server = ApiServer::default();
-    let mut one = Scene::new(&server, "a");
-    one.is_active(true).await;
-    let other = Scene::new(&server, "b");
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    // The active replica crashes.
-    one.leading.abort();
-    let began = clock::now();
-    let mut steps = 0_u32;
-    while !*other.active.borrow() && clock::now().since(began) < Duration::from_secs(3_600) {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        steps += 1;
-        if steps.is_multiple_of(30) {
-            let mut state = server.lock().unwrap();
-            let mut lease = state.lease.clone().unwrap();
-            lease["metadata"]["annotations"]["seen"] = json!(steps.to_string());
-            state.write(lease, 200);
-        }
-    }
-    let took = clock::now().since(began);
-    assert!(took < Duration::from_secs(7), "no replica is active for {took:?}");
-}
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// If etcd is full, the API server serves reads and answers writes with 500.
-#[tokio::test(start_paused = true)]
-async fn an_etcd_that_refuses_writes_gets_two_requests_a_second_and_one_log_line() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
-    let server = ApiServer::default();
-    let mut one = Scene::new(&server, "a");
-    one.is_active(true).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    server.lock().unwrap().refuses_writes = Some(500);
-    let (asked, logged) = (server.lock().unwrap().asked.len(), lines.0.lock().unwrap().len());
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let asked = server.lock().unwrap().asked.len() - asked;
-    let text = String::from_utf8(lines.0.lock().unwrap()[logged..].to_vec()).unwrap();
-    let number = text.lines().count();
-    let beginning: Vec<_> = text.lines().take(6).collect();
-    // The second line says that the deadline has passed.
-    assert!(asked <= 130 && number <= 2, "in a minute {asked} requests, {number} lines: {beginning:#?}");
-    server.lock().unwrap().refuses_writes = None;
-    let began = clock::now();
-    one.is_active(true).await;
-    assert!(clock::now().since(began) <= Duration::from_millis(1_100));
 }

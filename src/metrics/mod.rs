@@ -4,6 +4,7 @@
 mod engine_collector;
 mod labels;
 mod process;
+mod registration;
 mod scopes;
 pub mod table;
 
@@ -11,19 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use prometheus::core::Collector;
-use prometheus::{
-    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Histogram, IntCounter, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
 pub use labels::{
     BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind, PolicyState,
     ProbeResult, ReviewKind, ReviewResult, WatchedResource,
 };
+use registration::{counter, counters, gauge, gauges, histogram, policies, register_process};
 pub use scopes::InForce;
 use scopes::Scopes;
 use squelch_engine::{Engine, Moment};
-use table::Row;
 
 use crate::clock;
 
@@ -60,13 +58,6 @@ pub struct Metrics {
     certificate_expiration: IntGauge,
     keys_rejected: IntCounter,
     task_failures: Vec<IntCounter>,
-}
-
-/// Registers the metrics of the process and its build.
-fn register_process(registry: &Registry) {
-    let build_info = gauges(registry, &table::BUILD_INFO);
-    build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-    process::register(registry);
 }
 
 impl Metrics {
@@ -269,47 +260,6 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn options(row: &Row) -> Opts {
-    Opts::new(row.name, row.help)
-}
-
-fn counter(registry: &Registry, row: &Row) -> IntCounter {
-    registered(registry, IntCounter::with_opts(options(row)))
-}
-
-fn gauge(registry: &Registry, row: &Row) -> IntGauge {
-    registered(registry, IntGauge::with_opts(options(row)))
-}
-
-fn counters(registry: &Registry, row: &Row) -> IntCounterVec {
-    registered(registry, IntCounterVec::new(options(row), row.labels))
-}
-
-fn gauges(registry: &Registry, row: &Row) -> IntGaugeVec {
-    registered(registry, IntGaugeVec::new(options(row), row.labels))
-}
-
-fn histogram(registry: &Registry, row: &Row, buckets: &[f64]) -> Histogram {
-    let options = HistogramOpts::new(row.name, row.help).buckets(buckets.to_vec());
-    registered(registry, Histogram::with_opts(options))
-}
-
-fn policies(registry: &Registry) -> IntGaugeVec {
-    let policies = gauges(registry, &table::POLICIES);
-    for kind in PolicyKind::ALL {
-        for state in PolicyState::ALL {
-            policies.with_label_values(&[kind.as_str(), state.as_str()]);
-        }
-    }
-    policies
-}
-
-fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<M>) -> M {
-    let metric = metric.expect("the table holds valid names, labels and buckets");
-    registry.register(Box::new(metric.clone())).expect("no two rows of the table have one name");
-    metric
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, mpsc};
 
 use jiff::Timestamp;
-use prometheus::core::Desc;
+use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use squelch_engine::testing::{at, by, rules, write};
 use squelch_engine::{Engine, Observation, PolicyId, Rules, Settings};

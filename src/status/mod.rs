@@ -4,6 +4,7 @@
 mod desired;
 mod dropped;
 mod plan;
+mod requests;
 mod transitions;
 mod writer;
 

@@ -5,19 +5,23 @@
 //! that would be older than two intervals at half of the rate come first, if the whole rate is sufficient for them. Writes
 //! of conditions alternate between namespaces.
 
+mod counted;
+mod tracked;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use squelch_engine::{Counters, Moment, ScopeCounters, TopDropped};
+use squelch_engine::{Moment, ScopeCounters};
 
-use crate::api::{DroppedOccurrences, EventPolicyStatus, PolicyCounters};
+use crate::api::EventPolicyStatus;
 use crate::policy::{Policy, Set};
 
-use super::desired::{Difference, Facts, counters_differ, desired, difference};
-use super::dropped::DroppedIn;
+use super::desired::{Difference, Facts, desired, difference};
 use super::transitions::{Transition, transitions};
+use counted::{Counted, sums};
+use tracked::Tracked;
 
 /// Minimum time between two writes of a policy's conditions, so that a flapping condition cannot use up the rate.
 const CONDITIONS_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,18 +76,6 @@ pub struct Plan {
     counters_due: bool,
     /// Whether conditions were written while counters were due, so that counters come next.
     counters_first: bool,
-}
-
-#[derive(Debug)]
-struct Tracked {
-    /// Counters in the status when the policy was first read. The engine's counters are added to them.
-    base: PolicyCounters,
-    base_dropped: Vec<DroppedOccurrences>,
-    since: Timestamp,
-    /// The last status read at first or written since. A status from the watch can be older than the last write.
-    current: Option<EventPolicyStatus>,
-    /// The last attempt, and whether it succeeded.
-    attempt: Option<(Moment, bool)>,
 }
 
 impl Plan {
@@ -274,37 +266,6 @@ impl Plan {
     }
 }
 
-impl Tracked {
-    fn new(policy: &Policy, initial: Option<EventPolicyStatus>, wall: Timestamp) -> Self {
-        let current = initial.or_else(|| policy.reported.clone());
-        let status = current.as_ref();
-        Self {
-            base: status.and_then(|status| status.counters).unwrap_or_default(),
-            base_dropped: status.map(|status| status.top_dropped.clone()).unwrap_or_default(),
-            since: status.and_then(|status| status.since.as_ref()).map_or(wall, |since| since.0),
-            current,
-            attempt: None,
-        }
-    }
-
-    fn conditions_due_at(&self, interval: Duration) -> Moment {
-        match self.attempt {
-            None => Moment::default(),
-            Some((last, true)) => last.plus(CONDITIONS_INTERVAL.min(interval)),
-            Some((last, false)) => last.plus(interval),
-        }
-    }
-
-    fn counters_due_at(&self, interval: Duration) -> Moment {
-        self.attempt.map_or_else(Moment::default, |(last, _)| last.plus(interval))
-    }
-
-    /// Whether the counters in the cluster are out of date. False for a new policy, whose first status includes them.
-    fn counters_changed(&self, desired: &EventPolicyStatus) -> bool {
-        self.current.as_ref().is_some_and(|current| counters_differ(current, desired))
-    }
-}
-
 /// Alternates between conditions and counters until one of them ends.
 fn alternate(
     mut conditions: impl Iterator<Item = Due>,
@@ -322,31 +283,6 @@ fn alternate(
         next
     });
     alternating.collect()
-}
-
-/// The engine's counters of a policy.
-#[derive(Default)]
-struct Counted {
-    counters: Counters,
-    dropped: Vec<DroppedIn>,
-}
-
-/// Returns the sums over namespaces and modes, by policy uid.
-fn sums(counters: &[ScopeCounters]) -> HashMap<Arc<str>, Counted> {
-    let mut sums: HashMap<Arc<str>, Counted> = HashMap::new();
-    let mut dropped: HashMap<(&Arc<str>, &Arc<str>), TopDropped> = HashMap::new();
-    for scope in counters {
-        let uid = &scope.policy.uid;
-        sums.entry(uid.clone()).or_default().counters.add(&scope.counters);
-        if !scope.dropped.entries.is_empty() {
-            dropped.entry((uid, &scope.namespace)).or_default().add(&scope.dropped);
-        }
-    }
-    for ((uid, namespace), top) in dropped {
-        let counted = sums.entry(uid.clone()).or_default();
-        counted.dropped.extend(top.entries.into_iter().map(|entry| (namespace.clone(), entry)));
-    }
-    sums
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The HTTPS server around the router: sockets, TLS, and the life of a connection.
 
+mod http;
 mod limits;
 
 use std::convert::Infallible;
@@ -18,8 +19,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -31,23 +31,13 @@ use super::connection::ClientConnection;
 use super::read_limit::{MAX_HANDSHAKE, MAX_UNAUTHENTICATED_HTTP1, MAX_UNAUTHENTICATED_HTTP2, ReadLimited};
 use super::router::{Prepared, Router, unavailable};
 use crate::accept::{Acceptor, Eviction, InFlight};
+use http::builder;
 
 pub use limits::{ConnectionLimits, Stages};
 
 /// Maximum dials that wait to be accepted: while the webhook stalls, the API server opens a connection for each waiting
 /// write. (The kernel caps it at `net.core.somaxconn`, 4096 by default.)
 const BACKLOG: u32 = 4_000;
-
-/// Maximum streams of one HTTP/2 connection that were reset before they were accepted: the number of writes that queue
-/// up while the webhook stalls.
-const MAX_RESETS: usize = 4_000;
-
-/// Maximum bytes of an HTTP/1.1 request head. The API server passes on up to 8 KiB of a client's `baggage`.
-const MAX_HEAD_HTTP1: usize = 16 << 10;
-
-/// Maximum bytes of an HTTP/2 request head, 32 added for each field (RFC 9113, section 6.5.2). The API server's takes less
-/// than 1 KiB.
-const MAX_HEAD_HTTP2: u32 = 1_536;
 
 /// Binds `address`, with a backlog for the dials of a stalled API server.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -280,24 +270,6 @@ struct RequestHead {
     is_probe: bool,
     is_http1: bool,
     _in_flight: InFlight,
-}
-
-/// HTTP/1.1 and HTTP/2, with buffers small enough for thousands of unauthenticated connections.
-fn builder(limits: &ConnectionLimits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    // hyper's header timeout also runs while a connection is idle. `Limits::authentication` ends slow heads.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(MAX_HEAD_HTTP1);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(256)
-        // After a stall all resets arrive at once. By default hyper would end the connection at the 21st, and with it the
-        // reviews whose clients still wait.
-        .max_pending_accept_reset_streams(MAX_RESETS)
-        .initial_stream_window_size(256 << 10)
-        .initial_connection_window_size(1 << 20)
-        .max_header_list_size(MAX_HEAD_HTTP2);
-    builder
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! Flush scenarios at the HTTP seam: a real engine, a real client, and an API server that each scenario scripts.
 
+mod names;
+mod rate;
+mod refused_creates;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::refusal::Refusal;
 use super::super::{FlushLimits, flush_all, run};
-use super::fixtures::{HEARTBEAT, IDLE, Reply, Scene, details, status};
+use super::api_server::{Reply, details, status};
+use super::fixtures::{HEARTBEAT, IDLE, Scene};
 use crate::clock;
 use crate::metrics::FlushResult;
 
@@ -220,161 +225,12 @@ async fn the_pauses_of_a_flush_task_grow_up_to_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_call_is_made_for_an_invalid_event_name() {
-    for name in ["../../other/events/theirs", "a%2Fb", "..", "."] {
-        let mut scene = Scene::new();
-        scene.decide(&named(name, write()));
-        scene.merge();
-        tokio::time::advance(2 * SECOND).await;
-        let outcome = scene.attempt(|_, _| None).await;
-        assert_eq!(outcome.refusal, Some(Refusal::Invalid), "{name}");
-        assert!(scene.server.requests.is_empty(), "{:?}", scene.server.requests);
-        assert_eq!((scene.lost(), scene.engine.gauges().pending_occurrences), (1, 0));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_call_is_made_for_an_invalid_namespace() {
-    for namespace in ["squelch/pods/POD?a=", "..", "%2e%2e", "", "a#b"] {
-        let mut scene = Scene::new();
-        for name in ["cart.1", "cart.2"] {
-            scene.decide(&Observation { namespace, ..named(name, write()) });
-        }
-        tokio::time::advance(2 * SECOND).await;
-        let outcome = scene.attempt(|_, _| None).await;
-        assert_eq!(outcome.refusal, Some(Refusal::Invalid), "{namespace}");
-        assert!(scene.server.requests.is_empty(), "{:?}", scene.server.requests);
-        assert_eq!((scene.lost(), scene.engine.gauges().pending_occurrences), (1, 0));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn any_other_name_is_escaped_as_one_path_segment() {
-    for name in ["a?dryRun=All", "a#b", "a b", "ü"] {
-        let mut scene = Scene::new();
-        scene.decide(&named(name, write()));
-        scene.server.store_count(name, 1);
-        scene.merge();
-        tokio::time::advance(2 * SECOND).await;
-        scene.flush_until_done().await;
-        assert_eq!(
-            (scene.server.count(name), scene.engine.gauges().pending_occurrences),
-            (Some(2), 0),
-            "{name}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_dropped_flush_releases_its_task() {
     let scene = Scene::with_pending().await;
     let flush = scene.writer.flush(scene.task());
     assert!(scene.engine.tick(clock::now(), 10).is_empty(), "the writer has it");
     drop(flush);
     assert_eq!(scene.due_after(), Some(Duration::ZERO));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_event_of_a_refused_create_is_read_for_some_seconds_and_then_lost() {
-    let mut scene = Scene::with_pending().await;
-    scene.server.events.clear();
-    let mut reads = 0;
-    while scene.lost() == 0 {
-        scene.flush_until_done().await;
-        assert_eq!(scene.server.verbs(), ["GET"], "squelch does not create what the API server refused");
-        reads += 1;
-        tokio::time::advance(scene.due_after().unwrap_or_default()).await;
-    }
-    assert_eq!((reads, scene.lost(), scene.engine.gauges().pending_occurrences), (4, 1, 0));
-    assert_eq!(scene.flushes(FlushResult::NotStored), 4);
-    assert_eq!(
-        scene.decide(&named("cart.9", write())),
-        Some(Disposition::Admitted),
-        "its client gets the reason"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_event_that_is_stored_late_gets_its_count() {
-    let mut scene = Scene::with_pending().await;
-    scene.server.events.clear();
-    scene.flush_until_done().await;
-    scene.server.store_count("cart.1", 1);
-    tokio::time::advance(scene.due_after().unwrap()).await;
-    scene.flush_until_done().await;
-    assert_eq!((scene.server.count("cart.1"), scene.lost()), (Some(2), 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_event_of_the_same_name_is_unchanged() {
-    let mut scene = Scene::with_pending().await;
-    scene.server.events.get_mut("cart.1").unwrap()["involvedObject"]["uid"] = json!("another");
-    let before = scene.server.events["cart.1"].clone();
-    scene.flush_until_done().await;
-    assert_eq!(scene.server.verbs(), ["GET"]);
-    assert_eq!((&scene.server.events["cart.1"], scene.lost()), (&before, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_summary_is_created_only_if_an_event_of_its_group_is_stored() {
-    for stored in [true, false] {
-        let mut scene = Scene::new();
-        let aggregation = AggregationRules { max_events: 3, interval: IDLE, group_by: GroupBy::Object };
-        scene.rules.aggregation = Some(aggregation);
-        for number in 1..=5 {
-            let name = format!("cart.{number}");
-            let mut distinct = named(&name, write());
-            distinct.event.message = number.to_string().into();
-            scene.decide(&distinct);
-        }
-        if stored {
-            scene.server.store_count("cart.2", 1);
-        }
-        tokio::time::advance(6 * SECOND).await;
-        scene.flush_until_done().await;
-        let expected: &[&str] = if stored { &["GET", "GET", "POST"] } else { &["GET", "GET"] };
-        assert_eq!(scene.server.verbs(), expected);
-        assert!(scene.server.requests[1].1.ends_with("/events/cart.2"), "{:?}", scene.server.requests);
-        assert_eq!(
-            (scene.lost(), scene.engine.gauges().pending_occurrences),
-            (if stored { 0 } else { 3 }, 0)
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_call_is_made_for_a_refused_create_without_pending_occurrences() {
-    let scene = Scene::new();
-    scene.decide(&write());
-    assert_eq!(scene.due_after(), None);
-    scene.engine.tick(clock::now().plus(IDLE + SECOND), 10);
-    assert_eq!((scene.engine.gauges().series, scene.lost()), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_next_write_is_admitted_after_a_final_refusal() {
-    let mut scene = Scene::gone().await;
-    scene.attempt(|call, _| (call == 3).then(|| status(422))).await;
-    assert_eq!((scene.lost(), scene.engine.gauges().series), (2, 0));
-    assert_eq!(
-        scene.decide(&named("cart.9", write())),
-        Some(Disposition::Admitted),
-        "no lost series merges it"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_occurrence_refused_by_a_quota_is_written_when_the_quota_allows() {
-    let mut scene = Scene::gone().await;
-    let quota = details(403, &json!({"kind": "events", "name": "cart.1"}));
-    for _ in 0..3 {
-        scene.attempt(|call, _| (call == 3).then(|| quota.clone())).await;
-        scene.merge();
-        tokio::time::advance(scene.due_after().unwrap()).await;
-    }
-    assert_eq!((scene.engine.gauges().pending_occurrences, scene.lost()), (5, 0));
-    scene.flush_until_done().await;
-    assert_eq!((scene.server.count("cart.1"), scene.engine.gauges().pending_occurrences), (Some(7), 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -398,123 +254,6 @@ async fn the_last_write_of_a_client_is_verified_when_the_series_closes() {
     }
 }
 
-/// This many Events, each of which shows 1 and has one pending occurrence that is due.
-async fn with_pending_events(events: usize) -> Scene {
-    let mut scene = Scene::new();
-    for number in 0..events {
-        for name in [format!("e.{number}"), format!("e.{number}.again")] {
-            let mut story = named(&name, write());
-            story.event.message = number.to_string().into();
-            scene.decide(&Observation { name: Some(name.clone().into()), ..story });
-        }
-        scene.server.store_count(&format!("e.{number}"), 1);
-    }
-    tokio::time::advance(2 * SECOND).await;
-    assert_eq!(scene.engine.gauges().pending_series, events);
-    scene
-}
-
-/// Flushes for this long, as the operator does. `reply` is asked first, with the second of the call.
-async fn flush_for(
-    scene: &mut Scene,
-    limits: FlushLimits,
-    time: Duration,
-    reply: impl Fn(u64) -> Option<Reply>,
-) {
-    let (stop, began) = (CancellationToken::new(), clock::now());
-    let flushing = run(scene.writer.clone(), limits, stop.clone());
-    let serving = scene.server.serve(&mut scene.calls, |_, _| reply(clock::now().since(began).as_secs()));
-    let ending = async {
-        tokio::time::sleep(time).await;
-        stop.cancel();
-    };
-    tokio::select! {
-        ((), ()) = async { tokio::join!(flushing, ending) } => {}
-        () = serving => panic!("the client is gone"),
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn flushes_stay_within_the_rate_limit() {
-    let mut scene = with_pending_events(300).await;
-    flush_for(&mut scene, limits(20), 5 * SECOND, |_| None).await;
-    // The limiter allows a burst of one second.
-    let attempts = scene.flushes(FlushResult::Written);
-    assert!((110..=121).contains(&attempts), "{attempts} flushes in 5 s");
-    assert_eq!(scene.engine.gauges().pending_series as u64, 300 - attempts);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failing_api_server_is_called_rarely_and_everything_is_flushed_when_it_recovers() {
-    let mut scene = with_pending_events(200).await;
-    flush_for(&mut scene, limits(20), 120 * SECOND, |second| (second < 60).then(|| status(503))).await;
-    let began = scene.server.requests[0].0;
-    let while_broken = scene.server.requests.iter().filter(|(at, _)| at.since(began).as_secs() < 60).count();
-    // Eight at a time, after pauses of 1, 2, 4, 8, 16 and 30 s.
-    assert!(while_broken <= 60, "{while_broken} calls to a broken API server in a minute");
-    assert_eq!((scene.engine.gauges().pending_occurrences, scene.lost()), (0, 0));
-    assert!((0..200).all(|number| scene.server.count(&format!("e.{number}")) == Some(2)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn retry_after_pauses_all_flushes() {
-    let mut scene = with_pending_events(50).await;
-    let busy = Reply::Status(429, json!("Too many requests, please try again later."), Some(15));
-    flush_for(&mut scene, limits(20), 40 * SECOND, |second| (second == 0).then(|| busy.clone())).await;
-    let began = scene.server.requests[0].0;
-    let seconds = scene.server.requests.iter().map(|(at, _)| at.since(began).as_secs());
-    assert!(seconds.clone().all(|second| second == 0 || second >= 15), "{:?}", seconds.collect::<Vec<_>>());
-    assert_eq!(scene.engine.gauges().pending_occurrences, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failing_flush_delays_no_other_event() {
-    let mut scene = with_pending_events(100).await;
-    let broken = |asked: &str| asked.contains("/e.7?").then(|| status(500));
-    let stop = CancellationToken::new();
-    let writer = scene.writer.clone();
-    tokio::select! {
-        () = run(writer, limits(20), stop) => panic!("run ended by itself"),
-        () = scene.server.serve(&mut scene.calls, |_, asked| broken(asked)) => panic!("the client is gone"),
-        () = tokio::time::sleep(10 * SECOND) => {}
-    }
-    assert_eq!((scene.engine.gauges().pending_series, scene.server.count("e.7")), (1, Some(1)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_shutdown_five_thousand_events_are_flushed_in_ten_seconds() {
-    let mut scene = with_pending_events(5000).await;
-    scene.engine.drain();
-    let before = clock::now();
-    let limits = FlushLimits::at_shutdown(NonZeroU32::new(500).unwrap());
-    let is_done = tokio::select! {
-        is_done = flush_all(scene.writer.clone(), limits, 30 * SECOND) => is_done,
-        () = scene.server.serve(&mut scene.calls, |_, _| None) => panic!("the client is gone"),
-    };
-    assert!(is_done && scene.engine.unflushed() == 0);
-    assert!(clock::now().since(before) < 10 * SECOND, "{:?}", clock::now().since(before));
-}
-
-#[tokio::test(start_paused = true)]
-async fn occurrences_not_flushed_at_shutdown_are_counted_per_namespace() {
-    let mut scene = with_pending_events(40).await;
-    scene.engine.drain();
-    let limits = FlushLimits::at_shutdown(NonZeroU32::new(500).unwrap());
-    let is_done = tokio::select! {
-        is_done = flush_all(scene.writer.clone(), limits, 5 * SECOND) => is_done,
-        () = scene.server.serve(&mut scene.calls, |call, _| (call > 20).then_some(Reply::Nothing)) => true,
-    };
-    assert!(!is_done);
-    let left = scene.engine.gauges().pending_occurrences;
-    assert!((30..=40).contains(&left), "{left}");
-    assert_eq!(scene.engine.discard_pending(), [("shop".into(), left)]);
-    assert_eq!(
-        (scene.lost(), scene.engine.gauges().pending_occurrences, scene.engine.gauges().pending_series),
-        (left, 0, 0)
-    );
-    assert_eq!(scene.engine.discard_pending(), [], "once");
-}
-
 /// The clocks of two API servers differ by seconds, or one clock is set forward in between.
 #[tokio::test(start_paused = true)]
 async fn clocks_of_api_servers_that_differ_cost_no_counts() {
@@ -535,22 +274,6 @@ async fn clocks_of_api_servers_that_differ_cost_no_counts() {
         found.iter().all(|(_, count, lost)| (*count, *lost) == (10, 0)),
         "seconds ahead, count stored, lost: {found:?}"
     );
-}
-
-/// One answer asks for a minute during the shutdown.
-#[tokio::test(start_paused = true)]
-async fn one_retry_after_at_shutdown_does_not_prevent_the_other_flushes() {
-    let mut scene = with_pending_events(500).await;
-    scene.engine.drain();
-    let limits = FlushLimits::at_shutdown(NonZeroU32::new(500).unwrap());
-    let busy = Reply::Status(503, json!("no endpoints"), Some(60));
-    let one = |asked: &str| (asked.contains("/e.490?") || asked.ends_with("/e.490")).then(|| busy.clone());
-    tokio::select! {
-        _is_done = flush_all(scene.writer.clone(), limits, 30 * SECOND) => {}
-        () = scene.server.serve(&mut scene.calls, |_, asked| one(asked)) => panic!("the client is gone"),
-    }
-    let left = scene.engine.gauges().pending_occurrences;
-    assert!(left <= 1, "{left} of 500 are lost, of which the API server would have taken 499 at once");
 }
 
 /// A summary is created if an Event of its group is stored.

@@ -11,6 +11,7 @@ use tower_test::mock::{self, Handle};
 
 use super::*;
 use crate::keys::secret::SecretRef;
+use crate::tls::rotation::Ring;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,3 +1,6 @@
+mod probes;
+mod undecided;
+
 use super::*;
 use crate::PROBE_PATH;
 use crate::clock;
@@ -117,74 +120,6 @@ async fn both_tokens_of_a_rotation_are_accepted() {
     assert!(!router.accepts(&post(&review_path(&old), "")) && router.accepts(&post(&review_path(&new), "")));
 }
 
-/// As the API server writes it: the uid comes first.
-fn as_sent(review: &Value) -> String {
-    review.to_string().replacen("\"request\":{", "\"request\":{\"uid\":\"u\",", 1)
-}
-
-/// squelch's own dry run with a nonce to sign.
-fn probe_review() -> Value {
-    let mut review: Value = serde_json::from_str(CREATE).unwrap();
-    review["request"]["dryRun"] = json!(true);
-    review["request"]["userInfo"]["username"] = json!("system:serviceaccount:squelch-system:squelch");
-    review["request"]["object"]["metadata"]["annotations"] = json!({"squelch.dev/probe": "4711"});
-    review
-}
-
-#[tokio::test]
-async fn a_probe_is_signed_and_not_counted_as_a_review() {
-    use base64::Engine as _;
-    let (router, token) = active_router();
-    let before = router.webhook.metrics.text();
-    let path = format!("{}{PROBE_PATH}?timeout=1s", path(&token));
-    assert!(router.is_probe(&post(&path, "")) && router.accepts(&post(&path, "")));
-    let (status, answer) = send(&router, post(&path, probe_review().to_string())).await;
-    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
-    let patch = answer["response"]["patch"].as_str().unwrap();
-    let patch = base64::engine::general_purpose::STANDARD.decode(patch).unwrap();
-    let mut event = probe_review()["request"]["object"].take();
-    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
-    json_patch::patch(&mut event, &patch).unwrap();
-    let signature = event["metadata"]["annotations"]["squelch.dev/probe-signature"].as_str().unwrap();
-    assert!(router.webhook.tokens.verify("4711", signature));
-
-    let change =
-        |text: &str| text.replace("squelch_probes_answered_total 1", "squelch_probes_answered_total 0");
-    let own = |text: String| {
-        let lines = text.lines().filter(|line| line.starts_with("squelch_"));
-        lines.map(ToOwned::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(own(change(&router.webhook.metrics.text())), own(before));
-}
-
-#[tokio::test]
-async fn only_squelchs_own_dry_run_on_the_probe_path_is_signed() {
-    let (router, token) = active_router();
-    let is_signed = async |path: String, review: &Value| {
-        let (status, answer) = send(&router, post(&path, as_sent(review))).await;
-        assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
-        answer["response"]["patch"].is_string()
-    };
-    let probe_path = || format!("{}{PROBE_PATH}", path(&token));
-    assert!(is_signed(probe_path(), &probe_review()).await, "precondition");
-    assert!(!is_signed(path(&token), &probe_review()).await);
-    let other_token = PathToken::generate().unwrap();
-    assert!(!is_signed(format!("{}{PROBE_PATH}", path(&other_token)), &probe_review()).await);
-    for (pointer, value) in [
-        ("/request/dryRun", json!(false)),
-        ("/request/userInfo/username", json!("system:serviceaccount:shop:emitter")),
-        ("/request/operation", json!("UPDATE")),
-        ("/request/object/metadata/annotations", json!({"squelch.dev/probe": 4711})),
-        ("/request/object/metadata/annotations", json!(null)),
-        ("/request/object/metadata/annotations", json!("no map")),
-    ] {
-        let mut review = probe_review();
-        *review.pointer_mut(pointer).unwrap() = value;
-        assert!(!is_signed(probe_path(), &review).await, "{pointer}");
-    }
-    assert_eq!(send(&router, post(&probe_path(), "[1")).await.0, StatusCode::BAD_REQUEST);
-}
-
 /// Puts a policy in force for the namespace of the recorded reviews.
 fn put_policy_in_force(router: &Router) {
     let namespace = serde_json::from_str::<Value>(CREATE).unwrap()["request"]["namespace"].clone();
@@ -229,19 +164,6 @@ async fn a_stale_update_is_allowed() {
 }
 
 #[tokio::test]
-async fn no_review_is_decided_after_the_lease_deadline() {
-    let (router, token) = router_of(LeaseDeadline::unlimited());
-    put_policy_in_force(&router);
-    send(&router, post(&review_path(&token), CREATE)).await;
-    let counted = router.webhook.engine.counters();
-    assert_eq!(counted[0].counters.received(), 1, "precondition");
-    router.webhook.lease_deadline.revoke();
-    send(&router, post(&review_path(&token), CREATE)).await;
-    assert_eq!(router.webhook.engine.counters()[0].counters, counted[0].counters);
-    assert!(!router.is_active());
-}
-
-#[tokio::test]
 async fn reviews_outside_squelchs_rules_are_allowed() {
     let (router, token) = active_router();
     let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
@@ -260,29 +182,6 @@ async fn reviews_outside_squelchs_rules_are_allowed() {
     assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1beta1")));
     assert_eq!(reviews(&router, "unknown", "unknown", "not_concerned"), "2");
     assert_eq!(reviews(&router, "create", "core", "not_concerned"), "2");
-}
-
-#[tokio::test]
-async fn an_unreadable_event_is_admitted_without_a_decision() {
-    let (router, token) = active_router();
-    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
-    let at = CREATE.find("\"object\":").unwrap();
-    let cut = &CREATE[..at];
-    let bodies = [
-        cut.to_owned() + "\"object\":[]}}",
-        cut.to_owned() + "\"object\":{\"count\":NaN}}}",
-        cut.to_owned(),
-        cut.to_owned() + "\"object\":{\"metadata\":" + &"[".repeat(10_000),
-    ];
-    for body in bodies {
-        let (status, answer) = send(&router, post(&review_path(&token), body.clone())).await;
-        assert_eq!((status, answer), (StatusCode::OK, allowed(uid, "admission.k8s.io/v1")), "{body:.900}");
-    }
-    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "4");
-    let without = CREATE.replace("\"object\":", "\"elsewhere\":");
-    let (status, _) = send(&router, post(&review_path(&token), without)).await;
-    assert_eq!(status, StatusCode::OK);
-    assert_eq!(reviews(&router, "create", "core", "failed_open"), "1");
 }
 
 #[tokio::test]
@@ -316,37 +215,6 @@ async fn other_methods_and_content_types_are_rejected() {
 }
 
 #[tokio::test]
-async fn reviews_above_the_limits_are_admitted_without_a_decision() {
-    let (router, token) = active_router();
-    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
-    let ok = (StatusCode::OK, allowed(uid, "admission.k8s.io/v1"));
-    let full = router.limiters.reviews.try_acquire(MAX_REVIEWS).unwrap();
-    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, ok);
-    drop(full);
-    let full = router.limiters.bodies.try_acquire(MAX_BODIES).unwrap();
-    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, ok);
-    drop(full);
-    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "2");
-    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, ok);
-    assert_eq!(reviews(&router, "create", "core", "allowed"), "1");
-
-    let full = router.limiters.reviews.try_acquire(MAX_REVIEWS).unwrap();
-    let prefixes = router.limiters.prefix_reviews.try_acquire(MAX_PREFIX_REVIEWS).unwrap();
-    let unread = (StatusCode::SERVICE_UNAVAILABLE, Value::Null);
-    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, unread);
-    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "3");
-    let probe = post(&format!("{}{PROBE_PATH}", path(&token)), probe_review().to_string());
-    assert_eq!(send(&router, probe).await, unread);
-    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "3", "a probe is not counted");
-    drop((full, prefixes));
-
-    let full = router.limiters.unauthenticated.try_acquire(MAX_UNAUTHENTICATED_REQUESTS).unwrap();
-    assert_eq!(send(&router, post("/elsewhere", CREATE)).await.0, StatusCode::NOT_FOUND);
-    assert_eq!(send(&router, post(&review_path(&token), CREATE)).await, ok);
-    drop(full);
-}
-
-#[tokio::test]
 async fn a_review_is_in_flight_until_its_response_is_sent() {
     let (router, token) = active_router();
     let answer = router.route(post(&review_path(&token), CREATE)).await;
@@ -376,77 +244,6 @@ async fn a_uid_above_the_maximum_length_is_rejected() {
     }
 }
 
-#[tokio::test]
-async fn a_probe_above_the_maximum_length_is_not_signed() {
-    let (router, token) = active_router();
-    let probe = format!("{}{PROBE_PATH}", path(&token));
-    for (length, is_signed) in [(50 << 10, true), (65 << 10, false)] {
-        let mut review = probe_review();
-        review["request"]["object"]["message"] = "x".repeat(length).into();
-        let (status, answer) = send(&router, post(&probe, as_sent(&review))).await;
-        assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
-        assert_eq!(answer["response"]["patch"].is_string(), is_signed, "{length}");
-    }
-}
-
-#[tokio::test]
-async fn a_cancelled_long_review_is_counted_once() {
-    let (mut router, token) = active_router();
-    Arc::get_mut(&mut router.limiters).unwrap().long_reviews = LongReviews::with_permits(1);
-    let long = || post(&review_path(&token), CREATE.to_owned() + &" ".repeat(200 << 10));
-    let counted = || {
-        (reviews(&router, "create", "core", "allowed"), reviews(&router, "unknown", "unknown", "failed_open"))
-    };
-    let permit = router.limiters.long_reviews.acquire(usize::MAX).await;
-    assert!(router.route(long()).now_or_never().is_none(), "the review waits for a permit");
-    assert_eq!(counted(), ("0".to_owned(), "1".to_owned()), "cancelled while it waits");
-    drop(permit);
-    // Cancelled while it is decoded, unless decoding has already ended.
-    let _ = router.route(long()).now_or_never();
-    drop(router.limiters.long_reviews.acquire(usize::MAX).await);
-    assert_eq!(counted(), ("1".to_owned(), "1".to_owned()), "cancelled while it is decoded");
-}
-
-/// Returns the number of reviews without a decision, and of their occurrences in the engine.
-fn failed_open(router: &Router) -> (String, u64) {
-    let counted = router.webhook.engine.counters();
-    let occurrences = counted.first().map_or(0, |scope| scope.counters.received());
-    (reviews(router, "create", "core", "failed_open"), occurrences)
-}
-
-#[tokio::test]
-async fn a_review_that_waited_during_a_stall_is_not_decided_and_counted_once() {
-    let clock = clock::Clock::manual();
-    let (router, token) = router_with(clock.clone(), LeaseDeadline::unlimited());
-    put_policy_in_force(&router);
-    let stalls = &router.limiters.stalls;
-    let heartbeat_at = |milliseconds| {
-        clock.set(Duration::from_millis(milliseconds));
-        stalls.heartbeat(clock.now());
-    };
-    heartbeat_at(10_000);
-    clock.set(Duration::from_millis(11_500));
-    let (_, answer) = send(&router, post(&review_path(&token), CREATE)).await;
-    assert_eq!(answer["response"]["allowed"], json!(true), "{answer}");
-    assert_eq!(failed_open(&router), ("1".to_owned(), 1), "before the next heartbeat");
-    heartbeat_at(11_500);
-    send(&router, post(&review_path(&token), CREATE)).await;
-    assert_eq!(failed_open(&router).0, "2", "after the next heartbeat");
-    (115..126).for_each(|tenths| heartbeat_at(tenths * 100));
-    send(&router, post(&review_path(&token), CREATE)).await;
-    assert_eq!(failed_open(&router).0, "2", "reviews from before the end of the stall have timed out");
-}
-
-#[tokio::test]
-async fn a_reset_stream_is_counted_once_as_failed_open() {
-    let (router, token) = active_router();
-    put_policy_in_force(&router);
-    let mut request = post(&review_path(&token), CREATE);
-    *request.version_mut() = Version::HTTP_2;
-    assert!(router.route(request).now_or_never().is_none(), "hyper can check for a reset");
-    assert_eq!(failed_open(&router), ("1".to_owned(), 1));
-}
-
 /// A router with a cluster policy. `shop` is the only namespace.
 fn router_with_cluster_policy() -> (Router, PathToken) {
     let (router, token) = active_router();
@@ -470,12 +267,11 @@ async fn only_known_namespaces_are_stored_in_the_tables() {
     assert_eq!(router.webhook.engine.gauges().series, 1);
 }
 
-#[tokio::test]
-async fn a_write_in_an_invalid_namespace_is_admitted_without_a_decision() {
-    let (router, token) = router_with_cluster_policy();
-    let review = CREATE.replace("\"namespace\":\"shop\"", "\"namespace\":\"squelch/pods/POD?a=\"");
-    let (status, answer) = send(&router, post(&review_path(&token), review)).await;
-    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
-    assert_eq!(router.webhook.engine.gauges().series, 0);
-    assert_eq!(reviews(&router, "create", "core", "failed_open"), "1");
+/// squelch's own dry run with a nonce to sign.
+fn probe_review() -> Value {
+    let mut review: Value = serde_json::from_str(CREATE).unwrap();
+    review["request"]["dryRun"] = json!(true);
+    review["request"]["userInfo"]["username"] = json!("system:serviceaccount:squelch-system:squelch");
+    review["request"]["object"]["metadata"]["annotations"] = json!({"squelch.dev/probe": "4711"});
+    review
 }

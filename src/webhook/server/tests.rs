@@ -1,3 +1,8 @@
+mod cancelled;
+mod clients;
+mod ending;
+mod unauthenticated;
+
 use squelch_engine::Engine;
 
 use super::*;
@@ -7,6 +12,7 @@ use crate::policy;
 use crate::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
 use crate::webhook::{Webhook, path, router};
 use http_body_util::BodyExt;
+use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -148,57 +154,6 @@ async fn a_connection_serves_many_reviews_in_both_versions_of_tls() {
 }
 
 #[tokio::test]
-async fn an_unauthenticated_http1_connection_gets_one_response() {
-    let served = start(ConnectionLimits::default());
-    let mut stream = served.connect().await.unwrap();
-    let response = served.send_review_to(&mut stream, "/events/guessed").await;
-    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
-    ends(&mut stream).await;
-}
-
-#[tokio::test]
-async fn closing_ends_idle_connections_and_new_ones_after_one_response() {
-    let served = start(ConnectionLimits::default());
-    let mut idle = served.connect().await.unwrap();
-    served.send_review(&mut idle).await;
-    served.stages.closing.cancel();
-    ends(&mut idle).await;
-
-    let mut late = served.connect().await.unwrap();
-    let response = served.send_review(&mut late).await;
-    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
-    ends(&mut late).await;
-    assert!(!served.task.is_finished());
-}
-
-#[tokio::test]
-async fn a_standby_ends_each_connection_after_one_response() {
-    let standby = serving(ConnectionLimits::default(), LeaseDeadline::default(), None);
-    let mut stream = standby.connect().await.unwrap();
-    let response = standby.send_review(&mut stream).await;
-    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
-    ends(&mut stream).await;
-
-    let active = start(ConnectionLimits::default());
-    let mut idle = active.connect().await.unwrap();
-    active.send_review(&mut idle).await;
-    active.lease_deadline.revoke();
-    ends(&mut idle).await;
-    assert!(!active.task.is_finished());
-}
-
-#[tokio::test]
-async fn stop_ends_the_server() {
-    let served = start(ConnectionLimits::default());
-    let mut stream = served.connect().await.unwrap();
-    served.send_review(&mut stream).await;
-    served.stages.stop.cancel();
-    ends(&mut stream).await;
-    timeout(Duration::from_secs(20), served.task).await.expect("the server ends").unwrap();
-    assert!(TcpStream::connect(served.address).await.is_err());
-}
-
-#[tokio::test]
 async fn a_new_certificate_is_served_to_the_next_dial() {
     let served = start(ConnectionLimits::default());
     let next = authority();
@@ -206,32 +161,6 @@ async fn a_new_certificate_is_served_to_the_next_dial() {
     assert!(served.connect().await.is_err());
     let mut stream = served.dial(client(&next, &rustls::version::TLS13)).await.unwrap();
     assert!(is_allowed(&served.send_review(&mut stream).await));
-}
-
-#[tokio::test]
-async fn only_unauthenticated_connections_are_cut_at_the_timeout() {
-    let served =
-        start(ConnectionLimits { authentication: Duration::from_millis(300), ..ConnectionLimits::default() });
-    let mut authenticated = served.connect().await.unwrap();
-    served.send_review(&mut authenticated).await;
-    let mut silent = served.connect().await.unwrap();
-    let mut slow = served.connect().await.unwrap();
-    slow.write_all(b"POST /events/").await.unwrap();
-    ends(&mut silent).await;
-    ends(&mut slow).await;
-    assert!(is_allowed(&served.send_review(&mut authenticated).await));
-}
-
-#[tokio::test]
-async fn the_oldest_unauthenticated_connection_is_evicted_at_capacity() {
-    let served = start(ConnectionLimits { connections: 2, ..ConnectionLimits::default() });
-    let mut authenticated = served.connect().await.unwrap();
-    served.send_review(&mut authenticated).await;
-    let mut unauthenticated = TcpStream::connect(served.address).await.unwrap();
-    let mut next = served.connect().await.unwrap();
-    ends(&mut unauthenticated).await;
-    assert!(is_allowed(&served.send_review(&mut next).await));
-    assert!(is_allowed(&served.send_review(&mut authenticated).await));
 }
 
 /// There may be thousands, and an allocator rarely releases the memory of many small objects.
@@ -257,14 +186,6 @@ async fn a_silent_connection_takes_little_memory() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_at_its_maximum_age() {
-    let served = start(ConnectionLimits { age: Duration::from_millis(300), ..ConnectionLimits::default() });
-    let mut stream = served.connect().await.unwrap();
-    served.send_review(&mut stream).await;
-    ends(&mut stream).await;
-}
-
-#[tokio::test]
 async fn plain_http_on_the_tls_port_does_not_affect_other_connections() {
     let served = start(ConnectionLimits::default());
     let mut plain = TcpStream::connect(served.address).await.unwrap();
@@ -272,58 +193,6 @@ async fn plain_http_on_the_tls_port_does_not_affect_other_connections() {
     ends(&mut plain).await;
     let mut stream = served.connect().await.unwrap();
     assert!(is_allowed(&served.send_review(&mut stream).await));
-}
-
-/// The API server calls a `url:` on loopback by HTTP/2.
-#[tokio::test]
-async fn an_http2_connection_is_served_and_ends_by_goaway() {
-    let served = start(ConnectionLimits::default());
-    let stream = served.connect_offering(b"h2").await.unwrap();
-    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
-    let (mut client, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    let connection = tokio::spawn(connection);
-    for _ in 0..2 {
-        let request = Request::post(format!("https://squelch{}", path(&served.token)))
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(CREATE)))
-            .unwrap();
-        let response = client.send_request(request).await.unwrap();
-        assert_eq!(response.status(), 200);
-        let answer = response.into_body().collect().await.unwrap().to_bytes();
-        assert!(answer.ends_with(br#""allowed":true}}"#));
-    }
-    served.stages.closing.cancel();
-    timeout(Duration::from_secs(20), connection).await.expect("the server ends").unwrap().unwrap();
-}
-
-/// The API server's next probe then needs a dial and a handshake.
-#[tokio::test]
-async fn a_probe_ends_its_connection_and_no_other() {
-    let served = start(ConnectionLimits::default());
-    let mut other = served.connect().await.unwrap();
-    served.send_review(&mut other).await;
-    let probe = format!("{}/probe", path(&served.token));
-
-    let mut stream = served.connect().await.unwrap();
-    let response = served.send_review_to(&mut stream, &probe).await;
-    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
-    ends(&mut stream).await;
-
-    let stream = served.connect_offering(b"h2").await.unwrap();
-    let (mut client, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    let connection = tokio::spawn(connection);
-    let request = Request::post(format!("https://squelch{probe}"))
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(CREATE)))
-        .unwrap();
-    let response = client.send_request(request).await.unwrap();
-    let answer = response.into_body().collect().await.unwrap().to_bytes();
-    assert!(answer.ends_with(br#""allowed":true}}"#), "the response is complete");
-    timeout(Duration::from_secs(20), connection).await.expect("the server ends").unwrap().unwrap();
-
-    assert!(is_allowed(&served.send_review(&mut other).await));
 }
 
 #[tokio::test]
@@ -352,59 +221,3 @@ async fn a_body_above_the_maximum_is_answered_before_its_end() {
     ends(&mut reader).await;
     assert!(writing.await.unwrap().is_err(), "the rest is not read");
 }
-
-/// A client with this certificate.
-fn client_with(
-    authority: &Authority,
-    version: &'static rustls::SupportedProtocolVersion,
-    (chain, key): tls::testing::ClientCertificate,
-) -> rustls::ClientConfig {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(tls::certificates(authority.ca_pem().as_bytes()).unwrap().remove(0)).unwrap();
-    rustls::ClientConfig::builder_with_provider(tls::provider())
-        .with_protocol_versions(&[version])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .unwrap()
-}
-
-/// With TLS 1.3 a client receives the rejection only when it reads.
-async fn is_rejected(dialled: io::Result<TlsStream<TcpStream>>) -> bool {
-    match dialled {
-        Err(_) => true,
-        Ok(mut stream) => {
-            let mut rest = Vec::new();
-            let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
-            read.expect("the server ends the connection").is_err()
-        }
-    }
-}
-
-#[tokio::test]
-async fn only_clients_with_an_accepted_certificate_are_served() {
-    use tls::testing::{Signer, TempFile};
-    let (signer, other) = (Signer::new(), Signer::new());
-    let file = TempFile::new(&signer.pem);
-    let client_authorities =
-        tls::ClientAuthorities::load(file.0.clone(), vec!["kube-apiserver".to_owned()]).unwrap();
-    let served = serving(ConnectionLimits::default(), LeaseDeadline::unlimited(), Some(client_authorities));
-    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let own = client_with(&served.authority, version, signer.sign("kube-apiserver", None));
-        // TLS sessions are not resumed.
-        for _ in 0..2 {
-            let mut stream = served.dial(own.clone()).await.unwrap();
-            assert!(is_allowed(&served.send_review(&mut stream).await));
-            assert_eq!(stream.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full));
-        }
-        for shown in [signer.sign("admin", None), other.sign("kube-apiserver", None)] {
-            let config = client_with(&served.authority, version, shown);
-            assert!(is_rejected(served.dial(config).await).await);
-        }
-        assert!(is_rejected(served.dial(client(&served.authority, version)).await).await);
-    }
-    assert!(served.metrics.text().contains("squelch_tls_handshake_failures_total 6"));
-}
-
-mod cancelled;
-mod unauthenticated;

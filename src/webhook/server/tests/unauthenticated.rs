@@ -234,3 +234,38 @@ async fn unauthenticated_requests_are_limited_during_a_graceful_shutdown() {
     }
     ends(&mut connection.0).await;
 }
+
+#[tokio::test]
+async fn an_unauthenticated_http1_connection_gets_one_response() {
+    let served = start(ConnectionLimits::default());
+    let mut stream = served.connect().await.unwrap();
+    let response = served.send_review_to(&mut stream, "/events/guessed").await;
+    assert!(is_allowed(&response) && response.contains("connection: close"), "{response}");
+    ends(&mut stream).await;
+}
+
+#[tokio::test]
+async fn only_unauthenticated_connections_are_cut_at_the_timeout() {
+    let served =
+        start(ConnectionLimits { authentication: Duration::from_millis(300), ..ConnectionLimits::default() });
+    let mut authenticated = served.connect().await.unwrap();
+    served.send_review(&mut authenticated).await;
+    let mut silent = served.connect().await.unwrap();
+    let mut slow = served.connect().await.unwrap();
+    slow.write_all(b"POST /events/").await.unwrap();
+    ends(&mut silent).await;
+    ends(&mut slow).await;
+    assert!(is_allowed(&served.send_review(&mut authenticated).await));
+}
+
+#[tokio::test]
+async fn the_oldest_unauthenticated_connection_is_evicted_at_capacity() {
+    let served = start(ConnectionLimits { connections: 2, ..ConnectionLimits::default() });
+    let mut authenticated = served.connect().await.unwrap();
+    served.send_review(&mut authenticated).await;
+    let mut unauthenticated = TcpStream::connect(served.address).await.unwrap();
+    let mut next = served.connect().await.unwrap();
+    ends(&mut unauthenticated).await;
+    assert!(is_allowed(&served.send_review(&mut next).await));
+    assert!(is_allowed(&served.send_review(&mut authenticated).await));
+}

@@ -1,0 +1,84 @@
+//! An API server or a webhook that is slow or fails.
+
+use super::*;
+
+/// For how long of the next minute the configuration has no rules.
+async fn time_without_rules(scene: &Scene) -> Duration {
+    let mut without = Duration::ZERO;
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        if scene.rules() == 0 {
+            without += Duration::from_millis(100);
+        }
+    }
+    without
+}
+
+/// The webhook answers at once, and the API server takes 600 ms for each probe.
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_does_not_disarm_a_webhook_that_answers() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.events();
+    scene.state.send_modify(|state| state.probe_latency = Duration::from_millis(600));
+    let without = time_without_rules(&scene).await;
+    let events = scene.events();
+    assert!(without.is_zero(), "without rules for {without:?} of a minute: {events:?}");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_hangs_is_disarmed_within_three_and_a_half_seconds() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let probes_before = scene.state.borrow().probes;
+    scene.wait_for(|state| state.probes > probes_before).await;
+    // The next probe begins a second later.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let began = clock::now();
+    scene.state.send_modify(|state| state.probe_latency = Duration::from_secs(60));
+    scene.is_armed(false).await;
+    let took = clock::now().since(began);
+    assert!((Duration::from_secs(2)..=Duration::from_millis(3_510)).contains(&took), "{took:?}");
+    assert_eq!(scene.rules(), 0);
+    scene.end().await;
+}
+
+/// A proxy answers one read with 404 and a page.
+#[tokio::test(start_paused = true)]
+async fn a_404_page_of_a_proxy_is_no_deletion() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    sleep(Duration::from_secs(5)).await;
+    scene.events();
+    scene.state.send_modify(|state| state.proxy_404 = true);
+    let without = time_without_rules(&scene).await;
+    let events = scene.events();
+    assert!(without.is_zero() && events.is_empty(), "without rules for {without:?}: {events:?}");
+    scene.end().await;
+}
+
+/// The API server restarts. The Lease is renewed before the configuration can be read.
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_api_server_does_not_remove_the_rules() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    sleep(Duration::from_secs(60)).await;
+    scene.events();
+    scene.state.send_modify(|state| (state.unreadable, state.probe_status) = (true, 503));
+    sleep(Duration::from_secs(3)).await;
+    scene.active.send_replace(false);
+    sleep(Duration::from_secs(20)).await;
+    scene.active.send_replace(true);
+    sleep(Duration::from_millis(100)).await;
+    scene.state.send_modify(|state| (state.unreadable, state.probe_status) = (false, 201));
+    let without = time_without_rules(&scene).await;
+    let events = scene.events();
+    assert!(without.is_zero(), "without rules for {without:?}: {events:?}");
+    scene.end().await;
+}

@@ -1,0 +1,149 @@
+//! The active replica, its standby, and takeovers.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_writes_nothing_while_probes_succeed() {
+    let scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.policies(&["ci"]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((scene.state.borrow().applied, scene.rules()), (0, 1));
+    assert!(scene.metrics.text().contains("squelch_armed 1\n"));
+    assert!(
+        scene.metrics.text().contains("squelch_probes_total{result=\"succeeded\"} 6"),
+        "one probe each second"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_disarms_if_probes_fail_and_never_arms() {
+    for before in [0, 30] {
+        let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+        scene.policies(&["shop"]);
+        if before == 0 {
+            scene.state.send_modify(|state| state.probe_status = 403);
+        }
+        tokio::time::sleep(Duration::from_secs(before)).await;
+        let began = clock::now();
+        scene.state.send_modify(|state| state.probe_status = 403);
+        scene.wait_for(|state| state.applied == 1).await;
+        assert!(clock::now().since(began) < Duration::from_secs(3));
+        assert_eq!(scene.rules(), 0);
+        let state = scene.state.borrow().configuration.clone().unwrap();
+        assert_eq!(state["webhooks"][1]["rules"].as_array().unwrap().len(), 1);
+        assert!(state["webhooks"][0]["clientConfig"]["url"].as_str().unwrap().starts_with("https://other"));
+        let events = scene.events();
+        assert_eq!((events.len(), events[0].0, events[0].1), (1, "Disarmed", true), "{events:?}");
+        scene.state.send_modify(|state| state.probe_status = 201);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!((scene.rules(), scene.state.borrow().applied), (0, 1));
+        assert!(scene.metrics.text().contains("squelch_armed 0\n"));
+        scene.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_does_not_disarm_while_the_api_server_fails() {
+    let scene = Scene::of(Some(of_another(NamespaceSelection::All)), false);
+    scene.policies(&["shop"]);
+    scene.state.send_modify(|state| state.probe_status = 503);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((scene.rules(), scene.state.borrow().applied), (1, 0));
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_keeps_the_rules_if_probes_succeed() {
+    let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    scene.active.send_replace(true);
+    scene.is_armed(true).await;
+    assert_eq!((scene.rules(), scene.state.borrow().applied), (1, 1));
+    let state = scene.state.borrow().configuration.clone().unwrap();
+    assert!(state["webhooks"][0]["clientConfig"]["url"].as_str().unwrap().starts_with("https://h/"));
+    assert!(scene.events().is_empty(), "it stayed armed");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_without_rules_arms_only_after_probes_succeed() {
+    let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.state.send_modify(|state| state.probe_status = 403);
+    scene.policies(&["shop"]);
+    scene.wait_for(|state| state.applied == 1).await;
+    scene.active.send_replace(true);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(scene.rules(), 0);
+    scene.state.send_modify(|state| state.probe_status = 201);
+    scene.is_armed(true).await;
+    assert_eq!(scene.rules(), 1);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_former_active_replica_writes_nothing() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let applied = scene.state.borrow().applied;
+    scene.active.send_replace(false);
+    scene.policies(&["ci"]);
+    scene
+        .state
+        .send_modify(|state| state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(30)));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.state.borrow().applied, applied);
+    scene.active.send_replace(true);
+    scene.wait_for(|state| state.applied > applied).await;
+    scene.end().await;
+}
+
+fn remove_rules(state: &mut ApiServerState) {
+    state.change(|object| object["webhooks"][0]["rules"] = json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_that_a_standby_removed_come_back_only_after_three_new_probes() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let mut found = Vec::new();
+    for policy_comes_meanwhile in [false, true] {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        scene.events();
+        let (began, probes_before) = (clock::now(), scene.state.borrow().probes);
+        scene.state.send_modify(remove_rules);
+        if policy_comes_meanwhile {
+            scene.policies(&["shop", "ci"]);
+        }
+        scene.wait_for(|state| rules_of(state) == 1).await;
+        scene.is_armed(true).await;
+        let events: Vec<_> = scene.events().into_iter().map(|events| (events.0, events.1)).collect();
+        found.push((scene.state.borrow().probes - probes_before, clock::now().since(began), events));
+    }
+    let events = [("Disarmed", true), ("Armed", false)];
+    assert!(
+        found.iter().all(|(probes, took, said)| {
+            *probes >= 3 && (Duration::from_secs(2)..Duration::from_secs(6)).contains(took) && *said == events
+        }),
+        "{found:?}"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_without_rules_needs_new_probes() {
+    let mut existing = of_another(namespaces(&["shop"]));
+    existing["webhooks"][0]["rules"] = json!([]);
+    let mut scene = Scene::of(Some(existing), false);
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let (began, probes_before) = (clock::now(), scene.state.borrow().probes);
+    scene.active.send_replace(true);
+    scene.is_armed(true).await;
+    assert!(scene.state.borrow().probes - probes_before >= 3);
+    assert!(clock::now().since(began) < Duration::from_secs(1), "{:?}", clock::now().since(began));
+    scene.end().await;
+}

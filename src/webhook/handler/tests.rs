@@ -1,0 +1,92 @@
+use super::*;
+use serde_json::{Value, json};
+use squelch_engine::{Denial, Disposition, Mode, PolicyId, Rejection, Rules, Stage};
+
+const CREATE: &[u8] = include_bytes!("../testdata/core_create.json");
+const UPDATE: &[u8] = include_bytes!("../testdata/events_update.json");
+
+fn rules() -> Rules {
+    Rules {
+        policy: PolicyId { display: "shop/policy".into(), uid: "u".into() },
+        mode: Mode::Enforce,
+        series: None,
+        aggregation: None,
+        spam_filter: None,
+        budget: None,
+        rejection: Rejection::AlreadyExists,
+    }
+}
+
+fn response_to(review: &[u8], answer: Answer) -> Option<(ReviewResult, Value)> {
+    let rules = rules();
+    let governing = Some(Governing { rules: &rules, exempt: false });
+    let disposition = Some(Disposition::Compacted);
+    let verdict = Verdict { disposition, stage: Stage::Series, occurrences: 1, answer };
+    let review = review::decode(review).unwrap();
+    respond(&review, governing, &verdict)
+        .map(|(outcome, bytes)| (outcome, serde_json::from_slice(&bytes).unwrap()))
+}
+
+fn patch_of(answer: &Value) -> json_patch::Patch {
+    use base64::Engine as _;
+    let text = answer["response"]["patch"].as_str().unwrap();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+    assert_eq!(answer["response"]["patchType"], "JSONPatch");
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[test]
+fn a_denial_has_only_the_policy_and_the_disposition() {
+    for (denial, code, reason) in
+        [(Denial::AlreadyExists, 409, "AlreadyExists"), (Denial::Forbidden, 403, "Forbidden")]
+    {
+        let (outcome, answer) = response_to(CREATE, Answer::Deny(denial)).unwrap();
+        assert_eq!(outcome.as_str(), ReviewResult::of(denial).as_str());
+        let expected = json!({
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "response": {
+                "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+                "allowed": false,
+                "status": {
+                    "status": "Failure",
+                    "reason": reason,
+                    "code": code,
+                    "message": "squelch: shop/policy compacted",
+                },
+            },
+        });
+        assert_eq!(answer, expected);
+    }
+}
+
+#[test]
+fn a_restored_update_equals_the_old_event() {
+    let (outcome, answer) = response_to(UPDATE, Answer::Restore).unwrap();
+    assert_eq!(outcome, ReviewResult::Restored);
+    let review: Value = serde_json::from_slice(UPDATE).unwrap();
+    let mut object = review["request"]["object"].clone();
+    json_patch::patch(&mut object, &patch_of(&answer)).unwrap();
+    assert_eq!(object, review["request"]["oldObject"]);
+}
+
+#[test]
+fn a_create_cannot_be_restored() {
+    assert!(response_to(CREATE, Answer::Restore).is_none());
+}
+
+#[test]
+fn a_named_create_is_patched_with_its_name() {
+    let create = include_bytes!("../testdata/generate_name.json");
+    let (outcome, answer) = response_to(create, Answer::AllowNamed("web-x7k2m".to_owned())).unwrap();
+    assert_eq!(outcome, ReviewResult::Named);
+    let mut object = serde_json::from_slice::<Value>(create).unwrap()["request"]["object"].clone();
+    json_patch::patch(&mut object, &patch_of(&answer)).unwrap();
+    assert_eq!(object["metadata"]["name"], "web-x7k2m");
+}
+
+#[test]
+fn a_panic_is_caught() {
+    assert_eq!(catch_panic(|| 3), Some(3));
+    assert_eq!(catch_panic::<()>(|| panic!("expected by this test")), None);
+}
