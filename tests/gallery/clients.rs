@@ -1,11 +1,13 @@
 //! The write decisions of client-go 0.35's recorders, with an API server that accepts everything: converts
 //! occurrences to a trace for `squelch replay`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+
+use crate::correlator::Correlator;
 
 /// Milliseconds since the start of the trace.
 pub(crate) type Millis = u64;
@@ -16,12 +18,6 @@ pub(crate) const MINUTE: Millis = 60 * SECOND;
 /// Start of the traces, for the times in the Events.
 const BEGIN: &str = "2026-03-02T08:00:00Z";
 
-/// tools/record/events_cache.go: defaultAggregateMaxEvents, defaultAggregateIntervalInSeconds.
-const MAX_EVENTS: usize = 10;
-const INTERVAL: Millis = 600 * SECOND;
-/// The same file: defaultSpamBurst, defaultSpamQPS.
-const BURST: u64 = 25;
-const REFILL: Millis = 300 * SECOND;
 /// tools/events/event_broadcaster.go: refreshTime, finishTime.
 const REFRESH: Millis = 30 * MINUTE;
 const FINISH: Millis = 6 * MINUTE;
@@ -67,15 +63,6 @@ pub(crate) struct Occurrence {
     /// Only in the new API.
     pub(crate) action: &'static str,
     pub(crate) message: String,
-}
-
-/// The state of a legacy recorder.
-#[derive(Default)]
-struct Correlator {
-    groups: BTreeMap<String, (BTreeSet<String>, Millis)>,
-    observed: BTreeMap<String, (i64, String)>,
-    /// Tokens in milliseconds of refill, and the time of the last update.
-    buckets: BTreeMap<String, (u64, Millis)>,
 }
 
 /// A series of a new recorder: the Event as created, the count, and the time of the last occurrence.
@@ -230,45 +217,6 @@ impl Clients {
         self.names += 1;
         let nanos = moment(occurrence.at).as_nanosecond() + i128::from(self.names % 1_000_000);
         format!("{}.{nanos:x}", occurrence.about.name)
-    }
-}
-
-impl Correlator {
-    /// The key of the count, and the message.
-    fn aggregate(&mut self, occurrence: &Occurrence) -> (String, String) {
-        let about = Object { field_path: String::new(), ..occurrence.about.clone() };
-        let key = format!("{about:?} {} {}", occurrence.event_type, occurrence.reason);
-        let (messages, last) = self.groups.entry(key.clone()).or_default();
-        if occurrence.at - *last > INTERVAL {
-            messages.clear();
-        }
-        *last = occurrence.at;
-        messages.insert(occurrence.message.clone());
-        if messages.len() < MAX_EVENTS {
-            return (
-                format!("{key} {} {}", occurrence.about.field_path, occurrence.message),
-                occurrence.message.clone(),
-            );
-        }
-        // client-go removes an arbitrary one.
-        messages.pop_first();
-        (key, format!("(combined from similar events): {}", occurrence.message))
-    }
-
-    fn spam_filter_admits(&mut self, occurrence: &Occurrence) -> bool {
-        let about = Object { field_path: String::new(), ..occurrence.about.clone() };
-        let full = BURST * REFILL;
-        let (tokens, then) = self
-            .buckets
-            .entry(format!("{about:?} {}", occurrence.event_type))
-            .or_insert((full, occurrence.at));
-        *tokens = full.min(*tokens + (occurrence.at - *then));
-        *then = occurrence.at;
-        let may = *tokens >= REFILL;
-        if may {
-            *tokens -= REFILL;
-        }
-        may
     }
 }
 

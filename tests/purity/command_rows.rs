@@ -1,0 +1,112 @@
+//! The rows of the commands, and of `app`, which wires everything together.
+
+use super::{Crates, Knows, NO_ANYHOW, NO_KUBERNETES, Row};
+
+pub(crate) const COMMANDS: &[Row] = &[
+    Row { files: &["src/telemetry.rs"], knows: Knows::TheWorld, modules: &[], crates: NO_KUBERNETES },
+    Row {
+        files: &["src/admin/"],
+        knows: Knows::TheWorld,
+        modules: &["accept", "admin", "clock", "squelch_engine::Moment", "metrics"],
+        crates: NO_KUBERNETES,
+    },
+    Row {
+        files: &["src/config.rs", "src/config/"],
+        knows: Knows::TheWorld,
+        modules: &["SECRET", "api", "output", "replay", "telemetry"],
+        crates: NO_KUBERNETES,
+    },
+    Row {
+        files: &["src/output.rs"],
+        knows: Knows::Arguments,
+        modules: &[],
+        crates: Crates::Only(&["clap", "serde", "serde_json", "serde_saphyr", "thiserror"]),
+    },
+    // The counts, the report and the simulated time of a replay.
+    Row {
+        files: &[
+            "src/replay/etcd.rs",
+            "src/replay/notes.rs",
+            "src/replay/flusher.rs",
+            "src/replay/report.rs",
+            "src/replay/table.rs",
+            "src/replay/tally.rs",
+            "src/replay/text.rs",
+            "src/replay/input/last_seen.rs",
+            "src/replay/input/detect.rs",
+            "src/replay/input/time.rs",
+            "src/replay/input/expand.rs",
+        ],
+        knows: Knows::Arguments,
+        modules: &[
+            "squelch_engine",
+            "replay::simulation::Finished",
+            "replay::etcd",
+            "replay::input::Format",
+            "replay::input::LeftOut",
+            "replay::input::InputStats",
+            "replay::name",
+            "replay::notes",
+            "replay::options",
+            "replay::flusher",
+            "replay::report",
+            "replay::tally",
+            "replay::text",
+        ],
+        crates: Crates::Only(&["hashbrown", "jiff", "serde", "serde_json", "siphasher"]),
+    },
+    Row {
+        files: &["src/replay/"],
+        knows: Knows::TheWorld,
+        modules: &["api", "output", "squelch_engine", "policy", "replay", "webhook::review"],
+        crates: NO_ANYHOW,
+    },
+    // The checks of a snapshot.
+    Row {
+        files: &[
+            "src/doctor/apiserver.rs",
+            "src/doctor/configuration.rs",
+            "src/doctor/definitions.rs",
+            "src/doctor/finding.rs",
+            "src/doctor/keys.rs",
+            "src/doctor/policies.rs",
+            "src/doctor/replicas.rs",
+            "src/doctor/rights.rs",
+            "src/doctor/snapshot.rs",
+            "src/doctor/watches.rs",
+        ],
+        knows: Knows::Arguments,
+        modules: &[
+            "OLDEST_KUBERNETES",
+            "PROBE_PATH",
+            "SECRET",
+            "api",
+            "arming::CONFIGURATION",
+            "arming::DISARM_ANNOTATION",
+            "arming::EVENTS_ENTRY",
+            "arming::PROBE_ENTRY",
+            "doctor",
+            "metrics::WatchedResource",
+            "metrics::table",
+            "tls::Validity",
+            "tls::certificates",
+            "tls::encoding",
+            "tls::rotation",
+            "webhook::path",
+        ],
+        crates: Crates::Only(&["jiff", "k8s_openapi", "serde", "serde_json", "serde_saphyr"]),
+    },
+    Row {
+        files: &["src/doctor/"],
+        knows: Knows::TheWorld,
+        modules: &["PROBE_PATH", "api", "arming", "clock", "doctor", "leader::LEASE_NAME", "metrics", "tls"],
+        crates: NO_ANYHOW,
+    },
+    // Wires everything together; only main depends on it.
+    Row {
+        files: &["src/app/", "src/lib.rs", "src/main.rs"],
+        knows: Knows::TheWorld,
+        modules: &[""],
+        crates: Crates::AllBut(&[]),
+    },
+];
