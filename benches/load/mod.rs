@@ -1,18 +1,19 @@
 //! An engine with many live series and writes for it: Events of crash-looping Pods as kubelets report them, a hundred
 //! series per namespace.
 
-use std::borrow::Cow;
+mod events;
+mod policies;
+mod writes;
+
 use std::cell::Cell;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use squelch::policy;
 use squelch_engine::{
-    AggregationRules, Api, BucketRules, Disposition, Engine, EventView, FlushTask, Governing, GroupBy,
-    KnownPolicy, Moment, ObjectReference, Observation, Operation, Per, PolicyId, Rules, Settings,
-    SpamFilterRules, Verdict,
+    Disposition, Engine, FlushTask, Governing, KnownPolicy, Moment, Observation, Rules, Settings, Verdict,
 };
+
+use policies::{aggregation, bucket, repeats_merged, spam_filter};
 
 /// Default number of live series per namespace.
 const PER_NAMESPACE: usize = 100;
@@ -146,78 +147,6 @@ impl Load {
         load
     }
 
-    /// An UPDATE of the next series with one more occurrence: merged.
-    pub(crate) fn repeat(&self) -> Observation<'_> {
-        let (turn, round) = self.next();
-        self.repeat_of(turn, round)
-    }
-
-    /// Same as `repeat`, in a storm of a thousand series.
-    pub(crate) fn repeat_in_storm(&self) -> Observation<'_> {
-        let (turn, round) = self.next();
-        self.repeat_of(turn % STORMY * (self.series / STORMY), round)
-    }
-
-    fn repeat_of(&self, turn: usize, round: u32) -> Observation<'_> {
-        Observation {
-            operation: Operation::Update,
-            value: STORED + i64::from(round),
-            old_value: STORED,
-            ..self.write(turn, stored_name(turn), message(turn))
-        }
-    }
-
-    /// A CREATE of one series in [`REPEATED`] under a new name: merged.
-    pub(crate) fn repeat_by_create(&self) -> Observation<'_> {
-        let (turn, round) = self.next();
-        let turn = turn - turn % REPEATED;
-        self.write(turn, format!("{}.{round:x}", pod(turn)), message(turn))
-    }
-
-    /// A CREATE about a new object: admitted, opens a series.
-    pub(crate) fn newcomer(&self) -> Observation<'_> {
-        let (turn, round) = self.next();
-        let object = self.series + round as usize;
-        Observation {
-            event: event(object, message(object)),
-            ..self.write(turn, format!("{}.{round:x}", pod(object)), String::new())
-        }
-    }
-
-    /// A CREATE with a new message about the next object: aggregated after the first ten.
-    pub(crate) fn similar_write(&self) -> Observation<'_> {
-        let (turn, round) = self.next();
-        let object = turn / PER_OBJECT * PER_OBJECT;
-        let message = format!("{}, try {round}", message(object));
-        self.write(object, format!("{}.{round:x}", pod(object)), message)
-    }
-
-    /// An UPDATE that changes only the message and reports no occurrence: passed.
-    pub(crate) fn edit(&self) -> Observation<'_> {
-        let (turn, _) = self.next();
-        Observation {
-            operation: Operation::Update,
-            value: STORED,
-            old_value: STORED,
-            unchanged: true,
-            ..self.write(turn, stored_name(turn), message(turn))
-        }
-    }
-
-    /// A CREATE that reports a series under one of its names. The Event is stored under name 0 if that is written
-    /// first.
-    pub(crate) fn create(&self, turn: usize, name: usize) -> Observation<'_> {
-        let name = format!("{}.{:016x}", pod(turn), 0x187a_2b3c_4d5e_6f70 + name);
-        self.write(turn, name, message(turn))
-    }
-
-    /// A CREATE of a new key in the namespace of this number.
-    pub(crate) fn invented(&self, namespace: usize, number: usize) -> Observation<'_> {
-        let turn = namespace * self.per_namespace + number % self.per_namespace;
-        let name = format!("{}.{:016x}", pod(turn), 0x2000_0000_0000_0000 + number);
-        self.write(turn, name, format!("{}, try {number}", message(turn)))
-    }
-
     /// The number of the namespace of a series.
     pub(crate) fn namespace_of(&self, turn: usize) -> usize {
         turn / self.per_namespace
@@ -275,88 +204,4 @@ impl Load {
         self.round.set(self.round.get() + 1);
         (self.turn.get(), self.round.get())
     }
-
-    fn write(&self, turn: usize, name: String, message: String) -> Observation<'_> {
-        Observation {
-            operation: Operation::Create,
-            api: Api::Core,
-            user: "system:node:node-17",
-            own: false,
-            dry_run: false,
-            namespace: &self.namespaces[self.namespace_of(turn)],
-            name: Some(name.into()),
-            generate_name: "".into(),
-            event: event(turn, message),
-            value: 1,
-            old_value: 0,
-            has_series: false,
-            edited: false,
-            unchanged: false,
-            stale: false,
-            first_seen: None,
-            last_observed: None,
-            occurred_at: Timestamp::UNIX_EPOCH,
-        }
-    }
-}
-
-fn pod(number: usize) -> String {
-    format!("checkout-{number:07}-x2x9k")
-}
-
-fn stored_name(number: usize) -> String {
-    format!("{}.187a2b3c4d5e6f70", pod(number))
-}
-
-fn message(number: usize) -> String {
-    format!("Back-off restarting failed container app in pod {}_shop({})", pod(number), uid(number))
-}
-
-fn uid(number: usize) -> String {
-    format!("5b0f5d0e-94a6-4a58-9a0f-{number:012}")
-}
-
-fn event(number: usize, message: String) -> EventView<'static> {
-    EventView {
-        regarding: ObjectReference {
-            api_version: "v1".into(),
-            kind: "Pod".into(),
-            namespace: "shop".into(),
-            name: pod(number).into(),
-            uid: uid(number).into(),
-            field_path: "spec.containers{app}".into(),
-        },
-        event_type: "Warning".into(),
-        reason: "BackOff".into(),
-        message: Cow::Owned(message),
-        reporting_component: "kubelet".into(),
-        reporting_instance: "node-17".into(),
-        source_component: "kubelet".into(),
-        source_host: "node-17".into(),
-        first_timestamp: "2026-11-21T08:54:00Z".into(),
-        ..EventView::default()
-    }
-}
-
-/// The defaults of the policy API, without aggregation and limits.
-fn repeats_merged() -> Rules {
-    let spec = serde_json::from_str("{}").expect("every field has a default");
-    let policy = PolicyId { display: "shop/quiet".into(), uid: "p1".into() };
-    let rules = policy::compile(policy, &spec).expect("the defaults are valid").rules;
-    Rules { aggregation: None, spam_filter: None, budget: None, ..rules }
-}
-
-fn aggregation() -> AggregationRules {
-    let max_events = u32::try_from(PER_OBJECT).expect("a small number");
-    AggregationRules { max_events, interval: Duration::from_secs(600), group_by: GroupBy::Object }
-}
-
-fn spam_filter(burst: usize, refill_interval: Duration) -> SpamFilterRules {
-    let per = Per { emitter: true, regarding: true, event_type: true, reason: false };
-    SpamFilterRules { bucket: bucket(burst, refill_interval), per }
-}
-
-fn bucket(burst: usize, refill_interval: Duration) -> BucketRules {
-    let burst = u32::try_from(burst).ok().and_then(NonZeroU32::new).expect("a small number, and not 0");
-    BucketRules { burst, refill_interval }
 }
