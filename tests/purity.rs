@@ -11,6 +11,8 @@ mod names;
 mod operator_rows;
 #[path = "purity/samples.rs"]
 mod samples;
+#[path = "purity/type_names.rs"]
+mod type_names;
 
 use std::fmt;
 use std::fs;

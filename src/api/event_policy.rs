@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::clauses::{Clauses, MAX_SHORT_LIST, exempt_rule, exempt_weight_rule, match_weight_rule};
-use super::stages::{Aggregation, Budget, Series, SpamFilter};
+use super::stages::{Aggregation, Budget, SeriesCompaction, SpamFilter};
 use super::status::EventPolicyStatus;
 
 /// Maximum of `priority`, and of its negative.
@@ -87,7 +87,7 @@ pub struct EventPolicySpec {
     /// Series compaction: identical Events about the same object are stored as one Event with a count, which squelch
     /// keeps up to date. Enabled by default.
     #[serde(default)]
-    pub series: Series,
+    pub series: SeriesCompaction,
 
     /// Aggregation of similar Events: of the Events of one emitter about one object that have the same type and reason
     /// and different messages, the first few are stored. squelch aggregates the others into a summary: an Event with the

@@ -27,7 +27,7 @@ pub use namespaces::{
 };
 pub use stages::{
     Aggregation, BUDGET, Budget, DUPLICATE_PER, EMPTY_PER, GroupBy, HEARTBEAT_INTERVAL, IDLE_TIMEOUT,
-    INTERVAL, MAX_EVENTS, Per, SPAM_FILTER, Series, SpamFilter,
+    INTERVAL, MAX_EVENTS, Per, SPAM_FILTER, SeriesCompaction, SpamFilter,
 };
 pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
 pub use stored::{PAGE, StoredPolicy};

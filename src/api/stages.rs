@@ -43,7 +43,7 @@ pub const BUDGET: BucketFields = BucketFields {
 /// Series compaction. A series is all writes with the same emitter, object, type, reason, action and message.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Series {
+pub struct SeriesCompaction {
     /// Disables series compaction. The other fields of `series` then have no effect. Default: false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disabled: bool,
@@ -176,7 +176,7 @@ pub struct Budget {
     pub refill_interval: String,
 }
 
-impl Default for Series {
+impl Default for SeriesCompaction {
     fn default() -> Self {
         Self { disabled: false, idle_timeout: idle_timeout(), heartbeat_interval: heartbeat_interval() }
     }

@@ -21,11 +21,11 @@ pub const PAGE: u32 = 10;
 /// `status` untyped, so that a policy that cannot be parsed is still an object. Other fields are skipped and cost no
 /// memory: labels, annotations and managedFields can take up to 1.5 MiB, and many times that as parsed values.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(from = "Fields")]
+#[serde(from = "PolicyFields")]
 pub struct StoredPolicy(pub DynamicObject);
 
 #[derive(Deserialize)]
-struct Fields {
+struct PolicyFields {
     #[serde(default)]
     metadata: Metadata,
     #[serde(default, deserialize_with = "present")]
@@ -50,8 +50,8 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
     Value::deserialize(deserializer).map(Some)
 }
 
-impl From<Fields> for StoredPolicy {
-    fn from(Fields { metadata, spec, status }: Fields) -> Self {
+impl From<PolicyFields> for StoredPolicy {
+    fn from(PolicyFields { metadata, spec, status }: PolicyFields) -> Self {
         let Metadata { name, namespace, uid, resource_version, generation, creation_timestamp } = metadata;
         let metadata = ObjectMeta {
             name,

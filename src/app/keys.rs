@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::cluster::Cluster;
 use crate::arming::Address;
 use crate::config::{RunOptions, WebhookService};
-use crate::keys::{KeysController, SecretRef, Settings};
+use crate::keys::{KeySettings, KeysController, SecretRef};
 use crate::metrics::Metrics;
 use crate::tls;
 use crate::tls::rotation::Lifetimes;
@@ -21,7 +21,7 @@ pub(super) async fn start(
     active: watch::Receiver<bool>,
 ) -> Result<KeysController> {
     let (address, names) = address(options, cluster)?;
-    let settings = Settings {
+    let settings = KeySettings {
         client: cluster.client()?,
         secret: secret(options, cluster)?,
         cert_dir: options.cert_dir.clone(),

@@ -89,7 +89,7 @@ impl<'a> Calls<'a> {
         let its_name = format!("metadata.name={}", self.task.namespace);
         let list = Request::new("/api/v1/namespaces").list(&ListParams::default().fields(&its_name));
         let (_, body) = self.send(Call::ReadNamespace, list).await?;
-        let list: NamespaceList = serde_json::from_slice(&body).map_err(|_| Refusal::Unexpected)?;
+        let list: ListedNamespaces = serde_json::from_slice(&body).map_err(|_| Refusal::Unexpected)?;
         Ok(list.items.into_iter().next().map(|namespace| namespace.metadata.uid))
     }
 
@@ -150,7 +150,7 @@ type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// A list of namespaces.
 #[derive(Deserialize)]
-struct NamespaceList {
+struct ListedNamespaces {
     items: Vec<ListedNamespace>,
 }
 

@@ -85,7 +85,7 @@ struct Event<'a> {
     last_timestamp: Option<String>,
     event_time: Option<String>,
     count: Option<i64>,
-    series: Option<Series>,
+    series: Option<EventSeries>,
 }
 
 #[derive(Deserialize)]
@@ -118,7 +118,7 @@ struct Source {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Series {
+struct EventSeries {
     count: Option<i64>,
     last_observed_time: Option<String>,
 }

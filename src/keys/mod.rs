@@ -7,4 +7,4 @@ mod start;
 
 pub use controller::KeysController;
 pub use secret::SecretRef;
-pub use start::{Settings, StartError};
+pub use start::{KeySettings, StartError};

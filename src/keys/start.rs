@@ -25,7 +25,7 @@ use crate::tls::{AcceptedTokens, ServedCertificate, TlsError};
 const SECRET_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the controller needs to know.
-pub struct Settings {
+pub struct KeySettings {
     /// A client for the API server.
     pub client: Client,
     /// The Secret. `None`: the keys exist in this process alone.
@@ -75,11 +75,11 @@ impl KeysController {
     /// # Errors
     /// The Secret cannot be read or created, or the mounted certificate cannot be used.
     pub async fn start(
-        settings: Settings,
+        settings: KeySettings,
         metrics: Arc<Metrics>,
         active: watch::Receiver<bool>,
     ) -> Result<Self, StartError> {
-        let Settings { client, secret, cert_dir, address, names, lifetimes, clock_offset } = settings;
+        let KeySettings { client, secret, cert_dir, address, names, lifetimes, clock_offset } = settings;
         let mut clock = ApiServerClock::new(clock_offset);
         let store = SecretStore::new(client, secret);
         let reading = read_or_create(&store, &mut clock, cert_dir.is_none(), lifetimes, &metrics);

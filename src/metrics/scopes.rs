@@ -32,7 +32,7 @@ use increments::{Increments, LastScrape, ScopeKey};
 const RETENTION: Duration = Duration::from_secs(3600);
 
 /// `event_namespace` and `policy` of a series.
-pub(super) type Labels = (Arc<str>, Arc<str>);
+pub(super) type SeriesLabels = (Arc<str>, Arc<str>);
 
 /// Counters by mode. `None` if no policy of the series has had the mode.
 pub(super) type ByMode = [(Mode, Option<Counters>); 2];
@@ -60,7 +60,7 @@ struct SeriesLimits {
 /// All exported series.
 pub(super) struct Scopes {
     limits: SeriesLimits,
-    series: BTreeMap<Labels, Series>,
+    series: BTreeMap<SeriesLabels, ExportedSeries>,
     /// Number of series per `event_namespace`, without the series `_other`, `_other`.
     of_namespace: HashMap<Arc<str>, usize>,
     /// Number of unused series.
@@ -70,7 +70,7 @@ pub(super) struct Scopes {
 }
 
 /// An exported series.
-struct Series {
+struct ExportedSeries {
     counts: ByMode,
     /// Last time at which it had a scope or a policy in force.
     used: Moment,
@@ -124,7 +124,7 @@ impl Scopes {
     }
 
     /// The series by labels, in order.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&Labels, &ByMode)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (&SeriesLabels, &ByMode)> {
         self.series.iter().map(|(labels, series)| (labels, &series.counts))
     }
 
@@ -136,7 +136,8 @@ impl Scopes {
         }
         for (namespace, policy, mode) in &in_force.pairs {
             let own = (namespace.clone(), policy.clone());
-            if self.series.contains_key(&own) || self.has_namespace_capacity(namespace) && !self.is_full() {
+            if self.series.contains_key(&own) || self.has_namespace_capacity(namespace) && !self.is_at_limit()
+            {
                 self.start(own, *mode, now);
             }
         }
@@ -144,7 +145,7 @@ impl Scopes {
     }
 
     /// The series for the counters of a new scope.
-    fn initial_labels(&mut self, key: &ScopeKey) -> Labels {
+    fn initial_labels(&mut self, key: &ScopeKey) -> SeriesLabels {
         let own = (key.namespace.clone(), key.policy.clone());
         if self.in_force.complete || !is_cluster_scoped(&key.policy) || self.series.contains_key(&own) {
             return self.labels(key);
@@ -182,13 +183,15 @@ impl Scopes {
 /// The choice of the series for a scope.
 impl Scopes {
     /// The scope's own series within the limits, otherwise that of its namespace, of its policy, or `_other`, `_other`.
-    fn labels(&mut self, key: &ScopeKey) -> Labels {
+    fn labels(&mut self, key: &ScopeKey) -> SeriesLabels {
         let own = (key.namespace.clone(), key.policy.clone());
-        if self.series.contains_key(&own) || self.has_namespace_capacity(&key.namespace) && self.make_room() {
+        if self.series.contains_key(&own)
+            || self.has_namespace_capacity(&key.namespace) && self.ensure_capacity()
+        {
             return own;
         }
         let of_namespace = (key.namespace.clone(), Arc::from(OTHER));
-        let can_start = !self.has_namespace_capacity(&key.namespace) && self.make_room();
+        let can_start = !self.has_namespace_capacity(&key.namespace) && self.ensure_capacity();
         if can_start || self.series.contains_key(&of_namespace) {
             return of_namespace;
         }
@@ -196,12 +199,12 @@ impl Scopes {
     }
 
     /// The series of a cluster-scoped policy for all namespaces within the limits, otherwise `_other`, `_other`.
-    fn shared(&mut self, policy: &Arc<str>) -> Labels {
+    fn shared(&mut self, policy: &Arc<str>) -> SeriesLabels {
         let all: Arc<str> = OTHER.into();
         let of_policy = (all.clone(), policy.clone());
         let has_one = is_cluster_scoped(policy)
             && (self.series.contains_key(&of_policy)
-                || self.has_namespace_capacity(&all) && self.make_room());
+                || self.has_namespace_capacity(&all) && self.ensure_capacity());
         if has_one { of_policy } else { other() }
     }
 
@@ -211,19 +214,19 @@ impl Scopes {
     }
 
     /// Whether the total limit is reached. The series `_other`, `_other` is not included.
-    fn is_full(&self) -> bool {
+    fn is_at_limit(&self) -> bool {
         self.series.len() > self.limits.total
     }
 
     /// Whether one more series fits within the total limit, or an unused one can be replaced.
     fn has_capacity(&self) -> bool {
-        !self.is_full() || self.unused > 0
+        !self.is_at_limit() || self.unused > 0
     }
 
-    /// Makes room for one more series, at the limit by removing an unused one. Returns whether there is room.
-    fn make_room(&mut self) -> bool {
-        if !self.is_full() || self.unused == 0 {
-            return !self.is_full();
+    /// Ensures capacity for one more series, at the limit by removing an unused one. Returns whether there is any.
+    fn ensure_capacity(&mut self) -> bool {
+        if !self.is_at_limit() || self.unused == 0 {
+            return !self.is_at_limit();
         }
         let unused = self.series.iter().rev().find(|(_, series)| series.unused);
         let Some(labels) = unused.map(|(labels, _)| labels.clone()) else { return false };
@@ -232,7 +235,7 @@ impl Scopes {
     }
 
     /// Starts a series at 0, unless it is exported already.
-    fn start(&mut self, labels: Labels, mode: Mode, now: Moment) {
+    fn start(&mut self, labels: SeriesLabels, mode: Mode, now: Moment) {
         if let Some(series) = self.series.get_mut(&labels) {
             series.used = now;
             series.of(mode);
@@ -244,10 +247,10 @@ impl Scopes {
         let unused = &*labels.0 != OTHER;
         self.unused += usize::from(unused);
         let counts = [(Mode::Enforce, None), (Mode::Observe, None)];
-        self.series.entry(labels).or_insert(Series { counts, used: now, unused }).of(mode);
+        self.series.entry(labels).or_insert(ExportedSeries { counts, used: now, unused }).of(mode);
     }
 
-    fn count(&mut self, labels: &Labels, mode: Mode, counters: &Counters, now: Moment) {
+    fn count(&mut self, labels: &SeriesLabels, mode: Mode, counters: &Counters, now: Moment) {
         self.start(labels.clone(), mode, now);
         if let Some(series) = self.series.get_mut(labels) {
             self.unused -= usize::from(std::mem::take(&mut series.unused));
@@ -255,7 +258,7 @@ impl Scopes {
         }
     }
 
-    fn remove(&mut self, labels: &Labels) {
+    fn remove(&mut self, labels: &SeriesLabels) {
         let Some(removed) = self.series.remove(labels) else { return };
         self.unused -= usize::from(removed.unused);
         if let Some(number) = self.of_namespace.get_mut(&labels.0) {
@@ -267,7 +270,7 @@ impl Scopes {
     }
 }
 
-impl Series {
+impl ExportedSeries {
     fn of(&mut self, mode: Mode) -> &mut Counters {
         let [enforce, observe] = &mut self.counts;
         let (_, counts) = if mode == Mode::Enforce { enforce } else { observe };
@@ -276,6 +279,6 @@ impl Series {
 }
 
 /// The series for all scopes without another one.
-fn other() -> Labels {
+fn other() -> SeriesLabels {
     (OTHER.into(), OTHER.into())
 }

@@ -14,11 +14,11 @@ use super::order::MAX_LABELS;
 /// Name, uid, resource version and labels of a namespace. Of more than [`MAX_LABELS`] labels it keeps [`MAX_LABELS`] + 1,
 /// which shows that there are too many. Other fields are skipped and use no memory.
 #[derive(Clone, Debug, serde::Deserialize)]
-#[serde(from = "Fields")]
+#[serde(from = "NamespaceFields")]
 pub(super) struct ListedNamespace(pub(super) ObjectMeta);
 
 #[derive(serde::Deserialize)]
-struct Fields {
+struct NamespaceFields {
     #[serde(default)]
     metadata: Metadata,
 }
@@ -32,8 +32,10 @@ struct Metadata {
     labels: Option<FirstLabels>,
 }
 
-impl From<Fields> for ListedNamespace {
-    fn from(Fields { metadata: Metadata { name, uid, resource_version, labels } }: Fields) -> Self {
+impl From<NamespaceFields> for ListedNamespace {
+    fn from(
+        NamespaceFields { metadata: Metadata { name, uid, resource_version, labels } }: NamespaceFields,
+    ) -> Self {
         let labels = labels.map(|FirstLabels(labels)| labels);
         Self(ObjectMeta { name, uid, resource_version, labels, ..ObjectMeta::default() })
     }

@@ -62,7 +62,7 @@ pub enum Step {
 /// What is known to be in force in the API server, and since when (time of the process). A deletion of the Secret
 /// restarts these times, because standbys may have missed what it held.
 #[derive(Clone, Debug, Default)]
-struct InForce {
+struct ConfigurationInForce {
     /// The authorities of these generations are trusted.
     trusted: Vec<(Id, Duration)>,
     /// The API server calls the webhook with the token of this generation.
@@ -75,7 +75,7 @@ pub struct Rotation<G> {
     ring: Ring<G>,
     /// Generations that left the ring without the usual steps. The API server may still use them.
     lingering: Vec<G>,
-    in_force: InForce,
+    in_force: ConfigurationInForce,
     /// When the current generation was replaced without the usual steps.
     replaced: Option<Duration>,
     /// The generation whose token the API server may have logged. This is not a time: a wrong clock must not count
@@ -89,7 +89,7 @@ pub struct Rotation<G> {
 impl<G: Generation> Rotation<G> {
     /// Starts with the ring of the Secret.
     pub fn new(ring: Ring<G>, lifetimes: Lifetimes) -> Self {
-        let in_force = InForce::default();
+        let in_force = ConfigurationInForce::default();
         let (lingering, compromised) = (Vec::new(), Vec::new());
         Self { ring, lingering, in_force, replaced: None, exposed: None, compromised, lifetimes }
     }
@@ -125,7 +125,7 @@ impl<G: Generation> Rotation<G> {
     /// `token`.
     pub fn record_in_force(&mut self, trusted: &[Id], token: Id, now: Duration) {
         let since = |id: Id| self.in_force.trusted_since(id).unwrap_or(now);
-        self.in_force = InForce {
+        self.in_force = ConfigurationInForce {
             trusted: trusted.iter().map(|id| (*id, since(*id))).collect(),
             token: self.in_force.token.filter(|(id, _)| *id == token).or(Some((token, now))),
         };
@@ -231,7 +231,7 @@ impl<G: Generation> Rotation<G> {
     }
 }
 
-impl InForce {
+impl ConfigurationInForce {
     fn trusted_since(&self, id: Id) -> Option<Duration> {
         self.trusted.iter().find(|(trusted, _)| *trusted == id).map(|(_, since)| *since)
     }

@@ -151,7 +151,7 @@ fn module_file(item: &[TokenTree]) -> Option<String> {
     }
 }
 
-fn is_cfg_test(attribute: &Group) -> bool {
+pub(crate) fn is_cfg_test(attribute: &Group) -> bool {
     // Test support of a crate is a test too.
     let tests = ["cfg(test)", "cfg(any(test,feature=\"testing\"))"];
     attribute.delimiter() == Delimiter::Bracket

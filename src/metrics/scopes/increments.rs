@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use squelch_engine::{Counters, Mode, ScopeCounters};
 
-use super::Labels;
+use super::SeriesLabels;
 
 /// Namespace, policy name and mode of a [`ScopeCounters`]. Consecutive policies with the same name share a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,7 +27,7 @@ pub(super) struct LastScrape {
 #[derive(Default)]
 pub(super) struct Increments {
     /// Increments of scopes that the last scrape had, including zeros.
-    pub(super) known: Vec<(Labels, Mode, Counters)>,
+    pub(super) known: Vec<(SeriesLabels, Mode, Counters)>,
     /// Counters of new scopes, in order. The caller [assigns](LastScrape::assign) a series to each.
     pub(super) new: Vec<(ScopeKey, Counters)>,
     /// Increments of scopes between their last scrape and their end: policy, mode, counters.
@@ -36,7 +36,7 @@ pub(super) struct Increments {
 
 struct Scraped {
     counters: CountersByUid,
-    labels: Option<Labels>,
+    labels: Option<SeriesLabels>,
 }
 
 /// The counters of a scope, for each policy uid that had its name.
@@ -97,14 +97,14 @@ impl LastScrape {
     }
 
     /// Assigns the series with these labels to a scope.
-    pub(super) fn assign(&mut self, key: &ScopeKey, labels: Labels) {
+    pub(super) fn assign(&mut self, key: &ScopeKey, labels: SeriesLabels) {
         if let Some(scraped) = self.scopes.get_mut(key) {
             scraped.labels = Some(labels);
         }
     }
 
     /// The scopes without a series of their own, each with its shared series, in order.
-    pub(super) fn sharing(&self) -> Vec<(ScopeKey, Labels)> {
+    pub(super) fn sharing(&self) -> Vec<(ScopeKey, SeriesLabels)> {
         let sharing = self.scopes.iter().filter_map(|(key, scraped)| {
             let labels = scraped.labels.clone()?;
             (labels.0 != key.namespace || labels.1 != key.policy).then(|| (key.clone(), labels))

@@ -9,7 +9,7 @@ use crate::api::{self, BucketFields, DurationField, NumberField};
 
 use super::Invalid;
 
-pub(super) fn series(series: &api::Series) -> Result<Option<SeriesRules>, Invalid> {
+pub(super) fn series(series: &api::SeriesCompaction) -> Result<Option<SeriesRules>, Invalid> {
     let at = StagePath("spec.series");
     let rules = SeriesRules {
         idle_timeout: at.duration(api::IDLE_TIMEOUT, &series.idle_timeout)?,

@@ -225,11 +225,11 @@ object!(Metadata {
 
 /// `series`.
 #[derive(Debug, Default)]
-pub(super) struct Series<'a> {
+pub(super) struct EventSeries<'a> {
     pub(super) count: Raw<'a>,
     pub(super) last_observed_time: Raw<'a>,
 }
-object!(Series { "count" => count, "lastObservedTime" => last_observed_time });
+object!(EventSeries { "count" => count, "lastObservedTime" => last_observed_time });
 
 /// `source`.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use squelch_engine::{Api, EventView, ObjectReference, Observation, Operation};
 
 use super::difference::EventDifference;
-use super::wire::{Event, Metadata, Reference, Series, Source};
+use super::wire::{Event, EventSeries, Metadata, Reference, Source};
 use super::{NotObserved, Raw};
 
 /// Maximum lead of a client's clock over squelch's. Later times are clamped to it.
@@ -43,7 +43,7 @@ impl<'r> Write<'r> {
     pub fn observe(&self, own_user: &str, wall: Timestamp) -> Result<Observation<'r>, NotObserved> {
         let written = self.object;
         let metadata = written.metadata.as_ref().ok_or(NotObserved::NoEvent)?;
-        let series: Series<'_> = written.series.read();
+        let series: EventSeries<'_> = written.series.read();
         let value = value(&series, written);
         let change = match self.operation {
             Operation::Create => EventDifference::new(written, metadata),
@@ -109,7 +109,7 @@ fn name<'r>(request_name: &'r str, metadata: &'r Metadata<'_>) -> Option<Cow<'r,
 
 /// Returns the larger of `series.count` and `count`, clamped to 1..=`i32::MAX`; 1 without either. An Event has both if one
 /// client counts in `count` and another in `series`.
-pub(super) fn value(series: &Series<'_>, event: &Event<'_>) -> i64 {
+pub(super) fn value(series: &EventSeries<'_>, event: &Event<'_>) -> i64 {
     let value = series.count.integer().max(event.count.integer()).unwrap_or(1);
     value.clamp(1, i64::from(i32::MAX))
 }

@@ -13,7 +13,7 @@ struct World {
     /// The number of occurrences decided, and of those that Prometheus saw as an increase.
     decided: u64,
     increased: u64,
-    seen: BTreeMap<(Labels, Mode), Counters>,
+    seen: BTreeMap<(SeriesLabels, Mode), Counters>,
 }
 
 const NAMESPACES: usize = 4;
