@@ -18,14 +18,14 @@ use tokio::task::JoinHandle;
 
 /// The last counters of each policy by uid, and the first decrease.
 #[derive(Default)]
-struct Heard {
+struct CounterHistory {
     counters: BTreeMap<String, BTreeMap<String, i64>>,
     changes: usize,
     fault: Option<String>,
 }
 
-impl Heard {
-    fn hear(&mut self, policy: &DynamicObject) {
+impl CounterHistory {
+    fn record(&mut self, policy: &DynamicObject) {
         let uid = policy.metadata.uid.clone().unwrap_or_default();
         let said: BTreeMap<String, i64> =
             serde_json::from_value(policy.data["status"]["counters"].clone()).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Heard {
 
 /// Watches every state of the namespace's policies.
 struct Watching {
-    heard: Arc<Mutex<Heard>>,
+    history: Arc<Mutex<CounterHistory>>,
     task: JoinHandle<()>,
 }
 
@@ -52,27 +52,27 @@ impl Watching {
     fn begin(test: &Test) -> Self {
         let resource = ApiResource::erase::<EventPolicy>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(test.client(), &test.namespace, &resource);
-        let heard = Arc::<Mutex<Heard>>::default();
-        let task = tokio::spawn(watch(api, heard.clone()));
-        Self { heard, task }
+        let history = Arc::<Mutex<CounterHistory>>::default();
+        let task = tokio::spawn(watch(api, history.clone()));
+        Self { history, task }
     }
 
     fn end(self) -> Result<usize> {
         self.task.abort();
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        match &heard.fault {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        match &history.fault {
             Some(fault) => bail!("{fault}"),
-            None => Ok(heard.changes),
+            None => Ok(history.changes),
         }
     }
 }
 
-async fn watch(api: Api<DynamicObject>, heard: Arc<Mutex<Heard>>) {
+async fn watch(api: Api<DynamicObject>, history: Arc<Mutex<CounterHistory>>) {
     let all = async {
         let mut changes = Box::pin(api.watch(&WatchParams::default().timeout(290), "0").await?);
         while let Some(change) = changes.try_next().await? {
             if let WatchEvent::Added(policy) | WatchEvent::Modified(policy) = change {
-                heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&policy);
+                history.lock().unwrap_or_else(PoisonError::into_inner).record(&policy);
             }
         }
         anyhow::Ok(())
@@ -81,7 +81,7 @@ async fn watch(api: Api<DynamicObject>, heard: Arc<Mutex<Heard>>) {
         Ok(()) => "the watch of policies ended".to_owned(),
         Err(error) => not_yet(error),
     };
-    heard.lock().unwrap_or_else(PoisonError::into_inner).fault.get_or_insert(fault);
+    history.lock().unwrap_or_else(PoisonError::into_inner).fault.get_or_insert(fault);
 }
 
 /// Waits until the policy is effective, and prints how long it took.

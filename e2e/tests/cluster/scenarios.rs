@@ -9,7 +9,7 @@ use e2e::Test;
 use e2e::cluster::{checkout, given};
 use e2e::helm::scenarios;
 
-/// Tells the chart that the cluster has Prometheus Operator.
+/// Flags by which the chart finds Prometheus Operator.
 const OPERATOR: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
 
 /// The kinds of Prometheus Operator.

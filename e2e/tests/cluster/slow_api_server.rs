@@ -18,7 +18,7 @@ const LATE: Duration = Duration::from_millis(1_200);
 /// Several Lease durations.
 const TIME: Duration = Duration::from_secs(20);
 const RATE: u32 = 100;
-/// Maximum time between two refused writes at that rate, with room for a busy machine.
+/// Maximum time between two refused writes at that rate, with tolerance for a busy machine.
 const UNDECIDED: Duration = Duration::from_millis(500);
 
 fn writes_of_leases(asked: &ProxiedCall) -> bool {

@@ -20,7 +20,7 @@ const CONFIGURATION: &str = "mutatingwebhookconfiguration/squelch";
 /// The annotation of the runbook.
 pub(crate) async fn annotated() -> Result<String> {
     broken(
-        "fault-glass",
+        "fault-break-glass",
         async |stage: &Stage| {
             let kubectl = &stage.node.cluster.kubectl;
             kubectl.run(&["annotate", CONFIGURATION, "squelch.dev/disarm=INC-7"]).await.map(drop)

@@ -30,7 +30,7 @@ use crate::{leases, limiter};
 const WARM: Duration = Duration::from_secs(1);
 
 /// Deadline for the flushes at the end of a storm.
-const PAYING: Duration = Duration::from_secs(90);
+const FLUSHING: Duration = Duration::from_secs(90);
 
 /// Events about objects of this name check that squelch is called; they are not counted.
 const SENTINEL: &str = "sentinel-";
@@ -246,7 +246,7 @@ impl Stage {
 
     /// Stops squelch, which flushes pending occurrences, and checks that every occurrence is accounted for.
     async fn stop_and_check(&mut self, squelch: Squelch, cells: &mut [Cell]) -> Result<()> {
-        squelch.stop_within(PAYING).await?;
+        squelch.stop_within(FLUSHING).await?;
         let now = self.gauges.stored().await?;
         let all = std::mem::take(&mut self.pending_checks);
         // The flushes at the end belong to one measurement only if squelch ran for it alone.

@@ -136,7 +136,7 @@ impl Request {
     pub(super) fn observed(&self, stored: Option<Stored>) -> Observation<'_> {
         let (api, value, name) = (self.api(), self.value, self.name.as_deref().map(Into::into));
         let mut seen = Observation { api, value, user: self.client.user(), name, ..write() };
-        // Each identity reports an object of its own, so that a summary's name tells its user.
+        // Each identity reports an object of its own, so that a summary's name shows its user.
         seen.event.regarding.name = self.client.user().into();
         seen.event.message = self.message.into();
         let written = |time: Timestamp| match api {

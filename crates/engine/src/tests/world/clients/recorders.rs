@@ -178,9 +178,9 @@ impl World {
             let under_way: Vec<Request> = self.pending.iter().chain(&self.unanswered).cloned().collect();
             let name = format!("t.{}", tools.number);
             let of_name = under_way.iter().filter(|request| request.name.as_deref() == Some(&name));
-            let still_to_tell = of_name.map(|request| request.value).max().unwrap_or(0);
+            let highest_under_way = of_name.map(|request| request.value).max().unwrap_or(0);
             let known = self.knowledge.known(&name);
-            known.occurred = known.reported.max(still_to_tell);
+            known.occurred = known.reported.max(highest_under_way);
         }
     }
 
