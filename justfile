@@ -51,7 +51,7 @@ test-faults *ARGS:
 test-nothing-lost:
     @hack/e2e nothing-lost
 
-# Test that a stopped and continued process loses nothing: RUNS (20) stops of each length, one table (1 min per run)
+# Test that a stopped and continued process loses nothing: RUNS (20) stops of each length, one table (1 to 2 min per run)
 [group('tiers')]
 test-stops *RUNS:
     @hack/e2e stops {{ RUNS }}
@@ -61,7 +61,7 @@ test-stops *RUNS:
 test-hostile *ARGS:
     @hack/e2e hostile {{ ARGS }}
 
-# Test that the memory of NUMBER (10,000) deleted namespaces is released (1 h)
+# Test that the memory of NUMBER (10,000) deleted namespaces is released (35 min)
 [group('tiers')]
 test-namespaces *NUMBER:
     @hack/e2e namespaces {{ NUMBER }}
