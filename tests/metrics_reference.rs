@@ -45,7 +45,7 @@ counted under the policy `{OTHER}` of its namespace, or under its ClusterEventPo
 `{OTHER}` in both labels.
 
 The pairs of an EventPolicy are exported with 0 as soon as squelch knows the policy. A ClusterEventPolicy has a pair for
-each namespace that it governs, as far as there is room, and one in the namespace `{OTHER}`. So `increase()` sees the
+each namespace that it governs, within the limits, and one in the namespace `{OTHER}`. So `increase()` sees the
 first burst, but for one that comes before the first scrape after the namespace or the EventPolicy was made. Where some of
 the namespaces have no pair, what such a namespace counts before its first scrape is in the namespace `{OTHER}`.
 

@@ -83,7 +83,7 @@ impl Load {
     }
 
     /// An engine with `series` live series that all have merged occurrences. It has capacity for more: it must keep
-    /// the data to create each Event again, with room for one series in four.
+    /// the data to create each Event again, with capacity for one series in four.
     pub(crate) fn merged(series: usize) -> Self {
         let load = Self::in_namespaces(series, PER_NAMESPACE, 4 * series);
         for _ in 0..series {

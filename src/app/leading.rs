@@ -49,7 +49,7 @@ pub(super) fn campaign(supervisor: &Supervisor, leader: Leader, policies: &Store
     supervisor.start(BackgroundTask::Leader, |stop| leader.run(listed, stop))
 }
 
-/// Returns the other replicas, if the API server reaches the active one through a Service.
+/// Returns the other replicas, if the API server reaches the active replica through a Service.
 pub(super) fn peers(options: &RunOptions, cluster: &Cluster) -> Result<Option<Peers>> {
     let (Some(pod), Some(service)) = (&options.pod_name, &options.webhook_service) else { return Ok(None) };
     let client = cluster.client()?;

@@ -124,11 +124,11 @@ impl FlushQueue {
     }
 
     fn take_tasks(&mut self) {
-        let room = self.limits.bound().saturating_sub(self.waiting.len() + self.running.len());
-        if room > 0 {
+        let capacity = self.limits.bound().saturating_sub(self.waiting.len() + self.running.len());
+        if capacity > 0 {
             let now = clock::now();
             let limit = |namespace: &Arc<str>, tasks: &[FlushTask]| self.limit(namespace, tasks, now);
-            let tasks = self.writer.engine.tick_with_limits(now, room, limit);
+            let tasks = self.writer.engine.tick_with_limits(now, capacity, limit);
             self.waiting.extend(tasks.into_iter().map(|task| self.writer.take(task)));
         }
     }

@@ -90,7 +90,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a process in `pod`, or outside of a pod. `random` tells processes of one pod apart.
+    /// The identity of a process in `pod`, or outside of a pod. `random` distinguishes processes of one pod.
     pub fn new(pod: Option<&str>, random: u64) -> Self {
         let name = format!("{}{SEPARATOR}{random:016x}", pod.unwrap_or("squelch"));
         Self { pod: pod.map(ToOwned::to_owned), name }

@@ -72,8 +72,9 @@ impl Decision<'_> {
     ) -> Option<Verdict> {
         let (now, occurrences) = (self.now, carried.occurrences);
         let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
-        let holds_back = write.api == Api::Events && !write.begins_at_one() && (occurrences > 1 || silent);
-        let refusal = if holds_back { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
+        // A recorder of the new API collects occurrences and reports them late.
+        let collects = write.api == Api::Events && !write.begins_at_one() && (occurrences > 1 || silent);
+        let refusal = if collects { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
         let merged = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
         let Some((handle, was_shared)) = self.series_of_update(rules, write, carried) else {
             // No series can be opened for its occurrences, and it must not lower the stored count.
@@ -109,7 +110,7 @@ impl Decision<'_> {
             }
             let complete = own && write.value == state.total && write.value >= old;
             let raises = write.value > old;
-            let refreshes = write.api == Api::Events && (holds_back || write.value == FIRST_REFRESH);
+            let refreshes = write.api == Api::Events && (collects || write.value == FIRST_REFRESH);
             let passes = complete && (refreshes || raises && state.is_due(series, now));
             let reported_again = write.value - state.total;
             let instead = exceeded.filter(|_| !passes && own && raises && reported_again >= 0);
@@ -252,10 +253,10 @@ impl Decision<'_> {
         if !self.at_capacity.text || self.scope.evict_content(self.now) {
             return true;
         }
-        let made_room = self.scope.evict_oldest(self.now);
+        let has_evicted = self.scope.evict_oldest(self.now);
         // Evicts a second series, because the new text may be longer than the evicted one.
         self.scope.evict_oldest(self.now);
-        made_room
+        has_evicted
     }
 
     /// Whether the write is to the series' own stored Event.

@@ -20,7 +20,7 @@ impl Engine {
         self.phase.store(DRAINING, Ordering::Release);
     }
 
-    /// Tells the engine that no more writes arrive. [`Self::tick`] returns everything still pending.
+    /// Begins the last phase of the drain: no more writes arrive. [`Self::tick`] returns everything still pending.
     pub fn drain_remaining(&self) {
         self.phase.store(CLOSING, Ordering::Release);
     }

@@ -14,7 +14,7 @@ use crate::{Moment, SeriesRules};
 /// Tolerance when comparing the age of an Event with its admission. The API server that admitted the CREATE wrote the
 /// creation time, and another one may answer the read: their clocks may differ by several seconds, or one of them is set
 /// in between. A smaller tolerance takes a client's own Event for another one, and its pending occurrences are lost.
-/// Within the tolerance only the contents tell Events apart.
+/// Within the tolerance only the contents distinguish Events.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// A stored Event as the flush writer read it.

@@ -145,13 +145,13 @@ impl Engine {
     /// next such Event passes, so that the client sees the API server's reason. Returns the number of lost
     /// occurrences.
     pub fn discard(&self, task: &FlushTask) -> u64 {
-        let abandoned = self.with_series(task, |scope, handle| {
+        let lost = self.with_series(task, |scope, handle| {
             if let Some((group, witness)) = scope.series.witness(handle).cloned() {
                 scope.refute_witness(group, &witness);
             }
             scope.discard(handle)
         });
-        abandoned.unwrap_or(0)
+        lost.unwrap_or(0)
     }
 
     /// Runs `act` on the series of a task, if it is live, under the lock of its namespace.

@@ -41,9 +41,9 @@ impl Engine {
     pub(crate) fn forget_names(&self, namespace: &mut Namespace, at_most: usize, now: Moment) -> usize {
         let Namespace { names, scopes, .. } = namespace;
         let before = names.sizes();
-        let room = self.usage.names_allowed(before.names, self.settings.max_series);
+        let capacity = self.usage.names_allowed(before.names, self.settings.max_series);
         let lives = |series| scopes.iter().any(|scope| scope.series.get(series).is_some());
-        names.forget(room, at_most, now, lives);
+        names.forget(capacity, at_most, now, lives);
         self.usage.change(&before, &names.sizes());
         before.names - names.len()
     }

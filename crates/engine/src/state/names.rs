@@ -175,13 +175,19 @@ impl Names {
         at
     }
 
-    /// Removes the oldest names: those beyond `room` and those unused for a day. A name whose series `lives` is
-    /// removed only beyond `room`. Processes at most `budget` names.
-    pub(crate) fn forget(&mut self, room: usize, budget: usize, now: Moment, lives: impl Fn(Handle) -> bool) {
+    /// Removes the oldest names: those beyond `capacity` and those unused for a day. A name whose series `lives` is
+    /// removed only beyond `capacity`. Processes at most `budget` names.
+    pub(crate) fn forget(
+        &mut self,
+        capacity: usize,
+        budget: usize,
+        now: Moment,
+        lives: impl Fn(Handle) -> bool,
+    ) {
         for _ in 0..budget {
             let Some(oldest) = self.table.oldest() else { break };
             let aged = self.table.get(oldest).is_none_or(|name| now.since(name.seen.moment()) > REMEMBERED);
-            let has_capacity = self.table.len() <= room;
+            let has_capacity = self.table.len() <= capacity;
             if !aged && has_capacity {
                 break;
             }

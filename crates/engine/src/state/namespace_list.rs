@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// All namespaces, each once. The map of their states cannot be iterated without locking many of them at a
 /// time.
 #[derive(Debug, Default)]
-pub(crate) struct NamespaceList(Mutex<Turns>);
+pub(crate) struct NamespaceList(Mutex<RoundRobin>);
 
 #[derive(Debug, Default)]
-struct Turns {
+struct RoundRobin {
     names: Vec<Arc<str>>,
     next: usize,
     next_to_evict: usize,
@@ -17,49 +17,49 @@ struct Turns {
 impl NamespaceList {
     /// Adds a namespace.
     pub(crate) fn add(&self, name: Arc<str>) {
-        self.turns().names.push(name);
+        self.lock().names.push(name);
     }
 
     /// Removes a namespace.
     pub(crate) fn remove(&self, name: &Arc<str>) {
-        let turns = &mut *self.turns();
-        if let Some(at) = turns.names.iter().position(|its| Arc::ptr_eq(its, name)) {
-            turns.names.swap_remove(at);
+        let list = &mut *self.lock();
+        if let Some(at) = list.names.iter().position(|its| Arc::ptr_eq(its, name)) {
+            list.names.swap_remove(at);
         }
     }
 
     /// Returns all namespaces.
     pub(crate) fn all(&self) -> Vec<Arc<str>> {
-        self.turns().names.clone()
+        self.lock().names.clone()
     }
 
     /// Returns the number of namespaces.
     pub(crate) fn len(&self) -> usize {
-        self.turns().names.len()
+        self.lock().names.len()
     }
 
     /// Returns the namespace whose turn it is and advances the turn.
     pub(crate) fn next_turn(&self) -> Option<Arc<str>> {
-        let turns = &mut *self.turns();
-        if turns.names.is_empty() {
+        let list = &mut *self.lock();
+        if list.names.is_empty() {
             return None;
         }
-        let at = if turns.next < turns.names.len() { turns.next } else { 0 };
-        turns.next = at + 1;
-        turns.names.get(at).cloned()
+        let at = if list.next < list.names.len() { list.next } else { 0 };
+        list.next = at + 1;
+        list.names.get(at).cloned()
     }
 
     /// Returns the namespace that must evict entries. It stays the same until a caller asks for the `next` one.
     pub(crate) fn next_to_evict(&self, next: bool) -> Option<Arc<str>> {
-        let turns = &mut *self.turns();
-        turns.next_to_evict += usize::from(next);
-        if turns.next_to_evict >= turns.names.len() {
-            turns.next_to_evict = 0;
+        let list = &mut *self.lock();
+        list.next_to_evict += usize::from(next);
+        if list.next_to_evict >= list.names.len() {
+            list.next_to_evict = 0;
         }
-        turns.names.get(turns.next_to_evict).cloned()
+        list.names.get(list.next_to_evict).cloned()
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
+    fn lock(&self) -> MutexGuard<'_, RoundRobin> {
         // No change takes two steps, so a panic elsewhere leaves the list consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,13 +75,13 @@ mod tests {
         assert_eq!(namespace_list.next_turn(), None);
         let names: Vec<Arc<str>> = ["a", "b", "c"].map(Into::into).into();
         names.iter().for_each(|name| namespace_list.add(name.clone()));
-        let turns = |number: usize| {
+        let visited = |number: usize| {
             (0..number).map(|_| namespace_list.next_turn().unwrap().to_string()).collect::<String>()
         };
-        assert_eq!(turns(4), "abca");
+        assert_eq!(visited(4), "abca");
         namespace_list.remove(&names[0]);
         namespace_list.add("d".into());
-        let mut later: Vec<char> = turns(3).chars().collect();
+        let mut later: Vec<char> = visited(3).chars().collect();
         later.sort_unstable();
         assert_eq!(later, ['b', 'c', 'd']);
         assert_eq!((namespace_list.len(), namespace_list.all().len()), (3, 3));

@@ -185,9 +185,10 @@ impl Series {
 
     /// Records an admitted client write of the stored Event, which may be in progress for a while.
     pub(crate) fn await_commit(&mut self, now: Moment) {
-        let settled = now.plus(CLIENT_WRITE_GRACE);
+        let committed_by = now.plus(CLIENT_WRITE_GRACE);
         if !self.deferred {
-            self.not_before = if self.failures > 0 { self.not_before.max(settled) } else { settled };
+            self.not_before =
+                if self.failures > 0 { self.not_before.max(committed_by) } else { committed_by };
         }
         self.unverified = true;
     }

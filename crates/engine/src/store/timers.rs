@@ -52,8 +52,8 @@ impl Timers {
     pub(crate) fn remove(&mut self, position: u32, mut note: impl OnMove) {
         self.heap.swap_remove(position);
         if position < self.heap.len() {
-            let settled = self.rise(position, &mut note);
-            self.sink(settled, note);
+            let position = self.rise(position, &mut note);
+            self.sink(position, note);
         }
     }
 

@@ -156,7 +156,7 @@ fn switching_to_enforce_has_nothing_pending_of_stored_writes() {
 }
 
 #[test]
-fn a_new_policy_takes_over_pending_occurrences_of_its_predecessor() {
+fn a_new_policy_takes_over_pending_occurrences_of_a_deleted_one() {
     let mut scene = Scene::with_pending(true);
     let policy = PolicyId { display: "shop/next".into(), uid: "p2".into() };
     scene.change(Some(Rules { policy, ..rules() }));

@@ -90,7 +90,7 @@ async fn the_prober_ends_when_the_sender_of_the_active_state_is_dropped() {
 
 #[test]
 fn the_first_probes_are_quick() {
-    let (unreachable, _heard) = watch::channel(None);
+    let (unreachable, _receiver) = watch::channel(None);
     let active = || History { active: true, ..History::default() };
     let mut history = active();
     let mut pauses = Vec::new();
@@ -112,7 +112,7 @@ fn the_first_probes_are_quick() {
 
 #[test]
 fn after_a_takeover_reachability_stays_confirmed_until_two_failures() {
-    let (unreachable, _heard) = watch::channel(None);
+    let (unreachable, _receiver) = watch::channel(None);
     let mut history = History::default();
     let record = |history: &mut History, results: &[ProbeResult]| {
         results.iter().for_each(|result| history.record(&report(*result), &unreachable));

@@ -36,7 +36,7 @@ proptest! {
 
     #[test]
     fn the_oldest_names_are_evicted_at_capacity(
-        writes in prop::collection::vec((0u8..20, 0u64..30_000), 1..100), room in 0usize..20
+        writes in prop::collection::vec((0u8..20, 0u64..30_000), 1..100), capacity in 0usize..20
     ) {
         let mut names = Names::default();
         let mut seen: BTreeMap<u8, u64> = BTreeMap::new();
@@ -47,9 +47,9 @@ proptest! {
             seen.insert(name, now);
         }
         let before = names.len();
-        names.forget(room, 1000, at(now), |_| true);
-        prop_assert_eq!(names.evicted, before.saturating_sub(room));
-        prop_assert_eq!(names.len(), before.min(room));
+        names.forget(capacity, 1000, at(now), |_| true);
+        prop_assert_eq!(names.evicted, before.saturating_sub(capacity));
+        prop_assert_eq!(names.len(), before.min(capacity));
         let kept = |name: &u8| names.table.find(hasher().name(&format!("cart.{name}"))).is_some();
         let turn = |seen: &u64| seen / ORDERED_BY.as_millis() as u64;
         let oldest_kept = seen.iter().filter(|(name, _)| kept(name)).map(|(_, seen)| turn(seen)).min();

@@ -14,8 +14,8 @@ impl Bucket {
 
     /// Adds what returned since the last call. Returns whether the bucket holds a token.
     fn has_one(&mut self, rules: &BucketRules, now: Moment) -> bool {
-        let came_back = now.since(self.at).as_nanos();
-        (self.parts, self.at) = ((self.parts + came_back).min(capacity(rules)), now);
+        let refilled = now.since(self.at).as_nanos();
+        (self.parts, self.at) = ((self.parts + refilled).min(capacity(rules)), now);
         self.parts >= rules.refill_interval.as_nanos()
     }
 }

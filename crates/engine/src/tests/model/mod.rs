@@ -194,7 +194,7 @@ impl NaiveModel {
         };
         self.join(write, series);
         let timing = self.rules.series?;
-        let holds_back = write.operation == Operation::Update
+        let collects = write.operation == Operation::Update
             && write.api == Api::Events
             && !first_repeat_of_an_old_client(write)
             && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout));
@@ -203,13 +203,13 @@ impl NaiveModel {
         let own = write.name.as_deref() == Some(&*series.name);
         let fate = match write.operation {
             Operation::Create => series.created(write, own, carried, now),
-            Operation::Update => series.updated(write, own, carried, holds_back, &timing, now),
+            Operation::Update => series.updated(write, own, carried, collects, &timing, now),
         };
         Some(match fate {
             Outcome::Passed => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),
             Outcome::Merged => {
                 let forbidden = Answer::Deny(Denial::Forbidden);
-                let answer = if holds_back { forbidden } else { refused(&self.rules, write) };
+                let answer = if collects { forbidden } else { refused(&self.rules, write) };
                 verdict(Disposition::Compacted, Stage::Series, carried, answer)
             }
         })

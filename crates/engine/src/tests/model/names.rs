@@ -14,7 +14,7 @@ impl NaiveModel {
 
     /// Returns a name that a user claimed by a CREATE to the user who updates its Event, and removes the series
     /// stored under it.
-    fn give_name_back(&mut self, write: &Observation<'_>) {
+    fn return_name(&mut self, write: &Observation<'_>) {
         let Some(at) = self.names.iter().position(|known| write.name.as_deref() == Some(&*known.name)) else {
             return;
         };
@@ -32,7 +32,7 @@ impl NaiveModel {
         let by = |occurrences, seen_before| Carried { occurrences, seen_before, foreign: false };
         let Some(name) = write.name.clone() else { return by(write.value, None) };
         let update = write.operation == Operation::Update;
-        self.give_name_back(write);
+        self.return_name(write);
         if let Some(known) = self.named(write) {
             if !update && known.user != write.user {
                 return Carried { foreign: true, ..by(1, None) };

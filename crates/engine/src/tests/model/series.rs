@@ -109,7 +109,7 @@ impl ModelSeries {
         write: &Observation<'_>,
         own: bool,
         carried: i64,
-        holds_back: bool,
+        collects: bool,
         timing: &SeriesRules,
         now: Moment,
     ) -> Outcome {
@@ -121,7 +121,7 @@ impl ModelSeries {
         }
         let right = own && write.value == self.total && write.value >= write.old_value;
         let raises = write.value > write.old_value;
-        let refreshes = write.api == Api::Events && (holds_back || write.value == 3);
+        let refreshes = write.api == Api::Events && (collects || write.value == 3);
         if right && (refreshes || raises && self.is_due(timing, now)) {
             self.written_by_client(write.value, now);
             return Outcome::Passed;

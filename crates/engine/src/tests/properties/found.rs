@@ -65,7 +65,7 @@ fn without_capacity_a_lowering_update_is_refused_and_counted_as_lost() {
 }
 
 #[test]
-fn namespaces_take_turns_in_the_same_order_in_every_engine() {
+fn namespaces_are_visited_in_the_same_order_in_every_engine() {
     let tasks = || {
         let (engine, rules) = (engine(), rules());
         for (number, namespace) in ["shop", "till", "yard", "pier", "dock", "mill"].into_iter().enumerate() {

@@ -129,8 +129,8 @@ proptest! {
             prop_assert!(gauges.buckets < 2 * max_series.div_ceil(2).max(1), "{:?}", gauges);
             prop_assert!(gauges.names <= 4 * max_series + 2, "{:?}", gauges);
             for ScopeCounters { counters, dropped, .. } in engine.counters() {
-                let held_back = counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled);
-                prop_assert_eq!(dropped.sum(), held_back);
+                let dropped_occurrences = counters.of(Disposition::Filtered) + counters.of(Disposition::Throttled);
+                prop_assert_eq!(dropped.sum(), dropped_occurrences);
             }
             if *tick {
                 for task in engine.tick(at(now), 1000) {

@@ -28,7 +28,7 @@ fn invented_names_evict_names_of_their_own_namespace_only() {
 }
 
 #[test]
-fn a_new_namespace_can_open_series_in_full_tables() {
+fn a_new_namespace_can_open_series_at_capacity() {
     let engine = Engine::new(Settings {
         seed: [3, 4],
         max_series: 50,
@@ -48,7 +48,7 @@ fn a_new_namespace_can_open_series_in_full_tables() {
 }
 
 /// Returns an engine for one series, which is that of `cart.1`: two occurrences, both stored.
-fn full() -> (Engine, Rules) {
+fn at_capacity() -> (Engine, Rules) {
     let settings =
         Settings { seed: [3, 4], max_series: 1, max_pending_series: 100_000, began: Timestamp::UNIX_EPOCH };
     let (engine, rules) = (Engine::new(settings), rules());
@@ -62,7 +62,7 @@ fn full() -> (Engine, Rules) {
 
 #[test]
 fn an_idle_series_makes_capacity_for_its_successor() {
-    let (engine, rules) = full();
+    let (engine, rules) = at_capacity();
     // The series is idle, but no tick has removed it. The client counts to 2, as squelch did.
     let next = engine.decide(by(&rules), &update(2, 2), at(363_000));
     assert_eq!(next.disposition, Some(Disposition::Compacted));
@@ -72,7 +72,7 @@ fn an_idle_series_makes_capacity_for_its_successor() {
 
 #[test]
 fn occurrences_omitted_by_an_update_without_capacity_are_lost() {
-    let (engine, rules) = full();
+    let (engine, rules) = at_capacity();
     // Another series takes the capacity and has pending occurrences.
     let other = |name| {
         let mut write = named(name, write());
