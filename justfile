@@ -31,7 +31,7 @@ ci: && fmt-check lint check-generated deny gates prose instructions
 test-unit *ARGS:
     @hack/unit {{ ARGS }}
 
-# Run end-to-end tests on two clusters, or with arguments for the tests, e.g. a name, on one (13 min)
+# Run end-to-end tests on three clusters, or with arguments for the tests, e.g. a name, on one (10 min)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
