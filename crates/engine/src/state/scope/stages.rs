@@ -9,7 +9,7 @@ use crate::state::live_series::Handle;
 use crate::{AggregationRules, BucketRules, Disposition, EventView, Moment};
 
 impl Scope {
-    /// See [`Groups::too_many`].
+    /// See [`Groups::too_many`](crate::state::groups::Groups::too_many).
     pub(crate) fn too_many(
         &mut self,
         group: Key,
@@ -23,7 +23,7 @@ impl Scope {
         reported
     }
 
-    /// See [`Groups::admitted`].
+    /// See [`Groups::admitted`](crate::state::groups::Groups::admitted).
     pub(crate) fn admitted_of_group(
         &mut self,
         group: Key,
@@ -44,13 +44,13 @@ impl Scope {
         }
     }
 
-    /// See [`Groups::refute_witness`].
+    /// See [`Groups::refute_witness`](crate::state::groups::Groups::refute_witness).
     pub(crate) fn refute_witness(&mut self, group: Key, witness: &Witness) {
         self.groups.refute_witness(group, witness);
         self.recount();
     }
 
-    /// See [`Buckets::ask`].
+    /// See [`Buckets::ask`](crate::state::buckets::Buckets::ask).
     pub(crate) fn ask_spam_filter(
         &mut self,
         key: Key,
@@ -63,7 +63,7 @@ impl Scope {
         charge
     }
 
-    /// See [`Buckets::charge`].
+    /// See [`Buckets::charge`](crate::state::buckets::Buckets::charge).
     pub(crate) fn charge_spam_filter(&mut self, charge: Charge) {
         self.spam_filter.charge(charge);
         self.recount();
