@@ -32,10 +32,6 @@ fn bound() -> i64 {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() as i64)
 }
 
-/// Maximum excess of `recovered` under PATCHes: if two reviews of one client wait for the end of a stop, the later
-/// may be counted first, with the occurrence of the earlier.
-const REORDERED: i64 = CLIENTS as i64;
-
 /// After a longer stop the API server has closed its connection, and squelch never gets its reviews. An unreviewed
 /// PATCH stores the client's own count, merged occurrences included, which are not counted as recovered.
 const SEEN: Duration = Duration::from_secs(2);
@@ -181,9 +177,8 @@ impl Stop {
     /// the number of merged occurrences.
     fn bounds(self, compacted: i64) -> RangeInclusive<i64> {
         match self.method {
-            WriteMethod::Creates => 0..=bound(),
-            WriteMethod::Patches if self.length > SEEN => -REORDERED..=compacted,
-            WriteMethod::Patches => -REORDERED..=bound(),
+            WriteMethod::Patches if self.length > SEEN => 0..=compacted,
+            WriteMethod::Creates | WriteMethod::Patches => 0..=bound(),
         }
     }
 }

@@ -68,10 +68,13 @@ impl Decision<'_> {
         stage: Stage,
     ) -> Verdict {
         let reported_again = match write.operation {
-            Operation::Create => write.value - carried.occurrences,
-            Operation::Update => write.value - write.old_value - carried.occurrences,
+            Operation::Create => (write.value - carried.occurrences).max(0),
+            Operation::Update => {
+                let stores = write.value - write.old_value;
+                self.names.reported_again(self.keys.name, stores, carried.occurrences)
+            }
         };
-        self.scope.counters.recovered += reported_again.max(0).unsigned_abs();
+        self.scope.counters.recovered += reported_again.unsigned_abs();
         verdict(Disposition::Admitted, stage, carried.occurrences, Answer::Allow)
     }
 

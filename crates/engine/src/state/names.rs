@@ -2,6 +2,7 @@
 
 mod record;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::decide::keys::{Hasher, Key};
@@ -18,6 +19,9 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// Granularity of the order by use: an evicted name was seen at most this much later than a kept one.
 const ORDERED_BY: Duration = Duration::from_secs(16);
+
+/// Maximum number of names with occurrences counted early: 8 KiB. Those of an evicted name are counted as recovered.
+const MAX_COUNTED_EARLY: usize = 256;
 
 /// The result of comparing a write with its name's record.
 pub(crate) struct Carried {
@@ -40,6 +44,9 @@ pub(crate) struct Carried {
 pub(crate) struct Names {
     table: Table<NameRecord, 26>,
     evicted: usize,
+    /// Occurrences counted with a later write than the one that stored them, by name, oldest first. See
+    /// [`Self::reported_again`].
+    counted_early: VecDeque<(Key, i64)>,
 }
 
 impl Names {
@@ -52,9 +59,9 @@ impl Names {
         Sizes { names: self.len(), names_evicted: self.evicted, ..Sizes::default() }
     }
 
-    /// Removes all names. Returns the table, because freeing it takes long.
+    /// Removes all names. Returns the tables, because freeing them takes long.
     pub(crate) fn discard_all(&mut self) -> impl Sized + use<> {
-        std::mem::take(&mut self.table)
+        (std::mem::take(&mut self.table), std::mem::take(&mut self.counted_early))
     }
 
     /// Records that squelch has read the Event of this series, so that its owner is known.
@@ -164,6 +171,27 @@ impl Names {
             self.table.touch(at);
         }
         Carried::by(Some(at), occurrences, Some(seen_before.moment()))
+    }
+
+    /// Returns the occurrences that an UPDATE outside any series reports again: those that it stores and does not
+    /// carry.
+    ///
+    /// After a stall, the reviews of one client may be counted out of order. The later write then carries the
+    /// occurrences of both, and stores only its own. The earlier one carries none, and stores the others.
+    pub(crate) fn reported_again(&mut self, key: Option<Key>, stores: i64, carries: i64) -> i64 {
+        let again = stores - carries;
+        let is_later = again < 0 && stores >= 0;
+        let is_earlier = again > 0 && carries == 0;
+        let Some(key) = key.filter(|_| is_later || is_earlier) else { return again.max(0) };
+        let found = self.counted_early.iter().position(|(name, _)| *name == key);
+        let (_, early) = found.and_then(|at| self.counted_early.remove(at)).unwrap_or((key, 0));
+        if early > again {
+            self.counted_early.push_back((key, early - again));
+        }
+        if self.counted_early.len() > MAX_COUNTED_EARLY {
+            self.counted_early.pop_front();
+        }
+        (again - early).max(0)
     }
 
     fn remember(&mut self, key: Key, name: NameRecord, at_capacity: bool) -> At {

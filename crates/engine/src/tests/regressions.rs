@@ -169,6 +169,34 @@ fn occurrences_reported_again_while_draining_are_recovered() {
     );
 }
 
+/// A stall is over. The API server has stored three writes of a client without an answer, and squelch counts them now, in
+/// any order.
+#[test]
+fn writes_counted_out_of_order_are_recovered_once() {
+    // Values, and the stored counts before. The first write repeats 8 occurrences that are merged into the series of m.
+    let late = [(10, 1), (11, 10), (12, 11)];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let (engine, rules) = (engine(), rules());
+        engine.decide(by(&rules), &named("n", write()), at(0));
+        engine.tick(at(400_000), 10); // n's series is over
+        engine.decide(by(&rules), &named("m", write()), at(400_000));
+        for value in 2..=9 {
+            engine.decide(by(&rules), &named("n", update(value, 1)), at(400_000 + value as u64));
+        }
+        assert_eq!(counters(&engine).of(Disposition::Compacted), 8);
+        for (value, old_value) in order.map(|number| late[number]) {
+            engine.fail_open(by(&rules), &named("n", update(value, old_value)), at(402_500));
+        }
+        let undecided = counters(&engine).of(Disposition::FailedOpen);
+        assert_eq!((undecided, counters(&engine).recovered), (3, 8), "order {order:?}");
+        // Later writes are not affected.
+        engine.fail_open(by(&rules), &named("n", update(15, 12)), at(402_600));
+        engine.fail_open(by(&rules), &named("n", update(15, 9)), at(402_700));
+        let undecided = counters(&engine).of(Disposition::FailedOpen);
+        assert_eq!((undecided, counters(&engine).recovered), (6, 14), "order {order:?}");
+    }
+}
+
 #[test]
 fn a_create_without_occurrences_causes_a_read() {
     let (engine, rules) = (engine(), rules());

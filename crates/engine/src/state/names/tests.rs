@@ -61,6 +61,23 @@ proptest! {
 }
 
 #[test]
+fn occurrences_counted_early_are_kept_for_the_newest_names() {
+    let mut names = Names::default();
+    let key = |name: usize| Some(hasher().name(&format!("cart.{name}")));
+    for name in 0..=MAX_COUNTED_EARLY {
+        assert_eq!(names.reported_again(key(name), 1, 3), 0);
+    }
+    assert_eq!(names.counted_early.len(), MAX_COUNTED_EARLY);
+    assert_eq!(names.reported_again(key(0), 9, 0), 9, "evicted");
+    assert_eq!(names.reported_again(key(1), 9, 1), 8, "in order");
+    assert_eq!(names.reported_again(key(1), -5, 0), 0, "lowers the count");
+    assert_eq!(names.reported_again(key(1), 1, 0), 0);
+    assert_eq!(names.reported_again(key(1), 9, 0), 8);
+    assert_eq!(names.reported_again(key(1), 9, 0), 9);
+    assert_eq!(names.counted_early.len(), MAX_COUNTED_EARLY - 1);
+}
+
+#[test]
 fn a_name_takes_28_bytes() {
     assert_eq!(size_of::<NameRecord>(), 28);
 }

@@ -37,6 +37,8 @@ pub(super) struct NaiveModel {
     budget: Option<Bucket>,
     made: usize,
     pub(super) recovered: i64,
+    /// Occurrences that an earlier write of this name stored, but a later one carried.
+    counted_early: BTreeMap<String, i64>,
     /// Whether the limits held fewer than four tokens after the last write that they passed.
     few_tokens: bool,
 }
@@ -92,6 +94,7 @@ impl NaiveModel {
             budget: None,
             made: 0,
             recovered: 0,
+            counted_early: BTreeMap::new(),
             few_tokens: false,
         }
     }
@@ -272,7 +275,14 @@ impl NaiveModel {
     }
 
     fn outside(&mut self, write: &Observation<'_>, carried: i64, stage: Stage) -> Verdict {
-        self.recovered += (write.value - write.old_value - carried).max(0);
+        let stores = write.value - write.old_value;
+        let mut again = stores - carried;
+        if write.operation == Operation::Update && stores >= 0 && (again < 0 || carried == 0) {
+            let early = self.counted_early.entry(write.name.clone().unwrap_or_default().into()).or_default();
+            again -= *early;
+            *early = (-again).max(0);
+        }
+        self.recovered += again.max(0);
         verdict(Disposition::Admitted, stage, carried, Answer::Allow)
     }
 }
