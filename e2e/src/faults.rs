@@ -15,7 +15,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cluster::client;
 use crate::node::{SQUELCH, running_pods};
-use crate::process::{run, send, words_of};
+use crate::process::{Process, run, send, tail, words_of};
+use crate::wait::{GENEROUS, not_yet, wait_for};
 use crate::{Cluster, Node};
 
 /// The iptables chain of the dropped packets. Stopping the node removes chains with this prefix.
@@ -87,6 +88,44 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         // It may have exited.
         let _ = send(self.0, "CONT");
+    }
+}
+
+/// An etcd whose commits are delayed. The delay ends on drop.
+pub struct SlowCommits(Process);
+
+impl SlowCommits {
+    /// Delays each fdatasync of the write-ahead log. A write waits for the one that runs and for its own, a read for those
+    /// that run meanwhile. The cluster must have been started with `--real-fsync`.
+    ///
+    /// # Errors
+    /// If strace cannot be started, or if etcd's log cannot be found.
+    pub fn start(cluster: &Cluster, delay: Duration, folder: &Path) -> Result<Self> {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-p", &cluster.process_of("etcd")?.to_string(), "-e", "trace=fdatasync"]);
+        command.args(["-e", &format!("inject=fdatasync:delay_exit={}", delay.as_micros())]);
+        let logs = cluster.folder.join("etcd/member/wal");
+        let paths = std::fs::read_dir(&logs).with_context(|| logs.display().to_string())?;
+        let mut paths = paths.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "wal"));
+        ensure!(!paths.is_empty(), "no log in {}", logs.display());
+        for path in paths {
+            command.arg("-P").arg(path);
+        }
+        Ok(Self(Process::start("strace", &mut command, folder)?))
+    }
+
+    /// Ends the delay.
+    ///
+    /// # Errors
+    /// If strace has ended before, with its output.
+    pub async fn end(mut self) -> Result<()> {
+        // strace detaches from etcd, and then ends by the signal.
+        self.0.terminate().with_context(|| tail(&self.0.log, 10))?;
+        wait_for("strace to end", GENEROUS, async || {
+            self.0.ended().map_err(not_yet)?.map(drop).ok_or_else(|| "it still runs".to_owned())
+        })
+        .await
     }
 }
 

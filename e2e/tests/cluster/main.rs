@@ -40,6 +40,7 @@ mod rights;
 mod scenarios;
 mod silent_connections;
 mod slow_api_server;
+mod slow_etcd;
 mod soak;
 mod startup_errors;
 mod status_fairness;
