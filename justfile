@@ -36,7 +36,7 @@ test-unit *ARGS:
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
 
-# Test install, upgrade, restart and uninstall of the chart on a real node under a storm (root, 14 min; --short: 4)
+# Test install, upgrade, restart and uninstall of the chart on a real node under a storm (root, 14 min; --short: 4; --load [--repeat N] [ROW...]: restarts and kills on a busy machine, 2 min each)
 [group('tiers')]
 test-node *ARGS:
     @hack/e2e node {{ ARGS }}

@@ -12,6 +12,7 @@ pub mod figures;
 pub mod helm;
 pub mod kubectl;
 pub mod load;
+pub mod machine_load;
 pub mod matrix;
 pub mod metrics;
 pub mod node;

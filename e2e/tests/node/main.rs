@@ -8,6 +8,7 @@ mod lifecycle;
 mod permissions;
 mod rows;
 mod unauthenticated_callers;
+mod under_load;
 
 use anyhow::{Result, ensure};
 use e2e::Node;
