@@ -13,7 +13,7 @@ pub(crate) const COMMANDS: &[Row] = &[
     Row {
         files: &["src/config.rs", "src/config/"],
         knows: Knows::TheWorld,
-        modules: &["SECRET", "api", "output", "replay", "telemetry"],
+        modules: &["SECRET", "api", "config::values", "output", "replay", "telemetry"],
         crates: NO_KUBERNETES,
     },
     Row {
