@@ -1,5 +1,6 @@
 //! Helpers for the tests of the engine and of the crates that use it.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -101,14 +102,19 @@ pub fn named<'a>(name: &'a str, write: Observation<'a>) -> Observation<'a> {
 }
 
 /// Returns the number of cases for a property test. By default `by_default` cases with a fixed seed, so that a
-/// failure is caused by a change. With `SQUELCH_PROPTEST_CASES` that many new cases (seed:
-/// `PROPTEST_RNG_SEED`). A case that failed once is kept as a separate test.
+/// failure is caused by a change. With `SQUELCH_PROPTEST_CASES` that many cases of `SQUELCH_PROPTEST_SEED`, or of a
+/// random seed. A failing test prints both. A case that failed once is kept as a separate test.
 pub fn cases(by_default: u32) -> ProptestConfig {
     let found_anew = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     match std::env::var("SQUELCH_PROPTEST_CASES") {
         Ok(cases) => {
             let cases = cases.parse().expect("SQUELCH_PROPTEST_CASES is a number");
-            ProptestConfig { cases, ..found_anew }
+            let seed = match std::env::var("SQUELCH_PROPTEST_SEED") {
+                Ok(seed) => seed.parse().expect("SQUELCH_PROPTEST_SEED is a number"),
+                Err(_) => RandomState::new().build_hasher().finish(),
+            };
+            eprintln!("to repeat: SQUELCH_PROPTEST_SEED={seed} SQUELCH_PROPTEST_CASES={cases}");
+            ProptestConfig { cases, rng_seed: RngSeed::Fixed(seed), ..found_anew }
         }
         Err(_) => ProptestConfig { cases: by_default, rng_seed: RngSeed::Fixed(1), ..found_anew },
     }

@@ -14,6 +14,8 @@ pub(super) struct Stored {
     pub(super) series: bool,
     /// The second of its last occurrence.
     pub(super) second: u64,
+    /// The user whose Event it is, and its message. `None`: a summary.
+    pub(super) content: Option<(&'static str, &'static str)>,
     /// Creation time.
     created: Moment,
     expires: Option<Moment>,
@@ -34,6 +36,7 @@ pub(super) struct Written {
     pub(super) api: Api,
     pub(super) series: bool,
     pub(super) second: u64,
+    pub(super) content: Option<(&'static str, &'static str)>,
 }
 
 #[derive(Default)]
@@ -68,6 +71,7 @@ impl Etcd {
             api: written.api,
             series: written.series || before.is_some_and(|event| event.series),
             second: written.second,
+            content: before.map_or(written.content, |event| event.content),
             created: before.map_or(now, |event| event.created),
             expires: self.ttl.map(|ttl| now.plus(ttl)),
         };
@@ -91,11 +95,12 @@ impl Etcd {
         self.events.remove(name);
     }
 
-    /// Removes expired Events. Returns their names.
-    pub(super) fn expire(&mut self, now: Moment) -> Vec<String> {
+    /// Removes expired Events. Returns their names and counts.
+    pub(super) fn expire(&mut self, now: Moment) -> Vec<(String, i64)> {
         let over = |event: &Stored| event.expires.is_some_and(|expires| expires <= now);
-        let expired: Vec<String> =
-            self.events.iter().filter(|(_, event)| over(event)).map(|(name, _)| name.clone()).collect();
+        let is_expired = self.events.iter().filter(|(_, event)| over(event));
+        let expired: Vec<(String, i64)> =
+            is_expired.map(|(name, event)| (name.clone(), event.count)).collect();
         self.events.retain(|_, event| !over(event));
         expired
     }

@@ -13,18 +13,20 @@ mod etcd;
 mod laws;
 mod minimal;
 mod operator;
+mod oracle;
 mod steps;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::model::{self, NaiveModel};
 use super::*;
 use crate::testing::{by, counters_of};
 use clients::{Knowledge, Memories, ReadBack, Reply, Request};
-use etcd::{Etcd, Written};
+use etcd::{Etcd, Stored, Written};
 use operator::{Replica, Webhook};
+use oracle::{Decided, Oracle};
 use steps::{Commit, Step};
 use writer::HeldTask;
 
@@ -55,6 +57,9 @@ struct World {
     /// What the next review skips: the webhook, or the decision.
     oversight: Option<Step>,
     balance: Balance,
+    oracle: Oracle,
+    /// Reviews whose caller has given up, with the Event that the API server showed.
+    late: Vec<(Request, Option<Stored>)>,
     /// Counters of all replicas.
     counted: Counters,
     names_are_forgotten: bool,
@@ -65,11 +70,6 @@ struct World {
     /// Names stored by a client's write, and their users.
     ever: BTreeSet<String>,
     ever_users: BTreeSet<&'static str>,
-    /// By name, the occurrences that clients knew of when they asked the API server.
-    asked: BTreeMap<String, i64>,
-    /// Occurrences that no such number includes: writes without a name, and values repeated for later
-    /// occurrences.
-    asked_besides: i64,
     broken: Vec<String>,
     trace: Vec<String>,
 }
@@ -95,6 +95,7 @@ struct Balance {
 
 impl World {
     fn new(rules: Rules) -> Self {
+        let is_shared = rules.aggregation.is_some_and(|it| it.group_by == GroupBy::Kind);
         let mut world = Self {
             rules,
             max_series: 1000,
@@ -111,14 +112,14 @@ impl World {
             tasks: Vec::new(),
             oversight: None,
             balance: Balance::default(),
+            oracle: Oracle::new(is_shared),
+            late: Vec::new(),
             counted: Counters::default(),
             names_are_forgotten: false,
             refused_user: None,
             renewals: 0,
             ever: BTreeSet::new(),
             ever_users: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            asked_besides: 0,
             broken: Vec::new(),
             trace: Vec::new(),
         };
@@ -155,7 +156,8 @@ impl World {
             Step::Write(at, fate) => self.write(at, fate),
             Step::CatchUp => self.catch_up(),
             Step::Commit(at, commit) => self.commit(at, commit),
-            Step::Overlook | Step::FailOpen => self.oversight = Some(step),
+            Step::FindClosed(at) => self.find_closed(at),
+            Step::Overlook | Step::FailOpen | Step::GiveUp | Step::LoseAnswer => self.oversight = Some(step),
             Step::Terminate => self.terminate(),
             Step::Depart { standby } => self.depart(standby),
             Step::Kill => self.kill(),
@@ -193,7 +195,9 @@ impl World {
         self.note("the namespace is deleted and created again");
         self.commit_all();
         self.give_up_all();
+        self.late.clear();
         self.etcd.clear();
+        self.oracle.renews();
         self.ever.clear();
         self.ever_users.clear();
         self.tasks.clear();
@@ -219,7 +223,9 @@ impl World {
     fn delete(&mut self, at: usize) {
         let Some(name) = self.etcd.nth(at) else { return };
         self.note(format_args!("a person deletes {name}"));
+        let count = self.etcd.get(&name).map_or(0, |event| event.count);
         self.etcd.delete(&name);
+        self.oracle.deletes(&name, count);
         self.balance.disturbed = true;
     }
 
@@ -232,10 +238,12 @@ impl World {
         }
         if time >= ASKED_AGAIN {
             self.retry_all();
+            self.find_all_closed(); // a process that is stalled for longer loses its Lease
         }
         self.now = self.now.plus(time);
-        for name in self.etcd.expire(self.now) {
+        for (name, count) in self.etcd.expire(self.now) {
             self.note(format_args!("etcd: {name} expires"));
+            self.oracle.deletes(&name, count);
             self.balance.disturbed = true;
         }
     }
@@ -244,7 +252,7 @@ impl World {
         if at >= self.pending.len() {
             return;
         }
-        let request = self.pending.remove(at);
+        let mut request = self.pending.remove(at);
         let name = request.stored_name().to_owned();
         let found = self.etcd.get(&name);
         let is_refused = commit == Commit::Refused || self.refused_user == Some(request.client.user());
@@ -255,15 +263,20 @@ impl World {
                 self.balance.disturbed |= request.counted > 0;
             }
             self.note(format_args!("{request} is refused by the API server"));
+            self.oracle.refuses(&request, is_refused, &self.etcd);
             let exists = !is_refused && request.create;
             return self.reply(request, if exists { Reply::Exists } else { Reply::Failed });
         }
         if found.is_some_and(|event| event.version != request.reviewed_on) {
             self.balance.disturbed |= request.beside_series || self.replicas.iter().any(Replica::has_evicted);
+            let evicts = self.oracle.names() > self.max_series;
+            self.oracle.conflicts(&mut request, evicts);
             self.note(format_args!("{request} meets a conflict"));
             return self.review(request); // 409 Conflict: the API server patches anew
         }
         self.store(&name, request.written(found), request.unseen, &request.to_string());
+        self.oracle.commits(&request, found.map_or(0, |event| event.count));
+        self.check_oracle(false);
         self.ever.insert(name);
         self.ever_users.insert(request.client.user());
         let series = request.has_series();

@@ -22,6 +22,8 @@ pub(super) struct Replica {
     pub(super) model: Option<NaiveModel>,
     /// Whether it has ended and flushes nothing more.
     pub(super) over: bool,
+    /// When it became active.
+    began: Timestamp,
 }
 
 impl Replica {
@@ -49,7 +51,11 @@ impl World {
         engine.identify_namespaces(&self.uids());
         engine.revise(&[known_policy], self.now);
         let model = self.with_model.then(|| NaiveModel::new(self.rules.clone(), began));
-        self.replicas.push(Replica { engine, model, over: false });
+        self.replicas.push(Replica { engine, model, over: false, began });
+        self.late.clear(); // the former replica has ended, or is no longer asked
+        if self.replicas.len() > 1 {
+            self.oracle.begins();
+        }
         self.webhook = Webhook::Active;
     }
 
@@ -65,7 +71,7 @@ impl World {
             return self.reply(request, Reply::Failed); // deleted meanwhile: 404
         }
         request.reviewed_on = stored.map_or(0, |event| event.version);
-        self.note_asked(&request);
+        self.oracle.asks(&request);
         let unchanged = request.observed(stored).unchanged;
         let answer = self.ask(&mut request, stored);
         match answer {
@@ -89,36 +95,37 @@ impl World {
         self.pending.push(request);
     }
 
-    /// Records what the API server was asked, independent of squelch.
-    fn note_asked(&mut self, request: &Request) {
-        match (&request.name, request.client) {
-            (_, Client::Tenant) => {}
-            (None, _) => self.asked_besides += 1,
-            (Some(name), _) => {
-                let asked = self.asked.entry(name.clone()).or_default();
-                *asked = (*asked).max(request.knows);
-            }
-        }
-    }
-
-    fn ask(&mut self, request: &mut Request, stored: Option<super::etcd::Stored>) -> Answer {
+    fn ask(&mut self, request: &mut Request, stored: Option<Stored>) -> Answer {
         let oversight = self.oversight.take();
         if self.active().is_none() || matches!(oversight, Some(Step::Overlook)) {
             return self.pass_unseen(request, stored);
         }
-        let replica = self.replicas.len() - 1;
+        match oversight {
+            Some(Step::GiveUp) => {
+                self.note(format_args!("{request}: the API server gives up waiting and stores it"));
+                self.balance.disturbed = true;
+                self.late.push((request.clone(), stored));
+                if let Some(name) = &request.name {
+                    self.knowledge.pass_unseen(name);
+                }
+                request.unseen = true;
+                Answer::Allow
+            }
+            Some(Step::FailOpen) => {
+                request.counted += self.fail_open(request, stored);
+                request.unseen = true;
+                Answer::Allow
+            }
+            _ => self.decide(request, stored, oversight.is_some()),
+        }
+    }
+
+    /// squelch decides. `answer_lost`: the API server does not receive the answer and stores the write.
+    fn decide(&mut self, request: &mut Request, stored: Option<Stored>, answer_lost: bool) -> Answer {
+        let at = self.replicas.len() - 1;
         let rules = self.rules.clone();
         let asked = request.observed(stored);
-        let verdict = if oversight.is_some() {
-            self.replicas[replica].engine.fail_open(by(&rules), &asked, self.now);
-            self.replicas[replica].model = None; // its rules say nothing of what is let through undecided
-            self.balance.disturbed = true;
-            let occurrences = (self.counters().received() - self.counted.received()) as i64;
-            let stage = if asked.unchanged && occurrences == 0 { Stage::Edit } else { Stage::Admit };
-            Verdict { occurrences, ..Verdict::passed(stage) }
-        } else {
-            self.replicas[replica].engine.decide(by(&rules), &asked, self.now)
-        };
+        let verdict = self.replicas[at].engine.decide(by(&rules), &asked, self.now);
         let counted = self.counters();
         let recovered = (counted.recovered - self.counted.recovered) as i64;
         self.counted = counted;
@@ -126,17 +133,74 @@ impl World {
         let entry =
             format!("{request} (stored {:?}) -> {}", stored.map(|event| event.count), reported(&verdict));
         self.note(entry);
-        if verdict.answer == Answer::Allow || matches!(verdict.answer, Answer::AllowNamed(_)) {
+        let minted = match &verdict.answer {
+            Answer::AllowNamed(name) => Some(name.clone()),
+            _ => None,
+        };
+        let passes = minted.is_some() || verdict.answer == Answer::Allow;
+        if passes {
             request.counted += verdict.occurrences + recovered;
             request.beside_series |= verdict.stage != Stage::Series;
         }
-        request.unseen = oversight.is_some();
+        if let Some(disposition) = verdict.disposition {
+            let decided = Decided {
+                disposition,
+                passes,
+                minted: minted.clone(),
+                old: stored.map(|event| event.count),
+                replica: at,
+                began_before: request.first_seen < self.replicas[at].began,
+            };
+            self.oracle.decides(request, &decided, &self.etcd, &rules, self.now);
+        }
         self.check_count(request, stored.map_or(0, |event| event.count), &verdict);
-        verdict.answer
+        if !answer_lost {
+            return verdict.answer;
+        }
+        self.note(format_args!("{request}: the answer is lost, and the API server stores it"));
+        self.balance.disturbed = true;
+        request.unseen = true;
+        self.oracle.loses_answer(request, passes, minted.as_deref());
+        Answer::Allow
+    }
+
+    /// squelch counts a write that it does not decide. Returns the occurrences.
+    fn fail_open(&mut self, request: &Request, stored: Option<Stored>) -> i64 {
+        let at = self.replicas.len() - 1;
+        let rules = self.rules.clone();
+        let asked = request.observed(stored);
+        self.replicas[at].engine.fail_open(by(&rules), &asked, self.now);
+        self.replicas[at].model = None; // its rules say nothing of what is let through undecided
+        self.balance.disturbed = true;
+        let counted = self.counters();
+        let occurrences = (counted.received() - self.counted.received()) as i64;
+        let failed_open = counted.of(Disposition::FailedOpen) - self.counted.of(Disposition::FailedOpen);
+        if failed_open as i64 != occurrences {
+            self.break_law(format!("{request} is not counted as failed open"));
+        }
+        self.counted = counted;
+        let stage = if asked.unchanged && occurrences == 0 { Stage::Edit } else { Stage::Admit };
+        let verdict = Verdict { occurrences, ..Verdict::passed(stage) };
+        self.note(format_args!("{request} is not decided: {}", reported(&verdict)));
+        self.oracle.fails_open(request, at);
+        self.check_count(request, stored.map_or(0, |event| event.count), &verdict);
+        occurrences
+    }
+
+    /// squelch finds that the caller of a review has closed. It does not decide the review.
+    pub(super) fn find_closed(&mut self, at: usize) {
+        if at < self.late.len() && self.active().is_some() {
+            let (request, stored) = self.late.remove(at);
+            self.fail_open(&request, stored);
+        }
+    }
+
+    pub(super) fn find_all_closed(&mut self) {
+        (0..self.late.len()).for_each(|_| self.find_closed(0));
     }
 
     /// Passes without a decision. A standby replica refuses what would lower a stored count.
-    fn pass_unseen(&mut self, request: &mut Request, stored: Option<super::etcd::Stored>) -> Answer {
+    fn pass_unseen(&mut self, request: &mut Request, stored: Option<Stored>) -> Answer {
         let asked = request.observed(stored);
         let enforced = self.rules.series.is_some() && self.rules.mode == Mode::Enforce;
         if self.webhook == Webhook::Standby && enforced && lowers(&asked) {
@@ -161,25 +225,34 @@ impl World {
         let carried = verdict.occurrences;
         self.balance.truth += carried;
         if request.client == Client::Tenant {
-            // The owner of the name is not always known. Merged with others of its kind, it counts as asked.
-            self.asked_besides += if verdict.answer == Answer::Allow { 0 } else { carried };
-            return;
+            return; // the owner of the name is not always known
         }
+        // If no replica knew the name when a tenant took it, its owner's CREATE carries one occurrence, and the
+        // next UPDATE counts from the stored count.
+        let is_claimed = request.name.as_deref().is_some_and(|name| self.oracle.is_claimed(name));
         let (news, known) = self.knowledge.news(request);
         let first_report = known.reported_to != Some(replica);
         let has_history = known.reported_to.is_some() || known.passed_unseen;
         if first_report && has_history {
             let again = if request.create && !known.renewed { 0 } else { (known.reported - old).max(0) };
             let most = again + news.max(1);
-            if carried > most || carried < news.min(1) && verdict.stage != Stage::Edit {
+            if !is_claimed && (carried > most || carried < news.min(1) && verdict.stage != Stage::Edit) {
                 self.break_law(format!("{request} carries {carried}, {news} are new, at most {most}"));
             }
             self.balance.reported_again += (carried - news).max(0);
-        } else if matches!(request.client, Client::Kube(_)) && (carried, news) == (1, 0) {
-            // It repeats a value whose answer was lost, for a later occurrence.
-            self.asked_besides += 1;
-        } else if carried != news && !self.names_are_forgotten {
-            self.break_law(format!("{request} carries {carried}, but {news} are new"));
+        } else {
+            // kube's Recorder repeats a value whose answer was lost, for a later occurrence.
+            let is_repeated = matches!(request.client, Client::Kube(_)) && (carried, news) == (1, 0);
+            // "An UPDATE that adds one to the stored count carries one occurrence if its time is later than all
+            // earlier ones under that name. Otherwise it is taken for a retry and carries nothing." An undecided
+            // write, or one that squelch reads late, is not in that order.
+            let is_late = request.client == Client::Reader
+                && (known.passed_unseen || verdict.stage == Stage::Edit)
+                && (0..=news).contains(&carried);
+            let is_explained = is_repeated || is_late || is_claimed || self.names_are_forgotten;
+            if carried != news && !is_explained {
+                self.break_law(format!("{request} carries {carried}, but {news} are new"));
+            }
         }
         if verdict.stage != Stage::Edit {
             self.knowledge.report(request, replica);
@@ -221,8 +294,10 @@ impl World {
         if self.webhook != Webhook::Draining {
             return;
         }
+        self.find_all_closed();
         let at = self.replicas.len() - 1;
         self.drain_remaining(at);
+        self.commit_all(); // no write stays in progress for two seconds
         self.flush_all(Duration::from_secs(2));
         let gauges = self.replicas[at].engine.gauges();
         if gauges.pending_occurrences > 0 || self.replicas[at].engine.unflushed() > 0 {
@@ -237,6 +312,7 @@ impl World {
         if self.active().is_some() {
             let at = self.replicas.len() - 1;
             self.balance.lost += self.replicas[at].engine.gauges().pending_occurrences as i64;
+            self.oracle.crashes(false);
             self.note(format!("SIGKILL: {} pending in all replicas", self.balance.lost));
             self.stop_replica(at);
             self.webhook = Webhook::Unreachable;
@@ -248,6 +324,7 @@ impl World {
         if self.active().is_some() {
             let at = self.replicas.len() - 1;
             self.balance.lost += self.replicas[at].engine.gauges().pending_occurrences as i64;
+            self.oracle.crashes(true);
             self.note("the lease is lost, another becomes active");
             self.drain_remaining(at);
             self.now = self.now.plus(Duration::from_millis(1));

@@ -53,6 +53,13 @@ pub(super) enum Step {
     Overlook,
     /// squelch passes the next write without a decision.
     FailOpen,
+    /// The API server gives up waiting for the next review and stores the write. squelch finds the caller gone
+    /// later, at [`Step::FindClosed`].
+    GiveUp,
+    /// squelch reads the n-th review whose caller has closed.
+    FindClosed(usize),
+    /// squelch decides the next review in time, but the answer is lost, and the API server stores the write.
+    LoseAnswer,
     /// SIGTERM: squelch stops merging and flushes.
     Terminate,
     /// It has flushed and ended. Until another one starts, nothing or a standby replica answers.
@@ -154,6 +161,33 @@ pub(super) fn with_crashes() -> Vec<Step> {
 /// Calm runs in which some writes pass without a decision.
 pub(super) fn with_oversights() -> Vec<Step> {
     [calm(), vec![Step::Overlook, Step::Overlook, Step::FailOpen]].concat()
+}
+
+/// Calm runs with reviews that the API server does not wait for.
+pub(super) fn with_late_reviews() -> Vec<Step> {
+    let late = [Step::GiveUp, Step::GiveUp, Step::FindClosed(0), Step::FindClosed(1)];
+    [calm(), late.to_vec()].concat()
+}
+
+/// Calm runs with answers that are lost.
+pub(super) fn with_lost_answers() -> Vec<Step> {
+    [calm(), vec![Step::LoseAnswer; 2]].concat()
+}
+
+/// Every client and every fault.
+pub(super) fn with_everything() -> Vec<Step> {
+    let deletions = vec![Step::Delete(0), Step::Delete(2), Step::Commit(0, Commit::Refused)];
+    let begins = vec![Step::Begin, Step::Begin];
+    [
+        with_others(),
+        with_crashes(),
+        with_oversights(),
+        with_late_reviews(),
+        with_lost_answers(),
+        deletions,
+        begins,
+    ]
+    .concat()
 }
 
 /// Runs of these steps with pauses: one step in eight.

@@ -52,9 +52,9 @@ pub(super) struct Request {
     /// `None` for a `generateName` that is not completed yet.
     pub(super) name: Option<String>,
     pub(super) value: i64,
-    message: &'static str,
+    pub(super) message: &'static str,
     /// When its client observed the first occurrence under this name.
-    first_seen: Timestamp,
+    pub(super) first_seen: Timestamp,
     /// The second in which it was sent.
     second: u64,
     /// The time of its occurrence.
@@ -67,6 +67,10 @@ pub(super) struct Request {
     pub(super) reviewed_on: u64,
     /// Occurrences that the engine counted for it, including recovered ones.
     pub(super) counted: i64,
+    /// Occurrences that the oracle expects to be stored because of it.
+    pub(super) certain: i64,
+    /// Whether it was admitted by a replica that did not know its name.
+    pub(super) is_first: bool,
     /// Whether it was admitted outside series compaction, so that its fate is unknown.
     pub(super) beside_series: bool,
     /// Whether no engine decided it.
@@ -94,6 +98,8 @@ impl Request {
             tries: 0,
             reviewed_on: 0,
             counted: 0,
+            certain: 0,
+            is_first: false,
             beside_series: false,
             unseen: false,
         }
@@ -129,7 +135,8 @@ impl Request {
     /// Returns what it stores over `found`.
     pub(super) fn written(&self, found: Option<Stored>) -> Written {
         let api = found.map_or(self.api(), |event| event.api);
-        Written { count: self.value, api, series: self.has_series(), second: self.second }
+        let content = Some((self.client.user(), self.message));
+        Written { count: self.value, api, series: self.has_series(), second: self.second, content }
     }
 
     /// Returns the engine's view of it; an UPDATE changes `stored`.

@@ -1,0 +1,179 @@
+//! The occurrences under one name: which ones must be stored, and which ones may be stored again.
+
+use super::*;
+
+/// The occurrences under one name.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// Highest index that the API server was asked to store.
+    pub(super) asked: i64,
+    /// Highest index that a replica has decided.
+    counted: i64,
+    /// The last replica that decided a write of this name.
+    replica: Option<usize>,
+    /// Indices that are part of `low`.
+    certain: BTreeSet<i64>,
+    /// Indices that were dropped or refused, and are no part of `high`.
+    left_out: BTreeSet<i64>,
+    /// Highest index that an undecided write has stored.
+    unseen: i64,
+    /// Indices merged into another Event. The flag says whether this is certain.
+    elsewhere: BTreeMap<i64, bool>,
+}
+
+/// What a decided write reports.
+pub(super) struct Report {
+    /// The indices that no replica has decided.
+    news: Vec<i64>,
+    is_other_replica: bool,
+    /// Whether the replica does not know the name, although it has a history.
+    is_first: bool,
+}
+
+/// What is stored again.
+#[derive(Default)]
+pub(super) struct Again {
+    /// Increases `high`.
+    pub(super) high: i64,
+    /// The same, as far as a former replica still flushes.
+    pub(super) handed_over: i64,
+}
+
+impl Ledger {
+    /// A replica decides a write of this name.
+    pub(super) fn reports(&mut self, request: &mut Request, decided: &Decided) -> Report {
+        let is_other_replica = self.replica != Some(decided.replica);
+        let has_history = self.replica.is_some() || self.counted > 0 || request.knows > 1;
+        // Also if the write was admitted, met a conflict, and is reviewed again.
+        let is_first = is_other_replica && has_history || request.is_first;
+        request.is_first = is_first && decided.passes;
+        Report { news: self.counts(request, decided.replica), is_other_replica, is_first }
+    }
+
+    /// Returns the indices that no replica has counted yet.
+    fn counts(&mut self, request: &Request, replica: usize) -> Vec<i64> {
+        let news = (self.counted + 1..=request.knows).collect();
+        self.replica = Some(replica);
+        self.counted = self.counted.max(request.knows);
+        news
+    }
+
+    /// A replica counts a write that it does not decide. Returns the occurrences that are stored again: "The retry
+    /// is counted, and its occurrences are stored twice."
+    pub(super) fn fails_open(&mut self, request: &Request, replica: usize) -> i64 {
+        let news = self.counts(request, replica).len() as i64;
+        if request.knows <= self.unseen { news } else { 0 }
+    }
+
+    /// The write is dropped. Returns the number of indices that are left out.
+    pub(super) fn drops(&mut self, report: &Report) -> i64 {
+        let unseen = self.unseen;
+        let left_out = report.news.iter().filter(|index| **index > unseen && self.left_out.insert(**index));
+        left_out.count() as i64
+    }
+
+    /// The write is admitted or merged. `elsewhere`: it is merged into another Event; the flag says whether this is
+    /// certain. Returns which occurrences are stored again.
+    pub(super) fn counts_again(
+        &mut self,
+        request: &Request,
+        decided: &Decided,
+        Report { news, is_other_replica, is_first }: &Report,
+        elsewhere: Option<bool>,
+    ) -> Again {
+        let mut again = Again::default();
+        let is_new_here = *is_other_replica || *is_first;
+        let covered = |index: &i64| news.contains(index) || is_new_here && *index <= request.knows;
+        let mut reported_again: Vec<i64> = self.left_out.extract_if(.., |index| covered(index)).collect();
+        if *is_first && !decided.passes {
+            // semantics.md 2.1: "name is new, UPDATE: value - stored count, at least 1", so the new replica counts
+            // everything that the stored count lacks, also what was dropped or merged elsewhere before.
+            let carried = carried_by_new_name(request, decided);
+            let extracted = self.elsewhere.extract_if(..=request.knows, |_, _| true);
+            reported_again.extend(extracted.map(|(index, _)| index));
+            if let Some(sure) = elsewhere {
+                let indices = (request.knows - carried + 1).max(1)..=request.knows;
+                self.elsewhere.extend(indices.map(|index| (index, sure)));
+            }
+            let beyond = carried - news.len() as i64;
+            if request.create || request.value <= decided.old.unwrap_or(0) && news.is_empty() {
+                again.high += beyond.max(0); // a retry
+            } else {
+                again.handed_over = beyond;
+            }
+        }
+        again.high += reported_again.len() as i64;
+        // "kube-rs' Recorder sends the same count again after a lost answer. That occurrence is counted if it adds
+        // one to the stored count at a later time."
+        let adds_one = decided.old == Some(request.value - 1);
+        if matches!(request.client, Client::Kube(_)) && news.is_empty() && adds_one {
+            again.high += 1;
+        }
+        if let Some(sure) = elsewhere {
+            self.elsewhere.extend(news.iter().chain(&reported_again).map(|index| (*index, sure)));
+        }
+        if elsewhere.is_some() || !decided.passes && request.knows <= self.unseen {
+            // Undecided writes have stored them. The next decided write carries them. It merges them into another
+            // Event, or it is a retry: "The retry is counted, and its occurrences are stored twice".
+            again.high += news.iter().filter(|index| **index <= self.unseen).count() as i64;
+        }
+        again
+    }
+
+    /// Returns how many new occurrences must be stored. `is_claimed`: another user asked for the name.
+    pub(super) fn adds_certain(
+        &mut self,
+        request: &Request,
+        decided: &Decided,
+        Report { news, is_first, .. }: &Report,
+        is_claimed: bool,
+    ) -> i64 {
+        let mut certain = news.clone();
+        if *is_first {
+            // "At least 1" of them, if the stored count includes occurrences of others.
+            certain.drain(..certain.len().saturating_sub(1));
+        }
+        if request.client == Client::Reader {
+            // It carries its own occurrence only, and only if it adds one. Its undecided write passed uncounted,
+            // and can have stored what was pending instead of its own occurrence: both wrote the same number.
+            let adds_one = decided.old.is_none_or(|old| request.value == old + 1);
+            certain.retain(|index| adds_one && *index == request.knows && *index > self.unseen);
+        }
+        if is_claimed {
+            // "A CREATE of a name that belongs to another user carries one occurrence within the limits".
+            certain.clear();
+        }
+        certain.retain(|index| self.certain.insert(*index));
+        certain.len() as i64
+    }
+
+    /// A write is stored. Returns how many occurrences are stored again, and how many of them must be.
+    pub(super) fn commits(&mut self, request: &Request, is_exact: bool) -> (i64, i64) {
+        if request.unseen {
+            self.unseen = self.unseen.max(request.knows);
+        }
+        // The write of a client that reads and adds one includes only its own occurrence.
+        let covered = match request.client {
+            Client::Reader => request.knows..=request.knows,
+            _ => 1..=request.knows,
+        };
+        // "Conservation": what was merged into another Event and is reported again by an absolute count is stored
+        // again. Undecided: "What was merged from that client into another Event is then stored a second time".
+        let twice = self.elsewhere.extract_if(covered.clone(), |_, _| true);
+        let twice: Vec<bool> = twice.map(|(_, sure)| sure).collect();
+        let left_out: Vec<i64> = self.left_out.extract_if(covered, |_| true).collect();
+        let added = left_out.iter().filter(|index| is_exact && self.certain.insert(**index)).count();
+        let sure = twice.iter().filter(|sure| is_exact && **sure).count();
+        ((twice.len() + left_out.len()) as i64, (added + sure) as i64)
+    }
+}
+
+/// Returns what a write carries if its name is new. semantics.md 2.1: "CREATE: its value; 1 if the Event began before
+/// this replica became active", "UPDATE: value - stored count, at least 1".
+fn carried_by_new_name(request: &Request, decided: &Decided) -> i64 {
+    match (request.create, decided.began_before) {
+        (true, true) => 1,
+        (true, false) => request.value,
+        (false, _) => (request.value - decided.old.unwrap_or(0)).max(1),
+    }
+}

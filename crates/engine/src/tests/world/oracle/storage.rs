@@ -1,0 +1,144 @@
+//! What is stored, refused, deleted and lost.
+
+use super::*;
+
+impl Oracle {
+    /// A client's write is stored.
+    pub(in super::super) fn commits(&mut self, request: &Request, before: i64) {
+        let (name, user) = (request.stored_name(), request.client.user());
+        let gained = self.gain(name, before, request.value);
+        if request.create {
+            self.owners.insert(name.to_owned(), (user, request.message));
+        }
+        if request.client == Client::Tenant {
+            return self.commits_of_tenant(request.value, gained);
+        }
+        let is_exact = !request.unseen && !self.disturbed;
+        self.disturbed |= request.unseen;
+        let (again, sure) = self.ledger(name).commits(request, is_exact);
+        let rise = request.value - before;
+        let merged = self.merged_into.get(name).copied().unwrap_or(0);
+        let hidden = if gained == rise {
+            // "In that time a client's PATCH can lower a count into which other clients' occurrences were merged":
+            // only an undecided write does. The world checks this.
+            0
+        } else {
+            // "A fixed Event name that is reused after its Event expired or was deleted keeps its highest count":
+            // the new Event starts below the former one.
+            (request.certain + sure + merged - gained).min(rise - gained)
+        };
+        let account = self.account(user);
+        account.high += again;
+        account.low += sure - hidden.max(-gained).max(0);
+        account.stored += gained;
+    }
+
+    fn commits_of_tenant(&mut self, value: i64, gained: i64) {
+        let merged = std::mem::take(&mut self.tenant);
+        self.tenant_is_stored = true;
+        self.disturbed = true;
+        let account = self.account("tenant");
+        account.high += value + merged;
+        account.stored += gained;
+    }
+
+    /// A flush is stored.
+    pub(in super::super) fn flushes(&mut self, name: &str, before: i64, after: i64) {
+        let gained = self.gain(name, before, after);
+        if let Some(merged) = self.merged_into.get_mut(name) {
+            *merged = (*merged - (after - before)).max(0);
+        }
+        let users = ["core", "kube", "tools", "reader", "tenant"];
+        let by_name = users.into_iter().find(|user| name.split('.').next() == Some(user)).unwrap_or("core");
+        let user = self.owners.get(name).map_or(by_name, |(user, _)| *user);
+        let account = self.account(user);
+        account.stored += gained;
+        if before > 0 || gained == 0 {
+            account.low -= after - before - gained;
+        }
+    }
+
+    /// Returns what a write adds to the stored occurrences. What was stored before a deletion is not added again.
+    fn gain(&mut self, name: &str, before: i64, after: i64) -> i64 {
+        self.absent.remove(name);
+        let floor = self.floors.get(name).copied().unwrap_or(0);
+        after.max(floor) - before.max(floor)
+    }
+
+    /// The API server refuses an admitted write. `is_refused`: for another reason than the stored Event.
+    pub(in super::super) fn refuses(&mut self, request: &Request, is_refused: bool, etcd: &Etcd) {
+        if request.client == Client::Tenant {
+            // Their CREATE can be the witness of a group that others share.
+            if self.is_shared {
+                let account = self.account("tenant");
+                account.low -= std::mem::take(&mut account.aggregated);
+                account.lacks_events = true;
+            }
+            return;
+        }
+        let (name, user) = (request.stored_name(), request.client.user());
+        self.disturbed = true;
+        let is_absent = etcd.get(name).is_none();
+        // "Conservation needs that every admitted write was stored." An UPDATE "still raises the total of its
+        // series", so it may be stored by a flush.
+        self.account(user).low -= request.certain;
+        if request.create && is_refused && is_absent {
+            self.lose(name, user, 0);
+        } else if request.create && request.is_first {
+            // "A client that got no answer can retry a CREATE after a restart."
+            let merged = self.merged_into.remove(name).unwrap_or(0);
+            self.account(user).low -= merged;
+            self.retried.insert(name.to_owned());
+        }
+    }
+
+    /// An admitted write meets a conflict and is reviewed again. Without a series, or if that was evicted, what it
+    /// carried is not stored: "Conservation needs that every admitted write was stored."
+    pub(in super::super) fn conflicts(&mut self, request: &mut Request, evicts: bool) {
+        if request.beside_series || evicts {
+            self.disturbed = true;
+            self.account(request.client.user()).low -= std::mem::take(&mut request.certain);
+        }
+    }
+
+    /// An Event is deleted or expires: "squelch creates it again only if occurrences are pending and squelch has
+    /// read the Event since its client created it".
+    pub(in super::super) fn deletes(&mut self, name: &str, count: i64) {
+        self.disturbed = true;
+        let user = self.owners.get(name).map_or("core", |(user, _)| *user);
+        self.lose(name, user, count);
+    }
+
+    pub(super) fn lose(&mut self, name: &str, user: &'static str, count: i64) {
+        let merged = self.merged_into.remove(name).unwrap_or(0);
+        self.absent.insert(name.to_owned());
+        let floor = self.floors.entry(name.to_owned()).or_default();
+        *floor = (*floor).max(count);
+        let account = self.account(user);
+        account.low -= merged + std::mem::take(&mut account.aggregated);
+        account.lacks_events = true;
+    }
+
+    /// "SIGKILL, or the machine fails. Pending occurrences are lost": what is stored stays. `flushes_late`: another
+    /// replica takes over from a live one.
+    pub(in super::super) fn crashes(&mut self, flushes_late: bool) {
+        self.disturbed = true;
+        for account in self.accounts.values_mut() {
+            if flushes_late {
+                account.handed_over = (account.high - account.stored).max(0);
+            }
+            account.low = account.low.min(account.stored);
+        }
+    }
+
+    /// Another replica decides.
+    pub(in super::super) fn begins(&mut self) {
+        self.disturbed = true;
+    }
+
+    /// The namespace is deleted and created again: nothing of the former one may be stored.
+    pub(in super::super) fn renews(&mut self) {
+        let (is_shared, is_blind) = (self.is_shared, self.is_blind);
+        *self = Self { is_shared, is_blind, disturbed: true, ..Self::default() };
+    }
+}
