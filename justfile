@@ -18,7 +18,7 @@ demo-picture:
     @hack/e2e demo --samples docs/images/demo.csv
     @hack/charts
 
-# Run the checks of `ci` and every tier of tests, as CI does (30 min)
+# Run the checks of `ci` and every tier of tests, as CI does (20 min, 40 the first time)
 test:
     @hack/test
 
@@ -71,7 +71,7 @@ test-namespaces *NUMBER:
 soak *MINUTES:
     @hack/e2e soak {{ MINUTES }}
 
-# Fuzz parsers and encoders, each target for SECONDS (60); --keep adds new inputs to the corpus (3 min and 4 to build)
+# Fuzz parsers and encoders, each target for SECONDS (60); --keep adds new inputs to the corpus, --minimize reduces it (3 min and 5 to build)
 [group('tiers')]
 fuzz *ARGS:
     @hack/fuzz {{ ARGS }}
