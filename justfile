@@ -31,6 +31,11 @@ ci: && fmt-check lint check-generated deny gates prose instructions
 test-unit *ARGS:
     @hack/unit {{ ARGS }}
 
+# Run NUMBER (1,000,000) random lives of the engine in its simulated world, from SEED (random) (2 min)
+[group('tiers')]
+test-lives *ARGS:
+    @hack/lives {{ ARGS }}
+
 # Run end-to-end tests on three clusters, or with arguments for the tests, e.g. a name, on one (10 min)
 [group('tiers')]
 test-e2e *ARGS:

@@ -172,13 +172,16 @@ fn policy() -> impl Strategy<Value = Rules> {
     )
 }
 
-/// 10,000 runs of each kind, or as many as `SQUELCH_PROPTEST_CASES` says.
-fn replicas() -> ProptestConfig {
-    cases(10_000)
+/// Number of laws.
+const LAWS: u32 = 13;
+
+/// 10,000 lives in all, or `SQUELCH_PROPTEST_CASES` for each law. `./justw test-lives` runs a million.
+fn lives() -> ProptestConfig {
+    cases(10_000 / LAWS)
 }
 
 proptest! {
-    #![proptest_config(replicas())]
+    #![proptest_config(lives())]
 
     #[test]
     fn clients_of_every_kind_keep_the_laws(steps in steps_of_kinds(calm())) {

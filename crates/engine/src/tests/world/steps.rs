@@ -53,7 +53,7 @@ pub(super) enum Step {
     Overlook,
     /// squelch passes the next write without a decision.
     FailOpen,
-    /// The API server gives up waiting for the next review and stores the write. squelch finds the caller gone
+    /// The API server closes the connection of the next review and stores the write. squelch finds the caller gone
     /// later, at [`Step::FindClosed`].
     GiveUp,
     /// squelch reads the n-th review whose caller has closed.

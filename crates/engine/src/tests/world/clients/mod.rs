@@ -1,8 +1,7 @@
 //! The clients: their memory, their requests, and their reactions to answers.
 
+mod knowledge;
 mod recorders;
-
-use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
@@ -10,6 +9,7 @@ use super::etcd::{Stored, Written};
 use super::steps::MESSAGES;
 use super::{Api, Moment, Observation, Operation, World};
 use crate::testing::write;
+pub(super) use knowledge::Knowledge;
 pub(super) use recorders::Memories;
 
 /// A client.
@@ -191,70 +191,6 @@ pub(super) enum Reply {
     Failed,
     /// No answer.
     Lost,
-}
-
-/// What clients know of the occurrences under one name, and what was reported.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Known {
-    /// Occurrences so far.
-    occurred: i64,
-    /// Occurrences reported to some engine.
-    pub(super) reported: i64,
-    /// The last replica to which the name was reported.
-    pub(super) reported_to: Option<usize>,
-    /// Whether a write of this name passed without a review.
-    pub(super) passed_unseen: bool,
-    /// Whether the namespace was created again since.
-    pub(super) renewed: bool,
-    first_seen: Timestamp,
-}
-
-/// Occurrences and reports by name.
-#[derive(Default)]
-pub(super) struct Knowledge {
-    names: BTreeMap<String, Known>,
-}
-
-impl Knowledge {
-    fn known(&mut self, name: &str) -> &mut Known {
-        self.names.entry(name.to_owned()).or_default()
-    }
-
-    /// Adds one occurrence, first observed at `now` if it is the first.
-    fn occurs(&mut self, name: &str, now: Timestamp) {
-        let known = self.known(name);
-        if known.occurred == 0 {
-            known.first_seen = now;
-        }
-        known.occurred += 1;
-    }
-
-    /// Returns the occurrences of a request that no engine has received, and what is known of its name.
-    pub(super) fn news(&mut self, request: &Request) -> (i64, Known) {
-        let known = request.name.as_deref().map_or_else(Known::default, |name| *self.known(name));
-        ((request.knows - known.reported).max(0), known)
-    }
-
-    /// Records that the engine of this replica received a request.
-    pub(super) fn report(&mut self, request: &Request, replica: usize) {
-        if let Some(name) = request.name.as_deref() {
-            let known = self.known(name);
-            known.reported = known.reported.max(request.knows);
-            known.reported_to = Some(replica);
-        }
-    }
-
-    /// The namespace was created again: what was reported is unknown there.
-    pub(super) fn forget_reports(&mut self) {
-        for known in self.names.values_mut() {
-            (known.reported_to, known.passed_unseen, known.renewed) = (None, true, true);
-        }
-    }
-
-    /// A write of `name` passes without a review.
-    pub(super) fn pass_unseen(&mut self, name: &str) {
-        self.known(name).passed_unseen = true;
-    }
 }
 
 fn wall(moment: Moment) -> Timestamp {

@@ -135,7 +135,7 @@ impl Ledger {
         }
         if request.client == Client::Reader {
             // It carries its own occurrence only, and only if it adds one. Its undecided write passed uncounted,
-            // and can have stored what was pending instead of its own occurrence: both wrote the same number.
+            // and can have stored the pending occurrence instead of its own occurrence: both wrote the same number.
             let adds_one = decided.old.is_none_or(|old| request.value == old + 1);
             certain.retain(|index| adds_one && *index == request.knows && *index > self.unseen);
         }

@@ -54,7 +54,7 @@ enum Target {
 /// A decision as the oracle sees it.
 pub(super) struct Decided {
     pub(super) disposition: Disposition,
-    /// Whether the API server was told to store the write.
+    /// Whether the API server was asked to store the write.
     pub(super) passes: bool,
     /// The name that squelch gave to a CREATE with `generateName`.
     pub(super) minted: Option<String>,
