@@ -104,6 +104,7 @@ impl World {
         let change = written.count - before;
         if unseen {
             self.balance.unseen += change.abs();
+            self.balance.disturbed |= change <= 0; // its occurrences replace those of others
         } else if change < 0 {
             self.break_law(format!("{name} lowered from {before} to {}", written.count));
         }

@@ -147,6 +147,11 @@ impl Ledger {
         certain.len() as i64
     }
 
+    /// Returns how many occurrences of an undecided write no write has reported or stored before.
+    pub(super) fn news_of_undecided(&self, request: &Request) -> i64 {
+        if request.unseen { (request.knows - self.counted.max(self.unseen)).max(0) } else { 0 }
+    }
+
     /// A write is stored. Returns how many occurrences are stored again, and how many of them must be.
     pub(super) fn commits(&mut self, request: &Request, is_exact: bool) -> (i64, i64) {
         if request.unseen {

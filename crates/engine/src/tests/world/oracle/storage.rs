@@ -15,13 +15,15 @@ impl Oracle {
         }
         let is_exact = !request.unseen && !self.disturbed;
         self.disturbed |= request.unseen;
-        let (again, sure) = self.ledger(name).commits(request, is_exact);
+        let ledger = self.ledger(name);
+        let news_of_undecided = ledger.news_of_undecided(request);
+        let (again, sure) = ledger.commits(request, is_exact);
         let rise = request.value - before;
         let merged = self.merged_into.get(name).copied().unwrap_or(0);
         let hidden = if gained == rise {
-            // "In that time a client's PATCH can lower a count into which other clients' occurrences were merged":
-            // only an undecided write does. The world checks this.
-            0
+            // "In that time a client's PATCH can lower a count into which other clients' occurrences were merged",
+            // or raise it by less than it carries. Only an undecided write does; the world checks this.
+            news_of_undecided - rise
         } else {
             // "A fixed Event name that is reused after its Event expired or was deleted keeps its highest count":
             // the new Event starts below the former one.
