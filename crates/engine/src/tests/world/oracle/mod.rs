@@ -22,7 +22,7 @@ use ledger::Ledger;
 
 /// The sums of one user.
 #[derive(Clone, Copy, Debug, Default)]
-struct Account {
+struct UserSums {
     /// Occurrences in etcd, and in Events that were deleted or expired.
     stored: i64,
     low: i64,
@@ -67,10 +67,10 @@ pub(super) struct Decided {
 
 #[derive(Default)]
 pub(super) struct Oracle {
-    /// Whether one summary can contain Events of several users. They share one account then.
+    /// Whether one summary can contain Events of several users. They share one sum then.
     is_shared: bool,
     names: BTreeMap<String, Ledger>,
-    accounts: BTreeMap<&'static str, Account>,
+    sums: BTreeMap<&'static str, UserSums>,
     /// The live series of a replica, by user and message.
     series: BTreeMap<(usize, &'static str, &'static str), Visible>,
     /// By replica and name, the Event that the last write was merged into.
@@ -101,9 +101,9 @@ impl Oracle {
         Self { is_shared, ..Self::default() }
     }
 
-    fn account(&mut self, user: &'static str) -> &mut Account {
+    fn sums_of(&mut self, user: &'static str) -> &mut UserSums {
         let user = if self.is_shared { "all" } else { user };
-        self.accounts.entry(user).or_default()
+        self.sums.entry(user).or_default()
     }
 
     fn ledger(&mut self, name: &str) -> &mut Ledger {
@@ -130,11 +130,11 @@ impl Oracle {
         if self.is_blind {
             return Vec::new();
         }
-        let of = |(user, account): (&&str, &Account)| {
-            let Account { stored, low, high, .. } = *account;
+        let of = |(user, sums): (&&str, &UserSums)| {
+            let UserSums { stored, low, high, .. } = *sums;
             let is_broken = stored > high || at_rest && stored < low;
             is_broken.then(|| format!("{user}: {stored} stored, from outside {low} to {high}"))
         };
-        self.accounts.iter().filter_map(of).collect()
+        self.sums.iter().filter_map(of).collect()
     }
 }

@@ -10,12 +10,12 @@ impl Oracle {
             (Some(name), Client::Tenant) => {
                 self.claimed.insert(name.clone());
             }
-            (None, _) => self.account(user).high += 1,
+            (None, _) => self.sums_of(user).high += 1,
             (Some(name), _) => {
                 let ledger = self.ledger(name);
                 let news = (request.knows - ledger.asked).max(0);
                 ledger.asked += news;
-                self.account(user).high += news;
+                self.sums_of(user).high += news;
             }
         }
     }
@@ -36,7 +36,7 @@ impl Oracle {
         let target = self.target(request, decided, rules, now);
         let Some(name) = request.name.clone() else {
             if decided.disposition.is_dropped() {
-                self.account(user).high -= 1;
+                self.sums_of(user).high -= 1;
             } else {
                 self.add_certain(request, 1, target.as_ref(), etcd);
             }
@@ -47,7 +47,7 @@ impl Oracle {
         let report = ledger.reports(request, decided);
         if decided.disposition.is_dropped() {
             let left_out = ledger.drops(&report);
-            self.account(user).high -= left_out;
+            self.sums_of(user).high -= left_out;
             return;
         }
         let elsewhere = match &target {
@@ -60,11 +60,11 @@ impl Oracle {
         };
         let again = ledger.counts_again(request, decided, &report, elsewhere);
         let certain = ledger.adds_certain(request, decided, &report, is_claimed);
-        let account = self.account(user);
+        let sums = self.sums_of(user);
         // "Another replica has taken over from a live one: the former active replica flushes once."
-        let flushed_late = again.handed_over.clamp(0, account.handed_over);
-        account.handed_over -= flushed_late;
-        account.high += again.high + flushed_late;
+        let flushed_late = again.handed_over.clamp(0, sums.handed_over);
+        sums.handed_over -= flushed_late;
+        sums.high += again.high + flushed_late;
         self.add_certain(request, certain, target.as_ref(), etcd);
     }
 
@@ -74,7 +74,7 @@ impl Oracle {
             && let Some(name) = &request.name
         {
             let again = self.ledger(name).fails_open(request, replica);
-            self.account(request.client.user()).high += again;
+            self.sums_of(request.client.user()).high += again;
         }
     }
 
@@ -84,7 +84,7 @@ impl Oracle {
         self.disturbed = true;
         let user = request.client.user();
         if request.name.is_none() && !passes {
-            self.account(user).high += 1;
+            self.sums_of(user).high += 1;
         }
         if let Some(minted) = minted {
             self.lose(minted, user, 0);
@@ -98,7 +98,7 @@ impl Oracle {
             return;
         }
         if self.tenant_is_stored || self.is_shared {
-            self.account("tenant").high += request.value;
+            self.sums_of("tenant").high += request.value;
         } else {
             self.tenant += request.value;
         }
@@ -108,12 +108,12 @@ impl Oracle {
     fn add_certain(&mut self, request: &mut Request, number: i64, target: Option<&Target>, etcd: &Etcd) {
         // It passed before it met a conflict, and is merged now.
         let (user, before) = (request.client.user(), request.certain);
-        let account = self.account(user);
+        let sums = self.sums_of(user);
         let is_lost = match target {
             None => false,
             Some(Target::Summary) => {
-                account.aggregated += number;
-                account.lacks_events
+                sums.aggregated += number;
+                sums.lacks_events
             }
             Some(Target::Series(events)) => {
                 let lost = events.iter().map(|event| self.merge_into(event, user, number + before, etcd));
@@ -121,7 +121,7 @@ impl Oracle {
             }
         };
         if !is_lost {
-            self.account(user).low += number;
+            self.sums_of(user).low += number;
             request.certain += number;
         }
     }

@@ -29,19 +29,19 @@ impl Oracle {
             // the new Event starts below the former one.
             (request.certain + sure + merged - gained).min(rise - gained)
         };
-        let account = self.account(user);
-        account.high += again;
-        account.low += sure - hidden.max(-gained).max(0);
-        account.stored += gained;
+        let sums = self.sums_of(user);
+        sums.high += again;
+        sums.low += sure - hidden.max(-gained).max(0);
+        sums.stored += gained;
     }
 
     fn commits_of_tenant(&mut self, value: i64, gained: i64) {
         let merged = std::mem::take(&mut self.tenant);
         self.tenant_is_stored = true;
         self.disturbed = true;
-        let account = self.account("tenant");
-        account.high += value + merged;
-        account.stored += gained;
+        let sums = self.sums_of("tenant");
+        sums.high += value + merged;
+        sums.stored += gained;
     }
 
     /// A flush is stored.
@@ -53,10 +53,10 @@ impl Oracle {
         let users = ["core", "kube", "tools", "reader", "tenant"];
         let by_name = users.into_iter().find(|user| name.split('.').next() == Some(user)).unwrap_or("core");
         let user = self.owners.get(name).map_or(by_name, |(user, _)| *user);
-        let account = self.account(user);
-        account.stored += gained;
+        let sums = self.sums_of(user);
+        sums.stored += gained;
         if before > 0 || gained == 0 {
-            account.low -= after - before - gained;
+            sums.low -= after - before - gained;
         }
     }
 
@@ -72,9 +72,9 @@ impl Oracle {
         if request.client == Client::Tenant {
             // Their CREATE can be the witness of a group that others share.
             if self.is_shared {
-                let account = self.account("tenant");
-                account.low -= std::mem::take(&mut account.aggregated);
-                account.lacks_events = true;
+                let sums = self.sums_of("tenant");
+                sums.low -= std::mem::take(&mut sums.aggregated);
+                sums.lacks_events = true;
             }
             return;
         }
@@ -83,13 +83,13 @@ impl Oracle {
         let is_absent = etcd.get(name).is_none();
         // "Conservation needs that every admitted write was stored." An UPDATE "still raises the total of its
         // series", so it may be stored by a flush.
-        self.account(user).low -= request.certain;
+        self.sums_of(user).low -= request.certain;
         if request.create && is_refused && is_absent {
             self.lose(name, user, 0);
         } else if request.create && request.is_first {
             // "A client that got no answer can retry a CREATE after a restart."
             let merged = self.merged_into.remove(name).unwrap_or(0);
-            self.account(user).low -= merged;
+            self.sums_of(user).low -= merged;
             self.retried.insert(name.to_owned());
         }
     }
@@ -99,7 +99,7 @@ impl Oracle {
     pub(in super::super) fn conflicts(&mut self, request: &mut Request, evicts: bool) {
         if request.beside_series || evicts {
             self.disturbed = true;
-            self.account(request.client.user()).low -= std::mem::take(&mut request.certain);
+            self.sums_of(request.client.user()).low -= std::mem::take(&mut request.certain);
         }
     }
 
@@ -116,20 +116,20 @@ impl Oracle {
         self.absent.insert(name.to_owned());
         let floor = self.floors.entry(name.to_owned()).or_default();
         *floor = (*floor).max(count);
-        let account = self.account(user);
-        account.low -= merged + std::mem::take(&mut account.aggregated);
-        account.lacks_events = true;
+        let sums = self.sums_of(user);
+        sums.low -= merged + std::mem::take(&mut sums.aggregated);
+        sums.lacks_events = true;
     }
 
     /// "SIGKILL, or the machine fails. Pending occurrences are lost": what is stored stays. `flushes_late`: another
     /// replica takes over from a live one.
     pub(in super::super) fn crashes(&mut self, flushes_late: bool) {
         self.disturbed = true;
-        for account in self.accounts.values_mut() {
+        for sums in self.sums.values_mut() {
             if flushes_late {
-                account.handed_over = (account.high - account.stored).max(0);
+                sums.handed_over = (sums.high - sums.stored).max(0);
             }
-            account.low = account.low.min(account.stored);
+            sums.low = sums.low.min(sums.stored);
         }
     }
 
