@@ -116,8 +116,8 @@ impl Oracle {
                 sums.lacks_events
             }
             Some(Target::Series(events)) => {
-                let lost = events.iter().map(|event| self.merge_into(event, user, number + before, etcd));
-                lost.fold(false, |lost, is_lost| lost || is_lost)
+                let lost = events.iter().filter(|event| self.merge_into(event, user, number + before, etcd));
+                lost.count() > 0
             }
         };
         if !is_lost {
