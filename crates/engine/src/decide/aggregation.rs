@@ -17,6 +17,11 @@ pub(crate) const MAX_OCCURRENCES_PER_WRITE: i64 = 1000;
 /// the `/` between its namespace and name is not valid in the value of a label.
 const SUMMARY_LABELS: &str = r#"{"squelch.dev/summary":"true"}"#;
 
+/// Whether a stored Event has the label of summaries.
+pub(crate) fn is_summary(event: &EventView<'_>) -> bool {
+    event.labels.contains(r#""squelch.dev/summary""#)
+}
+
 impl Decision<'_> {
     /// Merges the write into the summary of its group if its message is one too many. `None` if it is not.
     pub(crate) fn aggregate(

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::decide::aggregation::is_summary;
 use crate::flush::phase::DECIDING;
 use crate::flush::plan::{FlushPlan, StoredEvent};
 use crate::model::content::Content;
@@ -75,7 +76,11 @@ impl Engine {
         let checked = self.with_series(task, |scope, handle| {
             let (group, witness) = scope.series.witness(handle)?.clone();
             let since = now.since(witness.admitted_at);
-            let is_it = |content: &Content| self.hasher.witness(&content.view()) == witness.says;
+            let is_it = |content: &Content| {
+                let event = content.view();
+                // A summary has the fields of its group's Events, and can be that of another user's group.
+                !is_summary(&event) && self.hasher.witness(&event) == witness.says
+            };
             let verdict = match found {
                 Some(found) if found.content.as_deref().is_none_or(is_it) && !found.is_older_than(since) => {
                     return Some(FlushPlan::Nothing);

@@ -21,6 +21,21 @@ fn an_event_of_the_same_name_about_another_object_is_no_witness() {
     assert_eq!(engine.check_witness(&task, Some(read), at(5000)), FlushPlan::Lost { occurrences: 1 });
 }
 
+/// A user whose Events the API server refuses names one like the summary of another user's group.
+#[test]
+fn a_summary_is_no_witness_of_another_group() {
+    let (engine, rules) = (engine(), crate::testing::summing());
+    engine.decide(by(&rules), &named("summary", write()), at(1000));
+    engine.decide(by(&rules), &named("m", write()), at(2000));
+    let task = engine.tick(at(5000), 10).remove(0);
+    assert!(matches!(engine.plan(&task, None, at(5000)), FlushPlan::Create { .. }));
+    let mut summary = write().event;
+    summary.labels = r#"{"squelch.dev/summary":"true"}"#;
+    let content = Some(Box::new(Content::of(&summary)));
+    let read = StoredEvent { count: 9, age: Some(Duration::from_secs(4)), content };
+    assert_eq!(engine.check_witness(&task, Some(read), at(5000)), FlushPlan::Lost { occurrences: 1 });
+}
+
 #[test]
 fn a_changed_summary_is_restored_by_the_next_flush() {
     let (engine, rules) = (engine(), crate::testing::summing());
