@@ -43,7 +43,8 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn new() -> Self {
-        let token = PathToken::generate().expect("random numbers");
+        // Not a random one: gathering entropy takes 400 million instructions, more or fewer in each run.
+        let token = PathToken::parse(&"0123456789abcdef".repeat(4)).expect("a token");
         let engine = Engine::new(Settings {
             seed: [3, 4],
             max_series: 1000,

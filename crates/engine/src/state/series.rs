@@ -221,10 +221,12 @@ impl Series {
             self.owner_reports(occurrences);
             self.client_writes(value, now);
             self.read = false;
+            self.confirmed = 0;
         } else {
             self.await_commit(now);
+            // Not 0, if an UPDATE has shown the Event: see [`Self::resync`].
+            self.confirmed = self.confirmed.min(1);
         }
-        self.confirmed = 0;
     }
 
     /// Whether only an admitted CREATE shows that the Event belongs to its client. The API server may have

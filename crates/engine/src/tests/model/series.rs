@@ -93,7 +93,9 @@ impl ModelSeries {
             self.written_by_client(write.value, now);
             self.read = false;
         }
-        (self.confirmed, self.unverified) = (0, true);
+        // An UPDATE has shown the Event of a retry.
+        self.confirmed = if carried > 0 { 0 } else { self.confirmed.min(1) };
+        self.unverified = true;
         self.await_commit(now);
     }
 
