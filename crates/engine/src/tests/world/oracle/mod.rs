@@ -77,6 +77,8 @@ pub(super) struct Oracle {
     joined: BTreeMap<(usize, String), Events>,
     /// By Event, user and message of the client's CREATE that is stored.
     owners: BTreeMap<String, (&'static str, &'static str)>,
+    /// By Event that a tenant has stored under a former name, those of the former Event.
+    former_owners: BTreeMap<String, (&'static str, &'static str)>,
     /// By Event, occurrences merged into it since it was last written.
     merged_into: BTreeMap<String, i64>,
     /// Events that the API server refused, or that are deleted or expired.

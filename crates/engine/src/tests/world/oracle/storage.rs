@@ -7,8 +7,11 @@ impl Oracle {
     pub(in super::super) fn commits(&mut self, request: &Request, before: i64) {
         let (name, user) = (request.stored_name(), request.client.user());
         let gained = self.gain(name, before, request.value);
-        if request.create {
-            self.owners.insert(name.to_owned(), (user, request.message));
+        if request.create
+            && let Some(former) = self.owners.insert(name.to_owned(), (user, request.message))
+            && request.client == Client::Tenant
+        {
+            self.former_owners.insert(name.to_owned(), former);
         }
         if request.client == Client::Tenant {
             return self.commits_of_tenant(request.value, gained);
@@ -51,6 +54,12 @@ impl Oracle {
             *merged = (*merged - (after - before)).max(0);
         }
         let users = ["core", "kube", "tools", "reader", "tenant"];
+        // The Event of a tenant who copied the name is gone. squelch creates that of its series.
+        if before == 0
+            && let Some(former) = self.former_owners.remove(name)
+        {
+            self.owners.insert(name.to_owned(), former);
+        }
         // A tenant can copy the name of a deleted summary. squelch then writes the summary there.
         let of_summary = users.into_iter().find(|user| name.split('.').next() == Some(user));
         let user = of_summary.unwrap_or_else(|| self.owners.get(name).map_or("core", |(user, _)| *user));
