@@ -2,6 +2,7 @@
 
 use crate::decide::keys::Hasher;
 use crate::decide::prefetch::WriteKeys;
+use crate::state::capacity::AtCapacity;
 use crate::state::live_series::Handle;
 use crate::state::names::{Carried, Names};
 use crate::state::scope::Scope;
@@ -9,21 +10,6 @@ use crate::{
     Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation,
     PendingLimitAdmissions, Rejection, Rules, Stage, Verdict,
 };
-
-/// The tables that are at capacity for a namespace. To add an entry there, the scope must evict one of its own.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AtCapacity {
-    pub(crate) names: bool,
-    pub(crate) series: bool,
-    pub(crate) text: bool,
-    pub(crate) groups: bool,
-    pub(crate) fingerprints: bool,
-    pub(crate) ended: bool,
-    pub(crate) buckets: bool,
-    /// The limit on pending series is reached.
-    pub(crate) pending_series: bool,
-    pub(crate) dropped: bool,
-}
 
 /// The state that one decision works on: constants of the engine and the namespace's state, under its lock.
 pub(crate) struct Decision<'a> {

@@ -3,8 +3,22 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Settings;
-use crate::decide::pipeline::AtCapacity;
 use crate::state::top_dropped;
+
+/// The tables that are at capacity for a namespace. To add an entry there, the scope must evict one of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AtCapacity {
+    pub(crate) names: bool,
+    pub(crate) series: bool,
+    pub(crate) text: bool,
+    pub(crate) groups: bool,
+    pub(crate) fingerprints: bool,
+    pub(crate) ended: bool,
+    pub(crate) buckets: bool,
+    /// The limit on pending series is reached.
+    pub(crate) pending_series: bool,
+    pub(crate) dropped: bool,
+}
 
 /// Maximum bytes of text per live series: names of stored Events and kept contents. A name takes about 40
 /// bytes. One series in ten has merged occurrences and keeps about 400 bytes, so the average is 80 and a fifth

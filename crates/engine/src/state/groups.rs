@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::decide::keys::Key;
-use crate::decide::pipeline::AtCapacity;
+use crate::state::capacity::AtCapacity;
 use crate::state::fingerprints::Fingerprints;
 use crate::store::deferred_drop::DeferredDrop;
 use crate::store::table::{At, Table};

@@ -2,7 +2,7 @@
 
 use super::Scope;
 use crate::Moment;
-use crate::decide::pipeline::AtCapacity;
+use crate::state::capacity::AtCapacity;
 
 /// Number of oldest series that are checked for content that can be evicted.
 const MAX_SCANNED: usize = 8;

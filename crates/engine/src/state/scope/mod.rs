@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decide::keys::Key;
-use crate::decide::pipeline::AtCapacity;
 use crate::model::content::Content;
 use crate::state::buckets::{Buckets, BudgetBucket};
+use crate::state::capacity::AtCapacity;
 use crate::state::capacity::Sizes;
 use crate::state::groups::Groups;
 use crate::state::live_series::{Handle, LiveSeries};

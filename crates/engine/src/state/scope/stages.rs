@@ -2,8 +2,8 @@
 
 use super::Scope;
 use crate::decide::keys::Key;
-use crate::decide::pipeline::AtCapacity;
 use crate::state::buckets::Charge;
+use crate::state::capacity::AtCapacity;
 use crate::state::groups::{ObjectCount, Witness};
 use crate::state::live_series::Handle;
 use crate::{AggregationRules, BucketRules, Disposition, EventView, Moment};
