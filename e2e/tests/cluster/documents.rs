@@ -7,7 +7,7 @@ use e2e::{GENEROUS, Policy, Squelch, Test, wait_for};
 
 /// Helm's output after an installation: the part after `NOTES:`.
 async fn notes(test: &Test) -> Result<String> {
-    let install = "helm install squelch charts/squelch --namespace squelch --dry-run=client";
+    let install = "helm install squelch charts/squelch --namespace squelch --set image.repository=registry.example/squelch --dry-run=client";
     let printed = pasted(&test.cluster, install).await?;
     let (_, notes) = printed.split_once("\nNOTES:\n").context("Helm prints no notes")?;
     Ok(notes.to_owned())
