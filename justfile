@@ -18,7 +18,7 @@ demo-picture:
     @hack/e2e demo --samples docs/images/demo.csv
     @hack/charts
 
-# Run the checks of `ci` and every tier of tests, as CI does (20 min, 40 the first time)
+# Run the checks of `ci` and every tier of tests, as CI does (28 min, 40 the first time)
 test:
     @hack/test
 
@@ -36,7 +36,7 @@ test-unit *ARGS:
 test-lives *ARGS:
     @hack/lives {{ ARGS }}
 
-# Run end-to-end tests on three clusters, or with arguments for the tests, e.g. a name, on one (10 min)
+# Run end-to-end tests on three clusters, or with arguments for the tests, e.g. a name, on one (15 min)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test {{ ARGS }}
