@@ -235,11 +235,12 @@ impl Callers {
     pub(crate) async fn end(self) -> Result<String> {
         let sent = self.paced.stop()?;
         let metrics = self.squelch.metrics().await?;
-        let received = metrics.sum("squelch_occurrences_total", &[("event_namespace", &self.quiet)]) as i64;
+        let received =
+            metrics.sum("squelch_observed_occurrences_total", &[("event_namespace", &self.quiet)]) as i64;
         ensure!(
             received == sent,
             "{received} of {sent} counted:\n{}",
-            metrics.show("squelch_occurrences_total")
+            metrics.show("squelch_observed_occurrences_total")
         );
         ensure!(metrics.sum("squelch_armed", &[]) > 0.0, "disarmed");
         self.squelch.stop().await?;
