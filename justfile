@@ -2,6 +2,9 @@
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
+# "$@" keeps an argument with spaces, such as the name of a row, in one piece.
+set positional-arguments := true
+
 # The pinned tools come first in PATH.
 export PATH := `. hack/env && echo "$PATH"`
 
@@ -11,14 +14,14 @@ default:
 
 # Run a storm of Events with and without a policy on a real API server (2 min; --keep keeps it, --node installs the chart, root)
 demo *ARGS:
-    @hack/e2e demo {{ ARGS }}
+    @hack/e2e demo "$@"
 
 # Run the demo and draw the picture of README.md from its samples (3 min)
 demo-picture:
     @hack/e2e demo --samples docs/images/demo.csv
     @hack/charts
 
-# Run the checks of `ci` and every tier of tests, as CI does (28 min, 40 the first time)
+# Run the checks of `ci` and every tier of tests, as CI does (27 min, 40 the first time)
 test:
     @hack/test
 
@@ -29,27 +32,42 @@ ci: && fmt-check lint check-generated deny gates prose instructions
 # Run unit, property and router tests without a cluster; arguments are passed to the tests, e.g. a name (10 s)
 [group('tiers')]
 test-unit *ARGS:
-    @hack/unit {{ ARGS }}
+    @hack/unit "$@"
 
 # Run NUMBER (1,000,000) random lives of the engine in its simulated world, from SEED (random) (2 min)
 [group('tiers')]
 test-lives *ARGS:
-    @hack/lives {{ ARGS }}
+    @hack/lives "$@"
 
-# Run end-to-end tests on three clusters, or with arguments for the tests, e.g. a name, on one (15 min)
+# Run end-to-end tests on four clusters, or with arguments for the tests, e.g. a name, on one (15 min; --kubernetes MINOR: on another version than the newest; then --short: 3)
 [group('tiers')]
 test-e2e *ARGS:
-    @hack/e2e test {{ ARGS }}
+    @hack/e2e test "$@"
+
+# Test with three API servers, each with its own way to the webhook; arguments as for test-e2e (root, 5 min; --long: the tests of ten minutes)
+[group('tiers')]
+test-apiservers *ARGS:
+    @hack/e2e apiservers "$@"
 
 # Test install, upgrade, restart and uninstall of the chart on a real node under a storm (root, 14 min; --short: 4; --load [--repeat N] [ROW...]: restarts and kills on a busy machine, 2 min each)
 [group('tiers')]
 test-node *ARGS:
-    @hack/e2e node {{ ARGS }}
+    @hack/e2e node "$@"
 
 # Test faults of the webhook and of the control plane on a real node, one row each (root, 40 min; --short: 6; or names of rows)
 [group('tiers')]
 test-faults *ARGS:
-    @hack/e2e faults {{ ARGS }}
+    @hack/e2e faults "$@"
+
+# Test squelch for arm64, cross-compiled and emulated: unit tests, replay, TLS and end-to-end tests (4 min; or names of end-to-end tests)
+[group('tiers')]
+test-arm64 *ARGS:
+    @hack/arm64 "$@"
+
+# Test on each MINOR version of Kubernetes (1.30 to 1.37), end to end and, as root, the short table on a node, and write docs/kubernetes-versions.md (20 min per version)
+[group('tiers')]
+test-matrix *MINOR:
+    @hack/matrix "$@"
 
 # Test every kind of client under every kind of policy with every kind of fault, one row per combination (11 min)
 [group('tiers')]
@@ -59,27 +77,32 @@ test-nothing-lost:
 # Test that a stopped and continued process loses nothing: RUNS (20) stops of each length, one table (1 to 2 min per run)
 [group('tiers')]
 test-stops *RUNS:
-    @hack/e2e stops {{ RUNS }}
+    @hack/e2e stops "$@"
 
 # Test hostile callers and hostile tenants, one row each (20 min; or names of rows)
 [group('tiers')]
 test-hostile *ARGS:
-    @hack/e2e hostile {{ ARGS }}
+    @hack/e2e hostile "$@"
 
 # Test that the memory of NUMBER (10,000) deleted namespaces is released (35 min)
 [group('tiers')]
 test-namespaces *NUMBER:
-    @hack/e2e namespaces {{ NUMBER }}
+    @hack/e2e namespaces "$@"
 
 # Test for MINUTES (30) that memory, descriptors and threads stay constant under a storm with changing policies (35 min)
 [group('tiers')]
 soak *MINUTES:
-    @hack/e2e soak {{ MINUTES }}
+    @hack/e2e soak "$@"
+
+# Test what publishes a release with a registry on loopback: image, chart, SBOM, signatures, plugin (1 min, 10 the first time; --node: also installs the chart from it on a node, root, 1 min more)
+[group('tiers')]
+test-release *ARGS:
+    @hack/timed test-release "1 min, 10 the first time" hack/release/test "$@"
 
 # Fuzz parsers and encoders, each target for SECONDS (60); --keep adds new inputs to the corpus, --minimize reduces it (3 min and 5 to build)
 [group('tiers')]
 fuzz *ARGS:
-    @hack/fuzz {{ ARGS }}
+    @hack/fuzz "$@"
 
 # Format the Rust and Go sources
 fmt:
@@ -92,10 +115,10 @@ fmt-check:
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
 
-# Run clippy, shellcheck and gofmt; warnings are errors
+# Run clippy, shellcheck, actionlint and gofmt; warnings are errors
 [group('checks')]
 lint:
-    @hack/tools shellcheck
+    @hack/tools shellcheck actionlint
     hack/cargo-quick clippy --all-targets -- --deny warnings
     @hack/lint
 
@@ -118,12 +141,12 @@ gates:
 [group('checks')]
 prose *ARGS:
     @hack/tools vale
-    SQUELCH_BIN="${SQUELCH_BIN:-}" hack/prose {{ ARGS }}
+    SQUELCH_BIN="${SQUELCH_BIN:-}" hack/prose "$@"
 
 # Compare instruction counts of decisions and reviews with the committed ones; --write updates them (1 min)
 [group('checks')]
 instructions *ARGS:
-    @hack/instructions {{ ARGS }}
+    @hack/instructions "$@"
 
 # Write the generated files: crds/, docs/metrics.md, examples/traces/
 generate:
@@ -135,29 +158,29 @@ charts:
 
 # Benchmark decisions and whole reviews, and update docs/benchmarks/results.md; arguments are passed to divan (5 min)
 bench *ARGS:
-    @hack/bench {{ ARGS }}
+    @hack/bench "$@"
 
 # Benchmark Event writes through an API server with and without squelch, and update docs/benchmarks/results.md (45 min; or names of groups; --short: 5)
 bench-cluster *ARGS:
-    @hack/e2e bench-cluster {{ ARGS }}
+    @hack/e2e bench-cluster "$@"
 
 # Benchmark squelch's webhook over TLS beside a constant answer and a Go webhook, and update docs/benchmarks/results.md (6 min; --short: 1)
 bench-serve *ARGS:
-    @hack/bench-serve {{ ARGS }}
+    @hack/bench-serve "$@"
 
 # Build the container image, an OCI archive with one static binary, in target/image (10 min the first time)
 image *ARGS:
-    @hack/image {{ ARGS }}
+    @hack/image "$@"
 
 # Start a control plane on loopback; DIR and options as in `e2e/cluster/cluster --help`
 [group('cluster')]
 cluster-up *ARGS:
-    @e2e/cluster/cluster up {{ ARGS }}
+    @e2e/cluster/cluster up "$@"
 
 # Stop the control plane and remove its folder
 [group('cluster')]
 cluster-down *ARGS:
-    @e2e/cluster/cluster down {{ ARGS }}
+    @e2e/cluster/cluster down "$@"
 
 # Install the pinned tools into the cache (5 s)
 tools:

@@ -3,10 +3,10 @@
 mod run;
 mod values;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::output::OutputFormat;
 use crate::replay;
@@ -22,6 +22,18 @@ pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Returns the command line of a program, which may have the name of a kubectl plugin. Help and errors then name the
+    /// command as users type it.
+    pub fn command_for(program: impl AsRef<Path>) -> clap::Command {
+        let command = Self::command();
+        if program.as_ref().file_stem() == Some("kubectl-squelch".as_ref()) {
+            return command.bin_name("kubectl squelch");
+        }
+        command
+    }
 }
 
 /// The subcommands.

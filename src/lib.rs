@@ -26,6 +26,7 @@ pub mod replay;
 pub mod status;
 pub mod telemetry;
 pub mod tls;
+mod watching;
 pub mod webhook;
 
 /// The field manager of all writes by squelch.

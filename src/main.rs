@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::FromArgMatches as _;
 use mimalloc::MiMalloc;
 
 use squelch::config::{Cli, Command, DoctorOptions, RunOptions, UninstallOptions};
-use squelch::{api, app, replay, telemetry};
+use squelch::{api, app, output, replay, telemetry};
 
 /// Returns free memory to the system. glibc keeps the memory of many closed connections.
 #[global_allocator]
@@ -20,11 +20,13 @@ const CHECK_NOT_RUN: u8 = 3;
 const LAST_THREADS: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let program = std::env::args_os().next().unwrap_or_default();
+    let matches = Cli::command_for(program).get_matches();
+    let command = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
     let failure =
         if matches!(command, Command::Doctor(_)) { ExitCode::from(CHECK_NOT_RUN) } else { ExitCode::FAILURE };
     run(command).unwrap_or_else(|error| {
-        eprintln!("squelch: {error:#}");
+        eprintln!("squelch: {}", output::with_causes(&*error));
         failure
     })
 }

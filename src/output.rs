@@ -44,6 +44,22 @@ impl OutputFormat {
     }
 }
 
+/// Returns an error and its causes in one line, without a cause whose text is already there.
+///
+/// Many libraries repeat the text of a cause in their own.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -59,5 +75,22 @@ mod tests {
         assert_eq!(yaml, value);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&of(OutputFormat::Json)).unwrap(), value);
         assert!(of(OutputFormat::Json).ends_with("}\n") && of(OutputFormat::Yaml).ends_with('\n'));
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        #[derive(Debug, Error)]
+        #[error("cannot read {path}: {source}")]
+        struct Unreadable {
+            path: &'static str,
+            source: std::io::Error,
+        }
+        let unreadable = Unreadable { path: "p.yaml", source: std::io::Error::other("the disk is gone") };
+        assert_eq!(with_causes(&unreadable), "cannot read p.yaml: the disk is gone");
+
+        #[derive(Debug, Error)]
+        #[error("cannot replay")]
+        struct Failed(#[source] Unreadable);
+        assert_eq!(with_causes(&Failed(unreadable)), "cannot replay: cannot read p.yaml: the disk is gone");
     }
 }

@@ -142,6 +142,36 @@ fn the_chart_grants_the_permissions_that_doctor_checks() {
     assert!(given.len() > 5);
 }
 
+/// Each scope with the verbs that are granted there together.
+#[test]
+fn security_md_lists_the_permissions() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("deploy/rbac.yaml")).unwrap();
+    let mut granted = BTreeSet::new();
+    for object in text.split("\n---\n").map(yaml) {
+        let scope = match object["metadata"]["namespace"].as_str() {
+            None => "cluster".to_owned(),
+            Some("squelch") => "its own namespace".to_owned(),
+            Some(other) => format!("the namespace `{other}`"),
+        };
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let verbs: Vec<_> =
+                rule["verbs"].as_array().unwrap().iter().map(|verb| verb.as_str().unwrap()).collect();
+            granted.insert((scope.clone(), verbs.join(", ")));
+        }
+    }
+    let text = fs::read_to_string(root.join("SECURITY.md")).unwrap();
+    let table = text.lines().skip_while(|line| line.trim() != "| where | what | verbs |").skip(2);
+    let rows = table.map_while(|line| line.trim().strip_prefix("| ")?.strip_suffix(" |"));
+    let listed: BTreeSet<_> = rows
+        .map(|row| {
+            let (scope, verbs) = (row.split(" | ").next().unwrap(), row.rsplit(" | ").next().unwrap());
+            (scope.to_owned(), verbs.replace('`', ""))
+        })
+        .collect();
+    assert_eq!(listed, granted);
+}
+
 #[test]
 fn the_chart_has_this_version_and_the_committed_crds() {
     let about = yaml(&read("Chart.yaml"));

@@ -17,7 +17,8 @@ use clap::{CommandFactory as _, Parser as _};
 use squelch::config::Cli;
 
 /// Programs of a reader, besides a POSIX shell and its tools.
-const PROGRAMS: &[&str] = &["kubectl", "helm", "docker", "cargo", "git", "squelch", "./justw"];
+const PROGRAMS: &[&str] =
+    &["kubectl", "helm", "docker", "cargo", "cosign", "git", "skopeo", "squelch", "./justw"];
 
 /// Blocks that show a syntax, or that need a second checkout.
 const NOT_RUN: &[&str] = &["squelch replay --policy policy.yaml [", "git worktree add"];

@@ -19,7 +19,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Map, json};
 use squelch::api::PAGE;
-use squelch::policy::{Store, watch};
+use squelch::policy::{Restrictions, Store, watch};
 use tower_test::mock;
 
 /// Allocated bytes.
@@ -123,7 +123,8 @@ async fn lists_of_objects_with_large_metadata_take_a_bounded_amount_of_memory() 
     let metadata = metadata();
     let (service, mut calls) = mock::pair::<Request<Body>, Response<Chunks>>();
     let store = Arc::new(Store::default());
-    let watching = watch::run(Client::new(service, "default"), store.clone(), |_| {});
+    let (_restrictions, restrictions) = tokio::sync::watch::channel(Restrictions::default());
+    let watching = watch::run(Client::new(service, "default"), store.clone(), restrictions, |_| {});
     let serving = async {
         let mut watches = Vec::new();
         while let Some((request, send)) = calls.next_request().await {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use squelch::metrics::table::{ALL, MAX_OF_NAMESPACE, MAX_SCOPES, OTHER, Row, Type};
 use squelch::metrics::{
-    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind, PolicyState,
-    ProbeResult, ReviewResult, WatchedResource,
+    ArmTransition, BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind,
+    PolicyState, ProbeResult, RestoredField, ReviewResult, WatchedResource,
 };
 use squelch_engine::Disposition;
 
@@ -39,9 +39,9 @@ fn scopes() -> String {
         "
 ## Namespaces and policies
 
-`policy` is `namespace/name` of the policy, or the `name` of a ClusterEventPolicy. There are at most {MAX_SCOPES} pairs
-of `event_namespace` and `policy`, of which one namespace has at most {MAX_OF_NAMESPACE}. What has no pair of its own is
-counted under the policy `{OTHER}` of its namespace, or under its ClusterEventPolicy in the namespace `{OTHER}`, or under
+`policy` is the name of the policy without its namespace, and `policy_kind` its kind. `event_namespace` is the namespace of
+the Events, for an EventPolicy its own. There are at most {MAX_SCOPES} pairs of `event_namespace` and policy, of which one
+namespace has at most {MAX_OF_NAMESPACE}. What has no pair of its own is counted under the policy `{OTHER}` of its namespace, or under its ClusterEventPolicy in the namespace `{OTHER}`, or under
 `{OTHER}` in both labels.
 
 The pairs of an EventPolicy are exported with 0 as soon as squelch knows the policy. A ClusterEventPolicy has a pair for
@@ -83,7 +83,11 @@ fn values(text: &mut String, row: &Row, label: &str) {
         "result" if row.name == "squelch_probes_total" => {
             ProbeResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
         }
-        "result" => FlushResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "result" if row.name == "squelch_flushes_total" => {
+            FlushResult::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
+        }
+        "field" => RestoredField::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "to" => ArmTransition::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "limit" => PendingLimit::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "table" if row.name == "squelch_table_entries" => {
             EntryTable::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use squelch::metrics::table::{ALL, OTHER, Row, Type};
 use squelch::metrics::{
-    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind, PolicyState,
-    ProbeResult, ReviewResult, WatchedResource,
+    ArmTransition, BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind,
+    PolicyState, ProbeResult, ReviewResult, WatchedResource,
 };
 use squelch_engine::Disposition;
 
@@ -42,7 +42,8 @@ fn is_name(letter: char) -> bool {
 /// Each metric name in a text, and the text after it.
 fn mentions(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.match_indices("squelch_").filter_map(|(at, _)| {
-        let begins = text[..at].chars().next_back().is_none_or(|before| !is_name(before));
+        // Not the archives of kubectl-squelch.
+        let begins = text[..at].chars().next_back().is_none_or(|before| before != '-' && !is_name(before));
         let end = text[at..].find(|letter| !is_name(letter)).map_or(text.len(), |length| at + length);
         begins.then_some((&text[at..end], &text[end..]))
     })
@@ -80,6 +81,7 @@ fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
             ProbeResult::ALL.iter().map(|of| of.as_str()).collect()
         }
         "result" => FlushResult::ALL.iter().map(|of| of.as_str()).collect(),
+        "to" => ArmTransition::ALL.iter().map(|of| of.as_str()).collect(),
         "limit" => PendingLimit::ALL.iter().map(|of| of.as_str()).collect(),
         "table" if row.name == "squelch_table_entries" => {
             EntryTable::ALL.iter().map(|of| of.as_str()).collect()

@@ -1,9 +1,12 @@
 # The command lines of the components. Sourced by ./cluster; needs $dir, $binaries, the ports and the options.
 
-# In start order; they stop in reverse order.
-control_components=(etcd kube-apiserver kube-controller-manager)
-# shellcheck disable=SC2034
-components=("${control_components[@]}") # and the node's, if there is one
+# know_components [NODE]: sets $control_components and $components, in start order; they stop in reverse order. $servers are the
+# API servers.
+know_components() {
+  control_components=(etcd "${servers[@]}" kube-controller-manager)
+  components=("${control_components[@]}")
+  [[ -z $1 ]] || components+=("${node_components[@]}")
+}
 
 # command NAME ARGUMENT...: records the command line of NAME, with NUL between the arguments. A restart uses the same
 # file.
@@ -37,15 +40,18 @@ write_etcd() {
   command_line etcd "${arguments[@]}"
 }
 
+# write_apiserver COMPONENT ADDRESS [PREFIX...]: PREFIX is a command that runs the server.
 write_apiserver() {
+  local component=$1 address=$2
+  shift 2
   # shellcheck disable=SC2054  # one flag with a comma
   local arguments=(
     --etcd-servers="https://127.0.0.1:$etcd_port"
     --etcd-cafile="$dir/pki/ca.crt"
     --etcd-certfile="$dir/pki/apiserver-etcd.crt"
     --etcd-keyfile="$dir/pki/apiserver-etcd.key"
-    --bind-address="$apiserver_address"
-    --advertise-address="$apiserver_address"
+    --bind-address="$address"
+    --advertise-address="$address"
     --secure-port="$apiserver_port"
     --service-cluster-ip-range=10.96.0.0/16
     --authorization-mode=Node,RBAC
@@ -68,7 +74,7 @@ write_apiserver() {
       --kubelet-client-key="$dir/pki/apiserver-kubelet.key"
       --kubelet-preferred-address-types=InternalIP
     )
-  else
+  elif ((apiservers == 0)); then
     # The Service "kubernetes" is not used, and an endpoint must not be a loopback address: so no endpoints are
     # written.
     arguments+=(--endpoint-reconciler-type=none)
@@ -76,10 +82,10 @@ write_apiserver() {
   # Priority and fairness has its defaults: tests check whether it answers 429 while a webhook hangs.
   if [[ -n $audit_policy ]]; then
     cp "$audit_policy" "$dir/audit-policy.yaml"
-    arguments+=(--audit-policy-file="$dir/audit-policy.yaml" --audit-log-path="$dir/logs/audit.log")
+    arguments+=(--audit-policy-file="$dir/audit-policy.yaml" --audit-log-path="$dir/logs/audit${component#kube-apiserver}.log")
   fi
   # Last, so that they override the flags above.
-  command_line kube-apiserver "${arguments[@]}" "${apiserver_flags[@]}"
+  printf '%s\0' "$@" "$binaries/kube-apiserver" "${arguments[@]}" "${apiserver_flags[@]}" >"$dir/run/$component.command"
 }
 
 write_controller_manager() {

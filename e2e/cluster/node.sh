@@ -215,7 +215,9 @@ JSON
 }
 
 write_kubelet() {
-  # The cgroups are managed without systemd, as on a machine without it.
+  # The cgroups are managed without systemd, as on a machine without it. Kubernetes 1.30 does not have this field.
+  local cgroup_v1='failCgroupV1: false'
+  [[ ${binaries##*/} != kube-1.30.* ]] || cgroup_v1=''
   cat >"$dir/node/kubelet.yaml" <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -231,7 +233,7 @@ tlsPrivateKeyFile: $dir/pki/kubelet.key
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 cgroupDriver: cgroupfs
 cgroupRoot: /$node_cgroup
-failCgroupV1: false
+$cgroup_v1
 failSwapOn: false
 makeIPTablesUtilChains: false
 oomScoreAdj: 0
@@ -241,7 +243,7 @@ clusterDNS: [10.96.0.10]
 clusterDomain: cluster.local
 resolvConf: $dir/node/resolv.conf
 # The disk belongs to the machine: pods must not be evicted for its usage.
-evictionHard: {memory.available: 1%, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}
+evictionHard: {memory.available: 1%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}
 imageGCHighThresholdPercent: 100
 YAML
   inside_command_line kubelet "$binaries/kubelet" \
@@ -276,24 +278,13 @@ write_kube_proxy() {
 # containerd. Fails with $culprit as until_ready does.
 start_node() {
   start namespace
-  until_node namespace test -e "$dir/node/run/ready" || return 1
+  until_running namespace test -e "$dir/node/run/ready" || return 1
   start containerd
-  until_node containerd containerd_client version || return 1
+  until_running containerd containerd_client version || return 1
   load "$pod_image" || return 1
   start kubelet
   start kube-proxy
   start kube-scheduler
-}
-
-# until_node COMPONENT COMMAND...
-until_node() {
-  local deadline=$((SECONDS + ready_within)) pid
-  culprit=$1
-  shift
-  until "$@" >/dev/null 2>&1; do
-    running "$culprit" && ((SECONDS < deadline)) || return 1
-    sleep 0.1
-  done
 }
 
 containerd_client() { ctr --address "$dir/node/run/containerd/containerd.sock" --namespace k8s.io "$@"; }
@@ -319,8 +310,8 @@ clear_node() {
   for bridge in "$pods_bridge" "$node_bridge"; do
     [[ ! -e /sys/class/net/$bridge ]] || ip link delete "$bridge"
   done
-  clear_rules iptables
-  clear_rules ip6tables
+  clear_rules iptables '(KUBE|CNI)-'
+  clear_rules ip6tables '(KUBE|CNI)-'
   # The next cluster has the same addresses.
   for value in "$pods" "$services"; do
     conntrack --delete --orig-dst "$value" >/dev/null 2>&1 || true
@@ -361,15 +352,16 @@ end_cgroup() {
   done
 }
 
-# clear_rules iptables|ip6tables: removes the chains of kube-proxy and of the CNI plugins, and the jumps to them.
+# clear_rules iptables|ip6tables PREFIX: removes the chains whose names begin with PREFIX, such as those of kube-proxy and
+# of the CNI plugins, and the jumps to them.
 clear_rules() {
   command -v "$1-save" >/dev/null || return 0
   # shellcheck disable=SC2016  # awk's
-  "$1-save" 2>/dev/null | awk '
+  "$1-save" 2>/dev/null | awk -v prefix="$2" '
     /^\*/ { jumps = chains = ""; print }
-    /^:(KUBE|CNI)-/ { print $1 " - [0:0]"; chains = chains "-X " substr($1, 2) "\n" }
-    /^-A (KUBE|CNI)-/ { next }
-    /^-A .* -[jg] (KUBE|CNI)-/ { sub(/^-A/, "-D"); jumps = jumps $0 "\n" }
+    $0 ~ "^:" prefix { print $1 " - [0:0]"; chains = chains "-X " substr($1, 2) "\n" }
+    $0 ~ "^-A " prefix { next }
+    $0 ~ "^-A .* -[jg] " prefix { sub(/^-A/, "-D"); jumps = jumps $0 "\n" }
     /^COMMIT/ { printf "%s%s%s\n", jumps, chains, $0 }
   ' | "$1-restore" --noflush
 }

@@ -63,6 +63,16 @@ impl Cluster {
         Ok(Self { folder, kubeconfig, client, kubectl })
     }
 
+    /// The minor version of its API server, such as 37; the emulated one, if it emulates another (`--emulated-version`).
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn minor(&self) -> Result<u32> {
+        let version = self.client.apiserver_version().await?;
+        let minor = version.emulation_minor.unwrap_or(version.minor);
+        minor.parse().with_context(|| format!("the minor version {minor}"))
+    }
+
     /// The metrics of its API server.
     ///
     /// # Errors
@@ -127,6 +137,14 @@ impl Cluster {
             arguments.push(OsStr::new("--kill"));
         }
         script("restart-apiserver", &arguments).await
+    }
+
+    /// Restarts the API server, so that it calls webhooks at the addresses of pods, or at ClusterIPs.
+    ///
+    /// # Errors
+    /// If it is not ready in time.
+    pub async fn route_by_endpoint(&self, by_endpoint: bool) -> Result<()> {
+        self.restart_apiserver(false, &[&format!("--enable-aggregator-routing={by_endpoint}")]).await
     }
 
     /// Restarts the API server with its original flags, if it runs with others.

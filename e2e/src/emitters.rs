@@ -19,6 +19,8 @@ pub enum OldClientGo {
     V0_24,
     /// A client that is a year old.
     V0_32,
+    /// The client before the last two releases.
+    V0_35,
 }
 
 impl OldClientGo {
@@ -26,6 +28,7 @@ impl OldClientGo {
         match self {
             Self::V0_24 => "SQUELCH_EMITTER_GO_V0_24",
             Self::V0_32 => "SQUELCH_EMITTER_GO_V0_32",
+            Self::V0_35 => "SQUELCH_EMITTER_GO_V0_35",
         }
     }
 
@@ -34,6 +37,7 @@ impl OldClientGo {
         match self {
             Self::V0_24 => "client-go v0.24.",
             Self::V0_32 => "client-go v0.32.",
+            Self::V0_35 => "client-go v0.35.",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! of an installation, real recorders as processes, and a count of the writes in etcd.
 
 pub mod accounts;
+pub mod api_servers;
 pub mod cluster;
 pub mod conservation;
 pub mod documents;
@@ -17,6 +18,7 @@ pub mod matrix;
 pub mod metrics;
 pub mod node;
 pub mod other_webhook;
+pub mod other_writer;
 pub mod policy;
 pub mod process;
 pub mod prometheus;

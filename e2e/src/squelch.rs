@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kube::Client;
 
 use crate::cluster::{anonymous, given};
@@ -102,6 +102,15 @@ impl Squelch {
             squelch.wait_until_active().await?;
         }
         Ok(squelch)
+    }
+
+    /// The port of its webhook.
+    ///
+    /// # Errors
+    /// None: its URL has a port.
+    pub fn port(&self) -> Result<u16> {
+        let port = self.webhook.rsplit(':').next().context("a webhook without a port")?;
+        Ok(port.parse()?)
     }
 
     /// Waits until it is the active replica.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -11,6 +11,7 @@ use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::api_servers::ApiServer;
 use crate::emitters::RunningEmitter;
 use crate::events;
 use crate::kubectl::Kubectl;
@@ -123,6 +124,14 @@ impl Test {
         Squelch::start(&self.numbered("squelch"), &self.squelch, &self.folder, options).await
     }
 
+    /// Same as [`Self::squelch_with_options`], with this kubeconfig.
+    ///
+    /// # Errors
+    /// If it is not ready in time.
+    pub async fn squelch_at(&self, kubeconfig: &str, options: StartOptions<'_>) -> Result<Squelch> {
+        Squelch::start(&self.numbered("squelch"), Path::new(kubeconfig), &self.folder, options).await
+    }
+
     /// The kubeconfig of squelch's own ServiceAccount.
     pub fn squelch_kubeconfig(&self) -> String {
         self.squelch.display().to_string()
@@ -163,6 +172,15 @@ impl Test {
     /// If the process cannot be started.
     pub async fn writer(&self, per_second: u32) -> Result<Writer> {
         Writer::start(&self.emitter, &self.namespace, "writer", per_second).await
+    }
+
+    /// Same, with all writes through one of several API servers.
+    ///
+    /// # Errors
+    /// If the kubeconfig cannot be written.
+    pub async fn writer_through(&self, server: &ApiServer, per_second: u32) -> Result<Writer> {
+        let kubeconfig = server.kubeconfig(&self.emitter)?;
+        Writer::start(&kubeconfig, &self.namespace, &server.component, per_second).await
     }
 
     /// Starts a Prometheus that scrapes this squelch.

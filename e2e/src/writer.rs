@@ -200,7 +200,6 @@ pub async fn client_without_retries(kubeconfig: &Path) -> Result<Client> {
     let read = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    config.read_timeout = Some(PATIENCE);
     Ok(Client::try_from(config)?)
 }
 

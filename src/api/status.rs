@@ -19,7 +19,8 @@ pub struct EventPolicyStatus {
     /// Conditions of the policy. `Accepted` is True if the policy is valid and within the limits. Otherwise its reason is
     /// Invalid or `TooManyPolicies`, and its message states the change to make. `Effective` is True if the policy governs
     /// Event writes. Otherwise its reason is that of `Accepted`, or Overridden (policies of higher precedence govern all
-    /// its Events), `NoNamespaces` (its selector selects none), or `WebhookNotArmed` (the API server does not call squelch).
+    /// its Events), `NoNamespaces` (its selector selects none), `ExcludedByPlatform` (another writer of the webhook
+    /// configuration excludes all its namespaces), or `WebhookNotArmed` (the API server does not call squelch).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -153,6 +154,11 @@ pub enum Reason {
     Overridden,
     /// Effective is False: the `namespaceSelector` of a `ClusterEventPolicy` selects no namespace.
     NoNamespaces,
+    /// Effective is False: another writer has added a requirement to the `namespaceSelector` of squelch's webhook
+    /// configuration that excludes every namespace which the policy governs. Managed Kubernetes services do that for
+    /// their own namespaces. The API server does not call squelch for these namespaces. The message names the
+    /// requirement.
+    ExcludedByPlatform,
     /// Effective is Unknown: the webhook is not armed (at start, after a failure, or by an administrator), and the API
     /// server does not call squelch.
     WebhookNotArmed,
@@ -160,13 +166,14 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Accepted,
         Self::Invalid,
         Self::TooManyPolicies,
         Self::Effective,
         Self::Overridden,
         Self::NoNamespaces,
+        Self::ExcludedByPlatform,
         Self::WebhookNotArmed,
     ];
 
@@ -179,6 +186,7 @@ impl Reason {
             Self::Effective => "Effective",
             Self::Overridden => "Overridden",
             Self::NoNamespaces => "NoNamespaces",
+            Self::ExcludedByPlatform => "ExcludedByPlatform",
             Self::WebhookNotArmed => "WebhookNotArmed",
         }
     }
@@ -187,7 +195,11 @@ impl Reason {
     pub fn status(self) -> &'static str {
         match self {
             Self::Accepted | Self::Effective => "True",
-            Self::Invalid | Self::TooManyPolicies | Self::Overridden | Self::NoNamespaces => "False",
+            Self::Invalid
+            | Self::TooManyPolicies
+            | Self::Overridden
+            | Self::NoNamespaces
+            | Self::ExcludedByPlatform => "False",
             Self::WebhookNotArmed => "Unknown",
         }
     }

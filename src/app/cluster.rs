@@ -1,6 +1,7 @@
 //! Connects to the cluster, and reads what has to be known before anything starts.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +13,9 @@ use kube::{Api, Client, Config};
 use tracing::warn;
 
 use crate::OLDEST_KUBERNETES as OLDEST;
+use crate::arming::{ApiServerClients, Probing};
 use crate::config::RunOptions;
+use crate::tls::AcceptedTokens;
 
 /// The deadline of the first calls.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -64,6 +67,13 @@ impl Cluster {
         (namespace == self.namespace).then_some((name, uid))
     }
 
+    /// Returns how to send probes through each API server. `tokens` verify the signatures.
+    pub(super) fn probing(&self, tokens: Arc<AcceptedTokens>) -> Result<Probing> {
+        let clients = ApiServerClients::new(self.config.clone());
+        let clients = clients.context("cannot create a client for the API server")?;
+        Ok(Probing { clients, namespace: self.namespace.clone(), tokens })
+    }
+
     /// Returns a client with connections of its own. It does not retry: each caller does that by its own rules.
     pub(super) fn client(&self) -> Result<Client> {
         client(&self.config)
@@ -78,14 +88,19 @@ pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
     client(&configuration(kubeconfig).await?)
 }
 
-/// Returns a client for that cluster as `user`: `own` if it has that user, else one that impersonates it.
-pub(super) async fn connect_as(own: &Client, kubeconfig: Option<&Path>, user: &str) -> Result<Client> {
-    if who_am_i(own).await?.user == user {
-        return Ok(own.clone());
-    }
+/// Returns clients for that cluster as `user`. They impersonate it unless `own` has that user.
+pub(super) async fn connect_as(
+    own: &Client,
+    kubeconfig: Option<&Path>,
+    user: &str,
+) -> Result<(Client, ApiServerClients)> {
     let mut config = configuration(kubeconfig).await?;
-    config.headers.push((HeaderName::from_static("impersonate-user"), HeaderValue::from_str(user)?));
-    client(&config)
+    if who_am_i(own).await?.user != user {
+        config.headers.push((HeaderName::from_static("impersonate-user"), HeaderValue::from_str(user)?));
+    }
+    let api_servers =
+        ApiServerClients::new(config.clone()).context("cannot create clients for the API servers")?;
+    Ok((client(&config)?, api_servers))
 }
 
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config> {

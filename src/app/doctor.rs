@@ -34,9 +34,9 @@ pub async fn examine(options: &DoctorOptions) -> Result<bool> {
         .context("the API server did not answer in time")?
         .context("the API server cannot be reached; check that it runs, and its address in the kubeconfig")?;
     let installation = installation(&own, options).await;
-    let squelch = cluster::connect_as(&own, kubeconfig, &installation.own_user).await?;
+    let (squelch, api_servers) = cluster::connect_as(&own, kubeconfig, &installation.own_user).await?;
     let inside = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    let clients = Clients { own, squelch, inside };
+    let clients = Clients { own, squelch, api_servers, inside };
     let version = (version.major, version.minor, version.git_version);
     let report = DoctorReport::of(doctor::findings(&doctor::collect(&clients, installation, version).await));
     let text = options.output.render(&report, DoctorReport::table)?;

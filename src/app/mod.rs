@@ -6,6 +6,7 @@ mod keys;
 mod leading;
 mod parts;
 mod policy_metrics;
+mod serving;
 mod shutdown;
 mod tasks;
 #[cfg(feature = "test-hooks")]

@@ -1,36 +1,33 @@
 //! The parts of the running operator, started in the order of their dependencies.
 
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kube::Client;
 use squelch_engine::{Engine, Settings};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
 
-use crate::admin::{self, Admin, Need, Readiness};
+use crate::admin::{Need, Readiness};
 use crate::announcer::{self, Announcer};
 use crate::arming::{
     ArmingController, ConfigurationApi, ConfigurationMetadata, Desired, NOT_PROBED_YET, NamespaceSelection,
-    Probe, Prober,
+    Prober,
 };
 use crate::config::RunOptions;
 use crate::descriptors::Descriptors;
 use crate::leader::{Leader, LeaseDeadline, Peers};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
-use crate::policy::{Store, WatchSource, watch as policy_watch};
-use crate::tls::{self, AcceptedTokens, ClientAuthorities};
-use crate::webhook::server::{self, ConnectionLimits, Stages};
-use crate::webhook::{Webhook, router};
+use crate::policy::{Restrictions, Store, WatchSource, watch as policy_watch};
+use crate::tls::{self, AcceptedTokens};
+use crate::webhook::Webhook;
+use crate::webhook::server::Stages;
 use crate::{clock, flush, status};
 
 use super::cluster::Cluster;
 use super::tasks::{Failures, Supervisor, Task};
-use super::{keys, leading};
+use super::{keys, leading, serving};
 
 /// The running operator.
 pub(super) struct Parts {
@@ -74,8 +71,8 @@ impl Parts {
         let readiness = Arc::new(Readiness::default());
         let (supervisor, failures) = Supervisor::new();
         let http = options.http_bind_address;
-        let serving_http = serve_http(&supervisor, http, &metrics, &readiness, descriptors)?;
-        let listener = bind_webhook(options.webhook_bind_address)?;
+        let serving_http = serving::serve_http(&supervisor, http, &metrics, &readiness, descriptors)?;
+        let listener = serving::bind(options.webhook_bind_address, "--webhook-bind-address")?;
 
         let engine = Arc::new(Engine::new(settings(options)?));
         metrics.register_engine(engine.clone());
@@ -87,23 +84,24 @@ impl Parts {
         let keys = keys::start(options, cluster, metrics.clone(), active.clone()).await?;
         readiness.meet(Need::KeyLoaded);
 
-        // A client of its own: each probe has a new connection.
-        let probe = Probe::new(cluster.client()?, cluster.namespace.clone(), keys.tokens());
+        let probing = cluster.probing(keys.tokens())?;
         let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), deadline);
         let stages = Stages::default();
-        let tls = tls::server_config(keys.certificate(), callers(options)?)?;
-        let serving_webhook = serve_webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
+        let tls = tls::server_config(keys.certificate(), serving::callers(options)?)?;
+        let serving_webhook =
+            serving::serve_webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
         let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys, options));
         let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let disarmed_reason = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
         // Connections of its own: slow flushes delay no other calls, and the other way round.
         let flush_writer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
-        let (desired_keys, acknowledged) = (desired.clone(), api.acknowledged());
-        let state = status::Inputs { disarmed_reason: disarmed_reason.subscribe(), active: active.clone() };
+        let desired_keys = desired.clone();
+        let (acknowledged, restrictions) = (api.acknowledged(), api.restrictions());
         let (reason, disarm) = (disarmed_reason.clone(), options.disarm);
         let (controller, prober) =
-            ArmingController::new(api, probe, wanted, active.clone(), reason, disarm, metrics.clone());
+            ArmingController::new(api, probing, wanted, active.clone(), reason, disarm, metrics.clone());
         let exposed = prober.exposed();
+        let state = status_inputs(&disarmed_reason, &controller, &active, &metrics);
         let parts = Self {
             keeping_keys: supervisor
                 .start(BackgroundTask::Keys, |stop| keys.run(desired_keys, acknowledged, exposed, stop)),
@@ -112,7 +110,7 @@ impl Parts {
             statuses: write_statuses(&supervisor, options, &client, &policies, &engine, state, announcer),
             recording_events: supervisor
                 .start(BackgroundTask::Announcer, |stop| announcer::run(client.clone(), announced, stop)),
-            watching_policies: watch_policies(&supervisor, &client, &policies, &metrics),
+            watching_policies: watch_policies(&supervisor, &client, &policies, restrictions, &metrics),
             begun: leader.was_active(),
             deposed: leader.lost(),
             leading: leading::campaign(&supervisor, leader, &policies),
@@ -132,27 +130,23 @@ impl Parts {
     }
 }
 
-fn bind_webhook(address: SocketAddr) -> Result<TcpListener> {
-    bind(address, "--webhook-bind-address", server::bind(address))
+fn status_inputs(
+    disarmed_reason: &watch::Sender<Option<Arc<str>>>,
+    controller: &ArmingController,
+    active: &watch::Receiver<bool>,
+    metrics: &Arc<Metrics>,
+) -> status::Inputs {
+    status::Inputs {
+        disarmed_reason: disarmed_reason.subscribe(),
+        note: controller.note(),
+        active: active.clone(),
+        metrics: metrics.clone(),
+    }
 }
 
 /// The options guarantee at least 1.
 pub(super) fn qps(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
-}
-
-fn bind<T>(address: SocketAddr, flag: &str, bound: std::io::Result<T>) -> Result<T> {
-    let listener =
-        bound.with_context(|| format!("cannot listen on {address}; choose another address with {flag}"))?;
-    info!(%address, flag, "listening");
-    Ok(listener)
-}
-
-/// The authorities of client certificates, if they are required.
-fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthorities>>> {
-    let Some(file) = options.client_ca_file.clone() else { return Ok(None) };
-    let loaded = ClientAuthorities::load(file.clone(), options.client_subject.clone());
-    Ok(Some(Arc::new(loaded.with_context(|| format!("--client-ca-file {}", file.display()))?)))
 }
 
 /// The webhook configuration before any policy is known.
@@ -171,20 +165,6 @@ fn initial_configuration(
             annotations: options.webhook_annotation.iter().cloned().collect(),
         },
     }
-}
-
-/// Starts the plain HTTP server.
-fn serve_http(
-    supervisor: &Supervisor,
-    address: SocketAddr,
-    metrics: &Arc<Metrics>,
-    readiness: &Arc<Readiness>,
-    descriptors: Descriptors,
-) -> Result<Task<()>> {
-    let admin = Admin::new(metrics.clone(), readiness.clone());
-    let listener = bind(address, "--http-bind-address", server::bind(address))?;
-    let places = descriptors.admin_connections();
-    Ok(supervisor.start(BackgroundTask::Http, |stop| admin::serve(listener, admin, places, stop)))
 }
 
 /// The webhook, without its server.
@@ -207,22 +187,6 @@ fn webhook(
     })
 }
 
-/// Starts the webhook's server.
-fn serve_webhook(
-    supervisor: &Supervisor,
-    listener: TcpListener,
-    tls: rustls::ServerConfig,
-    webhook: Arc<Webhook>,
-    stages: &Stages,
-    descriptors: Descriptors,
-) -> Task<()> {
-    let limits =
-        ConnectionLimits { connections: descriptors.webhook_connections(), ..ConnectionLimits::default() };
-    supervisor.start_with(BackgroundTask::Webhook, stages.stop.clone(), |_stop| {
-        server::serve(listener, Arc::new(tls), router(webhook), stages.clone(), limits)
-    })
-}
-
 fn settings(options: &RunOptions) -> Result<Settings> {
     let seed = tls::random_seed().context("cannot read random numbers")?;
     Ok(Settings {
@@ -237,11 +201,12 @@ fn watch_policies(
     supervisor: &Supervisor,
     client: &Client,
     policies: &Arc<Store>,
+    restrictions: watch::Receiver<Restrictions>,
     metrics: &Arc<Metrics>,
 ) -> Task<()> {
     let metrics = metrics.clone();
     let responded = move |source| metrics.watch_response(watched(source), clock::wall());
-    let watching = policy_watch::run(client.clone(), policies.clone(), responded);
+    let watching = policy_watch::run(client.clone(), policies.clone(), restrictions, responded);
     supervisor.start(BackgroundTask::PolicyWatch, |stop| async move {
         stop.run_until_cancelled(watching).await;
     })

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use crate::arming::additions::{NAME_LABEL, restricts};
 use crate::arming::client_config::ClientConfig;
 use crate::arming::conditions;
 use crate::{FIELD_MANAGER, PROBE_PATH};
@@ -115,13 +116,15 @@ impl Desired {
         self.object(Some(&OwnerRole { name: name.to_owned(), uid: uid.to_owned() }))
     }
 
-    /// Returns the object without rules, with the `clientConfig` of `live`: the replica that wrote it may have newer
-    /// keys or another address.
+    /// Returns the object without rules, with the `clientConfig` and `namespaceSelector` of `live`: the replica that
+    /// wrote it may have newer keys or another address, and other writers may have restricted it.
     pub(super) fn disarmed(&self, owner: Option<&OwnerRole>, live: &Value) -> Value {
         let mut object = Self { namespaces: NamespaceSelection::None, ..self.clone() }.object(owner);
         for entry in object["webhooks"].as_array_mut().into_iter().flatten() {
             if let Some(live) = find_by_name(&live["webhooks"], &entry["name"]) {
-                entry["clientConfig"] = live["clientConfig"].clone();
+                for field in ["clientConfig", "namespaceSelector"] {
+                    entry[field] = live[field].clone();
+                }
             }
         }
         object
@@ -180,12 +183,46 @@ fn entry(name: &str, client: &Value, operations: &[&str]) -> Value {
 /// Returns a selector by namespace names.
 fn selector(namespaces: &BTreeSet<String>) -> Value {
     json!({ "matchExpressions": [
-        { "key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces },
+        { "key": NAME_LABEL, "operator": "In", "values": namespaces },
     ]})
 }
 
-/// Returns the fields in which `live` differs from `wanted`, such as `events.squelch.dev: rules`. Entries and
-/// conditions that another writer has added are no differences, because applying the object would not remove them.
+/// Returns `own`, which squelch has written, as the API server has stored it: other webhooks may change each write.
+/// Without the additions of other writers, which these may remove again.
+pub(super) fn as_stored(own: &Value, stored: &Value) -> Value {
+    let mut object = own.clone();
+    for member in ["labels", "annotations", "ownerReferences"] {
+        object["metadata"][member] = common(&own["metadata"][member], &stored["metadata"][member]);
+    }
+    for entry in object["webhooks"].as_array_mut().into_iter().flatten() {
+        let Some(stored) = find_by_name(&stored["webhooks"], &entry["name"]) else { continue };
+        for (field, value) in entry.as_object_mut().into_iter().flatten() {
+            match field.as_str() {
+                "namespaceSelector" => {}
+                "matchConditions" => *value = common(value, &stored[field]),
+                _ => *value = stored[field].clone(),
+            }
+        }
+    }
+    object
+}
+
+/// Returns the members, or items by name, of `stored` that `own` has too.
+fn common(own: &Value, stored: &Value) -> Value {
+    match own {
+        Value::Object(own) => {
+            let members = stored.as_object().into_iter().flatten().filter(|(key, _)| own.contains_key(*key));
+            members.map(|(key, value)| (key.clone(), value.clone())).collect()
+        }
+        Value::Array(own) => {
+            own.iter().filter_map(|item| find_by_name(stored, &item["name"]).cloned()).collect()
+        }
+        _ => Value::Null,
+    }
+}
+
+/// Returns the fields in which `live` differs from `wanted`, such as `events.squelch.dev: rules`. Entries, conditions
+/// and requirements that another writer has added are no differences.
 pub(super) fn differences(wanted: &Value, live: &Value) -> Vec<String> {
     let mut differing = Vec::new();
     for member in ["labels", "annotations", "ownerReferences"] {
@@ -202,6 +239,7 @@ pub(super) fn differences(wanted: &Value, live: &Value) -> Vec<String> {
         for (field, wanted) in wanted.as_object().into_iter().flatten() {
             let same = match field.as_str() {
                 "clientConfig" | "matchConditions" => contains(&live[field], wanted),
+                "namespaceSelector" => restricts(&live[field], wanted),
                 _ => is_blank(&live[field]) && is_blank(wanted) || live[field] == *wanted,
             };
             if !same {
@@ -237,7 +275,7 @@ pub(super) fn foreign_entries(live: &Value) -> Vec<String> {
     names.filter(|name| ![EVENTS_ENTRY, PROBE_ENTRY].contains(name)).map(str::to_owned).collect()
 }
 
-fn find_by_name<'v>(list: &'v Value, name: &Value) -> Option<&'v Value> {
+pub(super) fn find_by_name<'v>(list: &'v Value, name: &Value) -> Option<&'v Value> {
     list.as_array().into_iter().flatten().find(|item| item["name"] == *name)
 }
 

@@ -2,19 +2,27 @@
 
 use std::time::Duration;
 
+use futures::stream::BoxStream;
+use futures::{StreamExt, future};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams};
 use kube::core::response::{Status, StatusDetails};
 use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tracing::warn;
 
 use super::client_config::ClientConfig;
 use super::configuration::{CONFIGURATION, OwnerRole};
 use crate::FIELD_MANAGER;
 use crate::announcer::{Announcement, Announcer};
+use crate::policy::Restrictions;
+use crate::watching::{WatchBackoff, with_deadlines};
 
 /// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,22 +30,44 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const CONFIGURATIONS: &str = "mutatingwebhookconfigurations";
 const ROLES: &str = "clusterroles";
 
+/// What the watch shows of the configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It has this resource version.
+    Version(String),
+    /// It does not exist.
+    Missing,
+    /// The watch failed, so that changes may be missing.
+    Unknown,
+}
+
+/// What a write requires of the stored configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Precondition<'a> {
+    /// Its uid: a deleted configuration is not created again.
+    pub(super) uid: Option<&'a str>,
+    /// Its resource version: changes since then are not overwritten.
+    pub(super) version: Option<&'a str>,
+}
+
 /// Why an apply failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ApplyError {
-    /// The configuration was deleted, or deleted and created again.
-    Replaced,
+    /// The stored configuration is not the one that the write requires.
+    Outdated,
     /// The API server returned an error or did not answer in time.
     Failed(String),
 }
 
 /// The webhook configuration in the API server.
 pub struct ConfigurationApi {
+    client: Client,
     configurations: Api<DynamicObject>,
     roles: Api<DynamicObject>,
     owner_role: Option<String>,
     announcer: Announcer,
     acknowledged: watch::Sender<Option<ClientConfig>>,
+    restrictions: watch::Sender<Restrictions>,
 }
 
 impl ConfigurationApi {
@@ -51,8 +81,35 @@ impl ConfigurationApi {
         let configurations =
             all("admissionregistration.k8s.io", "MutatingWebhookConfiguration", CONFIGURATIONS);
         let roles = all("rbac.authorization.k8s.io", "ClusterRole", ROLES);
-        let acknowledged = watch::Sender::new(None);
-        Self { configurations, roles, owner_role, announcer, acknowledged }
+        let (acknowledged, restrictions) = (watch::Sender::new(None), watch::Sender::default());
+        let client = client.clone();
+        Self { client, configurations, roles, owner_role, announcer, acknowledged, restrictions }
+    }
+
+    /// Returns what other writers have added to the entry for Event writes.
+    pub fn restrictions(&self) -> watch::Receiver<Restrictions> {
+        self.restrictions.subscribe()
+    }
+
+    /// Publishes what other writers have added.
+    pub(super) fn restrict(&self, restrictions: Restrictions) {
+        self.restrictions.send_if_modified(|sent| {
+            let differs = *sent != restrictions;
+            *sent = restrictions;
+            differs
+        });
+    }
+
+    /// Watches the configuration, and only this one. Calls `responded` for each response of the API server, including
+    /// bookmarks. Retries with exponential backoff.
+    pub(super) fn changes(&self, responded: impl Fn() + Send + Sync + 'static) -> BoxStream<'static, Change> {
+        // The watch shows when to read. An object would have up to 66 KB of namespaces.
+        let metadata: Api<PartialObjectMeta<MutatingWebhookConfiguration>> =
+            Api::all(with_deadlines(&self.client, responded));
+        let only = watcher::Config::default().fields(&format!("metadata.name={CONFIGURATION}"));
+        let events = watcher(metadata, only).backoff(WatchBackoff::default());
+        let mut listed = Change::Missing;
+        events.filter_map(move |event| future::ready(change(event, &mut listed))).boxed()
     }
 
     /// Returns the client configuration that the API server has last acknowledged. `None` before the first write.
@@ -66,24 +123,29 @@ impl ConfigurationApi {
     }
 
     /// Applies `object` within `deadline`. Returns the stored object. It is in force about a millisecond after the
-    /// answer. With the uid `known`, a deleted configuration is not created again.
+    /// answer.
     pub(super) async fn apply(
         &self,
         object: &Value,
-        known: Option<&str>,
+        required: Precondition<'_>,
         deadline: Duration,
     ) -> Result<Value, ApplyError> {
         // squelch owns these fields and overwrites changes by other writers.
         let as_owner = PatchParams { force: true, ..PatchParams::apply(FIELD_MANAGER) };
         let mut object = object.clone();
-        if let Some(uid) = known {
-            object["metadata"]["uid"] = uid.into();
+        let Precondition { uid, version } = required;
+        for (field, value) in [("uid", uid), ("resourceVersion", version)] {
+            if let Some(value) = value {
+                object["metadata"][field] = value.into();
+            }
         }
         let object = Patch::Apply(object);
         match timeout(deadline, self.configurations.patch(CONFIGURATION, &as_owner, &object)).await {
             Ok(Ok(configuration)) => value(&configuration).map_err(ApplyError::Failed),
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 && known.is_some() => {
-                Err(ApplyError::Replaced)
+            Ok(Err(kube::Error::Api(status)))
+                if status.code == 409 && (uid.is_some() || version.is_some()) =>
+            {
+                Err(ApplyError::Outdated)
             }
             Ok(Err(error)) => Err(ApplyError::Failed(error.to_string())),
             Err(_) => Err(ApplyError::Failed(format!("no answer within {} s", deadline.as_secs()))),
@@ -108,6 +170,23 @@ impl ConfigurationApi {
 
     /// Reports in an Event about the configuration `uid` that the webhook was armed or disarmed.
     pub(super) fn announce(&self, uid: &str, armed: bool, warning: bool, note: String) {
+        let (reason, action) = if armed { ("Armed", "Arm") } else { ("Disarmed", "Disarm") };
+        self.announce_about(uid, warning, reason, action, note);
+    }
+
+    /// Reports in an Event about the configuration `uid` that some API servers do not reach the webhook.
+    pub(super) fn announce_failing(&self, uid: &str, note: String) {
+        self.announce_about(uid, true, "APIServerFailing", "Probe", note);
+    }
+
+    fn announce_about(
+        &self,
+        uid: &str,
+        warning: bool,
+        reason: &'static str,
+        action: &'static str,
+        note: String,
+    ) {
         let regarding = ObjectReference {
             api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
             kind: Some("MutatingWebhookConfiguration".to_owned()),
@@ -115,8 +194,35 @@ impl ConfigurationApi {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        let (reason, action) = if armed { ("Armed", "Arm") } else { ("Disarmed", "Disarm") };
         self.announcer.announce(Announcement { regarding, warning, reason, action, note });
+    }
+}
+
+/// Returns what an event of the watch shows. `listed` is what the current list has shown so far.
+fn change(
+    event: watcher::Result<Event<PartialObjectMeta<MutatingWebhookConfiguration>>>,
+    listed: &mut Change,
+) -> Option<Change> {
+    let version =
+        |object: PartialObjectMeta<_>| Change::Version(object.metadata.resource_version.unwrap_or_default());
+    match event {
+        Ok(Event::Apply(object)) => Some(version(object)),
+        Ok(Event::Delete(_)) => Some(Change::Missing),
+        Ok(Event::Init) => {
+            *listed = Change::Missing;
+            None
+        }
+        Ok(Event::InitApply(object)) => {
+            *listed = version(object);
+            None
+        }
+        Ok(Event::InitDone) => Some(std::mem::replace(listed, Change::Missing)),
+        Err(error) => {
+            let hint =
+                "check that squelch can list and watch mutatingwebhookconfigurations with the name squelch";
+            warn!(%error, hint, "watch of the webhook configuration failed, reading it and retrying");
+            Some(Change::Unknown)
+        }
     }
 }
 

@@ -3,24 +3,28 @@
 
 mod drift;
 mod report;
+mod shutdown;
 mod standby;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::warn;
 
-use super::configuration::{Desired, NamespaceSelection, OwnerRole};
-use super::configuration_api::{ApplyError, ConfigurationApi};
-use super::probe::{Probe, ProbeStatus, Prober};
+use super::additions::Additions;
+use super::configuration::{Desired, NamespaceSelection, OwnerRole, as_stored};
+use super::configuration_api::{ApplyError, ConfigurationApi, Precondition};
+use super::probe::{FailingServers, ProbeStatus, Prober, Probing};
+use super::rearming::Rearming;
 use super::state::{ArmedState, BreakGlass, DisarmedReason, armed_state};
-use super::write_limiter::{ConfigurationChange, WriteLimiter};
+use super::write_limiter::{ConfigurationChange, RestoreBackoff, WriteLimiter};
 use crate::clock;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, WatchedResource};
 
 /// The time after which a failed write is retried.
 const RETRY: Duration = Duration::from_secs(1);
@@ -30,10 +34,9 @@ const DISARM_RETRY: Duration = Duration::from_millis(250);
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of a write that removes rules. Each Event write may wait for it.
 const DISARM_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the configuration is read, to find changes by other writers.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Maximum attempts to remove the rules at shutdown.
-const SHUTDOWN_ATTEMPTS: usize = 3;
+
+/// How often the configuration is read while it does not exist, and by a standby while probes fail.
+const READ_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The controller of the webhook configuration.
 pub struct ArmingController {
@@ -43,6 +46,8 @@ pub struct ArmingController {
     active: watch::Receiver<bool>,
     probe_entry_exists: watch::Sender<bool>,
     disarmed_reason: Arc<watch::Sender<Option<Arc<str>>>>,
+    /// Which API servers do not reach the armed webhook.
+    note: watch::Sender<Option<Arc<str>>>,
     /// The flag `--disarm`.
     disarmed: bool,
     metrics: Arc<Metrics>,
@@ -55,8 +60,12 @@ struct Known {
     /// The configuration as it was last read or written.
     live: Option<Value>,
     applied: Option<Applied>,
-    /// Whether another writer has changed what was applied.
-    drifted: bool,
+    /// The fields of what was applied that another writer has changed.
+    drift: Vec<String>,
+    /// What other writers have added, which stays.
+    additions: Additions,
+    /// Whether it may have changed since it was read.
+    outdated: bool,
     /// Whether it was just read and may be armed.
     is_fresh: bool,
     /// Whether it has to be read, because this replica has become active.
@@ -64,10 +73,13 @@ struct Known {
     /// The entries that squelch has not written.
     foreign_entries: Vec<String>,
     limiter: WriteLimiter,
+    rearming: Rearming,
+    restores: RestoreBackoff,
     break_glass: BreakGlass,
     owner: Option<OwnerRole>,
-    /// The last reported armed state.
+    /// The last reported armed state, and the API servers that did not reach the armed webhook then.
     reported: Option<ArmedState>,
+    tolerated: Option<FailingServers>,
     /// The last logged error.
     failure: Option<String>,
 }
@@ -76,14 +88,15 @@ struct Known {
 struct Applied {
     uid: String,
     namespaces: NamespaceSelection,
-    object: Value,
-    /// The object as the API server stored it. Other webhooks may change each write.
+    /// Without the additions of other writers.
+    own: Value,
+    /// The same as the API server stored it.
     stored: Value,
 }
 
 impl Applied {
-    fn new(namespaces: NamespaceSelection, object: Value, stored: Value) -> Self {
-        Self { uid: uid(&stored).to_owned(), namespaces, object, stored }
+    fn new(namespaces: NamespaceSelection, own: Value, stored: &Value) -> Self {
+        Self { uid: uid(stored).to_owned(), namespaces, stored: as_stored(&own, stored), own }
     }
 }
 
@@ -93,11 +106,11 @@ impl Known {
         if state.as_ref().is_err_and(|reason| *reason != DisarmedReason::NoPolicy) {
             return ConfigurationChange::Disarm;
         }
-        let Some(applied) = self.applied.as_ref().filter(|_| !self.drifted) else {
+        let Some(applied) = self.applied.as_ref().filter(|_| self.drift.is_empty()) else {
             return ConfigurationChange::Other;
         };
         let as_wide = Desired { namespaces: applied.namespaces.clone(), ..desired.clone() };
-        let differs_in_namespaces_only = as_wide.object(self.owner.as_ref()) == applied.object;
+        let differs_in_namespaces_only = as_wide.object(self.owner.as_ref()) == applied.own;
         if differs_in_namespaces_only && desired.namespaces.is_subset_of(&applied.namespaces) {
             ConfigurationChange::Narrow
         } else {
@@ -116,7 +129,7 @@ impl ArmingController {
     /// configuration. With `disarmed` there are never rules.
     pub fn new(
         api: ConfigurationApi,
-        probe: Probe,
+        probing: Probing,
         desired: watch::Receiver<Desired>,
         active: watch::Receiver<bool>,
         disarmed_reason: Arc<watch::Sender<Option<Arc<str>>>>,
@@ -124,7 +137,7 @@ impl ArmingController {
         metrics: Arc<Metrics>,
     ) -> (Self, Prober) {
         let (probe_entry_exists, entry_exists) = watch::channel(false);
-        let (prober, probes) = Prober::new(probe, entry_exists, active.clone(), metrics.clone());
+        let (prober, probes) = Prober::new(probing, entry_exists, active.clone(), metrics.clone());
         let known = Known::default();
         let controller = Self {
             api,
@@ -133,6 +146,7 @@ impl ArmingController {
             active,
             probe_entry_exists,
             disarmed_reason,
+            note: watch::Sender::new(None),
             disarmed,
             metrics,
             known,
@@ -148,29 +162,38 @@ impl ArmingController {
         self.read_owner().await;
         // Finds a break glass that was set before the start.
         self.read().await;
-        let mut polls = interval(POLL_INTERVAL);
-        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let metrics = self.metrics.clone();
+        let responded = move || metrics.watch_response(WatchedResource::WebhookConfiguration, clock::wall());
+        let mut changes = self.api.changes(responded);
         let mut was_active = false;
         loop {
             let active = *self.active.borrow_and_update();
             if active != std::mem::replace(&mut was_active, active) {
                 self.change_role(active);
             }
-            let pause = if !active {
+            let mut pause = if !active {
                 self.reconcile_as_standby().await
             } else if self.has_taken_over().await {
                 self.reconcile().await
             } else {
                 Some(RETRY)
             };
+            if self.known.outdated {
+                if self.read().await {
+                    continue;
+                }
+                pause = Some(pause.unwrap_or(RETRY).min(RETRY));
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.desired.changed() => if changed.is_err() { return },
                 changed = self.probes.unreachable.changed() => if changed.is_err() { return },
                 changed = self.probes.failing.changed() => if changed.is_err() { return },
+                changed = self.probes.tolerated.changed() => if changed.is_err() { return },
                 changed = self.active.changed() => if changed.is_err() { return },
-                () = wait(pause) => {}
-                _ = polls.tick() => drop(self.read().await),
+                // A ClusterRole that is installed again ends a deletion.
+                () = wait(pause) => self.known.outdated |= self.known.break_glass.is_deleted(),
+                Some(change) = changes.next() => self.record_change(&change),
             }
         }
     }
@@ -178,57 +201,74 @@ impl ArmingController {
     /// Applies the desired configuration if it differs. Returns when to reconcile again.
     async fn reconcile(&mut self) -> Option<Duration> {
         let desired = self.desired.borrow_and_update().clone();
-        let unreachable = self.probes.unreachable();
+        let unreachable = self.probes.unreachable().map(|failing| {
+            let message = self.with_probe_additions(failing.message);
+            FailingServers { message, ..failing }
+        });
         let (known, now) = (&mut self.known, clock::now());
         let is_fresh = std::mem::take(&mut known.is_fresh);
         if known.break_glass.expire(now) {
             known.applied = None;
         }
-        let state =
-            armed_state(&desired.namespaces, unreachable.as_deref(), &known.break_glass, self.disarmed, now);
+        let state = armed_state(&desired.namespaces, unreachable, &known.break_glass, self.disarmed, now);
+        let (state, wait) = known.after_wait(state, now);
         if let Some(left) = known.break_glass.time_to_recreation(now) {
             self.probe_entry_exists.send_replace(false);
             self.report(&state);
-            return Some(left);
+            return Some(left.min(READ_INTERVAL));
         }
         let namespaces = state.clone().unwrap_or(NamespaceSelection::None);
         let desired = Desired { namespaces, ..desired };
-        let object = desired.object(known.owner.as_ref());
-        let applied = known.applied.as_ref().filter(|_| !known.drifted);
-        if applied.is_some_and(|applied| applied.object == object) {
+        let own = desired.object(known.owner.as_ref());
+        let is_unchanged = known.applied.as_ref().is_some_and(|applied| applied.own == own);
+        if is_unchanged && known.drift.is_empty() {
             known.limiter.record_synced();
             self.report(&state);
-            return None;
+            return wait;
         }
         let change = known.change(&desired, &state);
-        if let Some(delay) = known.limiter.delay(change, now) {
+        let restore = if is_unchanged { known.restores.delay(now) } else { None };
+        if let Some(delay) = known.limiter.delay(change, now).max(restore) {
             return Some(delay);
         }
-        if state.is_ok() && !is_fresh {
-            // Another replica may have just removed the rules. They must not come back without new probes.
+        if (state.is_ok() || is_unchanged) && !is_fresh {
+            // Another replica may have just removed the rules. They must not come back without new probes. A restore
+            // must carry the current additions of other writers.
             self.known.is_fresh = self.read().await;
             return Some(if self.known.is_fresh { Duration::ZERO } else { RETRY });
         }
-        self.apply(desired, object, &state).await
+        self.apply(desired, own, &state, is_fresh).await.or(wait)
     }
 
-    async fn apply(&mut self, desired: Desired, object: Value, state: &ArmedState) -> Option<Duration> {
+    async fn apply(
+        &mut self,
+        desired: Desired,
+        own: Value,
+        state: &ArmedState,
+        is_fresh: bool,
+    ) -> Option<Duration> {
         let (timeout, retry) = if state.is_err() { (DISARM_TIMEOUT, DISARM_RETRY) } else { (TIMEOUT, RETRY) };
         let known = &mut self.known;
-        let uid = known.applied.as_ref().map(|applied| applied.uid.as_str());
-        match self.api.apply(&object, uid, timeout).await {
+        let mut object = own.clone();
+        known.additions.carry(&mut object);
+        // Removing the rules does not wait for a read.
+        let version = known.live.as_ref().filter(|_| is_fresh).and_then(version);
+        let required = Precondition { uid: known.applied.as_ref().map(|applied| &*applied.uid), version };
+        match self.api.apply(&object, required, timeout).await {
             Ok(stored) => {
-                known.live = Some(stored.clone());
-                known.applied = Some(Applied::new(desired.namespaces, object, stored));
+                self.record_restore(&own);
+                let known = &mut self.known;
+                known.applied = Some(Applied::new(desired.namespaces, own, &stored));
                 known.limiter.record_write(clock::now());
                 self.metrics.configuration_write();
                 self.api.acknowledge(desired.client);
-                (known.drifted, known.failure) = (false, None);
+                known.failure = None;
+                self.record_live(stored);
                 self.probe_entry_exists.send_replace(true);
                 self.report(state);
                 None
             }
-            Err(ApplyError::Replaced) => {
+            Err(ApplyError::Outdated) => {
                 self.read().await;
                 Some(DISARM_RETRY)
             }
@@ -241,44 +281,10 @@ impl ArmingController {
             }
         }
     }
+}
 
-    /// Removes the rules at shutdown, with retries. Rules without a webhook would cost each Event write a refused
-    /// connection.
-    pub async fn disarm(&mut self) {
-        if self.known.break_glass.time_to_recreation(clock::now()).is_some() {
-            // An apply without a known uid would create a deleted configuration again.
-            self.read().await;
-            if self.known.break_glass.time_to_recreation(clock::now()).is_some() {
-                return info!("webhook configuration does not exist, nothing to disarm");
-            }
-        }
-        let last = Desired { namespaces: NamespaceSelection::None, ..self.desired.borrow().clone() };
-        let object = last.object(self.known.owner.as_ref());
-        let mut known_uid = self.known.applied.as_ref().map(|applied| applied.uid.clone());
-        for attempt in 1..=SHUTDOWN_ATTEMPTS {
-            match self.api.apply(&object, known_uid.as_deref(), TIMEOUT).await {
-                Ok(stored) => {
-                    if self.disarmed_reason.borrow().is_none() {
-                        let note = "squelch shuts down. All Events are stored as written.".to_owned();
-                        self.api.announce(uid(&stored), false, false, note);
-                    }
-                    return info!("webhook disarmed for the shutdown");
-                }
-                Err(ApplyError::Replaced) => match self.api.read().await {
-                    Ok(None) => return info!("webhook configuration does not exist, nothing to disarm"),
-                    Ok(Some(live)) => known_uid = Some(uid(&live).to_owned()),
-                    Err(error) => warn!(%error, attempt, "cannot read the webhook configuration"),
-                },
-                Err(ApplyError::Failed(error)) => {
-                    warn!(%error, attempt, "cannot disarm the webhook");
-                }
-            }
-        }
-        error!(
-            "cannot disarm the webhook, the API server still stores all Events (failurePolicy Ignore), remove the rules \
-             with `kubectl delete mutatingwebhookconfiguration squelch`"
-        );
-    }
+fn version(configuration: &Value) -> Option<&str> {
+    configuration["metadata"]["resourceVersion"].as_str()
 }
 
 /// Sleeps for `pause`, or forever without one.

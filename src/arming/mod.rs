@@ -2,15 +2,18 @@
 //! squelch removes the rules when probes show that the API server does not reach the webhook, when a person asks for
 //! it, and at shutdown.
 
+mod additions;
 mod client_config;
 mod conditions;
 mod configuration;
 mod configuration_api;
 mod controller;
 mod probe;
+mod rearming;
 mod state;
 mod write_limiter;
 
+pub use additions::additions_to;
 pub use client_config::{Address, ClientConfig};
 pub use configuration::{
     CONFIGURATION, ConfigurationMetadata, Desired, EVENTS_ENTRY, MAX_NAMED_NAMESPACES, NamespaceSelection,
@@ -18,5 +21,5 @@ pub use configuration::{
 };
 pub use configuration_api::ConfigurationApi;
 pub use controller::ArmingController;
-pub use probe::{Probe, ProbeReport, Prober};
+pub use probe::{ApiServerClients, Probe, ProbeReport, Prober, Probing, addresses};
 pub use state::{DISARM_ANNOTATION, NOT_PROBED_YET, SHUT_DOWN};

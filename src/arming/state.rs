@@ -7,6 +7,7 @@ use std::time::Duration;
 use squelch_engine::{Moment, sanitise};
 
 use super::configuration::NamespaceSelection;
+use super::probe::FailingServers;
 
 /// The break-glass annotation on the configuration. While it is set, to any value, there are no rules.
 pub const DISARM_ANNOTATION: &str = "squelch.dev/disarm";
@@ -60,6 +61,11 @@ impl BreakGlass {
         Some(until.since(now)).filter(|left| !left.is_zero())
     }
 
+    /// Whether a person has deleted the configuration.
+    pub(super) fn is_deleted(&self) -> bool {
+        matches!(self, Self::Deleted(_))
+    }
+
     /// Ends a deletion at its time. Returns true once.
     pub(super) fn expire(&mut self, now: Moment) -> bool {
         let expired = matches!(self, Self::Deleted(until) if *until <= now);
@@ -83,8 +89,10 @@ pub(super) type ArmedState = Result<NamespaceSelection, DisarmedReason>;
 pub(super) enum DisarmedReason {
     /// No policy governs a namespace.
     NoPolicy,
-    /// Probes have not confirmed that the API server reaches the webhook. With the last message.
-    Unreachable(String),
+    /// Probes do not confirm that the API servers reach the webhook. With those that fail.
+    Unreachable(FailingServers),
+    /// The webhook was just disarmed, for at least this long.
+    Waiting(Duration),
     /// The annotation with this value.
     Annotated(String),
     /// A person has deleted the configuration.
@@ -97,7 +105,7 @@ pub(super) enum DisarmedReason {
 /// `--disarm`.
 pub(super) fn armed_state(
     desired: &NamespaceSelection,
-    unreachable: Option<&str>,
+    unreachable: Option<FailingServers>,
     break_glass: &BreakGlass,
     disarmed: bool,
     now: Moment,
@@ -114,14 +122,13 @@ pub(super) fn armed_state(
     if *desired == NamespaceSelection::None {
         return Err(DisarmedReason::NoPolicy);
     }
-    unreachable
-        .map_or_else(|| Ok(desired.clone()), |message| Err(DisarmedReason::Unreachable(message.to_owned())))
+    unreachable.map_or_else(|| Ok(desired.clone()), |failures| Err(DisarmedReason::Unreachable(failures)))
 }
 
 impl DisarmedReason {
     /// Whether the reason is a fault.
     pub(super) fn is_fault(&self) -> bool {
-        matches!(self, Self::Unreachable(_))
+        matches!(self, Self::Unreachable(_) | Self::Waiting(_))
     }
 
     /// Whether a person has asked for it.
@@ -131,7 +138,10 @@ impl DisarmedReason {
 
     /// Whether both are the same reason. Messages of probes may differ, because they may change each second.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Unreachable(_), Self::Unreachable(_))) || self == other
+        match (self, other) {
+            (Self::Unreachable(this), Self::Unreachable(that)) => this.api_servers == that.api_servers,
+            _ => self == other,
+        }
     }
 
     /// Returns the message for the conditions of the policies.
@@ -144,16 +154,32 @@ impl DisarmedReason {
     }
 }
 
+/// Returns the message about API servers that do not reach the armed webhook.
+pub(super) fn tolerated_message(failures: &FailingServers) -> Arc<str> {
+    let message = format!(
+        "Event writes through some API servers pass uncounted and are stored as written, because these do not reach \
+         the webhook: {}.",
+        failures.message
+    );
+    cleaned(&message, MAX_MESSAGE).into()
+}
+
 impl fmt::Display for DisarmedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPolicy => {
                 f.write_str("No policy governs a namespace. No Event writes are sent to squelch.")
             }
-            Self::Unreachable(message) => write!(
+            Self::Unreachable(FailingServers { message, .. }) => write!(
                 f,
-                "Probes do not confirm that the API server reaches the webhook: {message}. All Events are stored \
+                "Probes do not confirm that the API servers reach the webhook: {message}. All Events are stored \
                  as written."
+            ),
+            Self::Waiting(wait) => write!(
+                f,
+                "Probes succeed, and the webhook was disarmed less than {} s ago. All Events are stored as written \
+                 until then. The time doubles with each disarming within ten minutes.",
+                wait.as_secs()
             ),
             Self::Annotated(reason) => write!(
                 f,
@@ -193,8 +219,14 @@ mod tests {
             armed_state(&NamespaceSelection::None, None, &off, false, at(0)),
             Err(DisarmedReason::NoPolicy)
         );
-        let unreachable =
-            armed_state(&NamespaceSelection::All, Some("it hangs"), &off, false, at(0)).unwrap_err();
+        let unreachable = armed_state(
+            &NamespaceSelection::All,
+            Some(FailingServers::other("it hangs")),
+            &off,
+            false,
+            at(0),
+        )
+        .unwrap_err();
         assert!(unreachable.is_fault() && unreachable.to_string().contains("it hangs"));
     }
 
@@ -216,7 +248,9 @@ mod tests {
     #[test]
     fn the_flag_is_the_reason_with_and_without_policies() {
         for wanted in [NamespaceSelection::All, NamespaceSelection::None] {
-            let reason = armed_state(&wanted, Some("it hangs"), &BreakGlass::Off, true, at(0)).unwrap_err();
+            let reason =
+                armed_state(&wanted, Some(FailingServers::other("it hangs")), &BreakGlass::Off, true, at(0))
+                    .unwrap_err();
             assert!(reason.is_break_glass() && !reason.is_fault());
             assert!(reason.policy_message().contains("--disarm"), "{reason}");
         }
@@ -226,14 +260,19 @@ mod tests {
     fn the_message_for_policies_is_short_and_sanitised() {
         let foreign = format!("a\u{202e}{}", "x".repeat(10_000));
         for reason in [
-            DisarmedReason::Unreachable(foreign.clone()),
+            DisarmedReason::Unreachable(FailingServers::other(&foreign)),
             DisarmedReason::Annotated(cleaned(&foreign, MAX_REASON)),
         ] {
             let sentence = reason.policy_message();
             assert!(sentence.contains("a xxx") && sentence.chars().count() <= MAX_MESSAGE, "{sentence}");
         }
         assert_eq!(*DisarmedReason::NoPolicy.policy_message(), *NOT_PROBED_YET);
-        assert!(DisarmedReason::Unreachable("a".into()).is_same(&DisarmedReason::Unreachable("b".into())));
+        let unreachable = |api_server: &str, message: &str| {
+            let api_servers = vec![api_server.to_owned()];
+            DisarmedReason::Unreachable(FailingServers { api_servers, message: message.to_owned() })
+        };
+        assert!(unreachable("a", "it hangs").is_same(&unreachable("a", "refused")));
+        assert!(!unreachable("a", "it hangs").is_same(&unreachable("b", "it hangs")));
         assert!(!DisarmedReason::Annotated("a".into()).is_same(&DisarmedReason::Annotated("b".into())));
     }
 

@@ -17,6 +17,12 @@ const BURST: u32 = 20;
 /// The time after which one more write is allowed.
 const REFILL: Duration = Duration::from_secs(1);
 
+/// The time after a restore until the next one, doubled with each.
+const FIRST_RESTORE_DELAY: Duration = Duration::from_secs(5);
+
+/// Maximum time between two restores.
+const MAX_RESTORE_DELAY: Duration = Duration::from_secs(600);
+
 /// The kind of change that a write makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConfigurationChange {
@@ -68,6 +74,31 @@ impl WriteLimiter {
     }
 }
 
+/// Delays restores of the configuration after changes by another writer. A controller with another idea of it would
+/// change it again each time. The first restore is immediate.
+#[derive(Debug, Default)]
+pub(super) struct RestoreBackoff {
+    /// The last restore, and the delay after it.
+    last: Option<(Moment, Duration)>,
+}
+
+impl RestoreBackoff {
+    /// Returns how long a restore has to wait at `now`. `None`: not at all.
+    pub(super) fn delay(&self, now: Moment) -> Option<Duration> {
+        let (restored, delay) = self.last?;
+        Some(restored.plus(delay).since(now)).filter(|wait| !wait.is_zero())
+    }
+
+    /// Records a restore. The delay begins anew after [`MAX_RESTORE_DELAY`] without a change by others.
+    pub(super) fn record(&mut self, now: Moment) {
+        let doubled = self.last.and_then(|(restored, delay)| {
+            let is_recent = now.since(restored) <= delay + MAX_RESTORE_DELAY;
+            is_recent.then(|| MAX_RESTORE_DELAY.min(delay * 2))
+        });
+        self.last = Some((now, doubled.unwrap_or(FIRST_RESTORE_DELAY)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +134,37 @@ mod tests {
         limiter.record_synced();
         assert_eq!(limiter.delay(ConfigurationChange::Narrow, at(4_500)), Some(NARROW_DELAY));
         assert_eq!(limiter.delay(ConfigurationChange::Narrow, at(9_500)), None);
+    }
+
+    /// The seconds at which a configuration is restored that another writer changes again after each restore.
+    fn restores(backoff: &mut RestoreBackoff, mut now: u64, until: u64) -> Vec<u64> {
+        let mut restores = Vec::new();
+        while now < until {
+            let wait = backoff.delay(at(now * 1000)).unwrap_or_default();
+            now += wait.as_secs();
+            backoff.record(at(now * 1000));
+            restores.push(now);
+        }
+        restores
+    }
+
+    #[test]
+    fn a_contested_configuration_is_restored_seven_times_in_ten_minutes() {
+        let mut backoff = RestoreBackoff::default();
+        assert_eq!(restores(&mut backoff, 0, 600), [0, 5, 15, 35, 75, 155, 315, 635]);
+        assert_eq!(restores(&mut backoff, 635, 4_000), [1_235, 1_835, 2_435, 3_035, 3_635, 4_235]);
+    }
+
+    #[test]
+    fn ten_quiet_minutes_end_the_backoff_of_restores() {
+        let mut backoff = RestoreBackoff::default();
+        assert_eq!(restores(&mut backoff, 0, 60), [0, 5, 15, 35, 75]);
+        // The delay is 80 s: later changes are restored at once.
+        assert_eq!(backoff.delay(at(75_000)), Some(Duration::from_secs(80)));
+        assert_eq!(backoff.delay(at(155_000)), None);
+        backoff.record(at(700_000));
+        assert_eq!(backoff.delay(at(700_000)), Some(Duration::from_secs(160)));
+        backoff.record(at(1_461_000));
+        assert_eq!(backoff.delay(at(1_461_000)), Some(FIRST_RESTORE_DELAY));
     }
 }

@@ -135,3 +135,16 @@ fn a_clock_offset_may_be_negative() {
     assert_eq!(offset("9600h"), SignedDuration::from_hours(9600));
     assert_eq!(offset("-9600h"), SignedDuration::from_hours(-9600));
 }
+
+#[test]
+fn as_a_plugin_of_kubectl_the_help_names_the_command_to_type() {
+    let usage = |program: &str, words: &[&str]| {
+        let arguments = std::iter::once(&program).chain(words);
+        let error = Cli::command_for(program).try_get_matches_from(arguments).unwrap_err();
+        error.to_string().lines().find(|line| line.starts_with("Usage:")).unwrap().to_owned()
+    };
+    assert_eq!(usage("/krew/bin/kubectl-squelch", &["--help"]), "Usage: kubectl squelch <COMMAND>");
+    assert_eq!(usage("kubectl-squelch", &["doctor", "--help"]), "Usage: kubectl squelch doctor [OPTIONS]");
+    assert_eq!(usage("kubectl-squelch", &["crds", "--bad"]), "Usage: kubectl squelch crds [OPTIONS]");
+    assert_eq!(usage("/squelch", &["doctor", "--help"]), "Usage: squelch doctor [OPTIONS]");
+}

@@ -88,7 +88,8 @@ pub(super) fn sum(metrics: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
             child.starts_with(&label) || child.contains(&format!(",{label}"))
         })
     });
-    wanted.filter_map(|(_, value)| value.trim().parse::<f64>().ok()).sum()
+    // `Iterator::sum` of nothing is -0.
+    wanted.filter_map(|(_, value)| value.trim().parse::<f64>().ok()).fold(0.0, |sum, value| sum + value)
 }
 
 #[cfg(test)]
@@ -114,6 +115,17 @@ apiserver_admission_webhook_fail_open_count{name="other",type="admit"} 5
         let [fairness, unreviewed] = &writes(&snapshot)[..] else { panic!("two findings") };
         assert_eq!((fairness.level, unreviewed.level), (Level::Warning, Level::Ok));
         assert!(fairness.message.contains(" 7 Event writes") && fairness.message.contains(" 187 requests"));
+    }
+
+    #[test]
+    fn an_api_server_without_refusals_has_refused_0_writes() {
+        let mut snapshot = healthy();
+        snapshot.metrics = Ok(String::new());
+        let fairness = writes(&snapshot).remove(0);
+        assert!(
+            fairness.message.contains("refused 0 Event writes")
+                && fairness.message.contains("rejected 0 requests")
+        );
     }
 
     #[test]

@@ -28,11 +28,11 @@ use super::rights::{Right, needed};
 use super::served::served;
 use super::snapshot::{Installation, Observed, Snapshot, Unreadable};
 use crate::api::{PAGE, StoredPolicy};
-use crate::arming::CONFIGURATION;
+use crate::arming::{ApiServerClients, CONFIGURATION};
 use crate::clock;
 use crate::leader::LEASE_NAME;
 use crate::tls::Validity;
-use probe::send_probe;
+use probe::{probe_api_servers, send_probe};
 
 /// The deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -47,6 +47,8 @@ pub struct Clients {
     pub own: Client,
     /// With the permissions of squelch.
     pub squelch: Client,
+    /// The same, for single API servers.
+    pub api_servers: ApiServerClients,
     /// Whether this process runs in the cluster and can reach its Services.
     pub inside: bool,
 }
@@ -71,6 +73,7 @@ pub async fn collect(
         .as_ref()
         .ok()
         .and_then(|it| it.webhooks.iter().flatten().find(|it| it.name == ENTRIES[0]));
+    let api_servers = probe_api_servers(clients, &installation, secret.as_ref().ok(), events).await;
     let deployment = collector.within::<Deployment>(&installation.deployment).await;
     let pods = collector.pods(&deployment).await;
     Snapshot {
@@ -88,6 +91,7 @@ pub async fn collect(
             None => None,
         },
         probe: send_probe(clients, &installation, secret.as_ref().ok(), events).await,
+        api_servers,
         policies: collector.policies("EventPolicy", "eventpolicies").await,
         cluster_policies: collector.policies("ClusterEventPolicy", "clustereventpolicies").await,
         metrics: collector.metrics().await,
@@ -273,7 +277,26 @@ async fn observed<T>(call: impl Future<Output = kube::Result<T>>) -> Observed<T>
         Ok(Ok(found)) => Ok(found),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Unreadable::Missing),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(Unreadable::Forbidden),
+        Ok(Err(kube::Error::Api(status))) => {
+            let answer = format!("the API server answered {}: {}", status.code, status.message);
+            Err(Unreadable::Failed(super::finding::printable(&answer)))
+        }
         Ok(Err(error)) => Err(Unreadable::Failed(super::finding::printable(&error.to_string()))),
         Err(_) => Err(Unreadable::Failed(format!("no answer within {} s", DEADLINE.as_secs()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_of_the_api_server_is_its_code_and_its_message() {
+        let status = Status { code: 400, message: "address not allowed".into(), ..Status::default() };
+        let refused = observed::<()>(async { Err(kube::Error::Api(Box::new(status))) }).await;
+        let Err(Unreadable::Failed(message)) = refused else { panic!("{refused:?}") };
+        assert_eq!(message, "the API server answered 400: address not allowed");
     }
 }

@@ -1,11 +1,12 @@
 //! Checks of the webhook configuration: its entries and owner, the probe, and whether it is armed.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 
 use super::finding::{Finding, printable};
 use super::snapshot::{Snapshot, Unreadable};
 use super::{policies, replicas};
-use crate::arming::{CONFIGURATION, DISARM_ANNOTATION, EVENTS_ENTRY, PROBE_ENTRY};
+use crate::arming::{CONFIGURATION, DISARM_ANNOTATION, EVENTS_ENTRY, PROBE_ENTRY, additions_to};
 
 /// Maximum foreign entries in a message.
 const NAMED: usize = 5;
@@ -32,6 +33,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     vec![
         whole(configuration),
         entries(configuration),
+        additions(snapshot, configuration),
         owner(snapshot, configuration),
         probe(snapshot),
         armed(snapshot, configuration),
@@ -81,6 +83,39 @@ fn entries(configuration: &MutatingWebhookConfiguration) -> Finding {
         message,
         "find their writer and remove them, see docs/runbooks.md#squelchforeignwebhookentry",
     )
+}
+
+/// No other writer has restricted the entries.
+fn additions(snapshot: &Snapshot, configuration: &MutatingWebhookConfiguration) -> Finding {
+    let value = serde_json::to_value(configuration).unwrap_or_default();
+    let runbook = "docs/runbooks.md#excludedbyplatform";
+    let probes_fail = matches!(snapshot.probe, Ok(Err(_)));
+    if let Some(added) = additions_to(&value, PROBE_ENTRY).filter(|_| probes_fail) {
+        let message = format!(
+            "another writer has restricted the entry {PROBE_ENTRY} by {}: if that excludes namespace {}, no probe can \
+             succeed, and squelch stays disarmed",
+            printable(&added),
+            printable(&snapshot.installation.namespace)
+        );
+        return Finding::error(
+            "additions",
+            message,
+            format!("exempt the webhook configuration or that namespace, see {runbook}"),
+        );
+    }
+    match additions_to(&value, EVENTS_ENTRY) {
+        None => Finding::ok("additions", "no other writer restricts the namespaces or Events of the webhook"),
+        Some(added) => Finding::warning(
+            "additions",
+            format!(
+                "another writer has restricted the Event writes that the API server sends to squelch by {}",
+                printable(&added)
+            ),
+            format!(
+                "see the conditions of the policies for the namespaces that this excludes, and {runbook}"
+            ),
+        ),
+    }
 }
 
 /// Returns the ClusterRole that owns the configuration.
@@ -192,7 +227,11 @@ fn armed(snapshot: &Snapshot, configuration: &MutatingWebhookConfiguration) -> F
 
 fn reach(entry: Option<&MutatingWebhook>) -> String {
     let selector = entry.and_then(|entry| entry.namespace_selector.as_ref());
-    let named = selector.and_then(|selector| selector.match_expressions.as_ref()?.first()?.values.as_ref());
+    let mut expressions =
+        selector.and_then(|selector| selector.match_expressions.as_ref()).into_iter().flatten();
+    let is_list =
+        |it: &&LabelSelectorRequirement| it.key == "kubernetes.io/metadata.name" && it.operator == "In";
+    let named = expressions.find(is_list).and_then(|list| list.values.as_ref());
     named.map_or("all namespaces".to_owned(), |named| match named.len() {
         1 => "1 namespace".to_owned(),
         many => format!("{many} namespaces"),

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::rights::needed;
 use super::snapshot::{Installation, Snapshot};
 use crate::arming::{Address, ClientConfig, ConfigurationMetadata, Desired, NamespaceSelection};
+use crate::metrics::WatchedResource;
 use crate::tls::Validity;
 use crate::tls::encoding::{self, Keys};
 use crate::tls::rotation::{Lifetimes, Ring};
@@ -66,7 +67,7 @@ pub(super) fn scrape(seconds_ago: i64) -> String {
     let at = at().as_second() - seconds_ago;
     let line =
         |resource| format!("squelch_watch_last_response_timestamp_seconds{{resource=\"{resource}\"}} {at}\n");
-    ["clustereventpolicies", "eventpolicies", "namespaces"].map(line).concat()
+    WatchedResource::ALL.iter().map(|resource| line(resource.as_str())).collect::<Vec<_>>().concat()
 }
 
 pub(super) fn slice(addresses: &[&str]) -> EndpointSlice {
@@ -119,6 +120,7 @@ pub(super) fn healthy() -> Snapshot {
         owner_uid: Ok(OWNER.to_owned()),
         served: Some(Ok(Validity { begins: at(), ends: "2027-02-19T08:00:00Z".parse().unwrap() })),
         probe: Ok(Ok(())),
+        api_servers: Ok(["10.0.0.1:6443", "10.0.0.2:6443"].map(|it| (it.to_owned(), Ok(Ok(())))).into()),
         policies: Ok(vec![policy("a", true)]),
         cluster_policies: Ok(Vec::new()),
         metrics: Ok(String::new()),

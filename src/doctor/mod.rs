@@ -2,6 +2,7 @@
 //!
 //! [`collect()`] reads a [`Snapshot`] of the installation. The checks are pure functions from the snapshot to findings.
 
+mod api_servers;
 mod apiserver;
 mod collect;
 mod configuration;
@@ -20,11 +21,11 @@ mod watches;
 pub use collect::{Clients, collect};
 pub use finding::{DoctorReport, Finding, Level};
 pub use rights::{Right, needed};
-pub use snapshot::{Installation, Observed, Snapshot, Unreadable};
+pub use snapshot::{Installation, Observed, ProbeFound, Snapshot, Unreadable};
 
 /// Returns all findings. A finding may explain the ones after it.
 pub fn findings(snapshot: &Snapshot) -> Vec<Finding> {
-    let checks: [fn(&Snapshot) -> Vec<Finding>; 9] = [
+    let checks: [fn(&Snapshot) -> Vec<Finding>; 10] = [
         apiserver::version,
         definitions::findings,
         rights::findings,
@@ -32,6 +33,7 @@ pub fn findings(snapshot: &Snapshot) -> Vec<Finding> {
         watches::findings,
         keys::findings,
         configuration::findings,
+        api_servers::findings,
         policies::findings,
         apiserver::writes,
     ];

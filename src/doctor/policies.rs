@@ -27,7 +27,8 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
 pub(super) fn wants_nothing(snapshot: &Snapshot) -> bool {
     let governs = |policy: &Value| {
         let effective = condition(policy, ConditionType::Effective);
-        effective["status"] == "True" || effective["reason"] == Reason::WebhookNotArmed.as_str()
+        let waiting = [Reason::WebhookNotArmed, Reason::ExcludedByPlatform].map(Reason::as_str);
+        effective["status"] == "True" || waiting.iter().any(|reason| effective["reason"] == *reason)
     };
     [&snapshot.policies, &snapshot.cluster_policies].into_iter().all(|observed| match observed {
         Ok(policies) => !policies.iter().any(governs),

@@ -10,6 +10,9 @@ use super::snapshot::{Installation, Snapshot};
 /// The permissions of a new installation.
 const RBAC: &str = include_str!("../../deploy/rbac.yaml");
 
+/// The namespace of the EndpointSlices of the API servers.
+const API_SERVERS_NAMESPACE: &str = "default";
+
 /// A permission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
@@ -45,7 +48,15 @@ impl fmt::Display for Right {
 struct ManifestObject {
     kind: String,
     #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
     rules: Vec<Rule>,
+}
+
+#[derive(Default, Deserialize)]
+struct ObjectMeta {
+    #[serde(default)]
+    namespace: String,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +75,12 @@ pub fn needed(installation: &Installation) -> Vec<Right> {
     for text in RBAC.split("\n---\n") {
         // A test covers that each document of the file can be read.
         let Ok(object) = serde_saphyr::from_str::<ManifestObject>(text) else { continue };
-        let namespace = if object.kind == "Role" { installation.namespace.as_str() } else { "" };
+        // A Role is in squelch's own namespace, whose name may differ, or in that of the API servers.
+        let namespace = match object.metadata.namespace.as_str() {
+            API_SERVERS_NAMESPACE => API_SERVERS_NAMESPACE,
+            _ if object.kind == "Role" => installation.namespace.as_str(),
+            _ => "",
+        };
         rights.extend(object.rules.iter().flat_map(|rule| rule.rights(namespace, installation)));
     }
     // The file has the default name of the ClusterRole; the installation may have another, or none.
@@ -149,6 +165,8 @@ mod tests {
             "patch secrets keys in platform",
             "get mutatingwebhookconfigurations.admissionregistration.k8s.io squelch",
             "get clusterroles.rbac.authorization.k8s.io role",
+            "list endpointslices.discovery.k8s.io in platform",
+            "list endpointslices.discovery.k8s.io in default",
         ] {
             assert!(texts.iter().any(|text| text == right), "{right} is not in {texts:#?}");
         }

@@ -27,6 +27,9 @@ pub enum Unreadable {
 /// The result of a read.
 pub type Observed<T> = Result<T, Unreadable>;
 
+/// Whether a probe succeeded. An inner `Err` says how it failed.
+pub type ProbeFound = Observed<Result<(), String>>;
+
 /// How squelch is installed, by its Deployment if that can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
@@ -77,8 +80,10 @@ pub struct Snapshot {
     pub owner_uid: Observed<String>,
     /// The validity of the certificate that the webhook serves; `None` if the webhook cannot be reached from here.
     pub served: Option<Result<crate::tls::Validity, String>>,
-    /// Whether the probe succeeded; an inner `Err` says how it failed.
-    pub probe: Observed<Result<(), String>>,
+    /// The probe.
+    pub probe: ProbeFound,
+    /// Whether the probe through each API server succeeded, by its address.
+    pub api_servers: Observed<Vec<(String, ProbeFound)>>,
     /// All EventPolicies.
     pub policies: Observed<Vec<Value>>,
     /// All ClusterEventPolicies.

@@ -41,7 +41,10 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
         let message = format!("the lists and watches of {} pods are current", pods.len());
         return vec![Finding::ok("watches", message)];
     }
-    let message = format!("policy changes are not processed; last response to a watch: {}", stale.join(", "));
+    let message = format!(
+        "changes of policies or of the webhook configuration are not processed; last response to a watch: {}",
+        stale.join(", ")
+    );
     vec![Finding::error("watches", message, "see the log of that pod and docs/runbooks.md#squelchwatchstale")]
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Refusal {
     Gone,
     /// The namespace is being deleted, is gone, or was created again: nothing may be created in it.
     Terminating,
-    /// 401 or another 403: permissions, a quota, an admission policy.
+    /// 401 or another 403: permissions, an admission policy.
     Forbidden,
     /// 400, 413 or 422: a retry would fail too.
     Invalid,

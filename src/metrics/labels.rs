@@ -103,7 +103,7 @@ labels! {
         Conflict = "conflict": "409: another client wrote in between. The flush is repeated.",
         Gone = "gone": "404: another client deleted the Event in between. The flush is repeated.",
         Terminating = "terminating": "The namespace is terminating or deleted. The pending occurrences are counted as lost.",
-        Forbidden = "forbidden": "401 or 403: missing rights, a quota, or another admission plugin. Repeated after 30 s or more.",
+        Forbidden = "forbidden": "401 or 403: missing rights, or another admission plugin. Repeated after 30 s or more.",
         Invalid = "invalid": "400, 413 or 422: rejected permanently, or the stored Event is too large for etcd or above 2 MiB of JSON. The pending occurrences are counted as lost.",
         TooManyRequests = "too_many_requests": "429: repeated after the time that the response asks for.",
         ServerError = "server_error": "5xx: repeated after the time that the response asks for.",
@@ -118,16 +118,24 @@ labels! {
     ProbeResult {
         Succeeded = "succeeded": "Success: the API server's response carries the signature of squelch's webhook.",
         Slow = "slow": "Neither success nor failure: the signature came after more than 500 ms and less than 1.25 s. The API server is slow, and the webhook answers.",
-        Timeout = "timeout": "Failure: no response within 500 ms, and none with the signature within 1.25 s. The webhook hangs, or packets to it are dropped.",
-        Unsigned = "unsigned": "Failure: a response without a signature. The API server could not call the webhook (refused connection, certificate, wrong path); its log has the reason.",
-        WrongSignature = "wrong_signature": "Failure: the signature was not made with the token of this installation. Another server answers.",
-        NoDescriptors = "no_descriptors": "Failure: no file descriptor was left for the connection to the API server, so the webhook may not be able to accept one either. Ignored on a standby.",
-        Rejected = "rejected": "Failure: the API server rejected the probe's Event (rights, missing namespace, quota, another admission plugin). The log has its message.",
+        Timeout = "timeout": "Hang: no response within 500 ms, and none with the signature within 1.25 s. The webhook hangs, or packets to it are dropped.",
+        Unsigned = "unsigned": "Fast failure: a response without a signature. The API server could not call the webhook (refused connection, certificate, wrong path); its log has the reason.",
+        WrongSignature = "wrong_signature": "Fast failure: the signature was not made with the token of this installation. Another server answers.",
+        NoDescriptors = "no_descriptors": "Hang: no file descriptor was left for the connection to the API server, so the webhook may not be able to accept one either. Ignored on a standby.",
+        Rejected = "rejected": "Fast failure: the API server rejected the probe's Event (rights, missing namespace, another admission plugin). The log has its message.",
         TooManyRequests = "too_many_requests": "Ignored: 429.",
         ServerError = "server_error": "Ignored: 5xx.",
         ApiserverUnreachable = "apiserver_unreachable": "Ignored: no connection to the API server, or a broken one.",
         ApiserverUnhealthy = "apiserver_unhealthy": "Ignored: a failure while /readyz of the API server fails too.",
         Unexpected = "unexpected": "Ignored: another response that says nothing about the webhook.",
+    }
+}
+
+labels! {
+    /// A change of the armed state: the label `to` of transitions.
+    ArmTransition {
+        Armed = "armed": "Rules written: at the start, or after a disarming.",
+        Disarmed = "disarmed": "Rules removed: because of failed probes, by another writer, or by an administrator.",
     }
 }
 
@@ -203,5 +211,35 @@ labels! {
         EventPolicies = "eventpolicies": "The EventPolicies of all namespaces.",
         ClusterEventPolicies = "clustereventpolicies": "The ClusterEventPolicies.",
         Namespaces = "namespaces": "The namespaces and their labels.",
+        WebhookConfiguration = "mutatingwebhookconfigurations": "squelch's MutatingWebhookConfiguration, and no other.",
+    }
+}
+
+labels! {
+    /// A part of the webhook configuration that was restored: the label `field`.
+    RestoredField {
+        Rules = "rules": "`rules` of an entry.",
+        ClientConfig = "clientConfig": "`clientConfig` of an entry: the address of the webhook and its certificate authority.",
+        NamespaceSelector = "namespaceSelector": "`namespaceSelector` of an entry: a requirement of squelch was missing.",
+        MatchConditions = "matchConditions": "`matchConditions` of an entry: a condition of squelch was missing or changed.",
+        Entry = "entry": "A whole entry was missing.",
+        Metadata = "metadata": "Labels, annotations or owner of the configuration.",
+        Other = "other": "Another field of an entry, such as `failurePolicy`.",
+    }
+}
+
+impl RestoredField {
+    /// The value for a changed field, such as `events.squelch.dev: rules`.
+    pub fn of(field: &str) -> Self {
+        match field.split_once(": ") {
+            None if field.starts_with("metadata.") => Self::Metadata,
+            None => Self::Entry,
+            Some((_, name)) => {
+                [Self::Rules, Self::ClientConfig, Self::NamespaceSelector, Self::MatchConditions]
+                    .into_iter()
+                    .find(|field| field.as_str() == name)
+                    .unwrap_or(Self::Other)
+            }
+        }
     }
 }

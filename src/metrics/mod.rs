@@ -1,6 +1,7 @@
 //! The metrics of the process. They are an API: [`table`] defines names, labels and meanings. Labels are closed sets, apart
 //! from the bounded namespaces and policies, and never contain a reason, an object's name or a message.
 
+mod api_servers;
 mod engine_collector;
 mod labels;
 mod process;
@@ -14,11 +15,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use prometheus::{Histogram, IntCounter, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
+use api_servers::ProbeFailures;
+pub use api_servers::{MAX_API_SERVERS, OTHER_API_SERVERS};
 pub use labels::{
-    BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind, PolicyState,
-    ProbeResult, ReviewKind, ReviewResult, WatchedResource,
+    ArmTransition, BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind,
+    PolicyState, ProbeResult, RestoredField, ReviewKind, ReviewResult, WatchedResource,
 };
-use registration::{counter, counters, gauge, gauges, histogram, policies, register_process};
+use registration::{counter, counters_by, gauge, gauges, histogram, policies, register_process, reviews};
 pub use scopes::InForce;
 use scopes::Scopes;
 use squelch_engine::{Engine, Moment};
@@ -46,15 +49,19 @@ pub struct Metrics {
     flushes: Vec<IntCounter>,
     own_reviews: IntCounter,
     policies: IntGaugeVec,
+    refused_status_writes: IntCounter,
     watch_last_response: Vec<IntGauge>,
     active: IntGauge,
     armed: IntGauge,
     break_glass: IntGauge,
     configuration_writes: IntCounter,
+    configuration_restores: Vec<IntCounter>,
     foreign_entries: IntGauge,
     probes: Vec<IntCounter>,
     probe_duration: Histogram,
     probe_answered: IntCounter,
+    probe_failures: ProbeFailures,
+    arm_transitions: Vec<IntCounter>,
     certificate_expiration: IntGauge,
     keys_rejected: IntCounter,
     task_failures: Vec<IntCounter>,
@@ -64,29 +71,17 @@ impl Metrics {
     /// Registers all metrics, with all label values that are known in advance.
     pub fn new() -> Self {
         let registry = Registry::new();
-        let reviews = counters(&registry, &table::REVIEWS);
-        let flushes = counters(&registry, &table::FLUSHES);
-        let probes = counters(&registry, &table::PROBES);
         let watches = gauges(&registry, &table::WATCH_LAST_RESPONSE);
-        let task_failures = counters(&registry, &table::TASK_FAILURES);
         register_process(&registry);
         Self {
-            reviews: ReviewKind::ALL
-                .iter()
-                .flat_map(|kind| ReviewResult::ALL.iter().map(move |result| (kind, result)))
-                .map(|(kind, result)| {
-                    reviews.with_label_values(&[kind.operation(), kind.api(), result.as_str()])
-                })
-                .collect(),
+            reviews: reviews(&registry),
             admission_duration: histogram(&registry, &table::ADMISSION_DURATION, &table::ADMISSION_BUCKETS),
             unauthenticated_requests: counter(&registry, &table::UNAUTHENTICATED_REQUESTS),
             tls_handshake_failures: counter(&registry, &table::TLS_HANDSHAKE_FAILURES),
-            flushes: FlushResult::ALL
-                .iter()
-                .map(|result| flushes.with_label_values(&[result.as_str()]))
-                .collect(),
+            flushes: counters_by(&registry, &table::FLUSHES, FlushResult::ALL, FlushResult::as_str),
             own_reviews: counter(&registry, &table::OWN_REVIEWS),
             policies: policies(&registry),
+            refused_status_writes: counter(&registry, &table::REFUSED_STATUS_WRITES),
             watch_last_response: WatchedResource::ALL
                 .iter()
                 .map(|resource| watches.with_label_values(&[resource.as_str()]))
@@ -95,19 +90,31 @@ impl Metrics {
             armed: gauge(&registry, &table::ARMED),
             break_glass: gauge(&registry, &table::BREAK_GLASS),
             configuration_writes: counter(&registry, &table::CONFIGURATION_WRITES),
+            configuration_restores: counters_by(
+                &registry,
+                &table::CONFIGURATION_RESTORES,
+                RestoredField::ALL,
+                RestoredField::as_str,
+            ),
             foreign_entries: gauge(&registry, &table::FOREIGN_ENTRIES),
-            probes: ProbeResult::ALL
-                .iter()
-                .map(|result| probes.with_label_values(&[result.as_str()]))
-                .collect(),
+            probes: counters_by(&registry, &table::PROBES, ProbeResult::ALL, ProbeResult::as_str),
             probe_duration: histogram(&registry, &table::PROBE_DURATION, &table::PROBE_BUCKETS),
             probe_answered: counter(&registry, &table::PROBES_ANSWERED),
+            probe_failures: ProbeFailures::new(&registry),
+            arm_transitions: counters_by(
+                &registry,
+                &table::ARM_TRANSITIONS,
+                ArmTransition::ALL,
+                ArmTransition::as_str,
+            ),
             certificate_expiration: gauge(&registry, &table::CERTIFICATE_EXPIRATION),
             keys_rejected: counter(&registry, &table::REJECTED_KEYS),
-            task_failures: BackgroundTask::ALL
-                .iter()
-                .map(|task| task_failures.with_label_values(&[task.as_str()]))
-                .collect(),
+            task_failures: counters_by(
+                &registry,
+                &table::TASK_FAILURES,
+                BackgroundTask::ALL,
+                BackgroundTask::as_str,
+            ),
             registry,
             scopes: Arc::default(),
             collecting: Mutex::default(),
@@ -152,6 +159,11 @@ impl Metrics {
         self.flushes[result as usize].inc();
     }
 
+    /// Counts a refused write of a status.
+    pub fn refused_status_write(&self) {
+        self.refused_status_writes.inc();
+    }
+
     /// Sets the number of policies of a kind in a state.
     pub fn policies(&self, kind: PolicyKind, state: PolicyState, number: usize) {
         let number = i64::try_from(number).unwrap_or(i64::MAX);
@@ -188,6 +200,11 @@ impl Metrics {
         self.configuration_writes.inc();
     }
 
+    /// Counts a field of the webhook configuration that was restored after a change by another writer.
+    pub fn configuration_restore(&self, field: RestoredField) {
+        self.configuration_restores[field as usize].inc();
+    }
+
     /// Sets the number of entries in the webhook configuration that squelch did not write.
     pub fn foreign_entries(&self, number: usize) {
         self.foreign_entries.set(i64::try_from(number).unwrap_or(i64::MAX));
@@ -202,6 +219,21 @@ impl Metrics {
     /// Counts a probe that this replica's webhook signed.
     pub fn probe_answered(&self) {
         self.probe_answered.inc();
+    }
+
+    /// Starts the series of an API server that is probed.
+    pub fn probed_api_server(&self, address: &str) {
+        self.probe_failures.add(address, 0);
+    }
+
+    /// Counts a failed probe of an API server.
+    pub fn probe_failure(&self, address: &str) {
+        self.probe_failures.add(address, 1);
+    }
+
+    /// Counts an arming or disarming.
+    pub fn arm_transition(&self, to: ArmTransition) {
+        self.arm_transitions[to as usize].inc();
     }
 
     /// Sets the expiration of the served certificate.

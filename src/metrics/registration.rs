@@ -6,7 +6,7 @@ use prometheus::{
 };
 
 use super::table::{self, Row};
-use super::{PolicyKind, PolicyState, process};
+use super::{PolicyKind, PolicyState, ReviewKind, ReviewResult, process};
 
 /// Registers the metrics of the process and its build.
 pub(super) fn register_process(registry: &Registry) {
@@ -31,6 +31,17 @@ pub(super) fn counters(registry: &Registry, row: &Row) -> IntCounterVec {
     registered(registry, IntCounterVec::new(options(row), row.labels))
 }
 
+/// Registers a counter for each of `values`, which are the values of its only label.
+pub(super) fn counters_by<T: Copy>(
+    registry: &Registry,
+    row: &Row,
+    values: &[T],
+    label: fn(T) -> &'static str,
+) -> Vec<IntCounter> {
+    let counters = counters(registry, row);
+    values.iter().map(|value| counters.with_label_values(&[label(*value)])).collect()
+}
+
 pub(super) fn gauges(registry: &Registry, row: &Row) -> IntGaugeVec {
     registered(registry, IntGaugeVec::new(options(row), row.labels))
 }
@@ -38,6 +49,18 @@ pub(super) fn gauges(registry: &Registry, row: &Row) -> IntGaugeVec {
 pub(super) fn histogram(registry: &Registry, row: &Row, buckets: &[f64]) -> Histogram {
     let options = HistogramOpts::new(row.name, row.help).buckets(buckets.to_vec());
     registered(registry, Histogram::with_opts(options))
+}
+
+/// Registers the counters of reviews, by kind and then by result.
+pub(super) fn reviews(registry: &Registry) -> Vec<IntCounter> {
+    let reviews = counters(registry, &table::REVIEWS);
+    let by_result = |kind: &ReviewKind| {
+        let labels = (kind.operation(), kind.api());
+        let counter =
+            |result: &ReviewResult| reviews.with_label_values(&[labels.0, labels.1, result.as_str()]);
+        ReviewResult::ALL.iter().map(counter).collect::<Vec<_>>()
+    };
+    ReviewKind::ALL.iter().flat_map(by_result).collect()
 }
 
 pub(super) fn policies(registry: &Registry) -> IntGaugeVec {

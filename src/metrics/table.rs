@@ -95,6 +95,8 @@ rows! {
         "Entries evicted because a table was at capacity, by table.";
     POLICIES = Gauge "squelch_policies" ["kind", "state"]
         "Policies by state. Each policy is in exactly one state.";
+    REFUSED_STATUS_WRITES = Counter "squelch_refused_status_writes_total" []
+        "Writes of a policy's status that the API server refused as invalid. Kubernetes 1.32 and earlier do, if the spec of a stored policy breaks a rule that was added later. An Event about the policy has the message. Repeated after --status-interval, and then ever later, up to 10 min.";
     WATCH_LAST_RESPONSE = Gauge "squelch_watch_last_response_timestamp_seconds" ["resource"]
         "Time of the last response of the API server to the list or watch of this resource, in seconds since the Unix epoch. The API server sends a bookmark each minute.";
     ACTIVE = Gauge "squelch_active" []
@@ -105,10 +107,16 @@ rows! {
         "1 while an administrator keeps the webhook disarmed (annotation squelch.dev/disarm, --disarm, or a deleted configuration), else 0.";
     CONFIGURATION_WRITES = Counter "squelch_webhook_configuration_writes_total" []
         "Writes of the MutatingWebhookConfiguration by this replica that the API server accepted.";
+    CONFIGURATION_RESTORES = Counter "squelch_webhook_configuration_restores_total" ["field"]
+        "Changed fields of the MutatingWebhookConfiguration that this replica restored after another writer had changed them. The delay between two restores doubles from 5 s to 10 min. Additions that only restrict are kept, not restored.";
     FOREIGN_ENTRIES = Gauge "squelch_webhook_foreign_entries" []
         "Entries of squelch's MutatingWebhookConfiguration that squelch did not write. Such an entry can make the API server send any write to any address.";
+    ARM_TRANSITIONS = Counter "squelch_arm_transitions_total" ["to"]
+        "Times that this replica armed or disarmed the webhook. Changes because policies come or go are not counted.";
     PROBES = Counter "squelch_probes_total" ["result"]
-        "Probes of the webhook through the API server, by result: one per second, and one every 100 ms for up to 2 s after a takeover. Two consecutive failures disarm the webhook; three consecutive successes arm it.";
+        "Probes of the webhook through the API servers, by result: one per second and API server, a second one after 500 ms without an answer while that API server reaches the webhook, and one every 100 ms for up to 2 s after a takeover. Two consecutive failures of one API server, one of them a hang, disarm the webhook, as do ten consecutive fast failures if no other API server reaches it.";
+    PROBE_FAILURES = Counter "squelch_probe_failures_total" ["apiserver"]
+        "Failed probes by the address of the API server: those that hang and fast failures. At most 9 addresses have series of their own, the label of all others is other.";
     PROBE_DURATION = Histogram "squelch_probe_duration_seconds" []
         "Duration of a probe in seconds. Each probe opens a new connection to the API server, and the API server opens a new connection to the webhook.";
     PROBES_ANSWERED = Counter "squelch_probes_answered_total" []

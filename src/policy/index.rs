@@ -17,6 +17,7 @@ use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus};
 
 use super::compile::{Compiled, Invalid, Labels, compile, compile_cluster};
 use super::order::{MAX_LABELS, Namespaces, evaluable};
+use super::restrictions::Restrictions;
 use super::set::{Policy, Set};
 
 /// The effect of an update on the set of policies.
@@ -55,6 +56,7 @@ pub struct Index {
     policies: BTreeMap<PolicyKey, Arc<Policy>>,
     namespaces: Namespaces,
     uids: Arc<NamespaceUids>,
+    restrictions: Restrictions,
     /// Sources whose first list is complete.
     listed: BTreeSet<WatchSource>,
     /// Keys received so far by each list in progress.
@@ -107,6 +109,15 @@ impl Index {
         self.namespaces.remove(name).map_or(SetChange::Nothing, |_| SetChange::Policies)
     }
 
+    /// Replaces what other writers have added to the webhook's entry.
+    pub fn restrict(&mut self, restrictions: Restrictions) -> SetChange {
+        if self.restrictions == restrictions {
+            return SetChange::Nothing;
+        }
+        self.restrictions = restrictions;
+        SetChange::Policies
+    }
+
     /// Starts a list. An interrupted list in progress is discarded: its missing objects may exist.
     pub fn begin_list(&mut self, source: WatchSource) {
         self.seen.insert(source, BTreeSet::new());
@@ -139,7 +150,9 @@ impl Index {
 
     /// Computes the current set.
     pub fn set(&self) -> Set {
-        Set::in_cluster(self.policies(), &self.namespaces).with_namespace_uids(self.uids.clone())
+        Set::in_cluster(self.policies(), &self.namespaces)
+            .with_namespace_uids(self.uids.clone())
+            .restricted(&self.restrictions, &self.namespaces)
     }
 
     /// Stores the uid of a namespace. A changed uid means a new namespace with the same name.

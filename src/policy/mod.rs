@@ -4,13 +4,12 @@
 //! contains the policies that are in force in each namespace, as computed in `order`. The [`Store`] contains the current
 //! set.
 
-mod backoff;
 mod compile;
-mod deadlines;
 mod glob;
 mod index;
 mod namespace;
 mod order;
+mod restrictions;
 mod set;
 mod store;
 pub mod watch;
@@ -18,6 +17,7 @@ pub mod watch;
 pub use compile::{Compiled, Invalid, Labels, Tier, compile, compile_cluster};
 pub use index::{Index, SetChange, WatchSource};
 pub use order::{Limit, MAX_LABELS, MAX_POLICIES, Namespaces};
+pub use restrictions::{Exclusion, Exclusions, Restrictions};
 pub use set::{Effect, ExceededLimit, Policy, Set};
 pub use store::{Revision, Store};
 

@@ -10,6 +10,7 @@ use crate::api::EventPolicyStatus;
 
 use super::compile::{Compiled, Invalid, Labels};
 use super::order::{Limit, Namespaces, Ordered, Overriding, evaluable};
+use super::restrictions::{Exclusions, Restrictions};
 
 /// A policy of the cluster, valid or invalid.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +91,7 @@ pub struct ExceededLimit {
 }
 
 /// Policies in order of precedence.
-type PolicyList = Arc<[Arc<Policy>]>;
+pub(super) type PolicyList = Arc<[Arc<Policy>]>;
 
 /// All policies, and the policies in force in each namespace.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +99,7 @@ pub struct Set {
     policies: Vec<Arc<Policy>>,
     resolved: Arc<Resolved>,
     uids: Arc<NamespaceUids>,
+    exclusions: Arc<Exclusions>,
 }
 
 /// The result of combining the policies with the labels of the namespaces.
@@ -121,7 +123,13 @@ impl Set {
     pub fn in_cluster(policies: impl IntoIterator<Item = Arc<Policy>>, namespaces: &Namespaces) -> Self {
         let policies: Vec<_> = policies.into_iter().collect();
         let resolved = Resolved::new(&policies, namespaces);
-        Self { policies, resolved: Arc::new(resolved), uids: Arc::default() }
+        Self { policies, resolved: Arc::new(resolved), ..Self::default() }
+    }
+
+    /// Records what other writers have added to the webhook's entry.
+    pub fn restricted(self, restrictions: &Restrictions, namespaces: &Namespaces) -> Self {
+        let exclusions = restrictions.exclusions(&self.resolved.by_namespace, namespaces);
+        Self { exclusions: Arc::new(exclusions), ..self }
     }
 
     /// Sets the uids of the namespaces.
@@ -175,6 +183,12 @@ impl Set {
     /// Whether `policy` governs the writes that it matches in a namespace.
     pub fn is_effective(&self, policy: &Policy) -> bool {
         matches!(self.effect(policy), Some(Effect::Governs | Effect::GovernsInPart(_)))
+            && self.exclusions.of(policy).is_none_or(|exclusion| !exclusion.all)
+    }
+
+    /// What other writers of the webhook configuration exclude.
+    pub fn exclusions(&self) -> &Exclusions {
+        &self.exclusions
     }
 
     /// Returns the applicability of a policy to a namespace.

@@ -8,14 +8,15 @@ use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::api::{ClusterEventPolicy, EventPolicy, PAGE, StoredPolicy};
+use crate::watching::{WatchBackoff, with_deadlines};
 
-use super::backoff::WatchBackoff;
-use super::deadlines::with_deadlines;
 use super::index::{Index, SetChange, WatchSource};
 use super::namespace::ListedNamespace;
+use super::restrictions::Restrictions;
 use super::store::Store;
 
 /// Maximum number of simultaneous changes that are combined into one new set. Computing a set takes time in proportion to
@@ -23,9 +24,14 @@ use super::store::Store;
 const MAX_BATCH: usize = 1000;
 
 /// Watches policies and namespaces, and updates `store`. Never returns: drop the future to stop it. Failures are logged and
-/// retried with exponential backoff. Calls `responded` with the source for each response from the API server, including
-/// bookmarks.
-pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(WatchSource) + Send + Sync + 'static) {
+/// retried with exponential backoff. `restrictions` are what other writers have added to the webhook's entry. Calls
+/// `responded` with the source for each response from the API server, including bookmarks.
+pub async fn run(
+    client: Client,
+    store: Arc<Store>,
+    restrictions: watch::Receiver<Restrictions>,
+    responded: impl Fn(WatchSource) + Send + Sync + 'static,
+) {
     let responded = Arc::new(responded);
     let client = |source| {
         let responded = responded.clone();
@@ -53,7 +59,7 @@ pub async fn run(client: Client, store: Arc<Store>, responded: impl Fn(WatchSour
             namespace,
         ),
     ]);
-    follow(events, &store).await;
+    follow(events, restrictions, &store).await;
 }
 
 /// A watch event or error, with its source.
@@ -81,10 +87,20 @@ fn tagged<K: Send + 'static>(
     events.map(move |result| (source, result.map(event))).boxed()
 }
 
-async fn follow(events: impl Stream<Item = SourceEvent>, store: &Store) {
+async fn follow(
+    events: impl Stream<Item = SourceEvent>,
+    mut restrictions: watch::Receiver<Restrictions>,
+    store: &Store,
+) {
     let mut index = Index::default();
     let mut batches = std::pin::pin!(events.ready_chunks(MAX_BATCH));
-    while let Some(batch) = batches.next().await {
+    loop {
+        let batch = tokio::select! {
+            batch = batches.next() => match batch { Some(batch) => batch, None => return },
+            // The sender may end first, at shutdown.
+            Ok(()) = restrictions.changed() => Vec::new(),
+        };
+        let restricted = index.restrict(restrictions.borrow_and_update().clone());
         let changes = batch.into_iter().map(|(source, result)| match result {
             Ok(event) => apply(source, event, &mut index),
             Err(error) => {
@@ -93,7 +109,7 @@ async fn follow(events: impl Stream<Item = SourceEvent>, store: &Store) {
             }
         });
         let change = changes.max().unwrap_or(SetChange::Nothing);
-        publish(change, &index, store);
+        publish(change.max(restricted), &index, store);
     }
 }
 

@@ -7,7 +7,7 @@ use squelch_engine::{Counters, Disposition, Mode, Rules};
 use super::dropped::{DroppedIn, top_dropped};
 use crate::api;
 use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
-use crate::policy::{Compiled, Effect, ExceededLimit, Invalid, Limit, MAX_LABELS, MAX_POLICIES};
+use crate::policy::{Compiled, Effect, ExceededLimit, Exclusion, Invalid, Limit, MAX_LABELS, MAX_POLICIES};
 
 /// The inputs of a status.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +20,14 @@ pub struct Facts<'a> {
     pub outcome: &'a Result<Compiled, Invalid>,
     /// Effect of the policy among the other policies. `None` if it is invalid.
     pub effect: Option<&'a Effect>,
+    /// The namespaces of the policy that other writers of the webhook configuration exclude.
+    pub exclusion: Option<&'a Exclusion>,
+    /// What these have added that cannot be evaluated, in words.
+    pub unevaluated: Option<&'a str>,
     /// Why the webhook is not armed, in a sentence. `None` while it is armed.
     pub disarmed_reason: Option<&'a str>,
+    /// Which API servers do not reach the armed webhook, in a sentence. `None` if all do.
+    pub note: Option<&'a str>,
     /// The engine's counters since the start of the process.
     pub counted: &'a Counters,
     /// The engine's counts of dropped occurrences since then.
@@ -117,6 +123,9 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         }
         Some(Effect::Governs | Effect::GovernsInPart(_)) | None => {}
     }
+    if let Some(exclusion) = facts.exclusion.filter(|exclusion| exclusion.all) {
+        return (Reason::ExcludedByPlatform, excluded(facts.cluster_scoped, exclusion));
+    }
     if let Some(why) = facts.disarmed_reason {
         return (Reason::WebhookNotArmed, format!("The webhook is not armed. {why}"));
     }
@@ -134,7 +143,36 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         }
         _ => message.to_owned(),
     };
-    (Reason::Effective, message)
+    let additions =
+        facts.exclusion.map(excluded_in_part).into_iter().chain(facts.unevaluated.map(unevaluated));
+    let notes = additions.chain(facts.note.map(str::to_owned));
+    (Reason::Effective, notes.fold(message, |message, note| format!("{message} {note}")))
+}
+
+fn excluded(cluster_scoped: bool, Exclusion { namespace, requirement, .. }: &Exclusion) -> String {
+    let namespaces = if cluster_scoped {
+        format!("every namespace that the policy governs, such as {namespace}")
+    } else {
+        format!("namespace {namespace}")
+    };
+    format!(
+        "The webhook configuration excludes {namespaces}: another writer has added the requirement \"{requirement}\" to \
+         its namespaceSelector. Event writes there are not sent to squelch."
+    )
+}
+
+fn excluded_in_part(Exclusion { namespace, requirement, .. }: &Exclusion) -> String {
+    format!(
+        "The webhook configuration excludes some of its namespaces, such as {namespace}: another writer has added the \
+         requirement \"{requirement}\" to its namespaceSelector. Event writes there are not sent to squelch."
+    )
+}
+
+fn unevaluated(additions: &str) -> String {
+    format!(
+        "Another writer has restricted the webhook configuration by {additions}. squelch cannot evaluate that: some Event \
+         writes may not be sent to squelch."
+    )
 }
 
 /// Returns a message with the limit, the namespace and the changes to make. It contains no numbers of other policies:

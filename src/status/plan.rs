@@ -61,7 +61,7 @@ enum RateShare {
 }
 
 /// The known statuses in the cluster, and the times of their writes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Plan {
     interval: Duration,
     /// Minimum time between two writes.
@@ -72,6 +72,8 @@ pub struct Plan {
     tracked: HashMap<Arc<str>, Tracked>,
     /// Time of the last attempt to write conditions, per namespace of the policy. `None` for cluster-scoped policies.
     conditions_attempts: HashMap<Option<Arc<str>>, Moment>,
+    /// Which API servers do not reach the webhook, in a sentence.
+    note: Option<Arc<str>>,
     /// Whether counters were due at the last call of [`Self::due`].
     counters_due: bool,
     /// Whether conditions were written while counters were due, so that counters come next.
@@ -81,20 +83,17 @@ pub struct Plan {
 impl Plan {
     /// Creates a plan without known statuses.
     pub fn new(limits: WriteLimits) -> Self {
-        Self {
-            interval: limits.interval,
-            pause: limits.pause(),
-            initial: HashMap::new(),
-            tracked: HashMap::new(),
-            conditions_attempts: HashMap::new(),
-            counters_due: false,
-            counters_first: false,
-        }
+        Self { interval: limits.interval, pause: limits.pause(), ..Self::default() }
     }
 
     /// Sets the statuses in the cluster, by policy uid. They are newer than those from the watch.
     pub fn start_from(&mut self, statuses: HashMap<Arc<str>, EventPolicyStatus>) {
         self.initial = statuses;
+    }
+
+    /// Sets which API servers do not reach the webhook, in a sentence. `None` if all do.
+    pub fn set_note(&mut self, note: Option<Arc<str>>) {
+        self.note = note;
     }
 
     /// Returns the number of received occurrences that no status in the cluster includes.
@@ -198,18 +197,28 @@ impl Plan {
 
     /// Records an attempted write. Returns the transitions of the status if it succeeded.
     pub fn attempted(&mut self, due: Due, succeeded: bool, now: Moment) -> Vec<Transition> {
-        self.counters_first = due.share == RateShare::Conditions && self.counters_due;
-        let Some(tracked) = self.tracked.get_mut(&due.policy.id.uid) else { return Vec::new() };
-        if due.share == RateShare::Conditions {
-            self.conditions_attempts.insert(due.policy.namespace.clone(), now);
-        }
-        tracked.attempt = Some((now, succeeded));
+        let Some(tracked) = self.charge(&due, now) else { return Vec::new() };
+        tracked.attempted(succeeded, now);
         if !succeeded {
             return Vec::new();
         }
         let transitions = transitions(tracked.current.as_ref(), &due.status);
         tracked.current = Some(due.status);
         transitions
+    }
+
+    /// Records a write that the API server refused. Returns whether it is the first one with this spec.
+    pub fn refused(&mut self, due: &Due, now: Moment) -> bool {
+        self.charge(due, now).is_some_and(|tracked| tracked.refused(due.policy.generation, now))
+    }
+
+    fn charge(&mut self, due: &Due, now: Moment) -> Option<&mut Tracked> {
+        self.counters_first = due.share == RateShare::Conditions && self.counters_due;
+        let tracked = self.tracked.get_mut(&due.policy.id.uid)?;
+        if due.share == RateShare::Conditions {
+            self.conditions_attempts.insert(due.policy.namespace.clone(), now);
+        }
+        Some(tracked)
     }
 
     fn changed(
@@ -231,7 +240,10 @@ impl Plan {
                 outcome: &policy.outcome,
                 cluster_scoped: policy.namespace.is_none(),
                 effect: set.effect(policy),
+                exclusion: set.exclusions().of(policy),
+                unevaluated: set.exclusions().unevaluated(),
                 disarmed_reason,
+                note: self.note.as_deref(),
                 counted: &counted.counters,
                 dropped: &counted.dropped,
                 base: tracked.base,
@@ -255,6 +267,7 @@ impl Plan {
             let known = before.remove(&policy.id.uid);
             let initial = self.initial.remove(&policy.id.uid);
             let mut tracked = known.unwrap_or_else(|| Tracked::new(policy, initial, wall));
+            tracked.revise(policy.generation);
             if policy.namespace.is_none() {
                 // Otherwise entries of deleted namespaces would stay in the list.
                 tracked.base_dropped.retain(|dropped| set.has_namespace(&dropped.namespace));

@@ -50,12 +50,15 @@ pub(super) async fn statuses(client: &Client) -> Result<HashMap<Arc<str>, EventP
 }
 
 /// The outcome of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
     /// The status was written.
     Written,
     /// The policy was deleted, and the watch has not received that yet.
     Gone,
+    /// The API server refused the policy as invalid, with this message. Before Kubernetes 1.33, it refuses any write of a
+    /// status if the unchanged spec breaks a CEL rule (status_strategy.go of apiextensions-apiserver).
+    Refused(String),
     /// The write failed and is retried.
     Failed,
 }
@@ -87,6 +90,10 @@ pub(super) async fn write(client: &Client, due: &Due) -> WriteOutcome {
             WriteOutcome::Written
         }
         Ok(Err(kube::Error::Api(response))) if response.code == 404 => WriteOutcome::Gone,
+        Ok(Err(kube::Error::Api(response))) if response.code == 422 => {
+            debug!(policy = %policy.id.display, error = response.message, "status refused");
+            WriteOutcome::Refused(response.message.clone())
+        }
         Ok(Err(error)) => {
             warn!(policy = %policy.id.display, %error, "writing the status failed, retrying later");
             WriteOutcome::Failed

@@ -14,6 +14,7 @@ use tracing::warn;
 
 use crate::announcer::{Announcement, Announcer};
 use crate::clock;
+use crate::metrics::Metrics;
 use crate::policy::{Policy, Store};
 
 use super::plan::{Due, Plan, WriteLimits};
@@ -33,8 +34,12 @@ const LAST_WRITES_IN_FLIGHT: usize = 16;
 pub struct Inputs {
     /// Why the webhook is not armed, in a sentence. `None` while it is armed.
     pub disarmed_reason: watch::Receiver<Option<Arc<str>>>,
+    /// Which API servers do not reach the armed webhook, in a sentence. `None` if all do.
+    pub note: watch::Receiver<Option<Arc<str>>>,
     /// Whether this replica is active. Only the active replica writes statuses.
     pub active: watch::Receiver<bool>,
+    /// Counts refused writes.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Returns the engine's counters since the start of the process (`Engine::all_counters`).
@@ -46,8 +51,9 @@ pub struct StatusWriter {
     store: Arc<Store>,
     read_counters: ReadCounters,
     disarmed_reason: watch::Receiver<Option<Arc<str>>>,
+    note: watch::Receiver<Option<Arc<str>>>,
     active: watch::Receiver<bool>,
-    announcer: Announcer,
+    reports: Reports,
     plan: Plan,
     /// Whether the statuses in the cluster were read.
     has_initial_statuses: bool,
@@ -63,6 +69,12 @@ pub struct StatusWriter {
     next: Moment,
 }
 
+/// Where outcomes are reported.
+struct Reports {
+    announcer: Announcer,
+    metrics: Arc<Metrics>,
+}
+
 impl StatusWriter {
     /// Creates the task. It sends transitions of statuses to `announcer`.
     pub fn new(
@@ -73,14 +85,15 @@ impl StatusWriter {
         announcer: Announcer,
         limits: WriteLimits,
     ) -> Self {
-        let Inputs { disarmed_reason, active } = inputs;
+        let Inputs { disarmed_reason, note, active, metrics } = inputs;
         Self {
             client,
             store,
             read_counters,
             disarmed_reason,
+            note,
             active,
-            announcer,
+            reports: Reports { announcer, metrics },
             plan: Plan::new(limits),
             has_initial_statuses: false,
             queue: Vec::new(),
@@ -99,6 +112,7 @@ impl StatusWriter {
         }
         let mut revision = self.store.subscribe();
         let mut disarmed_reason = self.disarmed_reason.clone();
+        let mut note = self.note.clone();
         while !stop.is_cancelled() {
             // `write_all_now` repeats a write that the stop interrupts.
             let Some(pause) = stop.run_until_cancelled(self.step(clock::now(), clock::wall())).await else {
@@ -109,6 +123,7 @@ impl StatusWriter {
                 () = tokio::time::sleep(pause) => {}
                 () = changed(&mut revision) => self.outdated = true,
                 () = changed(&mut disarmed_reason) => self.outdated = true,
+                () = changed(&mut note) => self.outdated = true,
             }
         }
         self
@@ -163,7 +178,7 @@ impl StatusWriter {
         let mut failed = 0;
         while let Some((outcome, due)) = written.next().await {
             failed += usize::from(outcome == WriteOutcome::Failed);
-            attempted(&mut self.plan, &self.announcer, due, outcome, now);
+            self.reports.attempted(&mut self.plan, due, outcome, now);
         }
         failed
     }
@@ -185,7 +200,7 @@ impl StatusWriter {
             // Set before the write, so that the pause also follows an interrupted write.
             self.next = now.plus(self.pause);
             let outcome = write(&self.client, &due).await;
-            attempted(&mut self.plan, &self.announcer, due, outcome, now);
+            self.reports.attempted(&mut self.plan, due, outcome, now);
         }
         if self.queue.is_empty() { self.until_refresh(now) } else { self.pause }
     }
@@ -201,6 +216,7 @@ impl StatusWriter {
         if !self.store.listed() {
             return;
         }
+        self.plan.set_note(self.note.borrow().clone());
         self.queue = self.plan.due(
             &self.store.load(),
             &(self.read_counters)(),
@@ -212,21 +228,35 @@ impl StatusWriter {
     }
 }
 
-/// Records the outcome of a write, and announces the transitions of the status.
-fn attempted(plan: &mut Plan, announcer: &Announcer, due: Due, outcome: WriteOutcome, now: Moment) {
-    let policy = due.policy.clone();
-    for transition in plan.attempted(due, outcome == WriteOutcome::Written, now) {
-        announcer.announce(announcement(&policy, transition));
+impl Reports {
+    /// Records the outcome of a write, and announces the transitions of the status, or its first refusal.
+    fn attempted(&self, plan: &mut Plan, due: Due, outcome: WriteOutcome, now: Moment) {
+        let policy = due.policy.clone();
+        if let WriteOutcome::Refused(message) = outcome {
+            self.metrics.refused_status_write();
+            if plan.refused(&due, now) {
+                warn!(policy = %policy.id.display, error = message, "status refused, its spec has to be corrected");
+                let note = format!(
+                    "The API server refuses the status of this policy, because its spec breaks a rule that was \
+                     added later. Correct the spec: {message}"
+                );
+                self.announcer.announce(announcement(&policy, true, "StatusRefused", note));
+            }
+            return;
+        }
+        for Transition { kind, message } in plan.attempted(due, outcome == WriteOutcome::Written, now) {
+            let (warning, reason) = match kind {
+                TransitionKind::Accepted => (false, "Accepted"),
+                TransitionKind::Rejected => (true, "Rejected"),
+                TransitionKind::Overridden => (false, "Overridden"),
+            };
+            self.announcer.announce(announcement(&policy, warning, reason, message));
+        }
     }
 }
 
-fn announcement(policy: &Policy, Transition { kind, message }: Transition) -> Announcement {
+fn announcement(policy: &Policy, warning: bool, reason: &'static str, note: String) -> Announcement {
     let resource = resource(policy);
-    let (warning, reason) = match kind {
-        TransitionKind::Accepted => (false, "Accepted"),
-        TransitionKind::Rejected => (true, "Rejected"),
-        TransitionKind::Overridden => (false, "Overridden"),
-    };
     Announcement {
         regarding: ObjectReference {
             api_version: Some(resource.api_version),
@@ -239,7 +269,7 @@ fn announcement(policy: &Policy, Transition { kind, message }: Transition) -> An
         warning,
         reason,
         action: "Follow",
-        note: message,
+        note,
     }
 }
 

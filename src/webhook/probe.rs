@@ -1,4 +1,4 @@
-//! Signs squelch's own probe: a dry-run Event that the active replica sends through the API server to its own webhook.
+//! Signs squelch's own probe: a dry-run Event that a replica sends through the API server. The active replica signs.
 //! A probe changes no state.
 //!
 //! The API server caches webhook clients by URL or Service, path and `caBundle`, not by the entry's name (apiserver

@@ -37,7 +37,7 @@ pub(super) fn deny(review: &Review<'_>, denial: Denial, policy: &str, cause: &st
     out.extend_from_slice(br#"","code":"#);
     out.extend_from_slice(code.as_bytes());
     out.extend_from_slice(br#","message":"#);
-    write_string(&mut out, &format!("squelch: {policy} {cause}"));
+    write_string(&mut out, &["squelch: ", policy, " ", cause].concat());
     out.extend_from_slice(b"}}}");
     out.into()
 }

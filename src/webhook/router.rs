@@ -20,8 +20,8 @@ use super::handler::{Undecided, Webhook, allow_unread};
 use super::limiter::{Limiter, RequestPermits};
 use super::long_reviews::{LongReviews, on_own_thread};
 
-pub(super) use heads::unavailable;
-use heads::{parse_path, reject, review_response, text};
+pub(super) use heads::{Caller, unavailable};
+use heads::{reject, review_response, text};
 
 /// The part of the path before the token.
 const PATH_PREFIX: &str = "/events/";
@@ -79,14 +79,9 @@ pub fn router(webhook: Arc<Webhook>) -> Router {
 }
 
 impl Router {
-    /// Whether the request's path has an accepted token, so that its client is the API server. Takes constant time.
-    pub fn accepts<B>(&self, request: &Request<B>) -> bool {
-        parse_path(request).is_some_and(|path| self.webhook.tokens.accept(path.token))
-    }
-
-    /// Whether the request's path is the probe's.
-    pub fn is_probe<B>(&self, request: &Request<B>) -> bool {
-        parse_path(request).is_some_and(|path| path.is_probe)
+    /// Returns the caller of `request`.
+    pub(super) fn caller<B>(&self, request: &Request<B>) -> Caller {
+        Caller::of(request, &self.webhook.tokens)
     }
 
     /// Counts a client that was rejected in the TLS handshake.
@@ -117,23 +112,29 @@ impl Router {
 
     /// Answers one request. A well-formed review gets 200, whatever the decision.
     pub async fn route<B: Body<Data = Bytes>>(&self, request: Request<B>) -> Response<Full<Bytes>> {
-        self.answer(self.prepare(&self.limiters.unconnected, request)).await
+        let caller = self.caller(&request);
+        self.answer(self.prepare(caller, &self.limiters.unconnected, request)).await
     }
 
-    /// Authenticates `request`, which came on `connection`, and acquires its permits. Reads nothing of the body and keeps
-    /// nothing of the head.
-    pub(super) fn prepare<B>(&self, connection: &Arc<ReviewConnection>, request: Request<B>) -> Prepared<B> {
-        let is_authenticated = self.accepts(&request);
-        if !is_authenticated {
+    /// Acquires the permits of `request`, which came on `connection`. Reads nothing of the body and keeps nothing of the
+    /// head.
+    pub(super) fn prepare<B>(
+        &self,
+        caller: Caller,
+        connection: &Arc<ReviewConnection>,
+        request: Request<B>,
+    ) -> Prepared<B> {
+        if !caller.is_authenticated() {
             self.webhook.metrics.unauthenticated_request();
         }
-        if let Some(rejection) = reject(&request, is_authenticated) {
+        if let Some(rejection) = reject(&request, caller.is_authenticated()) {
             return Prepared::Answered(rejection);
         }
-        if !is_authenticated {
-            return Prepared::Unauthenticated(request.into_body());
-        }
-        let probe = parse_path(&request).filter(|path| path.is_probe).map(|path| path.token.to_owned());
+        let probe = match caller {
+            Caller::Unauthenticated => return Prepared::Unauthenticated(request.into_body()),
+            Caller::Review => None,
+            Caller::Probe(token) => Some(token),
+        };
         let can_be_reset = request.version() == Version::HTTP_2;
         let body = request.into_body();
         let (read, permit) = match self.limiters.reviews.try_acquire(1) {
@@ -194,7 +195,7 @@ impl Router {
             Received::Whole(bytes, permit) => {
                 permits.set_body(permit);
                 let long = self.limiters.long_reviews.acquire(bytes.len()).await;
-                let prefix = prefix_of(if long.is_some() { &bytes } else { &[] });
+                let prefix = long.as_ref().map(|_| prefix_of(&bytes));
                 undecided.received(bytes);
                 self.webhook.wait_until_role_is_known().await;
                 if can_be_reset {
@@ -205,7 +206,7 @@ impl Router {
                     Some(long) => {
                         // The thread also frees the review, which takes a millisecond too.
                         let answered = on_own_thread(long, move || undecided.answer()).await;
-                        answered.unwrap_or_else(|| allow_unread(&prefix))
+                        answered.unwrap_or_else(|| allow_unread(&prefix.unwrap_or_default()))
                     }
                 }
             }

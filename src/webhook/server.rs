@@ -223,19 +223,19 @@ impl Server {
         client: &Arc<ClientConnection>,
         connection: &Arc<ReviewConnection>,
     ) -> Answering {
-        let is_authenticated = self.router.accepts(&request);
-        if is_authenticated {
+        let caller = self.router.caller(&request);
+        if caller.is_authenticated() {
             client.authenticate();
         } else if !client.may_request() {
             return Box::pin(ready(Ok(unavailable().map(Full::new))));
         }
         let head = RequestHead {
-            is_authenticated,
-            is_probe: self.router.is_probe(&request),
+            is_authenticated: caller.is_authenticated(),
+            is_probe: caller.is_probe(),
             is_http1: request.version() <= Version::HTTP_11,
             _in_flight: client.request(),
         };
-        let prepared = self.router.prepare(connection, request);
+        let prepared = self.router.prepare(caller, connection, request);
         Box::pin(self.answer(head, prepared, Arc::clone(client)))
     }
 

@@ -64,6 +64,7 @@ pub(crate) const COMMANDS: &[Row] = &[
     // The checks of a snapshot.
     Row {
         files: &[
+            "src/doctor/api_servers.rs",
             "src/doctor/apiserver.rs",
             "src/doctor/configuration.rs",
             "src/doctor/definitions.rs",
@@ -85,6 +86,7 @@ pub(crate) const COMMANDS: &[Row] = &[
             "arming::DISARM_ANNOTATION",
             "arming::EVENTS_ENTRY",
             "arming::PROBE_ENTRY",
+            "arming::additions_to",
             "doctor",
             "metrics::WatchedResource",
             "metrics::table",

@@ -39,7 +39,19 @@ var components = map[string]func(args []string) int{
 	"kube-scheduler":          command(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
 	"kube-proxy":              command(proxy.NewProxyCommand),
 	// The kubelet takes its flags apart itself and expects them where the process has them.
-	"kubelet": command(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
+	"kubelet": command(kubeletCommand),
+}
+
+// kubeletCommand makes the kubelet's command, which takes a context from Kubernetes 1.31 on.
+func kubeletCommand() *cobra.Command {
+	switch create := any(kubelet.NewKubeletCommand).(type) {
+	case func() *cobra.Command:
+		return create()
+	case func(context.Context) *cobra.Command:
+		return create(context.Background())
+	default:
+		panic(fmt.Sprintf("this version's NewKubeletCommand is a %T", create))
+	}
 }
 
 // command runs a component the way its own main does. The command is made only when it is chosen: making

@@ -17,12 +17,14 @@ pub(super) struct Configuration {
     squelch: Arc<Behind>,
     listens_at: Mutex<String>,
     own_writes: AtomicBool,
+    /// Added to the `namespaceSelector` of each entry that is written.
+    added: Mutex<Option<Value>>,
 }
 
 impl Configuration {
     pub(super) fn new(authority: &str, squelch: Arc<Behind>) -> Self {
-        let (listens_at, own_writes) = (Mutex::default(), AtomicBool::default());
-        Self { ca_bundle: encoded(authority), squelch, listens_at, own_writes }
+        let (listens_at, own_writes, added) = (Mutex::default(), AtomicBool::default(), Mutex::default());
+        Self { ca_bundle: encoded(authority), squelch, listens_at, own_writes, added }
     }
 
     /// Sets the address of the squelch that writes the next configuration.
@@ -35,6 +37,11 @@ impl Configuration {
         self.own_writes.store(true, Ordering::Relaxed);
     }
 
+    /// Adds an expression to each entry of the next configurations.
+    pub(super) fn add_at_admission(&self, expression: Value) {
+        *self.added.lock().unwrap_or_else(PoisonError::into_inner) = Some(expression);
+    }
+
     /// `None` if the body is not a webhook configuration.
     fn rewritten(&self, body: &[u8]) -> Option<Bytes> {
         let mut configuration: Value = serde_json::from_slice(body).ok()?;
@@ -43,12 +50,29 @@ impl Configuration {
             let listens_at = self.listens_at.lock().unwrap_or_else(PoisonError::into_inner);
             self.squelch.is(&listens_at, &authority).ok()?;
             webhook["clientConfig"]["caBundle"] = self.ca_bundle.as_str().into();
+            if let Some(expression) = &*self.added.lock().unwrap_or_else(PoisonError::into_inner) {
+                add_expression(webhook, expression);
+            }
             if self.own_writes.load(Ordering::Relaxed) {
                 webhook.as_object_mut()?.remove("matchConditions");
             }
         }
         Some(configuration.to_string().into())
     }
+}
+
+/// Adds an expression to the `namespaceSelector` of an entry. Returns whether it was missing.
+pub fn add_expression(entry: &mut Value, expression: &Value) -> bool {
+    let expressions = &mut entry["namespaceSelector"]["matchExpressions"];
+    if !expressions.is_array() {
+        *expressions = Value::Array(Vec::new());
+    }
+    let Some(list) = expressions.as_array_mut() else { return false };
+    let is_missing = !list.contains(expression);
+    if is_missing {
+        list.push(expression.clone());
+    }
+    is_missing
 }
 
 impl Observer for Arc<Configuration> {

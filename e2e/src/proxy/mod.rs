@@ -11,6 +11,7 @@ mod recording;
 mod relay;
 mod reviews;
 pub(crate) mod server;
+pub(crate) mod tcp;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 pub use call::{ProxiedCall, Reviewed, User};
+pub use configuration::add_expression;
 pub use fault::{Fault, Faults, Rule};
 pub use reviews::ReviewCounts;
 
@@ -116,6 +118,12 @@ impl FaultProxy {
     /// Lets the API server review squelch's own writes, from the next webhook configuration on.
     pub fn ask_about_own_writes(&self) {
         self.configuration.ask_about_own_writes();
+    }
+
+    /// Adds an expression to the `namespaceSelector` of each entry that squelch writes, as GKE Autopilot does at
+    /// admission. (Kubernetes calls no webhook for webhook configurations, and exempts them from admission policies.)
+    pub fn add_at_admission(&self, expression: serde_json::Value) {
+        self.configuration.add_at_admission(expression);
     }
 
     /// The reviews of a namespace by outcome.

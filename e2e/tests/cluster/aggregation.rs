@@ -9,7 +9,7 @@ use e2e::{Emission, Test, Writes, conservation, events};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(120);
+const STORM: Duration = Duration::from_secs(300);
 /// The message prefix of a summary, the same as client-go's.
 const PREFIX: &str = "(combined from similar events): ";
 

@@ -7,7 +7,7 @@ use e2e::emitters::Report;
 use e2e::{Emission, Test, conservation};
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(120);
+const STORM: Duration = Duration::from_secs(300);
 
 /// A policy with this spam filter, without refill in the time of the test, and without aggregation.
 fn filtering(mut filter: Value) -> Value {

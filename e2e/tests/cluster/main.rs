@@ -24,6 +24,7 @@ mod new_api;
 mod nothing_lost;
 mod old_clients;
 mod other_webhooks;
+mod other_writers;
 mod outage;
 mod own_writes;
 mod policy_api;

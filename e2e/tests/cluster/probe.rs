@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(120);
+const STORM: Duration = Duration::from_secs(300);
 const RATE: u32 = 50;
 const NAME: &str = "mutatingwebhookconfiguration/squelch";
 
@@ -99,8 +99,8 @@ async fn wait_for_disarmed_event(test: &Test, before: i64, words: &str) -> Resul
     .await
 }
 
-/// During a storm: squelch becomes unreachable by a fault, and recovers.
-async fn fails_and_recovers(label: &str, fault: Fault, failure: &str) -> Result<()> {
+/// During a storm: squelch becomes unreachable by a fault, is disarmed after `needed` failed probes, and recovers.
+async fn fails_and_recovers(label: &str, fault: Fault, failure: &str, needed: u64) -> Result<()> {
     let test = Test::begin(label).await?;
     let proxy = FaultProxy::start(&test.cluster).await?;
     let squelch =
@@ -109,6 +109,7 @@ async fn fails_and_recovers(label: &str, fault: Fault, failure: &str) -> Result<
     let storm = storm(&test)?;
     storm.wait_for_calls(50, STORM).await?;
     let failed_before = probes(&squelch, &FAILURES).await?;
+    let hung_before = probes(&squelch, &["timeout"]).await?;
     let before = disarmed(&test).await?.0;
 
     let began = Instant::now();
@@ -116,8 +117,10 @@ async fn fails_and_recovers(label: &str, fault: Fault, failure: &str) -> Result<
     wait_until_armed(&squelch, false).await?;
     eprintln!("disarmed after {:?}", began.elapsed());
     let failures = probes(&squelch, &FAILURES).await? - failed_before;
-    // The scrape itself takes time.
-    ensure!((2..=3).contains(&failures), "{failures} failed probes before it was disarmed");
+    // The scrape itself takes time. On a busy machine a probe may wait, and two failures are enough once one hangs.
+    let hung = probes(&squelch, &["timeout"]).await? > hung_before;
+    let least = if hung { 2 } else { needed };
+    ensure!((least..=needed + 1).contains(&failures), "{failures} failed probes before it was disarmed");
     ensure!(
         probes(&squelch, &[failure]).await? >= 2,
         "{}",
@@ -142,12 +145,12 @@ async fn fails_and_recovers(label: &str, fault: Fault, failure: &str) -> Result<
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_webhook_is_disarmed_until_reachable() -> Result<()> {
-    fails_and_recovers("unreachable", Fault::CutBefore, "unsigned").await
+    fails_and_recovers("unreachable", Fault::CutBefore, "unsigned", 10).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hanging_webhook_is_disarmed_until_it_answers() -> Result<()> {
-    fails_and_recovers("hangs", Fault::Delay(Duration::from_secs(5)), "timeout").await
+    fails_and_recovers("hangs", Fault::Delay(Duration::from_secs(5)), "timeout", 2).await
 }
 
 /// On the direct connection, HTTP/2 on loopback, each probe closes its connection.

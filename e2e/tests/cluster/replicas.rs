@@ -12,7 +12,7 @@ use e2e::writes::never_lowered;
 use e2e::{Emission, GENEROUS, Policy, Squelch, Test, events, wait_for};
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(120);
+const STORM: Duration = Duration::from_secs(300);
 const RATE: u32 = 50;
 
 /// The Secret of the replicas: they share authority and token.

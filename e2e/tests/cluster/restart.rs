@@ -11,7 +11,7 @@ use e2e::writes::never_lowered;
 use e2e::{Emission, GENEROUS, Test};
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(120);
+const STORM: Duration = Duration::from_secs(300);
 const OCCURRENCES: i64 = 500;
 const RATE: u32 = 50;
 

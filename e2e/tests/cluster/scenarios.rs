@@ -44,9 +44,11 @@ async fn the_api_server_accepts_every_scenario() -> Result<()> {
     let (three, four) = (given("SQUELCH_HELM3")?, PathBuf::from("helm"));
     // Pod admission needs the ServiceAccount, which a dry run does not store.
     kubectl.namespace(&test.namespace).run(&["create", "serviceaccount", "squelch"]).await?;
+    let version = format!("1.{}.0", test.cluster.minor().await?);
     for (name, path) in scenarios()? {
         let values = path.display().to_string();
-        let arguments = [&OPERATOR[..], &["--namespace", &test.namespace, "--values", &values]].concat();
+        let target = ["--kube-version", &version, "--namespace", &test.namespace, "--values", &values];
+        let arguments = [&OPERATOR[..], &target].concat();
         let rendered = helm(&four, &arguments)?.map_err(anyhow::Error::msg).context(name.clone())?;
         let by_three = helm(&three, &arguments)?.map_err(anyhow::Error::msg).context(name.clone())?;
         let sorted = |text: &str| {

@@ -8,7 +8,7 @@ use e2e::writer::gap;
 
 use crate::measure::{STORM, begin, configuration, disarmed, until, wait_until_active_again};
 
-/// squelch polls every two seconds.
+/// squelch watches its configuration.
 const DISARMED: Duration = Duration::from_secs(3);
 /// Time in which nothing may be suppressed.
 const STAYS: Duration = Duration::from_secs(10);

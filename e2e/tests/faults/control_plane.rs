@@ -41,7 +41,8 @@ pub(crate) async fn etcd() -> Result<String> {
 }
 
 /// Another client writes itself into the Lease.
-pub(crate) async fn lease_stolen() -> Result<String> {
+pub(crate) async fn lease_stolen(by_endpoint: bool) -> Result<String> {
+    Cluster::connect().await?.route_by_endpoint(by_endpoint).await?;
     trouble("fault-stolen", async |stage: &Stage| {
         let now = format!("{:.6}", jiff::Timestamp::now());
         let theft = json!({ "spec": { "holderIdentity": "thief_0", "renewTime": now, "acquireTime": now } });

@@ -5,28 +5,29 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::faults::{active, process};
 use e2e::node::SQUELCH;
+use e2e::policy::Counters;
 use e2e::process::send;
+use e2e::stage::Stage;
 use e2e::writer::gap;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::measure::{STORM, begin};
+use crate::measure::{STORM, begin, begin_routed};
 
 /// Maximum time until a replica with the Lease is active.
 const GAP: Duration = Duration::from_secs(7);
 
 /// The pod with its container: there is no restart in place.
-pub(crate) async fn pod() -> Result<String> {
-    killed("fault-kill-pod", true).await
+pub(crate) async fn pod(by_endpoint: bool) -> Result<String> {
+    killed(begin_routed("fault-kill-pod", by_endpoint).await?, true).await
 }
 
 /// Only its container: the kubelet restarts it in the same pod, which has the label.
 pub(crate) async fn container() -> Result<String> {
-    killed("fault-kill", false).await
+    killed(begin("fault-kill", STORM).await?, false).await
 }
 
-async fn killed(label: &str, with_pod: bool) -> Result<String> {
-    let (stage, counters) = begin(label, STORM).await?;
+async fn killed((stage, counters): (Stage, Counters), with_pod: bool) -> Result<String> {
     let pod: Pod = active(&stage.node.cluster).await?;
     let pid = process(&pod)?;
     let began = stage.writer.elapsed();

@@ -25,6 +25,12 @@ pub(crate) async fn begin(label: &str, load: Load) -> Result<(Stage, Counters)> 
     Ok((stage, counters))
 }
 
+/// Same under a storm, with an API server that calls webhooks at the addresses of pods, or at ClusterIPs.
+pub(crate) async fn begin_routed(label: &str, by_endpoint: bool) -> Result<(Stage, Counters)> {
+    Cluster::connect().await?.route_by_endpoint(by_endpoint).await?;
+    begin(label, STORM).await
+}
+
 /// Waits until the writer is refused after `since`: a replica is active again. Returns the time since `since`.
 pub(crate) async fn wait_until_active_again(writer: &Writer, since: Duration) -> Result<Duration> {
     wait_for("a write to be suppressed again", GENEROUS, async || {

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::EvictParams;
 use kube::{Api, ResourceExt};
 
-use crate::measure::{STORM, begin};
+use crate::measure::{STORM, begin, begin_routed};
 
 /// Name of the image in the cluster.
 const NODE: &str = "node1";
@@ -27,13 +27,13 @@ const GAP_OF_VERSIONS: Duration = Duration::from_secs(7);
 
 /// kubectl rollout restart during the storm.
 pub(crate) async fn rolled(by_endpoint: bool) -> Result<String> {
-    let (stage, _) = routed("fault-rolled", by_endpoint).await?;
+    let (stage, _) = begin_routed("fault-rolled", by_endpoint).await?;
     handed_over(stage, GAP, restart).await
 }
 
 /// The active pod is evicted.
 pub(crate) async fn drained(by_endpoint: bool) -> Result<String> {
-    let (stage, _) = routed("fault-drained", by_endpoint).await?;
+    let (stage, _) = begin_routed("fault-drained", by_endpoint).await?;
     handed_over(stage, GAP, async |stage: &Stage| {
         let pod = active(&stage.node.cluster).await?.name_any();
         evict(&stage.node.cluster, &pod).await
@@ -148,12 +148,6 @@ pub(crate) async fn with_10_000_pending_series() -> Result<String> {
     let (mut stage, _) = begin("fault-many-pending", crate::measure::CALM).await?;
     make_pending(&mut stage, 10_000, 600).await?;
     handed_over(stage, LONG_GAP, restart).await
-}
-
-async fn routed(label: &str, by_endpoint: bool) -> Result<(Stage, e2e::policy::Counters)> {
-    let cluster = Cluster::connect().await?;
-    cluster.restart_apiserver(false, &[&format!("--enable-aggregator-routing={by_endpoint}")]).await?;
-    begin(label, STORM).await
 }
 
 /// Each object reports three times: the third occurrence is pending.

@@ -5,14 +5,15 @@ use e2e::rows::{Row, run};
 
 use crate::{break_glass, control_plane, killed, no_replicas, policies, restarts, unresponsive};
 
-const ROWS: [Row; 25] = [
+const ROWS: [Row; 27] = [
     ("rolling restart, routed by ClusterIP", || Box::pin(restarts::rolled(false))),
     ("rolling restart, routed by endpoint", || Box::pin(restarts::rolled(true))),
     ("rolling restart with 500 pending series", || Box::pin(restarts::with_500_pending_series())),
     ("rolling restart with 10,000 pending series", || Box::pin(restarts::with_10_000_pending_series())),
     ("drain of the active pod, routed by ClusterIP", || Box::pin(restarts::drained(false))),
     ("drain of the active pod, routed by endpoint", || Box::pin(restarts::drained(true))),
-    ("SIGKILL of the active pod", || Box::pin(killed::pod())),
+    ("SIGKILL of the active pod, routed by ClusterIP", || Box::pin(killed::pod(false))),
+    ("SIGKILL of the active pod, routed by endpoint", || Box::pin(killed::pod(true))),
     ("SIGKILL of its container, restarted in place", || Box::pin(killed::container())),
     ("scaled to zero", || Box::pin(no_replicas::scaled())),
     ("repeated SIGKILL of all replicas", || Box::pin(no_replicas::killed())),
@@ -24,7 +25,8 @@ const ROWS: [Row; 25] = [
     ("API server restarted", || Box::pin(control_plane::api_server(false))),
     ("API server killed", || Box::pin(control_plane::api_server(true))),
     ("etcd stopped for 20 s", || Box::pin(control_plane::etcd())),
-    ("Lease stolen", || Box::pin(control_plane::lease_stolen())),
+    ("Lease stolen, routed by ClusterIP", || Box::pin(control_plane::lease_stolen(false))),
+    ("Lease stolen, routed by endpoint", || Box::pin(control_plane::lease_stolen(true))),
     ("Lease deleted", || Box::pin(control_plane::lease_deleted())),
     ("replicas of two images", || Box::pin(restarts::two_versions())),
     ("CRDs of the previous version", || Box::pin(policies::of_the_previous_version())),
@@ -34,7 +36,7 @@ const ROWS: [Row; 25] = [
 ];
 
 /// The rows of every run. (A rolling restart is among those of the node.)
-const SHORT: [usize; 3] = [7, 12, 23];
+const SHORT: [usize; 3] = [8, 13, 25];
 
 #[tokio::test]
 async fn the_short_table() -> Result<()> {

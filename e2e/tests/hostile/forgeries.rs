@@ -103,7 +103,7 @@ pub(crate) async fn jumping_counts() -> Result<String> {
         tenancy.hostile.patch(&namespace, "m.small", &json!({ "count": count })).await?;
     }
     tenancy.add_received(LARGEST - 1);
-    let ended = tenancy.ends(Ending::Counted).await?;
+    let ended = tenancy.ends(Ending::Unstorable).await?;
     Ok(ended)
 }
 

@@ -12,7 +12,7 @@ use squelch::api::EventPolicy;
 
 use crate::floods::{HANDS, MINUTE, flooded};
 use crate::script::pods;
-use crate::tenancy::Tenancy;
+use crate::tenancy::{Ending, Tenancy};
 use crate::tenant::event;
 
 const POLICIES: usize = 1_000;
@@ -65,7 +65,7 @@ pub(crate) async fn worst_policies() -> Result<String> {
     })
     .await?;
     let long = "x".repeat(LONG);
-    let said = flooded(tenancy, HANDS, MINUTE, u64::MAX, |namespace, number| {
+    let said = flooded(tenancy, Ending::AddsUp, HANDS, MINUTE, u64::MAX, |namespace, number| {
         let mut event =
             event(namespace, &format!("m.{number}"), &pods((number % 4) as usize)[1], &long, &long);
         event["source"]["component"] = long.as_str().into();

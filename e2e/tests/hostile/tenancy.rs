@@ -58,8 +58,11 @@ struct Reported {
 pub(crate) enum Ending {
     /// All admitted occurrences are stored: stored counts are checked.
     AddsUp,
-    /// Events were deleted, refused by the API server after squelch, or have the maximum count.
+    /// Events were deleted, or refused by the API server after squelch.
     Counted,
+    /// Merged occurrences that no Event can carry, because it is too large or has the maximum count, are lost. Stored
+    /// and lost ones are checked.
+    Unstorable,
 }
 
 fn add(to: &Cell<i64>, occurrences: i64) {
@@ -183,8 +186,10 @@ impl Tenancy {
             failed <= allowed && here.failed_open + beside.failed_open <= failed,
             "{failed} writes failed open, at most {allowed} allowed; the API server did not wait for {not_awaited}"
         );
-        let lost = metrics.sum("squelch_lost_occurrences_total", &[]);
-        ensure!(lost == 0.0, "{lost} occurrences are lost");
+        let lost_in = |labels: &[(&str, &str)]| metrics.sum("squelch_lost_occurrences_total", labels) as i64;
+        let (lost, lost_here) = (lost_in(&[]), lost_in(&[("event_namespace", &self.test.namespace)]));
+        let allowed = if ending == Ending::Unstorable { lost_here } else { 0 };
+        ensure!(lost == allowed, "{lost} occurrences are lost, {allowed} allowed");
         let samples = self.samples().await?;
         // Time series of earlier rows' policies are removed.
         ensure!(samples <= self.samples, "{samples} time series instead of {}", self.samples);
@@ -198,15 +203,21 @@ impl Tenancy {
             script::is_stored(&stored[0], NEIGHBOUR, play, false).context("in the neighbour namespace")?;
             script::is_stored(&stored[1], OTHER_USER, play, true).context("in the same namespace")?;
         }
-        for (counters, stored) in [(&beside, &stored[0]), (&here, &stored[1])] {
+        for (counters, stored, lost) in [(&beside, &stored[0], 0), (&here, &stored[1], lost_here)] {
             let Counters { admitted, compacted, aggregated, failed_open, recovered, .. } = counters;
             let expected = admitted + compacted + aggregated + failed_open + recovered;
             let sum: i64 = stored.iter().map(value).sum();
-            let adds_up = sum == expected || (ending == Ending::Counted && std::ptr::eq(counters, &here));
-            ensure!(adds_up, "{sum} stored, {expected} expected: {counters:?}\n{}", events::list(stored));
+            let adds_up =
+                sum + lost == expected || (ending == Ending::Counted && std::ptr::eq(counters, &here));
+            ensure!(
+                adds_up,
+                "{sum} stored, {lost} lost, {expected} expected: {counters:?}\n{}",
+                events::list(stored)
+            );
         }
         self.test.passed()?;
-        Ok(format!("{} reported, all counted; {memory:.0} MiB", here.received))
+        let lost = if lost == 0 { String::new() } else { format!(", {lost} lost") };
+        Ok(format!("{} reported, all counted{lost}; {memory:.0} MiB", here.received))
     }
 
     /// Compares reported occurrences with statuses and metrics.

@@ -60,7 +60,7 @@ pub(crate) async fn scenarios() -> Result<String> {
         let put = async {
             node.helm().upgrade(&values(&scenario)).await?;
             node.rolled_out(SQUELCH, SQUELCH).await?;
-            if scenario["operator"]["enforce"] == false {
+            if scenario["operator"]["disarm"] == true {
                 return stage.policy.says("Effective", "Unknown", "WebhookNotArmed", "").await;
             }
             counters = stage.wait_for_decisions(counters).await?;

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use e2e::node::SQUELCH;
 use e2e::policy::Counters;
 use e2e::wait::not_yet;
-use e2e::{GENEROUS, Node, wait_for};
+use e2e::{Cluster, GENEROUS, Node, wait_for};
 use serde_json::{Value, json};
 
 use e2e::stage::{Stage, values};
@@ -29,7 +29,8 @@ async fn another(node: &Node, before: &Value) -> Result<Value> {
 }
 
 /// Certificate and token are rotated every 10 s; the Secret is damaged and deleted.
-pub(crate) async fn rotated() -> Result<String> {
+pub(crate) async fn rotated(by_endpoint: bool) -> Result<String> {
+    Cluster::connect().await?.route_by_endpoint(by_endpoint).await?;
     let stage = Stage::begin("row-keys", &json!({ "certificate": { "lifetime": LIFETIME } }), 3).await?;
     let mut counters = stage.wait_for_decisions(Counters::default()).await?;
     let failed = stage.node.cluster.failed_webhook_calls().await?;

@@ -1,13 +1,18 @@
 //! Install, upgrade, rollback, restart and uninstall while Events are written.
 
 use anyhow::{Context, Result, ensure};
-use e2e::node::SQUELCH;
+use e2e::cluster::given;
+use e2e::faults::containerd;
+use e2e::node::{IMAGE, SQUELCH, TAG};
 use e2e::policy::Counters;
 use e2e::wait::not_yet;
 use e2e::{GENEROUS, Node, wait_for};
 use serde_json::json;
 
 use e2e::stage::{Stage, values};
+
+/// The tag of the other version's image.
+const OTHER_TAG: &str = "other";
 
 /// helm install, upgrade with changed values, rollback, uninstall, and a new install over the kept policies.
 pub(crate) async fn upgraded() -> Result<String> {
@@ -21,6 +26,33 @@ pub(crate) async fn upgraded() -> Result<String> {
     helm.uninstall().await?;
     helm.install(&values(&json!({}))).await?;
     counters = stage.wait_for_decisions(counters).await.context("after the second install")?;
+    let (node, evidence) = stage.end().await?;
+    ensure!(evidence.counters.received >= counters.received, "the counters have decreased");
+    let measured = evidence.nothing_lost()?;
+    node.passed()?;
+    Ok(measured)
+}
+
+/// helm upgrade to another version and back, a downgrade and an upgrade: to the archive `SQUELCH_OTHER_IMAGE` with the
+/// chart in the folder `SQUELCH_OTHER_CHART`. Without them the other version is the same build under another name.
+pub(crate) async fn another_version() -> Result<String> {
+    let more = json!({ "replicas": 2 });
+    let stage = Stage::begin("row-versions", &more, 5).await?;
+    let mut counters = stage.wait_for_decisions(Counters::default()).await?;
+    let this = stage.node.helm();
+    let mut other = this.clone().set("image.tag", OTHER_TAG);
+    if let Ok(archive) = given("SQUELCH_OTHER_IMAGE") {
+        stage.node.load(&archive).await?;
+        other.chart = given("SQUELCH_OTHER_CHART")?;
+    } else {
+        let names = [TAG, OTHER_TAG].map(|tag| format!("{IMAGE}:{tag}"));
+        containerd(&stage.node.cluster, &["images", "tag", "--force", &names[0], &names[1]])?;
+    }
+    for (version, helm) in [("the other version", other), ("this version", this)] {
+        helm.upgrade(&values(&more)).await.with_context(|| format!("upgrade to {version}"))?;
+        stage.node.rolled_out(SQUELCH, SQUELCH).await?;
+        counters = stage.wait_for_decisions(counters).await.with_context(|| format!("under {version}"))?;
+    }
     let (node, evidence) = stage.end().await?;
     ensure!(evidence.counters.received >= counters.received, "the counters have decreased");
     let measured = evidence.nothing_lost()?;

@@ -6,11 +6,13 @@ use e2e::rows::{Row, run};
 use crate::{doctor, documents, gitops, key_rotation, lifecycle, permissions, unauthenticated_callers};
 
 /// The last row inspects the requests of all others.
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 13] = [
     ("helm install, upgrade, rollback, install again", || Box::pin(lifecycle::upgraded())),
+    ("helm upgrade to another version and back", || Box::pin(lifecycle::another_version())),
     ("helm uninstall during the storm", || Box::pin(lifecycle::removed())),
     ("rollout restart", || Box::pin(lifecycle::restarted())),
-    ("certificate and token rotated, Secret damaged, deleted", || Box::pin(key_rotation::rotated())),
+    ("certificate and token rotated, Secret damaged, deleted", || Box::pin(key_rotation::rotated(false))),
+    ("the same, routed by endpoint", || Box::pin(key_rotation::rotated(true))),
     ("keys and token rotated by the documented commands", || Box::pin(documents::rotated_at_once())),
     ("squelch's clock 400 days ahead, behind, and right", || Box::pin(key_rotation::clock_off())),
     ("server-side apply of the chart by a second tool", || Box::pin(gitops::applied_by_another_tool())),
@@ -21,7 +23,7 @@ const ROWS: [Row; 11] = [
 ];
 
 /// The rows of every run.
-const SHORT: [usize; 4] = [1, 2, 8, 9];
+const SHORT: [usize; 4] = [2, 3, 10, 11];
 
 #[tokio::test]
 async fn the_short_table() -> Result<()> {

@@ -120,10 +120,7 @@ fn changed_fields_are_named() {
         (|v| v["webhooks"][0]["rules"] = json!([]), "events.squelch.dev: rules"),
         (|v| v["webhooks"][0]["failurePolicy"] = json!("Fail"), "events.squelch.dev: failurePolicy"),
         (|v| v["webhooks"][0]["timeoutSeconds"] = json!(30), "events.squelch.dev: timeoutSeconds"),
-        (
-            |v| v["webhooks"][1]["namespaceSelector"] = json!({"matchLabels": {"a": "b"}}),
-            "probe.squelch.dev: namespaceSelector",
-        ),
+        (|v| v["webhooks"][1]["namespaceSelector"] = json!({}), "probe.squelch.dev: namespaceSelector"),
         (
             |v| v["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"a": "b"}}),
             "events.squelch.dev: objectSelector",
@@ -150,6 +147,61 @@ fn changed_fields_are_named() {
     assert_eq!(foreign_entries(&live), Vec::<String>::new());
     added(&mut live);
     assert_eq!(foreign_entries(&live), ["theirs"]);
+}
+
+#[test]
+fn additions_that_only_restrict_are_no_differences() {
+    let wanted = whole(NamespaceSelection::of(BTreeSet::from(["a".to_owned()])), None);
+    let aks = json!({"key": "control-plane", "operator": "DoesNotExist"});
+    let differing = |change: &dyn Fn(&mut Value)| {
+        let mut live = wanted.clone();
+        change(&mut live);
+        differences(&wanted, &live)
+    };
+    let none: Vec<String> = Vec::new();
+    let expressions = |v: &mut Value| v["webhooks"][0]["namespaceSelector"]["matchExpressions"].take();
+    assert_eq!(
+        differing(&|v| v["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+            .as_array_mut()
+            .unwrap()
+            .push(aks.clone())),
+        none
+    );
+    assert_eq!(
+        differing(&|v| v["webhooks"][1]["namespaceSelector"]["matchLabels"] = json!({"a": "b"})),
+        none
+    );
+    let selector = ["events.squelch.dev: namespaceSelector"];
+    assert_eq!(differing(&|v| drop(expressions(v))), selector);
+    assert_eq!(
+        differing(&|v| v["webhooks"][0]["namespaceSelector"]["matchExpressions"] = json!([aks])),
+        selector
+    );
+    // A requirement on a namespace more admits more.
+    assert_eq!(
+        differing(
+            &|v| v["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"] = json!(["a", "b"])
+        ),
+        selector
+    );
+}
+
+#[test]
+fn changes_of_other_webhooks_at_each_write_are_no_differences_later() {
+    let own = everything();
+    let mut stored = own.clone();
+    stored["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"theirs": "x"}});
+    stored["webhooks"][0]["namespaceSelector"] = json!({"matchLabels": {"theirs": "x"}});
+    let condition = json!({"name": "theirs", "expression": "true"});
+    stored["webhooks"][0]["matchConditions"].as_array_mut().unwrap().push(condition);
+    stored["metadata"]["labels"]["theirs"] = json!("x");
+    let known = as_stored(&own, &stored);
+    assert_eq!(differences(&known, &stored), Vec::<String>::new());
+    // They remove their additions.
+    let mut live = own.clone();
+    live["webhooks"][0]["objectSelector"] = stored["webhooks"][0]["objectSelector"].clone();
+    assert_eq!(differences(&known, &live), Vec::<String>::new());
+    assert_eq!(differences(&known, &own), ["events.squelch.dev: objectSelector"]);
 }
 
 #[test]

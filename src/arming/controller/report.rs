@@ -1,10 +1,17 @@
 //! Reports the armed state: by metrics, to the policies, and its changes in logs and Events.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use squelch_engine::Moment;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::ArmingController;
+use super::{ArmingController, Known};
 use crate::arming::configuration::NamespaceSelection;
-use crate::arming::state::{ArmedState, DisarmedReason};
+use crate::arming::state::{ArmedState, DisarmedReason, tolerated_message};
+use crate::clock;
+use crate::metrics::ArmTransition;
 
 impl ArmingController {
     /// Reports the armed state. Logs and Events report changes only.
@@ -12,6 +19,8 @@ impl ArmingController {
         self.metrics.armed(state.is_ok());
         self.metrics.break_glass(state.as_ref().is_err_and(DisarmedReason::is_break_glass));
         let last = self.known.reported.replace(state.clone());
+        self.record_transition(last.as_ref(), state);
+        self.report_tolerated(state);
         let uid = self.known.applied.as_ref().map(|applied| applied.uid.as_str()).unwrap_or_default();
         if matches!((&last, state), (Some(Err(last)), Err(reason)) if last.is_same(reason)) {
             return;
@@ -44,6 +53,63 @@ impl ArmingController {
                 }
             }
         }
+    }
+}
+
+impl Known {
+    /// Delays the arming after a disarming. Returns the time until then, too.
+    pub(super) fn after_wait(&self, state: ArmedState, now: Moment) -> (ArmedState, Option<Duration>) {
+        let is_armed = matches!(self.reported, Some(Ok(_)));
+        match self.rearming.delay(now).filter(|_| state.is_ok() && !is_armed) {
+            Some(left) => (Err(DisarmedReason::Waiting(self.rearming.wait())), Some(left)),
+            None => (state, None),
+        }
+    }
+}
+
+impl ArmingController {
+    /// Returns which API servers do not reach the armed webhook, in a sentence for the policies. `None` if all do.
+    pub fn note(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.note.subscribe()
+    }
+
+    /// Records that the rules were written or removed, unless the reason is that policies come or go.
+    fn record_transition(&mut self, last: Option<&ArmedState>, state: &ArmedState) {
+        let without_policy = |state: &ArmedState| *state == Err(DisarmedReason::NoPolicy);
+        if last.is_some_and(without_policy) || without_policy(state) {
+            return;
+        }
+        match (last.is_some_and(Result::is_ok), state.is_ok()) {
+            (false, true) => self.metrics.arm_transition(ArmTransition::Armed),
+            (true, false) => {
+                self.metrics.arm_transition(ArmTransition::Disarmed);
+                self.known.rearming.record_disarmed(clock::now());
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports the API servers that do not reach the webhook while it is armed.
+    fn report_tolerated(&mut self, state: &ArmedState) {
+        let tolerated = self.probes.tolerated.borrow_and_update().clone().filter(|_| state.is_ok());
+        let is_same = match (&self.known.tolerated, &tolerated) {
+            (Some(last), Some(failures)) => last.api_servers == failures.api_servers,
+            (last, failures) => last == failures,
+        };
+        if is_same {
+            return;
+        }
+        match &tolerated {
+            Some(failures) => {
+                warn!(failures = failures.message, "API servers do not reach the webhook, others do");
+                let uid = self.known.applied.as_ref().map(|applied| applied.uid.as_str()).unwrap_or_default();
+                self.api.announce_failing(uid, tolerated_message(failures).to_string());
+            }
+            None if state.is_ok() => info!("all API servers reach the webhook again"),
+            None => {}
+        }
+        self.note.send_replace(tolerated.as_ref().map(tolerated_message));
+        self.known.tolerated = tolerated;
     }
 }
 

@@ -5,16 +5,22 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::{ArmingController, DISARM_RETRY, DISARM_TIMEOUT, uid};
+use super::{ArmingController, DISARM_RETRY, DISARM_TIMEOUT, READ_INTERVAL, uid};
 use crate::arming::configuration::{EVENTS_ENTRY, NamespaceSelection, PROBE_ENTRY, has_rules};
-use crate::arming::configuration_api::ApplyError;
+use crate::arming::configuration_api::{ApplyError, Precondition};
 use crate::arming::state::BreakGlass;
+use crate::clock;
+use crate::metrics::ArmTransition;
 
 impl ArmingController {
     /// Discards what is known when this replica becomes active or standby.
     pub(super) fn change_role(&mut self, active: bool) {
         let known = &mut self.known;
-        (known.applied, known.drifted, known.reported, known.must_read) = (None, false, None, active);
+        (known.applied, known.reported, known.must_read) = (None, None, active);
+        known.drift.clear();
+        if active {
+            known.rearming.record_takeover(clock::now());
+        }
     }
 
     /// Reads the configuration of the former active replica. Returns false while that fails. Then nothing is written,
@@ -49,16 +55,21 @@ impl ArmingController {
             std::mem::replace(exists, has_entry) != has_entry
         });
         self.show_metrics();
-        if !failing || !has_rules(self.known.live.as_ref(), EVENTS_ENTRY) {
+        if !failing {
             return None;
         }
-        // The active replica may have removed them since.
+        // The active replica may have removed them since. The watch may fail with the probes.
         self.read().await;
-        let live = self.known.live.clone().filter(|live| has_rules(Some(live), EVENTS_ENTRY))?;
+        let Some(live) = self.known.live.clone().filter(|live| has_rules(Some(live), EVENTS_ENTRY)) else {
+            return Some(READ_INTERVAL);
+        };
         let object = self.desired.borrow().disarmed(self.known.owner.as_ref(), &live);
-        match self.api.apply(&object, Some(uid(&live)), DISARM_TIMEOUT).await {
+        let required = Precondition { uid: Some(uid(&live)), version: None };
+        match self.api.apply(&object, required, DISARM_TIMEOUT).await {
             Ok(stored) => {
-                let reason = self.probes.unreachable.borrow().clone().unwrap_or_default();
+                self.metrics.arm_transition(ArmTransition::Disarmed);
+                self.known.rearming.record_disarmed(clock::now());
+                let reason = self.probes.unreachable.borrow().clone().unwrap_or_default().message;
                 let note = format!(
                     "A standby has removed the rules, because probes of the active replica's webhook fail: {reason}. \
                      All Events are stored as written."
@@ -72,7 +83,7 @@ impl ArmingController {
                 self.show_metrics();
                 None
             }
-            Err(ApplyError::Replaced) => {
+            Err(ApplyError::Outdated) => {
                 info!("webhook configuration was replaced, reading it again");
                 Some(DISARM_RETRY)
             }

@@ -1,5 +1,7 @@
 //! Scenarios at the HTTP seam: an in-memory API server with one configuration, which answers probes as a test says.
 
+mod additions;
+mod api_server;
 mod break_glass;
 mod deletion;
 mod outages;
@@ -9,16 +11,19 @@ mod writes;
 
 use std::collections::BTreeSet;
 
-use http::{Method, Request, Response};
 use kube::Client;
-use kube::client::Body;
 use serde_json::json;
 use tokio::task::JoinHandle;
-use tower_test::mock::{self, Handle};
+use tower_test::mock;
+
+use api_server::{add_expression, serve};
 
 use super::*;
 use crate::announcer::{AnnouncementReceiver, Announcer};
-use crate::arming::{Address, ClientConfig, ConfigurationMetadata, DISARM_ANNOTATION, NOT_PROBED_YET};
+use crate::arming::{
+    Address, ApiServerClients, ClientConfig, ConfigurationMetadata, DISARM_ANNOTATION, NOT_PROBED_YET,
+};
+use crate::policy::Restrictions;
 use crate::tls::{AcceptedTokens, PathToken};
 use crate::{PROBE_ANNOTATION, PROBE_SIGNATURE_ANNOTATION};
 
@@ -32,6 +37,14 @@ struct ApiServerState {
     probe_status: u16,
     /// Replaces each written `objectSelector`, as another webhook may do.
     selector: Option<Value>,
+    /// Added to the `namespaceSelector` of each written entry, as GKE Autopilot does.
+    added_at_admission: Option<Value>,
+    /// The number of reads of the configuration.
+    reads: u32,
+    /// The number of lists and watches of the configuration.
+    watches: u32,
+    /// Whether lists and watches are refused with 403.
+    unwatchable: bool,
     /// The number of probes.
     probes: u32,
     /// The configuration can be written but not read.
@@ -46,6 +59,7 @@ struct Scene {
     state: watch::Sender<ApiServerState>,
     desired: watch::Sender<Desired>,
     reason: watch::Receiver<Option<Arc<str>>>,
+    restrictions: watch::Receiver<Restrictions>,
     active: watch::Sender<bool>,
     announced: AnnouncementReceiver,
     metrics: Arc<Metrics>,
@@ -94,6 +108,10 @@ impl Scene {
             applied: 0,
             probe_status: 201,
             selector: None,
+            added_at_admission: None,
+            reads: 0,
+            watches: 0,
+            unwatchable: false,
             probes: 0,
             unreadable: false,
             probe_latency: Duration::ZERO,
@@ -110,17 +128,20 @@ impl Scene {
         let reason = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
         let metrics = Arc::new(Metrics::new());
         let api = ConfigurationApi::new(&client, announcer, Some("squelch".to_owned()));
-        let probe = Probe::new(client, "squelch".to_owned(), tokens);
+        let restrictions = api.restrictions();
+        let clients = ApiServerClients::only(client);
+        let probing = Probing { clients, namespace: "squelch".to_owned(), tokens };
         let (active, follows) = watch::channel(active);
         let (mut controller, prober) =
-            ArmingController::new(api, probe, wanted, follows, reason.clone(), disarmed, metrics.clone());
+            ArmingController::new(api, probing, wanted, follows, reason.clone(), disarmed, metrics.clone());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move {
             tokio::join!(controller.run(stopped.clone()), prober.run(stopped));
             controller
         });
-        Self { state, desired, reason: reason.subscribe(), active, announced, metrics, stop, running }
+        let reason = reason.subscribe();
+        Self { state, desired, reason, restrictions, active, announced, metrics, stop, running }
     }
 
     fn policies(&self, names: &[&str]) {
@@ -171,107 +192,6 @@ impl Scene {
         self.stop.cancel();
         self.running.await.unwrap()
     }
-}
-
-async fn serve(
-    mut server: Handle<Request<Body>, Response<Body>>,
-    state: watch::Sender<ApiServerState>,
-    token: PathToken,
-) {
-    while let Some((request, send)) = server.next_request().await {
-        let (head, body) = request.into_parts();
-        let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap_or_default();
-        let mut answer = (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}));
-        state.send_modify(|state| answer = state.answer(&head.method, head.uri.path(), body, &token));
-        let mut text = Body::from(answer.1.to_string().into_bytes());
-        let is_read =
-            head.method == Method::GET && head.uri.path().ends_with("/mutatingwebhookconfigurations/squelch");
-        if is_read && state.borrow().proxy_404 {
-            state.send_modify(|state| state.proxy_404 = false);
-            (answer.0, text) = (404, Body::from(b"404 page not found".to_vec()));
-        }
-        let slow = state.borrow().probe_latency;
-        if head.uri.path().ends_with("/events") && !slow.is_zero() {
-            tokio::spawn(async move {
-                sleep(slow).await;
-                send.send_response(Response::builder().status(answer.0).body(text).unwrap());
-            });
-            continue;
-        }
-        send.send_response(Response::builder().status(answer.0).body(text).unwrap());
-    }
-}
-
-impl ApiServerState {
-    fn answer(&mut self, method: &Method, path: &str, body: Value, token: &PathToken) -> (u16, Value) {
-        let status =
-            |code: u16| (code, json!({"kind": "Status", "code": code, "reason": "R", "message": "in words"}));
-        let missing = |resource: &str| {
-            let details = json!({"kind": resource, "name": "squelch"});
-            (
-                404,
-                json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no", "details": details}),
-            )
-        };
-        if path.ends_with("/events") {
-            self.probes += 1;
-            return if self.probe_status == 201 {
-                (201, signed(body, token))
-            } else {
-                status(self.probe_status)
-            };
-        }
-        if path == "/readyz" {
-            return (200, Value::Null);
-        }
-        let kind = |kind: &str, group: &str| json!({"kind": kind, "apiVersion": format!("{group}/v1")});
-        if path.ends_with("/clusterroles/squelch") {
-            let Some(uid) = &self.role else { return missing("clusterroles") };
-            let mut role = kind("ClusterRole", "rbac.authorization.k8s.io");
-            role["metadata"] = json!({"name": "squelch", "uid": uid});
-            return (200, role);
-        }
-        assert!(path.ends_with("/mutatingwebhookconfigurations/squelch"), "{path}");
-        if method == Method::GET && self.unreadable {
-            return status(503);
-        }
-        if method == Method::GET {
-            let configuration = self.configuration.clone();
-            return configuration
-                .map_or_else(|| missing("mutatingwebhookconfigurations"), |object| (200, object));
-        }
-        self.apply(body).map_or_else(|| status(409), |object| (200, object))
-    }
-
-    fn apply(&mut self, mut applied: Value) -> Option<Value> {
-        let there = self.configuration.as_ref().map(|object| object["metadata"].clone());
-        let uid = there.as_ref().map(|metadata| metadata["uid"].clone());
-        if applied["metadata"]["uid"].is_string() && uid != Some(applied["metadata"]["uid"].clone()) {
-            return None;
-        }
-        self.created += u32::from(uid.is_none());
-        self.applied += 1;
-        applied["metadata"]["uid"] = uid.unwrap_or_else(|| json!(format!("made-{}", self.created)));
-        if let Some(metadata) = there {
-            applied["metadata"]["annotations"] = metadata["annotations"].clone();
-        }
-        if let Some(selector) = &self.selector {
-            applied["webhooks"][0]["objectSelector"] = selector.clone();
-        }
-        self.configuration = Some(applied.clone());
-        Some(applied)
-    }
-
-    fn change(&mut self, change: impl FnOnce(&mut Value)) {
-        change(self.configuration.as_mut().expect("the configuration exists"));
-    }
-}
-
-fn signed(mut event: Value, token: &PathToken) -> Value {
-    let nonce = event["metadata"]["annotations"][PROBE_ANNOTATION].as_str().unwrap();
-    let signature = AcceptedTokens::new(vec![token.clone()]).sign(token.reveal(), nonce).unwrap();
-    event["metadata"]["annotations"][PROBE_SIGNATURE_ANNOTATION] = json!(signature);
-    event
 }
 
 fn annotate(reason: Value) -> impl FnOnce(&mut ApiServerState) {

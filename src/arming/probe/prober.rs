@@ -1,103 +1,102 @@
-//! Sends probes one after the other, and publishes what they show.
+//! Sends probes through each API server, and publishes what they show.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::FuturesUnordered;
 use squelch_engine::Moment;
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::warn;
 
-use super::reachability::{FAILURE_THRESHOLD, ProbeOutcome, Reachability, TokenExposure};
+use super::api_servers::{self, Addresses};
+use super::clients::ApiServerClients;
+use super::outcome::{ProbeOutcome, TokenExposure};
+use super::reachability::Reachability;
 use super::request::{Probe, ProbeReport};
+use super::server::ServerState;
+use super::status::{ProbeStatus, Publisher};
+use super::target::{ProbePlan, ProbeTarget, Sent, send};
 use crate::clock;
 use crate::metrics::{Metrics, ProbeResult};
+use crate::tls::AcceptedTokens;
 
-/// The time between the starts of two probes.
+/// The time between the starts of two probes of an API server.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The same after a start or a takeover, so that squelch arms within half a second.
 const QUICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of quick probes. An API server may need this long to load the probe entry.
 const QUICK_PROBES: u32 = 20;
 
-/// The reason before the first probe.
-const NOT_PROBED: &str = "no probe has succeeded yet";
-
-/// The reason after the rules were removed.
-const RULES_REMOVED: &str =
-    "another replica or a person removed the rules, and new probes have to succeed first";
+/// How probes are sent.
+pub struct Probing {
+    /// Clients for the API servers.
+    pub clients: ApiServerClients,
+    /// squelch's own namespace, in which probes are sent.
+    pub namespace: String,
+    /// The tokens that verify the signatures.
+    pub tokens: Arc<AcceptedTokens>,
+}
 
 /// Sends probes.
 pub struct Prober {
-    probe: Probe,
-    /// Whether the API server has the probe entry.
+    probing: Probing,
+    /// The addresses of the API servers.
+    listed: watch::Sender<Addresses>,
+    /// Whether the API servers have the probe entry.
     entry_exists: watch::Receiver<bool>,
-    /// Why reachability is not confirmed. `None` while it is.
-    unreachable: watch::Sender<Option<String>>,
-    /// Whether consecutive failures reach [`FAILURE_THRESHOLD`].
-    failing: watch::Sender<bool>,
-    /// When the last probe failed that exposed the token. Set once probes succeed again.
-    exposed: watch::Sender<Option<Moment>>,
     /// Whether this replica is active, so that the probes reach its own webhook.
     active: watch::Receiver<bool>,
-    /// The number of requested resets, and the number of resets that are done.
-    reset: watch::Receiver<u64>,
-    reset_done: watch::Sender<u64>,
+    publisher: Publisher,
+    /// When the last probe failed that exposed the token. Set once probes succeed again.
+    exposed: watch::Sender<Option<Moment>>,
     metrics: Arc<Metrics>,
+    history: History,
 }
 
-/// What the probes show, for the controller.
-pub(in crate::arming) struct ProbeStatus {
-    pub(in crate::arming) unreachable: watch::Receiver<Option<String>>,
-    pub(in crate::arming) failing: watch::Receiver<bool>,
-    reset: watch::Sender<u64>,
-    reset_done: watch::Receiver<u64>,
+/// The probes since the probe entry exists.
+#[derive(Default)]
+struct History {
+    targets: BTreeMap<String, ProbeTarget>,
+    reachability: Reachability,
+    /// Whether the webhook could be armed once.
+    confirmed_once: bool,
+    /// Whether the probes reach the own webhook.
+    active: bool,
+    /// Probes of earlier rounds are discarded.
+    round: u64,
 }
 
-impl ProbeStatus {
-    /// Returns why reachability is not confirmed by the probes since the last [`Self::reset`]. `None` if it is.
-    pub(in crate::arming) fn unreachable(&mut self) -> Option<String> {
-        // In this order: a value that was sent after the reset comes from new probes.
-        let is_current = *self.reset_done.borrow() == *self.reset.borrow();
-        let unreachable = self.unreachable.borrow_and_update().clone();
-        if is_current { unreachable } else { Some(RULES_REMOVED.to_owned()) }
-    }
-
-    /// Discards all probes so far, including the one that is under way.
-    pub(in crate::arming) fn reset(&self) {
-        self.reset.send_modify(|times| *times += 1);
+impl Probing {
+    fn probe(&self, address: &str) -> Result<Probe, String> {
+        let client = self.clients.connect(address)?;
+        Ok(Probe::new(client, self.namespace.clone(), self.tokens.clone()))
     }
 }
 
 impl Prober {
+    /// `entry_exists` is whether the API servers have the probe entry, `active` whether this replica is active.
     pub(in crate::arming) fn new(
-        probe: Probe,
+        probing: Probing,
         entry_exists: watch::Receiver<bool>,
         active: watch::Receiver<bool>,
         metrics: Arc<Metrics>,
     ) -> (Self, ProbeStatus) {
-        let (unreachable, unreachable_rx) = watch::channel(Some(NOT_PROBED.to_owned()));
-        let (failing, failing_rx) = watch::channel(false);
-        let (reset, reset_rx) = watch::channel(0);
-        let (reset_done, reset_done_rx) = watch::channel(0);
-        let (exposed, _) = watch::channel(None);
-        let status = ProbeStatus {
-            unreachable: unreachable_rx,
-            failing: failing_rx,
-            reset,
-            reset_done: reset_done_rx,
-        };
+        let (publisher, status) = Publisher::new();
+        // Without clients for single API servers, there is nothing to read.
+        let listed = watch::Sender::new((!probing.clients.can_connect()).then(BTreeSet::new));
         let prober = Self {
-            probe,
+            probing,
+            listed,
             entry_exists,
-            unreachable,
-            failing,
-            exposed,
             active,
-            reset: reset_rx,
-            reset_done,
+            publisher,
+            exposed: watch::Sender::new(None),
             metrics,
+            history: History::default(),
         };
         (prober, status)
     }
@@ -110,114 +109,147 @@ impl Prober {
 
     /// Sends probes until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.send_probes()).await;
+        let follows = self.probing.clients.can_connect();
+        let (usual, listed) = (self.probing.clients.usual.clone(), self.listed.clone());
+        let following = async {
+            if follows {
+                api_servers::follow(usual, listed).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let probing = async {
+            tokio::select! {
+                () = self.send_probes() => {}
+                () = following => {}
+            }
+        };
+        stop.run_until_cancelled(probing).await;
     }
 
+    /// Returns once a sender is dropped.
     async fn send_probes(&mut self) {
-        let mut history = History::default();
+        let mut listed = self.listed.subscribe();
         let mut exposure = TokenExposure::default();
+        let wake = watch::Sender::new(0);
+        let mut probing: FuturesUnordered<BoxFuture<'static, Sent>> = FuturesUnordered::new();
+        let mut under_way = BTreeSet::new();
         loop {
-            if !*self.entry_exists.borrow_and_update() {
-                history = History::default();
-                self.unreachable.send_replace(Some(NOT_PROBED.to_owned()));
-                self.failing.send_replace(false);
-                if self.entry_exists.wait_for(|exists| *exists).await.is_err() {
-                    return;
-                }
+            let exists = *self.entry_exists.borrow_and_update();
+            if !exists && !self.history.targets.is_empty() {
+                wake.send_modify(|round| *round += 1);
+                let active = self.history.active;
+                self.history = History { active, round: *wake.borrow(), ..History::default() };
+                self.publisher.begin();
             }
             let active = *self.active.borrow_and_update();
-            if active && !history.active {
-                history.take_over();
-            }
-            history.active = active;
-            let reset = *self.reset.borrow_and_update();
-            if reset != *self.reset_done.borrow() {
-                history.reset();
-                self.unreachable.send_replace(Some(RULES_REMOVED.to_owned()));
-                self.reset_done.send_replace(reset);
-            }
-            let began = clock::now();
-            let probed = tokio::select! {
-                biased;
-                // A probe that was sent before the rules were removed says nothing about the time after it.
-                Ok(()) = self.reset.changed() => {
-                    // The API server cancels its call of the webhook, and logs the URL.
-                    exposure.record(ProbeResult::Timeout, clock::now());
-                    continue;
+            if active != std::mem::replace(&mut self.history.active, active) {
+                // Another replica's webhook answers from now on.
+                wake.send_modify(|round| *round += 1);
+                if active {
+                    self.history.take_over();
                 }
-                probed = self.probe.send() => probed,
-            };
-            self.metrics.probe(probed.result, clock::now().since(began));
-            history.record(&probed, &self.unreachable);
+            }
+            if let Some(reset) = self.publisher.requested_reset() {
+                // A probe that was sent before the rules were removed says nothing about the time after it.
+                wake.send_modify(|round| *round += 1);
+                self.history.reset(*wake.borrow());
+                self.publisher.reset_to(reset);
+            }
+            if let Some(addresses) = listed.borrow_and_update().clone().filter(|_| exists) {
+                self.set_targets(addresses);
+            }
+            for (address, target) in &self.history.targets {
+                if under_way.insert(address.clone()) {
+                    let plan = self.plan(address, Duration::ZERO, wake.subscribe());
+                    probing.push(send(target.probe.clone(), plan).boxed());
+                }
+            }
+            tokio::select! {
+                biased;
+                changed = self.active.changed() => if changed.is_err() { return },
+                changed = self.publisher.reset.changed() => if changed.is_err() { return },
+                changed = self.entry_exists.changed() => if changed.is_err() { return },
+                Some(sent) = probing.next() => {
+                    self.record(&sent, &mut exposure);
+                    under_way.remove(&sent.api_server);
+                    if let Some(target) = self.history.targets.get(&sent.api_server) {
+                        let pause = self.history.interval(target).saturating_sub(clock::now().since(sent.began));
+                        let pause = if sent.round < self.history.round { Duration::ZERO } else { pause };
+                        let plan = self.plan(&sent.api_server, pause, wake.subscribe());
+                        probing.push(send(target.probe.clone(), plan).boxed());
+                        under_way.insert(sent.api_server);
+                    }
+                }
+                // The sender is part of this prober.
+                Ok(()) = listed.changed() => {}
+            }
+        }
+    }
+
+    /// Probes the listed API servers. The usual address is probed only if no listed API server can be judged: it leads
+    /// to one of them, and the others show more.
+    fn set_targets(&mut self, mut addresses: BTreeSet<String>) {
+        let history = &mut self.history;
+        let is_unknown = |address: &String| history.reachability.state(address) == Some(ServerState::Unknown);
+        if addresses.iter().all(is_unknown) {
+            addresses.insert(self.probing.clients.usual_address.clone());
+        }
+        history.targets.retain(|address, _| addresses.contains(address));
+        for address in &addresses {
+            if history.targets.contains_key(address) {
+                continue;
+            }
+            match self.probing.probe(address) {
+                Ok(probe) => {
+                    self.metrics.probed_api_server(address);
+                    history.targets.insert(address.clone(), ProbeTarget::new(probe));
+                }
+                Err(error) => warn!(address, %error, "cannot probe the API server at this address"),
+            }
+        }
+        history.reachability.set_servers(&history.targets.keys().cloned().collect());
+        self.publisher.publish(&history.reachability);
+    }
+
+    fn plan(&self, api_server: &str, pause: Duration, wake: watch::Receiver<u64>) -> ProbePlan {
+        let is_urgent = self.history.reachability.state(api_server).is_some_and(ServerState::reaches);
+        let entry_exists = self.entry_exists.clone();
+        ProbePlan { api_server: api_server.to_owned(), pause, wake, entry_exists, is_urgent }
+    }
+
+    fn record(&mut self, sent: &Sent, exposure: &mut TokenExposure) {
+        let is_hang = |(probed, _): &(ProbeReport, _)| ProbeOutcome::of(probed.result) == ProbeOutcome::Hang;
+        let confirms_hang = sent.reports.iter().all(is_hang);
+        for (number, (probed, took)) in sent.reports.iter().enumerate() {
+            self.metrics.probe(probed.result, *took);
             if let Some(at) = exposure.record(probed.result, clock::now()) {
                 self.exposed.send_replace(Some(at));
             }
-            self.failing
-                .send_if_modified(|failing| std::mem::replace(failing, history.is_failing()) != *failing);
-            let pause = history.interval().saturating_sub(clock::now().since(began));
-            tokio::select! {
-                () = sleep(pause) => {}
-                // Another replica's webhook answers from now on. The sender is dropped only when the process ends.
-                changed = self.active.changed() => if changed.is_err() { return },
-                Ok(()) = self.reset.changed() => {}
+            // Both probes waited at the same time, so one cause, such as a restart of the API server, fails both. Only a
+            // hang is confirmed by the second one.
+            if sent.round < self.history.round || number > 0 && !confirms_hang {
+                continue;
+            }
+            if self.history.record(&sent.api_server, probed).is_failure() {
+                self.metrics.probe_failure(&sent.api_server);
             }
         }
+        self.publisher.publish(&self.history.reachability);
     }
-}
-
-/// The probes since the probe entry exists.
-#[derive(Default)]
-struct History {
-    reachability: Reachability,
-    last: Option<ProbeResult>,
-    probes: u32,
-    /// Whether reachability was confirmed once.
-    confirmed_once: bool,
-    /// Consecutive failures, also while reachability is not confirmed.
-    failures: u8,
-    /// Whether the probes reach the own webhook.
-    active: bool,
 }
 
 impl History {
-    fn record(&mut self, probed: &ProbeReport, unreachable: &watch::Sender<Option<String>>) {
+    fn record(&mut self, api_server: &str, probed: &ProbeReport) -> ProbeOutcome {
         let outcome = self.outcome(probed.result);
-        self.probes = self.probes.saturating_add(1);
-        let changed = self.reachability.record(outcome);
+        let is_quick = !self.confirmed_once;
+        if let Some(target) = self.targets.get_mut(api_server) {
+            target.probes = target.probes.saturating_add(1);
+            let is_expected = is_quick && target.probes < QUICK_PROBES;
+            target.log(api_server, probed, outcome, is_expected);
+        }
+        self.reachability.record(api_server, outcome, &probed.message);
         self.confirmed_once |= self.reachability.is_confirmed();
-        match outcome {
-            ProbeOutcome::Success | ProbeOutcome::Slow => self.failures = 0,
-            ProbeOutcome::Failure => self.failures = self.failures.saturating_add(1),
-            ProbeOutcome::Inconclusive => {}
-        }
-        if self.last.replace(probed.result) != Some(probed.result) {
-            self.log(probed, outcome);
-        }
-        if self.reachability.is_confirmed() {
-            if changed {
-                unreachable.send_replace(None);
-            }
-        } else if outcome == ProbeOutcome::Failure {
-            // Published on each failure, because the reason may change.
-            unreachable.send_if_modified(|reason| {
-                let differs = reason.as_ref() != Some(&probed.message);
-                *reason = Some(probed.message.clone());
-                differs
-            });
-        }
-    }
-
-    /// Starts to probe the own webhook. A confirmed reachability stays until probes fail. Otherwise quick probes
-    /// follow.
-    fn take_over(&mut self) {
-        (self.probes, self.failures, self.confirmed_once) = (0, 0, self.reachability.is_confirmed());
-        self.reachability.reset_count();
-    }
-
-    /// Discards the probes so far. Soon after a takeover, quick probes follow.
-    fn reset(&mut self) {
-        self.reachability = Reachability::default();
-        self.confirmed_once &= self.probes >= QUICK_PROBES;
+        outcome
     }
 
     /// Returns the outcome of a result. A standby without file descriptors knows nothing about the active replica's
@@ -230,29 +262,22 @@ impl History {
         }
     }
 
-    fn is_failing(&self) -> bool {
-        self.failures >= FAILURE_THRESHOLD
+    /// Starts to probe the own webhook. A confirmed reachability stays until probes fail. Otherwise quick probes follow.
+    fn take_over(&mut self) {
+        self.targets.values_mut().for_each(|target| target.probes = 0);
+        self.reachability.discard_failures();
+        self.confirmed_once = self.reachability.is_confirmed();
     }
 
-    /// Logs a result that differs from the last one.
-    fn log(&self, probed: &ProbeReport, outcome: ProbeOutcome) {
-        let (result, message) = (probed.result.as_str(), &probed.message);
-        match outcome {
-            ProbeOutcome::Success => info!("probe succeeded"),
-            _ if !self.confirmed_once && self.probes < QUICK_PROBES => {
-                debug!(result, message, "probe has not succeeded yet");
-            }
-            ProbeOutcome::Failure => warn!(result, message, "probe failed"),
-            ProbeOutcome::Inconclusive if probed.result == ProbeResult::NoDescriptors => {
-                warn!(result, message, "standby cannot send probes");
-            }
-            ProbeOutcome::Slow => warn!(result, message, "probe succeeded, but the API server is slow"),
-            ProbeOutcome::Inconclusive => warn!(result, message, "probe ignored, the API server fails"),
-        }
+    /// Discards the probes before `round`. Soon after a takeover, quick probes follow.
+    fn reset(&mut self, round: u64) {
+        self.round = round;
+        self.reachability.demand_successes();
+        self.confirmed_once &= self.targets.values().any(|target| target.probes >= QUICK_PROBES);
     }
 
-    fn interval(&self) -> Duration {
-        let is_quick = self.active && !self.confirmed_once && self.probes < QUICK_PROBES;
+    fn interval(&self, target: &ProbeTarget) -> Duration {
+        let is_quick = self.active && !self.confirmed_once && target.probes < QUICK_PROBES;
         if is_quick { QUICK_INTERVAL } else { INTERVAL }
     }
 }

@@ -1,222 +1,278 @@
-//! Whether the API server reaches the webhook, by the results of the probes so far. Pure.
+//! Whether the webhook may be armed, by what the probes show of every API server. Pure.
 
-use squelch_engine::Moment;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::metrics::ProbeResult;
+use super::outcome::ProbeOutcome;
+use super::server::{ServerProbes, ServerState};
 
-/// Consecutive successes that confirm reachability.
-const SUCCESS_THRESHOLD: u8 = 3;
-/// Consecutive failures that disprove it. A single one may be a lost packet.
-pub(super) const FAILURE_THRESHOLD: u8 = 2;
+/// Maximum API servers in a message.
+const MAX_NAMED: usize = 3;
 
-/// What a probe result means for reachability.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProbeOutcome {
-    /// The API server reaches the webhook.
-    Success,
-    /// The API server reaches the webhook and is slow: no success, but it ends consecutive failures.
-    Slow,
-    /// The API server does not reach the webhook.
-    Failure,
-    /// The API server itself fails. The probe says nothing about the webhook.
-    Inconclusive,
+/// API servers that fail, for conditions, Events and logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::arming) struct FailingServers {
+    /// Their addresses. Empty if the reason is another one.
+    pub(in crate::arming) api_servers: Vec<String>,
+    /// What is wrong, with the first addresses.
+    pub(in crate::arming) message: String,
 }
 
-impl ProbeOutcome {
-    pub(super) fn of(result: ProbeResult) -> Self {
-        match result {
-            ProbeResult::Succeeded => Self::Success,
-            ProbeResult::Slow => Self::Slow,
-            ProbeResult::Timeout
-            | ProbeResult::Unsigned
-            | ProbeResult::WrongSignature
-            | ProbeResult::NoDescriptors
-            | ProbeResult::Rejected => Self::Failure,
-            ProbeResult::TooManyRequests
-            | ProbeResult::ServerError
-            | ProbeResult::ApiserverUnreachable
-            | ProbeResult::ApiserverUnhealthy
-            | ProbeResult::Unexpected => Self::Inconclusive,
-        }
+impl FailingServers {
+    /// A reason that no API server has given.
+    pub(in crate::arming) fn other(message: &str) -> Self {
+        Self { api_servers: Vec::new(), message: message.to_owned() }
     }
 }
 
-/// Whether a probe with this result has exposed the token. The API server logs the whole URL of a failed webhook call,
-/// and if another process answers, it has received the token.
-pub(super) fn exposes_token(result: ProbeResult) -> bool {
-    use ProbeResult::{ApiserverUnhealthy, Timeout, Unsigned, WrongSignature};
-    matches!(result, Timeout | Unsigned | WrongSignature | ApiserverUnhealthy)
-}
-
-/// The last exposure of the token that is not reported yet. It is reported once probes succeed again: a token that is
-/// replaced while they fail would be exposed at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TokenExposure(Option<Moment>);
-
-impl TokenExposure {
-    /// Records a probe that ended at `at`. The first success after failures returns the time of the last failure.
-    pub(super) fn record(&mut self, result: ProbeResult, at: Moment) -> Option<Moment> {
-        if exposes_token(result) {
-            self.0 = Some(at);
-        }
-        if ProbeOutcome::of(result) == ProbeOutcome::Success { self.0.take() } else { None }
-    }
-}
-
-/// Whether reachability is confirmed. It is not at first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the probes show of all API servers.
+#[derive(Debug, Default)]
 pub(super) struct Reachability {
+    servers: BTreeMap<String, ServerProbes>,
+    /// Whether the webhook may be armed.
     confirmed: bool,
-    /// Consecutive outcomes that contradict `confirmed`.
-    contradictions: u8,
 }
 
 impl Reachability {
-    pub(super) fn is_confirmed(self) -> bool {
+    /// Whether the webhook may be armed: once every API server that can be judged and does not fail fast has reached
+    /// it. Stays true until [`Self::must_disarm`].
+    pub(super) fn is_confirmed(&self) -> bool {
         self.confirmed
     }
 
-    /// Starts to count consecutive outcomes again.
-    pub(super) fn reset_count(&mut self) {
-        self.contradictions = 0;
+    /// Whether Event writes wait for the webhook, or none reach it.
+    pub(super) fn must_disarm(&self) -> bool {
+        let any = |wanted: fn(ServerState) -> bool| self.states().any(wanted);
+        let hangs = |state| state == ServerState::Hangs;
+        any(hangs) || any(ServerState::fails) && !any(ServerState::reaches)
     }
 
-    /// Records an outcome. Returns whether it changed the result.
-    pub(super) fn record(&mut self, outcome: ProbeOutcome) -> bool {
-        let threshold = match (self.confirmed, outcome) {
-            (_, ProbeOutcome::Inconclusive) | (false, ProbeOutcome::Slow) => return false,
-            (false, ProbeOutcome::Success) => SUCCESS_THRESHOLD,
-            (true, ProbeOutcome::Failure) => FAILURE_THRESHOLD,
-            (true, ProbeOutcome::Success | ProbeOutcome::Slow) | (false, ProbeOutcome::Failure) => {
-                self.contradictions = 0;
-                return false;
-            }
-        };
-        self.contradictions += 1;
-        let changes = self.contradictions >= threshold;
-        if changes {
-            *self = Self { confirmed: !self.confirmed, contradictions: 0 };
+    pub(super) fn state(&self, server: &str) -> Option<ServerState> {
+        self.servers.get(server).map(ServerProbes::state)
+    }
+
+    fn states(&self) -> impl Iterator<Item = ServerState> {
+        self.servers.values().map(ServerProbes::state)
+    }
+
+    /// Replaces the API servers. What is known of those that stay is kept.
+    pub(super) fn set_servers(&mut self, servers: &BTreeSet<String>) {
+        self.servers.retain(|server, _| servers.contains(server));
+        for server in servers {
+            self.servers.entry(server.clone()).or_default();
         }
-        changes
+        self.evaluate();
+    }
+
+    /// Records the outcome of a probe, with the message of a failure.
+    pub(super) fn record(&mut self, server: &str, outcome: ProbeOutcome, message: &str) {
+        let Some(server) = self.servers.get_mut(server) else { return };
+        server.record(outcome, message);
+        self.evaluate();
+    }
+
+    fn evaluate(&mut self) {
+        if self.must_disarm() {
+            if std::mem::take(&mut self.confirmed) {
+                self.demand_successes();
+            }
+        } else if self.states().any(ServerState::reaches)
+            && !self.states().any(|state| matches!(state, ServerState::Pending | ServerState::Hangs))
+        {
+            self.confirmed = true;
+        }
+    }
+
+    /// Demands new successes of every API server before the webhook is armed, because it was disarmed.
+    pub(super) fn demand_successes(&mut self) {
+        self.confirmed = false;
+        self.servers.values_mut().for_each(ServerProbes::demand_successes);
+    }
+
+    /// Discards failures: from now on the probes reach the webhook of another replica. What is confirmed stays.
+    pub(super) fn discard_failures(&mut self) {
+        self.servers.values_mut().for_each(ServerProbes::discard_failures);
+    }
+
+    /// Returns the API servers whose last probes have failed.
+    pub(super) fn failures(&self) -> FailingServers {
+        self.failing(|_| true)
+    }
+
+    /// Returns the API servers that do not reach the webhook, although others do and it may be armed.
+    pub(super) fn tolerated_failures(&self) -> Option<FailingServers> {
+        let fails = |state| matches!(state, ServerState::FailsFast | ServerState::Unsteady);
+        (self.confirmed && self.states().any(fails)).then(|| self.failing(fails))
+    }
+
+    /// Returns the API servers in a wanted state whose last probes have failed.
+    fn failing(&self, wanted: impl Fn(ServerState) -> bool) -> FailingServers {
+        let fails = |server: &ServerProbes| wanted(server.state()) && !server.message().is_empty();
+        let failing: Vec<_> = self.servers.iter().filter(|(_, server)| fails(server)).collect();
+        let named = failing.iter().take(MAX_NAMED);
+        let named: Vec<_> =
+            named.map(|(address, server)| format!("API server {address}: {}", server.message())).collect();
+        let mut message = named.join("; ");
+        if failing.len() > MAX_NAMED {
+            message = format!("{message}; and {} more", failing.len() - MAX_NAMED);
+        }
+        FailingServers {
+            api_servers: failing.into_iter().map(|(address, _)| address.clone()).collect(),
+            message,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
 
-    /// After each outcome of `history` (S success, F failure, L slow, - inconclusive), whether reachability is
-    /// confirmed.
-    fn confirmed_after_each(history: &str) -> String {
+    fn of(names: &[&str]) -> Reachability {
         let mut reachability = Reachability::default();
-        let outcome = |letter| match letter {
-            'S' => ProbeOutcome::Success,
-            'F' => ProbeOutcome::Failure,
-            'L' => ProbeOutcome::Slow,
-            _ => ProbeOutcome::Inconclusive,
-        };
-        let mut step = |letter| {
-            let before = reachability.is_confirmed();
-            let changed = reachability.record(outcome(letter));
-            assert_eq!(changed, before != reachability.is_confirmed());
-            if reachability.is_confirmed() { '+' } else { '.' }
-        };
-        history.chars().map(&mut step).collect()
+        reachability.set_servers(&names.iter().map(ToString::to_string).collect());
+        reachability
+    }
+
+    /// Records a probe of each server for each letter: the n-th word is the history of the n-th server.
+    fn record(reachability: &mut Reachability, histories: &str) -> String {
+        let names: Vec<_> = reachability.servers.keys().cloned().collect();
+        let histories: Vec<Vec<char>> = histories.split(' ').map(|word| word.chars().collect()).collect();
+        let mut confirmed = String::new();
+        for round in 0..histories[0].len() {
+            for (name, history) in names.iter().zip(&histories) {
+                reachability.record(name, ProbeOutcome::of_letter(history[round]), "why");
+            }
+            confirmed.push(if reachability.is_confirmed() { '+' } else { '.' });
+        }
+        confirmed
     }
 
     #[test]
-    fn three_successes_confirm_and_two_failures_disprove() {
-        for (history, expected) in [
-            ("SSS", "..+"),
-            ("SSFSSS", ".....+"),
-            ("SSSFSFSFF", "..++++++."),
-            ("SSSFFSSS", "..++...+"),
-            ("FFF", "..."),
+    fn the_table_of_reachability() {
+        for (histories, expected, why) in [
+            ("SSS SSS SSS", "..+", "each API server has to succeed"),
+            ("SSSS SSSS .SSS", "...+", "also one that answers later"),
+            ("SSS SSS ---", "..+", "an unknown one does not prevent arming"),
+            ("SSSSSSSSSS SSSSSSSSSS FFFFFFFFFF", ".........+", "one that fails fast does not prevent arming"),
+            ("SSS SSS HHH", "...", "one that hangs does"),
+            ("--- --- ---", "...", "none is known"),
+            ("FFF --- ---", "...", "none reaches the webhook"),
+            ("SSSSS SSSSS SSSHH", "..++.", "two hanging probes disarm"),
+            ("SSSSSSSSSSSSS SSSSSSSSSSSSS SSSFFFFFFFFFF", "..+++++++++++", "fast failures of one do not"),
+            ("SSSFFFFFFFFFF SSSFFFFFFFFFF SSSFFFFFFFFFF", "..++++++++++.", "fast failures of all do"),
+            (
+                "SSSFFFFFFFFFF ------------- -------------",
+                "..++++++++++.",
+                "unknown ones do not reach the webhook",
+            ),
+            ("SSSFFFFFFFFFF SSSSSSSSSSSSS -------------", "..+++++++++++", "one that reaches it is enough"),
+            ("SSS------------- SSS-------------", "..++++++++++++++", "unknown ones never disarm"),
+            ("SSSSSLLLL SSSSSLLLL", "..+++++++", "slow ones do not either"),
+            ("SSSSSSSS SSSHHSSS", "..++...+", "three successes of each after the disarming"),
         ] {
-            assert_eq!(confirmed_after_each(history), expected, "{history}");
+            let names = ["a", "b", "c"];
+            let mut reachability = of(&names[..histories.split(' ').count()]);
+            // A probe that has not ended yet changes nothing.
+            let mut confirmed = String::new();
+            let words: Vec<Vec<char>> = histories.split(' ').map(|word| word.chars().collect()).collect();
+            for round in 0..words[0].len() {
+                for (name, word) in names.iter().zip(&words) {
+                    if word[round] != '.' {
+                        reachability.record(name, ProbeOutcome::of_letter(word[round]), "why");
+                    }
+                }
+                confirmed.push(if reachability.is_confirmed() { '+' } else { '.' });
+            }
+            assert_eq!(confirmed, expected, "{histories}: {why}");
         }
     }
 
     #[test]
-    fn a_slow_success_ends_consecutive_failures_and_confirms_nothing() {
-        assert_eq!(confirmed_after_each("LLLLSLSLS"), "........+");
-        assert_eq!(confirmed_after_each("SSSFLFLFF"), "..++++++.");
+    fn a_removed_api_server_neither_arms_nor_disarms() {
+        let mut reachability = of(&["a", "b"]);
+        assert_eq!(record(&mut reachability, "SSSSS SSSHH"), "..++.");
+        assert!(reachability.must_disarm());
+        reachability.set_servers(&BTreeSet::from(["a".to_owned()]));
+        assert!(!reachability.must_disarm() && !reachability.is_confirmed());
+        assert_eq!(record(&mut reachability, "SSS"), "..+");
+        // A new one is probed before it counts.
+        reachability.set_servers(&BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+        assert!(reachability.is_confirmed());
+        assert_eq!(record(&mut reachability, "SS HH"), "+.");
+        reachability.set_servers(&BTreeSet::new());
+        assert!(!reachability.must_disarm() && !reachability.is_confirmed());
     }
 
     #[test]
-    fn a_failing_api_server_changes_nothing() {
-        assert_eq!(confirmed_after_each("S-S--S"), ".....+");
-        assert_eq!(confirmed_after_each("SSS------"), "..+++++++");
-        assert_eq!(confirmed_after_each("SSSF---F"), "..+++++.");
+    fn failing_api_servers_are_named() {
+        let mut reachability = of(&["10.0.0.1:6443", "10.0.0.2:6443"]);
+        assert_eq!(
+            (reachability.failures(), reachability.tolerated_failures()),
+            (FailingServers::default(), None)
+        );
+        record(&mut reachability, "SSSSSSSSSS FFFFFFFFFF");
+        let tolerated = reachability.tolerated_failures().unwrap();
+        assert_eq!(tolerated.api_servers, ["10.0.0.2:6443"]);
+        assert_eq!(tolerated.message, "API server 10.0.0.2:6443: why");
+        record(&mut reachability, "SSS HHH");
+        assert_eq!((reachability.failures(), reachability.tolerated_failures()), (tolerated, None));
+        let mut reachability = of(&["a", "b", "c", "d", "e"]);
+        record(&mut reachability, "FF FF FF FF FF");
+        assert!(
+            reachability.failures().message.ends_with("; and 2 more"),
+            "{}",
+            reachability.failures().message
+        );
     }
 
     #[test]
-    fn an_exposure_by_failed_probes_is_reported_after_the_next_success() {
-        use ProbeResult::{
-            ApiserverUnhealthy, Rejected, Succeeded, Timeout, TooManyRequests, Unsigned, WrongSignature,
-        };
-        let at = |second| Moment::from_epoch(Duration::from_secs(second));
-        for (result, reported) in [
-            (Succeeded, None),
-            (Rejected, None),
-            (TooManyRequests, None),
-            (Unsigned, Some(at(1))),
-            (Timeout, Some(at(1))),
-            (WrongSignature, Some(at(1))),
-            (ApiserverUnhealthy, Some(at(1))),
-        ] {
-            let mut exposure = TokenExposure::default();
-            assert_eq!(exposure.record(result, at(1)), None, "{result:?}");
-            assert_eq!(exposure.record(Succeeded, at(2)), reported, "{result:?}");
-            assert_eq!(exposure.record(Succeeded, at(3)), None, "{result:?} is reported once");
-        }
-        let mut exposure = TokenExposure::default();
-        let reports = [Unsigned, Unsigned, TooManyRequests, Succeeded, Succeeded]
-            .map(|result| exposure.record(result, at(7)));
-        assert_eq!(reports, [None, None, None, Some(at(7)), None]);
-    }
-
-    #[test]
-    fn the_meaning_of_each_result_names_its_outcome() {
-        let of = |wanted: ProbeOutcome| {
-            let all = ProbeResult::ALL.iter().filter(|result| ProbeOutcome::of(**result) == wanted);
-            all.map(|result| result.as_str()).collect::<Vec<_>>()
-        };
-        assert_eq!((of(ProbeOutcome::Success), of(ProbeOutcome::Slow)), (vec!["succeeded"], vec!["slow"]));
-        for result in ProbeResult::ALL {
-            let meaning = result.meaning();
-            assert_eq!(
-                meaning.starts_with("Failure: "),
-                of(ProbeOutcome::Failure).contains(&result.as_str()),
-                "{meaning}"
-            );
-            assert_eq!(
-                meaning.starts_with("Ignored: "),
-                of(ProbeOutcome::Inconclusive).contains(&result.as_str()),
-                "{meaning}"
-            );
-        }
+    fn after_a_takeover_a_confirmed_verdict_stays_until_two_failures() {
+        let mut reachability = of(&["a"]);
+        record(&mut reachability, "SSSF");
+        reachability.discard_failures();
+        assert_eq!(record(&mut reachability, "FS"), "++");
+        assert_eq!(record(&mut reachability, "H-H"), "++.");
+        reachability.discard_failures();
+        assert!(!reachability.must_disarm());
+        assert_eq!(record(&mut reachability, "SSS"), "..+");
     }
 
     proptest! {
-        /// The same result from the last conclusive outcomes: three successes or two failures.
         #[test]
-        fn the_last_conclusive_outcomes_decide(history in "[SF-]{0,60}") {
-            let mut expected = false;
-            let mut conclusive = String::new();
-            let mut all_expected = String::new();
-            for letter in history.chars() {
-                if letter != '-' {
-                    conclusive.push(letter);
+        fn never_confirmed_while_an_api_server_hangs_for_two_probes(
+            probes in proptest::collection::vec((0..3_usize, "[SLHF-]"), 0..200),
+            resets in proptest::collection::vec(0..200_usize, 0..3),
+        ) {
+            let names = ["a", "b", "c"];
+            let mut reachability = of(&names);
+            let (mut last, mut inconclusive) = ([' '; 3], [0; 3]);
+            let mut successes = [0_u32; 3];
+            for (at, (server, letter)) in probes.iter().enumerate() {
+                if resets.contains(&at) {
+                    reachability.demand_successes();
+                    successes = [0; 3];
                 }
-                expected = (expected || conclusive.ends_with("SSS")) && !conclusive.ends_with("FF");
-                all_expected.push(if expected { '+' } else { '.' });
+                let letter = letter.chars().next().unwrap();
+                let was_confirmed = reachability.is_confirmed();
+                reachability.record(names[*server], ProbeOutcome::of_letter(letter), "why");
+                let hangs_twice = letter == 'H' && last[*server] == 'H';
+                prop_assert!(!(hangs_twice && reachability.is_confirmed()));
+                inconclusive[*server] = if letter == '-' { inconclusive[*server] + 1 } else { 0 };
+                // Ten of them make a server unknown.
+                if letter != '-' || inconclusive[*server] == 10 {
+                    last[*server] = letter;
+                }
+                if letter == 'S' {
+                    successes[*server] += 1;
+                }
+                if reachability.is_confirmed() && !was_confirmed {
+                    prop_assert!(successes.iter().any(|number| *number >= 3), "{:?}", successes);
+                }
+                if was_confirmed && !reachability.is_confirmed() {
+                    successes = [0; 3];
+                }
             }
-            prop_assert_eq!(confirmed_after_each(&history), all_expected);
         }
     }
 }

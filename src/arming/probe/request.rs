@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
-use super::reachability::ProbeOutcome;
+use super::outcome::ProbeOutcome;
 use crate::descriptors;
 use crate::metrics::ProbeResult;
 use crate::tls::{self, AcceptedTokens};
@@ -93,7 +93,7 @@ impl Probe {
             }
             (ProbeResult::Unsigned, _) => timed_out,
             // A failure counts only if the API server is healthy.
-            (_, ProbeOutcome::Failure) if ProbeOutcome::of(timed_out.result) != ProbeOutcome::Failure => {
+            (_, outcome) if outcome.is_failure() && !ProbeOutcome::of(timed_out.result).is_failure() => {
                 timed_out
             }
             _ => judged,
@@ -104,9 +104,7 @@ impl Probe {
     /// many requests, and the failure says nothing about the webhook.
     async fn confirmed(&self, probed: ProbeReport) -> ProbeReport {
         // Without file descriptors, the cause is this process, and no health check is possible.
-        if ProbeOutcome::of(probed.result) != ProbeOutcome::Failure
-            || probed.result == ProbeResult::NoDescriptors
-        {
+        if !ProbeOutcome::of(probed.result).is_failure() || probed.result == ProbeResult::NoDescriptors {
             return probed;
         }
         match self.health().await {

@@ -7,9 +7,9 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 
 use super::Clients;
 use crate::PROBE_PATH;
-use crate::arming::Probe;
+use crate::arming::{Probe, addresses};
 use crate::doctor::keys::path_of;
-use crate::doctor::snapshot::{Installation, Observed, Unreadable};
+use crate::doctor::snapshot::{Installation, Observed, ProbeFound, Unreadable};
 use crate::metrics::ProbeResult;
 use crate::tls::rotation::Ring;
 use crate::tls::{AcceptedTokens, PathToken, encoding};
@@ -23,7 +23,40 @@ pub(super) async fn send_probe(
     installation: &Installation,
     secret: Option<&BTreeMap<String, Vec<u8>>>,
     entry: Option<&MutatingWebhook>,
-) -> Observed<Result<(), String>> {
+) -> ProbeFound {
+    let tokens = tokens(secret, entry)?;
+    probe(&Probe::new(clients.squelch.clone(), installation.namespace.clone(), tokens), true).await
+}
+
+/// Sends a probe through each API server, at its own address.
+pub(super) async fn probe_api_servers(
+    clients: &Clients,
+    installation: &Installation,
+    secret: Option<&BTreeMap<String, Vec<u8>>>,
+    entry: Option<&MutatingWebhook>,
+) -> Observed<Vec<(String, ProbeFound)>> {
+    let tokens = tokens(secret, entry)?;
+    let addresses = addresses(&clients.squelch).await.map_err(Unreadable::Failed)?;
+    let probed = addresses.into_iter().map(|address| {
+        let tokens = tokens.clone();
+        async move {
+            let client = clients.api_servers.connect(&address).map_err(Unreadable::Failed);
+            let result = match client {
+                // A late answer may be a way to the webhook that is slow, and Event writes wait as long.
+                Ok(client) => probe(&Probe::new(client, installation.namespace.clone(), tokens), false).await,
+                Err(unreadable) => Err(unreadable),
+            };
+            (address, result)
+        }
+    });
+    Ok(futures::future::join_all(probed).await)
+}
+
+/// Returns the tokens of the Secret and of the webhook's path.
+fn tokens(
+    secret: Option<&BTreeMap<String, Vec<u8>>>,
+    entry: Option<&MutatingWebhook>,
+) -> Observed<Arc<AcceptedTokens>> {
     let ring = secret.and_then(|data| encoding::decode(data, false).ok());
     let mut tokens: Vec<_> = ring.iter().flat_map(Ring::iter).map(|keys| keys.token.clone()).collect();
     let path = entry.and_then(path_of).map(|path| path.trim_end_matches(PROBE_PATH));
@@ -31,19 +64,23 @@ pub(super) async fn send_probe(
     if tokens.is_empty() {
         return Err(Unreadable::Missing);
     }
-    let tokens = Arc::new(AcceptedTokens::new(tokens));
-    let probe = Probe::new(clients.squelch.clone(), installation.namespace.clone(), tokens);
+    Ok(Arc::new(AcceptedTokens::new(tokens)))
+}
+
+async fn probe(probe: &Probe, may_be_slow: bool) -> ProbeFound {
     let mut last = Err(Unreadable::Missing);
     for _ in 0..PROBES {
         let probed = probe.send().await;
         last = match probed.result {
-            ProbeResult::Succeeded | ProbeResult::Slow => return Ok(Ok(())),
+            ProbeResult::Succeeded => return Ok(Ok(())),
+            ProbeResult::Slow if may_be_slow => return Ok(Ok(())),
             ProbeResult::Rejected if probed.message.contains("impersonate") => {
                 return Err(Unreadable::Forbidden);
             }
-            ProbeResult::Timeout | ProbeResult::Unsigned | ProbeResult::WrongSignature => {
-                Ok(Err(probed.message))
-            }
+            ProbeResult::Slow
+            | ProbeResult::Timeout
+            | ProbeResult::Unsigned
+            | ProbeResult::WrongSignature => Ok(Err(probed.message)),
             _ => Err(Unreadable::Failed(probed.message)),
         };
     }

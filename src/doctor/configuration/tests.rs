@@ -98,3 +98,25 @@ fn a_probe_without_permission_is_a_warning() {
     let (level, text) = finding_of(&found, "probe");
     assert!(level == Level::Warning && text.contains("helm test"), "{text}");
 }
+
+#[test]
+fn restrictions_of_other_writers_are_reported() {
+    let restrict = |configuration: &mut MutatingWebhookConfiguration, entry: usize| {
+        let selector = configuration.webhooks.as_mut().unwrap()[entry].namespace_selector.as_mut().unwrap();
+        let added = serde_json::json!({ "key": "control-plane", "operator": "DoesNotExist" });
+        selector.match_expressions.as_mut().unwrap().insert(0, serde_json::from_value(added).unwrap());
+    };
+    let found = changed(|configuration, _| restrict(configuration, 0));
+    let (level, text) = finding_of(&found, "additions");
+    assert!(level == Level::Warning && text.contains("control-plane DoesNotExist"), "{text}");
+    assert!(finding_of(&found, "armed").1.contains("2 namespaces"), "{found:?}");
+    // The probe entry, while probes succeed and while they fail.
+    let found = changed(|configuration, _| restrict(configuration, 1));
+    assert_eq!(finding_of(&found, "additions").0, Level::Ok);
+    let found = changed(|configuration, snapshot| {
+        restrict(configuration, 1);
+        snapshot.probe = Ok(Err("no signature".to_owned()));
+    });
+    let (level, text) = finding_of(&found, "additions");
+    assert!(level == Level::Error && text.contains("namespace squelch"), "{text}");
+}

@@ -11,6 +11,7 @@ use squelch_engine::{Mode, Observation, PolicyId, Rejection, Rules, sanitise};
 use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, Precedence};
 
 use clauses::{Clauses, bounded};
+pub(super) use selector::Requirement;
 use selector::Selector;
 
 pub use selector::Labels;

@@ -16,8 +16,9 @@ pub(super) struct Selector {
     requirements: Box<[Requirement]>,
 }
 
+/// A requirement on the labels of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Requirement {
+pub(in crate::policy) struct Requirement {
     key: Box<str>,
     operator: LabelOperator,
     values: Box<[Box<str>]>,
@@ -68,12 +69,11 @@ impl Requirement {
         for (at, value) in values.iter().enumerate() {
             check_value(value, &format!("{path}[{at}]"))?;
         }
-        let values = values.iter().map(|value| value.as_str().into()).collect();
-        Ok(Self { key: key.as_str().into(), operator: *operator, values })
+        Ok(Self::from(entry))
     }
 
-    /// As in other selectors of Kubernetes, `NotIn` holds if the label is missing.
-    fn holds(&self, labels: &Labels) -> bool {
+    /// Whether labels meet it. As in other selectors of Kubernetes, `NotIn` holds if the label is missing.
+    pub(in crate::policy) fn holds(&self, labels: &Labels) -> bool {
         let value = labels.get(&*self.key);
         let listed = || value.is_some_and(|value| self.values.iter().any(|listed| **listed == **value));
         match self.operator {
@@ -82,6 +82,14 @@ impl Requirement {
             LabelOperator::Exists => value.is_some(),
             LabelOperator::DoesNotExist => value.is_none(),
         }
+    }
+}
+
+/// Without the limits of policies: the API server has validated it.
+impl From<&api::LabelRequirement> for Requirement {
+    fn from(entry: &api::LabelRequirement) -> Self {
+        let values = entry.values.iter().map(|value| value.as_str().into()).collect();
+        Self { key: entry.key.as_str().into(), operator: entry.operator, values }
     }
 }
 

@@ -33,6 +33,10 @@ fn namespace(team: &str) -> WatchedObject {
 
 /// Feeds the batches one after the other.
 fn feed(store: &Store, batches: impl IntoIterator<Item = Batch>) {
+    feed_restricted(store, batches, Restrictions::default());
+}
+
+fn feed_restricted(store: &Store, batches: impl IntoIterator<Item = Batch>, restrictions: Restrictions) {
     let streams = batches.into_iter().map(|batch| {
         // The stream is pending once between two batches.
         let pause = stream::once(tokio::task::yield_now()).filter_map(|()| ready(None));
@@ -42,7 +46,8 @@ fn feed(store: &Store, batches: impl IntoIterator<Item = Batch>) {
     });
     let events = stream::iter(streams.collect::<Vec<_>>()).flatten();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(follow(events, store));
+    let (_sender, restrictions) = watch::channel(restrictions);
+    runtime.block_on(follow(events, restrictions, store));
 }
 
 /// Empty lists of the other sources.
@@ -144,4 +149,21 @@ fn a_failed_watch_keeps_the_policies_in_force() {
         feed(&store, [failed(), lists.concat(), failed()]);
         assert!(store.load().governing(&event()).is_some());
     }
+}
+
+#[test]
+fn restrictions_of_other_writers_are_published_with_the_set() {
+    let requirement = json!([{"key": "team", "operator": "NotIn", "values": ["shop"]}]);
+    let restrictions = Restrictions::new(serde_json::from_value::<Vec<_>>(requirement).unwrap(), &[]);
+    let lists = [
+        of(WatchSource::EventPolicies, list([policy(json!({"spec": {}}))])),
+        of(WatchSource::ClusterEventPolicies, list([])),
+        of(WatchSource::Namespaces, list([namespace("shop")])),
+    ];
+    let store = Store::default();
+    feed(&store, lists.clone());
+    let is_effective = |store: &Store| store.load().is_effective(&store.load().policies()[0]);
+    assert!(is_effective(&store));
+    feed_restricted(&store, lists, restrictions);
+    assert!(!is_effective(&store) && store.load().governing(&event()).is_some());
 }

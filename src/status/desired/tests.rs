@@ -46,6 +46,52 @@ fn conditions_follow_the_facts() {
 }
 
 #[test]
+fn namespaces_that_another_writer_excludes_are_named() {
+    let good = policy("ci", "p", &json!({}), 0);
+    let counted = Counters::default();
+    let exclusion = |all| Exclusion {
+        all,
+        namespace: "kube-system".into(),
+        requirement: "control-plane DoesNotExist".into(),
+    };
+    let said = |facts: &Facts<'_>| {
+        let condition = &desired(facts).conditions[1];
+        format!("{}/{}: {}", condition.status, condition.reason, condition.message)
+    };
+    let rest = "another writer has added the requirement \"control-plane DoesNotExist\" to its namespaceSelector. Event \
+                writes there are not sent to squelch.";
+    for (cluster_scoped, all, expected) in [
+        (false, true, "False/ExcludedByPlatform: The webhook configuration excludes namespace kube-system"),
+        (
+            true,
+            true,
+            "False/ExcludedByPlatform: The webhook configuration excludes every namespace that the policy governs, such \
+             as kube-system",
+        ),
+        (
+            true,
+            false,
+            "True/Effective: The policy governs Event writes. The webhook configuration excludes some of its namespaces, \
+             such as kube-system",
+        ),
+    ] {
+        let exclusion = exclusion(all);
+        let facts = Facts { cluster_scoped, exclusion: Some(&exclusion), ..facts(&good.outcome, &counted) };
+        assert_eq!(said(&facts), format!("{expected}: {rest}"));
+    }
+    let all = exclusion(true);
+    let facts =
+        Facts { exclusion: Some(&all), disarmed_reason: Some("It hangs."), ..facts(&good.outcome, &counted) };
+    assert!(said(&facts).starts_with("False/ExcludedByPlatform"));
+    let facts = Facts { exclusion: None, disarmed_reason: None, unevaluated: Some("not-theirs"), ..facts };
+    assert_eq!(
+        said(&facts),
+        "True/Effective: The policy governs Event writes. Another writer has restricted the webhook configuration by \
+         not-theirs. squelch cannot evaluate that: some Event writes may not be sent to squelch."
+    );
+}
+
+#[test]
 fn a_policy_whose_stages_are_all_disabled_has_its_own_message() {
     let counted = Counters::default();
     let message =
@@ -239,6 +285,13 @@ fn last_updated_alone_is_no_difference() {
     let dropped = [("ci".into(), Dropped::new(["BackOff", "Pod", "kubelet"], Disposition::Filtered, 1))];
     assert_eq!(with(Facts { dropped: &dropped, ..later }), Difference::Counters);
     assert_eq!(with(Facts { disarmed_reason: Some("It hangs."), ..later }), Difference::Conditions);
+    let noted = Facts { note: Some("API server 10.0.0.2:6443 fails."), ..later };
+    assert_eq!(with(noted), Difference::Conditions);
+    let message = &desired(&noted).conditions[1].message;
+    assert!(
+        message.starts_with("The policy governs") && message.ends_with("10.0.0.2:6443 fails."),
+        "{message}"
+    );
     assert_eq!(with(Facts { generation: 2, ..later }), Difference::Conditions);
     assert_eq!(difference(None, &current), Difference::Conditions);
     // A status read back is equal to the written one.
@@ -252,7 +305,10 @@ fn facts<'a>(outcome: &'a Result<Compiled, Invalid>, counted: &'a Counters) -> F
         cluster_scoped: false,
         outcome,
         effect: Some(&Effect::Governs),
+        exclusion: None,
+        unevaluated: None,
         disarmed_reason: None,
+        note: None,
         counted,
         dropped: &[],
         base: PolicyCounters::default(),

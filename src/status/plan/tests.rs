@@ -124,6 +124,24 @@ fn a_failed_write_is_retried_after_the_interval() {
 }
 
 #[test]
+fn a_corrected_policy_is_not_delayed_by_refusals_of_its_old_spec() {
+    let mut scene = Scene::new(&["p"]);
+    let mut second = 0;
+    for (refusal, pause) in [10, 20, 40, 80, 160, 320, 600, 600].into_iter().enumerate() {
+        let due = scene.due(second).remove(0);
+        assert_eq!(scene.plan.refused(&due, after(second)), refusal == 0);
+        assert!(scene.due(second + pause - 1).is_empty(), "after refusal {refusal}");
+        second += pause;
+    }
+    let due = scene.due(second).remove(0);
+    scene.plan.refused(&due, after(second));
+    scene.edit(|_| true);
+    assert_eq!(scene.due(second + 10).len(), 1);
+    let due = scene.due(second + 10).remove(0);
+    assert!(scene.plan.refused(&due, after(second + 10)), "the first with this spec");
+}
+
+#[test]
 fn counters_continue_after_a_restart_and_start_at_0_for_a_new_policy() {
     let mut index = Index::default();
     let status = json!({"counters": {"received": 7, "compacted": 7}, "since": "2026-01-01T00:00:00Z"});

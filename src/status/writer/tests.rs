@@ -21,6 +21,7 @@ struct Scene {
     disarmed_reason: watch::Sender<Option<Arc<str>>>,
     active: watch::Sender<bool>,
     announcements: AnnouncementReceiver,
+    metrics: Arc<Metrics>,
 }
 
 impl Scene {
@@ -38,13 +39,19 @@ impl Scene {
         };
         let (disarmed_reason, disarmed_reason_now) = watch::channel(None);
         let (active, active_now) = watch::channel(true);
-        let inputs = Inputs { disarmed_reason: disarmed_reason_now, active: active_now };
+        let (metrics, note) = (Arc::new(Metrics::new()), watch::channel(None).1);
+        let inputs = Inputs {
+            disarmed_reason: disarmed_reason_now,
+            note,
+            active: active_now,
+            metrics: metrics.clone(),
+        };
         let limits = WriteLimits { interval: Duration::from_secs(10), qps: 5 };
         let client = Client::new(service, "default");
         let (announcer, announcements) = Announcer::new();
         let mut writer = StatusWriter::new(client, store, Box::new(read_counters), inputs, announcer, limits);
         writer.has_initial_statuses = true;
-        Self { writer, server, compacted, disarmed_reason, active, announcements }
+        Self { writer, server, compacted, disarmed_reason, active, announcements, metrics }
     }
 
     /// Makes a step at this millisecond. Returns its request, to which the API server responds with `code`.
@@ -149,6 +156,23 @@ async fn a_failed_write_is_retried_after_the_interval_and_does_not_delay_others(
     assert!(scene.request(200).await.unwrap().contains("/b/"));
     assert!(scene.request(9_000).await.is_none());
     assert!(scene.request(10_000).await.unwrap().contains("/a/"));
+}
+
+#[tokio::test]
+async fn a_refused_status_is_announced_once_counted_and_retried_ever_later() {
+    let mut scene = Scene::new(&["p"]);
+    let mut attempts = Vec::new();
+    for second in 0..100 {
+        if scene.step(second * 1_000, 422).await.1.is_some() {
+            attempts.push(second);
+        }
+    }
+    assert_eq!(attempts, [0, 10, 30, 70]);
+    assert!(scene.metrics.text().contains("squelch_refused_status_writes_total 4\n"));
+    let announced = scene.announcements.next().unwrap();
+    assert_eq!((announced.reason, announced.warning), ("StatusRefused", true));
+    assert!(announced.note.ends_with("Correct the spec: no"), "{}", announced.note);
+    assert_eq!(scene.announcements.next(), None);
 }
 
 #[tokio::test]

@@ -6,17 +6,38 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use super::PATH_PREFIX;
 use crate::PROBE_PATH;
+use crate::tls::AcceptedTokens;
 
-/// A parsed request path.
-pub(super) struct RequestPath<'a> {
-    pub(super) token: &'a str,
-    pub(super) is_probe: bool,
+/// The caller of a request, by the path of the request.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::webhook) enum Caller {
+    /// The path has no accepted token.
+    Unauthenticated,
+    /// The API server, with the review of a write.
+    Review,
+    /// The API server, with a probe. The token signs it.
+    Probe(String),
 }
 
-pub(super) fn parse_path<B>(request: &Request<B>) -> Option<RequestPath<'_>> {
-    let rest = request.uri().path().strip_prefix(PATH_PREFIX)?;
-    let token = rest.strip_suffix(PROBE_PATH);
-    Some(RequestPath { token: token.unwrap_or(rest), is_probe: token.is_some() })
+impl Caller {
+    /// Returns the caller of `request`. Takes constant time for all tokens of the right length.
+    pub(super) fn of<B>(request: &Request<B>, tokens: &AcceptedTokens) -> Self {
+        let Some(rest) = request.uri().path().strip_prefix(PATH_PREFIX) else { return Self::Unauthenticated };
+        let probe = rest.strip_suffix(PROBE_PATH);
+        match (tokens.accept(probe.unwrap_or(rest)), probe) {
+            (false, _) => Self::Unauthenticated,
+            (true, None) => Self::Review,
+            (true, Some(token)) => Self::Probe(token.to_owned()),
+        }
+    }
+
+    pub(in crate::webhook) fn is_authenticated(&self) -> bool {
+        *self != Self::Unauthenticated
+    }
+
+    pub(in crate::webhook) fn is_probe(&self) -> bool {
+        matches!(self, Self::Probe(_))
+    }
 }
 
 /// Returns the response to a request whose head rules out a review.
@@ -31,6 +52,10 @@ pub(super) fn reject<B>(request: &Request<B>, is_authenticated: bool) -> Option<
         return Some(response);
     }
     let is_json = request.headers().get(CONTENT_TYPE).is_some_and(|value| {
+        // As the API server writes it.
+        if value == "application/json" {
+            return true;
+        }
         let media_type = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
         media_type.trim_ascii().eq_ignore_ascii_case(b"application/json")
     });

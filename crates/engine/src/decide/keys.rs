@@ -248,7 +248,7 @@ fn reference(fields: &mut FieldHasher, object: &ObjectReference<'_>) {
     }
 }
 
-/// Hashes fields, each preceded by its length, so that adjacent fields cannot run together.
+/// Hashes fields, each followed by a byte that UTF-8 never contains, so that adjacent fields cannot run together.
 struct FieldHasher {
     hasher: SipHasher13,
 }
@@ -259,8 +259,8 @@ impl FieldHasher {
     }
 
     fn text(&mut self, text: &str) {
-        self.hasher.write_u64(text.len() as u64);
         self.hasher.write(text.as_bytes());
+        self.hasher.write_u8(0xff);
     }
 
     fn finish(self) -> u128 {

@@ -1,4 +1,4 @@
-//! Steps 7 and 8 of a decision: spam filter and budget.
+//! Steps 9 and 10 of a decision: spam filter and budget.
 
 use crate::decide::pipeline::{Decision, refusal, verdict};
 use crate::state::names::Carried;

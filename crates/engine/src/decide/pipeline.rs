@@ -155,7 +155,7 @@ impl Decision<'_> {
         verdict(Disposition::Admitted, stage, carried.occurrences, Answer::Allow)
     }
 
-    /// Runs steps 5 to 9.
+    /// Runs steps 7 to 11.
     fn steps(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
         if rules.series.is_none() && write.operation == Operation::Update && self.has_live_series(carried) {
             return self.admit_beside_series(write, carried, Stage::Admit);
@@ -180,12 +180,12 @@ impl Decision<'_> {
     }
 }
 
-/// Whether an UPDATE is merged even while draining. It is if it lowers the stored count, or carries occurrences
-/// and leaves the stored count unchanged.
+/// Whether an UPDATE is merged even while draining. It is if it lowers the stored count, or carries more occurrences
+/// than it adds to the stored count.
 fn merged_while_draining(rules: &Rules, write: &Observation<'_>, occurrences: i64) -> bool {
-    let adds_nothing =
-        write.operation == Operation::Update && write.value == write.old_value && occurrences > 0;
-    rules.series.is_some() && rules.mode == Mode::Enforce && (lowers(write) || adds_nothing)
+    let adds_too_few =
+        write.operation == Operation::Update && write.value - write.old_value < occurrences;
+    rules.series.is_some() && rules.mode == Mode::Enforce && (lowers(write) || adds_too_few)
 }
 
 pub(crate) fn verdict(disposition: Disposition, stage: Stage, occurrences: i64, answer: Answer) -> Verdict {

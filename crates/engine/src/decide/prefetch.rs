@@ -15,9 +15,9 @@ pub(crate) struct WriteKeys {
     pub(crate) name: Option<Key>,
     /// Key of the series. Computed on demand, because an UPDATE usually finds its series by name.
     series: Option<Key>,
-    /// Key of the aggregation group, set before step 6.
+    /// Key of the aggregation group, set before step 8.
     pub(crate) group: Option<Key>,
-    /// Key of the spam filter bucket, set before step 7.
+    /// Key of the spam filter bucket, set before step 9.
     pub(crate) bucket: Option<Key>,
 }
 

@@ -189,9 +189,10 @@ pub(crate) fn plan(
     let occurred_at = series.occurred_at;
     // Only squelch writes a summary. A higher count was not written by squelch.
     let raised = series.summary && found.is_some_and(|found| found > series.total);
-    if series.base_unknown || raised {
+    if series.summary && (series.base_unknown || raised) {
         series.rebase(found.unwrap_or(0));
     }
+    series.find_base(found.unwrap_or(0));
     match found {
         Some(found) if found >= series.total => series.confirm(found),
         Some(found)

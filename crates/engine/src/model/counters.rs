@@ -11,7 +11,7 @@ const WARNING: &str = "Warning";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Counts by [`Disposition`], in the order of [`Disposition::ALL`].
-    pub by_disposition: [u64; 6],
+    pub by_disposition: [u64; Disposition::ALL.len()],
     /// Occurrences that a client's absolute count reports again: they are stored, but were received before.
     pub recovered: u64,
     /// Pending occurrences that could never be written.

@@ -1,6 +1,8 @@
 //! One series: the count that its stored Event should show, the count that it shows, and when to flush the
 //! difference.
 
+mod reads;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -63,7 +65,8 @@ pub(crate) struct Series {
     /// Whether it is a summary: an Event of squelch, whose message and regarding object follow the newest
     /// write.
     pub(crate) summary: bool,
-    /// Whether a summary's name has not been read yet. What is stored there is the base of its count.
+    /// Whether a merge or a CREATE opened the series, and no read has shown its Event yet. What is stored there
+    /// is the base of its count.
     pub(crate) base_unknown: bool,
     /// Whether the last write was a client's that is not yet confirmed in etcd.
     pub(crate) unverified: bool,
@@ -93,7 +96,7 @@ impl Series {
             occurred_at,
             merged: false,
             summary: false,
-            base_unknown: false,
+            base_unknown: true,
             unverified: true,
             closing: false,
             in_flight: false,
@@ -105,6 +108,7 @@ impl Series {
         Self {
             confirmed: stored,
             not_before: now,
+            base_unknown: false,
             unverified: false,
             ..Self::opened_by_create(stored, occurred_at, now)
         }
@@ -126,9 +130,11 @@ impl Series {
         self.pending() > 0 || (self.unverified && self.merged)
     }
 
-    /// Whether the idle timeout has passed. A series is not over while a client's write may be in progress.
+    /// Whether the idle timeout has passed. A series is not over while a client's write may be in progress. The
+    /// delay after a failed flush is no reason to keep it.
     pub(crate) fn is_over(&self, timing: &SeriesRules, now: Moment) -> bool {
-        now.since(self.seen) > timing.idle_timeout && now >= self.not_before
+        let has_retry = self.failures > 0 && !self.deferred;
+        now.since(self.seen) > timing.idle_timeout && (has_retry || now >= self.not_before)
     }
 
     /// Whether a client's own write may pass: the total has doubled, or the heartbeat interval has passed.
@@ -247,52 +253,12 @@ impl Series {
         self.beyond_max_count += (total - self.total).unsigned_abs();
     }
 
-    /// Adopts the count `stored` that the API server has just read from etcd. `occurrences` are those of the
-    /// current write. Writes may have passed without a review, so the total is at least `stored`, plus one if
-    /// the write carries an occurrence.
-    pub(crate) fn resync(&mut self, stored: i64, occurrences: i64) {
-        // The Event existed before the CREATE that opened the series, which the API server then refused. Its
-        // count does not include what other clients reported since.
-        if self.shared && self.confirmed == 0 && !self.read {
-            self.raise_to(self.total + (stored - self.stored).max(0));
-        }
-        self.owner_reports(occurrences);
-        self.raise_to(stored + occurrences.min(1));
-        self.stored = stored.min(self.total);
-        self.confirmed = self.stored;
-    }
-
-    /// Raises the total to at least `value`; the difference is unreported.
-    fn raise_to(&mut self, value: i64) {
-        let total = self.total.max(value.min(MAX_COUNT));
-        self.unreported += total - self.total;
-        self.total = total;
-    }
-
     /// Records an admitted client write of the stored Event with `value`. Admission is not commit.
     pub(crate) fn client_writes(&mut self, value: i64, now: Moment) {
         self.total = self.total.max(value);
         self.stored = value;
         self.written_at = now;
         self.await_commit(now);
-    }
-
-    /// Records a count that another client wrote under the name of a summary, before the first read of that
-    /// name or since. The summary continues from there.
-    pub(crate) fn rebase(&mut self, found: i64) {
-        self.base_unknown = false;
-        self.add(found - self.stored);
-        self.stored = found.min(self.total);
-        self.confirmed = self.stored;
-    }
-
-    /// Records that `value` is in etcd, read or written by squelch. Counts beyond the total become part of the
-    /// series.
-    pub(crate) fn confirm(&mut self, value: i64) {
-        self.raise_to(value);
-        self.stored = value.min(self.total);
-        self.confirmed = self.stored;
-        self.unverified = false;
     }
 }
 

@@ -31,7 +31,7 @@ async fn the_webhook_is_armed_after_probes_succeed_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_failed_probes_disarm_and_three_successful_ones_arm_again() {
+async fn ten_fast_failures_disarm_and_three_successful_probes_arm_again() {
     let mut scene = Scene::new();
     scene.policies(&["shop"]);
     scene.is_armed(true).await;
@@ -45,7 +45,7 @@ async fn two_failed_probes_disarm_and_three_successful_ones_arm_again() {
     scene.state.send_modify(|state| state.probe_status = 403);
     scene.is_armed(false).await;
     let took = clock::now().since(began);
-    assert!((Duration::from_secs(1)..Duration::from_secs(3)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(9)..Duration::from_secs(11)).contains(&took), "{took:?}");
     assert_eq!(scene.rules(), 0);
     let events = scene.events();
     assert_eq!((events.len(), events[0].0, events[0].1), (1, "Disarmed", true), "{events:?}");

@@ -124,7 +124,7 @@ async fn a_probe_without_descriptors_is_a_failure() {
     let (probe, _) = probe(Client::new(tower::service_fn(exhausted), "default"));
     let probed = probe.send().await;
     assert_eq!(probed.result, ProbeResult::NoDescriptors, "{}", probed.message);
-    assert_eq!(ProbeOutcome::of(probed.result), ProbeOutcome::Failure);
+    assert_eq!(ProbeOutcome::of(probed.result), ProbeOutcome::Hang);
 }
 
 #[tokio::test]

@@ -92,11 +92,11 @@ async fn the_next_write_is_admitted_after_a_final_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_occurrence_refused_by_a_quota_is_written_when_the_quota_allows() {
+async fn an_occurrence_refused_for_a_while_is_written_afterwards() {
     let mut scene = Scene::gone().await;
-    let quota = details(403, &json!({"kind": "events", "name": "cart.1"}));
+    let refusal = details(403, &json!({"kind": "events", "name": "cart.1"}));
     for _ in 0..3 {
-        scene.attempt(|call, _| (call == 3).then(|| quota.clone())).await;
+        scene.attempt(|call, _| (call == 3).then(|| refusal.clone())).await;
         scene.merge();
         tokio::time::advance(scene.due_after().unwrap()).await;
     }

@@ -13,7 +13,7 @@ async fn a_probe_is_signed_and_not_counted_as_a_review() {
     let (router, token) = active_router();
     let before = router.webhook.metrics.text();
     let path = format!("{}{PROBE_PATH}?timeout=1s", path(&token));
-    assert!(router.is_probe(&post(&path, "")) && router.accepts(&post(&path, "")));
+    assert!(router.caller(&post(&path, "")).is_probe());
     let (status, answer) = send(&router, post(&path, probe_review().to_string())).await;
     assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
     let patch = answer["response"]["patch"].as_str().unwrap();

@@ -22,6 +22,20 @@ fn a_handle_never_reaches_a_later_series_of_its_key_or_position() {
 }
 
 #[test]
+fn the_oldest_record_of_an_ended_series_is_evicted_when_birth_numbers_wrap() {
+    let mut live = LiveSeries::default();
+    let shared = Series { shared: true, ..series(3) };
+    let ended = [u32::MAX - 1, u32::MAX, 0, 1].map(|birth| {
+        let handle = live.insert(u128::from(birth), "", &shared, birth);
+        live.remove(handle);
+        handle
+    });
+    assert!(live.evict_ended() && live.evict_ended());
+    assert_eq!(ended.map(|handle| live.ended(handle).is_some()), [false, false, true, true]);
+    assert_eq!((live.ended_len(), live.ended_evicted()), (2, 2));
+}
+
+#[test]
 fn the_order_by_use_follows_at_the_given_granularity() {
     let mut live = LiveSeries::default();
     let [a, b] = [1, 2].map(|key| live.insert(key, "", &series(1), key as u32));

@@ -214,12 +214,13 @@ impl ModelSeries {
             (self.read, self.witness) = (true, None);
         }
         let found = found.map(|(count, _)| count);
-        if self.base_unknown {
+        if self.base_unknown && self.summary {
             let base = found.unwrap_or(0);
             self.base_unknown = false;
             self.total += base;
             (self.stored, self.confirmed) = (base, base);
         }
+        self.finds_base(found.unwrap_or(0));
         let Some(found) = found else {
             let is_deleted_after_flush = self.pending() == 0 && self.confirmed > 0;
             if self.merged && !is_deleted_after_flush {

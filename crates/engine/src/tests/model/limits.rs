@@ -1,4 +1,4 @@
-//! Steps 7 and 8 in whole numbers: a bucket holds fractions of tokens, one for each nanosecond.
+//! Steps 9 and 10 in whole numbers: a bucket holds fractions of tokens, one for each nanosecond.
 
 use super::{BucketRules, Disposition, Key, Moment, NaiveModel, Observation, Stage, emitter, object};
 

@@ -147,9 +147,9 @@ impl NaiveModel {
         self.rules.series.is_some() && self.rules.mode == Mode::Enforce
     }
 
-    /// Whether it would lower the stored count, or leave it unchanged although it carries occurrences.
+    /// Whether it would lower the stored count, or add less to it than it carries.
     fn must_not_pass(&self, write: &Observation<'_>, carried: i64) -> bool {
-        write.value < write.old_value || write.value == write.old_value && carried > 0
+        write.value < write.old_value || write.value - write.old_value < carried
     }
 
     /// A CREATE of another user's name: only the limits apply, and it opens nothing.
@@ -167,7 +167,7 @@ impl NaiveModel {
         verdict(Disposition::Admitted, stage, 1, Answer::Allow)
     }
 
-    /// Step 5.
+    /// Step 7.
     fn in_series(
         &mut self,
         write: &Observation<'_>,
@@ -218,7 +218,7 @@ impl NaiveModel {
         })
     }
 
-    /// Step 9. A CREATE opens its series if it carries occurrences.
+    /// Step 11. A CREATE opens its series if it carries occurrences.
     fn admitted(
         &mut self,
         write: &Observation<'_>,
@@ -238,8 +238,8 @@ impl NaiveModel {
             let name = write.name.as_deref().or(minted).unwrap_or_default();
             let number = self.open(key_of(write), name.to_owned(), write.value, now);
             if let Some(series) = self.find_series(number) {
-                (series.confirmed, series.unverified, series.not_before) =
-                    (0, true, now.plus(CLIENT_WRITE_GRACE));
+                (series.confirmed, series.unverified, series.base_unknown) = (0, true, true);
+                series.not_before = now.plus(CLIENT_WRITE_GRACE);
             }
             self.join(named.as_ref().unwrap_or(write), number);
         }

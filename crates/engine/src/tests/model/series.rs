@@ -134,13 +134,18 @@ impl ModelSeries {
 
     /// The API server has read the count `old`.
     pub(super) fn reads(&mut self, old: i64, carried: i64) {
-        let create_was_refused = old > self.stored && self.confirmed == 0 && !self.read;
-        if create_was_refused && self.shared {
-            self.found(self.total + old - self.stored);
-        }
+        self.finds_base(old);
         self.reported(carried);
         self.found(old + carried.min(1));
         (self.stored, self.confirmed) = (old, old);
+    }
+
+    /// The first count read from the Event of a CREATE. If it is higher, the CREATE was refused.
+    pub(super) fn finds_base(&mut self, found: i64) {
+        if self.base_unknown && !self.summary {
+            self.base_unknown = false;
+            self.found(self.total + if self.shared { (found - self.stored).max(0) } else { 0 });
+        }
     }
 
     /// Its own client reports occurrences, which may be among the unreported ones.

@@ -1,9 +1,9 @@
-//! Step 6: groups and summaries.
+//! Step 8: groups and summaries.
 
 use super::*;
 
 impl NaiveModel {
-    /// Step 6.
+    /// Step 8.
     pub(super) fn in_summary(
         &mut self,
         write: &Observation<'_>,

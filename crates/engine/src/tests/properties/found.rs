@@ -106,3 +106,22 @@ fn a_summary_is_closed_on_time_despite_newer_ones() {
     let task = engine.tick(at(600_003), 10).remove(0);
     assert_eq!(flush(&engine, &task, stored, at(600_003)), Some(3));
 }
+
+#[test]
+fn a_failed_flush_keeps_no_series_beyond_its_idle_timeout() {
+    let mut rules = rules();
+    rules.series.as_mut().unwrap().idle_timeout = Duration::from_secs(10);
+    let decided = [false, true].map(|fails| {
+        let engine = engine();
+        engine.decide(by(&rules), &update(3, 2), at(0));
+        engine.decide(by(&rules), &named("cart.2", write()), at(1));
+        if fails {
+            let task = engine.tick(at(1000), 10).remove(0);
+            engine.requeue_after(&task, Duration::from_secs(60), at(1000));
+        }
+        // It shows that everything is stored, so that the series has nothing to flush.
+        engine.decide(by(&rules), &update(3, 4), at(2000));
+        engine.decide(by(&rules), &named("cart.3", write()), at(13_000)).disposition
+    });
+    assert_eq!(decided, [Some(Disposition::Admitted); 2]);
+}

@@ -203,6 +203,20 @@ fn a_retried_create_loses_nothing() {
     }
 }
 
+/// After a restart, a client retries the CREATE of an Event that the former process had flushed.
+#[test]
+fn a_refused_create_hides_nothing_that_others_report() {
+    for (found, written) in [(1, 3), (2, 4), (5, 7)] {
+        let (engine, rules) = (engine(), rules());
+        engine.decide(by(&rules), &write(), at(0));
+        for name in ["cart.2", "cart.3"] {
+            engine.decide(by(&rules), &named(name, write()), at(1));
+        }
+        let task = engine.tick(at(2000), 10).remove(0);
+        assert_eq!(flush(&engine, &task, Some(found), at(2000)), Some(written), "{found} were stored");
+    }
+}
+
 #[test]
 fn another_users_update_discards_nothing_of_a_read_event() {
     let (engine, rules) = (engine(), rules());

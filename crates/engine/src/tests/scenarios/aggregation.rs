@@ -1,4 +1,4 @@
-//! Step 6: aggregation and summaries.
+//! Step 8: aggregation and summaries.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Steps 7 and 8: the spam filter and the budget.
+//! Steps 9 and 10: the spam filter and the budget.
 
 use super::*;
 

@@ -100,7 +100,8 @@ fn nothing_lowers_a_stored_count() {
     let draining = crate::testing::engine();
     draining.drain();
     assert_eq!(draining.decide(by(&rules), &update(3, 8), at(1)).answer, CONFLICT);
-    assert_eq!(draining.decide(by(&rules), &update(9, 8), at(2)).answer, Answer::Allow);
+    let raises = Observation { name: Some("raised".into()), ..update(9, 8) };
+    assert_eq!(draining.decide(by(&rules), &raises, at(2)).answer, Answer::Allow);
 }
 
 #[test]

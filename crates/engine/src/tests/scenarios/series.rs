@@ -1,4 +1,4 @@
-//! Step 5: series compaction.
+//! Step 7: series compaction.
 
 use super::*;
 

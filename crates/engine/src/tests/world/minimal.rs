@@ -188,6 +188,14 @@ fn a_count_is_lowered_only_while_no_replica_answers() {
     }
 }
 
+/// A client's write passed undecided, so that its next one carries two occurrences and adds one to the stored count.
+#[test]
+fn a_write_that_adds_less_than_it_carries_is_merged_at_shutdown() {
+    let unseen = [Legacy(1), Generate, Pass(360_001), CatchUp, Overlook, Legacy(1)];
+    let world = in_the_end(plain(), &[&unseen[..], &[Terminate, Legacy(1)]].concat());
+    assert_eq!((received(&world), world.etcd.gained), (4, 4));
+}
+
 /// A retry of the drain replaces the grace time of a client's write. The idle series is then over, and the next
 /// write opens one that the drain flushes as well.
 #[test]

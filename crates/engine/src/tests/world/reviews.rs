@@ -82,6 +82,7 @@ impl World {
         if passes {
             request.counted += verdict.occurrences + recovered;
             request.beside_series |= verdict.stage != Stage::Series;
+            request.admitted = true;
         }
         if let Some(disposition) = verdict.disposition {
             let decided = Decided {
@@ -123,7 +124,7 @@ impl World {
         let stage = if asked.unchanged && occurrences == 0 { Stage::Edit } else { Stage::Admit };
         let verdict = Verdict { occurrences, ..Verdict::passed(stage) };
         self.note(format_args!("{request} is not decided: {}", reported(&verdict)));
-        self.oracle.fails_open(request, at);
+        self.oracle.fails_open(request, stored.map(|event| event.count), at);
         self.check_count(request, stored.map_or(0, |event| event.count), &verdict);
         occurrences
     }
@@ -190,7 +191,12 @@ impl World {
             let is_late = request.client == Client::Reader
                 && (known.passed_unseen || verdict.stage == Stage::Edit)
                 && (0..=news).contains(&carried);
-            let is_explained = is_repeated || is_late || is_claimed || self.names_are_forgotten;
+            // "Its first write counts as everything above the highest count that this user reported", if a flush of a
+            // former replica has raised the stored count meanwhile.
+            let is_raised = request.client == Client::Reader
+                && request.value == old + 1
+                && (news..=request.value - known.highest).contains(&carried);
+            let is_explained = is_repeated || is_late || is_raised || is_claimed || self.names_are_forgotten;
             if carried != news && !is_explained {
                 self.break_law(format!("{request} carries {carried}, but {news} are new"));
             }

@@ -15,6 +15,8 @@ pub(in super::super) struct Known {
     pub(in super::super) reported: i64,
     /// The last replica to which the name was reported.
     pub(in super::super) reported_to: Option<usize>,
+    /// The highest count that it was sent.
+    pub(in super::super) highest: i64,
     /// Whether a write of this name passed without a review.
     pub(in super::super) passed_unseen: bool,
     /// Whether the namespace was created again since.
@@ -53,6 +55,8 @@ impl Knowledge {
         if let Some(name) = request.name.as_deref() {
             let known = self.known(name);
             known.reported = known.reported.max(request.knows);
+            let before = if known.reported_to == Some(replica) { known.highest } else { 0 };
+            known.highest = before.max(request.value);
             known.reported_to = Some(replica);
         }
     }

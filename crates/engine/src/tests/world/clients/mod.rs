@@ -73,8 +73,10 @@ pub(super) struct Request {
     pub(super) is_first: bool,
     /// Whether it was admitted outside series compaction, so that its fate is unknown.
     pub(super) beside_series: bool,
-    /// Whether no engine decided it.
+    /// Whether no engine decided it, or the answer was lost.
     pub(super) unseen: bool,
+    /// Whether an engine admitted it, so that the total of its series includes it.
+    pub(super) admitted: bool,
 }
 
 impl Request {
@@ -101,6 +103,7 @@ impl Request {
             certain: 0,
             is_first: false,
             beside_series: false,
+            admitted: false,
             unseen: false,
         }
     }

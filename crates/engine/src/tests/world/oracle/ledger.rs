@@ -11,6 +11,8 @@ pub(super) struct Ledger {
     counted: i64,
     /// The last replica that decided a write of this name.
     replica: Option<usize>,
+    /// The highest count that it was sent.
+    highest: i64,
     /// Indices that are part of `low`.
     certain: BTreeSet<i64>,
     /// Indices that were dropped or refused, and are no part of `high`.
@@ -28,6 +30,8 @@ pub(super) struct Report {
     is_other_replica: bool,
     /// Whether the replica does not know the name, although it has a history.
     is_first: bool,
+    /// How much a write that adds one to the stored count is above the highest count that the replica was sent.
+    above_highest: i64,
 }
 
 /// What is stored again.
@@ -47,7 +51,11 @@ impl Ledger {
         // Also if the write was admitted, met a conflict, and is reviewed again.
         let is_first = is_other_replica && has_history || request.is_first;
         request.is_first = is_first && decided.passes;
-        Report { news: self.counts(request, decided.replica), is_other_replica, is_first }
+        let adds_one = decided.old == Some(request.value - 1);
+        let above_highest = if adds_one && !is_other_replica { request.value - self.highest } else { 0 };
+        let before = if is_other_replica { 0 } else { self.highest };
+        self.highest = before.max(request.value);
+        Report { news: self.counts(request, decided.replica), is_other_replica, is_first, above_highest }
     }
 
     /// Returns the indices that no replica has counted yet.
@@ -60,9 +68,10 @@ impl Ledger {
 
     /// A replica counts a write that it does not decide. Returns the occurrences that are stored again: "The retry
     /// is counted, and its occurrences are stored twice."
-    pub(super) fn fails_open(&mut self, request: &Request, replica: usize) -> i64 {
+    pub(super) fn fails_open(&mut self, request: &Request, old: Option<i64>, replica: usize) -> i64 {
         let news = self.counts(request, replica).len() as i64;
-        if request.knows <= self.unseen { news } else { 0 }
+        let retried = if request.knows <= self.unseen { news } else { 0 };
+        retried + i64::from(news == 0 && repeats_count(request, old))
     }
 
     /// The write is dropped. Returns the number of indices that are left out.
@@ -78,7 +87,7 @@ impl Ledger {
         &mut self,
         request: &Request,
         decided: &Decided,
-        Report { news, is_other_replica, is_first }: &Report,
+        Report { news, is_other_replica, is_first, above_highest }: &Report,
         elsewhere: Option<bool>,
     ) -> Again {
         let mut again = Again::default();
@@ -102,13 +111,13 @@ impl Ledger {
                 again.handed_over = beyond;
             }
         }
-        again.high += reported_again.len() as i64;
-        // "kube-rs' Recorder sends the same count again after a lost answer. That occurrence is counted if it adds
-        // one to the stored count at a later time."
-        let adds_one = decided.old == Some(request.value - 1);
-        if matches!(request.client, Client::Kube(_)) && news.is_empty() && adds_one {
-            again.high += 1;
+        if request.client == Client::Reader && !decided.passes {
+            // "Its first write counts as everything above the highest count that this user reported": a flush of a
+            // former replica has raised the stored count meanwhile.
+            again.handed_over += (above_highest - news.len() as i64).max(0);
         }
+        again.high += reported_again.len() as i64;
+        again.high += i64::from(news.is_empty() && repeats_count(request, decided.old));
         if let Some(sure) = elsewhere {
             self.elsewhere.extend(news.iter().chain(&reported_again).map(|index| (*index, sure)));
         }
@@ -171,6 +180,12 @@ impl Ledger {
         let sure = twice.iter().filter(|sure| is_exact && **sure).count();
         ((twice.len() + left_out.len()) as i64, (added + sure) as i64)
     }
+}
+
+/// "kube-rs' Recorder sends the same count again after a lost answer. That occurrence is counted if it adds one to the
+/// stored count at a later time."
+fn repeats_count(request: &Request, old: Option<i64>) -> bool {
+    matches!(request.client, Client::Kube(_)) && old == Some(request.value - 1)
 }
 
 /// Returns what a write carries if its name is new. semantics.md 2.1: "CREATE: its value; 1 if the Event began before

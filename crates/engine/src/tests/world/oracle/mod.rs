@@ -83,8 +83,6 @@ pub(super) struct Oracle {
     merged_into: BTreeMap<String, i64>,
     /// Events that the API server refused, or that are deleted or expired.
     absent: BTreeSet<String>,
-    /// Events whose CREATE was retried after a restart.
-    retried: BTreeSet<String>,
     /// By Event, the highest count that was stored before it was deleted or expired.
     floors: BTreeMap<String, i64>,
     /// Values of CREATEs of the tenant that were merged while nothing of the tenant was stored.

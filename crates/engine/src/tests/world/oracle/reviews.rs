@@ -69,11 +69,11 @@ impl Oracle {
     }
 
     /// A replica counts a write that it does not decide.
-    pub(in super::super) fn fails_open(&mut self, request: &Request, replica: usize) {
+    pub(in super::super) fn fails_open(&mut self, request: &Request, old: Option<i64>, replica: usize) {
         if request.client != Client::Tenant
             && let Some(name) = &request.name
         {
-            let again = self.ledger(name).fails_open(request, replica);
+            let again = self.ledger(name).fails_open(request, old, replica);
             self.sums_of(request.client.user()).high += again;
         }
     }
@@ -128,8 +128,7 @@ impl Oracle {
 
     /// Returns whether the occurrences can be lost because the Event is absent: "If its Event is not stored 5 s
     /// after the CREATE, its pending occurrences are lost and counted." Or because it is the Event of another
-    /// user: "squelch never writes another Event under the same name". Or because its count is unknown: "Until the
-    /// next flush of that Event, the stored count can hide what others report."
+    /// user: "squelch never writes another Event under the same name".
     fn merge_into(&mut self, event: &str, user: &'static str, number: i64, etcd: &Etcd) -> bool {
         let is_absent = match etcd.get(event) {
             None => self.absent.contains(event),
@@ -138,7 +137,7 @@ impl Oracle {
         if !is_absent {
             *self.merged_into.entry(event.to_owned()).or_default() += number;
         }
-        is_absent || self.retried.contains(event)
+        is_absent
     }
 
     /// Returns where the occurrences of a write were merged, if they were: semantics.md, section 3. "An UPDATE

@@ -96,11 +96,11 @@ impl Oracle {
         self.sums_of(user).low -= request.certain;
         if request.create && is_refused && is_absent {
             self.lose(name, user, 0);
-        } else if request.create && request.is_first {
-            // "A client that got no answer can retry a CREATE after a restart."
-            let merged = self.merged_into.remove(name).unwrap_or(0);
-            self.sums_of(user).low -= merged;
-            self.retried.insert(name.to_owned());
+        }
+        if !request.create && request.admitted {
+            // That flush stores again what was merged into another Event, as the write would have.
+            let (again, _) = self.ledger(name).commits(request, false);
+            self.sums_of(user).high += again;
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::clock;
-use crate::policy::{Store, WatchSource, watch};
+use crate::policy::{Restrictions, Store, WatchSource, watch};
 
 /// How the API server responds.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,9 +128,10 @@ impl Scene {
         let store = Arc::new(Store::default());
         let responses: Arc<Mutex<BTreeMap<WatchSource, Moment>>> = Arc::default();
         let recorded = responses.clone();
-        let running = tokio::spawn(watch::run(client(&server), store.clone(), move |source| {
-            recorded.lock().unwrap().insert(source, clock::now());
-        }));
+        let running =
+            tokio::spawn(watch::run(client(&server), store.clone(), restrictions(), move |source| {
+                recorded.lock().unwrap().insert(source, clock::now());
+            }));
         Self { server, store, responses, running }
     }
 
@@ -196,6 +197,11 @@ async fn a_healthy_watch_is_not_restarted() {
 }
 
 /// An EventPolicy as it is stored.
+/// No restrictions, for as long as the sender is not missed.
+fn restrictions() -> tokio::sync::watch::Receiver<Restrictions> {
+    tokio::sync::watch::channel(Restrictions::default()).1
+}
+
 fn stored_policy() -> Value {
     json!({
         "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",

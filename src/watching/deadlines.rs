@@ -37,7 +37,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 
 /// Returns a client with these timeouts. It calls `responded` for each part of a successful response, except the head of a
 /// watch.
-pub(super) fn with_deadlines(client: &Client, responded: impl Fn() + Send + Sync + 'static) -> Client {
+pub(crate) fn with_deadlines(client: &Client, responded: impl Fn() + Send + Sync + 'static) -> Client {
     let responded: Responded = Arc::new(responded);
     let inner = client.clone();
     let service = service_fn(move |request| send(inner.clone(), request, responded.clone()));

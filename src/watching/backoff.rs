@@ -17,7 +17,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 const STABLE: Duration = Duration::from_secs(60);
 
 /// Pauses after failures of a watch: 0.8 s, then doubled each time, with jitter.
-pub(super) struct WatchBackoff(ResetTimerBackoff<DefaultBackoff>);
+pub(crate) struct WatchBackoff(ResetTimerBackoff<DefaultBackoff>);
 
 impl Default for WatchBackoff {
     fn default() -> Self {

@@ -1,0 +1,4 @@
+//! Tests of squelch with three API servers on one etcd (`cluster up --apiservers=3`), each with its own way to the webhook.
+
+mod paths;
+mod reachability;

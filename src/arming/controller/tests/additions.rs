@@ -1,0 +1,221 @@
+//! Other writers of the configuration: additions that stay, and changes that are restored.
+
+use super::*;
+
+fn aks() -> Value {
+    json!({"key": "control-plane", "operator": "DoesNotExist"})
+}
+
+fn expressions(state: &ApiServerState) -> Value {
+    state.configuration.as_ref().unwrap()["webhooks"][0]["namespaceSelector"]["matchExpressions"].clone()
+}
+
+fn named(names: &[&str]) -> Value {
+    json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names})
+}
+
+/// Adds the expression to both entries, as AKS's admissions enforcer does.
+fn enforce(state: &mut ApiServerState) {
+    state.change(|object| {
+        for entry in object["webhooks"].as_array_mut().unwrap() {
+            add_expression(entry, &aks());
+        }
+    });
+}
+
+fn restored(scene: &Scene, field: &str) -> String {
+    let name = format!("squelch_webhook_configuration_restores_total{{field=\"{field}\"}} ");
+    let text = scene.metrics.text();
+    text.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_default().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_added_expression_stays_and_survives_own_writes() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let applied = scene.state.borrow().applied;
+    scene.state.send_modify(enforce);
+    let requirement = serde_json::from_value::<crate::api::LabelRequirement>(aks()).unwrap();
+    let expected = Restrictions::new([requirement], &[]);
+    scene.restrictions.wait_for(|published| *published == expected).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(scene.state.borrow().applied, applied, "nothing is written");
+
+    // Another namespace, disarmed, armed again.
+    scene.policies(&["bank", "shop"]);
+    scene.wait_for(|state| state.applied > applied).await;
+    assert_eq!(expressions(&scene.state.borrow()), json!([named(&["bank", "shop"]), aks()]));
+    scene.state.send_modify(|state| state.probe_status = 403);
+    scene.is_armed(false).await;
+    assert_eq!((scene.rules(), expressions(&scene.state.borrow())), (0, json!([aks()])));
+    scene.state.send_modify(|state| state.probe_status = 201);
+    scene.is_armed(true).await;
+    assert_eq!(expressions(&scene.state.borrow()), json!([named(&["bank", "shop"]), aks()]));
+
+    // The other writer removes it, and squelch's next write does not bring it back.
+    let applied = scene.state.borrow().applied;
+    scene.state.send_modify(|state| {
+        state.change(|object| {
+            for entry in object["webhooks"].as_array_mut().unwrap() {
+                drop(entry["namespaceSelector"]["matchExpressions"].as_array_mut().unwrap().pop());
+            }
+        });
+    });
+    scene.restrictions.wait_for(|published| *published == Restrictions::default()).await.unwrap();
+    assert_eq!(scene.state.borrow().applied, applied);
+    scene.policies(&["bank", "ci", "shop"]);
+    scene.wait_for(|state| state.applied > applied).await;
+    assert_eq!(expressions(&scene.state.borrow()), json!([named(&["bank", "ci", "shop"])]));
+    assert_eq!(restored(&scene, "namespaceSelector"), "0");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expression_added_at_admission_is_not_added_twice() {
+    let scene = Scene::new();
+    scene.state.send_modify(|state| state.added_at_admission = Some(aks()));
+    for names in [&["shop"][..], &["ci", "shop"], &["bank", "ci", "shop"]] {
+        scene.policies(names);
+        let expected = json!([named(names), aks()]);
+        scene.wait_for(|state| state.configuration.is_some() && expressions(state) == expected).await;
+    }
+    let applied = scene.state.borrow().applied;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(scene.state.borrow().applied, applied);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn added_conditions_labels_and_annotations_stay_and_may_go() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let applied = scene.state.borrow().applied;
+    scene.state.send_modify(|state| {
+        state.change(|object| {
+            object["metadata"]["labels"]["theirs"] = json!("x");
+            object["metadata"]["annotations"] = json!({"theirs": "x"});
+            let condition = json!({"name": "not-theirs", "expression": "true"});
+            object["webhooks"][0]["matchConditions"].as_array_mut().unwrap().push(condition);
+        });
+    });
+    let expected = Restrictions::new([], &["not-theirs".to_owned()]);
+    scene.restrictions.wait_for(|published| *published == expected).await.unwrap();
+    scene.policies(&["ci", "shop"]);
+    scene.wait_for(|state| state.applied > applied).await;
+    let applied = scene.state.borrow().applied;
+    scene.state.send_modify(|state| {
+        state.change(|object| {
+            object["metadata"]["labels"].as_object_mut().unwrap().remove("theirs");
+            object["webhooks"][0]["matchConditions"].as_array_mut().unwrap().pop();
+        });
+    });
+    scene.restrictions.wait_for(|published| *published == Restrictions::default()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.state.borrow().applied, applied);
+    scene.end().await;
+}
+
+/// Argo CD with self-heal, and its rendering from before the second policy.
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_contests_the_configuration_is_met_with_backoff() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let mut rendered = scene.state.borrow().configuration.clone().unwrap();
+    rendered["webhooks"][0]["timeoutSeconds"] = json!(10);
+    scene.policies(&["ci", "shop"]);
+    scene.wait_for(|state| expressions(state) == json!([named(&["ci", "shop"])])).await;
+    let applied = scene.state.borrow().applied;
+    for _ in 0..600 {
+        scene.state.send_modify(|state| state.configuration = Some(rendered.clone()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let writes = scene.state.borrow().applied - applied;
+    assert!((5..=8).contains(&writes), "{writes} writes in ten minutes");
+    assert_eq!(restored(&scene, "namespaceSelector"), writes.to_string());
+    assert_eq!(restored(&scene, "other"), writes.to_string());
+    // The namespaces that its list excludes are known meanwhile.
+    let others = serde_json::from_value::<crate::api::LabelRequirement>(named(&["shop"])).unwrap();
+    assert!(*scene.restrictions.borrow() == Restrictions::new([others], &[]));
+    // It stops: what squelch wrote is restored, without the list of the other writer.
+    scene.wait_for(|state| expressions(state) == json!([named(&["ci", "shop"])])).await;
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_its_writer_takes_back_is_not_restored() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let own = scene.state.borrow().configuration.clone().unwrap();
+    let change = |scene: &Scene| {
+        scene
+            .state
+            .send_modify(|state| state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(30)));
+    };
+    change(&scene);
+    scene.wait_for(|state| state.configuration.as_ref() == Some(&own)).await;
+    let applied = scene.state.borrow().applied;
+    change(&scene);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    scene.state.send_modify(|state| state.configuration = Some(own.clone()));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.state.borrow().applied, applied);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_configuration_is_not_read_without_a_change() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let reads = scene.state.borrow().reads;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.state.borrow().reads, reads);
+    scene.end().await;
+}
+
+/// The permission to watch is missing: each failure of the watch is followed by a read.
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_cannot_be_watched_is_read_again() {
+    for is_at_start in [true, false] {
+        let mut scene = Scene::new();
+        scene.state.send_modify(|state| state.unwatchable = is_at_start);
+        scene.policies(&["shop"]);
+        scene.is_armed(true).await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        if is_at_start {
+            assert!(scene.state.borrow().watches < 80, "{} lists", scene.state.borrow().watches);
+            assert!(scene.state.borrow().reads < 80, "{} reads", scene.state.borrow().reads);
+        }
+        let began = clock::now();
+        scene.state.send_modify(annotate(json!("INC-7")));
+        scene.wait_for(|state| rules_of(state) == 0).await;
+        let most = Duration::from_secs(if is_at_start { 12 } else { 1 });
+        assert!(clock::now().since(began) <= most, "{:?}", clock::now().since(began));
+        scene.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_disarms_keeps_what_others_have_added() {
+    let mut existing = of_another(namespaces(&["shop"]));
+    for entry in existing["webhooks"].as_array_mut().unwrap() {
+        add_expression(entry, &aks());
+    }
+    let scene = Scene::of(Some(existing), false);
+    scene.policies(&["shop"]);
+    scene.state.send_modify(|state| state.probe_status = 403);
+    scene.wait_for(|state| state.applied == 1).await;
+    assert_eq!((scene.rules(), expressions(&scene.state.borrow())), (0, json!([named(&["shop"]), aks()])));
+    // It takes over. The namespaces of the former active replica are no addition.
+    scene.state.send_modify(|state| state.probe_status = 201);
+    scene.active.send_replace(true);
+    scene.policies(&["ci"]);
+    scene.wait_for(|state| rules_of(state) == 1).await;
+    assert_eq!(expressions(&scene.state.borrow()), json!([named(&["ci"]), aks()]));
+    scene.end().await;
+}
