@@ -183,8 +183,7 @@ impl Decision<'_> {
 /// Whether an UPDATE is merged even while draining. It is if it lowers the stored count, or carries more occurrences
 /// than it adds to the stored count.
 fn merged_while_draining(rules: &Rules, write: &Observation<'_>, occurrences: i64) -> bool {
-    let adds_too_few =
-        write.operation == Operation::Update && write.value - write.old_value < occurrences;
+    let adds_too_few = write.operation == Operation::Update && write.value - write.old_value < occurrences;
     rules.series.is_some() && rules.mode == Mode::Enforce && (lowers(write) || adds_too_few)
 }
 
