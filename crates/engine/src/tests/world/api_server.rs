@@ -97,15 +97,18 @@ impl World {
         }
     }
 
-    /// Stores a count. Only a write without a review may lower one.
+    /// Stores a count. Only a write without a review may lower one, or, under a policy that merges nothing, a write
+    /// into another user's Event: it passes as it would without squelch.
     pub(super) fn store(&mut self, name: &str, written: Written, unseen: bool, by: &str) {
+        let owner = self.etcd.get(name).and_then(|event| event.content).map(|(user, _)| user);
+        let is_foreign = written.content.is_some_and(|(user, _)| owner.is_some_and(|owner| owner != user));
         let before = self.etcd.put(name, written, self.now);
         self.note(format_args!("etcd: {name} = {} (by {by})", written.count));
         let change = written.count - before;
         if unseen {
             self.balance.unseen += change.abs();
             self.balance.disturbed |= change <= 0; // its occurrences replace those of others
-        } else if change < 0 {
+        } else if change < 0 && (self.rules.series.is_some() || !is_foreign) {
             self.break_law(format!("{name} lowered from {before} to {}", written.count));
         }
     }

@@ -196,6 +196,14 @@ fn a_write_that_adds_less_than_it_carries_is_merged_at_shutdown() {
     assert_eq!((received(&world), world.etcd.gained), (4, 4));
 }
 
+/// As above, but the undecided write raised the stored count, so that its occurrence is stored twice.
+#[test]
+fn a_write_merged_at_shutdown_repeats_what_an_undecided_one_stored() {
+    let passed = [Generate, Terminate, Legacy(1), Overlook, COMMIT, Legacy(1), COMMIT, Legacy(1)];
+    let world = in_the_end(plain(), &passed);
+    assert_eq!((received(&world), world.etcd.gained), (4, 5));
+}
+
 /// A retry of the drain replaces the grace time of a client's write. The idle series is then over, and the next
 /// write opens one that the drain flushes as well.
 #[test]

@@ -88,6 +88,7 @@ impl World {
             let decided = Decided {
                 disposition,
                 passes,
+                opens_nothing: passes && verdict.stage == Stage::Standby,
                 minted: minted.clone(),
                 old: stored.map(|event| event.count),
                 replica: at,

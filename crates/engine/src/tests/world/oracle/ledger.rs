@@ -44,12 +44,14 @@ pub(super) struct Again {
 }
 
 impl Ledger {
-    /// A replica decides a write of this name.
-    pub(super) fn reports(&mut self, request: &mut Request, decided: &Decided) -> Report {
+    /// A replica decides a write of this name. `is_claimed`: another user asked for the name, so that the replica may
+    /// not know it as the client's: "A CREATE of a name that belongs to another user carries one occurrence within the
+    /// limits, and changes nothing else."
+    pub(super) fn reports(&mut self, request: &mut Request, decided: &Decided, is_claimed: bool) -> Report {
         let is_other_replica = self.replica != Some(decided.replica);
         let has_history = self.replica.is_some() || self.counted > 0 || request.knows > 1;
         // Also if the write was admitted, met a conflict, and is reviewed again.
-        let is_first = is_other_replica && has_history || request.is_first;
+        let is_first = (is_other_replica || is_claimed) && has_history || request.is_first;
         request.is_first = is_first && decided.passes;
         let adds_one = decided.old == Some(request.value - 1);
         let above_highest = if adds_one && !is_other_replica { request.value - self.highest } else { 0 };

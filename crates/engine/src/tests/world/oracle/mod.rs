@@ -56,6 +56,8 @@ pub(super) struct Decided {
     pub(super) disposition: Disposition,
     /// Whether the API server was asked to store the write.
     pub(super) passes: bool,
+    /// Whether it passes because the replica drains, so that it opens no series.
+    pub(super) opens_nothing: bool,
     /// The name that squelch gave to a CREATE with `generateName`.
     pub(super) minted: Option<String>,
     /// The count that the API server showed squelch.

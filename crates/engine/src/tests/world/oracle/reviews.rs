@@ -44,7 +44,7 @@ impl Oracle {
         };
         let is_claimed = self.claimed.contains(&name);
         let ledger = self.ledger(&name);
-        let report = ledger.reports(request, decided);
+        let report = ledger.reports(request, decided, is_claimed);
         if decided.disposition.is_dropped() {
             let left_out = ledger.drops(&report);
             self.sums_of(user).high -= left_out;
@@ -145,7 +145,7 @@ impl Oracle {
     fn target(&mut self, request: &Request, decided: &Decided, rules: &Rules, now: Moment) -> Option<Target> {
         match decided.disposition {
             Disposition::Aggregated => return Some(Target::Summary),
-            _ if decided.disposition.is_dropped() => return None, // it opens and revives no series
+            _ if decided.disposition.is_dropped() || decided.opens_nothing => return None, // nor does it revive one
             _ => {}
         }
         let idle_timeout = rules.series?.idle_timeout;
