@@ -123,10 +123,15 @@ impl Ledger {
         if let Some(sure) = elsewhere {
             self.elsewhere.extend(news.iter().chain(&reported_again).map(|index| (*index, sure)));
         }
+        // Undecided writes have stored them. The next decided write carries them.
+        let stored_undecided = news.iter().filter(|index| **index <= self.unseen).count() as i64;
         if elsewhere.is_some() || !decided.passes && request.knows <= self.unseen {
-            // Undecided writes have stored them. The next decided write carries them. It merges them into another
-            // Event, or it is a retry: "The retry is counted, and its occurrences are stored twice".
-            again.high += news.iter().filter(|index| **index <= self.unseen).count() as i64;
+            // It merges them into another Event, or it is a retry: "The retry is counted, and its occurrences are
+            // stored twice".
+            again.high += stored_undecided;
+        } else if !decided.passes {
+            // A flush of a former replica has raised the stored count meanwhile, as if these were not stored.
+            again.handed_over += stored_undecided;
         }
         again
     }
