@@ -120,7 +120,7 @@ fn client_go_alone_can_drop_the_last_completed_job() {
 }
 
 #[test]
-fn a_rollout_stores_at_most_the_budget_of_each_reason() {
+fn a_rollout_stores_at_most_the_bucket_of_each_reason() {
     let replay = Replayed::of("rollout");
     let stored = replay.stored(|event| event["reason"].to_string());
     assert_eq!(stored.len(), 5);
