@@ -199,7 +199,8 @@ fn a_write_that_adds_less_than_it_carries_is_merged_at_shutdown() {
 /// As above, but the undecided write raised the stored count, so that its occurrence is stored twice.
 #[test]
 fn a_write_merged_at_shutdown_repeats_what_an_undecided_one_stored() {
-    let passed = [Generate, Terminate, Legacy(1), Overlook, COMMIT, Legacy(1), COMMIT, Legacy(1)];
+    let stored = Step::Commit(1, Commit::Tried);
+    let passed = [Generate, Terminate, Legacy(1), stored, Overlook, Legacy(1), stored, Legacy(1)];
     let world = in_the_end(plain(), &passed);
     assert_eq!((received(&world), world.etcd.gained), (4, 5));
 }
