@@ -93,10 +93,9 @@ impl Folder {
         fs::create_dir_all(folder.join("bin")).unwrap();
         for program in PROGRAMS {
             let place = folder.join("bin").join(program.trim_start_matches(['.', '/']));
-            let log = folder.join("calls");
+            // A file per process: the programs of a pipeline run at the same time.
             let script = format!(
-                "#!/bin/sh\n{{ printf '%s\\n' '{program}'; for word; do printf '%s\\n' \"$word\"; done; echo; }} >> '{}'\n[ -t 0 ] || cat > /dev/null\n",
-                log.display()
+                "#!/bin/sh\nprintf '%s\\n' '{program}' \"$@\" > \"$CALLS/$$\"\n[ -t 0 ] || cat > /dev/null\n"
             );
             fs::write(&place, script).unwrap();
             fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
@@ -107,19 +106,23 @@ impl Folder {
 
     /// Runs a block; returns the calls of the stubs and the errors of the shell.
     fn run(&self, block: &str) -> (Vec<Vec<String>>, String) {
+        let calls = self.0.join("calls");
+        fs::create_dir(&calls).unwrap();
         let path = format!("{}:/usr/bin:/bin", self.0.join("bin").display());
         let output = Command::new("bash")
             .args(["-c", block])
             .current_dir(&self.0)
             .env("PATH", path)
+            .env("CALLS", &calls)
             .stdin(std::process::Stdio::null())
             .output()
             .unwrap();
-        let calls = fs::read_to_string(self.0.join("calls")).unwrap_or_default();
-        let _ = fs::remove_file(self.0.join("calls"));
-        let calls = calls.split("\n\n").filter(|call| !call.is_empty());
-        let calls = calls.map(|call| call.lines().map(ToOwned::to_owned).collect()).collect();
-        (calls, String::from_utf8(output.stderr).unwrap())
+        let files = fs::read_dir(&calls).unwrap().map(|file| file.unwrap().path());
+        let words =
+            files.map(|file| fs::read_to_string(file).unwrap().lines().map(ToOwned::to_owned).collect());
+        let words = words.collect();
+        fs::remove_dir_all(&calls).unwrap();
+        (words, String::from_utf8(output.stderr).unwrap())
     }
 }
 
