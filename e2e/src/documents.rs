@@ -2,19 +2,22 @@
 
 use std::process::Command;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::Cluster;
-use crate::cluster::checkout;
+use crate::cluster::{checkout, given};
 use crate::process::run_with_input;
 
-/// Runs a text unchanged and returns its output. A warning of bash, such as an unterminated here-document, is an
-/// error.
+/// Runs a text unchanged and returns its output; `squelch` is the tested binary. A warning of bash, such as an
+/// unterminated here-document, is an error.
 ///
 /// # Errors
 /// If a command fails, with its output.
 pub async fn pasted(cluster: &Cluster, text: &str) -> Result<String> {
+    let binary = given("SQUELCH_BIN")?;
+    let folder = binary.parent().context("SQUELCH_BIN has no folder")?.display();
     let mut command = Command::new("bash");
+    command.env("PATH", format!("{folder}:{}", std::env::var("PATH")?));
     command.args(["-euo", "pipefail", "-c", text]).current_dir(checkout("."));
     command.env("KUBECONFIG", &cluster.kubeconfig);
     let output = tokio::task::spawn_blocking(move || run_with_input(&mut command, "")).await??;

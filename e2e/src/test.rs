@@ -35,6 +35,8 @@ pub struct Test {
     emitter: PathBuf,
     started: Cell<usize>,
     passed: Rc<Cell<bool>>,
+    /// The API server's count at the start.
+    failed_webhook_calls: i64,
     /// Tests are sequential: there is one webhook configuration.
     turn: Rc<File>,
 }
@@ -67,7 +69,9 @@ impl Test {
         std::fs::create_dir_all(&folder)?;
         let squelch = accounts::SQUELCH.kubeconfig(&cluster, &folder).await?;
         let emitter = accounts::EMITTER.kubeconfig(&cluster, &folder).await?;
-        Ok(Self { cluster, namespace, folder, squelch, emitter, started: Cell::new(0), passed, turn })
+        let failed_webhook_calls = cluster.failed_webhook_calls().await?;
+        let started = Cell::new(0);
+        Ok(Self { cluster, namespace, folder, squelch, emitter, started, passed, failed_webhook_calls, turn })
     }
 
     /// A client with the administrator's identity.
@@ -216,6 +220,14 @@ impl Test {
             }
         })
         .await
+    }
+
+    /// Calls of squelch's webhook that failed since the start of the test, for example by a timeout. The writes passed.
+    ///
+    /// # Errors
+    /// If the metrics cannot be read.
+    pub async fn failed_webhook_calls(&self) -> Result<i64> {
+        Ok(self.cluster.failed_webhook_calls().await? - self.failed_webhook_calls)
     }
 
     /// Marks the test as passed.

@@ -7,6 +7,7 @@ mod certificates;
 mod client_ca;
 mod cluster_policy;
 mod create_only;
+mod definitions;
 mod disarmed_writes;
 mod doctor;
 mod documents;

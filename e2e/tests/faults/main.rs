@@ -5,6 +5,7 @@ mod break_glass;
 mod control_plane;
 mod killed;
 mod measure;
+mod moved_label;
 mod no_replicas;
 mod policies;
 mod restarts;

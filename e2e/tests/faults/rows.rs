@@ -3,9 +3,10 @@
 use anyhow::Result;
 use e2e::rows::{Row, run};
 
-use crate::{break_glass, control_plane, killed, no_replicas, policies, restarts, unresponsive};
+use crate::moved_label::Route;
+use crate::{break_glass, control_plane, killed, moved_label, no_replicas, policies, restarts, unresponsive};
 
-const ROWS: [Row; 27] = [
+const ROWS: [Row; 30] = [
     ("rolling restart, routed by ClusterIP", || Box::pin(restarts::rolled(false))),
     ("rolling restart, routed by endpoint", || Box::pin(restarts::rolled(true))),
     ("rolling restart with 500 pending series", || Box::pin(restarts::with_500_pending_series())),
@@ -27,6 +28,15 @@ const ROWS: [Row; 27] = [
     ("etcd stopped for 20 s", || Box::pin(control_plane::etcd())),
     ("Lease stolen, routed by ClusterIP", || Box::pin(control_plane::lease_stolen(false))),
     ("Lease stolen, routed by endpoint", || Box::pin(control_plane::lease_stolen(true))),
+    ("label moved to the standby, routed by ClusterIP", || {
+        Box::pin(moved_label::to_the_standby(Route::ClusterIp))
+    }),
+    ("label moved to the standby, routed by endpoint", || {
+        Box::pin(moved_label::to_the_standby(Route::Endpoint))
+    }),
+    ("label moved to the standby, routed by the endpoint of a connection", || {
+        Box::pin(moved_label::to_the_standby(Route::EndpointOfConnection))
+    }),
     ("Lease deleted", || Box::pin(control_plane::lease_deleted())),
     ("replicas of two images", || Box::pin(restarts::two_versions())),
     ("CRDs of the previous version", || Box::pin(policies::of_the_previous_version())),
@@ -36,7 +46,7 @@ const ROWS: [Row; 27] = [
 ];
 
 /// The rows of every run. (A rolling restart is among those of the node.)
-const SHORT: [usize; 3] = [8, 13, 25];
+const SHORT: [usize; 4] = [8, 13, 22, 28];
 
 #[tokio::test]
 async fn the_short_table() -> Result<()> {
