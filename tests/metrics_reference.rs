@@ -73,7 +73,7 @@ fn labels(row: &Row) -> String {
     format!("Labels: {}. ", labels.join(", "))
 }
 
-/// The values of a label with a table.
+/// Appends the values of a label with a table.
 fn values(text: &mut String, row: &Row, label: &str) {
     let values: Vec<(&str, &str)> = match label {
         "disposition" => Disposition::ALL.map(|of| (of.as_str(), meaning(of))).to_vec(),
@@ -99,7 +99,11 @@ fn values(text: &mut String, row: &Row, label: &str) {
             PolicyKind::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()
         }
         "resource" => WatchedResource::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
-        _ => return,
+        // Without a table, or described in the section about namespaces and policies.
+        "api" | "apiserver" | "event_namespace" | "operation" | "policy" | "policy_kind" | "version" => {
+            return;
+        }
+        _ => panic!("no table of the values of {label}: add it here"),
     };
     let _ = writeln!(text, "\n| `{label}` | |\n|---|---|");
     for (value, meaning) in values {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use squelch::metrics::table::{ALL, OTHER, Row, Type};
 use squelch::metrics::{
     ArmTransition, BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind,
-    PolicyState, ProbeResult, ReviewResult, WatchedResource,
+    PolicyState, ProbeResult, RestoredField, ReviewResult, WatchedResource,
 };
 use squelch_engine::Disposition;
 
@@ -70,7 +70,7 @@ fn matchers(rest: &str) -> Vec<(&str, Vec<&str>)> {
         .collect()
 }
 
-/// The values of a label with a table.
+/// The values of a label with a table, and nothing for a label whose values have none.
 fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
     Some(match label {
         "disposition" => Disposition::ALL.map(Disposition::as_str).to_vec(),
@@ -81,6 +81,7 @@ fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
             ProbeResult::ALL.iter().map(|of| of.as_str()).collect()
         }
         "result" => FlushResult::ALL.iter().map(|of| of.as_str()).collect(),
+        "field" => RestoredField::ALL.iter().map(|of| of.as_str()).collect(),
         "to" => ArmTransition::ALL.iter().map(|of| of.as_str()).collect(),
         "limit" => PendingLimit::ALL.iter().map(|of| of.as_str()).collect(),
         "table" if row.name == "squelch_table_entries" => {
@@ -92,8 +93,18 @@ fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
         "kind" if row.name == "squelch_policies" => PolicyKind::ALL.iter().map(|of| of.as_str()).collect(),
         "resource" => WatchedResource::ALL.iter().map(|of| of.as_str()).collect(),
         "policy_kind" => PolicyKind::ALL.iter().map(|of| of.as_str()).chain([OTHER]).collect(),
-        _ => return None,
+        "api" | "apiserver" | "event_namespace" | "operation" | "policy" | "version" => return None,
+        _ => panic!("no table of the values of {label}: add it here"),
     })
+}
+
+#[test]
+fn the_values_of_every_label_are_known() {
+    for row in ALL {
+        for label in row.labels {
+            values(row, label);
+        }
+    }
 }
 
 #[test]
