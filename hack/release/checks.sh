@@ -35,6 +35,13 @@ done
 ! helm template squelch "oci://${chart%@*}@$no_digest" --plain-http >/dev/null 2>&1 ||
   failed "a chart of another digest is installed"
 
+step "the alerts lead to the runbooks of the version"
+rendered=$(helm template squelch "oci://$chart" --plain-http --api-versions monitoring.coreos.com/v1 2>/dev/null)
+runbooks=$(sed -n 's/^ *runbook_url: \(.*\)#.*/\1/p' <<<"$rendered" | sort --unique)
+same "the URL of the runbooks" "$runbooks" "$RELEASE_SOURCE/blob/$tag/docs/runbooks.md"
+unpublished=$(tar -xOzf "$DIST/squelch-$version.tgz" | grep -c "squelch.dev/docs" || true)
+same "the number of links to unpublished documents" "$unpublished" 0
+
 step "the annotations of the chart, and the links of its README"
 metadata=$(json "$DIST/squelch-$version.tgz" squelch/Chart.yaml)
 annotation() { jq --raw-output --arg name "artifacthub.io/$1" '.annotations[$name]' <<<"$metadata"; }
