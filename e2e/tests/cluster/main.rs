@@ -4,6 +4,7 @@
 mod aggregation;
 mod baseline;
 mod certificates;
+mod chart_values;
 mod client_ca;
 mod cluster_policy;
 mod create_only;

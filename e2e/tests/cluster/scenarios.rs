@@ -10,16 +10,18 @@ use e2e::cluster::{checkout, given};
 use e2e::helm::scenarios;
 
 /// Flags by which the chart finds Prometheus Operator.
-const OPERATOR: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
+pub(crate) const OPERATOR: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
 
 /// The kinds of Prometheus Operator.
 const MONITORING: [&str; 3] = ["podmonitors", "prometheusrules", "servicemonitors"];
 
-fn helm(program: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
+/// The objects that Helm renders with these arguments, or why it refuses them.
+pub(crate) fn helm(program: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
     let output = Command::new(program)
         .args(["template", "squelch"])
         .arg(checkout("charts/squelch"))
-        .args(["--kube-version", "1.35.0", "--set", "image.repository=registry.example/squelch"])
+        // `--set` overrides `--set-json`.
+        .args(["--kube-version", "1.35.0", "--set-json", r#"image.repository="registry.example/squelch""#])
         .args(arguments)
         .output()
         .with_context(|| program.display().to_string())?;
@@ -73,6 +75,9 @@ async fn the_api_server_accepts_every_scenario() -> Result<()> {
         eprintln!("{name}: {} objects accepted", judged.lines().count());
         ensure!(judged.lines().count() >= 10, "{name}: {judged}");
     }
+    // A client-side apply adds the object to its annotations, whose size is limited.
+    let crds = checkout("crds").display().to_string();
+    kubectl.run(&["apply", "--dry-run=server", "-f", &crds]).await?;
     for kind in MONITORING {
         kubectl.run(&["delete", &format!("crd/{kind}.monitoring.coreos.com")]).await?;
     }
@@ -102,9 +107,12 @@ fn invalid_values_are_refused_by_name() -> Result<()> {
         ("readinessProbe.path=/", "readinessProbe"),
         ("image.digest=latest", "digest"),
         ("fullnameOverride=Squelch", "fullnameOverride"),
+        ("metrics.rules.alerts.SquelchNone.enabled=false", "there is no alert SquelchNone"),
+        ("metrics.rules.alerts.SquelchNoActiveReplica.threshold=3", "SquelchNoActiveReplica.threshold"),
     ] {
         for program in [given("SQUELCH_HELM3")?, PathBuf::from("helm")] {
-            let Err(refusal) = helm(&program, &["--set", value])? else {
+            let arguments = [&OPERATOR[..], &["--set", value]].concat();
+            let Err(refusal) = helm(&program, &arguments)? else {
                 anyhow::bail!("{value} is accepted by {}", program.display())
             };
             ensure!(refusal.contains(expected), "{value}: {refusal}");
@@ -112,6 +120,23 @@ fn invalid_values_are_refused_by_name() -> Result<()> {
     }
     let old = helm(Path::new("helm"), &["--kube-version", "1.29.0"])?;
     ensure!(old.is_err_and(|refusal| refusal.contains("1.30")), "Kubernetes 1.29 is accepted");
+    Ok(())
+}
+
+#[test]
+fn common_labels_are_on_all_objects_and_pods() -> Result<()> {
+    let common = ["--set", "commonLabels.team=platform", "--set", "commonAnnotations.owner=platform"];
+    let rendered =
+        helm(Path::new("helm"), &[&OPERATOR[..], &common].concat())?.map_err(anyhow::Error::msg)?;
+    for text in rendered.split("---\n").filter(|text| text.contains("\nkind:")) {
+        let object: serde_json::Value = serde_saphyr::from_str(text)?;
+        let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        ensure!(object["metadata"]["labels"]["team"] == "platform", "{name} lacks the label");
+        ensure!(object["metadata"]["annotations"]["owner"] == "platform", "{name} lacks the annotation");
+        if let Some(pod) = object["spec"].get("template") {
+            ensure!(pod["metadata"]["labels"]["team"] == "platform", "the pods of {name} lack the label");
+        }
+    }
     Ok(())
 }
 
