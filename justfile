@@ -99,6 +99,11 @@ soak *MINUTES:
 test-release *ARGS:
     @hack/timed test-release "1 min, 10 the first time" hack/release/test "$@"
 
+# Build the image for two architectures twice, in different folders, and compare the digests (40 min; --profile quick: 20)
+[group('tiers')]
+test-image *ARGS:
+    @hack/image-reproducible "$@"
+
 # Fuzz parsers and encoders, each target for SECONDS (60); --keep adds new inputs to the corpus, --minimize reduces it (3 min and 5 to build)
 [group('tiers')]
 fuzz *ARGS:
