@@ -54,6 +54,11 @@ test-apiservers *ARGS:
 test-node *ARGS:
     @hack/e2e node "$@"
 
+# Test helm upgrade to the chart and image of another COMMIT and back, during a storm on a real node (root, 4 min, and 7 to build that image)
+[group('tiers')]
+test-upgrade COMMIT:
+    @hack/upgrade-from "$@"
+
 # Test faults of the webhook and of the control plane on a real node, one row each (root, 40 min; --short: 6; or names of rows)
 [group('tiers')]
 test-faults *ARGS:

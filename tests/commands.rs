@@ -20,8 +20,8 @@ use squelch::config::Cli;
 const PROGRAMS: &[&str] =
     &["kubectl", "helm", "docker", "cargo", "cosign", "git", "skopeo", "squelch", "./justw"];
 
-/// Blocks that show a syntax, or that need a second checkout.
-const NOT_RUN: &[&str] = &["squelch replay --policy policy.yaml [", "git worktree add"];
+/// Blocks that show a syntax.
+const NOT_RUN: &[&str] = &["squelch replay --policy policy.yaml ["];
 
 /// A shell block and its position.
 struct Block {
