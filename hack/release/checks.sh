@@ -148,6 +148,17 @@ grep -q 'merges$' "$DIST/announcement.md" || failed "the announcement lacks the 
 echo changed >>"$DIST/squelch.krew.yaml"
 refused "has changed since it was published" env PATH="$scratch/bin:$PATH" hack/release/announce "$tag"
 
+step "only a commit on which ci has passed is released"
+# shellcheck disable=SC2016  # of the stub
+printf '#!/bin/sh\necho "$*" >"%s"\nprintf %%s "$FOUND"\n' "$scratch/gh" >"$scratch/bin/gh"
+tested() { env FOUND="$1" PATH="$scratch/bin:$PATH" hack/release/tested "$commit"; }
+refused "ci has not passed on $commit" tested ""
+run=https://forge.example/team/squelch/actions/runs/1
+same "the run of ci" "$(tested "$run")" "$run"
+for option in "--workflow ci.yml" "--event push" "--status success" "--commit $commit"; do
+  grep -q -e "$option" "$scratch/gh" || failed "gh was not called with $option: $(<"$scratch/gh")"
+done
+
 step "every script of the workflow was run"
 while IFS= read -r script; do
   grep -qE "$script( |$)" hack/release/test hack/release/checks.sh ||
