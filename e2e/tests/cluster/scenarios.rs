@@ -75,9 +75,6 @@ async fn the_api_server_accepts_every_scenario() -> Result<()> {
         eprintln!("{name}: {} objects accepted", judged.lines().count());
         ensure!(judged.lines().count() >= 10, "{name}: {judged}");
     }
-    // A client-side apply adds the object to its annotations, whose size is limited.
-    let crds = checkout("crds").display().to_string();
-    kubectl.run(&["apply", "--dry-run=server", "-f", &crds]).await?;
     for kind in MONITORING {
         kubectl.run(&["delete", &format!("crd/{kind}.monitoring.coreos.com")]).await?;
     }
