@@ -72,7 +72,7 @@ pub(crate) async fn to_the_standby(route: Route) -> Result<String> {
     let back = stage.writer.elapsed();
     wait_until_active_again(&stage.writer, back).await?;
     let undecided = reviews(&stage, &standby).await?;
-    let strays = wait_for("the standby to get no review", GENEROUS, async || {
+    let late = wait_for("the standby to get no review", GENEROUS, async || {
         let before = reviews(&stage, &standby).await.map_err(not_yet)?;
         until(&stage.writer, stage.writer.elapsed() + QUIET).await.map_err(not_yet)?;
         let after = reviews(&stage, &standby).await.map_err(not_yet)?;
@@ -90,7 +90,7 @@ pub(crate) async fn to_the_standby(route: Route) -> Result<String> {
     node.passed()?;
     let back = back.saturating_sub(began);
     Ok(format!(
-        "label back after {back:.1?}, no decision for {gap:.1?}, {undecided} reviews answered by the standby and {strays} \
+        "label back after {back:.1?}, no decision for {gap:.1?}, {undecided} reviews answered by the standby and {late} \
          after that; {measured}"
     ))
 }
