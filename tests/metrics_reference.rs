@@ -1,5 +1,7 @@
 //! `docs/metrics.md` is generated from the tables of the registered metrics. `./justw generate` writes it.
 
+#![expect(clippy::panic, reason = "a test, also in the functions around it")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Alerts, dashboard, runbooks and docs use existing metrics, labels and values. (promtool tests the alerts: `just
 //! gates`.)
 
-#![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
 
 use std::collections::BTreeSet;
 use std::fs;
