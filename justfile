@@ -104,7 +104,7 @@ soak *MINUTES:
 test-release *ARGS:
     @hack/release/test "$@"
 
-# Build the image for two architectures twice, in different folders, and compare the digests (40 min; --profile quick: 20)
+# Build the image for two architectures twice, in different folders, and compare the digests (1 h; --profile quick: 30 min)
 [group('tiers')]
 test-image *ARGS:
     @hack/image-reproducible "$@"
