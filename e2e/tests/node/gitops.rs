@@ -89,7 +89,7 @@ fn every_scenario() -> Result<BTreeMap<String, Value>> {
                 values["replicas"] = json!(1);
             }
             if values["resources"]["requests"]["cpu"].is_string() {
-                // Two processors have no room for a rolling update of pods that request one each.
+                // A rolling update of pods that request one processor each does not fit on two processors.
                 values["resources"]["requests"]["cpu"] = json!("100m");
             }
             if let Some(values) = values.as_object_mut() {
