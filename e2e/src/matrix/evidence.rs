@@ -30,9 +30,11 @@ pub(super) struct Evidence {
     pub(super) lost: i64,
     /// The reviews that the proxy counted; empty without a proxy.
     pub(super) reviews: ReviewCounts,
-    /// Reviews that the API server admitted without an answer although the proxy injected no fault: the machine was
-    /// too slow. They may belong to any cell.
-    pub(super) late: i64,
+    /// Writes that were admitted without a decision although the proxy injected no fault: the machine was too slow for an
+    /// answer in time, or the Lease had expired. They may belong to any cell.
+    pub(super) undecided: i64,
+    /// Whether squelch got no processor time for so long that it decided about no write.
+    pub(super) stalled: bool,
 }
 
 /// The reports of the clients.

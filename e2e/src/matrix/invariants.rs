@@ -36,7 +36,7 @@ pub(super) fn check(evidence: &Evidence) -> Result<()> {
 
 fn received_is_the_sum(it: &Evidence) -> Result<()> {
     ensure!(it.status.are_conserved(), "the counters do not add up: {:?}", it.status);
-    ensure!(it.status.failed_open == 0, "{} occurrences failed open", it.status.failed_open);
+    ensure!(it.status.failed_open == 0 || it.stalled, "{} occurrences failed open", it.status.failed_open);
     Ok(())
 }
 
@@ -71,14 +71,14 @@ fn received_is_what_was_sent(it: &Evidence) -> Result<()> {
     ensure!(agree, "{reckoned} by the clients' summaries, {sent} by their calls");
     let unseen = it.reviews.cut_before as i64;
     let (least, most) = match it.column {
-        Column::Quiet => (sent - it.late, sent),
+        Column::Quiet => (sent - it.undecided, sent),
         // One CREATE is one occurrence, and no other write reports it again.
-        Column::Faults if it.cell.client == Client::Creates => (sent - unseen - it.late, sent - unseen),
+        Column::Faults if it.cell.client == Client::Creates => (sent - unseen - it.undecided, sent - unseen),
         // An absolute count includes the occurrence of the previous review.
-        Column::Faults => (sent - unseen - it.late, sent),
+        Column::Faults => (sent - unseen - it.undecided, sent),
         // Without a running squelch there are no reviews.
         Column::Restarts => (1, sent),
-        Column::ApiServer => (sent - it.late, sent + it.sent.doubtful),
+        Column::ApiServer => (sent - it.undecided, sent + it.sent.doubtful),
     };
     within("received", received, least, most)
 }
@@ -86,25 +86,22 @@ fn received_is_what_was_sent(it: &Evidence) -> Result<()> {
 /// Stored = admitted + compacted + aggregated + recovered.
 fn stored_matches_the_counters(it: &Evidence) -> Result<()> {
     let stored = it.stored.total();
-    let Counters { admitted, compacted, aggregated, recovered, .. } = it.status;
-    let expected = admitted + compacted + aggregated + recovered;
+    let Counters { admitted, compacted, aggregated, failed_open, recovered, .. } = it.status;
+    let expected = admitted + compacted + aggregated + failed_open + recovered;
     let absolute = it.cell.client.counts_absolutely();
     let reported_again = if absolute { it.sent.reported_again(&it.stored).values().sum() } else { 0 };
+    let past_squelch = (it.reviews.cut_before + it.reviews.suppressed_in_vain) as i64 + it.undecided;
+    // A write that bypassed squelch may report suppressed occurrences of its name again.
+    let most_twice = if past_squelch == 0 { 0 } else { past_squelch + (reported_again - recovered).max(0) };
     let (least, most) = match it.column {
-        Column::Quiet if it.late == 0 => (expected, expected),
-        Column::Quiet | Column::Faults => {
-            let past_squelch = (it.reviews.cut_before + it.reviews.suppressed_in_vain) as i64 + it.late;
-            // A write that bypassed squelch may report suppressed occurrences of its name again.
-            let reported_again = if past_squelch == 0 { 0 } else { (reported_again - recovered).max(0) };
-            (expected, expected + past_squelch + reported_again)
-        }
+        Column::Quiet | Column::Faults => (expected, expected + most_twice),
         // Conservation holds per process, and unreviewed writes are stored as well: everything except dropped
         // occurrences is stored, and at most the suppressed occurrences of a name are stored twice.
         Column::Restarts => {
             let all = it.sent.total() - it.status.filtered - it.status.throttled;
             (all, all + reported_again)
         }
-        Column::ApiServer => (expected - it.sent.doubtful, expected + it.sent.doubtful + it.late),
+        Column::ApiServer => (expected - it.sent.doubtful, expected + it.sent.doubtful + most_twice),
     };
     within("stored", stored, least, most)
 }
@@ -115,7 +112,7 @@ fn each_series_and_group_is_stored(it: &Evidence) -> Result<()> {
         each_name_has_its_count(it)?;
     }
     // A bypassing write is stored although suppressed: the stored counts then have bounds only.
-    let exact = it.column == Column::Quiet && it.late == 0
+    let exact = it.column == Column::Quiet && it.undecided == 0
         || it.column == Column::Restarts && it.cell.client == Client::Creates
         || it.cell.row == Row::Series && it.cell.client.counts_absolutely() && it.column != Column::ApiServer;
     if !exact {
@@ -141,7 +138,7 @@ fn each_name_has_its_count(it: &Evidence) -> Result<()> {
         let doubtful = if it.column == Column::ApiServer { it.sent.doubtful } else { 0 };
         // Outside of a live series, the next write can count a bypassing write a second time.
         let past_squelch =
-            if it.cell.row == Row::Series { 0 } else { it.reviews.cut_before as i64 + it.late };
+            if it.cell.row == Row::Series { 0 } else { it.reviews.cut_before as i64 + it.undecided };
         if *value < sent - doubtful || *value > sent + doubtful + past_squelch {
             wrong.insert(name, (value, sent));
         }

@@ -7,7 +7,7 @@ use super::evidence::Evidence;
 /// The column heads of [`line`].
 pub(super) fn header() -> String {
     "  faults     client  policy        sent received admitted compacted aggregated filtered throttled recovered \
-     stored |    n    m suppr late"
+     stored |    n    m suppr undecided"
         .to_owned()
 }
 
@@ -16,7 +16,7 @@ pub(super) fn line(it: &Evidence, holds: bool) -> String {
     let mark = if holds { "ok" } else { "BROKEN" };
     let status = &it.status;
     format!(
-        "  {:10} {:7} {:10} {:7} {:8} {:8} {:9} {:10} {:8} {:9} {:9} {:6} | {:4} {:4} {:4} {:4} {mark}",
+        "  {:10} {:7} {:10} {:7} {:8} {:8} {:9} {:10} {:8} {:9} {:9} {:6} | {:4} {:4} {:5} {:9} {mark}",
         it.column,
         it.cell.client,
         it.cell.row,
@@ -32,7 +32,7 @@ pub(super) fn line(it: &Evidence, holds: bool) -> String {
         it.reviews.cut_before,
         it.reviews.cut_after,
         it.reviews.suppressed_in_vain,
-        it.late,
+        it.undecided,
     )
 }
 

@@ -15,7 +15,7 @@ pub enum Column {
     Faults,
     /// squelch is restarted with SIGTERM every 5 s.
     Restarts,
-    /// The API server is restarted once.
+    /// The API server is restarted once, and then stopped for some seconds.
     ApiServer,
 }
 

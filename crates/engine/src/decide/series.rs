@@ -165,21 +165,25 @@ impl Decision<'_> {
     /// Returns a new series for a stored Event. If its name is remembered, the stored count beyond the reported
     /// occurrences is unreported.
     fn reopened(&self, write: &Observation<'_>, carried: &Carried) -> Series {
-        let opened = Series::opened_by_update(write.old_value, write.occurred_at, self.now);
-        let (Some(name), Some(_)) = (carried.name, carried.seen_before) else { return opened };
+        let opened = |stored| Series::opened_by_update(stored, write.occurred_at, self.now);
+        let (Some(name), Some(_)) = (carried.name, carried.seen_before) else {
+            return opened(write.old_value);
+        };
         let former = self.names.series_of(name);
         let former = former.filter(|former| self.names.is_stored_name_of(name, *former) == Some(true));
+        let written = former.and_then(|former| self.scope.series.just_written(former, self.now));
+        let stored = write.old_value.max(written.unwrap_or(0));
         let of_all = former.and_then(|former| self.scope.series.ended(former));
         let was_shared = former.is_some() && self.names.was_shared(name);
         let reported = match of_all {
             Some(reported) => reported,
             // The record was evicted. Occurrences of other clients must not count as unreported writes of this
             // client.
-            None if was_shared => write.old_value,
+            None if was_shared => stored,
             None => write.value - carried.occurrences,
         };
         let shared = of_all.is_some() || was_shared;
-        Series { unreported: (write.old_value - reported).max(0), shared, ..opened }
+        Series { unreported: (stored - reported).max(0), shared, ..opened(stored) }
     }
 
     /// Records at the name of the stored Event that several clients report to its series.

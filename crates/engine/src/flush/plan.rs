@@ -162,16 +162,16 @@ impl Scope {
             FlushPlan::Lost { .. } => {}
         });
         if plan == FlushPlan::Nothing {
-            self.remove_if_closed(handle);
+            self.remove_if_closed(handle, now);
         }
         Some(plan)
     }
 
     /// Removes the series of a completed task if it is closing and has nothing to flush.
-    pub(crate) fn remove_if_closed(&mut self, handle: Handle) -> Option<()> {
+    pub(crate) fn remove_if_closed(&mut self, handle: Handle, now: Moment) -> Option<()> {
         let series = self.series.get(handle)?;
         if series.closing && !series.in_flight && !series.needs_flush() {
-            self.close(handle);
+            self.end(handle, now);
         }
         Some(())
     }

@@ -117,7 +117,7 @@ impl Engine {
                 series.written_at = now;
             })?;
             scope.series.forget_witness(handle);
-            scope.remove_if_closed(handle)
+            scope.remove_if_closed(handle, now)
         });
     }
 

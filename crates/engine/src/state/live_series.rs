@@ -1,6 +1,7 @@
 //! The live series of a scope: their counts, the names and contents of their Events, and their timers.
 
 mod contents;
+mod just_written;
 mod timers;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +17,8 @@ use crate::store::segments::Segments;
 use crate::store::strings::Strings;
 use crate::store::table::{At, NONE, Table, hash};
 use crate::store::timers::Timers;
+
+use just_written::JustWritten;
 
 /// Identifies a series beyond its lifetime. Consists of its last known position, the hash of its key to find
 /// the current one, and its birth number, which is unique in the namespace. Birth numbers wrap after 2^32
@@ -78,6 +81,7 @@ pub(crate) struct LiveSeries {
     /// Birth numbers of ended series, oldest first.
     ended_in_order: VecDeque<u32>,
     ended_evicted: usize,
+    just_written: JustWritten,
     /// Group and witness of each summary that was never stored, by birth number.
     witnesses: BTreeMap<u32, (Key, Witness)>,
     timers: Timers,

@@ -23,7 +23,8 @@ fn series(client: Client, column: Column) -> Evidence {
         metrics: status,
         lost: 0,
         reviews: ReviewCounts::default(),
-        late: 0,
+        undecided: 0,
+        stalled: false,
     }
 }
 
@@ -87,6 +88,26 @@ fn cut_reviews_bound_the_difference() {
     assert!(complaint(&it).contains("stored 12 is not within 8 and 11"));
     receive(&mut it, 9);
     assert!(complaint(&it).contains("received 9 is not within 8 and 8"));
+}
+
+#[test]
+fn undecided_writes_bound_the_difference() {
+    // The Lease expired while the API server was restarted: 2 CREATEs were stored without a decision.
+    let mut it = series(Client::Creates, Column::ApiServer);
+    receive(&mut it, 8);
+    assert!(complaint(&it).contains("received 8 is not within 10 and 10"));
+    it.undecided = 2;
+    assert_eq!(complaint(&it), "");
+    store(&mut it, 11);
+    assert!(complaint(&it).contains("stored 11 is not within 8 and 10"));
+    // Undecided by a stalled squelch: received, and stored.
+    let mut it = series(Client::Creates, Column::Quiet);
+    it.status = Counters { received: 10, admitted: 1, compacted: 7, failed_open: 2, ..Counters::default() };
+    it.metrics = it.status;
+    it.undecided = 2;
+    assert!(complaint(&it).contains("2 occurrences failed open"));
+    it.stalled = true;
+    assert_eq!(complaint(&it), "");
 }
 
 #[test]

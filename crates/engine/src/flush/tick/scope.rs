@@ -51,7 +51,7 @@ impl ScopeTick<'_> {
                 self.scope.schedule(handle, self.now);
             } else if series.closing && !series.needs_flush() && !series.in_flight {
                 // A client's write has flushed it meanwhile.
-                self.scope.close(handle);
+                self.scope.end(handle, self.now);
             } else {
                 self.scope.schedule(handle, self.now);
             }
@@ -90,7 +90,7 @@ impl ScopeTick<'_> {
             if series.in_flight || series.needs_flush() {
                 self.scope.begin_closing(handle, self.now);
             } else {
-                self.scope.close(handle);
+                self.scope.end(handle, self.now);
             }
         }
         for handle in waiting {
@@ -150,7 +150,7 @@ impl ScopeTick<'_> {
             }
         });
         if series.closing {
-            self.scope.close(handle);
+            self.scope.end(handle, self.now);
         }
     }
 }

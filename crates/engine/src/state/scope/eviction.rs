@@ -23,7 +23,7 @@ impl Scope {
             return false;
         }
         self.sizes.series_evicted += 1;
-        self.close(handle).is_some()
+        self.end(handle, now)
     }
 
     /// Evicts the oldest record of an ended series. Returns false if there is none.

@@ -152,6 +152,16 @@ impl Scope {
         Some(series)
     }
 
+    /// Removes a series that is over. Returns whether it was live.
+    pub(crate) fn end(&mut self, handle: Handle, now: Moment) -> bool {
+        let Some(series) = self.close(handle) else { return false };
+        // In Observe squelch writes nothing.
+        if self.rules.mode == Mode::Enforce {
+            self.series.remember_written(handle, &series, now);
+        }
+        true
+    }
+
     /// Removes a series whose pending occurrences can never be written. Returns how many are lost; in Observe
     /// none, because nothing would be written.
     pub(crate) fn discard(&mut self, handle: Handle) -> Option<u64> {
@@ -248,7 +258,7 @@ impl Scope {
             && !series.closing
             && !series.needs_flush();
         if over {
-            self.close(handle);
+            self.end(handle, now);
             return None;
         }
         Some(handle)

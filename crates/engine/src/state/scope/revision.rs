@@ -58,7 +58,7 @@ impl Scope {
             } else if series.needs_flush() || series.in_flight {
                 self.begin_closing(handle, now);
             } else {
-                self.close(handle);
+                self.end(handle, now);
             }
         }
         processed

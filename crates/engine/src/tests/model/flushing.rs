@@ -106,7 +106,10 @@ impl NaiveModel {
         series.drained = draining && *plan == Planned::Nothing;
         match plan {
             Planned::Wait => series.retry(now.plus(Duration::from_secs(1)), draining),
-            Planned::Lost(_) => self.keep(|series| series.number != due.number),
+            Planned::Lost(_) => {
+                self.keep(|series| series.number != due.number);
+                self.written.remove(&due.number);
+            }
             _ => self.forget_if_closed(due),
         }
     }

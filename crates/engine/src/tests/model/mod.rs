@@ -21,6 +21,9 @@ use series::{ModelSeries, Outcome};
 /// Minimum time between the admission of a client's write and a flush.
 const CLIENT_WRITE_GRACE: Duration = Duration::from_secs(2);
 
+/// Time after a flush in which a review may show the Event before it.
+const STALE_READS: Duration = Duration::from_secs(10);
+
 /// The state of one namespace under one policy.
 pub(super) struct NaiveModel {
     rules: Rules,
@@ -32,6 +35,8 @@ pub(super) struct NaiveModel {
     pub(super) series: Vec<ModelSeries>,
     /// Name and reported occurrences of ended series with several reporters.
     past: BTreeMap<usize, (String, i64)>,
+    /// Name, stored count and time of the last write of each ended series.
+    written: BTreeMap<usize, (String, i64, Moment)>,
     groups: Vec<Group>,
     buckets: Vec<(Key, Bucket)>,
     budget: Option<Bucket>,
@@ -89,6 +94,7 @@ impl NaiveModel {
             names: Vec::new(),
             series: Vec::new(),
             past: BTreeMap::new(),
+            written: BTreeMap::new(),
             groups: Vec::new(),
             buckets: Vec::new(),
             budget: None,
@@ -181,14 +187,17 @@ impl NaiveModel {
                 let by_name = self.living_by_name(write, now);
                 by_name.or_else(|| self.living_by_key(write, now)).unwrap_or_else(|| {
                     let name = write.name.clone().unwrap_or_default().into_owned();
-                    let number = self.open(key_of(write), name, write.old_value, now);
                     let former = self.named(write).and_then(|name| name.series);
+                    let written = former.and_then(|former| self.written.get(&former));
+                    let stale = written.filter(|(of, _, at)| *of == name && now.since(*at) < STALE_READS);
+                    let stored = stale.map_or(write.old_value, |(_, stored, _)| write.old_value.max(*stored));
+                    let number = self.open(key_of(write), name, stored, now);
                     let of_all = former.and_then(|former| self.past.get(&former)).cloned();
                     let of_all = of_all.filter(|(name, _)| write.name.as_deref() == Some(name));
                     if let Some(series) = self.find_series(number).filter(|_| seen_before.is_some()) {
                         let reported =
                             of_all.as_ref().map_or(write.value - carried, |(_, reported)| *reported);
-                        series.unreported = (write.old_value - reported).max(0);
+                        series.unreported = (stored - reported).max(0);
                         series.shared = of_all.is_some();
                     }
                     number

@@ -200,8 +200,12 @@ impl NaiveModel {
         self.series.iter().find(|series| meant(series)).map(|series| series.number)
     }
 
-    /// Removes the series that `kept` rejects and records what was reported to them.
+    /// Removes the series that `kept` rejects and records what was reported to them and what is stored.
     pub(in super::super) fn keep(&mut self, kept: impl Fn(&ModelSeries) -> bool) {
+        let of_client = |series: &&ModelSeries| !series.summary && !series.unverified && !kept(series);
+        for series in self.series.iter().filter(of_client) {
+            self.written.insert(series.number, (series.name.clone(), series.stored, series.written_at));
+        }
         for series in self.series.iter().filter(|series| series.shared && !kept(series)) {
             self.past.insert(series.number, (series.name.clone(), series.total - series.unreported));
         }

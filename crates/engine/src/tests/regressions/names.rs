@@ -259,3 +259,37 @@ fn a_flush_that_comes_too_early_proves_no_name() {
     assert_eq!((verdict.occurrences, verdict.answer), (1, Answer::Allow));
     assert_eq!((counters(&engine).lost, engine.gauges().pending_occurrences), (1, 0));
 }
+
+#[test]
+fn a_review_of_the_event_before_the_last_flush_of_its_series_loses_nothing() {
+    let mut rules = rules();
+    rules.series.as_mut().unwrap().idle_timeout = Duration::from_secs(6);
+    let engine = engine();
+    engine.decide(by(&rules), &write(), at(0));
+    let mut stored = 1;
+    for value in 2..=31u64 {
+        let now = at(value * 10);
+        if engine.decide(by(&rules), &update(value as i64, stored), now).answer == Answer::Allow {
+            stored = value as i64;
+        }
+    }
+    let before_the_flush = stored;
+    for task in [8_000, 8_100].into_iter().flat_map(|now| engine.tick(at(now), 10)) {
+        stored = flush(&engine, &task, Some(stored), at(8_100)).unwrap_or(stored);
+    }
+    assert_eq!((before_the_flush < stored, stored, engine.gauges().series), (true, 31, 0));
+    // The cache of the API server is behind. It asks again with the current Event if it cannot store the write, or if
+    // squelch refuses it.
+    for old in [before_the_flush, stored] {
+        if engine.decide(by(&rules), &update(32, old), at(8_200)).answer == Answer::Allow && old == stored {
+            stored = 32;
+        }
+    }
+    for value in 33..=60 {
+        if engine.decide(by(&rules), &update(value, stored), at(8_200)).answer == Answer::Allow {
+            stored = value;
+        }
+    }
+    assert_eq!(stored + engine.gauges().pending_occurrences as i64, 60);
+    assert_eq!(counters(&engine).received(), 60);
+}

@@ -42,6 +42,8 @@ pub(super) struct Written {
 #[derive(Default)]
 pub(super) struct Etcd {
     events: BTreeMap<String, Stored>,
+    /// Each Event before its last write, and the time of that write.
+    replaced: BTreeMap<String, (Stored, Moment)>,
     version: u64,
     /// `--event-ttl`; `None`: nothing expires.
     pub(super) ttl: Option<Duration>,
@@ -52,6 +54,13 @@ pub(super) struct Etcd {
 impl Etcd {
     pub(super) fn get(&self, name: &str) -> Option<Stored> {
         self.events.get(name).copied()
+    }
+
+    /// Returns the Event before its last write, which a cache that is behind still shows for some seconds.
+    pub(super) fn get_stale(&self, name: &str, now: Moment) -> Option<Stored> {
+        let (stored, until) = self.replaced.get(name)?;
+        let is_recent = now.since(*until) < Duration::from_secs(9);
+        (is_recent && self.events.contains_key(name)).then_some(*stored)
     }
 
     /// Returns the name of the n-th Event, sorted by name.
@@ -75,7 +84,9 @@ impl Etcd {
             created: before.map_or(now, |event| event.created),
             expires: self.ttl.map(|ttl| now.plus(ttl)),
         };
-        self.events.insert(name.to_owned(), stored);
+        if let Some(before) = self.events.insert(name.to_owned(), stored) {
+            self.replaced.insert(name.to_owned(), (before, now));
+        }
         count_before
     }
 
@@ -89,10 +100,12 @@ impl Etcd {
 
     pub(super) fn clear(&mut self) {
         self.events.clear();
+        self.replaced.clear();
     }
 
     pub(super) fn delete(&mut self, name: &str) {
         self.events.remove(name);
+        self.replaced.remove(name);
     }
 
     /// Removes expired Events. Returns their names and counts.
@@ -102,6 +115,7 @@ impl Etcd {
         let expired: Vec<(String, i64)> =
             is_expired.map(|(name, event)| (name.clone(), event.count)).collect();
         self.events.retain(|_, event| !over(event));
+        self.replaced.retain(|name, _| self.events.contains_key(name));
         expired
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::steps::{
     calm, harsh, steps_of_kinds, with_crashes, with_everything, with_late_reviews, with_lost_answers,
-    with_others, with_oversights, with_restarts,
+    with_others, with_oversights, with_restarts, with_stale_reads,
 };
 use super::*;
 use crate::testing::{cases, rules};
@@ -173,7 +173,7 @@ fn policy() -> impl Strategy<Value = Rules> {
 }
 
 /// Number of laws.
-const LAWS: u32 = 13;
+const LAWS: u32 = 14;
 
 /// 10,000 lives in all, or `SQUELCH_PROPTEST_CASES` for each law. `./justw test-lives` runs a million.
 fn lives() -> ProptestConfig {
@@ -248,6 +248,11 @@ proptest! {
 
     #[test]
     fn a_lost_answer_counts_one_write_twice(rules in policy(), steps in steps_of_kinds(with_lost_answers())) {
+        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
+    }
+
+    #[test]
+    fn reviews_of_stale_events_lose_nothing(rules in policy(), steps in steps_of_kinds(with_stale_reads())) {
         World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 
