@@ -44,7 +44,7 @@ test-lives *ARGS:
 test-e2e *ARGS:
     @hack/e2e test "$@"
 
-# Test with three API servers, each with its own way to the webhook; arguments as for test-e2e (root, 5 min; --long: the tests of ten minutes)
+# Test with three API servers, each with its own way to the webhook; arguments as for test-e2e (root, 10 min; --long: two tests of ten minutes)
 [group('tiers')]
 test-apiservers *ARGS:
     @hack/e2e apiservers "$@"

@@ -10,6 +10,7 @@ use kube::Client;
 use kube::config::Kubeconfig;
 
 use crate::cluster::{checkout, script};
+use crate::metrics::Samples;
 use crate::process::words_of;
 use crate::proxy::tcp::{TcpFault, TcpRelay};
 use crate::{Cluster, cluster};
@@ -47,6 +48,8 @@ pub enum PathFault {
     Delay(Duration),
     /// Its open connections are reset. New ones are reset when the first bytes of the TLS handshake arrive.
     ResetTls,
+    /// Its open connections are reset. New ones are accepted, and nothing ever answers: half-open connections.
+    Silent,
 }
 
 /// A way with a fault. It is healed on drop.
@@ -100,6 +103,17 @@ impl ApiServer {
         cluster::client(&self.kubeconfig(&cluster.kubeconfig)?).await
     }
 
+    /// Its number of probes that the webhook has answered.
+    ///
+    /// # Errors
+    /// If its metrics cannot be read.
+    pub async fn answered_probes(&self, cluster: &Cluster) -> Result<f64> {
+        let request = http::Request::get("/metrics").body(Vec::new())?;
+        let text = self.client(cluster).await?.request_text(request).await?;
+        let labels = [("name", "probe.squelch.dev"), ("code", "200")];
+        Ok(Samples::parse(&text).sum("apiserver_admission_webhook_request_total", &labels))
+    }
+
     /// Lets its way to a port of this machine fail, until the returned value is dropped. One fault at a time.
     ///
     /// # Errors
@@ -110,6 +124,7 @@ impl ApiServer {
             PathFault::Refuse => ("refuse", None),
             PathFault::Delay(by) => ("redirect", Some(TcpRelay::start(port, TcpFault::Delay(by)).await?)),
             PathFault::ResetTls => ("redirect", Some(TcpRelay::start(port, TcpFault::Reset).await?)),
+            PathFault::Silent => ("redirect", Some(TcpRelay::start(port, TcpFault::Silent).await?)),
         };
         let (port, to) = (port.to_string(), relay.as_ref().map(|relay| relay.port.to_string()));
         // From here on, the drop of the value heals the way.

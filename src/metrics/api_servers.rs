@@ -1,4 +1,4 @@
-//! Failed probes by API server. The number of label values is bounded.
+//! Failed probes by API server. The number of label values is bounded, and addresses that are no longer probed have none.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -28,14 +28,24 @@ impl ProbeFailures {
         Self { failures, known: Mutex::default() }
     }
 
-    /// Adds `number` failures of the API server at `address`. The first call starts its series.
-    pub(super) fn add(&self, address: &str, number: u64) {
+    /// Replaces the API servers that are probed. The series of the others end, and new ones start while there is capacity.
+    pub(super) fn set_probed(&self, addresses: &BTreeSet<String>) {
         let mut known = locked(&self.known);
-        if known.len() < MAX_API_SERVERS {
-            known.insert(address.to_owned());
+        for gone in known.extract_if(.., |address| !addresses.contains(address)) {
+            // It has a series.
+            let _ = self.failures.remove_label_values(&[gone.as_str()]);
         }
-        let label = if known.contains(address) { address } else { OTHER_API_SERVERS };
-        self.failures.with_label_values(&[label]).inc_by(number);
+        for address in addresses {
+            if known.len() < MAX_API_SERVERS && known.insert(address.clone()) {
+                self.failures.with_label_values(&[address.as_str()]);
+            }
+        }
+    }
+
+    /// Counts a failure of the API server at `address`.
+    pub(super) fn add(&self, address: &str) {
+        let label = if locked(&self.known).contains(address) { address } else { OTHER_API_SERVERS };
+        self.failures.with_label_values(&[label]).inc();
     }
 }
 
@@ -47,17 +57,39 @@ mod tests {
     #[test]
     fn nine_api_servers_have_series_of_their_own() {
         let metrics = Metrics::new();
-        for number in 0..20 {
-            let address = format!("10.0.0.{number}:6443");
-            metrics.probed_api_server(&address);
-            metrics.probe_failure(&address);
+        // Their order is that of text.
+        let addresses: BTreeSet<_> = (10..30).map(|number| format!("10.0.0.{number}:6443")).collect();
+        metrics.probed_api_servers(&addresses);
+        addresses.iter().for_each(|address| metrics.probe_failure(address));
+        assert_eq!(
+            (failures(&metrics, "10.0.0.10:6443"), failures(&metrics, "10.0.0.18:6443")),
+            (Some(1), Some(1))
+        );
+        assert_eq!(
+            (failures(&metrics, "10.0.0.19:6443"), failures(&metrics, OTHER_API_SERVERS)),
+            (None, Some(11))
+        );
+    }
+
+    #[test]
+    fn series_of_replaced_api_servers_end() {
+        let metrics = Metrics::new();
+        for generation in 0..10 {
+            let addresses = (0..3).map(|number| format!("10.0.{generation}.{number}:6443")).collect();
+            metrics.probed_api_servers(&addresses);
+            addresses.iter().for_each(|address| metrics.probe_failure(address));
         }
-        let text = metrics.text();
-        let of = |label: &str| {
-            let line = format!("squelch_probe_failures_total{{apiserver=\"{label}\"}} ");
-            text.lines().find_map(|found| found.strip_prefix(&line)).map(str::to_owned)
-        };
-        assert_eq!((of("10.0.0.0:6443"), of("10.0.0.8:6443")), (Some("1".to_owned()), Some("1".to_owned())));
-        assert_eq!((of("10.0.0.9:6443"), of(OTHER_API_SERVERS)), (None, Some("11".to_owned())));
+        assert_eq!(failures(&metrics, "10.0.9.2:6443"), Some(1));
+        assert_eq!(
+            (failures(&metrics, "10.0.8.2:6443"), failures(&metrics, OTHER_API_SERVERS)),
+            (None, Some(0))
+        );
+        let of_this = |line: &&str| line.starts_with("squelch_probe_failures_total{");
+        assert_eq!(metrics.text().lines().filter(of_this).count(), 4, "three addresses and the others");
+    }
+
+    fn failures(metrics: &Metrics, label: &str) -> Option<u64> {
+        let line = format!("squelch_probe_failures_total{{apiserver=\"{label}\"}} ");
+        metrics.text().lines().find_map(|found| found.strip_prefix(&line)?.parse().ok())
     }
 }

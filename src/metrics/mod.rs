@@ -9,6 +9,7 @@ mod registration;
 mod scopes;
 pub mod table;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -221,14 +222,14 @@ impl Metrics {
         self.probe_answered.inc();
     }
 
-    /// Starts the series of an API server that is probed.
-    pub fn probed_api_server(&self, address: &str) {
-        self.probe_failures.add(address, 0);
+    /// Replaces the API servers that are probed: each has a series of its own while there is capacity.
+    pub fn probed_api_servers(&self, addresses: &BTreeSet<String>) {
+        self.probe_failures.set_probed(addresses);
     }
 
     /// Counts a failed probe of an API server.
     pub fn probe_failure(&self, address: &str) {
-        self.probe_failures.add(address, 1);
+        self.probe_failures.add(address);
     }
 
     /// Counts an arming or disarming.

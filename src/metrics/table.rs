@@ -114,9 +114,9 @@ rows! {
     ARM_TRANSITIONS = Counter "squelch_arm_transitions_total" ["to"]
         "Times that this replica armed or disarmed the webhook. Changes because policies come or go are not counted.";
     PROBES = Counter "squelch_probes_total" ["result"]
-        "Probes of the webhook through the API servers, by result: one per second and API server, a second one after 500 ms without an answer while that API server reaches the webhook, and one every 100 ms for up to 2 s after a takeover. Two consecutive failures of one API server, one of them a hang, disarm the webhook, as do ten consecutive fast failures if no other API server reaches it.";
+        "Probes of the webhook through the API servers, by result: one per second and API server, after 500 ms without an answer a second one while that API server reaches the webhook (five if only one address is known), and one every 100 ms for up to 2 s after a takeover. Two consecutive failures of one API server, one of them a hang, disarm the webhook, as do ten consecutive fast failures if no other API server reaches it.";
     PROBE_FAILURES = Counter "squelch_probe_failures_total" ["apiserver"]
-        "Failed probes by the address of the API server: those that hang and fast failures. At most 9 addresses have series of their own, the label of all others is other.";
+        "Failed probes by the address of the API server: those that hang and fast failures. At most 9 addresses have series of their own, the label of all others is other. The series of an address ends when it is no longer probed.";
     PROBE_DURATION = Histogram "squelch_probe_duration_seconds" []
         "Duration of a probe in seconds. Each probe opens a new connection to the API server, and the API server opens a new connection to the webhook.";
     PROBES_ANSWERED = Counter "squelch_probes_answered_total" []

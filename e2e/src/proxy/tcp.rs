@@ -1,4 +1,4 @@
-//! A relay of TCP connections to a port of this machine, which delays or resets them.
+//! A relay of TCP connections to a port of this machine, which delays, resets or never answers them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub(crate) enum TcpFault {
     Delay(Duration),
     /// The connection is reset when the client has sent something.
     Reset,
+    /// The connection is accepted, and nothing ever answers.
+    Silent,
 }
 
 /// A listener on loopback. It and its connections end on drop.
@@ -58,6 +60,10 @@ async fn relay(mut client: TcpStream, to: u16, fault: TcpFault) -> Result<()> {
         TcpFault::Reset => {
             client.readable().await?;
             client.set_zero_linger()?;
+            return Ok(());
+        }
+        TcpFault::Silent => {
+            tokio::io::copy(&mut client, &mut tokio::io::sink()).await?;
             return Ok(());
         }
         TcpFault::Delay(delay) => delay,
@@ -127,6 +133,15 @@ mod tests {
         client.read_to_string(&mut answer).await.unwrap();
         assert_eq!(answer, "a question");
         assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_stays_open_without_an_answer() {
+        let relay = TcpRelay::start(echo().await, TcpFault::Silent).await.unwrap();
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port)).await.unwrap();
+        client.write_all(b"hello").await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_millis(200), client.read_u8()).await;
+        assert!(answer.is_err(), "{answer:?}");
     }
 
     #[tokio::test]

@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::api_servers::{ApiServer, PathFault};
+use e2e::api_servers::{ApiServer, PathFault, writes_per_second};
 use e2e::policy::idle_after;
 use e2e::wait::not_yet;
 use e2e::{GENEROUS, Test, Writer, wait_for};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
-
-/// Writes per second through each server.
-const WRITES: u32 = 40;
 
 /// Just below the webhook's timeout of one second: such a write has waited for the webhook.
 const WAITED: Duration = Duration::from_millis(900);
@@ -65,7 +62,7 @@ async fn writes_through_the_last(
     let servers = ApiServer::all(&test.cluster)?;
     let mut writers = Vec::new();
     for server in &servers {
-        writers.push(test.writer_through(server, WRITES).await?);
+        writers.push(test.writer_through(server, writes_per_second()?).await?);
     }
     let (last, others) = writers.split_last().context("no API server")?;
     all_reviewed(&writers).await?;
@@ -116,11 +113,12 @@ fn waited(writer: &Writer, since: Duration) -> Result<(), String> {
 
 /// A whole second of answers at once, none of them by squelch.
 fn passed_unreviewed(writer: &Writer, since: Duration) -> Result<(), String> {
+    let second = writes_per_second().map_err(not_yet)? as usize;
     let times = writer.times();
     let mut answers: Vec<_> = times.iter().filter(|timed| timed.after > since).collect();
     answers.sort_unstable_by_key(|timed| timed.after);
-    let recent = answers.rchunks(WRITES as usize).next().unwrap_or_default();
-    if recent.len() == WRITES as usize && recent.iter().all(|timed| !timed.refused && timed.took < WAITED) {
+    let recent = answers.rchunks(second).next().unwrap_or_default();
+    if recent.len() == second && recent.iter().all(|timed| !timed.refused && timed.took < WAITED) {
         return Ok(());
     }
     Err(not_yet(anyhow::anyhow!("{recent:?}")))

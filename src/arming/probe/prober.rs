@@ -201,38 +201,39 @@ impl Prober {
             }
             match self.probing.probe(address) {
                 Ok(probe) => {
-                    self.metrics.probed_api_server(address);
                     history.targets.insert(address.clone(), ProbeTarget::new(probe));
                 }
                 Err(error) => warn!(address, %error, "cannot probe the API server at this address"),
             }
         }
-        history.reachability.set_servers(&history.targets.keys().cloned().collect());
+        let servers = history.targets.keys().cloned().collect();
+        history.reachability.set_servers(&servers);
+        self.metrics.probed_api_servers(&servers);
         self.publisher.publish(&history.reachability);
     }
 
     fn plan(&self, api_server: &str, pause: Duration, wake: watch::Receiver<u64>) -> ProbePlan {
-        let is_urgent = self.history.reachability.state(api_server).is_some_and(ServerState::reaches);
+        let further = self.history.further_probes(api_server);
         let entry_exists = self.entry_exists.clone();
-        ProbePlan { api_server: api_server.to_owned(), pause, wake, entry_exists, is_urgent }
+        ProbePlan { api_server: api_server.to_owned(), pause, wake, entry_exists, further }
     }
 
     fn record(&mut self, sent: &Sent, exposure: &mut TokenExposure) {
-        let is_hang = |(probed, _): &(ProbeReport, _)| ProbeOutcome::of(probed.result) == ProbeOutcome::Hang;
-        let confirms_hang = sent.reports.iter().all(is_hang);
-        for (number, (probed, took)) in sent.reports.iter().enumerate() {
+        for (probed, took) in &sent.reports {
             self.metrics.probe(probed.result, *took);
             if let Some(at) = exposure.record(probed.result, clock::now()) {
                 self.exposed.send_replace(Some(at));
             }
-            // Both probes waited at the same time, so one cause, such as a restart of the API server, fails both. Only a
-            // hang is confirmed by the second one.
-            if sent.round < self.history.round || number > 0 && !confirms_hang {
-                continue;
-            }
+        }
+        let is_current =
+            sent.round >= self.history.round && self.history.targets.contains_key(&sent.api_server);
+        for probed in sent.counted().filter(|_| is_current) {
             if self.history.record(&sent.api_server, probed).is_failure() {
                 self.metrics.probe_failure(&sent.api_server);
             }
+        }
+        if is_current && sent.shows_shared_address() {
+            self.history.reachability.demand_steadiness(&sent.api_server);
         }
         self.publisher.publish(&self.history.reachability);
     }
@@ -260,6 +261,17 @@ impl History {
         } else {
             ProbeOutcome::of(result)
         }
+    }
+
+    /// Returns the number of further probes of an API server that does not answer soon.
+    fn further_probes(&self, api_server: &str) -> usize {
+        let state = |address: &str| self.reachability.state(address);
+        let is_other =
+            |address: &String| address != api_server && state(address) != Some(ServerState::Unknown);
+        let is_only_address = !self.targets.keys().any(is_other);
+        let target =
+            self.targets.get(api_server).filter(|_| state(api_server).is_some_and(ServerState::reaches));
+        target.map_or(0, |target| target.further_probes(is_only_address))
     }
 
     /// Starts to probe the own webhook. A confirmed reachability stays until probes fail. Otherwise quick probes follow.

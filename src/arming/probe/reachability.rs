@@ -88,6 +88,13 @@ impl Reachability {
         self.servers.values_mut().for_each(ServerProbes::demand_successes);
     }
 
+    /// Demands as many successes of an API server as if it had relapsed.
+    pub(super) fn demand_steadiness(&mut self, server: &str) {
+        if let Some(server) = self.servers.get_mut(server) {
+            server.demand_steadiness();
+        }
+    }
+
     /// Discards failures: from now on the probes reach the webhook of another replica. What is confirmed stays.
     pub(super) fn discard_failures(&mut self) {
         self.servers.values_mut().for_each(ServerProbes::discard_failures);

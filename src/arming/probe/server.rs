@@ -155,6 +155,11 @@ impl ServerProbes {
         }
     }
 
+    /// Demands [`STEADY_SUCCESSES`]: several API servers share the address, and few probes reach the one that fails.
+    pub(super) fn demand_steadiness(&mut self) {
+        self.relapses = [Some(self.probes); 2];
+    }
+
     /// Discards failures: from now on the probes reach the webhook of another replica.
     pub(super) fn discard_failures(&mut self) {
         let state = if self.state.fails() { ServerState::Pending } else { self.state };

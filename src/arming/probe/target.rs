@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use squelch_engine::Moment;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -13,9 +14,13 @@ use super::request::{Probe, ProbeReport};
 use crate::clock;
 use crate::metrics::ProbeResult;
 
-/// The time without an answer after which a second probe is sent: a webhook that hangs is noticed sooner. A probe that
+/// The time without an answer after which further probes are sent: a webhook that hangs is noticed sooner. A probe that
 /// succeeds takes at most this long.
-const SECOND_PROBE: Duration = Duration::from_millis(500);
+const FURTHER_PROBES: Duration = Duration::from_millis(500);
+
+/// The number of further probes to the only address: a balancer there may lead to five API servers, and one of the
+/// probes has to reach the one that hangs.
+const SHARED_ADDRESS: usize = 5;
 
 /// One API server.
 pub(super) struct ProbeTarget {
@@ -29,6 +34,11 @@ pub(super) struct ProbeTarget {
 impl ProbeTarget {
     pub(super) fn new(probe: Probe) -> Self {
         Self { probe: Arc::new(probe), last: None, probes: 0 }
+    }
+
+    /// Returns the number of further probes if there is no answer soon. A slow API server gets one each time.
+    pub(super) fn further_probes(&self, is_only_address: bool) -> usize {
+        if is_only_address && self.last == Some(ProbeResult::Succeeded) { SHARED_ADDRESS } else { 1 }
     }
 
     /// Logs a result that differs from the last one. `is_expected`: failures are usual now.
@@ -72,23 +82,45 @@ pub(super) struct ProbePlan {
     pub(super) wake: watch::Receiver<u64>,
     /// Nothing is sent if there is no probe entry then.
     pub(super) entry_exists: watch::Receiver<bool>,
-    /// Whether a second probe follows if there is no answer soon, because the webhook may be armed.
-    pub(super) is_urgent: bool,
+    /// The number of further probes if there is no answer soon. Zero while the webhook cannot be armed.
+    pub(super) further: usize,
 }
 
-/// Probes that were sent together.
+/// Probes that waited at the same time.
 pub(super) struct Sent {
     pub(super) api_server: String,
     /// The round in which they were sent.
     pub(super) round: u64,
     pub(super) began: Moment,
-    /// Each result, and the time that it took.
+    /// Each result, and the time that it took. The further probes follow the first one.
     pub(super) reports: Vec<(ProbeReport, Duration)>,
+}
+
+impl Sent {
+    /// Returns the reports that count, at most two. One cause, such as a restart of the API server, fails all probes that
+    /// wait at the same time. So only a hang of the first one is confirmed by a further one.
+    pub(super) fn counted(&self) -> impl Iterator<Item = &ProbeReport> {
+        let mut reports = self.reports.iter().map(|(report, _)| report);
+        let first = reports.next();
+        let confirming = reports.find(|report| is_hang(report)).filter(|_| first.is_some_and(is_hang));
+        first.into_iter().chain(confirming)
+    }
+
+    /// Whether a hang is confirmed and another probe succeeded: several API servers share the address.
+    pub(super) fn shows_shared_address(&self) -> bool {
+        let succeeded =
+            |(report, _): &(ProbeReport, _)| ProbeOutcome::of(report.result) == ProbeOutcome::Success;
+        self.counted().count() > 1 && self.reports.iter().any(succeeded)
+    }
+}
+
+fn is_hang(report: &ProbeReport) -> bool {
+    ProbeOutcome::of(report.result) == ProbeOutcome::Hang
 }
 
 /// Sends a probe after a pause.
 pub(super) async fn send(probe: Arc<Probe>, plan: ProbePlan) -> Sent {
-    let ProbePlan { api_server, pause, mut wake, entry_exists, is_urgent } = plan;
+    let ProbePlan { api_server, pause, mut wake, entry_exists, further } = plan;
     tokio::select! {
         () = sleep(pause) => {}
         Ok(()) = wake.changed() => {}
@@ -97,19 +129,20 @@ pub(super) async fn send(probe: Arc<Probe>, plan: ProbePlan) -> Sent {
     if !*entry_exists.borrow() {
         return Sent { api_server, round, began, reports: Vec::new() };
     }
-    let timed = async || {
-        let began = clock::now();
-        let report = probe.send().await;
-        (report, clock::now().since(began))
-    };
-    let mut first = std::pin::pin!(timed());
+    let mut first = std::pin::pin!(timed(&probe));
     let reports = tokio::select! {
         biased;
         report = &mut first => vec![report],
-        () = sleep(SECOND_PROBE), if is_urgent => {
-            let (first, second) = tokio::join!(first, timed());
-            vec![first, second]
+        () = sleep(FURTHER_PROBES), if further > 0 => {
+            let (first, further) = tokio::join!(first, join_all((0..further).map(|_| timed(&probe))));
+            std::iter::once(first).chain(further).collect()
         }
     };
     Sent { api_server, round, began, reports }
+}
+
+async fn timed(probe: &Probe) -> (ProbeReport, Duration) {
+    let began = clock::now();
+    let report = probe.send().await;
+    (report, clock::now().since(began))
 }

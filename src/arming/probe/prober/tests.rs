@@ -22,6 +22,10 @@ enum Answer {
     Unsigned,
     /// Unsigned after the second that an API server waits for a webhook.
     Hanging,
+    /// The first of each three probes as `Hanging`, the others `Signed`: a balancer of three API servers.
+    OneOfThreeHangs,
+    /// Signed after more than 500 ms.
+    Slow,
     /// Refused at this time, as by an API server that starts.
     RefusedAt(Moment),
     /// Nothing answers at the address.
@@ -97,10 +101,17 @@ impl Cluster {
             let mut servers = self.servers.lock().unwrap();
             let Some((answer, asked)) = servers.get_mut(address) else { return (0, String::new()) };
             asked.push(clock::now());
-            *answer
+            match *answer {
+                Answer::OneOfThreeHangs if asked.len() % 3 == 1 => Answer::Hanging,
+                Answer::OneOfThreeHangs => Answer::Signed,
+                answer => answer,
+            }
         };
+        if answer == Answer::Slow {
+            sleep(Duration::from_millis(600)).await;
+        }
         match answer {
-            Answer::Signed => {
+            Answer::Signed | Answer::Slow => {
                 let nonce = event["metadata"]["annotations"][PROBE_ANNOTATION].as_str().unwrap();
                 let (tokens, token) = (self.tokens.as_ref().unwrap(), self.token.as_ref().unwrap());
                 let signature = tokens.sign(token.reveal(), nonce).unwrap();
@@ -112,7 +123,7 @@ impl Cluster {
                 sleep(at.since(clock::now())).await;
                 return (403, json!({ "message": "events is forbidden" }).to_string());
             }
-            Answer::Unreachable => return (0, String::new()),
+            Answer::OneOfThreeHangs | Answer::Unreachable => return (0, String::new()),
         }
         (201, event.to_string())
     }
@@ -302,6 +313,49 @@ async fn the_usual_address_is_probed_while_no_listed_api_server_can_be_reached()
     sleep(Duration::from_secs(10)).await;
     assert_eq!(cluster.probes("usual:443").len(), before);
     assert!(running.status.unreachable().is_none());
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_three_api_servers_behind_one_address_that_hangs_disarms_once() {
+    let cluster = Cluster::new();
+    cluster.set("usual:443", Answer::Signed);
+    for _ in 0..3 {
+        let mut running = cluster.start();
+        running.confirmed(true).await;
+        sleep(Duration::from_secs(10)).await;
+        // Just after a probe.
+        let number = cluster.probes("usual:443").len();
+        while cluster.probes("usual:443").len() == number {
+            sleep(Duration::from_millis(1)).await;
+        }
+        cluster.set("usual:443", Answer::OneOfThreeHangs);
+        let took = running.confirmed(false).await;
+        // Each third probe, 500 ms until the further probes, and the second for which the API server waits.
+        assert!((Duration::from_secs(2)..Duration::from_millis(4_800)).contains(&took), "{took:?}");
+        let armed = running.status.unreachable.wait_for(Option::is_none);
+        assert!(timeout(Duration::from_secs(120), armed).await.is_err(), "armed while an API server hangs");
+        cluster.set("usual:443", Answer::Signed);
+        let took = running.confirmed(true).await;
+        assert!((Duration::from_secs(15)..Duration::from_secs(23)).contains(&took), "{took:?}");
+        running.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_gets_few_further_probes() {
+    let cluster = Cluster::new();
+    cluster.set("usual:443", Answer::Signed);
+    let mut running = cluster.start();
+    running.confirmed(true).await;
+    sleep(Duration::from_secs(5)).await;
+    cluster.set("usual:443", Answer::Slow);
+    let before = cluster.probes("usual:443").len();
+    sleep(Duration::from_secs(60)).await;
+    let number = cluster.probes("usual:443").len() - before;
+    // Five further ones the first time, then two probes a second.
+    assert!((100..=126).contains(&number), "{number}");
+    assert!(running.status.unreachable().is_none(), "the webhook answers");
     running.end().await;
 }
 
