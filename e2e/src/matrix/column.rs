@@ -20,8 +20,8 @@ use super::{Cell, Column, invariants, table};
 
 /// Interval of squelch restarts.
 const LIFE: Duration = Duration::from_secs(5);
-/// The API server is stopped for this long after its restart: longer than the renew deadline of the Lease. Its caches are
-/// behind when it continues.
+/// The API server is stopped for this long after its restart: longer than the renew deadline of the Lease. When it
+/// continues, it asks about writes of Events that it has read before.
 const PAUSE: Duration = Duration::from_secs(6);
 /// Deadline of the clients. client-go retries 10 s after a failure.
 const CLIENTS: Duration = Duration::from_secs(180);

@@ -187,6 +187,10 @@ pub(crate) fn plan(
     now: Moment,
 ) -> FlushPlan {
     let occurred_at = series.occurred_at;
+    if found.is_some_and(|found| found > series.stored) {
+        // By squelch, if the answer to its last write was lost.
+        series.written_at = now;
+    }
     // Only squelch writes a summary. A higher count was not written by squelch.
     let raised = series.summary && found.is_some_and(|found| found > series.total);
     if series.summary && (series.base_unknown || raised) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{at, by, counters, engine, flush, named, rules, update, write};
+use crate::testing::{at, by, counters, engine, flush, named, planned, rules, update, write};
 
 #[test]
 fn observe_counts_what_enforce_counts_however_slowly_a_client_writes() {

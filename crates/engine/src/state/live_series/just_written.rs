@@ -7,11 +7,11 @@ use super::{Handle, LiveSeries};
 use crate::Moment;
 use crate::state::series::Series;
 
-/// Time after a flush in which a review may still show the Event before it, because the cache of an API server is behind.
-/// Usually it is behind by milliseconds, but after a pause of the API server by seconds.
-const STALE_READS: Duration = Duration::from_secs(10);
+/// Time after a flush in which a review may show the Event before it, because the API server had read it earlier. Usually
+/// that was milliseconds before the decision; seconds, if other webhooks are asked first or the API server stands still.
+const EARLIER_READS: Duration = Duration::from_secs(10);
 
-/// The records, oldest first. At most as many as squelch flushes in [`STALE_READS`].
+/// The records, oldest first. At most as many as squelch flushes in [`EARLIER_READS`].
 #[derive(Default)]
 pub(super) struct JustWritten(VecDeque<Record>);
 
@@ -40,5 +40,5 @@ impl LiveSeries {
 }
 
 fn is_recent(written_at: Moment, now: Moment) -> bool {
-    now.since(written_at) < STALE_READS
+    now.since(written_at) < EARLIER_READS
 }

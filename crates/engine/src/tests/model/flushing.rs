@@ -217,6 +217,9 @@ impl ModelSeries {
             (self.read, self.witness) = (true, None);
         }
         let found = found.map(|(count, _)| count);
+        if found.is_some_and(|found| found > self.stored) {
+            self.written_at = now;
+        }
         if self.base_unknown && self.summary {
             let base = found.unwrap_or(0);
             self.base_unknown = false;

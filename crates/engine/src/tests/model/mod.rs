@@ -22,7 +22,7 @@ use series::{ModelSeries, Outcome};
 const CLIENT_WRITE_GRACE: Duration = Duration::from_secs(2);
 
 /// Time after a flush in which a review may show the Event before it.
-const STALE_READS: Duration = Duration::from_secs(10);
+const EARLIER_READS: Duration = Duration::from_secs(10);
 
 /// The state of one namespace under one policy.
 pub(super) struct NaiveModel {
@@ -189,8 +189,8 @@ impl NaiveModel {
                     let name = write.name.clone().unwrap_or_default().into_owned();
                     let former = self.named(write).and_then(|name| name.series);
                     let written = former.and_then(|former| self.written.get(&former));
-                    let stale = written.filter(|(of, _, at)| *of == name && now.since(*at) < STALE_READS);
-                    let stored = stale.map_or(write.old_value, |(_, stored, _)| write.old_value.max(*stored));
+                    let newer = written.filter(|(of, _, at)| *of == name && now.since(*at) < EARLIER_READS);
+                    let stored = newer.map_or(write.old_value, |(_, stored, _)| write.old_value.max(*stored));
                     let number = self.open(key_of(write), name, stored, now);
                     let of_all = former.and_then(|former| self.past.get(&former)).cloned();
                     let of_all = of_all.filter(|(name, _)| write.name.as_deref() == Some(name));

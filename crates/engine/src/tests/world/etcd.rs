@@ -56,8 +56,8 @@ impl Etcd {
         self.events.get(name).copied()
     }
 
-    /// Returns the Event before its last write, which a cache that is behind still shows for some seconds.
-    pub(super) fn get_stale(&self, name: &str, now: Moment) -> Option<Stored> {
+    /// Returns the Event before its last write, if that was recent.
+    pub(super) fn get_before(&self, name: &str, now: Moment) -> Option<Stored> {
         let (stored, until) = self.replaced.get(name)?;
         let is_recent = now.since(*until) < Duration::from_secs(9);
         (is_recent && self.events.contains_key(name)).then_some(*stored)

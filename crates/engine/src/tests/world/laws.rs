@@ -4,8 +4,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 
 use super::steps::{
-    calm, harsh, steps_of_kinds, with_crashes, with_everything, with_late_reviews, with_lost_answers,
-    with_others, with_oversights, with_restarts, with_stale_reads,
+    calm, harsh, steps_of_kinds, with_crashes, with_early_reads, with_everything, with_late_reviews,
+    with_lost_answers, with_others, with_oversights, with_restarts,
 };
 use super::*;
 use crate::testing::{cases, rules};
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn reviews_of_stale_events_lose_nothing(rules in policy(), steps in steps_of_kinds(with_stale_reads())) {
+    fn writes_between_read_and_review_lose_nothing(rules in policy(), steps in steps_of_kinds(with_early_reads())) {
         World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
     }
 

@@ -58,8 +58,8 @@ struct World {
     tasks: Vec<HeldTask>,
     /// What the next review skips: the webhook, or the decision.
     oversight: Option<Step>,
-    /// Whether the next review of an UPDATE shows the Event before its last write.
-    cache_is_behind: bool,
+    /// Whether the API server has read the Event of the next UPDATE before its last write.
+    has_read_early: bool,
     balance: Balance,
     oracle: Oracle,
     /// Reviews whose caller has closed, with the Event that the API server showed.
@@ -115,7 +115,7 @@ impl World {
             webhook: Webhook::Unreachable,
             tasks: Vec::new(),
             oversight: None,
-            cache_is_behind: false,
+            has_read_early: false,
             balance: Balance::default(),
             oracle: Oracle::new(is_shared),
             late: Vec::new(),
@@ -163,7 +163,7 @@ impl World {
             Step::Commit(at, commit) => self.commit(at, commit),
             Step::FindClosed(at) => self.find_closed(at),
             Step::Overlook | Step::FailOpen | Step::GiveUp | Step::LoseAnswer => self.oversight = Some(step),
-            Step::FallBehind => self.cache_is_behind = true,
+            Step::ReadEarly => self.has_read_early = true,
             Step::Terminate => self.terminate(),
             Step::Depart { standby } => self.depart(standby),
             Step::Kill => self.kill(),

@@ -7,23 +7,18 @@ use crate::decide::pipeline::{lowers, refusal};
 impl World {
     /// Admission: squelch decides on the stored Event, which may change before the commit.
     pub(super) fn review(&mut self, mut request: Request) {
-        let current = if request.create { None } else { self.etcd.get(request.stored_name()) };
-        if !request.create && current.is_none() {
+        let mut stored = if request.create { None } else { self.etcd.get(request.stored_name()) };
+        if !request.create && stored.is_none() {
             return self.reply(request, Reply::Failed); // deleted meanwhile: 404
         }
-        // A reader's write has the `resourceVersion` of the current Event, so its first review would be a stale write.
-        let may_be_behind = !request.create && request.client != Client::Reader;
-        let is_behind = may_be_behind && std::mem::take(&mut self.cache_is_behind);
-        let stale = if is_behind { self.etcd.get_stale(request.stored_name(), self.now) } else { None };
-        let stored = stale.or(current);
+        // A reader has read the Event itself, so the API server cannot have read an older one.
+        if !request.create && request.client != Client::Reader && std::mem::take(&mut self.has_read_early) {
+            stored = self.etcd.get_before(request.stored_name(), self.now).or(stored);
+        }
         request.reviewed_on = stored.map_or(0, |event| event.version);
         self.oracle.asks(&request);
         let unchanged = request.observed(stored).unchanged;
         let answer = self.ask(&mut request, stored);
-        if stale.is_some() && (answer != Answer::Allow || unchanged) {
-            self.note(format_args!("{request}: the API server asks again with the current Event"));
-            return self.review(request);
-        }
         match answer {
             Answer::Allow if request.name.is_none() => {
                 request.name = Some(format!("gen.{}", self.clients.new_number())); // the API server's own choice

@@ -60,8 +60,8 @@ pub(super) enum Step {
     FindClosed(usize),
     /// squelch decides the next review in time, but the answer is lost, and the API server stores the write.
     LoseAnswer,
-    /// The cache of the API server is behind at the next UPDATE.
-    FallBehind,
+    /// The API server has read the Event of the next UPDATE before its last write, and asks only now.
+    ReadEarly,
     /// SIGTERM: squelch stops merging and flushes.
     Terminate,
     /// It has flushed and ended. Until another one starts, nothing or a standby replica answers.
@@ -176,9 +176,9 @@ pub(super) fn with_lost_answers() -> Vec<Step> {
     [calm(), vec![Step::LoseAnswer; 2]].concat()
 }
 
-/// Calm runs with an API server whose cache is behind.
-pub(super) fn with_stale_reads() -> Vec<Step> {
-    [calm(), vec![Step::FallBehind; 6]].concat()
+/// Calm runs with an API server that reads long before it asks.
+pub(super) fn with_early_reads() -> Vec<Step> {
+    [calm(), vec![Step::ReadEarly; 6]].concat()
 }
 
 /// Every client and every fault.
