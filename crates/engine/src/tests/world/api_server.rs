@@ -70,7 +70,7 @@ impl World {
                 self.balance.disturbed |= request.counted > 0;
             }
             self.note(format_args!("{request} is refused by the API server"));
-            self.oracle.refuses(&request, is_refused, &self.etcd);
+            self.oracle.refuses(&request, is_refused, &self.etcd, self.now);
             let exists = !is_refused && request.create;
             return self.reply(request, if exists { Reply::Exists } else { Reply::Failed });
         }

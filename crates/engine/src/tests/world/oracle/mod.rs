@@ -83,7 +83,7 @@ pub(super) struct Oracle {
     former_owners: BTreeMap<String, (&'static str, &'static str)>,
     /// By Event, occurrences merged into it since it was last written.
     merged_into: BTreeMap<String, i64>,
-    /// Events that the API server refused, or that are deleted or expired.
+    /// Events that the API server refused, that are deleted or expired, or that squelch takes for those of others.
     absent: BTreeSet<String>,
     /// By Event, the highest count that was stored before it was deleted or expired.
     floors: BTreeMap<String, i64>,

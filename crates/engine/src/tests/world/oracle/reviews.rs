@@ -132,7 +132,9 @@ impl Oracle {
     fn merge_into(&mut self, event: &str, user: &'static str, number: i64, etcd: &Etcd) -> bool {
         let is_absent = match etcd.get(event) {
             None => self.absent.contains(event),
-            Some(found) => found.content.is_some_and(|(owner, _)| owner != user),
+            Some(found) => {
+                self.absent.contains(event) || found.content.is_some_and(|(owner, _)| owner != user)
+            }
         };
         if !is_absent {
             *self.merged_into.entry(event.to_owned()).or_default() += number;

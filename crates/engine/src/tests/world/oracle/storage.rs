@@ -78,7 +78,13 @@ impl Oracle {
     }
 
     /// The API server refuses an admitted write. `is_refused`: for another reason than the stored Event.
-    pub(in super::super) fn refuses(&mut self, request: &Request, is_refused: bool, etcd: &Etcd) {
+    pub(in super::super) fn refuses(
+        &mut self,
+        request: &Request,
+        is_refused: bool,
+        etcd: &Etcd,
+        now: Moment,
+    ) {
         if request.client == Client::Tenant {
             // Their CREATE can be the witness of a group that others share.
             if self.is_shared {
@@ -90,11 +96,15 @@ impl Oracle {
         }
         let (name, user) = (request.stored_name(), request.client.user());
         self.disturbed = true;
-        let is_absent = etcd.get(name).is_none();
+        // "Or another Event has its name": squelch takes one for another that is older than the CREATE.
+        let is_absent = match etcd.get(name) {
+            None => is_refused,
+            Some(found) => found.age(now) > Duration::from_secs(60),
+        };
         // "Conservation needs that every admitted write was stored." An UPDATE "still raises the total of its
         // series", so it may be stored by a flush.
         self.sums_of(user).low -= request.certain;
-        if request.create && is_refused && is_absent {
+        if request.create && is_absent {
             self.lose(name, user, 0);
         }
         if !request.create && request.admitted {
