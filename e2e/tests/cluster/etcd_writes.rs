@@ -12,6 +12,8 @@ const STORM: Duration = Duration::from_secs(300);
 const OCCURRENCES: i64 = 10_000;
 /// log2(10,000) + 1, one at the close, and one to spare.
 const MOST_WRITES: usize = 16;
+/// Maximum writes without a decision: the test is about the others.
+const MOST_UNDECIDED: usize = 100;
 /// `maxEvents` 10: nine messages are stored, the others are one summary.
 const REMEMBERED: usize = 9;
 
@@ -47,13 +49,17 @@ async fn ten_thousand_distinct_messages_become_nine_events_and_a_summary() -> Re
     test.emit(&storm)?.finish(STORM).await?;
     squelch.wait_until_idle(GENEROUS).await?;
     let counters = policy.received(OCCURRENCES).await?;
-    assert_eq!(counters.aggregated, OCCURRENCES - REMEMBERED as i64);
+    // On a busy machine a decision may take more than half a second. Such a write is stored as it is.
+    let undecided = usize::try_from(counters.failed_open)?;
+    ensure!(undecided <= MOST_UNDECIDED, "{counters:?}");
+    assert_eq!(counters.aggregated, OCCURRENCES - (REMEMBERED + undecided) as i64, "{counters:?}");
     let stored = test.events(None).await?;
-    assert_eq!(stored.len(), REMEMBERED + 1, "{}", e2e::events::list(&stored));
+    assert_eq!(stored.len(), REMEMBERED + 1 + undecided, "{}", e2e::events::list(&stored));
     assert_eq!(stored.iter().map(e2e::events::value).sum::<i64>(), OCCURRENCES);
     let written = writes.so_far().await?;
     eprintln!("{} writes of {OCCURRENCES} distinct messages", written.len());
-    ensure!(written.len() <= REMEMBERED + MOST_WRITES, "{} writes:\n{}", written.len(), history(&written));
+    let most = REMEMBERED + MOST_WRITES + undecided;
+    ensure!(written.len() <= most, "{} writes:\n{}", written.len(), history(&written));
     every_change_raised(&written)?;
     squelch.stop().await?;
     test.passed()
