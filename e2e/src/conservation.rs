@@ -38,8 +38,8 @@ pub async fn status_matches_metrics(
     Ok(counters)
 }
 
-/// The error of [`holds`] if nothing was lost, but writes passed undecided for lack of processor time: squelch stalled,
-/// calls of its webhook timed out, or its Lease expired. `hack/e2e-lane` repeats such tests once.
+/// The error of [`holds`] if nothing was lost, but writes passed undecided for lack of processor time: a decision took
+/// too long, calls of the webhook timed out, or the Lease expired. `hack/e2e-lane` repeats such tests once.
 const TOO_SLOW: &str = "nothing was lost, but the machine was too slow";
 
 /// Same as [`status_matches_metrics`]; then stops squelch, which flushes pending occurrences, and compares the stored
@@ -52,7 +52,6 @@ pub async fn holds(test: &Test, squelch: Squelch, policy: &Policy, sent: i64) ->
     let while_inactive =
         squelch.metrics().await?.sum("squelch_reviews_total", &[("result", "standby")]) as i64;
     let undecided = test.failed_webhook_calls().await? + while_inactive;
-    let has_stalled = squelch.log()?.contains("process stalled");
     squelch.stop().await?;
     let stored = test.events(None).await?;
     let counters = policy.counters().await?;
@@ -66,7 +65,7 @@ pub async fn holds(test: &Test, squelch: Squelch, policy: &Policy, sent: i64) ->
     );
     let counters = counted?;
     stored_matches(&stored, &counters)?;
-    ensure!(counters.failed_open == 0 || !has_stalled, "{TOO_SLOW}: {counters:?}");
+    ensure!(counters.failed_open == 0, "{TOO_SLOW}: {counters:?}");
     Ok(counters)
 }
 

@@ -160,7 +160,6 @@ impl Stage {
         let while_inactive = scrape.sum("squelch_reviews_total", &[("result", "standby")]) as i64;
         let failed_open = scrape.occurrences(&[("disposition", "failed_open")]) as i64;
         let undecided = self.unanswered().await? + while_inactive + failed_open;
-        let stalled = squelch.log()?.contains("process stalled");
         let mut all = Vec::new();
         for (place, (reports, before)) in self.cells.iter().zip(reports.iter().zip(before)) {
             let metrics = counted(&scrape, &place.test.namespace);
@@ -175,7 +174,6 @@ impl Stage {
                 lost: scrape.sum("squelch_lost_occurrences_total", &[namespace(place)]) as i64,
                 reviews: self.reviews(place),
                 undecided,
-                stalled,
             });
         }
         Ok(all)

@@ -33,8 +33,6 @@ pub(super) struct Evidence {
     /// Writes that were admitted without a decision although the proxy injected no fault: the machine was too slow for an
     /// answer in time, or the Lease had expired. They may belong to any cell.
     pub(super) undecided: i64,
-    /// Whether squelch got no processor time for so long that it decided about no write.
-    pub(super) stalled: bool,
 }
 
 /// The reports of the clients.

@@ -36,7 +36,9 @@ pub(super) fn check(evidence: &Evidence) -> Result<()> {
 
 fn received_is_the_sum(it: &Evidence) -> Result<()> {
     ensure!(it.status.are_conserved(), "the counters do not add up: {:?}", it.status);
-    ensure!(it.status.failed_open == 0 || it.stalled, "{} occurrences failed open", it.status.failed_open);
+    // On a busy machine, single decisions take more than half a second.
+    let Counters { failed_open, received, .. } = it.status;
+    ensure!(failed_open <= received / 10, "{failed_open} occurrences of {received} failed open");
     Ok(())
 }
 
