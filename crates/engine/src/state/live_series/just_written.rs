@@ -11,7 +11,7 @@ use crate::state::series::Series;
 /// that was milliseconds before the decision; seconds, if other webhooks are asked first or the API server stands still.
 const EARLIER_READS: Duration = Duration::from_secs(10);
 
-/// The records, oldest first. At most as many as squelch flushes in [`EARLIER_READS`].
+/// The records, oldest first. The rate of flushes bounds their number.
 #[derive(Default)]
 pub(super) struct JustWritten(VecDeque<Record>);
 
