@@ -10,7 +10,6 @@ use kube::Client;
 use kube::config::Kubeconfig;
 
 use crate::cluster::{checkout, script};
-use crate::metrics::Samples;
 use crate::process::words_of;
 use crate::proxy::tcp::{TcpFault, TcpRelay};
 use crate::{Cluster, cluster};
@@ -76,9 +75,14 @@ impl ApiServer {
         Ok(urls.split_whitespace().enumerate().map(server).collect())
     }
 
+    /// Its IP address and port, as squelch names it.
+    pub fn address_and_port(&self) -> &str {
+        self.url.trim_start_matches("https://")
+    }
+
     /// Its IP address.
     pub fn address(&self) -> &str {
-        let address = self.url.trim_start_matches("https://");
+        let address = self.address_and_port();
         address.split_once(':').map_or(address, |(address, _)| address)
     }
 
@@ -108,10 +112,9 @@ impl ApiServer {
     /// # Errors
     /// If its metrics cannot be read.
     pub async fn answered_probes(&self, cluster: &Cluster) -> Result<f64> {
-        let request = http::Request::get("/metrics").body(Vec::new())?;
-        let text = self.client(cluster).await?.request_text(request).await?;
+        let metrics = cluster::metrics(&self.client(cluster).await?).await?;
         let labels = [("name", "probe.squelch.dev"), ("code", "200")];
-        Ok(Samples::parse(&text).sum("apiserver_admission_webhook_request_total", &labels))
+        Ok(metrics.sum("apiserver_admission_webhook_request_total", &labels))
     }
 
     /// Lets its way to a port of this machine fail, until the returned value is dropped. One fault at a time.

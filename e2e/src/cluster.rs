@@ -78,9 +78,7 @@ impl Cluster {
     /// # Errors
     /// If the metrics cannot be read.
     pub async fn metrics(&self) -> Result<Samples> {
-        let request = http::Request::get("/metrics").body(Vec::new())?;
-        let text = self.client.request_text(request).await.context("the API server's metrics")?;
-        Ok(Samples::parse(&text))
+        metrics(&self.client).await
     }
 
     /// The number of Event reviews that its API server admitted without an answer since its start, by its own
@@ -181,6 +179,13 @@ pub(crate) async fn script(verb: &str, arguments: &[&OsStr]) -> Result<()> {
     let mut command = Command::new(checkout("e2e/cluster/cluster"));
     command.arg(verb).args(arguments);
     output_of(format!("cluster {verb}"), command, String::new()).await.map(drop)
+}
+
+/// The metrics of the API server of this client.
+pub(crate) async fn metrics(client: &Client) -> Result<Samples> {
+    let request = http::Request::get("/metrics").body(Vec::new())?;
+    let text = client.request_text(request).await.context("the API server's metrics")?;
+    Ok(Samples::parse(&text))
 }
 
 /// A client with the credentials of a kubeconfig.

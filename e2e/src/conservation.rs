@@ -49,8 +49,7 @@ const TOO_SLOW: &str = "nothing was lost, but the machine was too slow";
 /// If they differ, with both values; [`TOO_SLOW`] if undecided writes are the only difference.
 pub async fn holds(test: &Test, squelch: Squelch, policy: &Policy, sent: i64) -> Result<Counters> {
     let counted = status_matches_metrics(test, &squelch, policy, sent).await;
-    let while_inactive =
-        squelch.metrics().await?.sum("squelch_reviews_total", &[("result", "standby")]) as i64;
+    let while_inactive = squelch.metrics().await?.reviews("standby") as i64;
     let undecided = test.failed_webhook_calls().await? + while_inactive;
     squelch.stop().await?;
     let stored = test.events(None).await?;

@@ -32,6 +32,16 @@ impl Samples {
         of("squelch_occurrences_total") + of("squelch_observed_occurrences_total")
     }
 
+    /// The number of reviews with this result.
+    pub fn reviews(&self, result: &str) -> f64 {
+        self.sum("squelch_reviews_total", &[("result", result)])
+    }
+
+    /// Whether the webhook is armed.
+    pub fn is_armed(&self) -> bool {
+        self.sum("squelch_armed", &[]) > 0.0
+    }
+
     /// The number of samples of a metric with these labels.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> usize {
         self.matching(name, labels).count()

@@ -125,6 +125,18 @@ impl Squelch {
         .await
     }
 
+    /// Waits until the webhook is armed, or disarmed.
+    ///
+    /// # Errors
+    /// If the deadline passes, with the results of the probes.
+    pub async fn wait_until_armed(&self, armed: bool) -> Result<()> {
+        wait_for(&format!("squelch_armed to be {}", u8::from(armed)), GENEROUS, async || {
+            let metrics = self.metrics().await.map_err(not_yet)?;
+            if metrics.is_armed() == armed { Ok(()) } else { Err(metrics.show("squelch_probes_total")) }
+        })
+        .await
+    }
+
     /// The exit status, if it has exited.
     ///
     /// # Errors

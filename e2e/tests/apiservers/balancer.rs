@@ -7,21 +7,19 @@ use e2e::api_servers::ApiServer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::scene::address;
-
 /// It ends on drop.
 pub(crate) struct Balancer {
-    pub(crate) url: String,
+    /// As squelch names it: a host name of the certificate, and the port.
+    pub(crate) address: String,
     serving: JoinHandle<()>,
 }
 
 impl Balancer {
     pub(crate) async fn start(servers: &[ApiServer]) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        // A name of the certificate.
-        let url = format!("https://localhost:{}", listener.local_addr()?.port());
+        let address = format!("localhost:{}", listener.local_addr()?.port());
         let targets: Vec<SocketAddr> =
-            servers.iter().map(|server| address(server).parse()).collect::<Result<_, _>>()?;
+            servers.iter().map(|server| server.address_and_port().parse()).collect::<Result<_, _>>()?;
         let serving = tokio::spawn(async move {
             for target in targets.into_iter().cycle() {
                 let Ok((mut client, _)) = listener.accept().await else { return };
@@ -32,12 +30,7 @@ impl Balancer {
                 });
             }
         });
-        Ok(Self { url, serving })
-    }
-
-    /// The address as squelch names it.
-    pub(crate) fn address(&self) -> &str {
-        self.url.trim_start_matches("https://")
+        Ok(Self { address, serving })
     }
 }
 

@@ -5,9 +5,7 @@ use e2e::api_servers::{ApiServer, PathFault};
 use e2e::policy::idle_after;
 use e2e::squelch::StartOptions;
 use e2e::wait::not_yet;
-use e2e::{GENEROUS, Squelch, Test, wait_for};
-
-use crate::scene::address;
+use e2e::{GENEROUS, Test, wait_for};
 
 /// Successful probes of each API server that arming needs.
 const SUCCESSES: f64 = 3.0;
@@ -30,17 +28,17 @@ async fn after_a_standby_has_disarmed_each_api_server_needs_new_probes() -> Resu
         if number >= succeeded { Ok(()) } else { Err(metrics.show("squelch_probes_total")) }
     })
     .await?;
-    armed(&standby, true).await?;
+    standby.wait_until_armed(true).await?;
 
     // The way to the standby's webhook, which is not asked yet.
     let path = last.path_fault(standby.port()?, PathFault::Drop).await?;
     active.freeze()?;
-    armed(&standby, false).await?;
+    standby.wait_until_armed(false).await?;
     let disarmed = standby.metrics().await?.sum("squelch_arm_transitions_total", &[("to", "disarmed")]);
     ensure!(disarmed >= 1.0, "the standby has not removed the rules");
     let before = answered(&test, &servers).await?;
     standby.wait_until_active().await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", &address(last)).await?;
+    policy.says("Effective", "Unknown", "WebhookNotArmed", last.address_and_port()).await?;
     wait_for("successful probes of the other API servers", GENEROUS, async || {
         let now = answered(&test, &servers).await.map_err(not_yet)?;
         let mut others = now.iter().zip(&before).take(servers.len() - 1);
@@ -48,12 +46,12 @@ async fn after_a_standby_has_disarmed_each_api_server_needs_new_probes() -> Resu
         if reached { Ok(()) } else { Err(format!("{before:?}, then {now:?}")) }
     })
     .await?;
-    ensure!(!is_armed(&standby).await?, "armed without a probe of one API server");
+    ensure!(!standby.metrics().await?.is_armed(), "armed without a probe of one API server");
 
     let healing = answered(&test, &servers).await?;
     ensure!(healing.last() == before.last(), "a probe has passed the cut: {before:?}, then {healing:?}");
     path.heal().await?;
-    armed(&standby, true).await?;
+    standby.wait_until_armed(true).await?;
     let after = answered(&test, &servers).await?;
     let successes: Vec<_> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
     eprintln!("successful probes until it was armed: {successes:?}");
@@ -71,18 +69,4 @@ async fn answered(test: &Test, servers: &[ApiServer]) -> Result<Vec<f64>> {
         numbers.push(server.answered_probes(&test.cluster).await?);
     }
     Ok(numbers)
-}
-
-async fn is_armed(squelch: &Squelch) -> Result<bool> {
-    Ok(squelch.metrics().await?.sum("squelch_armed", &[]) > 0.0)
-}
-
-async fn armed(squelch: &Squelch, armed: bool) -> Result<()> {
-    wait_for(&format!("squelch_armed to be {armed}"), GENEROUS, async || {
-        if is_armed(squelch).await.map_err(not_yet)? == armed {
-            return Ok(());
-        }
-        Err(squelch.metrics().await.map_err(not_yet)?.show("squelch_probes_total"))
-    })
-    .await
 }

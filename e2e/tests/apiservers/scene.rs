@@ -51,7 +51,7 @@ impl Scene {
         let binding = ["delete", "rolebinding", "squelch-api-servers", "--namespace=default"];
         test.cluster.kubectl.run(&binding).await?;
         let balancer = Balancer::start(&ApiServer::all(&test.cluster)?).await?;
-        let kubeconfig = test.kubeconfig_of(&balancer.url)?;
+        let kubeconfig = test.kubeconfig_of(&format!("https://{}", balancer.address))?;
         let squelch = test.squelch_at(&kubeconfig, StartOptions::default()).await?;
         Self::of(label, test, squelch, Some(balancer)).await
     }
@@ -63,10 +63,8 @@ impl Scene {
         for server in &servers {
             writers.push(test.writer_through(server, writes_per_second()?).await?);
         }
-        let address = match &balancer {
-            Some(balancer) => balancer.address().to_owned(),
-            None => address(servers.last().context("no API server")?),
-        };
+        let last = servers.last().context("no API server")?.address_and_port();
+        let address = balancer.as_ref().map_or(last, |balancer| &balancer.address).to_owned();
         let scene =
             Self { label: label.to_owned(), test, squelch, policy, servers, writers, address, balancer };
         scene.armed(true).await?;
@@ -84,12 +82,7 @@ impl Scene {
     /// Waits until the webhook is armed or disarmed. Returns the time that it took.
     async fn armed(&self, armed: bool) -> Result<Duration> {
         let began = Instant::now();
-        wait_for(&format!("squelch_armed to be {}", u8::from(armed)), GENEROUS, async || {
-            let metrics = self.squelch.metrics().await.map_err(not_yet)?;
-            let is = metrics.sum("squelch_armed", &[]) > 0.0;
-            if is == armed { Ok(()) } else { Err(metrics.show("squelch_probe")) }
-        })
-        .await?;
+        self.squelch.wait_until_armed(armed).await?;
         Ok(began.elapsed())
     }
 
@@ -159,11 +152,6 @@ async fn forget_events(test: &Test) -> Result<()> {
     let about = ListParams::default().fields("involvedObject.kind=MutatingWebhookConfiguration");
     events.delete_collection(&DeleteParams::default(), &about).await?;
     Ok(())
-}
-
-/// The address as squelch names it.
-pub(crate) fn address(server: &ApiServer) -> String {
-    server.url.trim_start_matches("https://").to_owned()
 }
 
 /// Event writes through the last API server would wait: disarmed within this time, until the end.

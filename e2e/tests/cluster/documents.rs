@@ -16,7 +16,7 @@ async fn notes(test: &Test) -> Result<String> {
 async fn wait_until_armed(squelch: &Squelch, armed: bool) -> Result<()> {
     wait_for(&format!("squelch_armed to be {armed}"), GENEROUS, async || {
         let metrics = squelch.metrics().await.map_err(not_yet)?;
-        let now = (metrics.sum("squelch_armed", &[]) > 0.0, metrics.sum("squelch_break_glass", &[]) > 0.0);
+        let now = (metrics.is_armed(), metrics.sum("squelch_break_glass", &[]) > 0.0);
         if now == (armed, !armed) { Ok(()) } else { Err(format!("(armed, break glass): {now:?}")) }
     })
     .await

@@ -216,7 +216,7 @@ async fn only_refused_ones_are_lost(
     })
     .await?;
     let metrics = squelch.metrics().await?;
-    let failed_open = metrics.sum("squelch_reviews_total", &[("result", "failed_open")]);
+    let failed_open = metrics.reviews("failed_open");
     let undecided = expected.undecided;
     ensure!(failed_open >= undecided as f64, "{undecided} repeats stored, {failed_open} writes failed open");
     let invalid = metrics.sum("squelch_flushes_total", &[("result", "invalid")]);

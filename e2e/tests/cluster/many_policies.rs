@@ -66,7 +66,7 @@ async fn two_thousand_policies_take_at_most_five_status_writes_per_second() -> R
         let metrics = squelch.metrics().await.map_err(not_yet)?;
         let of = |state| metrics.sum("squelch_policies", &[("kind", "EventPolicy"), ("state", state)]);
         let understood = of("effective") + of("not_effective");
-        let armed = metrics.sum("squelch_armed", &[]) > 0.0;
+        let armed = metrics.is_armed();
         if understood >= POLICIES as f64 && armed { Ok(()) } else { Err(format!("{understood}, {armed}")) }
     })
     .await?;

@@ -41,15 +41,6 @@ async fn none_failed(storm: &RunningEmitter) -> Result<()> {
     Ok(())
 }
 
-async fn wait_until_armed(squelch: &Squelch, armed: bool) -> Result<()> {
-    wait_for(&format!("squelch_armed to be {}", u8::from(armed)), GENEROUS, async || {
-        let metrics = squelch.metrics().await.map_err(not_yet)?;
-        let is = metrics.sum("squelch_armed", &[]) > 0.0;
-        if is == armed { Ok(()) } else { Err(metrics.show("squelch_probes_total")) }
-    })
-    .await
-}
-
 async fn has_break_glass(squelch: &Squelch) -> Result<bool> {
     Ok(squelch.metrics().await?.sum("squelch_break_glass", &[]) > 0.0)
 }
@@ -117,7 +108,7 @@ async fn fails_and_recovers(label: &str, fault: Fault, failure: &str, needed: u6
 
     let began = Instant::now();
     proxy.to_squelch.follow([Rule::new(|_| true, 100, [fault])]);
-    wait_until_armed(&squelch, false).await?;
+    squelch.wait_until_armed(false).await?;
     eprintln!("disarmed after {:?}", began.elapsed());
     let failures = probes(&squelch, &FAILURES).await? - failed_before;
     // The scrape itself takes time. On a busy machine a probe may wait, and two failures are enough once one hangs.
@@ -136,7 +127,7 @@ async fn fails_and_recovers(label: &str, fault: Fault, failure: &str, needed: u6
     none_failed(&storm).await?;
 
     proxy.end_all_faults();
-    wait_until_armed(&squelch, true).await?;
+    squelch.wait_until_armed(true).await?;
     let asked = proxy.reviews(&test.namespace).asked;
     policy.effective().await?;
     none_failed(&storm).await?;
@@ -197,7 +188,7 @@ async fn an_api_server_restart_is_no_failed_probe() -> Result<()> {
         if now >= succeeded + 3 { Ok(()) } else { Err(format!("{now} after {succeeded}")) }
     })
     .await?;
-    wait_until_armed(&squelch, true).await?;
+    squelch.wait_until_armed(true).await?;
     policy.effective().await?;
     eprintln!("{}", squelch.metrics().await?.show("squelch_probes_total"));
     let (after, words) = disarmed(&test).await?;
@@ -232,7 +223,7 @@ async fn edits_of_the_configuration_are_reverted() -> Result<()> {
         })
         .await?;
     }
-    wait_until_armed(&squelch, true).await?;
+    squelch.wait_until_armed(true).await?;
     squelch.stop().await?;
     test.passed()
 }
@@ -245,7 +236,7 @@ async fn the_annotation_disarms_while_present() -> Result<()> {
     let before = disarmed(&test).await?.0;
     let kubectl = &test.cluster.kubectl;
     kubectl.run(&["annotate", NAME, "squelch.dev/disarm=INC-7 under investigation"]).await?;
-    wait_until_armed(&squelch, false).await?;
+    squelch.wait_until_armed(false).await?;
     ensure!(has_break_glass(&squelch).await?);
     assert_eq!(rules(&configuration(&test).await?, "events.squelch.dev"), 0);
     wait_for_disarmed_event(&test, before, "INC-7 under investigation").await?;
@@ -266,7 +257,7 @@ async fn the_annotation_disarms_while_present() -> Result<()> {
     assert_eq!(rules(&configuration(&test).await?, "events.squelch.dev"), 0);
 
     kubectl.run(&["annotate", NAME, "squelch.dev/disarm-"]).await?;
-    wait_until_armed(&squelch, true).await?;
+    squelch.wait_until_armed(true).await?;
     ensure!(!has_break_glass(&squelch).await?);
     policy.effective().await?;
     squelch.stop().await?;
@@ -281,7 +272,7 @@ async fn deleting_the_configuration_disarms() -> Result<()> {
     let copy = configuration(&test).await?;
     let before = disarmed(&test).await?.0;
     test.cluster.kubectl.run(&["delete", NAME]).await?;
-    wait_until_armed(&squelch, false).await?;
+    squelch.wait_until_armed(false).await?;
     ensure!(has_break_glass(&squelch).await?);
     wait_for_disarmed_event(&test, before, "deleted").await?;
     policy.says("Effective", "Unknown", "WebhookNotArmed", "configuration was deleted").await?;
@@ -296,7 +287,7 @@ async fn deleting_the_configuration_disarms() -> Result<()> {
     let mut again = copy;
     again["metadata"] = json!({ "name": "squelch" });
     test.cluster.kubectl.run_with(&["create", "-f", "-"], again.to_string()).await?;
-    wait_until_armed(&squelch, true).await?;
+    squelch.wait_until_armed(true).await?;
     ensure!(!has_break_glass(&squelch).await?);
     policy.effective().await?;
     other.effective().await?;
@@ -323,7 +314,7 @@ async fn the_flag_disarms_and_is_reported_as_the_reason() -> Result<()> {
     squelch.stop().await?;
 
     let squelch = test.squelch().await?;
-    wait_until_armed(&squelch, true).await?;
+    squelch.wait_until_armed(true).await?;
     ensure!(!has_break_glass(&squelch).await?);
     policy.effective().await?;
     squelch.stop().await?;
@@ -366,7 +357,7 @@ async fn the_configuration_is_deleted_with_its_owner_and_created_with_the_next()
     let new = uid().await?;
     ensure!(old != new, "the role is the same");
     belongs_to(&new).await?;
-    wait_until_armed(&squelch, true).await?;
+    squelch.wait_until_armed(true).await?;
     ensure!(!has_break_glass(&squelch).await?);
 
     kubectl.run(&["delete", "clusterrole", &owner]).await?;
@@ -377,7 +368,7 @@ async fn the_configuration_is_deleted_with_its_owner_and_created_with_the_next()
         }
     })
     .await?;
-    wait_until_armed(&squelch, false).await?;
+    squelch.wait_until_armed(false).await?;
     squelch.stop().await?;
     ensure!(configuration(&test).await.is_err(), "the configuration outlives its owner");
     kubectl.run(&["delete", "clusterrole,clusterrolebinding", &reader]).await?;

@@ -59,15 +59,6 @@ async fn is_active(squelch: &Squelch) -> Result<bool> {
     Ok(squelch.metrics().await?.sum("squelch_active", &[]) > 0.0)
 }
 
-async fn wait_until_armed(squelch: &Squelch, armed: bool) -> Result<()> {
-    wait_for(&format!("squelch_armed to be {armed}"), GENEROUS, async || {
-        let metrics = squelch.metrics().await.map_err(not_yet)?;
-        let is = metrics.sum("squelch_armed", &[]) > 0.0;
-        if is == armed { Ok(()) } else { Err(metrics.show("squelch_probes_total")) }
-    })
-    .await
-}
-
 /// Waits until it has decided on more reviews.
 async fn wait_for_decisions(squelch: &Squelch) -> Result<()> {
     let received =
@@ -173,7 +164,7 @@ async fn a_crashed_active_replica_is_replaced() -> Result<()> {
     standby.wait_until_active().await?;
     let took = crashed.elapsed();
     eprintln!("the standby is active {took:?} after the crash");
-    wait_until_armed(&standby, true).await?;
+    standby.wait_until_armed(true).await?;
     eprintln!("armed {:?} after the crash", crashed.elapsed());
     policy.effective().await?;
     wait_for_decisions(&standby).await?;
@@ -205,7 +196,7 @@ async fn a_frozen_active_replica_is_replaced_and_exits_when_resumed() -> Result<
     .await?;
     eprintln!("disarmed after {:?}", frozen.elapsed());
     standby.wait_until_active().await?;
-    wait_until_armed(&standby, true).await?;
+    standby.wait_until_armed(true).await?;
     eprintln!("another replica is armed after {:?}", frozen.elapsed());
     policy.effective().await?;
     wait_for_decisions(&standby).await?;
@@ -270,7 +261,7 @@ async fn a_stolen_lease_moves_to_another_replica_and_a_deleted_one_stays() -> Re
     .await?;
     ensure!(ended.success() && active.log()?.contains("another replica is active"), "{}", active.log()?);
     standby.wait_until_active().await?;
-    wait_until_armed(&standby, true).await?;
+    standby.wait_until_armed(true).await?;
     policy.effective().await?;
     nothing_is_lost(&test, storm).await?;
     standby.stop().await?;
@@ -282,7 +273,7 @@ async fn a_new_active_replica_does_not_restore_a_deleted_configuration() -> Resu
     let Stage { test, policy, active, standby } = Stage::set("deleted").await?;
     let kubectl = &test.cluster.kubectl;
     kubectl.run(&["delete", "mutatingwebhookconfiguration", "squelch"]).await?;
-    wait_until_armed(&standby, false).await?;
+    standby.wait_until_armed(false).await?;
     active.stop().await?;
     standby.wait_until_active().await?;
     // The new active replica writes the statuses.

@@ -50,10 +50,7 @@ async fn slow_lease_writes_do_not_stop_decisions() -> Result<()> {
     let (times, answers) = (writer.times(), writer.stop().await);
     proxy.end_all_faults();
     let after = squelch.metrics().await?;
-    let undecided = |outcome| {
-        let labels = [("result", outcome)];
-        after.sum("squelch_reviews_total", &labels) - before.sum("squelch_reviews_total", &labels)
-    };
+    let undecided = |result| after.reviews(result) - before.reviews(result);
     let longest = gap(&times, began, ended);
     let said = format!(
         "at most {longest:.1?} without an active replica in {TIME:?}; {} writes admitted by a standby, {} failed open; {:?}; \

@@ -46,10 +46,6 @@ fn is_active(metrics: &Samples) -> bool {
     metrics.sum("squelch_active", &[]) > 0.0
 }
 
-fn reviews(metrics: &Samples, result: &str) -> f64 {
-    metrics.sum("squelch_reviews_total", &[("result", result)])
-}
-
 /// Observes both replicas for `TIME`; returns the number of seconds in which the first one was not active, or the other
 /// one was.
 async fn seconds_with_another_replica(active: &Squelch, standby: &Squelch) -> Result<usize> {
@@ -110,8 +106,7 @@ async fn slow_fsyncs(label: &str, fsync: Duration) -> Result<(Test, Seen)> {
     let reported = i64::try_from(answers.occurrences())?;
     let (commits, longest) = (later_count - count, gap(&times, began, ended));
     let average = (later_seconds - seconds) / commits;
-    let undecided =
-        ["standby", "failed_open"].map(|result| reviews(&after, result) - reviews(&before, result));
+    let undecided = ["standby", "failed_open"].map(|result| after.reviews(result) - before.reviews(result));
     let said = format!(
         "{commits} fsyncs of {average:.2} s in {TIME:?}; {undecided:?} writes admitted by a standby and failed open; \
          not active in {lost} s; at most {longest:.1?} between refused writes; {reported} reported, {sum} stored, \

@@ -137,7 +137,7 @@ async fn measure_disarmed(squelch: &Squelch, disarmed: &mut Duration) -> Result<
     let mut before = Instant::now();
     loop {
         ticks.tick().await;
-        let armed = squelch.metrics().await?.sum("squelch_armed", &[]) > 0.0;
+        let armed = squelch.metrics().await?.is_armed();
         let now = Instant::now();
         if !armed {
             *disarmed += now - before;

@@ -239,7 +239,7 @@ async fn adds_up(
         bail!("{stop:?}: squelch ended with {status}:\n{}", squelch.log()?);
     }
     let samples = squelch.metrics().await?;
-    let failed_open = samples.sum("squelch_reviews_total", &[("result", "failed_open")]) as i64;
+    let failed_open = samples.reviews("failed_open") as i64;
     squelch.stop_after_trouble().await?;
     let counters = policy.counters().await?;
     let events = test.events(None).await?;

@@ -97,5 +97,5 @@ pub(crate) async fn to_the_standby(route: Route) -> Result<String> {
 
 /// Reviews that a standby has answered.
 async fn reviews(stage: &Stage, pod: &str) -> Result<f64> {
-    Ok(stage.node.metrics(pod).await?.sum("squelch_reviews_total", &[("result", "standby")]))
+    Ok(stage.node.metrics(pod).await?.reviews("standby"))
 }

@@ -242,7 +242,7 @@ impl Callers {
             "{received} of {sent} counted:\n{}",
             metrics.show("squelch_observed_occurrences_total")
         );
-        ensure!(metrics.sum("squelch_armed", &[]) > 0.0, "disarmed");
+        ensure!(metrics.is_armed(), "disarmed");
         self.squelch.stop().await?;
         self.test.passed()?;
         Ok(format!("all {sent} occurrences of the other caller are counted once"))
