@@ -46,6 +46,29 @@ pub fn block_with(file: &str, part: &str) -> Result<String> {
     Ok(block.clone())
 }
 
+/// Compares `block` with what a document has between the line `begin` and the next line [`END`]; with `SQUELCH_WRITE` in
+/// the environment, writes it there. `command` does so.
+///
+/// # Errors
+/// If the document has no such lines, or if it differs.
+pub fn replace_block(file: &str, begin: &str, block: &str, command: &str) -> Result<()> {
+    let path = checkout(file);
+    let text = std::fs::read_to_string(&path)?;
+    let (before, rest) = text.split_once(begin).with_context(|| format!("{file} has no line {begin}"))?;
+    let (current, after) = rest.split_once(END).with_context(|| format!("{file} has no line {END}"))?;
+    if current == block {
+        return Ok(());
+    }
+    ensure!(
+        std::env::var_os("SQUELCH_WRITE").is_some(),
+        "{file} differs; compare, and write it with `{command}`:\n{block}"
+    );
+    Ok(std::fs::write(&path, [before, begin, block, END, after].concat())?)
+}
+
+/// The line after a block that a test writes.
+const END: &str = "<!-- end -->";
+
 /// The lines of a block with this prefix.
 pub fn lines(block: &str, beginning: &str) -> Vec<String> {
     block.lines().filter(|line| line.trim_start().starts_with(beginning)).map(str::to_owned).collect()

@@ -265,6 +265,8 @@ pub struct Log {
     pub level: String,
     /// The message.
     pub message: String,
+    /// The error that it reports; empty without one.
+    pub error: String,
 }
 
 /// An emitter's last line.

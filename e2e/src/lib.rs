@@ -17,6 +17,8 @@ pub mod machine_load;
 pub mod matrix;
 pub mod metrics;
 pub mod node;
+pub mod oracle;
+pub mod other_emitters;
 pub mod other_webhook;
 pub mod other_writer;
 pub mod policy;

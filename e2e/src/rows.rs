@@ -25,7 +25,7 @@ pub async fn run(rows: impl IntoIterator<Item = Row>) -> Result<()> {
 }
 
 /// Selects the rows whose name contains a line of `SQUELCH_ROWS`; all rows without it.
-#[derive(Debug)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wanted(Vec<String>);
 
 impl Wanted {

@@ -15,6 +15,7 @@ use crate::api_servers::ApiServer;
 use crate::emitters::RunningEmitter;
 use crate::events;
 use crate::kubectl::Kubectl;
+use crate::other_emitters::{OtherEmitter, RunningOtherEmitter};
 use crate::process::tail;
 use crate::squelch::StartOptions;
 use crate::wait::{GENEROUS, not_yet, wait_for};
@@ -63,6 +64,14 @@ impl Test {
         Self::within(self.cluster.clone(), "neighbour", self.passed.clone(), self.turn.clone()).await
     }
 
+    /// The same test with a namespace for a part of it that passes or fails by itself.
+    ///
+    /// # Errors
+    /// The error of the API server.
+    pub async fn part(&self) -> Result<Self> {
+        Self::within(self.cluster.clone(), "part", Rc::default(), self.turn.clone()).await
+    }
+
     async fn within(cluster: Cluster, label: &str, passed: Rc<Cell<bool>>, turn: Rc<File>) -> Result<Self> {
         let namespace = make_namespace(&cluster.client, label).await?;
         let folder = std::env::temp_dir().join(format!("squelch-e2e-{namespace}"));
@@ -72,6 +81,11 @@ impl Test {
         let failed_webhook_calls = cluster.failed_webhook_calls().await?;
         let started = Cell::new(0);
         Ok(Self { cluster, namespace, folder, squelch, emitter, started, passed, failed_webhook_calls, turn })
+    }
+
+    /// The folder of its files. It is removed if the test passes.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// A client with the administrator's identity.
@@ -168,6 +182,14 @@ impl Test {
     /// If the process cannot be started.
     pub fn emit(&self, emission: &Emission) -> Result<RunningEmitter> {
         emission.start(&self.numbered("emitter"), &self.emitter, &self.namespace, &self.folder)
+    }
+
+    /// Starts an emitter of another library in this namespace, about an object of this name and uid.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn emit_other(&self, emitter: &OtherEmitter, object: (&str, &str)) -> Result<RunningOtherEmitter> {
+        emitter.start(&self.numbered("emitter"), &self.emitter, &self.namespace, object, &self.folder)
     }
 
     /// Starts an independent writer in this namespace with this many writes per second.

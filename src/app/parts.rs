@@ -93,8 +93,7 @@ impl Parts {
         let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys, options));
         let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let disarmed_reason = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
-        // Connections of its own: slow flushes delay no other calls, and the other way round.
-        let flush_writer = Arc::new(flush::Writer::new(cluster.client()?, engine.clone(), metrics.clone()));
+        let flush_writer = flush_writer(cluster.client()?, engine.clone(), metrics.clone(), options);
         let desired_keys = desired.clone();
         let (acknowledged, restrictions) = (api.acknowledged(), api.restrictions());
         let (reason, disarm) = (disarmed_reason.clone(), options.disarm);
@@ -229,6 +228,16 @@ fn keep_armed(
         tokio::join!(controller.run(stop.clone()), prober.run(stop));
         controller
     })
+}
+
+/// `client` is shared with nobody: slow flushes delay no other calls, and the other way round.
+fn flush_writer(
+    client: Client,
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+    options: &RunOptions,
+) -> Arc<flush::Writer> {
+    Arc::new(flush::Writer::new(client, engine, metrics).storing(options.last_timestamp))
 }
 
 fn start_flushing(

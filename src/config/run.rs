@@ -11,6 +11,7 @@ use super::values::{
     WebhookService, WebhookUrl, annotation, bind, certificate_lifetime, clock_offset, dns_name, label,
     log_level, shutdown_timeout, status_interval, token_lifetime, webhook_service, webhook_url,
 };
+use crate::flush::LastTimestamp;
 use crate::telemetry::LogFormat;
 
 /// Flags of `squelch run`. Durations have the format of policies: 30s, 1m30s, 100ms.
@@ -244,6 +245,17 @@ pub struct RunOptions {
         help_heading = "Limits"
     )]
     pub shutdown_flush_qps: u32,
+
+    /// The time that a flush stores in `lastTimestamp` of Events that count in `count`: of the last occurrence, which is
+    /// up to `idleTimeout` ago, or of the flush, for consumers that ignore Events by their age
+    #[arg(
+        long,
+        env = "SQUELCH_LAST_TIMESTAMP",
+        value_name = "TIME",
+        default_value = "occurrence",
+        help_heading = "Events"
+    )]
+    pub last_timestamp: LastTimestamp,
 
     /// Maximum time to flush during shutdown, from 0s to 1h. Occurrences that are still pending then are counted as lost
     #[arg(

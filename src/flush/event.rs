@@ -7,6 +7,42 @@ use super::stored::FetchedEvent;
 use super::valid::{self, Form};
 use squelch_engine::{Content, ObjectReference};
 
+/// The time that a flush stores in `lastTimestamp`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LastTimestamp {
+    /// The time of the last occurrence.
+    #[default]
+    Occurrence,
+    /// The time of the flush. Consumers that ignore Events by their age then take each flush; `kubectl get events` shows
+    /// a closing flush as the last occurrence.
+    Flush,
+}
+
+/// The times that a flush stores.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    /// In `series`: the time of the last occurrence.
+    occurred_at: Timestamp,
+    /// In `lastTimestamp`.
+    last: Timestamp,
+}
+
+impl LastTimestamp {
+    /// Returns the times of a flush at `now`.
+    pub(super) fn times(self, occurred_at: Timestamp, now: Timestamp) -> Times {
+        match self {
+            Self::Occurrence => occurred_at.into(),
+            Self::Flush => Times { occurred_at, last: occurred_at.max(now) },
+        }
+    }
+}
+
+impl From<Timestamp> for Times {
+    fn from(occurred_at: Timestamp) -> Self {
+        Self { occurred_at, last: occurred_at }
+    }
+}
+
 /// Returns the merge patch that makes `event` show `value`, where its client keeps the count: in `series`, in
 /// `count`, or in both if it has both. A legacy Event never gets a `series`, because kubectl would show that before
 /// the count. `content` is set for a summary: the patch shows the newest merged Event. (Through core/v1 the content
@@ -14,18 +50,19 @@ use squelch_engine::{Content, ObjectReference};
 pub(super) fn change(
     event: &FetchedEvent,
     value: i64,
-    occurred_at: Timestamp,
+    times: impl Into<Times>,
     content: Option<&Content>,
     namespace: &str,
 ) -> Value {
+    let Times { occurred_at, last } = times.into();
     // The last time never moves back. One that cannot be parsed is replaced.
-    let last = event.last.unwrap_or(occurred_at).max(occurred_at);
+    let not_back = |time: Timestamp| event.last.unwrap_or(time).max(time);
     let mut patch = Map::new();
     if event.has_series {
-        patch.append(&mut series(value, last));
+        patch.append(&mut series(value, not_back(occurred_at)));
     }
     if event.has_count {
-        patch.append(&mut counted(value, last));
+        patch.append(&mut counted(value, not_back(last)));
     }
     let mut metadata = json!({ "resourceVersion": event.resource_version });
     if let Some(summary) = content.map(Content::view) {
@@ -52,7 +89,14 @@ pub(super) fn change(
 }
 
 /// Returns a valid Event with this content and `value`, to be created.
-pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i64, at: Timestamp) -> Value {
+pub(super) fn recreate(
+    namespace: &str,
+    name: &str,
+    content: &Content,
+    value: i64,
+    times: impl Into<Times>,
+) -> Value {
+    let Times { occurred_at: at, last } = times.into();
     let event = valid::fit(content.view(), namespace, at);
     let mut body = json!({
         "apiVersion": "v1",
@@ -86,7 +130,7 @@ pub(super) fn recreate(namespace: &str, name: &str, content: &Content, value: i6
         }
     }
     let is_new = !event.event_time.is_empty() && event.first_timestamp.is_empty();
-    let shape = if is_new { series(value, at) } else { counted(value, at) };
+    let shape = if is_new { series(value, at) } else { counted(value, last) };
     for (field, value) in shape {
         body[field] = value;
     }
@@ -146,6 +190,27 @@ mod tests {
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn only_last_timestamp_has_the_time_of_the_flush() {
+        let (occurred, now) = (at("2026-01-01T00:00:05Z"), at("2026-01-01T00:06:05Z"));
+        assert_eq!(LastTimestamp::Occurrence.times(occurred, now).last, occurred);
+        // The clock of the client is ahead.
+        assert_eq!(LastTimestamp::Flush.times(now, occurred).last, now);
+        let times = LastTimestamp::Flush.times(occurred, now);
+
+        let legacy = stored(&json!({"metadata": {"resourceVersion": "7"}, "count": 2,
+            "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z"}));
+        let patch = change(&legacy, 8, times, None, "shop");
+        assert_eq!(patch["lastTimestamp"], json!("2026-01-01T00:06:05Z"));
+
+        let new =
+            stored(&json!({"metadata": {"resourceVersion": "7"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+            "series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}}));
+        let patch = change(&new, 8, times, None, "shop");
+        assert_eq!(patch["series"]["lastObservedTime"], json!("2026-01-01T00:00:05.000000Z"));
+        assert_eq!(patch.get("lastTimestamp"), None);
     }
 
     #[test]

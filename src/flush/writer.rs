@@ -9,7 +9,7 @@ use squelch_engine::{Engine, FlushPlan, FlushTask};
 use tracing::warn;
 
 use super::call::Calls;
-use super::event;
+use super::event::{self, LastTimestamp};
 use super::refusal::{NextStep, Refusal};
 use super::stored::FetchedEvent;
 use crate::clock;
@@ -23,6 +23,7 @@ pub struct Writer {
     client: Client,
     pub(super) engine: Arc<Engine>,
     metrics: Arc<Metrics>,
+    last_timestamp: LastTimestamp,
 }
 
 /// A task taken from the engine. If it is dropped without a result, by a panic or because its future is dropped, it
@@ -47,7 +48,13 @@ pub(super) struct FlushOutcome {
 impl Writer {
     /// `client` must not be shared and must not retry: each call of the writer has to be one call to the API server.
     pub fn new(client: Client, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
-        Self { client, engine, metrics }
+        Self { client, engine, metrics, last_timestamp: LastTimestamp::default() }
+    }
+
+    /// With this time in `lastTimestamp`.
+    #[must_use]
+    pub fn storing(self, last_timestamp: LastTimestamp) -> Self {
+        Self { last_timestamp, ..self }
     }
 
     /// Takes over a task that the engine has issued.
@@ -81,7 +88,8 @@ impl Writer {
         let planned = self.with_witness(task, &calls, planned).await?;
         let (stored, value, result) = match (planned, found) {
             (FlushPlan::Write { value, occurred_at, content }, Some(found)) => {
-                let patch = event::change(&found, value, occurred_at, content.as_deref(), &task.namespace);
+                let times = self.last_timestamp.times(occurred_at, clock::wall());
+                let patch = event::change(&found, value, times, content.as_deref(), &task.namespace);
                 (calls.patch(patch).await?, value, FlushResult::Written)
             }
             (FlushPlan::Create { value, occurred_at, content, witness }, None) => {
@@ -89,7 +97,8 @@ impl Writer {
                 if witness.is_none() {
                     self.check_namespace(task, &calls).await?;
                 }
-                let body = event::recreate(&task.namespace, &task.name, &content, value, occurred_at);
+                let times = self.last_timestamp.times(occurred_at, clock::wall());
+                let body = event::recreate(&task.namespace, &task.name, &content, value, times);
                 (calls.create(&body).await?, value, FlushResult::Created)
             }
             // The engine has completed the task.

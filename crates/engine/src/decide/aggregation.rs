@@ -63,7 +63,12 @@ impl Decision<'_> {
             series.merge(write.occurred_at, true);
         });
         let occurrences = carried.occurrences;
-        Some(verdict(Disposition::Aggregated, Stage::Aggregation, occurrences, refusal(rules, write)))
+        Some(verdict(
+            Disposition::Aggregated,
+            Stage::Aggregation,
+            occurrences,
+            refusal(rules, write, carried.reads),
+        ))
     }
 }
 

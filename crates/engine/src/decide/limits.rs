@@ -16,7 +16,7 @@ impl Decision<'_> {
         carried: &Carried,
     ) -> Option<Verdict> {
         let refused = |disposition, stage| {
-            Some(verdict(disposition, stage, carried.occurrences, refusal(rules, write)))
+            Some(verdict(disposition, stage, carried.occurrences, refusal(rules, write, carried.reads)))
         };
         let mut of_filter = None;
         if let (Some(filter), Some(key)) = (&rules.spam_filter, self.keys.bucket) {

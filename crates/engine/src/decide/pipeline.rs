@@ -41,8 +41,9 @@ pub(crate) fn lowers(write: &Observation<'_>) -> bool {
     write.operation == Operation::Update && write.value < write.old_value
 }
 
-/// Returns the refusal that the write's client handles best.
-pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>) -> Answer {
+/// Returns the refusal that the write's client handles best. `reads`: the client counts from what it reads, so that it
+/// does not notice a restored Event.
+pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>, reads: bool) -> Answer {
     match (write.operation, write.api) {
         (Operation::Create, _) if write.has_series && !write.begins_at_one() => {
             Answer::Deny(Denial::Forbidden)
@@ -52,6 +53,7 @@ pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>) -> Answer {
             Rejection::Forbidden => Denial::Forbidden,
         }),
         (Operation::Update, Api::Events) if !write.begins_at_one() => Answer::Restore,
+        (Operation::Update, Api::Core) if reads => Answer::Restore,
         (Operation::Update, _) => Answer::Deny(Denial::AlreadyExists),
     }
 }

@@ -56,7 +56,12 @@ impl Decision<'_> {
             let (newly_shared, first) = changed.unwrap_or_default();
             self.mark_shared(handle, newly_shared);
             self.remember(handle, write, first);
-            return verdict(Disposition::Compacted, Stage::Series, occurrences, refusal(rules, write));
+            return verdict(
+                Disposition::Compacted,
+                Stage::Series,
+                occurrences,
+                refusal(rules, write, carried.reads),
+            );
         }
         self.scope.change(handle, now, |series| series.create_again(occurrences, write.value, now));
         verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow)
@@ -73,8 +78,12 @@ impl Decision<'_> {
         let (now, occurrences) = (self.now, carried.occurrences);
         let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
         // A recorder of the new API collects occurrences and reports them late.
-        let collects = write.api == Api::Events && !write.begins_at_one() && (occurrences > 1 || silent);
-        let refusal = if collects { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
+        let collects = write.api == Api::Events
+            && !write.begins_at_one()
+            && !carried.reads
+            && (occurrences > 1 || silent);
+        let refusal =
+            if collects { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write, carried.reads) };
         let merged = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
         let Some((handle, was_shared)) = self.series_of_update(rules, write, carried) else {
             // No series can be opened for its occurrences, and it must not lower the stored count.

@@ -11,7 +11,7 @@ pub fn stand_by(governing: Option<Governing<'_>>, write: &Observation<'_>) -> Ve
     let Some(Governing { rules, exempt: false }) = governing.filter(|_| !passes) else { return verdict };
     if rules.series.is_some() && rules.mode == Mode::Enforce {
         let silent = write.api == Api::Events && !write.begins_at_one();
-        verdict.answer = if silent { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write) };
+        verdict.answer = if silent { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write, false) };
     }
     verdict
 }

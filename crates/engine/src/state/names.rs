@@ -29,6 +29,8 @@ pub(crate) struct Carried {
     pub(crate) name: Option<At>,
     /// Number of occurrences that the write carries.
     pub(crate) occurrences: i64,
+    /// Whether its client reads the stored count, adds one and writes it back.
+    pub(crate) reads: bool,
     /// Time of the previous write of this name; `None` if none is remembered.
     pub(crate) seen_before: Option<Moment>,
     /// Whether it is a CREATE of a name that belongs to another user. The API server refuses it if that Event
@@ -164,13 +166,17 @@ impl Names {
         if write.value > entry.highest() {
             *entry = entry.raised(user, write);
         }
-        entry.record_occurrence(write);
+        // A client that creates before it replaces reports the occurrence with the UPDATE, at the same time.
+        if occurrences > 0 || write.operation == Operation::Update {
+            entry.record_occurrence(write);
+        }
+        let reads = entry.reads() && entry.user() == user;
         let seen_before = std::mem::replace(&mut entry.seen, Stamp::at(now));
         // Moving an entry reads its neighbours, which are in no cache.
         if !seen_before.same(ORDERED_BY, entry.seen) {
             self.table.touch(at);
         }
-        Carried::by(Some(at), occurrences, Some(seen_before.moment()))
+        Carried { reads, ..Carried::by(Some(at), occurrences, Some(seen_before.moment())) }
     }
 
     /// Returns the occurrences that an UPDATE outside any series reports again: those that it stores and does not
@@ -231,7 +237,7 @@ impl Names {
 
 impl Carried {
     fn by(name: Option<At>, occurrences: i64, seen_before: Option<Moment>) -> Self {
-        Self { name, occurrences, seen_before, foreign: false, displaced: None }
+        Self { name, occurrences, reads: false, seen_before, foreign: false, displaced: None }
     }
 }
 

@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn an_object_has_the_same_uid_as_in_emitter_go() {
-        // The same value is in e2e/emitters/objects_test.go.
+        // The same value is in e2e/emitters/client-go/objects_test.go.
         assert_eq!(stable_uid(&["default", "Pod", "storm-0"]), "20c01afa-fa15-140e-3bd8-bd8fb59a654d");
     }
 }

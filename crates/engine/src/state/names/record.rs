@@ -72,8 +72,18 @@ impl NameRecord {
         }
         // The highest value of another user does not count this user's occurrences. A write that adds one to
         // the stored count has read it.
-        let reads = self.highest & READS != 0 || !is_its_user;
-        if adds_one && reads { i64::from(is_later || beyond > 0) } else { beyond }
+        let reads = self.reads();
+        if adds_one && (reads || !is_its_user) {
+            return i64::from(is_later || beyond > 0);
+        }
+        // Its count was read before another write raised the stored one.
+        let is_behind = write.operation == Operation::Update && write.value <= write.old_value;
+        match write.operation {
+            Operation::Update if reads && is_behind => i64::from(is_later || beyond > 0),
+            // A flush may have raised the count that it has read.
+            Operation::Create if reads => beyond.min(1),
+            _ => beyond,
+        }
     }
 
     /// Records the occurrence time of a write.
@@ -105,6 +115,11 @@ impl NameRecord {
 
     pub(super) fn highest(&self) -> i64 {
         i64::from(self.highest & !READS)
+    }
+
+    /// Whether the user of the highest value reads the stored count, adds one and writes it back.
+    pub(super) fn reads(&self) -> bool {
+        self.highest & READS != 0
     }
 
     pub(super) fn is_owner_confirmed(&self) -> bool {

@@ -117,6 +117,7 @@ impl NaiveModel {
             return Verdict::passed(Stage::Edit);
         }
         let Carried { occurrences: carried, seen_before, foreign } = self.carried(write, now);
+        let reads = self.named(write).is_some_and(|name| name.reads && name.user == write.user);
         let update = write.operation == Operation::Update;
         if foreign {
             return self.foreign(write, exempt, now);
@@ -128,7 +129,7 @@ impl NaiveModel {
             return self.beside(write, carried, Stage::Standby, now);
         }
         if self.rules.series.is_some()
-            && let Some(verdict) = self.in_series(write, carried, seen_before, now)
+            && let Some(verdict) = self.in_series(write, carried, reads, seen_before, now)
         {
             return verdict;
         }
@@ -136,7 +137,7 @@ impl NaiveModel {
             return verdict;
         }
         if let Some((disposition, stage)) = self.limited(write, now) {
-            return verdict(disposition, stage, carried, refused(&self.rules, write));
+            return verdict(disposition, stage, carried, refused(&self.rules, write, reads));
         }
         self.admitted(write, carried, minted, now)
     }
@@ -165,7 +166,7 @@ impl NaiveModel {
             (_, true) => Stage::Standby,
             _ => {
                 if let Some((disposition, stage)) = self.limited(write, now) {
-                    return verdict(disposition, stage, 1, refused(&self.rules, write));
+                    return verdict(disposition, stage, 1, refused(&self.rules, write, false));
                 }
                 Stage::Admit
             }
@@ -178,6 +179,7 @@ impl NaiveModel {
         &mut self,
         write: &Observation<'_>,
         carried: i64,
+        reads: bool,
         seen_before: Option<Moment>,
         now: Moment,
     ) -> Option<Verdict> {
@@ -209,6 +211,7 @@ impl NaiveModel {
         let collects = write.operation == Operation::Update
             && write.api == Api::Events
             && !first_repeat_of_an_old_client(write)
+            && !reads
             && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout));
         let series = self.find_series(series)?;
         (series.seen, series.closing) = (now, false);
@@ -221,7 +224,7 @@ impl NaiveModel {
             Outcome::Passed => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),
             Outcome::Merged => {
                 let forbidden = Answer::Deny(Denial::Forbidden);
-                let answer = if collects { forbidden } else { refused(&self.rules, write) };
+                let answer = if collects { forbidden } else { refused(&self.rules, write, reads) };
                 verdict(Disposition::Compacted, Stage::Series, carried, answer)
             }
         })

@@ -42,13 +42,21 @@ impl NaiveModel {
             let another = known.user != write.user;
             known.reads |= one_more && !another && later && write.value <= known.highest;
             let beyond = (write.value - known.highest).max(0);
-            let reads = known.reads || another;
-            let carried = if one_more && reads { i64::from(later || beyond > 0) } else { beyond };
+            let behind = update && write.value <= write.old_value;
+            let carried = if one_more && (known.reads || another) || known.reads && behind {
+                i64::from(later || beyond > 0)
+            } else if known.reads && !update {
+                beyond.min(1)
+            } else {
+                beyond
+            };
             if beyond > 0 {
                 known.reads &= known.user == write.user;
                 (known.highest, known.user) = (write.value, write.user.to_owned());
             }
-            known.latest = known.latest.max(write.last_observed);
+            if update || carried > 0 {
+                known.latest = known.latest.max(write.last_observed);
+            }
             known.owner_confirmed |= update;
             return by(carried, Some(std::mem::replace(&mut known.seen, now)));
         }

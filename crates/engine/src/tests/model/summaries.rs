@@ -47,7 +47,12 @@ impl NaiveModel {
         let series = self.find_series(summary)?;
         (series.seen, series.closing, series.merged) = (now, false, true);
         series.total += carried;
-        Some(verdict(Disposition::Aggregated, Stage::Aggregation, carried, refused(&self.rules, write)))
+        Some(verdict(
+            Disposition::Aggregated,
+            Stage::Aggregation,
+            carried,
+            refused(&self.rules, write, false),
+        ))
     }
 
     /// Records the witness of the group, from the second message on.

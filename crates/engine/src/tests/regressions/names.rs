@@ -81,6 +81,31 @@ fn a_client_that_reads_increments_and_writes_back_is_counted() {
 }
 
 #[test]
+fn a_client_that_reads_before_a_flush_and_patches_after_it_is_counted() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    let (mut stored, mut read) = (1, 1);
+    for n in 1..=100u64 {
+        let last_observed = Some(Timestamp::from_second(n as i64).unwrap());
+        // A patch without a resource version: the count may be higher than the one that was read.
+        let next = Observation { last_observed, ..update(read + 1, stored) };
+        for repeated in [false, true] {
+            if engine.decide(by(&rules), &next, at(n * 1000 + u64::from(repeated))).answer == Answer::Allow {
+                stored = next.value;
+            }
+            assert_eq!(stored + engine.gauges().pending_occurrences as i64, n as i64 + 1);
+        }
+        read = stored;
+        for task in engine.tick(at(n * 1000 + 500), 10) {
+            if let Some(value) = flush(&engine, &task, Some(stored), at(n * 1000 + 500)) {
+                stored = value;
+            }
+        }
+    }
+    assert_eq!(counters(&engine).received(), 101);
+}
+
+#[test]
 fn a_create_of_another_users_name_changes_nothing() {
     let (engine, rules) = (engine(), rules());
     engine.decide(by(&rules), &write(), at(0));
@@ -305,4 +330,59 @@ fn read_before_the_last_flush(answer_is_lost: bool) {
     }
     assert_eq!(stored + engine.gauges().pending_occurrences as i64, 60);
     assert_eq!(counters(&engine).received(), 60);
+}
+
+/// Reports an occurrence as a client that replaces or creates: a CREATE under its fixed name, and after a 409, from
+/// squelch or from storage, an UPDATE of what it reads. Both have the same time.
+fn replaces_or_creates(engine: &Engine, rules: &Rules, create: i64, stored: &mut i64, second: u64) {
+    let last_observed = Some(Timestamp::from_second(second as i64).unwrap());
+    let now = at(second * 1000);
+    let created = Observation { value: create, last_observed, ..write() };
+    if engine.decide(by(rules), &created, now).answer == Answer::Allow && *stored == 0 {
+        *stored = create;
+        return;
+    }
+    for _ in 0..10 {
+        let replaced = Observation { last_observed, ..update(*stored + 1, *stored) };
+        match engine.decide(by(rules), &replaced, now).answer {
+            Answer::Deny(_) => continue,
+            Answer::Allow => *stored += 1,
+            _ => {}
+        }
+        return;
+    }
+}
+
+#[test]
+fn a_client_that_creates_before_it_replaces_is_counted() {
+    for (seconds, creates_one) in [(1, false), (1, true), (3, false), (3, true)] {
+        let (engine, rules) = (engine(), rules());
+        let mut stored = 0;
+        for number in 1..=100 {
+            let create = if creates_one { 1 } else { stored + 1 };
+            replaces_or_creates(&engine, &rules, create, &mut stored, number * seconds);
+            let counted = counters(&engine).received();
+            assert_eq!(counted, number, "every {seconds} s, CREATE of 1: {creates_one}, {stored} stored");
+            let late = at((number + 1) * seconds * 1000 - 500);
+            for task in engine.tick(late, 10) {
+                stored = flush(&engine, &task, Some(stored), late).unwrap_or(stored);
+            }
+            assert_eq!(stored + engine.gauges().pending_occurrences as i64, number as i64);
+        }
+    }
+}
+
+#[test]
+fn a_patch_of_a_count_read_between_two_flushes_carries_one_occurrence() {
+    let (engine, rules) = (engine(), rules());
+    let patched = |second: i64, value, stored| {
+        let last_observed = Some(Timestamp::from_second(second).unwrap());
+        let patch = Observation { last_observed, ..update(value, stored) };
+        engine.decide(by(&rules), &patch, at(second as u64 * 1000)).occurrences
+    };
+    engine.decide(by(&rules), &write(), at(0));
+    let before = [patched(1, 2, 1), patched(2, 3, 2), patched(3, 3, 2), patched(4, 3, 2)];
+    assert_eq!(before, [1; 4]);
+    // Two flushes write 4 and 5. The client has read 4.
+    assert_eq!(patched(5, 5, 5), 1);
 }

@@ -1,5 +1,6 @@
 //! What the API server stores, refuses and deletes.
 
+use super::clients::Client;
 use super::*;
 
 impl World {
@@ -79,10 +80,18 @@ impl World {
             let evicts = self.oracle.names() > self.max_series;
             self.oracle.conflicts(&mut request, evicts);
             self.note(format_args!("{request} meets a conflict"));
+            if request.client.sends_a_version() {
+                return self.reply(request, Reply::Exists);
+            }
             return self.review(request); // 409 Conflict: the API server patches anew
         }
         self.store(&name, request.written(found), request.unseen, &request.to_string());
-        self.oracle.commits(&request, found.map_or(0, |event| event.count));
+        let before = found.map_or(0, |event| event.count);
+        if request.client == Client::Applier && self.rules.series.is_none() {
+            // "Occurrences of a write that does not raise the stored count are in no stored count."
+            self.balance.disturbed |= request.counted > request.value - before;
+        }
+        self.oracle.commits(&request, before);
         self.check_oracle(false);
         self.ever.insert(name);
         self.ever_users.insert(request.client.user());
@@ -98,17 +107,18 @@ impl World {
     }
 
     /// Stores a count. Only a write without a review may lower one, or, under a policy that merges nothing, a write
-    /// into another user's Event: it passes as it would without squelch.
+    /// into another user's Event or of a client that counts anew: it passes as it would without squelch.
     pub(super) fn store(&mut self, name: &str, written: Written, unseen: bool, by: &str) {
         let owner = self.etcd.get(name).and_then(|event| event.content).map(|(user, _)| user);
         let is_foreign = written.content.is_some_and(|(user, _)| owner.is_some_and(|owner| owner != user));
+        let counts_anew = written.content.is_some_and(|(user, _)| user == Client::Applier.user());
         let before = self.etcd.put(name, written, self.now);
         self.note(format_args!("etcd: {name} = {} (by {by})", written.count));
         let change = written.count - before;
         if unseen {
             self.balance.unseen += change.abs();
             self.balance.disturbed |= change <= 0; // its occurrences replace those of others
-        } else if change < 0 && (self.rules.series.is_some() || !is_foreign) {
+        } else if change < 0 && (self.rules.series.is_some() || !is_foreign && !counts_anew) {
             self.break_law(format!("{name} lowered from {before} to {}", written.count));
         }
     }

@@ -5,7 +5,7 @@ use super::steps::Fate;
 use super::*;
 use crate::testing::rules;
 use Step::{
-    Begin, CatchUp, CreateOnly, Depart, Generate, Kill, Kube, Legacy, LoseLease, Overlook, Pass, Read, Retry,
+    Applier, ApplierRestarts, Begin, CatchUp, CreateOnly, Depart, Generate, Kill, Kube, Legacy, LoseLease, Overlook, Pass, Read, Retry,
     Take, Terminate, Tools, ToolsFinish, ToolsRefresh, ToolsRestart,
 };
 
@@ -191,7 +191,7 @@ fn a_count_is_lowered_only_while_no_replica_answers() {
 /// A client's write passed undecided, so that its next one carries two occurrences and adds one to the stored count.
 #[test]
 fn a_write_that_adds_less_than_it_carries_is_merged_at_shutdown() {
-    let unseen = [Legacy(1), Generate, Pass(360_001), CatchUp, Overlook, Legacy(1)];
+    let unseen = [Legacy(1), Generate, Pass(360_001), CatchUp, Overlook, Legacy(1), COMMIT];
     let world = in_the_end(plain(), &[&unseen[..], &[Terminate, Legacy(1)]].concat());
     assert_eq!((received(&world), world.etcd.gained), (4, 4));
 }
@@ -203,6 +203,23 @@ fn a_write_merged_at_shutdown_repeats_what_an_undecided_one_stored() {
     let passed = [Generate, Terminate, Legacy(1), stored, Overlook, Legacy(1), stored, Legacy(1)];
     let world = in_the_end(plain(), &passed);
     assert_eq!((received(&world), world.etcd.gained), (4, 5));
+}
+
+/// "Until the new count exceeds it, only writes that add one to the stored count are counted." Of the six writes after the
+/// restart, 3 adds one to the stored 2. From then on squelch knows that its client may write a count that it has read.
+#[test]
+fn a_client_that_counts_anew_is_not_counted_until_it_adds_one() {
+    let applied = [Applier, COMMIT, Pass(SECOND)];
+    let before = applied.repeat(3);
+    let world = after(plain(), &before);
+    assert_eq!((received(&world), world.etcd.get("s.0").unwrap().count), (3, 2));
+    let counted = [3, 3, 4, 4, 5, 6];
+    let mut world = after(world, &[ApplierRestarts]);
+    for counted in counted {
+        world = after(world, &applied);
+        assert_eq!(received(&world), counted);
+    }
+    in_the_end(world, &[]);
 }
 
 /// A retry of the drain replaces the grace time of a client's write. The idle series is then over, and the next

@@ -25,6 +25,16 @@ pub(super) enum Step {
     Generate,
     /// A client reads the stored Event, adds one and writes it back.
     Reader,
+    /// It reads, and patches later what it has read.
+    ReaderReads,
+    /// The same, and it reads again after a 409.
+    RetryingReader,
+    /// A client with a fixed name creates its Event, and replaces the stored one after a 409.
+    Replacer(usize),
+    /// A client applies its own count under a fixed name.
+    Applier,
+    /// It restarts, and counts from 1.
+    ApplierRestarts,
     /// A tenant with create permission only takes the name of a stored Event.
     TakeName(usize),
     /// The API server starts or stops to refuse one user's writes after admission.
@@ -146,7 +156,17 @@ pub(super) fn harsh() -> Vec<Step> {
 /// namespaces that are created again.
 pub(super) fn with_others() -> Vec<Step> {
     let names = [0, 1, 2, 3].map(Step::TakeName);
-    [calm(), names.to_vec(), vec![Step::Reader; 12], vec![Step::Validate, Step::Renew]].concat()
+    let readers = [
+        vec![Step::Reader; 12],
+        vec![Step::ReaderReads; 3],
+        vec![Step::RetryingReader; 8],
+        vec![Step::Replacer(0); 8],
+        vec![Step::Replacer(1); 8],
+        vec![Step::Applier; 8],
+        vec![Step::ApplierRestarts; 1],
+    ]
+    .concat();
+    [calm(), names.to_vec(), readers, vec![Step::Validate, Step::Renew]].concat()
 }
 
 /// Calm runs with orderly restarts.

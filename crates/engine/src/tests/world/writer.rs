@@ -4,6 +4,16 @@ use super::model::Planned;
 use super::steps::Fate;
 use super::*;
 
+/// A write of the writer.
+#[derive(Clone, Copy)]
+struct PlannedWrite {
+    value: i64,
+    /// The second of the last merged occurrence.
+    second: u64,
+    /// The version that was read.
+    read: Option<u64>,
+}
+
 /// A task of the writer, with what it has read and planned.
 pub(super) struct HeldTask {
     task: FlushTask,
@@ -11,8 +21,8 @@ pub(super) struct HeldTask {
     pub(super) replica: usize,
     /// The task in the model.
     due: Option<model::Due>,
-    /// The value to write and the version that was read.
-    planned: Option<(i64, Option<u64>)>,
+    /// What to write.
+    planned: Option<PlannedWrite>,
 }
 
 /// Returns the content of a stored Event of this user with this message, or of a summary.
@@ -41,6 +51,16 @@ fn called(plan: &FlushPlan) -> Planned {
     }
 }
 
+/// Returns the second of the last merged occurrence.
+fn second_of(plan: &FlushPlan) -> u64 {
+    match plan {
+        FlushPlan::Write { occurred_at, .. } | FlushPlan::Create { occurred_at, .. } => {
+            occurred_at.as_second().try_into().unwrap_or(0)
+        }
+        _ => 0,
+    }
+}
+
 impl World {
     pub(super) fn take(&mut self) {
         for at in 0..self.replicas.len() {
@@ -52,10 +72,12 @@ impl World {
             let mut expected = self.replicas[at].model.as_mut().map(|model| model.tick(now));
             for task in tasks {
                 self.note(format_args!("replica {at} issues a task for {}", task.name));
-                let is_it = |due: &model::Due| {
-                    *due.name == *task.name || due.name.ends_with('.') && task.name.starts_with(&due.name)
-                };
-                let due = expected.as_mut().map(|dues| Some(dues.remove(dues.iter().position(is_it)?)));
+                // The model knows only the beginning of a summary's name. A tenant can copy the whole name.
+                let is_summary = |due: &model::Due| due.name.ends_with('.') && task.name.starts_with(&due.name);
+                let due = expected.as_mut().map(|dues| {
+                    let by_name = dues.iter().position(|due| *due.name == *task.name);
+                    Some(dues.remove(by_name.or_else(|| dues.iter().position(is_summary))?))
+                });
                 if due == Some(None) {
                     self.break_law(format!("{} has a task, but is not due", task.name));
                 }
@@ -87,6 +109,7 @@ impl World {
         let mut model = replica.model.as_mut().zip(held_task.due.as_ref());
         let plan = replica.engine.plan(&held_task.task, read.map(of), now);
         let mut planned = called(&plan);
+        let second = second_of(&plan);
         let mut expected = model
             .as_mut()
             .map(|(model, due)| model.plan(due, read.map(|(count, age, ..)| (count, age)), now));
@@ -103,7 +126,7 @@ impl World {
         }
         held_task.planned = match planned {
             Planned::Write(value) | Planned::Create(value, _) => {
-                Some((value, read.map(|(_, _, version, _)| version)))
+                Some(PlannedWrite { value, second, read: read.map(|(_, _, version, _)| version) })
             }
             _ => None,
         };
@@ -124,7 +147,8 @@ impl World {
     }
 
     pub(super) fn write(&mut self, at: usize, fate: Fate) {
-        let Some((value, read)) = self.tasks.get(at).and_then(|held_task| held_task.planned) else { return };
+        let planned = self.tasks.get(at).and_then(|held_task| held_task.planned);
+        let Some(PlannedWrite { value, second, read }) = planned else { return };
         let name = self.tasks[at].task.name.to_string();
         let current = self.etcd.get(&name);
         if fate != Fate::Failed && current.map(|event| event.version) != read {
@@ -140,7 +164,9 @@ impl World {
             let api = current.map_or(Api::Core, |event| event.api);
             // What squelch creates again has the content of its user; a summary has its own.
             let content = self.oracle.content_of(&name);
-            let (series, second) = (api == Api::Events, self.second());
+            let series = api == Api::Events;
+            // "`lastTimestamp` never goes back."
+            let second = second.max(current.map_or(0, |event| event.second));
             let written = Written { count: value, api, series, second, content };
             self.store(&name, written, false, &format!("a flush, {fate:?}"));
             self.oracle.flushes(&name, current.map_or(0, |event| event.count), value);

@@ -17,8 +17,12 @@ pub(in super::super) struct Known {
     pub(in super::super) reported_to: Option<usize>,
     /// The highest count that it was sent.
     pub(in super::super) highest: i64,
+    /// The latest second that it was sent.
+    pub(in super::super) latest: u64,
     /// Whether a write of this name passed without a review.
     pub(in super::super) passed_unseen: bool,
+    /// The replica that has seen its client read a count, add one and write that back.
+    pub(in super::super) known_to_read: Option<usize>,
     /// Whether the namespace was created again since.
     pub(in super::super) renewed: bool,
     pub(super) first_seen: Timestamp,
@@ -55,9 +59,32 @@ impl Knowledge {
         if let Some(name) = request.name.as_deref() {
             let known = self.known(name);
             known.reported = known.reported.max(request.knows);
-            let before = if known.reported_to == Some(replica) { known.highest } else { 0 };
-            known.highest = before.max(request.value);
+            let is_known = known.reported_to == Some(replica);
+            let (highest, latest) = if is_known { (known.highest, known.latest) } else { (0, 0) };
+            (known.highest, known.latest) = (highest.max(request.value), latest.max(request.second));
             known.reported_to = Some(replica);
+        }
+    }
+
+    /// The client of `name` forgets what it has not reported.
+    pub(super) fn starts_anew(&mut self, name: &str) {
+        let known = self.known(name);
+        known.reported = known.occurred;
+    }
+
+    /// No UPDATE follows this CREATE: "Until the new count exceeds it, only writes that add one to the stored count are
+    /// counted."
+    pub(super) fn ends_with(&mut self, create: &Request) {
+        let known = self.known(create.stored_name());
+        if !create.unseen || create.value <= known.highest {
+            known.reported = known.reported.max(known.occurred);
+        }
+    }
+
+    /// This replica has seen that the client of a request reads, adds one and writes back.
+    pub(in super::super) fn reads(&mut self, request: &Request, replica: usize) {
+        if let Some(name) = request.name.as_deref() {
+            self.known(name).known_to_read = Some(replica);
         }
     }
 
@@ -65,6 +92,7 @@ impl Knowledge {
     pub(in super::super) fn forget_reports(&mut self) {
         for known in self.names.values_mut() {
             (known.reported_to, known.passed_unseen, known.renewed) = (None, true, true);
+            known.known_to_read = None;
         }
     }
 

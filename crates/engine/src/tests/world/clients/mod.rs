@@ -1,7 +1,9 @@
 //! The clients: their memory, their requests, and their reactions to answers.
 
+mod applier;
 mod knowledge;
 mod recorders;
+mod replacers;
 
 use jiff::Timestamp;
 
@@ -9,7 +11,7 @@ use super::etcd::{Stored, Written};
 use super::steps::MESSAGES;
 use super::{Api, Moment, Observation, Operation, World};
 use crate::testing::write;
-pub(super) use knowledge::Knowledge;
+pub(super) use knowledge::{Knowledge, Known};
 pub(super) use recorders::Memories;
 
 /// A client.
@@ -27,6 +29,12 @@ pub(super) enum Client {
     Passing,
     /// A client that reads the stored Event, adds one and writes it back.
     Reader,
+    /// The same with retries: after a 409 it reads again.
+    RetryingReader,
+    /// A client that replaces or creates, by number: see [`replacers`].
+    Replacer(usize),
+    /// A client that applies its own count under a fixed name.
+    Applier,
     /// A tenant with create permission only, which takes the names of others.
     Tenant,
 }
@@ -38,10 +46,36 @@ impl Client {
             Self::Kube(_) => "kube",
             Self::Tools | Self::ToolsRefresh => "tools",
             Self::Reader => "reader",
+            Self::RetryingReader => "python",
+            Self::Replacer(number) => ["flink", "ceph"][number],
+            Self::Applier => "applier",
             Self::Tenant => "tenant",
         }
     }
+
+    /// Whether it reads the stored count, adds one and writes it back.
+    pub(super) fn reads(self) -> bool {
+        matches!(self, Self::Reader | Self::RetryingReader | Self::Replacer(_))
+    }
+
+    /// Number of its retries after a 409. For each one it reads again.
+    fn retries(self) -> u32 {
+        match self {
+            Self::RetryingReader => 5, // `retry_on_conflict` of kubernetes' Python client
+            Self::Replacer(_) => 11,   // the first one follows the CREATE
+            _ => 0,
+        }
+    }
+
+    /// Whether a conflict is final for its request, because that has a resource version.
+    pub(super) fn sends_a_version(self) -> bool {
+        self.retries() > 0
+    }
 }
+
+/// The users of all clients. A summary is named after one of them.
+pub(super) const USERS: [&str; 9] =
+    ["core", "kube", "tools", "reader", "python", "flink", "ceph", "applier", "tenant"];
 
 /// A write between its client and etcd.
 #[derive(Clone, Debug)]
@@ -56,7 +90,7 @@ pub(super) struct Request {
     /// When its client observed the first occurrence under this name.
     pub(super) first_seen: Timestamp,
     /// The second in which it was sent.
-    second: u64,
+    pub(super) second: u64,
     /// The time of its occurrence.
     occurred: Timestamp,
     /// Number of occurrences under its name that its client knew of.
@@ -118,10 +152,15 @@ impl Request {
         Self { occurred, ..self }
     }
 
+    /// Whether it is an UPDATE that follows another one for the same occurrence.
+    pub(super) fn is_retried(&self) -> bool {
+        self.client.sends_a_version() && self.tries > u32::from(matches!(self.client, Client::Replacer(_)))
+    }
+
     pub(super) fn api(&self) -> Api {
         match self.client {
-            Client::Legacy(_) | Client::Passing | Client::Reader | Client::Tenant => Api::Core,
             Client::Kube(_) | Client::Tools | Client::ToolsRefresh => Api::Events,
+            _ => Api::Core,
         }
     }
 
@@ -204,7 +243,9 @@ fn wall(moment: Moment) -> Timestamp {
 impl World {
     /// Sends a request. If there is nothing to PATCH, all clients except kube's Recorder CREATE instead.
     fn send(&mut self, mut request: Request) {
-        request.second = self.second();
+        if request.second == 0 {
+            request.second = self.second();
+        }
         if request.occurred == Timestamp::UNIX_EPOCH {
             request.occurred = self.wall();
         }
@@ -246,6 +287,7 @@ impl World {
 
     /// Gives the answer to the client of a request.
     pub(super) fn reply(&mut self, request: Request, reply: Reply) {
+        let Some(request) = self.read_again(request, reply) else { return };
         let asks_again = match (request.client, reply) {
             (Client::Legacy(_) | Client::Tools, Reply::Lost) => true,
             (Client::Tools, Reply::Exists) => request.value > 1,

@@ -43,6 +43,14 @@ pub(in super::super) struct Memories {
     refreshed: Moment,
     /// Number of the reader's Event, the highest value that it wrote, and when.
     reader: (u64, i64, u64),
+    /// The count that the reader has read ahead of its next write.
+    read_ahead: Option<i64>,
+    /// The same of the reader that retries.
+    pub(super) retrying_reader: (u64, i64, u64),
+    /// The second of the last occurrence of each client that replaces or creates.
+    pub(super) replacers: [u64; 2],
+    /// The count of the client that applies.
+    pub(super) applied: i64,
     /// The last number used in a name.
     made: u64,
 }
@@ -55,6 +63,10 @@ impl Default for Memories {
             tools: None,
             refreshed: Moment::default(),
             reader: (9, 0, 0),
+            read_ahead: None,
+            retrying_reader: (8, 0, 0),
+            replacers: [0; 2],
+            applied: 0,
             made: 10,
         }
     }
@@ -193,7 +205,9 @@ impl World {
         let second = self.second();
         let (number, highest, latest) = self.clients.reader;
         let name = format!("r.{number}");
-        let value = self.etcd.get(&name).map_or(1, |event| event.count + 1);
+        let stored = self.etcd.get(&name).map(|event| event.count);
+        let read_ahead = self.clients.read_ahead.take();
+        let value = stored.map_or(1, |stored| read_ahead.unwrap_or(stored) + 1);
         if value == 1 && highest > 0 {
             // Its Event is gone, so it starts another.
             self.clients.reader = (self.clients.new_number(), 0, 0);
@@ -204,6 +218,14 @@ impl World {
         }
         self.clients.reader = (number, highest.max(value), latest.max(second));
         self.send(Request { create: value == 1, value, ..Request::first(Client::Reader, &name) });
+    }
+
+    /// It reads, and writes later with a PATCH that has no resource version.
+    pub(in super::super) fn reader_reads(&mut self) {
+        if !self.busy(Client::Reader) {
+            let stored = self.etcd.get(&format!("r.{}", self.clients.reader.0));
+            self.clients.read_ahead = stored.map(|event| event.count);
+        }
     }
 
     /// It creates an Event under the name of another client's.
@@ -223,7 +245,7 @@ impl World {
         self.send(Request::generated(Client::Passing));
     }
 
-    fn occurs(&mut self, name: &str) {
+    pub(super) fn occurs(&mut self, name: &str) {
         let now = self.wall();
         self.knowledge.occurs(name, now);
     }

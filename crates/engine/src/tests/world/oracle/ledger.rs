@@ -32,6 +32,8 @@ pub(super) struct Report {
     is_first: bool,
     /// How much a write that adds one to the stored count is above the highest count that the replica was sent.
     above_highest: i64,
+    /// Whether its value is above the highest one that the replica was sent.
+    is_above: bool,
 }
 
 /// What is stored again.
@@ -57,7 +59,18 @@ impl Ledger {
         let above_highest = if adds_one && !is_other_replica { request.value - self.highest } else { 0 };
         let before = if is_other_replica { 0 } else { self.highest };
         self.highest = before.max(request.value);
-        Report { news: self.counts(request, decided.replica), is_other_replica, is_first, above_highest }
+        // semantics.md 2.1: "name is known: value - highest value, at least 0". The UPDATE after this CREATE carries its
+        // occurrence.
+        let announces = request.create && request.client.reads() && request.value <= before;
+        let news = if announces { Vec::new() } else { self.counts(request, decided.replica) };
+        Report { news, is_other_replica, is_first, above_highest, is_above: request.value > before }
+    }
+
+    /// The API server refuses an admitted CREATE, because the Event exists. The UPDATE that follows has the same occurrence.
+    pub(super) fn withdraws(&mut self, request: &Request) {
+        if request.admitted && self.counted == request.knows && self.certain.remove(&request.knows) {
+            self.counted -= 1;
+        }
     }
 
     /// Returns the indices that no replica has counted yet.
@@ -89,11 +102,13 @@ impl Ledger {
         &mut self,
         request: &Request,
         decided: &Decided,
-        Report { news, is_other_replica, is_first, above_highest }: &Report,
+        Report { news, is_other_replica, is_first, above_highest, .. }: &Report,
         elsewhere: Option<bool>,
     ) -> Again {
         let mut again = Again::default();
-        let is_new_here = *is_other_replica || *is_first;
+        // After a restart, a client that creates with 1 before it replaces "is counted from 1" by its first UPDATE.
+        let from_one = matches!(request.client, Client::Replacer(_)) && *above_highest > 0;
+        let is_new_here = *is_other_replica || *is_first || from_one;
         let covered = |index: &i64| news.contains(index) || is_new_here && *index <= request.knows;
         let mut reported_again: Vec<i64> = self.left_out.extract_if(.., |index| covered(index)).collect();
         if *is_first && !decided.passes {
@@ -113,10 +128,17 @@ impl Ledger {
                 again.handed_over = beyond;
             }
         }
-        if request.client == Client::Reader && !decided.passes {
+        if from_one && !decided.passes && self.elsewhere.remove(&request.knows).is_some() {
+            reported_again.push(request.knows);
+        }
+        if request.client.reads() && !decided.passes {
             // "Its first write counts as everything above the highest count that this user reported": a flush of a
             // former replica has raised the stored count meanwhile.
             again.handed_over += (above_highest - news.len() as i64).max(0);
+        }
+        if request.is_retried() && *above_highest > 0 && news.is_empty() {
+            // "If a flush raises the stored count between a write and its retry, the retry is counted as well."
+            again.high += 1;
         }
         again.high += reported_again.len() as i64;
         again.high += i64::from(news.is_empty() && repeats_count(request, decided.old));
@@ -141,7 +163,7 @@ impl Ledger {
         &mut self,
         request: &Request,
         decided: &Decided,
-        Report { news, is_first, .. }: &Report,
+        Report { news, is_first, is_above, .. }: &Report,
         is_claimed: bool,
     ) -> i64 {
         let mut certain = news.clone();
@@ -149,11 +171,17 @@ impl Ledger {
             // "At least 1" of them, if the stored count includes occurrences of others.
             certain.drain(..certain.len().saturating_sub(1));
         }
-        if request.client == Client::Reader {
+        if request.client.reads() {
             // It carries its own occurrence only, and only if it adds one. Its undecided write passed uncounted,
             // and can have stored the pending occurrence instead of its own occurrence: both wrote the same number.
             let adds_one = decided.old.is_none_or(|old| request.value == old + 1);
             certain.retain(|index| adds_one && *index == request.knows && *index > self.unseen);
+        }
+        if request.client == Client::Applier {
+            // "Until the new count exceeds it, only writes that add one to the stored count are counted."
+            // "Occurrences of a write that does not raise the stored count are in no stored count."
+            let raises = !decided.passes || decided.old.is_none_or(|old| request.value > old);
+            certain.retain(|index| *index == request.knows && (*is_first || *is_above) && raises);
         }
         if is_claimed {
             // "A CREATE of a name that belongs to another user carries one occurrence within the limits".
@@ -174,10 +202,15 @@ impl Ledger {
             self.unseen = self.unseen.max(request.knows);
         }
         // The write of a client that reads and adds one includes only its own occurrence.
+        // That of a client that applies includes those since its last restart.
         let covered = match request.client {
-            Client::Reader => request.knows..=request.knows,
+            client if client.reads() => request.knows..=request.knows,
+            Client::Applier => request.knows - request.value + 1..=request.knows,
             _ => 1..=request.knows,
         };
+        if request.create && request.client.reads() {
+            self.counted = self.counted.max(request.knows);
+        }
         // "Conservation": what was merged into another Event and is reported again by an absolute count is stored
         // again. Undecided: "What was merged from that client into another Event is then stored a second time".
         let twice = self.elsewhere.extract_if(covered.clone(), |_, _| true);

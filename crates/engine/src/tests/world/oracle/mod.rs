@@ -15,7 +15,7 @@ mod storage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::clients::{Client, Request};
+use super::clients::{Client, Request, USERS};
 
 use super::*;
 use ledger::Ledger;

@@ -162,7 +162,10 @@ impl Oracle {
         let of_key = of_key.map(|series| &series.events);
         let only = Events::from([name.clone()]);
         let events = if request.create && decided.passes {
-            only
+            // "A CREATE of a name that belongs to another user is admitted as one occurrence and changes nothing
+            // else": the series of its key stays with its Event.
+            let is_claimed = lives && self.claimed.contains(&name);
+            of_key.filter(|_| is_claimed).into_iter().flatten().chain(&only).cloned().collect()
         } else if request.create {
             of_key.cloned().unwrap_or(only)
         } else {

@@ -53,7 +53,6 @@ impl Oracle {
         if let Some(merged) = self.merged_into.get_mut(name) {
             *merged = (*merged - (after - before)).max(0);
         }
-        let users = ["core", "kube", "tools", "reader", "tenant"];
         // The Event of a tenant who copied the name is gone. squelch creates that of its series.
         if before == 0
             && let Some(former) = self.former_owners.remove(name)
@@ -61,7 +60,7 @@ impl Oracle {
             self.owners.insert(name.to_owned(), former);
         }
         // A tenant can copy the name of a deleted summary. squelch then writes the summary there.
-        let of_summary = users.into_iter().find(|user| name.split('.').next() == Some(user));
+        let of_summary = USERS.into_iter().find(|user| name.split('.').next() == Some(user));
         let user = of_summary.unwrap_or_else(|| self.owners.get(name).map_or("core", |(user, _)| *user));
         let sums = self.sums_of(user);
         sums.stored += gained;
@@ -104,6 +103,12 @@ impl Oracle {
         // "Conservation needs that every admitted write was stored." An UPDATE "still raises the total of its
         // series", so it may be stored by a flush.
         self.sums_of(user).low -= request.certain;
+        if request.create && request.client.reads() && !is_refused {
+            if is_absent {
+                self.lacks_event(user); // the group of its CREATE
+            }
+            return self.ledger(name).withdraws(request);
+        }
         if request.create && is_absent {
             self.lose(name, user, 0);
         }
@@ -136,8 +141,14 @@ impl Oracle {
         self.absent.insert(name.to_owned());
         let floor = self.floors.entry(name.to_owned()).or_default();
         *floor = (*floor).max(count);
+        self.sums_of(user).low -= merged;
+        self.lacks_event(user);
+    }
+
+    /// "It is created only after squelch has read an admitted Event of its group": a summary of this user can be lost.
+    fn lacks_event(&mut self, user: &'static str) {
         let sums = self.sums_of(user);
-        sums.low -= merged + std::mem::take(&mut sums.aggregated);
+        sums.low -= std::mem::take(&mut sums.aggregated);
         sums.lacks_events = true;
     }
 
