@@ -112,7 +112,8 @@ impl Asked {
             Self::CoreUpdate => {
                 let raised = include_str!("../../src/webhook/testdata/core_update.json");
                 let raised = replaced(raised, "\"count\":1,", "\"count\":1000,");
-                replaced(&raised, "\"count\":2,", "\"count\":1001,")
+                // Two more than the stored count: a client that adds one each time is answered as the next one.
+                replaced(&raised, "\"count\":2,", "\"count\":1002,")
             }
             Self::EventsUpdate => {
                 let raised = include_str!("../../src/webhook/testdata/events_update.json");

@@ -154,6 +154,7 @@ impl World {
             Step::Replacer(number) => self.replacer(number),
             Step::Applier => self.applier(),
             Step::ApplierRestarts => self.applier_restarts(),
+            Step::Kopf => self.kopf(),
             Step::TakeName(at) => self.take_name(at),
             Step::Validate => self.validate(),
             Step::Renew => self.renew(),

@@ -35,6 +35,8 @@ pub(super) enum Step {
     Applier,
     /// It restarts, and counts from 1.
     ApplierRestarts,
+    /// A client CREATEs with `generateName`, and again after a 403.
+    Kopf,
     /// A tenant with create permission only takes the name of a stored Event.
     TakeName(usize),
     /// The API server starts or stops to refuse one user's writes after admission.
@@ -164,6 +166,7 @@ pub(super) fn with_others() -> Vec<Step> {
         vec![Step::Replacer(1); 8],
         vec![Step::Applier; 8],
         vec![Step::ApplierRestarts; 1],
+        vec![Step::Kopf; 3],
     ]
     .concat();
     [calm(), names.to_vec(), readers, vec![Step::Validate, Step::Renew]].concat()

@@ -14,6 +14,9 @@ use crate::testing::write;
 pub(super) use knowledge::{Knowledge, Known};
 pub(super) use recorders::Memories;
 
+/// Number of kopf's retries after a 403.
+const KOPF_RETRIES: u32 = 8;
+
 /// A client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Client {
@@ -35,6 +38,8 @@ pub(super) enum Client {
     Replacer(usize),
     /// A client that applies its own count under a fixed name.
     Applier,
+    /// A client that CREATEs with `generateName`, and again after a 403.
+    Kopf,
     /// A tenant with create permission only, which takes the names of others.
     Tenant,
 }
@@ -49,6 +54,7 @@ impl Client {
             Self::RetryingReader => "python",
             Self::Replacer(number) => ["flink", "ceph"][number],
             Self::Applier => "applier",
+            Self::Kopf => "kopf",
             Self::Tenant => "tenant",
         }
     }
@@ -74,8 +80,8 @@ impl Client {
 }
 
 /// The users of all clients. A summary is named after one of them.
-pub(super) const USERS: [&str; 9] =
-    ["core", "kube", "tools", "reader", "python", "flink", "ceph", "applier", "tenant"];
+pub(super) const USERS: [&str; 10] =
+    ["core", "kube", "tools", "reader", "python", "flink", "ceph", "applier", "kopf", "tenant"];
 
 /// A write between its client and etcd.
 #[derive(Clone, Debug)]
@@ -288,6 +294,9 @@ impl World {
     /// Gives the answer to the client of a request.
     pub(super) fn reply(&mut self, request: Request, reply: Reply) {
         let Some(request) = self.read_again(request, reply) else { return };
+        if request.client == Client::Kopf && matches!(reply, Reply::Failed) && request.tries < KOPF_RETRIES {
+            return self.send(Request { tries: request.tries + 1, ..Request::generated(Client::Kopf) });
+        }
         let asks_again = match (request.client, reply) {
             (Client::Legacy(_) | Client::Tools, Reply::Lost) => true,
             (Client::Tools, Reply::Exists) => request.value > 1,

@@ -245,6 +245,11 @@ impl World {
         self.send(Request::generated(Client::Passing));
     }
 
+    /// To squelch, each retry after a 403 is another occurrence.
+    pub(in super::super) fn kopf(&mut self) {
+        self.send(Request::generated(Client::Kopf));
+    }
+
     pub(super) fn occurs(&mut self, name: &str) {
         let now = self.wall();
         self.knowledge.occurs(name, now);

@@ -211,6 +211,8 @@ impl Ledger {
         if request.create && request.client.reads() {
             self.counted = self.counted.max(request.knows);
         }
+        // After a restart, its count rises above one that includes others.
+        let is_exact = is_exact && (request.client != Client::Applier || request.value == request.knows);
         // "Conservation": what was merged into another Event and is reported again by an absolute count is stored
         // again. Undecided: "What was merged from that client into another Event is then stored a second time".
         let twice = self.elsewhere.extract_if(covered.clone(), |_, _| true);
