@@ -16,7 +16,7 @@ pub struct Judgement {
     pub asked: i64,
     /// Its writes.
     pub requests: usize,
-    /// Writes with the Event, count and time of an earlier one.
+    /// Writes with the Event, count and time of an earlier one that came as far as admission.
     pub repeated: usize,
     /// Verb and status to the number of writes.
     pub answers: BTreeMap<(String, u16), usize>,
@@ -65,7 +65,8 @@ impl Judgement {
             *judgement.answers.entry((write.verb.clone(), write.code)).or_default() += 1;
             judgement.restored += usize::from(write.succeeded() && !is_new_version);
             let content = (&write.name, write.sent_count, &write.sent_time);
-            judgement.repeated += usize::from(!write.name.is_empty() && !seen.insert(content));
+            let is_known = write.reached_admission() && !write.name.is_empty();
+            judgement.repeated += usize::from(is_known && !seen.insert(content));
         }
         Ok(judgement)
     }

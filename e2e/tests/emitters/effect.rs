@@ -34,7 +34,7 @@ fn suppressed(seen: &Seen, free: &Seen) -> String {
     let answers: BTreeSet<_> = seen
         .suppressed()
         .map(|write| {
-            let restored = if seen.is_restored(write) { " (restored)" } else { "" };
+            let restored = if Seen::is_restored(write) { " (restored)" } else { "" };
             format!("{} {}{restored}", write.verb.to_uppercase(), write.code)
         })
         .collect();
@@ -44,16 +44,18 @@ fn suppressed(seen: &Seen, free: &Seen) -> String {
         return if is_quiet { "as without a policy" } else { "log lines or errors" }.to_owned();
     }
     let lines = each(about_refusals(&seen.log), number);
-    let errors = each(seen.errors.len().saturating_sub(free.errors.len()), number);
+    let errors = seen.errors.len().saturating_sub(free.errors.len());
     let retries = seen.judgement.repeated.saturating_sub(free.judgement.repeated);
     let mut text = answers.into_iter().collect::<Vec<_>>().join(", ");
     let _ = match lines.as_str() {
         "0" => write!(text, "; no log line"),
         lines => write!(text, "; log lines for each: {lines}"),
     };
-    if errors != "0" {
-        text.push_str("; an error to the caller");
-    }
+    text += match errors {
+        0 => "",
+        _ if each(errors, number) == "0" => "; an error to the caller for the first",
+        _ => "; an error to the caller",
+    };
     if retries > 0 {
         text.push_str("; retried");
     }
