@@ -13,7 +13,7 @@ use crate::replay;
 
 pub use run::RunOptions;
 use values::uninstall_timeout;
-pub use values::{WebhookService, WebhookUrl};
+pub use values::{LastTimestamp, WebhookService, WebhookUrl};
 
 /// Event policy operator for Kubernetes: compacts, aggregates and limits Events, and counts what it suppresses.
 #[derive(Debug, Parser)]

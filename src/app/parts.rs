@@ -15,7 +15,7 @@ use crate::arming::{
     ArmingController, ConfigurationApi, ConfigurationMetadata, Desired, NOT_PROBED_YET, NamespaceSelection,
     Prober,
 };
-use crate::config::RunOptions;
+use crate::config::{LastTimestamp, RunOptions};
 use crate::descriptors::Descriptors;
 use crate::leader::{Leader, LeaseDeadline, Peers};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
@@ -237,7 +237,11 @@ fn flush_writer(
     metrics: Arc<Metrics>,
     options: &RunOptions,
 ) -> Arc<flush::Writer> {
-    Arc::new(flush::Writer::new(client, engine, metrics).storing(options.last_timestamp))
+    let last_timestamp = match options.last_timestamp {
+        LastTimestamp::Occurrence => flush::StoredTime::Occurrence,
+        LastTimestamp::Flush => flush::StoredTime::Flush,
+    };
+    Arc::new(flush::Writer::new(client, engine, metrics).storing(last_timestamp))
 }
 
 fn start_flushing(

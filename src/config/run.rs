@@ -8,10 +8,10 @@ use clap::Args;
 use jiff::SignedDuration;
 
 use super::values::{
-    WebhookService, WebhookUrl, annotation, bind, certificate_lifetime, clock_offset, dns_name, label,
-    log_level, shutdown_timeout, status_interval, token_lifetime, webhook_service, webhook_url,
+    LastTimestamp, WebhookService, WebhookUrl, annotation, bind, certificate_lifetime, clock_offset,
+    dns_name, label, log_level, shutdown_timeout, status_interval, token_lifetime, webhook_service,
+    webhook_url,
 };
-use crate::flush::LastTimestamp;
 use crate::telemetry::LogFormat;
 
 /// Flags of `squelch run`. Durations have the format of policies: 30s, 1m30s, 100ms.

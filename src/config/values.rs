@@ -9,6 +9,15 @@ use jiff::SignedDuration;
 
 use crate::api::parse_duration;
 
+/// The time that a flush stores in `lastTimestamp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LastTimestamp {
+    /// That of the last occurrence.
+    Occurrence,
+    /// That of the flush.
+    Flush,
+}
+
 /// `--webhook-url`: https, a host, an optional port, no path, no trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl(String);

@@ -8,8 +8,8 @@ use super::valid::{self, Form};
 use squelch_engine::{Content, ObjectReference};
 
 /// The time that a flush stores in `lastTimestamp`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum LastTimestamp {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoredTime {
     /// The time of the last occurrence.
     #[default]
     Occurrence,
@@ -27,7 +27,7 @@ pub(super) struct Times {
     last: Timestamp,
 }
 
-impl LastTimestamp {
+impl StoredTime {
     /// Returns the times of a flush at `now`.
     pub(super) fn times(self, occurred_at: Timestamp, now: Timestamp) -> Times {
         match self {
@@ -195,10 +195,10 @@ mod tests {
     #[test]
     fn only_last_timestamp_has_the_time_of_the_flush() {
         let (occurred, now) = (at("2026-01-01T00:00:05Z"), at("2026-01-01T00:06:05Z"));
-        assert_eq!(LastTimestamp::Occurrence.times(occurred, now).last, occurred);
+        assert_eq!(StoredTime::Occurrence.times(occurred, now).last, occurred);
         // The clock of the client is ahead.
-        assert_eq!(LastTimestamp::Flush.times(now, occurred).last, now);
-        let times = LastTimestamp::Flush.times(occurred, now);
+        assert_eq!(StoredTime::Flush.times(now, occurred).last, now);
+        let times = StoredTime::Flush.times(occurred, now);
 
         let legacy = stored(&json!({"metadata": {"resourceVersion": "7"}, "count": 2,
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z"}));

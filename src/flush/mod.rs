@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-pub use event::LastTimestamp;
+pub use event::StoredTime;
 pub use queue::FlushLimits;
 pub use writer::Writer;
 

@@ -9,7 +9,7 @@ use squelch_engine::{Engine, FlushPlan, FlushTask};
 use tracing::warn;
 
 use super::call::Calls;
-use super::event::{self, LastTimestamp};
+use super::event::{self, StoredTime};
 use super::refusal::{NextStep, Refusal};
 use super::stored::FetchedEvent;
 use crate::clock;
@@ -23,7 +23,7 @@ pub struct Writer {
     client: Client,
     pub(super) engine: Arc<Engine>,
     metrics: Arc<Metrics>,
-    last_timestamp: LastTimestamp,
+    last_timestamp: StoredTime,
 }
 
 /// A task taken from the engine. If it is dropped without a result, by a panic or because its future is dropped, it
@@ -48,12 +48,12 @@ pub(super) struct FlushOutcome {
 impl Writer {
     /// `client` must not be shared and must not retry: each call of the writer has to be one call to the API server.
     pub fn new(client: Client, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
-        Self { client, engine, metrics, last_timestamp: LastTimestamp::default() }
+        Self { client, engine, metrics, last_timestamp: StoredTime::default() }
     }
 
     /// With this time in `lastTimestamp`.
     #[must_use]
-    pub fn storing(self, last_timestamp: LastTimestamp) -> Self {
+    pub fn storing(self, last_timestamp: StoredTime) -> Self {
         Self { last_timestamp, ..self }
     }
 

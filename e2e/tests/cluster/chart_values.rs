@@ -47,6 +47,7 @@ const VALUES: &[(&str, &str, &str, &str)] = &[
     ("operator.flushQps", "7", "deployment", "+ - --flush-qps=7"),
     ("operator.shutdownFlushQps", "7", "deployment", "+ - --shutdown-flush-qps=7"),
     ("operator.shutdownTimeout", "7s", "deployment", "+ - --shutdown-timeout=7s"),
+    ("operator.lastTimestamp", "flush", "deployment", "+ - --last-timestamp=flush"),
     ("operator.maxPendingSeries", "7", "deployment", "+ - --max-pending-series=7"),
     ("operator.maxSeries", "7000", "deployment", "+ - --max-series=7000"),
     ("operator.extraArgs", "[--extra]", "deployment", r#"+ - "--extra""#),

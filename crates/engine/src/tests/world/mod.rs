@@ -10,6 +10,7 @@
 
 mod api_server;
 mod clients;
+mod counts;
 mod etcd;
 mod laws;
 mod minimal;

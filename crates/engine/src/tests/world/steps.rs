@@ -154,11 +154,11 @@ pub(super) fn harsh() -> Vec<Step> {
     [calm(), refused.to_vec(), vec![Step::Delete(0), Step::Delete(2)]].concat()
 }
 
-/// Calm runs with clients that read and add one, tenants that take names, a validator behind the webhook, and
-/// namespaces that are created again.
+/// Calm runs with clients that read and add one, that create before they replace, that apply, or that retry after a 403,
+/// with tenants that take names, a validator behind the webhook, and namespaces that are created again.
 pub(super) fn with_others() -> Vec<Step> {
     let names = [0, 1, 2, 3].map(Step::TakeName);
-    let readers = [
+    let clients = [
         vec![Step::Reader; 12],
         vec![Step::ReaderReads; 3],
         vec![Step::RetryingReader; 8],
@@ -169,7 +169,7 @@ pub(super) fn with_others() -> Vec<Step> {
         vec![Step::Kopf; 3],
     ]
     .concat();
-    [calm(), names.to_vec(), readers, vec![Step::Validate, Step::Renew]].concat()
+    [calm(), names.to_vec(), clients, vec![Step::Validate, Step::Renew]].concat()
 }
 
 /// Calm runs with orderly restarts.

@@ -73,7 +73,8 @@ impl World {
             for task in tasks {
                 self.note(format_args!("replica {at} issues a task for {}", task.name));
                 // The model knows only the beginning of a summary's name. A tenant can copy the whole name.
-                let is_summary = |due: &model::Due| due.name.ends_with('.') && task.name.starts_with(&due.name);
+                let is_summary =
+                    |due: &model::Due| due.name.ends_with('.') && task.name.starts_with(&due.name);
                 let due = expected.as_mut().map(|dues| {
                     let by_name = dues.iter().position(|due| *due.name == *task.name);
                     Some(dues.remove(by_name.or_else(|| dues.iter().position(is_summary))?))

@@ -13,6 +13,8 @@ pub(super) struct Ledger {
     replica: Option<usize>,
     /// The highest count that it was sent.
     highest: i64,
+    /// Whether the first write that it decided was not above the stored count.
+    began_behind: bool,
     /// Indices that are part of `low`.
     certain: BTreeSet<i64>,
     /// Indices that were dropped or refused, and are no part of `high`.
@@ -57,6 +59,9 @@ impl Ledger {
         request.is_first = is_first && decided.passes;
         let adds_one = decided.old == Some(request.value - 1);
         let above_highest = if adds_one && !is_other_replica { request.value - self.highest } else { 0 };
+        if is_other_replica {
+            self.began_behind = decided.old.is_some_and(|old| request.value <= old);
+        }
         let before = if is_other_replica { 0 } else { self.highest };
         self.highest = before.max(request.value);
         // semantics.md 2.1: "name is known: value - highest value, at least 0". The UPDATE after this CREATE carries its
@@ -132,9 +137,15 @@ impl Ledger {
             reported_again.push(request.knows);
         }
         if request.client.reads() && !decided.passes {
-            // "Its first write counts as everything above the highest count that this user reported": a flush of a
+            // "Its next write counts as everything above the highest count that this user reported": a flush of a
             // former replica has raised the stored count meanwhile.
-            again.handed_over += (above_highest - news.len() as i64).max(0);
+            let beyond = (above_highest - news.len() as i64).max(0);
+            if beyond > 0 && std::mem::take(&mut self.began_behind) {
+                // "Or its first write to a new replica was of a count that it read before a flush."
+                again.high += beyond;
+            } else {
+                again.handed_over += beyond;
+            }
         }
         if request.is_retried() && *above_highest > 0 && news.is_empty() {
             // "If a flush raises the stored count between a write and its retry, the retry is counted as well."
