@@ -70,16 +70,15 @@ impl NameRecord {
         if adds_one && is_later && beyond == 0 && is_its_user {
             self.highest |= READS;
         }
-        // The highest value of another user does not count this user's occurrences. A write that adds one to
-        // the stored count has read it.
         let reads = self.reads();
-        if adds_one && (reads || !is_its_user) {
-            return i64::from(is_later || beyond > 0);
-        }
-        // Its count was read before another write raised the stored one.
-        let is_behind = write.operation == Operation::Update && write.value <= write.old_value;
         match write.operation {
-            Operation::Update if reads && is_behind => i64::from(is_later || beyond > 0),
+            // The highest value of another user does not count this user's occurrences. A write that adds one to
+            // the stored count has read it.
+            Operation::Update if adds_one && !is_its_user => i64::from(is_later || beyond > 0),
+            // Also if another write has raised the stored count since the client read it.
+            Operation::Update if reads && write.value <= write.old_value + 1 => {
+                i64::from(is_later || beyond > 0)
+            }
             // A flush may have raised the count that it has read.
             Operation::Create if reads => beyond.min(1),
             _ => beyond,
