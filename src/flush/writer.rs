@@ -86,10 +86,11 @@ impl Writer {
         let mut found = calls.read().await?;
         let planned = self.engine.plan(task, found.as_mut().map(FetchedEvent::found), clock::now());
         let planned = self.with_witness(task, &calls, planned).await?;
+        let times = |occurred_at| self.last_timestamp.times(occurred_at, clock::wall());
         let (stored, value, result) = match (planned, found) {
             (FlushPlan::Write { value, occurred_at, content }, Some(found)) => {
-                let times = self.last_timestamp.times(occurred_at, clock::wall());
-                let patch = event::change(&found, value, times, content.as_deref(), &task.namespace);
+                let patch =
+                    event::change(&found, value, times(occurred_at), content.as_deref(), &task.namespace);
                 (calls.patch(patch).await?, value, FlushResult::Written)
             }
             (FlushPlan::Create { value, occurred_at, content, witness }, None) => {
@@ -97,8 +98,7 @@ impl Writer {
                 if witness.is_none() {
                     self.check_namespace(task, &calls).await?;
                 }
-                let times = self.last_timestamp.times(occurred_at, clock::wall());
-                let body = event::recreate(&task.namespace, &task.name, &content, value, times);
+                let body = event::recreate(&task.namespace, &task.name, &content, value, times(occurred_at));
                 (calls.create(&body).await?, value, FlushResult::Created)
             }
             // The engine has completed the task.
