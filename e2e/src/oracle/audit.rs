@@ -68,11 +68,6 @@ impl AuditLog {
         Ok(Self { path: path.to_owned(), from: metadata.len() })
     }
 
-    /// A whole log.
-    pub fn whole(path: &Path) -> Self {
-        Self { path: path.to_owned(), from: 0 }
-    }
-
     /// The writes of the Events of a namespace, in the order of their answers. Waits until the log has all requests
     /// that were answered before this call.
     ///
@@ -155,6 +150,11 @@ impl Write {
     /// Whether the API server answered with success.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code)
+    }
+
+    /// Whether the API server answered with success and a lower count than was sent.
+    pub fn is_restored(&self) -> bool {
+        self.succeeded() && self.returned_count < self.sent_count
     }
 
     /// Whether the write came as far as admission: not if the API server refused the user, had too many requests, or

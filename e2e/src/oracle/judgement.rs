@@ -20,7 +20,7 @@ pub struct Judgement {
     pub repeated: usize,
     /// Verb and status to the number of writes.
     pub answers: BTreeMap<(String, u16), usize>,
-    /// Writes that were answered with success and changed nothing.
+    /// Writes that were answered with success and a lower count than they sent.
     pub restored: usize,
     /// Writes by squelch in the same namespace.
     pub flushes: usize,
@@ -63,7 +63,7 @@ impl Judgement {
                 continue;
             }
             *judgement.answers.entry((write.verb.clone(), write.code)).or_default() += 1;
-            judgement.restored += usize::from(write.succeeded() && !is_new_version);
+            judgement.restored += usize::from(write.is_restored());
             let content = (&write.name, write.sent_count, &write.sent_time);
             let is_known = write.reached_admission() && !write.name.is_empty();
             judgement.repeated += usize::from(is_known && !seen.insert(content));

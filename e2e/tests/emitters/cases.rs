@@ -126,17 +126,13 @@ impl Seen {
 
     /// The writes that squelch suppressed.
     pub(crate) fn suppressed(&self) -> impl Iterator<Item = &Write> {
-        self.writes.iter().filter(|write| write.message.contains("squelch: ") || Self::is_restored(write))
-    }
-
-    /// Whether a write was answered with success and a lower count than it sent.
-    pub(crate) fn is_restored(write: &Write) -> bool {
-        write.succeeded() && write.returned_count < write.sent_count
+        self.writes.iter().filter(|write| write.message.contains("squelch: ") || write.is_restored())
     }
 }
 
 /// Runs an emitter in a namespace of its own.
-pub(crate) async fn run(test: &Test, log: &AuditLog, kind: &Kind, case: Case) -> Result<Seen> {
+pub(crate) async fn run(test: &Test, kind: &Kind, case: Case) -> Result<Seen> {
+    let log = AuditLog::from_now(&test.cluster.folder.join("logs/audit.log"))?;
     let test = test.part().await?;
     let policy = match case.policy()? {
         Some(spec) => Some(test.policy(&spec).await?),

@@ -34,7 +34,7 @@ fn suppressed(seen: &Seen, free: &Seen) -> String {
     let answers: BTreeSet<_> = seen
         .suppressed()
         .map(|write| {
-            let restored = if Seen::is_restored(write) { " (restored)" } else { "" };
+            let restored = if write.is_restored() { " (restored)" } else { "" };
             format!("{} {}{restored}", write.verb.to_uppercase(), write.code)
         })
         .collect();

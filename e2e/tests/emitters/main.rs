@@ -9,7 +9,6 @@ use anyhow::{Result, ensure};
 use e2e::Test;
 use e2e::accounts::EMITTER;
 use e2e::documents::replace_block;
-use e2e::oracle::AuditLog;
 use e2e::rows::Wanted;
 
 use serde_json::json;
@@ -25,10 +24,9 @@ async fn every_occurrence_that_an_emitter_asks_for_is_received() -> Result<()> {
     let test = Test::begin("emitters").await?;
     may_reconcile(&test).await?;
     let squelch = test.squelch().await?;
-    let log = AuditLog::whole(&test.cluster.folder.join("logs/audit.log"));
     let (mut rows, mut misses) = (Vec::new(), Vec::new());
     for kind in kinds::all().into_iter().filter(|kind| wanted.is(kind.name)) {
-        let runs = Case::ALL.map(|case| cases::run(&test, &log, &kind, case));
+        let runs = Case::ALL.map(|case| cases::run(&test, &kind, case));
         let mut seen: Vec<Seen> = Vec::new();
         for (case, run) in Case::ALL.into_iter().zip(futures::future::join_all(runs).await) {
             match run.and_then(|run| run.holds(case).map(|()| run)) {
