@@ -164,6 +164,7 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.0 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
+	squelch/e2e/emitters/emitter v0.0.0
 )
 
 // As in the go.mod of argo-cd: replace directives of a dependency have no effect.
@@ -212,3 +213,5 @@ replace (
 
 // argo-cd replaces it with a folder of its repository, which its module lacks.
 replace github.com/argoproj/argo-cd/gitops-engine => github.com/argoproj/argo-cd/gitops-engine v0.0.0-20260914071520-c9c369efcc5b
+
+replace squelch/e2e/emitters/emitter => ../emitter

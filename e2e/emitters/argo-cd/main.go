@@ -26,10 +26,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"squelch/e2e/emitters/emitter"
 )
 
 func main() {
-	options := ParseOptions()
+	options := emitter.ParseOptions()
 	log.SetFormatter(utillog.CreateFormatter(utillog.JsonFormat))
 	ctx, cancel := context.WithTimeout(context.Background(), options.Deadline())
 	defer cancel()
@@ -37,10 +39,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-	Summarize("argo-cd", "github.com/argoproj/argo-cd/v3", options.Count, 0)
+	emitter.Summarize("argo-cd", "github.com/argoproj/argo-cd/v3", options.Count, 0)
 }
 
-func run(ctx context.Context, o Options) error {
+func run(ctx context.Context, o emitter.Options) error {
 	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
 		return err
@@ -79,7 +81,7 @@ func run(ctx context.Context, o Options) error {
 }
 
 // application returns an Application with the identity of the ConfigMap.
-func application(ctx context.Context, client kubernetes.Interface, o Options) (*v1alpha1.Application, error) {
+func application(ctx context.Context, client kubernetes.Interface, o emitter.Options) (*v1alpha1.Application, error) {
 	app := &v1alpha1.Application{ObjectMeta: metav1.ObjectMeta{
 		Name: o.Object, Namespace: o.Namespace, UID: types.UID(o.UID),
 	}}

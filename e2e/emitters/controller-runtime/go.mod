@@ -69,4 +69,7 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
+	squelch/e2e/emitters/emitter v0.0.0
 )
+
+replace squelch/e2e/emitters/emitter => ../emitter

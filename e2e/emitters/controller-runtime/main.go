@@ -26,19 +26,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"squelch/e2e/emitters/emitter"
 )
 
 func main() {
-	options := ParseOptions()
+	options := emitter.ParseOptions()
 	ctrl.SetLogger(zap.New())
 	if err := run(ctrl.SetupSignalHandler(), options); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-	Summarize("controller-runtime", "sigs.k8s.io/controller-runtime", options.Count, 0)
+	emitter.Summarize("controller-runtime", "sigs.k8s.io/controller-runtime", options.Count, 0)
 }
 
-func run(ctx context.Context, o Options) error {
+func run(ctx context.Context, o emitter.Options) error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return err
@@ -77,7 +79,7 @@ type Reconciler struct {
 	client.Client
 	Recorder events.EventRecorder
 
-	options Options
+	options emitter.Options
 	emitted int
 	next    time.Time
 	done    chan struct{}
@@ -116,7 +118,7 @@ func (r *Reconciler) wait(ctx context.Context) error {
 		return fmt.Errorf("the ConfigMap %s was not reconciled %d times before the deadline", r.options.Object, r.options.Count)
 	case <-r.done:
 	}
-	if !RecorderIdle(ctx) {
+	if !emitter.RecorderIdle(ctx) {
 		return fmt.Errorf("the recorder still had an unanswered write at the deadline")
 	}
 	return nil

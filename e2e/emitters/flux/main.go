@@ -30,21 +30,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"squelch/e2e/emitters/emitter"
 )
 
 const controllerName = "configmap-controller"
 
 func main() {
-	options := ParseOptions()
+	options := emitter.ParseOptions()
 	logger.SetLogger(logger.NewLogger(logger.Options{LogEncoding: "json", LogLevel: "info"}))
 	if err := run(ctrl.SetupSignalHandler(), options); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-	Summarize("flux", "github.com/fluxcd/pkg/runtime", options.Count, 0)
+	emitter.Summarize("flux", "github.com/fluxcd/pkg/runtime", options.Count, 0)
 }
 
-func run(ctx context.Context, o Options) error {
+func run(ctx context.Context, o emitter.Options) error {
 	config := fluxclient.GetConfigOrDie(fluxclient.Options{QPS: 50, Burst: 300})
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
@@ -80,7 +82,7 @@ type Reconciler struct {
 	client.Client
 	events.Recorder
 
-	options Options
+	options emitter.Options
 	emitted int
 	next    time.Time
 	done    chan struct{}
@@ -121,7 +123,7 @@ func (r *Reconciler) wait(ctx context.Context) error {
 		return fmt.Errorf("the ConfigMap %s was not reconciled %d times before the deadline", r.options.Object, r.options.Count)
 	case <-r.done:
 	}
-	if !RecorderIdle(ctx) {
+	if !emitter.RecorderIdle(ctx) {
 		return fmt.Errorf("the recorder still had an unanswered write at the deadline")
 	}
 	return nil

@@ -32,23 +32,25 @@ import (
 	"sigs.k8s.io/kwok/pkg/kwok/cmd"
 	"sigs.k8s.io/kwok/pkg/log"
 	"sigs.k8s.io/kwok/pkg/utils/signals"
+
+	"squelch/e2e/emitters/emitter"
 )
 
 // Annotation of the ConfigMap: the number of the last occurrence.
 const annotation = "emitter-kwok/occurrence"
 
 func main() {
-	options := ParseOptions()
+	options := emitter.ParseOptions()
 	ctx, stop := context.WithTimeout(signals.SetupSignalContext(), options.Deadline())
 	if err := run(ctx, stop, options); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-	Summarize("kwok", "sigs.k8s.io/kwok", options.Count, 0)
+	emitter.Summarize("kwok", "sigs.k8s.io/kwok", options.Count, 0)
 }
 
 // run emits the occurrences. It calls stop when kwok must end.
-func run(ctx context.Context, stop context.CancelFunc, o Options) error {
+func run(ctx context.Context, stop context.CancelFunc, o emitter.Options) error {
 	defer stop()
 	restConfig, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
@@ -79,7 +81,7 @@ func run(ctx context.Context, stop context.CancelFunc, o Options) error {
 		stop()
 	}()
 	emitted := waitForLast(ctx, client, configMap, o)
-	if emitted == nil && !RecorderIdle(ctx) {
+	if emitted == nil && !emitter.RecorderIdle(ctx) {
 		emitted = fmt.Errorf("the recorder still had an unanswered write at the deadline")
 	}
 	stop()
@@ -106,7 +108,7 @@ func runKwok(ctx context.Context, args ...string) error {
 }
 
 // writeStages returns the name of a new file with one Stage for each occurrence.
-func writeStages(o Options) (string, error) {
+func writeStages(o emitter.Options) (string, error) {
 	file, err := os.CreateTemp("", "stages-*.yaml")
 	if err != nil {
 		return "", err
@@ -124,7 +126,7 @@ func writeStages(o Options) (string, error) {
 	return file.Name(), nil
 }
 
-func stage(o Options, occurrence int) v1alpha1.Stage {
+func stage(o emitter.Options, occurrence int) v1alpha1.Stage {
 	is := func(key, value string) v1alpha1.MatchExpression {
 		return v1alpha1.MatchExpression{
 			JQ: &v1alpha1.SelectorJQ{Key: key, Operator: v1alpha1.SelectorOpIn, Values: []string{value}},
@@ -156,7 +158,7 @@ func annotate(occurrence int) []byte {
 }
 
 // waitForLast returns when kwok has handed the last occurrence to its recorder and set the annotation.
-func waitForLast(ctx context.Context, client kubernetes.Interface, configMap *corev1.ConfigMap, o Options) error {
+func waitForLast(ctx context.Context, client kubernetes.Interface, configMap *corev1.ConfigMap, o emitter.Options) error {
 	watch, err := client.CoreV1().ConfigMaps(o.Namespace).Watch(ctx, metav1.ListOptions{
 		FieldSelector:   "metadata.name=" + o.Object,
 		ResourceVersion: configMap.ResourceVersion,

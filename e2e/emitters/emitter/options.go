@@ -1,4 +1,5 @@
-package main
+// Package emitter has what the emitters in Go share: their flags, their last line, and the end of client-go's recorders.
+package emitter
 
 import (
 	"encoding/json"

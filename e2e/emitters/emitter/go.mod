@@ -1,0 +1,3 @@
+module squelch/e2e/emitters/emitter
+
+go 1.26.0
