@@ -36,6 +36,26 @@ impl Account {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
+    /// Grants it these rules in all namespaces, by a ClusterRole and a ClusterRoleBinding named `role`.
+    ///
+    /// # Errors
+    /// If kubectl fails, with its standard error.
+    pub async fn allow(&self, cluster: &Cluster, role: &str, rules: &Value) -> Result<()> {
+        let group = "rbac.authorization.k8s.io";
+        let version = format!("{group}/v1");
+        apply(
+            cluster,
+            &[
+                json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": role },
+                    "rules": rules }),
+                json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": role },
+                    "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
+                    "subjects": [{ "kind": "ServiceAccount", "namespace": self.namespace, "name": self.name }] }),
+            ],
+        )
+        .await
+    }
+
     /// Writes a kubeconfig with a new token of this ServiceAccount into `folder`. It has no credentials of the
     /// administrator.
     ///
@@ -71,20 +91,21 @@ impl Account {
 /// If kubectl fails, with its standard error.
 pub async fn install_emitter(cluster: &Cluster) -> Result<()> {
     let Account { namespace, name } = EMITTER;
-    let subject = json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });
-    let role =
-        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-emitter" });
-    let items: [Value; 4] = [
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": { "namespace": namespace, "name": name } }),
-        json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": { "name": "e2e-emitter" },
-            "rules": [{ "apiGroups": ["", "events.k8s.io"], "resources": ["events"],
-                "verbs": ["get", "create", "update", "patch"] }] }),
-        json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": { "name": "e2e-emitter" }, "roleRef": role, "subjects": [subject] }),
-    ];
+    apply(
+        cluster,
+        &[
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": { "namespace": namespace, "name": name } }),
+        ],
+    )
+    .await?;
+    let rules = json!([{ "apiGroups": ["", "events.k8s.io"], "resources": ["events"],
+        "verbs": ["get", "create", "update", "patch"] }]);
+    EMITTER.allow(cluster, "e2e-emitter", &rules).await
+}
+
+async fn apply(cluster: &Cluster, items: &[Value]) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
     cluster.kubectl.run_with(&["apply", "--server-side", "-f", "-"], list.to_string()).await?;
     Ok(())

@@ -14,8 +14,8 @@ use crate::Cluster;
 /// Timeout of a call, longer than the API server takes for any write.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// How the API server begins what it reports of a refusal by squelch's webhook.
-const REFUSED: &str = "denied the request: squelch: ";
+/// Part of what the API server reports of a refusal by squelch's webhook.
+pub const REFUSED: &str = "denied the request: squelch: ";
 
 /// One user.
 #[derive(Clone)]

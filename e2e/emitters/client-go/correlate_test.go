@@ -64,7 +64,7 @@ func (wallClock) Since(t time.Time) time.Duration { return time.Since(t) }
 
 // recordedEvent is the Event of a CREATE in a review.
 func recordedEvent(b *testing.B) *v1.Event {
-	text, err := os.ReadFile("../../src/webhook/testdata/core_create.json")
+	text, err := os.ReadFile("../../../src/webhook/testdata/core_create.json")
 	if err != nil {
 		b.Fatal(err)
 	}

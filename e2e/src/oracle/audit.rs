@@ -5,7 +5,6 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -23,10 +22,8 @@ pub struct AuditLog {
 }
 
 /// One write of an Event, as the API server was asked for it and as it answered.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Write {
-    /// When the request was received.
-    pub at: Timestamp,
     /// The user.
     pub user: String,
     /// `create`, `update`, `patch` or `delete`.
@@ -43,8 +40,6 @@ pub struct Write {
     pub sent_time: Option<String>,
     /// The HTTP status.
     pub code: u16,
-    /// The reason of a refusal.
-    pub reason: String,
     /// The message of a refusal.
     pub message: String,
     /// The count in the answer.
@@ -125,7 +120,6 @@ impl Write {
             annotations.clone().any(|(key, value)| key.starts_with(prefix) && text(value).contains(WEBHOOK))
         };
         Ok(Self {
-            at: text(&entry["requestReceivedTimestamp"]).parse()?,
             user: text(&entry["user"]["username"]).to_owned(),
             verb: text(&entry["verb"]).to_owned(),
             api: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
@@ -134,7 +128,6 @@ impl Write {
             sent_count: count(request),
             sent_time: last_time(request),
             code: u16::try_from(status["code"].as_i64().context("an entry without a status code")?)?,
-            reason: text(&status["reason"]).to_owned(),
             message: text(&status["message"]).to_owned(),
             returned_count: is_stored.then(|| count(response).unwrap_or(1)),
             version: if is_stored {
@@ -208,7 +201,7 @@ mod tests {
 
     fn entry(verb: &str, code: u16, request: &Value, response: &Value) -> Value {
         json!({
-            "verb": verb, "user": { "username": "u" }, "requestReceivedTimestamp": "2026-01-02T03:04:05.000006Z",
+            "verb": verb, "user": { "username": "u" },
             "objectRef": { "resource": "events", "namespace": "shop", "name": "", "apiVersion": "v1" },
             "responseStatus": { "code": code }, "requestObject": request, "responseObject": response,
         })

@@ -46,7 +46,6 @@ mod tests {
 
     fn write(name: &str, count: i64, time: &str, code: u16) -> Write {
         Write {
-            at: jiff::Timestamp::UNIX_EPOCH,
             user: "u".into(),
             verb: if count == 1 { "create" } else { "patch" }.into(),
             api: "v1".into(),
@@ -55,12 +54,8 @@ mod tests {
             sent_count: Some(count),
             sent_time: Some(time.into()),
             code,
-            reason: String::new(),
-            message: String::new(),
-            returned_count: None,
-            version: String::new(),
             is_reviewed: true,
-            failed_open: false,
+            ..Write::default()
         }
     }
 

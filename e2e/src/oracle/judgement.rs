@@ -130,7 +130,6 @@ mod tests {
 
     fn write(user: &str, verb: &str, count: i64, code: u16, version: &str) -> Write {
         Write {
-            at: jiff::Timestamp::UNIX_EPOCH,
             user: user.into(),
             verb: verb.into(),
             api: "v1".into(),
@@ -139,12 +138,10 @@ mod tests {
             sent_count: Some(count),
             sent_time: Some(count.to_string()),
             code,
-            reason: String::new(),
-            message: String::new(),
             returned_count: (code < 300).then_some(count),
             version: version.into(),
             is_reviewed: true,
-            failed_open: false,
+            ..Write::default()
         }
     }
 

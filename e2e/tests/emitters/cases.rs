@@ -7,6 +7,7 @@ use e2e::accounts::EMITTER;
 use e2e::cluster::checkout;
 use e2e::oracle::{AuditLog, Judgement, Write};
 use e2e::policy::Counters;
+use e2e::user::REFUSED;
 use e2e::wait::not_yet;
 use e2e::{GENEROUS, Test, wait_for};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -126,7 +127,7 @@ impl Seen {
 
     /// The writes that squelch suppressed.
     pub(crate) fn suppressed(&self) -> impl Iterator<Item = &Write> {
-        self.writes.iter().filter(|write| write.message.contains("squelch: ") || write.is_restored())
+        self.writes.iter().filter(|write| write.message.contains(REFUSED) || write.is_restored())
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use e2e::user::REFUSED;
+
 use crate::cases::Seen;
 use crate::kinds::Kind;
 
@@ -64,7 +66,7 @@ fn suppressed(seen: &Seen, free: &Seen) -> String {
 
 /// The lines with squelch's sentence about a refusal.
 fn about_refusals(log: &[String]) -> usize {
-    log.iter().filter(|line| line.contains("squelch: ")).count()
+    log.iter().filter(|line| line.contains(REFUSED)).count()
 }
 
 /// A number per suppressed write, rounded: the library may log the last one only.
@@ -92,7 +94,7 @@ pub(crate) fn numbers(name: &str, seen: &Seen) -> String {
         seen.log.len(),
         seen.errors.len(),
     );
-    for line in seen.log.iter().chain(&seen.errors).filter(|line| line.contains("squelch: ")).take(2) {
+    for line in seen.log.iter().chain(&seen.errors).filter(|line| line.contains(REFUSED)).take(2) {
         let _ = write!(text, "\n    {line}");
     }
     text

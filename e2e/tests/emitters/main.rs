@@ -62,25 +62,12 @@ async fn every_occurrence_that_an_emitter_asks_for_is_received() -> Result<()> {
 
 /// Gives the emitters the permissions of operators that reconcile ConfigMaps.
 async fn may_reconcile(test: &Test) -> Result<()> {
-    let account = EMITTER;
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "e2e-operator" },
-        "rules": [
-            { "apiGroups": [""], "resources": ["configmaps", "pods", "pods/status", "nodes", "nodes/status"],
-                "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"] },
-            { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"] },
-            { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
-                "verbs": ["get", "list", "watch"] },
-        ],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": "e2e-operator" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-operator" },
-        "subjects": [{ "kind": "ServiceAccount", "namespace": account.namespace, "name": account.name }],
-    });
-    for object in [role, binding] {
-        test.cluster.kubectl.apply(&object).await?;
-    }
-    Ok(())
+    let rules = json!([
+        { "apiGroups": [""], "resources": ["configmaps", "pods", "pods/status", "nodes", "nodes/status"],
+            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"] },
+        { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"] },
+        { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+            "verbs": ["get", "list", "watch"] },
+    ]);
+    EMITTER.allow(&test.cluster, "e2e-operator", &rules).await
 }

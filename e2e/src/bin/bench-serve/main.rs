@@ -24,7 +24,7 @@ struct Options {
     /// Program with squelch and the floor (benches/serve.rs)
     #[arg(long, env = "SQUELCH_BENCH_SERVE")]
     serve: PathBuf,
-    /// Minimal webhook in Go (e2e/peers)
+    /// Minimal webhook in Go (e2e/peers/webhook-go)
     #[arg(long, env = "SQUELCH_WEBHOOK_GO")]
     webhook_go: PathBuf,
     /// Numbers of live series on squelch, multiples of 1,000

@@ -15,7 +15,7 @@ func answer(body string) *httptest.ResponseRecorder {
 }
 
 func TestAReviewIsAllowedUnderItsUID(t *testing.T) {
-	review, err := os.ReadFile("../../src/webhook/testdata/core_update.json")
+	review, err := os.ReadFile("../../../src/webhook/testdata/core_update.json")
 	if err != nil {
 		t.Fatal(err)
 	}
