@@ -20,7 +20,8 @@ pub struct EventPolicyStatus {
     /// Invalid or `TooManyPolicies`, and its message states the change to make. `Effective` is True if the policy governs
     /// Event writes. Otherwise its reason is that of `Accepted`, or Overridden (policies of higher precedence govern all
     /// its Events), `NoNamespaces` (its selector selects none), `ExcludedByPlatform` (another writer of the webhook
-    /// configuration excludes all its namespaces), or `WebhookNotArmed` (the API server does not call squelch).
+    /// configuration excludes all its namespaces), or `WebhookNotArmed` (the API server does not call squelch, or not yet
+    /// for its namespaces).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -159,8 +160,8 @@ pub enum Reason {
     /// their own namespaces. The API server does not call squelch for these namespaces. The message names the
     /// requirement.
     ExcludedByPlatform,
-    /// Effective is Unknown: the webhook is not armed (at start, after a failure, or by an administrator), and the API
-    /// server does not call squelch.
+    /// Effective is Unknown: the webhook is not armed (at start, after a failure, or by an administrator), or the API
+    /// server has not acknowledged rules with the namespaces of the policy yet. It does not call squelch for them.
     WebhookNotArmed,
 }
 

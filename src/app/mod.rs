@@ -13,7 +13,6 @@ mod tasks;
 mod test_hooks;
 pub mod uninstall;
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,6 @@ use tokio::time::timeout;
 use tracing::{error, info};
 
 use crate::admin::Need;
-use crate::arming::NamespaceSelection;
 use crate::clock;
 use crate::config::RunOptions;
 use crate::descriptors::Descriptors;
@@ -96,16 +94,16 @@ impl Parts {
     /// the first lists are complete.
     async fn follow_policies(&self) {
         let mut revision = self.policies.subscribe();
-        let mut disarmed_reason = self.disarmed_reason.subscribe();
+        let mut armed = self.armed.subscribe();
         let mut applied = None;
         loop {
             if revision.borrow_and_update().listed {
                 let set = Arc::clone(&self.policies.load());
                 revise(&self.engine, &set);
                 policy_metrics::begin(&self.metrics, &set);
-                policy_metrics::count(&self.metrics, &set, disarmed_reason.borrow_and_update().is_none());
+                policy_metrics::count(&self.metrics, &set, &armed.borrow_and_update());
                 self.readiness.meet(Need::PoliciesListed);
-                let namespaces = selected_namespaces(&set);
+                let namespaces = set.selection();
                 // The configuration is written only if its scope has changed.
                 if applied.as_ref() != Some(&namespaces) {
                     self.desired.send_modify(|desired| desired.namespaces = namespaces.clone());
@@ -116,21 +114,13 @@ impl Parts {
                 tokio::select! {
                     changed = revision.changed() => if changed.is_err() { return } else { break },
                     // `self` owns the sender.
-                    Ok(()) = disarmed_reason.changed() => {
-                        let armed = disarmed_reason.borrow_and_update().is_none();
-                        policy_metrics::count(&self.metrics, &self.policies.load(), armed);
+                    Ok(()) = armed.changed() => {
+                        policy_metrics::count(&self.metrics, &self.policies.load(), &armed.borrow_and_update());
                     }
                 }
             }
         }
     }
-}
-
-fn selected_namespaces(set: &Set) -> NamespaceSelection {
-    if set.governs_everywhere() {
-        return NamespaceSelection::All;
-    }
-    NamespaceSelection::of(set.namespaces().iter().map(ToString::to_string).collect::<BTreeSet<_>>())
 }
 
 fn revise(engine: &Engine, set: &Set) {

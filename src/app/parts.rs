@@ -12,14 +12,13 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{Need, Readiness};
 use crate::announcer::{self, Announcer};
 use crate::arming::{
-    ArmingController, ConfigurationApi, ConfigurationMetadata, Desired, NOT_PROBED_YET, NamespaceSelection,
-    Prober,
+    ArmingController, ConfigurationApi, ConfigurationMetadata, Desired, NOT_PROBED_YET, Prober,
 };
 use crate::config::{LastTimestamp, RunOptions};
 use crate::descriptors::Descriptors;
 use crate::leader::{Leader, LeaseDeadline, Peers};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
-use crate::policy::{Restrictions, Store, WatchSource, watch as policy_watch};
+use crate::policy::{Armed, NamespaceSelection, Restrictions, Store, WatchSource, watch as policy_watch};
 use crate::tls::{self, AcceptedTokens};
 use crate::webhook::Webhook;
 use crate::webhook::server::Stages;
@@ -37,8 +36,8 @@ pub(super) struct Parts {
     pub(super) readiness: Arc<Readiness>,
     /// The desired webhook configuration.
     pub(super) desired: watch::Sender<Desired>,
-    /// Why the API server sends no reviews; `None` while it does.
-    pub(super) disarmed_reason: Arc<watch::Sender<Option<Arc<str>>>>,
+    /// Whose Event writes the API server sends, or why it sends none.
+    pub(super) armed: Arc<watch::Sender<Armed>>,
     pub(super) flush_writer: Arc<flush::Writer>,
     pub(super) flushing: Task<()>,
     pub(super) keeping_armed: Task<ArmingController>,
@@ -92,15 +91,15 @@ impl Parts {
             serving::serve_webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
         let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys, options));
         let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
-        let disarmed_reason = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
+        let armed = Arc::new(watch::Sender::new(Err(NOT_PROBED_YET.into())));
         let flush_writer = flush_writer(cluster.client()?, engine.clone(), metrics.clone(), options);
         let desired_keys = desired.clone();
         let (acknowledged, restrictions) = (api.acknowledged(), api.restrictions());
-        let (reason, disarm) = (disarmed_reason.clone(), options.disarm);
+        let (reported, disarm) = (armed.clone(), options.disarm);
         let (controller, prober) =
-            ArmingController::new(api, probing, wanted, active.clone(), reason, disarm, metrics.clone());
+            ArmingController::new(api, probing, wanted, active.clone(), reported, disarm, metrics.clone());
         let exposed = prober.exposed();
-        let state = status_inputs(&disarmed_reason, &controller, &active, &metrics);
+        let state = status_inputs(&armed, &controller, &active, &metrics);
         let parts = Self {
             keeping_keys: supervisor
                 .start(BackgroundTask::Keys, |stop| keys.run(desired_keys, acknowledged, exposed, stop)),
@@ -119,7 +118,7 @@ impl Parts {
             metrics,
             readiness,
             desired,
-            disarmed_reason,
+            armed,
             flush_writer,
             serving_webhook,
             serving_http,
@@ -130,13 +129,13 @@ impl Parts {
 }
 
 fn status_inputs(
-    disarmed_reason: &watch::Sender<Option<Arc<str>>>,
+    armed: &watch::Sender<Armed>,
     controller: &ArmingController,
     active: &watch::Receiver<bool>,
     metrics: &Arc<Metrics>,
 ) -> status::Inputs {
     status::Inputs {
-        disarmed_reason: disarmed_reason.subscribe(),
+        armed: armed.subscribe(),
         note: controller.note(),
         active: active.clone(),
         metrics: metrics.clone(),

@@ -6,13 +6,15 @@ use squelch_engine::{Applicability, Mode};
 
 use crate::metrics::table::MAX_SCOPES;
 use crate::metrics::{InForce, Metrics, PolicyKind, PolicyState};
-use crate::policy::{Policy, Set};
+use crate::policy::{Armed, Policy, Set};
 
 /// Maximum pairs of namespace and policy that are examined, for policies that govern few namespaces.
 const TRIED: usize = 20_000;
 
-/// Sets the numbers of policies by state. No policy is effective while the webhook is not armed.
-pub(super) fn count(metrics: &Metrics, set: &Set, armed: bool) {
+/// Sets the numbers of policies by state. No policy is effective while the webhook is not armed for its namespaces.
+pub(super) fn count(metrics: &Metrics, set: &Set, armed: &Armed) {
+    let awaiting = armed.as_ref().map(|selection| set.awaiting(selection));
+    let is_armed_for = |policy: &Policy| awaiting.as_ref().is_ok_and(|uids| !uids.contains(&*policy.id.uid));
     for kind in [PolicyKind::EventPolicy, PolicyKind::ClusterEventPolicy] {
         let of_kind = |policy: &&Arc<Policy>| {
             let cluster_scoped = policy.namespace.is_none();
@@ -22,7 +24,7 @@ pub(super) fn count(metrics: &Metrics, set: &Set, armed: bool) {
         let accepted = policies.iter().filter(|policy| set.is_accepted(policy)).count();
         let effective = policies
             .iter()
-            .filter(|policy| armed && set.is_accepted(policy) && set.is_effective(policy))
+            .filter(|policy| is_armed_for(policy) && set.is_accepted(policy) && set.is_effective(policy))
             .count();
         metrics.policies(kind, PolicyState::Effective, effective);
         metrics.policies(kind, PolicyState::NotEffective, accepted - effective);
@@ -67,8 +69,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::Index;
     use crate::policy::fixtures::{cluster_object, labels, object};
+    use crate::policy::{Index, NamespaceSelection};
 
     fn cluster(namespaces: usize) -> Index {
         let mut index = Index::default();
@@ -96,15 +98,22 @@ mod tests {
     #[test]
     fn a_policy_is_effective_only_while_the_webhook_is_armed() {
         let (metrics, set) = (Metrics::new(), cluster(2).set());
-        for (armed, effective) in [(true, ["2", "1"]), (false, ["0", "0"]), (true, ["2", "1"])] {
-            count(&metrics, &set, armed);
+        let named =
+            |names: &[&str]| Ok(NamespaceSelection::of(names.iter().map(ToString::to_string).collect()));
+        for (armed, effective, not_effective) in [
+            (Ok(NamespaceSelection::All), ["2", "1"], ["0", "0"]),
+            (Err("It hangs.".into()), ["0", "0"], ["2", "1"]),
+            // `all` needs all namespaces.
+            (named(&["ci"]), ["1", "1"], ["1", "0"]),
+            (named(&["n0001"]), ["0", "0"], ["2", "1"]),
+        ] {
+            count(&metrics, &set, &armed);
             let of = |state, kind| {
                 line(&metrics, &format!("squelch_policies{{kind=\"{kind}\",state=\"{state}\"}}"))
             };
             let kinds = ["ClusterEventPolicy", "EventPolicy"];
-            assert_eq!(kinds.map(|kind| of("effective", kind)), effective, "armed: {armed}");
-            let not_effective = if armed { ["0", "0"] } else { ["2", "1"] };
-            assert_eq!(kinds.map(|kind| of("not_effective", kind)), not_effective, "armed: {armed}");
+            assert_eq!(kinds.map(|kind| of("effective", kind)), effective, "{armed:?}");
+            assert_eq!(kinds.map(|kind| of("not_effective", kind)), not_effective, "{armed:?}");
             assert_eq!(kinds.map(|kind| of("invalid", kind)), ["1", "0"]);
         }
     }

@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 use crate::arming::{self, SHUT_DOWN};
 use crate::config::RunOptions;
 use crate::metrics::Metrics;
+use crate::policy::Armed;
 use crate::webhook::server::Stages;
 use crate::{clock, flush, status};
 
@@ -68,7 +69,7 @@ impl Parts {
             _ => None,
         };
         if peers.is_none() && !self.deposed.is_cancelled() {
-            disarm(controller.as_mut(), &self.disarmed_reason, &self.metrics).await;
+            disarm(controller.as_mut(), &self.armed, &self.metrics).await;
         }
         let mut statuses = self.statuses.end().await;
         write_statuses(statuses.as_mut(), &self.deposed).await;
@@ -92,7 +93,7 @@ impl Parts {
             serving_http,
             watching_policies,
             stages,
-            disarmed_reason,
+            armed,
             metrics,
             ..
         } = self;
@@ -104,7 +105,7 @@ impl Parts {
                 sleep(CLOSING).await;
             } else {
                 warn!("no other replica became active");
-                disarm(controller.as_mut(), &disarmed_reason, &metrics).await;
+                disarm(controller.as_mut(), &armed, &metrics).await;
             }
         }
         ending.end().await;
@@ -151,14 +152,14 @@ async fn flush_pending(
 
 async fn disarm(
     controller: Option<&mut arming::ArmingController>,
-    disarmed_reason: &watch::Sender<Option<Arc<str>>>,
+    armed: &watch::Sender<Armed>,
     metrics: &Metrics,
 ) {
     match controller {
         Some(controller) => controller.disarm().await,
         None => error!("arming task panicked, the webhook may still have its rules"),
     }
-    disarmed_reason.send_replace(Some(SHUT_DOWN.into()));
+    armed.send_modify(|armed| *armed = Err(SHUT_DOWN.into()));
     metrics.armed(false);
 }
 

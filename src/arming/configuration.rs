@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::arming::additions::{NAME_LABEL, restricts};
 use crate::arming::client_config::ClientConfig;
 use crate::arming::conditions;
+use crate::policy::NamespaceSelection;
 use crate::{FIELD_MANAGER, PROBE_PATH};
 
 /// The name of the MutatingWebhookConfiguration.
@@ -17,41 +18,6 @@ pub const EVENTS_ENTRY: &str = "events.squelch.dev";
 
 /// The entry for probes.
 pub const PROBE_ENTRY: &str = "probe.squelch.dev";
-
-/// Maximum number of namespaces that the selector names. With more, the API server calls the webhook for all
-/// namespaces. A selector of 1,000 names has 66 KB in every watcher of the configuration.
-pub const MAX_NAMED_NAMESPACES: usize = 1000;
-
-/// The namespaces for which the API server calls the webhook.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NamespaceSelection {
-    /// No namespace: the entry has no rules.
-    None,
-    /// These namespaces.
-    Named(BTreeSet<String>),
-    /// All namespaces.
-    All,
-}
-
-impl NamespaceSelection {
-    /// Returns the smallest selection that contains `namespaces`.
-    pub fn of(namespaces: BTreeSet<String>) -> Self {
-        match namespaces.len() {
-            0 => Self::None,
-            1..=MAX_NAMED_NAMESPACES => Self::Named(namespaces),
-            _ => Self::All,
-        }
-    }
-
-    /// Whether `other` contains every namespace of this selection.
-    pub(super) fn is_subset_of(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::None, _) | (_, Self::All) => true,
-            (Self::Named(these), Self::Named(those)) => these.is_subset(those),
-            _ => false,
-        }
-    }
-}
 
 /// The ClusterRole that owns the configuration: garbage collection deletes both together.
 #[derive(Clone, Debug, PartialEq, Eq)]

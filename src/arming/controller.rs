@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::additions::Additions;
-use super::configuration::{Desired, NamespaceSelection, OwnerRole, as_stored};
+use super::configuration::{Desired, OwnerRole, as_stored};
 use super::configuration_api::{ApplyError, ConfigurationApi, Precondition};
 use super::probe::{FailingServers, ProbeStatus, Prober, Probing};
 use super::rearming::Rearming;
@@ -25,6 +25,7 @@ use super::state::{ArmedState, BreakGlass, DisarmedReason, armed_state};
 use super::write_limiter::{ConfigurationChange, RestoreBackoff, WriteLimiter};
 use crate::clock;
 use crate::metrics::{Metrics, WatchedResource};
+use crate::policy::{Armed, NamespaceSelection};
 
 /// The time after which a failed write is retried.
 const RETRY: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ pub struct ArmingController {
     probes: ProbeStatus,
     active: watch::Receiver<bool>,
     probe_entry_exists: watch::Sender<bool>,
-    disarmed_reason: Arc<watch::Sender<Option<Arc<str>>>>,
+    armed: Arc<watch::Sender<Armed>>,
     /// Which API servers do not reach the armed webhook.
     note: watch::Sender<Option<Arc<str>>>,
     /// The flag `--disarm`.
@@ -124,15 +125,15 @@ fn uid(configuration: &Value) -> &str {
 }
 
 impl ArmingController {
-    /// A controller that applies `desired`, with the prober whose probes it follows. `disarmed_reason` receives why
-    /// the webhook is disarmed, or `None` while it is armed. `active` is whether this replica writes the
-    /// configuration. With `disarmed` there are never rules.
+    /// A controller that applies `desired`, with the prober whose probes it follows. `armed` receives the
+    /// namespaces with rules, or why there are none. `active` is whether this replica writes the configuration. With
+    /// `disarmed` there are never rules.
     pub fn new(
         api: ConfigurationApi,
         probing: Probing,
         desired: watch::Receiver<Desired>,
         active: watch::Receiver<bool>,
-        disarmed_reason: Arc<watch::Sender<Option<Arc<str>>>>,
+        armed: Arc<watch::Sender<Armed>>,
         disarmed: bool,
         metrics: Arc<Metrics>,
     ) -> (Self, Prober) {
@@ -145,7 +146,7 @@ impl ArmingController {
             probes,
             active,
             probe_entry_exists,
-            disarmed_reason,
+            armed,
             note: watch::Sender::new(None),
             disarmed,
             metrics,

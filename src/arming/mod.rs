@@ -15,10 +15,7 @@ mod write_limiter;
 
 pub use additions::additions_to;
 pub use client_config::{Address, ClientConfig};
-pub use configuration::{
-    CONFIGURATION, ConfigurationMetadata, Desired, EVENTS_ENTRY, MAX_NAMED_NAMESPACES, NamespaceSelection,
-    PROBE_ENTRY,
-};
+pub use configuration::{CONFIGURATION, ConfigurationMetadata, Desired, EVENTS_ENTRY, PROBE_ENTRY};
 pub use configuration_api::ConfigurationApi;
 pub use controller::ArmingController;
 pub use probe::{ApiServerClients, Probe, ProbeReport, Prober, Probing, addresses};

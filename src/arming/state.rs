@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use squelch_engine::{Moment, sanitise};
 
-use super::configuration::NamespaceSelection;
 use super::probe::FailingServers;
+use crate::policy::NamespaceSelection;
 
 /// The break-glass annotation on the configuration. While it is set, to any value, there are no rules.
 pub const DISARM_ANNOTATION: &str = "squelch.dev/disarm";

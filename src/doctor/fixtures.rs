@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::rights::needed;
 use super::snapshot::{Installation, Snapshot};
-use crate::arming::{Address, ClientConfig, ConfigurationMetadata, Desired, NamespaceSelection};
+use crate::arming::{Address, ClientConfig, ConfigurationMetadata, Desired};
 use crate::metrics::WatchedResource;
+use crate::policy::NamespaceSelection;
 use crate::tls::Validity;
 use crate::tls::encoding::{self, Keys};
 use crate::tls::rotation::{Lifetimes, Ring};

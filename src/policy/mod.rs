@@ -10,6 +10,7 @@ mod index;
 mod namespace;
 mod order;
 mod restrictions;
+mod selection;
 mod set;
 mod store;
 pub mod watch;
@@ -18,6 +19,7 @@ pub use compile::{Compiled, Invalid, Labels, Tier, compile, compile_cluster};
 pub use index::{Index, SetChange, WatchSource};
 pub use order::{Limit, MAX_LABELS, MAX_POLICIES, Namespaces};
 pub use restrictions::{Exclusion, Exclusions, Restrictions};
+pub use selection::{Armed, MAX_NAMED_NAMESPACES, NamespaceSelection};
 pub use set::{Effect, ExceededLimit, Policy, Set};
 pub use store::{Revision, Store};
 

@@ -11,6 +11,7 @@ use crate::api::EventPolicyStatus;
 use super::compile::{Compiled, Invalid, Labels};
 use super::order::{Limit, Namespaces, Ordered, Overriding, evaluable};
 use super::restrictions::{Exclusions, Restrictions};
+use super::selection::NamespaceSelection;
 
 /// A policy of the cluster, valid or invalid.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,9 +161,18 @@ impl Set {
         namespaces
     }
 
-    /// Whether a policy is in force in every namespace, including future ones.
-    pub fn governs_everywhere(&self) -> bool {
-        !self.resolved.elsewhere.is_empty()
+    /// Returns the namespaces whose Event writes have to be sent to squelch: those with a policy in force, or all if one is
+    /// in force in every namespace, including future ones.
+    pub fn selection(&self) -> NamespaceSelection {
+        if !self.resolved.elsewhere.is_empty() {
+            return NamespaceSelection::All;
+        }
+        NamespaceSelection::of(self.namespaces().iter().map(ToString::to_string).collect())
+    }
+
+    /// Returns the uids of the policies in force whose namespaces are not in `selection` yet.
+    pub fn awaiting(&self, selection: &NamespaceSelection) -> HashSet<&str> {
+        selection.awaited_by(&self.resolved.by_namespace, &self.resolved.elsewhere)
     }
 
     /// All policies, including invalid ones.

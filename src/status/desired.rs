@@ -26,6 +26,8 @@ pub struct Facts<'a> {
     pub unevaluated: Option<&'a str>,
     /// Why the webhook is not armed, in a sentence. `None` while it is armed.
     pub disarmed_reason: Option<&'a str>,
+    /// Whether the rules of the armed webhook include namespaces of the policy.
+    pub is_selected: bool,
     /// Which API servers do not reach the armed webhook, in a sentence. `None` if all do.
     pub note: Option<&'a str>,
     /// The engine's counters since the start of the process.
@@ -128,6 +130,11 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
     }
     if let Some(why) = facts.disarmed_reason {
         return (Reason::WebhookNotArmed, format!("The webhook is not armed. {why}"));
+    }
+    if !facts.is_selected {
+        let message = "The webhook is not armed for the namespaces of the policy: the API server has not acknowledged the \
+                       rules with them yet.";
+        return (Reason::WebhookNotArmed, message.to_owned());
     }
     let message = match compiled.rules.mode {
         _ if all_disabled(&compiled.rules) => {

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use squelch_engine::{Moment, ScopeCounters};
 
 use crate::api::EventPolicyStatus;
-use crate::policy::{Policy, Set};
+use crate::policy::{Armed, Policy, Set};
 
 use super::desired::{Difference, Facts, desired, difference};
 use super::transitions::{Transition, transitions};
@@ -101,13 +101,13 @@ impl Plan {
         &mut self,
         set: &Set,
         counters: &[ScopeCounters],
-        disarmed_reason: Option<&str>,
+        armed: &Armed,
         wall: Timestamp,
     ) -> u64 {
         let received = |status: Option<&EventPolicyStatus>| {
             status.and_then(|status| status.counters).unwrap_or_default().received
         };
-        let changed = self.changed(set, counters, disarmed_reason, wall);
+        let changed = self.changed(set, counters, armed, wall);
         let missing = changed
             .iter()
             .map(|(_, tracked, due)| received(Some(&due.status)) - received(tracked.current.as_ref()));
@@ -119,13 +119,13 @@ impl Plan {
         &mut self,
         set: &Set,
         counters: &[ScopeCounters],
-        disarmed_reason: Option<&str>,
+        armed: &Armed,
         now: Moment,
         wall: Timestamp,
     ) -> Vec<Due> {
         let interval = self.interval;
         let (mut due_conditions, mut due_counters, mut load) = (Vec::new(), Vec::new(), 0);
-        for (change, tracked, due) in self.changed(set, counters, disarmed_reason, wall) {
+        for (change, tracked, due) in self.changed(set, counters, armed, wall) {
             let (conditions_at, counters_at) =
                 (tracked.conditions_due_at(interval), tracked.counters_due_at(interval));
             let conditions_are_due = change == Difference::Conditions && conditions_at <= now;
@@ -180,14 +180,8 @@ impl Plan {
 
     /// Returns all statuses that differ from the cluster, due or not, for the last writes before exit. Changed counters
     /// come first: they are lost with the process, while the next active replica computes the conditions again.
-    pub fn all(
-        &mut self,
-        set: &Set,
-        counters: &[ScopeCounters],
-        disarmed_reason: Option<&str>,
-        wall: Timestamp,
-    ) -> Vec<Due> {
-        let mut all = self.changed(set, counters, disarmed_reason, wall);
+    pub fn all(&mut self, set: &Set, counters: &[ScopeCounters], armed: &Armed, wall: Timestamp) -> Vec<Due> {
+        let mut all = self.changed(set, counters, armed, wall);
         all.sort_by_key(|(_, tracked, due)| {
             let current = tracked.current.as_ref().and_then(|status| status.counters).unwrap_or_default();
             current == due.status.counters.unwrap_or_default()
@@ -225,12 +219,13 @@ impl Plan {
         &mut self,
         set: &Set,
         counters: &[ScopeCounters],
-        disarmed_reason: Option<&str>,
+        armed: &Armed,
         wall: Timestamp,
     ) -> Vec<(Difference, &Tracked, Due)> {
         self.track(set, wall);
         let counted = sums(counters);
         let nothing = Counted::default();
+        let awaiting = armed.as_ref().map(|selection| set.awaiting(selection)).unwrap_or_default();
         let policies = set.policies().iter();
         let changed = policies.filter_map(|policy| {
             let tracked = self.tracked.get(&policy.id.uid)?;
@@ -242,7 +237,8 @@ impl Plan {
                 effect: set.effect(policy),
                 exclusion: set.exclusions().of(policy),
                 unevaluated: set.exclusions().unevaluated(),
-                disarmed_reason,
+                disarmed_reason: armed.as_ref().err().map(AsRef::as_ref),
+                is_selected: !awaiting.contains(&*policy.id.uid),
                 note: self.note.as_deref(),
                 counted: &counted.counters,
                 dropped: &counted.dropped,

@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::announcer::{Announcement, Announcer};
 use crate::clock;
 use crate::metrics::Metrics;
-use crate::policy::{Policy, Store};
+use crate::policy::{Armed, Policy, Store};
 
 use super::plan::{Due, Plan, WriteLimits};
 use super::requests::{WriteOutcome, resource, statuses, write};
@@ -32,8 +32,8 @@ const LAST_WRITES_IN_FLIGHT: usize = 16;
 
 /// The inputs of statuses besides policies and counters.
 pub struct Inputs {
-    /// Why the webhook is not armed, in a sentence. `None` while it is armed.
-    pub disarmed_reason: watch::Receiver<Option<Arc<str>>>,
+    /// Whose Event writes the API server sends, or why it sends none.
+    pub armed: watch::Receiver<Armed>,
     /// Which API servers do not reach the armed webhook, in a sentence. `None` if all do.
     pub note: watch::Receiver<Option<Arc<str>>>,
     /// Whether this replica is active. Only the active replica writes statuses.
@@ -50,7 +50,7 @@ pub struct StatusWriter {
     client: Client,
     store: Arc<Store>,
     read_counters: ReadCounters,
-    disarmed_reason: watch::Receiver<Option<Arc<str>>>,
+    armed: watch::Receiver<Armed>,
     note: watch::Receiver<Option<Arc<str>>>,
     active: watch::Receiver<bool>,
     reports: Reports,
@@ -85,12 +85,12 @@ impl StatusWriter {
         announcer: Announcer,
         limits: WriteLimits,
     ) -> Self {
-        let Inputs { disarmed_reason, note, active, metrics } = inputs;
+        let Inputs { armed, note, active, metrics } = inputs;
         Self {
             client,
             store,
             read_counters,
-            disarmed_reason,
+            armed,
             note,
             active,
             reports: Reports { announcer, metrics },
@@ -111,7 +111,7 @@ impl StatusWriter {
             return self;
         }
         let mut revision = self.store.subscribe();
-        let mut disarmed_reason = self.disarmed_reason.clone();
+        let mut armed = self.armed.clone();
         let mut note = self.note.clone();
         while !stop.is_cancelled() {
             // `write_all_now` repeats a write that the stop interrupts.
@@ -122,7 +122,7 @@ impl StatusWriter {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
                 () = changed(&mut revision) => self.outdated = true,
-                () = changed(&mut disarmed_reason) => self.outdated = true,
+                () = changed(&mut armed) => self.outdated = true,
                 () = changed(&mut note) => self.outdated = true,
             }
         }
@@ -151,12 +151,7 @@ impl StatusWriter {
             return 0;
         }
         let counters = (self.read_counters)();
-        self.plan.unwritten(
-            &self.store.load(),
-            &counters,
-            self.disarmed_reason.borrow().as_deref(),
-            clock::wall(),
-        )
+        self.plan.unwritten(&self.store.load(), &counters, &self.armed.borrow(), clock::wall())
     }
 
     /// Writes all changed statuses before exit, without intervals between writes. Returns the number of failed writes,
@@ -166,12 +161,7 @@ impl StatusWriter {
         if !self.store.listed() || !self.has_initial_statuses {
             return 0;
         }
-        let all = self.plan.all(
-            &self.store.load(),
-            &(self.read_counters)(),
-            self.disarmed_reason.borrow().as_deref(),
-            wall,
-        );
+        let all = self.plan.all(&self.store.load(), &(self.read_counters)(), &self.armed.borrow(), wall);
         let client = &self.client;
         let writes = all.into_iter().map(|due| async move { (write(client, &due).await, due) });
         let mut written = futures::stream::iter(writes).buffer_unordered(LAST_WRITES_IN_FLIGHT);
@@ -217,13 +207,8 @@ impl StatusWriter {
             return;
         }
         self.plan.set_note(self.note.borrow().clone());
-        self.queue = self.plan.due(
-            &self.store.load(),
-            &(self.read_counters)(),
-            self.disarmed_reason.borrow().as_deref(),
-            now,
-            wall,
-        );
+        self.queue =
+            self.plan.due(&self.store.load(), &(self.read_counters)(), &self.armed.borrow(), now, wall);
         self.queue.reverse();
     }
 }

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{ArmingController, Known};
-use crate::arming::configuration::NamespaceSelection;
 use crate::arming::state::{ArmedState, DisarmedReason, tolerated_message};
 use crate::clock;
 use crate::metrics::ArmTransition;
+use crate::policy::NamespaceSelection;
 
 impl ArmingController {
     /// Reports the armed state. Logs and Events report changes only.
@@ -25,8 +25,8 @@ impl ArmingController {
         if matches!((&last, state), (Some(Err(last)), Err(reason)) if last.is_same(reason)) {
             return;
         }
-        let message = state.as_ref().err().map(DisarmedReason::policy_message);
-        self.disarmed_reason.send_if_modified(|sent| std::mem::replace(sent, message.clone()) != message);
+        let armed = state.clone().map_err(|reason| reason.policy_message());
+        self.armed.send_if_modified(|sent| std::mem::replace(sent, armed.clone()) != armed);
         match (&last, state) {
             (Some(last), state) if last == state => {}
             (_, Ok(selection)) => {

@@ -3,9 +3,10 @@
 use tracing::{error, info, warn};
 
 use super::{ArmingController, TIMEOUT, uid};
-use crate::arming::configuration::{Desired, NamespaceSelection};
+use crate::arming::configuration::Desired;
 use crate::arming::configuration_api::{ApplyError, Precondition};
 use crate::clock;
+use crate::policy::NamespaceSelection;
 
 /// Maximum attempts to remove the rules at shutdown.
 const SHUTDOWN_ATTEMPTS: usize = 3;
@@ -29,7 +30,7 @@ impl ArmingController {
             let required = Precondition { uid: known_uid.as_deref(), version: None };
             match self.api.apply(&object, required, TIMEOUT).await {
                 Ok(stored) => {
-                    if self.disarmed_reason.borrow().is_none() {
+                    if self.armed.borrow().is_ok() {
                         let note = "squelch shuts down. All Events are stored as written.".to_owned();
                         self.api.announce(uid(&stored), false, false, note);
                     }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::{ArmingController, DISARM_RETRY, DISARM_TIMEOUT, READ_INTERVAL, uid};
-use crate::arming::configuration::{EVENTS_ENTRY, NamespaceSelection, PROBE_ENTRY, has_rules};
+use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, has_rules};
 use crate::arming::configuration_api::{ApplyError, Precondition};
 use crate::arming::state::BreakGlass;
 use crate::clock;
 use crate::metrics::ArmTransition;
+use crate::policy::NamespaceSelection;
 
 impl ArmingController {
     /// Discards what is known when this replica becomes active or standby.

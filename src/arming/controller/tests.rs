@@ -23,7 +23,7 @@ use crate::announcer::{AnnouncementReceiver, Announcer};
 use crate::arming::{
     Address, ApiServerClients, ClientConfig, ConfigurationMetadata, DISARM_ANNOTATION, NOT_PROBED_YET,
 };
-use crate::policy::Restrictions;
+use crate::policy::{Armed, Restrictions};
 use crate::tls::{AcceptedTokens, PathToken};
 use crate::{PROBE_ANNOTATION, PROBE_SIGNATURE_ANNOTATION};
 
@@ -58,7 +58,7 @@ struct ApiServerState {
 struct Scene {
     state: watch::Sender<ApiServerState>,
     desired: watch::Sender<Desired>,
-    reason: watch::Receiver<Option<Arc<str>>>,
+    reported: watch::Receiver<Armed>,
     restrictions: watch::Receiver<Restrictions>,
     active: watch::Sender<bool>,
     announced: AnnouncementReceiver,
@@ -125,7 +125,7 @@ impl Scene {
         let client = Client::new(service, "default");
         let (announcer, announced) = Announcer::new();
         let (desired, wanted) = watch::channel(desired(NamespaceSelection::None));
-        let reason = Arc::new(watch::Sender::new(Some(NOT_PROBED_YET.into())));
+        let reported = Arc::new(watch::Sender::new(Err(NOT_PROBED_YET.into())));
         let metrics = Arc::new(Metrics::new());
         let api = ConfigurationApi::new(&client, announcer, Some("squelch".to_owned()));
         let restrictions = api.restrictions();
@@ -133,15 +133,15 @@ impl Scene {
         let probing = Probing { clients, namespace: "squelch".to_owned(), tokens };
         let (active, follows) = watch::channel(active);
         let (mut controller, prober) =
-            ArmingController::new(api, probing, wanted, follows, reason.clone(), disarmed, metrics.clone());
+            ArmingController::new(api, probing, wanted, follows, reported.clone(), disarmed, metrics.clone());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move {
             tokio::join!(controller.run(stopped.clone()), prober.run(stopped));
             controller
         });
-        let reason = reason.subscribe();
-        Self { state, desired, reason, restrictions, active, announced, metrics, stop, running }
+        let reported = reported.subscribe();
+        Self { state, desired, reported, restrictions, active, announced, metrics, stop, running }
     }
 
     fn policies(&self, names: &[&str]) {
@@ -150,7 +150,7 @@ impl Scene {
 
     async fn is_armed(&mut self, armed: bool) {
         let hour = Duration::from_secs(3_600);
-        tokio::time::timeout(hour, self.reason.wait_for(|why| why.is_none() == armed))
+        tokio::time::timeout(hour, self.reported.wait_for(|reported| reported.is_ok() == armed))
             .await
             .expect("the state changes within an hour")
             .unwrap();
@@ -181,7 +181,7 @@ impl Scene {
 
     /// The message for the policies.
     fn message(&self) -> String {
-        self.reason.borrow().as_deref().unwrap_or_default().to_owned()
+        self.reported.borrow().as_ref().err().map(ToString::to_string).unwrap_or_default()
     }
 
     fn shows_break_glass(&self) -> bool {

@@ -68,7 +68,7 @@ fn a_cluster_policy_governs_in_namespaces_with_its_labels() {
     let set = Set::in_cluster(policies(), &cluster(&[("ci", "shop"), ("bank", "bank")]));
     assert_eq!(governing(&set).as_deref(), Some("shops"));
     assert_eq!(set.namespaces(), ["ci".into()]);
-    assert!(!set.governs_everywhere());
+    assert!(set.selection() != NamespaceSelection::All);
     let set = Set::in_cluster(policies(), &cluster(&[("ci", "bank"), ("bank", "bank")]));
     assert_eq!(governing(&set), None);
     assert!(set.namespaces().is_empty());
@@ -78,7 +78,7 @@ fn a_cluster_policy_governs_in_namespaces_with_its_labels() {
 fn a_cluster_policy_without_selector_governs_in_unknown_namespaces() {
     let set = Set::in_cluster([cluster_policy("all", &json!({}), 1)], &cluster(&[("bank", "bank")]));
     assert_eq!(governing(&set).as_deref(), Some("all"));
-    assert!(set.governs_everywhere() && !set.has_namespace("ci"));
+    assert!(set.selection() == NamespaceSelection::All && !set.has_namespace("ci"));
 }
 
 #[test]

@@ -308,6 +308,7 @@ fn facts<'a>(outcome: &'a Result<Compiled, Invalid>, counted: &'a Counters) -> F
         exclusion: None,
         unevaluated: None,
         disarmed_reason: None,
+        is_selected: true,
         note: None,
         counted,
         dropped: &[],

@@ -4,8 +4,8 @@ use serde_json::json;
 use squelch_engine::{Counters, Disposition, Dropped, Mode, PolicyId, TopDropped};
 
 use super::*;
-use crate::policy::Index;
 use crate::policy::fixtures::{cluster_object, id, labels, object, policy};
+use crate::policy::{Index, NamespaceSelection};
 use crate::status::TransitionKind;
 
 fn after(seconds: u64) -> Moment {
@@ -28,18 +28,23 @@ struct Scene {
     plan: Plan,
     set: Set,
     counters: Vec<ScopeCounters>,
-    disarmed_reason: Option<&'static str>,
+    armed: Armed,
 }
 
 impl Scene {
     fn new(names: &[&str]) -> Self {
         let limits = WriteLimits { interval: Duration::from_secs(10), qps: 5 };
         let policies = names.iter().map(|name| policy("ci", name, &json!({"match": {"reasons": [name]}}), 0));
-        Self { plan: Plan::new(limits), set: Set::new(policies), counters: Vec::new(), disarmed_reason: None }
+        Self {
+            plan: Plan::new(limits),
+            set: Set::new(policies),
+            counters: Vec::new(),
+            armed: Ok(NamespaceSelection::All),
+        }
     }
 
     fn due(&mut self, now: u64) -> Vec<Due> {
-        self.plan.due(&self.set, &self.counters, self.disarmed_reason, after(now), Timestamp::UNIX_EPOCH)
+        self.plan.due(&self.set, &self.counters, &self.armed, after(now), Timestamp::UNIX_EPOCH)
     }
 
     /// Edits the spec of the policies with matching names.
@@ -82,13 +87,25 @@ fn a_new_policy_is_due_immediately_and_its_counters_after_each_interval() {
 fn conditions_are_due_after_a_second_and_before_counters() {
     let mut scene = Scene::new(&["p", "q"]);
     assert_eq!(scene.write(0).len(), 2);
-    scene.disarmed_reason = Some("It hangs.");
+    scene.armed = Err("It hangs.".into());
     assert!(scene.write(0).is_empty());
     assert_eq!(scene.write(1).len(), 2);
     scene.counters = vec![counters("p", Mode::Enforce, 1)];
     let fresh = policy("ci", "fresh", &json!({}), 5);
     scene.set = Set::new(scene.set.policies().iter().cloned().chain([fresh]));
     assert_eq!(scene.write(12), ["fresh", "p"]);
+}
+
+#[test]
+fn a_policy_is_effective_once_the_webhook_is_armed_for_its_namespace() {
+    let mut scene = Scene::new(&["p"]);
+    let mut condition = |names: &[&str]| {
+        scene.armed = Ok(NamespaceSelection::of(names.iter().map(ToString::to_string).collect()));
+        let condition = scene.due(0).remove(0).status.conditions.remove(1);
+        (condition.status, condition.reason)
+    };
+    assert_eq!(condition(&["another"]), ("Unknown".to_owned(), "WebhookNotArmed".to_owned()));
+    assert_eq!(condition(&["another", "ci"]), ("True".to_owned(), "Effective".to_owned()));
 }
 
 #[test]
@@ -234,6 +251,6 @@ fn all_changed_statuses_are_written_before_exit() {
     scene.write(0);
     scene.counters = vec![counters("p", Mode::Enforce, 1)];
     assert!(scene.due(1).is_empty());
-    let all = scene.plan.all(&scene.set, &scene.counters, None, Timestamp::UNIX_EPOCH);
+    let all = scene.plan.all(&scene.set, &scene.counters, &scene.armed, Timestamp::UNIX_EPOCH);
     assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p"]);
 }

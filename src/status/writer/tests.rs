@@ -8,8 +8,8 @@ use tower_test::mock::{self, Handle};
 
 use super::*;
 use crate::announcer::AnnouncementReceiver;
-use crate::policy::Set;
 use crate::policy::fixtures::{cluster_policy, id, policy};
+use crate::policy::{NamespaceSelection, Set};
 
 type ApiServer = Handle<Request<Body>, Response<Body>>;
 
@@ -18,7 +18,7 @@ struct Scene {
     writer: StatusWriter,
     server: ApiServer,
     compacted: Arc<Mutex<u64>>,
-    disarmed_reason: watch::Sender<Option<Arc<str>>>,
+    armed: watch::Sender<Armed>,
     active: watch::Sender<bool>,
     announcements: AnnouncementReceiver,
     metrics: Arc<Metrics>,
@@ -37,21 +37,16 @@ impl Scene {
             let (policy, dropped) = (id("ci", "p"), TopDropped::default());
             vec![ScopeCounters { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
         };
-        let (disarmed_reason, disarmed_reason_now) = watch::channel(None);
+        let (armed, armed_now) = watch::channel(Ok(NamespaceSelection::All));
         let (active, active_now) = watch::channel(true);
         let (metrics, note) = (Arc::new(Metrics::new()), watch::channel(None).1);
-        let inputs = Inputs {
-            disarmed_reason: disarmed_reason_now,
-            note,
-            active: active_now,
-            metrics: metrics.clone(),
-        };
+        let inputs = Inputs { armed: armed_now, note, active: active_now, metrics: metrics.clone() };
         let limits = WriteLimits { interval: Duration::from_secs(10), qps: 5 };
         let client = Client::new(service, "default");
         let (announcer, announcements) = Announcer::new();
         let mut writer = StatusWriter::new(client, store, Box::new(read_counters), inputs, announcer, limits);
         writer.has_initial_statuses = true;
-        Self { writer, server, compacted, disarmed_reason, active, announcements, metrics }
+        Self { writer, server, compacted, armed, active, announcements, metrics }
     }
 
     /// Makes a step at this millisecond. Returns its request, to which the API server responds with `code`.
@@ -179,7 +174,7 @@ async fn a_refused_status_is_announced_once_counted_and_retried_ever_later() {
 async fn a_disarmed_webhook_is_reported_after_a_second() {
     let mut scene = Scene::new(&["p"]);
     assert!(scene.request(0).await.is_some());
-    scene.disarmed_reason.send_replace(Some("It hangs.".into()));
+    scene.armed.send_modify(|armed| *armed = Err("It hangs.".into()));
     let (_, request) = scene.step(1_000, 200).await;
     assert_eq!(request.unwrap().1["status"]["conditions"][1]["reason"], "WebhookNotArmed");
 }

@@ -18,7 +18,7 @@ async fn the_annotation_disarms_until_it_is_removed() {
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     scene.policies(&["shop", "ci"]);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(scene.reason.borrow().is_some() && scene.rules() == 0 && scene.events().is_empty());
+    assert!(scene.reported.borrow().is_err() && scene.rules() == 0 && scene.events().is_empty());
 
     scene.state.send_modify(|state| state.change(|object| object["metadata"]["annotations"] = json!({})));
     scene.is_armed(true).await;
@@ -85,7 +85,7 @@ async fn an_annotation_from_before_the_start_disarms() {
     scene.policies(&["shop"]);
     scene.wait_for(|state| state.applied == 1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(scene.reason.borrow().is_some() && scene.shows_break_glass());
+    assert!(scene.reported.borrow().is_err() && scene.shows_break_glass());
     assert_eq!(scene.state.borrow().applied, 1);
     assert!(scene.events().is_empty(), "it was never armed");
     scene.end().await;

@@ -39,7 +39,7 @@ async fn ten_fast_failures_disarm_and_three_successful_probes_arm_again() {
     // Probes are inconclusive while the API server fails.
     scene.state.send_modify(|state| state.probe_status = 503);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(scene.reason.borrow().is_none() && scene.events().is_empty());
+    assert!(scene.reported.borrow().is_ok() && scene.events().is_empty());
 
     let began = clock::now();
     scene.state.send_modify(|state| state.probe_status = 403);

@@ -6,7 +6,7 @@ use super::*;
 fn counters_are_written_before_conditions_at_exit() {
     let mut scene = Scene::new(&["a", "p"]);
     scene.counters = vec![counters("p", Mode::Enforce, 1)];
-    let all = scene.plan.all(&scene.set, &scene.counters, None, Timestamp::UNIX_EPOCH);
+    let all = scene.plan.all(&scene.set, &scene.counters, &scene.armed, Timestamp::UNIX_EPOCH);
     assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p", "a"]);
 }
 
@@ -38,7 +38,7 @@ fn writes_under_load(
         let millisecond = step * 200;
         before_each(scene, millisecond);
         let now = Moment::from_epoch(Duration::from_millis(millisecond));
-        let due = scene.plan.due(&scene.set, &scene.counters, None, now, Timestamp::UNIX_EPOCH);
+        let due = scene.plan.due(&scene.set, &scene.counters, &scene.armed, now, Timestamp::UNIX_EPOCH);
         let Some(due) = due.into_iter().next() else { continue };
         written.entry(due.policy.name.to_string()).or_default().push(millisecond);
         scene.plan.attempted(due, true, now);

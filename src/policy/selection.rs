@@ -1,0 +1,139 @@
+//! The namespaces whose Event writes are sent to squelch. Pure.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::set::PolicyList;
+
+/// Maximum number of namespaces that the selector of the webhook names. With more, the API server calls the webhook for
+/// all namespaces. A selector of 1,000 names has 66 KB in every watcher of the configuration.
+pub const MAX_NAMED_NAMESPACES: usize = 1000;
+
+/// The namespaces for which the API server calls the webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamespaceSelection {
+    /// No namespace: the entry has no rules.
+    None,
+    /// These namespaces.
+    Named(BTreeSet<String>),
+    /// All namespaces.
+    All,
+}
+
+/// The namespaces whose Event writes the API server sends to squelch, as it has acknowledged them, or why there are none,
+/// in a sentence.
+pub type Armed = Result<NamespaceSelection, Arc<str>>;
+
+impl NamespaceSelection {
+    /// Returns the smallest selection that contains `namespaces`.
+    pub fn of(namespaces: BTreeSet<String>) -> Self {
+        match namespaces.len() {
+            0 => Self::None,
+            1..=MAX_NAMED_NAMESPACES => Self::Named(namespaces),
+            _ => Self::All,
+        }
+    }
+
+    /// Whether `other` contains every namespace of this selection.
+    pub fn is_subset_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, _) | (_, Self::All) => true,
+            (Self::Named(these), Self::Named(those)) => these.is_subset(those),
+            _ => false,
+        }
+    }
+
+    /// Whether it contains this namespace.
+    fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Named(names) => names.contains(namespace),
+            Self::All => true,
+        }
+    }
+
+    /// Returns the uids of the policies that are in force, and in no namespace of this selection. `elsewhere` are those
+    /// in force in every namespace: they need all.
+    pub(super) fn awaited_by<'p>(
+        &self,
+        in_force: &'p HashMap<Arc<str>, PolicyList>,
+        elsewhere: &'p PolicyList,
+    ) -> HashSet<&'p str> {
+        if *self == Self::All {
+            return HashSet::new();
+        }
+        // Namespaces share their lists.
+        let (mut outside, mut inside) = (HashMap::new(), HashMap::new());
+        for (namespace, policies) in in_force {
+            let lists = if self.contains(namespace) { &mut inside } else { &mut outside };
+            lists.insert(policies.as_ptr(), policies);
+        }
+        let uids = |lists: HashMap<_, &'p PolicyList>| {
+            lists.into_values().flat_map(|policies| policies.iter()).map(|policy| &*policy.id.uid)
+        };
+        let mut awaiting: HashSet<_> = uids(outside).collect();
+        for uid in uids(inside) {
+            awaiting.remove(uid);
+        }
+        awaiting.extend(elsewhere.iter().map(|policy| &*policy.id.uid));
+        awaiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::policy::Index;
+    use crate::policy::fixtures::{cluster_object, labels, object};
+
+    fn named(names: &[&str]) -> NamespaceSelection {
+        NamespaceSelection::of(names.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn too_many_namespaces_select_all() {
+        let many = |number: usize| (0..number).map(|n| format!("n{n}")).collect();
+        assert!(matches!(NamespaceSelection::of(many(MAX_NAMED_NAMESPACES)), NamespaceSelection::Named(_)));
+        assert_eq!(NamespaceSelection::of(many(MAX_NAMED_NAMESPACES + 1)), NamespaceSelection::All);
+    }
+
+    #[test]
+    fn a_policy_awaits_the_selection_of_its_namespaces() {
+        let mut index = Index::default();
+        index.apply(&object("a", "own", json!({"spec": {}})));
+        index.apply(&object("b", "own", json!({"spec": {}})));
+        index.apply(&cluster_object(
+            "team",
+            json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "x"}}}}),
+        ));
+        for namespace in ["c", "d"] {
+            index.apply_namespace(namespace, "1", labels(&[("team", "x")]));
+        }
+        let awaiting = |index: &Index, selection: &NamespaceSelection| {
+            let set = index.set();
+            let awaiting = set.awaiting(selection);
+            let mut titles: Vec<_> = set
+                .policies()
+                .iter()
+                .filter(|policy| awaiting.contains(&*policy.id.uid))
+                .map(|policy| format!("{:?}", policy.id.display))
+                .collect();
+            titles.sort_unstable();
+            titles
+        };
+        assert_eq!(awaiting(&index, &named(&["a", "b", "c", "d"])), Vec::<String>::new());
+        assert_eq!(awaiting(&index, &NamespaceSelection::All), Vec::<String>::new());
+        assert_eq!(
+            awaiting(&index, &named(&["a", "c"])),
+            ["\"b/own\""],
+            "one of its namespaces is enough for `team`"
+        );
+        assert_eq!(awaiting(&index, &named(&["a"])), ["\"b/own\"", "\"team\""]);
+        // A policy of all namespaces needs all, also those that come.
+        index.apply(&cluster_object("all", json!({"spec": {"match": {"types": ["Warning"]}}})));
+        assert_eq!(awaiting(&index, &named(&["a", "b", "c", "d"])), ["\"all\""]);
+        assert_eq!(awaiting(&index, &NamespaceSelection::All), Vec::<String>::new());
+    }
+}
