@@ -7,11 +7,21 @@ use crate::state::live_series::Handle;
 use crate::state::names::Carried;
 use crate::state::series::Series;
 use crate::{
-    Answer, Api, Denial, Disposition, Mode, Observation, Operation, Rules, SeriesRules, Stage, Verdict,
+    Answer, Api, Denial, Disposition, Mode, Moment, Observation, Operation, Rules, SeriesRules, Stage,
+    Verdict,
 };
 
 /// The value of the first refresh of client-go's events recorder, if nothing else happened.
 const FIRST_REFRESH: i64 = 3;
+
+/// Whether an UPDATE is one of a recorder of the new API, which collects occurrences and reports them late.
+fn collects(series: &SeriesRules, write: &Observation<'_>, carried: &Carried, now: Moment) -> bool {
+    let is_silent = || carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
+    write.api == Api::Events
+        && !write.begins_at_one()
+        && !carried.reads
+        && (carried.occurrences > 1 || is_silent())
+}
 
 impl Decision<'_> {
     /// Compacts the write. `None` if no series handles it; the next steps decide then.
@@ -76,12 +86,7 @@ impl Decision<'_> {
         carried: &Carried,
     ) -> Option<Verdict> {
         let (now, occurrences) = (self.now, carried.occurrences);
-        let silent = carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
-        // A recorder of the new API collects occurrences and reports them late.
-        let collects = write.api == Api::Events
-            && !write.begins_at_one()
-            && !carried.reads
-            && (occurrences > 1 || silent);
+        let collects = collects(series, write, carried, now);
         let refusal =
             if collects { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write, carried.reads) };
         let merged = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
@@ -128,6 +133,9 @@ impl Decision<'_> {
                 state.client_writes(write.value, now);
             } else {
                 first = state.merge(write.occurred_at, kept);
+                if own && carried.reads {
+                    state.client_is_answered(now);
+                }
             }
             (passes, instead.map(|limit| (limit, reported_again)), first, newly_shared)
         })?;

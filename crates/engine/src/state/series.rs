@@ -220,18 +220,26 @@ impl Series {
         self.total - self.unreported
     }
 
-    /// Records that a client creates the stored Event with `value`, because the previous one is gone. A CREATE
-    /// without occurrences is a retry, whose Event may exist: it has to be read.
+    /// Records that a client creates the stored Event with `value`. Either the previous one is gone, or the API server
+    /// refuses the CREATE, as for clients that create before they replace. One with occurrences may replace an Event
+    /// that is gone: squelch must not create that again. One without is a retry, whose Event may exist.
     pub(crate) fn create_again(&mut self, occurrences: i64, value: i64, now: Moment) {
         if occurrences > 0 {
             self.owner_reports(occurrences);
             self.client_writes(value, now);
             self.read = false;
-            self.confirmed = 0;
         } else {
             self.await_commit(now);
-            // Not 0, if an UPDATE has shown the Event: see [`Self::resync`].
-            self.confirmed = self.confirmed.min(1);
+        }
+        // It has to be read. Not 0 if the Event was shown: it still belongs to its client.
+        self.confirmed = self.confirmed.min(1);
+    }
+
+    /// Records that squelch has answered the UPDATE that follows such a CREATE: none of its client's writes is in
+    /// progress. Otherwise a client that creates each time would delay every flush.
+    pub(crate) fn client_is_answered(&mut self, now: Moment) {
+        if self.failures == 0 && !self.deferred {
+            self.not_before = self.not_before.min(now);
         }
     }
 

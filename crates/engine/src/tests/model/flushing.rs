@@ -104,6 +104,7 @@ impl NaiveModel {
         let Some(series) = self.find_series(due.number) else { return };
         series.in_flight = matches!(plan, Planned::Write(_) | Planned::Create(..));
         series.drained = draining && *plan == Planned::Nothing;
+        series.failed &= *plan != Planned::Nothing;
         match plan {
             Planned::Wait => series.retry(now.plus(Duration::from_secs(1)), draining),
             Planned::Lost(_) => {
@@ -120,6 +121,7 @@ impl NaiveModel {
             series.seen_stored(value);
             (series.in_flight, series.written_at, series.drained, series.read) = (false, now, draining, true);
             series.witness = None;
+            series.failed = false;
         }
         self.forget_if_closed(due);
     }
@@ -130,6 +132,7 @@ impl NaiveModel {
         if let Some(series) = self.find_series(due.number) {
             series.in_flight = false;
             series.retry(now.plus(pause), draining);
+            series.failed = true;
         }
     }
 

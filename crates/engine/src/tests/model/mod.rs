@@ -218,7 +218,7 @@ impl NaiveModel {
         let own = write.name.as_deref() == Some(&*series.name);
         let fate = match write.operation {
             Operation::Create => series.created(write, own, carried, now),
-            Operation::Update => series.updated(write, own, carried, collects, &timing, now),
+            Operation::Update => series.updated(write, own, (carried, reads), collects, &timing, now),
         };
         Some(match fate {
             Outcome::Passed => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),

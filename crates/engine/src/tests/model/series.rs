@@ -31,6 +31,8 @@ pub(in super::super) struct ModelSeries {
     pub(super) written_at: Moment,
     pub(super) not_before: Moment,
     pub(super) retry_at: Moment,
+    /// Whether the last flush failed.
+    pub(super) failed: bool,
 }
 
 /// The effect of a decision on a write.
@@ -65,6 +67,7 @@ impl ModelSeries {
             written_at: now,
             not_before: now,
             retry_at: now,
+            failed: false,
         }
     }
 
@@ -93,8 +96,7 @@ impl ModelSeries {
             self.written_by_client(write.value, now);
             self.read = false;
         }
-        // An UPDATE has shown the Event of a retry.
-        self.confirmed = if carried > 0 { 0 } else { self.confirmed.min(1) };
+        self.confirmed = self.confirmed.min(1);
         self.unverified = true;
         self.await_commit(now);
     }
@@ -110,7 +112,7 @@ impl ModelSeries {
         &mut self,
         write: &Observation<'_>,
         own: bool,
-        carried: i64,
+        (carried, reads): (i64, bool),
         collects: bool,
         timing: &SeriesRules,
         now: Moment,
@@ -129,6 +131,11 @@ impl ModelSeries {
             return Outcome::Passed;
         }
         self.merged = true;
+        if own && reads && !self.failed && !self.deferred {
+            // The client has its answer, so none of its writes is in progress.
+            self.not_before = self.not_before.min(now);
+            self.retry_at = self.retry_at.min(now);
+        }
         Outcome::Merged
     }
 

@@ -386,3 +386,41 @@ fn a_patch_of_a_count_read_between_two_flushes_carries_one_occurrence() {
     // Two flushes write 4 and 5. The client has read 4.
     assert_eq!(patched(5, 5, 5), 1);
 }
+
+#[test]
+fn a_client_that_creates_before_it_replaces_does_not_delay_every_flush() {
+    for creates_one in [false, true] {
+        let (engine, rules) = (engine(), rules());
+        let mut stored = 0;
+        for second in 1..=100 {
+            let create = if creates_one { 1 } else { stored + 1 };
+            replaces_or_creates(&engine, &rules, create, &mut stored, second);
+            let late = at(second * 1000 + 500);
+            for task in engine.tick(late, 10) {
+                stored = flush(&engine, &task, Some(stored), late).unwrap_or(stored);
+            }
+            assert!(
+                2 * stored + 8 >= second as i64,
+                "{stored} stored after {second}, CREATE of 1: {creates_one}"
+            );
+        }
+    }
+}
+
+/// The API server refuses the CREATE, because the Event exists. The flush must not take that Event for another one.
+#[test]
+fn a_create_of_an_old_event_loses_no_pending_occurrences() {
+    let (engine, rules) = (engine(), rules());
+    engine.decide(by(&rules), &write(), at(0));
+    assert_eq!(engine.decide(by(&rules), &update(2, 1), at(1_000)).answer, Answer::Allow);
+    // Two minutes later it is repeated under another name, and its client creates it again.
+    engine.decide(by(&rules), &named("cart.2", write()), at(120_000));
+    let last_observed = Some(Timestamp::from_second(120).unwrap());
+    engine.decide(by(&rules), &Observation { value: 3, last_observed, ..write() }, at(120_000));
+    let found = || StoredEvent { age: Some(Duration::from_secs(130)), ..StoredEvent::with_count(2) };
+    let task = engine.tick(at(130_000), 10).remove(0);
+    let FlushPlan::Write { value, .. } = engine.plan(&task, Some(found()), at(130_000)) else {
+        panic!("{:?}, {}", engine.gauges(), counters(&engine).lost);
+    };
+    assert_eq!(value, 4, "both occurrences");
+}

@@ -19,7 +19,8 @@ impl World {
         let (news, known) = self.knowledge.news(request);
         // A CREATE of a known name carries nothing up to the highest value. The UPDATE that follows it carries its
         // occurrence.
-        let announces = request.client.reads()
+        let may_read = request.client.reads() || request.client == Client::Applier;
+        let announces = may_read
             && request.create
             && known.reported_to == Some(replica)
             && request.value <= known.highest;
@@ -41,7 +42,6 @@ impl World {
             }
         }
         let repeats = !first_report && request.value <= known.highest && request.value == old + 1;
-        let may_read = request.client.reads() || request.client == Client::Applier;
         if may_read && !request.create && repeats && carried == 1 {
             self.knowledge.reads(request, replica);
         }
