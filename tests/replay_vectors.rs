@@ -44,14 +44,14 @@ impl Vectors {
     fn classic(&self) -> Value {
         let number = |option: &str| self.options[option].as_u64().unwrap();
         let aggregation = match number("maxEvents") {
-            OUT_OF_THE_WAY.. => json!({"disabled": true}),
-            most => json!({"maxEvents": most, "interval": format!("{}s", number("intervalSeconds"))}),
+            OUT_OF_THE_WAY.. => json!({ "mode": "Disabled" }),
+            most => json!({"maxEvents": most, "idleTimeout": format!("{}s", number("intervalSeconds"))}),
         };
         let spam_filter = match number("burst") {
-            OUT_OF_THE_WAY.. => json!({"disabled": true}),
+            OUT_OF_THE_WAY.. => json!({ "mode": "Disabled" }),
             burst => json!({"burst": burst, "refillInterval": self.refill_interval()}),
         };
-        json!({"series": {"disabled": true}, "aggregation": aggregation, "spamFilter": spam_filter})
+        json!({"series": { "mode": "Disabled" }, "aggregation": aggregation, "spamFilter": spam_filter})
     }
 
     fn refill_interval(&self) -> String {
@@ -137,7 +137,7 @@ fn aggregation_and_spam_filter_decide_each_event_as_client_go_does() {
 #[test]
 fn a_series_has_the_counts_of_client_go() {
     let forever = json!({"idleTimeout": "8760h", "heartbeatInterval": "8760h"});
-    let off = json!({"disabled": true});
+    let off = json!({ "mode": "Disabled" });
     let spec = json!({"series": forever, "aggregation": off, "spamFilter": off});
     let mut compared = 0;
     for vectors in vectors(&["dedup-"]) {
@@ -160,7 +160,7 @@ fn a_series_has_the_counts_of_client_go() {
 fn the_defaults_admit_everything_that_client_go_admits() {
     let (mut compared, mut more) = (0, 0);
     for vectors in vectors(&["default-"]) {
-        let decisions = vectors.decisions(&json!({"series": {"disabled": true}}));
+        let decisions = vectors.decisions(&json!({"series": { "mode": "Disabled" }}));
         for (number, (line, decision)) in vectors.lines.iter().zip(&decisions).enumerate() {
             let better = theirs(line) == "filtered" && decision["disposition"] == "admitted";
             let same = decision["disposition"] == theirs(line);

@@ -18,11 +18,11 @@ pub(super) fn repeats_merged() -> Rules {
 
 pub(super) fn aggregation() -> AggregationRules {
     let max_events = u32::try_from(PER_OBJECT).expect("a small number");
-    AggregationRules { max_events, interval: Duration::from_secs(600), group_by: GroupBy::Object }
+    AggregationRules { max_events, idle_timeout: Duration::from_secs(600), group_by: GroupBy::Object }
 }
 
 pub(super) fn spam_filter(burst: usize, refill_interval: Duration) -> SpamFilterRules {
-    let per = Per { emitter: true, regarding: true, event_type: true, reason: false };
+    let per = Per { emitter: true, object: true, event_type: true, reason: false };
     SpamFilterRules { bucket: bucket(burst, refill_interval), per }
 }
 

@@ -56,7 +56,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: rustls::ServerConfig, webh
 }
 
 fn policies(mode: &str, namespaces: usize) -> Store {
-    let off = json!({"disabled": true});
+    let off = json!({ "mode": "Disabled" });
     // A million objects are reported within a minute: more than the buckets of a filter.
     let spec = json!({"mode": mode, "series": {"idleTimeout": "24h"}, "aggregation": off, "spamFilter": off});
     let policy = DynamicObject::new("quiet", &ApiResource::erase::<ClusterEventPolicy>(&()));

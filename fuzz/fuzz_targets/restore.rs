@@ -42,7 +42,8 @@ struct Update {
 }
 
 fuzz_target!(|update: Update| {
-    let served = Served::new(&json!({ "aggregation": {"disabled": true}, "spamFilter": {"disabled": true} }));
+    let served =
+        Served::new(&json!({ "aggregation": { "mode": "Disabled" }, "spamFilter": { "mode": "Disabled" } }));
     let old = update.event(&update.stored);
     for written in update.written.iter().take(4) {
         let mut object = update.event(written);

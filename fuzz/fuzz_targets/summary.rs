@@ -66,7 +66,8 @@ fuzz_target!(|hostile: Hostile| {
 impl Hostile {
     fn rules(&self) -> Rules {
         let group_by = if self.kind { GroupBy::Kind } else { GroupBy::Object };
-        let aggregation = AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by };
+        let aggregation =
+            AggregationRules { max_events: 1, idle_timeout: Duration::from_secs(600), group_by };
         Rules {
             policy: PolicyId { display: "shop/p".into(), uid: "u".into() },
             mode: Mode::Enforce,

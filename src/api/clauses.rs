@@ -4,11 +4,15 @@
 
 use kube::KubeSchema;
 use kube::core::Rule;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::texts::{API_GROUP, KIND, NAME, TYPE, WORD, glob_list_rule, glob_rule};
+use super::texts::{API_GROUP, KIND, NAME, WORD, glob_list_rule, glob_rule};
 
-/// Maximum number of entries in `types`, `regarding` and `exempt`.
+/// Maximum number of entries in `types`.
+pub const MAX_TYPES: usize = 2;
+
+/// Maximum number of entries in `regarding` and `exempt`.
 pub const MAX_SHORT_LIST: usize = 16;
 
 /// Maximum number of entries in the other lists of globs.
@@ -19,12 +23,11 @@ pub const MAX_LONG_LIST: usize = 32;
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Clauses {
-    /// Types of the Event, such as Normal or Warning. Globs: `*` matches any text, `?` matches any one character. At
-    /// most 16 entries. Default: any type.
+    /// Types of the Event: Normal, Warning or both. An Event of any other type, which core/v1 accepts, counts as a Warning.
+    /// At most 2 entries. Default: any type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MAX_SHORT_LIST), inner(length(min = 1, max = 253)))]
-    #[x_kube(validation = TYPE.list_rule(), validation = glob_list_rule())]
-    pub types: Vec<String>,
+    #[schemars(length(max = MAX_TYPES))]
+    pub types: Vec<EventType>,
 
     /// Reasons of the Event, such as BackOff or "Failed*". Globs: `*` matches any text, `?` matches any one character.
     /// At most 32 entries. Default: any reason.
@@ -66,6 +69,15 @@ impl Clauses {
             && regarding.is_empty()
             && users.is_empty()
     }
+}
+
+/// The type of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum EventType {
+    /// The type Normal.
+    Normal,
+    /// The type Warning, and any other type.
+    Warning,
 }
 
 /// An object that an Event is about. It must match every specified field. At least one field is required.
@@ -148,7 +160,7 @@ fn weight(clauses: &str) -> String {
         let field = format!("t.{field}");
         format!("(has({field}) ? {} : 0)", text(&field))
     });
-    let lists = ["types", "reasons", "reportingComponents", "users"].map(|name| list(name, text("t")));
+    let lists = ["reasons", "reportingComponents", "users"].map(|name| list(name, text("t")));
     format!("{} + {}", lists.join(" + "), list("regarding", fields.join(" + ")))
 }
 

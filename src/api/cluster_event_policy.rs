@@ -39,6 +39,11 @@ use super::status::EventPolicyStatus;
     printcolumn(
         name = "Effective",
         type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Effective")].status"#
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Effective")].reason"#
     ),
     printcolumn(name = "Precedence", type_ = "string", json_path = ".spec.precedence", priority = 1),

@@ -43,6 +43,11 @@ pub const MAX_PRIORITY: i32 = 100_000;
     printcolumn(
         name = "Effective",
         type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Effective")].status"#
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Effective")].reason"#
     ),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1),

@@ -36,30 +36,33 @@ impl NumberField {
 const MAX_REFILL_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Message for a bucket that takes longer.
-pub const TOO_SLOW: &str = "burst times refillInterval (the time to refill an empty bucket) must be at most 100 years; reduce one of them";
+pub const TOO_SLOW: &str = "burst times refillInterval / tokensPerRefill (the time to refill an empty bucket) must be at most 100 years; reduce burst or refillInterval";
 
-/// The two numbers of a token bucket.
+/// The numbers of a token bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketFields {
     /// Number of tokens in a full bucket.
     pub burst: NumberField,
-    /// Time to add one token.
+    /// Time to add `tokens_per_refill`.
     pub refill_interval: DurationField,
+    /// Number of tokens added in this time.
+    pub tokens_per_refill: NumberField,
 }
 
 impl BucketFields {
-    /// Whether an empty bucket is full within 100 years.
-    pub fn refills_in_time(burst: NonZeroU32, refill_interval: Duration) -> bool {
-        refill_interval.checked_mul(burst.get()).is_some_and(|all| all <= MAX_REFILL_TIME)
+    /// Whether an empty bucket is full within 100 years, with this time for one token.
+    pub fn refills_in_time(burst: NonZeroU32, token_interval: Duration) -> bool {
+        token_interval.checked_mul(burst.get()).is_some_and(|all| all <= MAX_REFILL_TIME)
     }
 
-    /// The CEL rule on both numbers together. It holds if one of them is invalid by itself, so that only one message is
+    /// The CEL rule on all numbers together. It holds if one of them is invalid by itself, so that only one message is
     /// shown.
     pub(super) fn refill_rule(&self) -> Rule {
         let (max, milliseconds) = (self.burst.max, MAX_REFILL_TIME.as_millis());
         Rule::new(format!(
             "self.burst > {max} || !self.refillInterval.matches('{PATTERN}') || \
-             self.burst * duration(self.refillInterval).getMilliseconds() <= {milliseconds}"
+             self.burst * duration(self.refillInterval).getMilliseconds() <= \
+             {milliseconds} * self.tokensPerRefill"
         ))
         .message(TOO_SLOW)
     }

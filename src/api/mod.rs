@@ -11,10 +11,11 @@ mod stages;
 mod status;
 mod stored;
 mod texts;
+mod unknown_field;
 
 pub use clauses::{
-    CHARACTERS_PER_WEIGHT, Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, MAX_LONG_LIST, MAX_SHORT_LIST, MAX_WEIGHT,
-    MULTI_WILDCARD_WEIGHT, Regarding, TOO_HEAVY,
+    CHARACTERS_PER_WEIGHT, Clauses, EMPTY_EXEMPT, EMPTY_REGARDING, EventType, MAX_LONG_LIST, MAX_SHORT_LIST,
+    MAX_TYPES, MAX_WEIGHT, MULTI_WILDCARD_WEIGHT, Regarding, TOO_HEAVY,
 };
 pub use cluster_event_policy::{ClusterEventPolicy, ClusterEventPolicySpec};
 pub use duration::{BadDuration, DurationField, parse_duration};
@@ -26,11 +27,12 @@ pub use namespaces::{
     MAX_LABEL_PREFIX_LENGTH, NamespaceSelector, Precedence,
 };
 pub use stages::{
-    Aggregation, BUDGET, Budget, DUPLICATE_PER, EMPTY_PER, GroupBy, HEARTBEAT_INTERVAL, IDLE_TIMEOUT,
-    INTERVAL, MAX_EVENTS, Per, SPAM_FILTER, SeriesCompaction, SpamFilter,
+    Aggregation, BUDGET, Budget, DUPLICATE_PER, EMPTY_PER, GROUP_IDLE_TIMEOUT, GroupBy, HEARTBEAT_INTERVAL,
+    IDLE_TIMEOUT, MAX_EVENTS, Per, SPAM_FILTER, SeriesCompaction, SpamFilter, StageMode,
 };
 pub use status::{ConditionType, DroppedBy, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
 pub use stored::{PAGE, StoredPolicy};
 pub use texts::{
-    API_GROUP, KIND, LONG_GLOB, MAX_GLOB_CHARACTERS, MAX_WILDCARDS, NAME, TYPE, TextField, WORD, check_glob,
+    API_GROUP, KIND, LONG_GLOB, MAX_GLOB_CHARACTERS, MAX_WILDCARDS, NAME, TextField, WORD, check_glob,
 };
+pub use unknown_field::unknown_field;

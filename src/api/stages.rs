@@ -24,29 +24,45 @@ pub const HEARTBEAT_INTERVAL: DurationField =
 /// `spec.aggregation.maxEvents`. The default is that of client-go (tools/record, `defaultAggregateMaxEvents`).
 pub const MAX_EVENTS: NumberField = NumberField { name: "maxEvents", min: 1, max: 10_000, default: 10 };
 
-/// `spec.aggregation.interval`. The default is that of client-go (tools/record, `defaultAggregateIntervalInSeconds`).
-pub const INTERVAL: DurationField =
-    DurationField { name: "interval", min: "1s", max: "720h", default: "10m" };
+/// `spec.aggregation.idleTimeout`. The default is that of client-go (tools/record, `defaultAggregateIntervalInSeconds`).
+pub const GROUP_IDLE_TIMEOUT: DurationField =
+    DurationField { name: "idleTimeout", min: "1s", max: "720h", default: "10m" };
+
+const TOKENS_PER_REFILL: NumberField =
+    NumberField { name: "tokensPerRefill", min: 1, max: 1_000_000, default: 1 };
 
 /// `spec.spamFilter`. The defaults are those of client-go (tools/record, `defaultSpamBurst` and `defaultSpamQPS`).
 pub const SPAM_FILTER: BucketFields = BucketFields {
     burst: NumberField { name: "burst", min: 1, max: 1_000_000, default: 25 },
     refill_interval: DurationField { name: "refillInterval", min: "1ms", max: "720h", default: "5m" },
+    tokens_per_refill: TOKENS_PER_REFILL,
 };
 
 /// `spec.budget`. The defaults apply to `budget: {}`.
 pub const BUDGET: BucketFields = BucketFields {
     burst: NumberField { name: "burst", min: 1, max: 1_000_000, default: 500 },
     refill_interval: DurationField { name: "refillInterval", min: "1ms", max: "720h", default: "100ms" },
+    tokens_per_refill: TOKENS_PER_REFILL,
 };
+
+/// The mode of a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum StageMode {
+    /// The stage acts as the mode of the policy says.
+    #[default]
+    Enforce,
+    /// Writes pass the stage. Its other fields have no effect.
+    Disabled,
+}
 
 /// Series compaction. A series is all writes with the same emitter, object, type, reason, action and message.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeriesCompaction {
-    /// Disables series compaction. The other fields of `series` then have no effect. Default: false.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub disabled: bool,
+    /// `Enforce`: series compaction acts as the mode of the policy says. `Disabled`: it does nothing, and the other fields of
+    /// `series` have no effect. Default: Enforce.
+    #[serde(default)]
+    pub mode: StageMode,
 
     /// Time without an occurrence after which a series ends. squelch then writes its final count, and the next such Event
     /// is stored as a new one. A duration such as 6m or 1h30m (units h, m, s, ms), from 1s to 8760h. Default: 6m.
@@ -68,9 +84,10 @@ pub struct SeriesCompaction {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Aggregation {
-    /// Disables aggregation. The other fields of `aggregation` then have no effect. Default: false.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub disabled: bool,
+    /// `Enforce`: aggregation acts as the mode of the policy says. `Disabled`: it does nothing, and the other fields of
+    /// `aggregation` have no effect. Default: Enforce.
+    #[serde(default)]
+    pub mode: StageMode,
 
     /// Maximum number of stored Events of a group, including its summary. The first `maxEvents` - 1 different messages are
     /// stored as they are written. Each further one is added to the summary, whose message begins with "(combined from
@@ -82,10 +99,10 @@ pub struct Aggregation {
 
     /// Time without an Event after which a group starts again, so that its next messages are stored as they are written. A
     /// duration such as 10m or 1h30m (units h, m, s, ms), from 1s to 720h. Default: 10m.
-    #[serde(default = "interval")]
+    #[serde(default = "group_idle_timeout")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = INTERVAL.form_rule(), validation = INTERVAL.range_rule())]
-    pub interval: String,
+    #[x_kube(validation = GROUP_IDLE_TIMEOUT.form_rule(), validation = GROUP_IDLE_TIMEOUT.range_rule())]
+    pub idle_timeout: String,
 
     /// Scope of a group. `Object`: the Events of one emitter about one object, with the same type and reason. `Kind`: the
     /// Events of one component, from all its instances, about all objects of one kind, with the same type and reason. Each
@@ -110,9 +127,10 @@ pub enum GroupBy {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = SPAM_FILTER.refill_rule())]
 pub struct SpamFilter {
-    /// Disables the spam filter. The other fields of `spamFilter` then have no effect. Default: false.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub disabled: bool,
+    /// `Enforce`: the spam filter acts as the mode of the policy says. `Disabled`: it does nothing, and the other fields of
+    /// `spamFilter` have no effect. Default: Enforce.
+    #[serde(default)]
+    pub mode: StageMode,
 
     /// Number of tokens in a full bucket: the maximum number of writes that can be stored in a burst. From 1 to 1000000.
     /// Default: 25.
@@ -120,9 +138,8 @@ pub struct SpamFilter {
     #[schemars(range(min = SPAM_FILTER.burst.min, max = SPAM_FILTER.burst.max))]
     pub burst: i32,
 
-    /// Time to add one token to the bucket: the average interval of the writes that are stored in the long run. `burst`
-    /// times `refillInterval` is at most 100 years. A duration such as 5m or 500ms (units h, m, s, ms), from 1ms to 720h.
-    /// Default: 5m.
+    /// Time in which `tokensPerRefill` tokens are added to the bucket, evenly. The time to refill an empty bucket is at most
+    /// 100 years. A duration such as 5m or 500ms (units h, m, s, ms), from 1ms to 720h. Default: 5m.
     #[serde(default = "filter_refill")]
     #[schemars(length(max = 64))]
     #[x_kube(
@@ -131,9 +148,15 @@ pub struct SpamFilter {
     )]
     pub refill_interval: String,
 
+    /// Number of tokens that are added in each `refillInterval`: with `refillInterval`, the rate of the writes that are
+    /// stored in the long run. From 1 to 1000000. Default: 1.
+    #[serde(default = "tokens_per_refill")]
+    #[schemars(range(min = TOKENS_PER_REFILL.min, max = TOKENS_PER_REFILL.max))]
+    pub tokens_per_refill: i32,
+
     /// Fields of an Event by which the buckets are separated: each combination of their values has its own bucket.
-    /// `Emitter`: the user, the reporting component and its instance. `Regarding`: the object. `Type`: the type, such as
-    /// Normal or Warning. `Reason`: the reason. At least one entry, each at most once. Default: [Emitter, Regarding, Type].
+    /// `Emitter`: the user, the reporting component and its instance. `Object`: the object. `Type`: the type, such as
+    /// Normal or Warning. `Reason`: the reason. At least one entry, each at most once. Default: [Emitter, Object, Type].
     #[serde(default = "per")]
     #[schemars(length(max = 4))]
     #[x_kube(validation = per_some_rule(), validation = per_once_rule())]
@@ -146,7 +169,7 @@ pub enum Per {
     /// The user, the reporting component and its instance.
     Emitter,
     /// The object that the Event is about, regardless of its `fieldPath`.
-    Regarding,
+    Object,
     /// The type of the Event.
     Type,
     /// The reason of the Event.
@@ -158,15 +181,19 @@ pub enum Per {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = BUDGET.refill_rule())]
 pub struct Budget {
+    /// `Enforce`: the budget acts as the mode of the policy says. `Disabled`: it does nothing, and the other fields of
+    /// `budget` have no effect. Default: Enforce.
+    #[serde(default)]
+    pub mode: StageMode,
+
     /// Number of tokens in a full bucket: the maximum number of writes that can be stored in a burst. From 1 to 1000000.
     /// Default: 500.
     #[serde(default = "budget_burst")]
     #[schemars(range(min = BUDGET.burst.min, max = BUDGET.burst.max))]
     pub burst: i32,
 
-    /// Time to add one token to the bucket: the average interval of the writes that are stored in the long run. `burst`
-    /// times `refillInterval` is at most 100 years. A duration such as 100ms or 2s (units h, m, s, ms), from 1ms to 720h.
-    /// Default: 100ms.
+    /// Time in which `tokensPerRefill` tokens are added to the bucket, evenly. The time to refill an empty bucket is at most
+    /// 100 years. A duration such as 100ms or 2s (units h, m, s, ms), from 1ms to 720h. Default: 100ms.
     #[serde(default = "budget_refill")]
     #[schemars(length(max = 64))]
     #[x_kube(
@@ -174,32 +201,53 @@ pub struct Budget {
         validation = BUDGET.refill_interval.range_rule()
     )]
     pub refill_interval: String,
+
+    /// Number of tokens that are added in each `refillInterval`: with `refillInterval`, the rate of the writes that are
+    /// stored in the long run. From 1 to 1000000. Default: 1.
+    #[serde(default = "tokens_per_refill")]
+    #[schemars(range(min = TOKENS_PER_REFILL.min, max = TOKENS_PER_REFILL.max))]
+    pub tokens_per_refill: i32,
 }
 
 impl Default for SeriesCompaction {
     fn default() -> Self {
-        Self { disabled: false, idle_timeout: idle_timeout(), heartbeat_interval: heartbeat_interval() }
+        Self {
+            mode: StageMode::default(),
+            idle_timeout: idle_timeout(),
+            heartbeat_interval: heartbeat_interval(),
+        }
     }
 }
 
 impl Default for Aggregation {
     fn default() -> Self {
-        Self { disabled: false, max_events: max_events(), interval: interval(), group_by: GroupBy::default() }
+        Self {
+            mode: StageMode::default(),
+            max_events: max_events(),
+            idle_timeout: group_idle_timeout(),
+            group_by: GroupBy::default(),
+        }
     }
 }
 
 impl Default for SpamFilter {
     fn default() -> Self {
-        Self { disabled: false, burst: filter_burst(), refill_interval: filter_refill(), per: per() }
+        Self {
+            mode: StageMode::default(),
+            burst: filter_burst(),
+            refill_interval: filter_refill(),
+            tokens_per_refill: tokens_per_refill(),
+            per: per(),
+        }
     }
 }
 
 /// Message for an empty `per`.
-pub const EMPTY_PER: &str = "per needs at least one of Emitter, Regarding, Type and Reason, such as [Emitter, Regarding, Type]; to disable the spam filter, set {disabled: true}";
+pub const EMPTY_PER: &str = "per needs at least one of Emitter, Object, Type and Reason, such as [Emitter, Object, Type]; to disable the spam filter, set {mode: Disabled}";
 
 /// Message for a repeated entry of `per`.
 pub const DUPLICATE_PER: &str =
-    "per must contain each of Emitter, Regarding, Type and Reason at most once; remove the repeated entry";
+    "per must contain each of Emitter, Object, Type and Reason at most once; remove the repeated entry";
 
 fn per_some_rule() -> Rule {
     Rule::new("size(self) > 0").message(EMPTY_PER)
@@ -222,8 +270,8 @@ fn max_events() -> i32 {
     MAX_EVENTS.default
 }
 
-fn interval() -> String {
-    INTERVAL.default.to_owned()
+fn group_idle_timeout() -> String {
+    GROUP_IDLE_TIMEOUT.default.to_owned()
 }
 
 fn filter_burst() -> i32 {
@@ -236,7 +284,7 @@ fn filter_refill() -> String {
 
 /// The default of client-go since Kubernetes 1.32 (tools/record, `getSpamKey`).
 fn per() -> Vec<Per> {
-    vec![Per::Emitter, Per::Regarding, Per::Type]
+    vec![Per::Emitter, Per::Object, Per::Type]
 }
 
 fn budget_burst() -> i32 {
@@ -247,6 +295,6 @@ fn budget_refill() -> String {
     BUDGET.refill_interval.default.to_owned()
 }
 
-fn is_false(value: &bool) -> bool {
-    !*value
+fn tokens_per_refill() -> i32 {
+    TOKENS_PER_REFILL.default
 }

@@ -17,11 +17,13 @@ pub struct EventPolicyStatus {
     pub observed_generation: Option<i64>,
 
     /// Conditions of the policy. `Accepted` is True if the policy is valid and within the limits. Otherwise its reason is
-    /// Invalid or `TooManyPolicies`, and its message states the change to make. `Effective` is True if the policy governs
-    /// Event writes. Otherwise its reason is that of `Accepted`, or Overridden (policies of higher precedence govern all
-    /// its Events), `NoNamespaces` (its selector selects none), `ExcludedByPlatform` (another writer of the webhook
-    /// configuration excludes all its namespaces), or `WebhookNotArmed` (the API server does not call squelch, or not yet
-    /// for its namespaces).
+    /// Invalid, `UnsupportedField`, `UnsupportedValue` or `TooManyPolicies`, and its message states the change to make.
+    /// `Stalled` is True for the first three of these reasons, for tools that follow kstatus. `Effective` is True if the
+    /// policy governs Event writes, with the reason `PartiallyEffective` if not in all its namespaces. Otherwise its reason
+    /// is that of `Accepted`, or Overridden (policies of higher precedence govern all its Events), `NoNamespaces` (its
+    /// selector selects none), `ExcludedByPlatform` (another writer of the webhook configuration excludes all its
+    /// namespaces), or `WebhookNotArmed` (the API server does not call squelch, or not yet for its namespaces). Both are
+    /// Unknown, with the reason Pending, until squelch has read the policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -121,22 +123,25 @@ pub enum ConditionType {
     Accepted,
     /// The policy governs Event writes.
     Effective,
+    /// The policy has to be changed before it can be accepted: a condition of kstatus. Absent otherwise.
+    Stalled,
 }
 
 impl ConditionType {
     /// All types, in the order of `status.conditions`.
-    pub const ALL: [Self; 2] = [Self::Accepted, Self::Effective];
+    pub const ALL: [Self; 3] = [Self::Accepted, Self::Effective, Self::Stalled];
 
     /// The value of `conditions[].type`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "Accepted",
             Self::Effective => "Effective",
+            Self::Stalled => "Stalled",
         }
     }
 }
 
-/// The reasons of conditions. Each reason implies one status.
+/// The reasons of the conditions Accepted and Effective. Each reason implies one status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// Accepted is True: the policy is valid.
@@ -144,11 +149,20 @@ pub enum Reason {
     /// Accepted and Effective are False: a field is invalid. The message names the field and a valid value. The policy
     /// governs no Event writes.
     Invalid,
+    /// Accepted and Effective are False: the spec has a field that this version of squelch does not know. The message names
+    /// it. The policy governs no Event writes.
+    UnsupportedField,
+    /// Accepted and Effective are False: a field has a value that this version of squelch does not know. The message names
+    /// both. The policy governs no Event writes.
+    UnsupportedValue,
     /// Accepted and Effective are False: the policies that precede it exhaust a limit of the namespace, or, for a
     /// `ClusterEventPolicy`, of each namespace that it selects. The policy governs no Event writes.
     TooManyPolicies,
     /// Effective is True: the policy governs the Event writes that it matches.
     Effective,
+    /// Effective is True: the policy governs Event writes, but not in all its namespaces. The message names one of the
+    /// others, and why.
+    PartiallyEffective,
     /// Effective is False: policies of higher precedence govern every Event that this one matches, for a
     /// `ClusterEventPolicy` in each selected namespace. squelch detects this by comparing the entries of their `match`.
     /// It can miss cases with a few hundred entries or with more than one wildcard in a text.
@@ -160,22 +174,28 @@ pub enum Reason {
     /// their own namespaces. The API server does not call squelch for these namespaces. The message names the
     /// requirement.
     ExcludedByPlatform,
-    /// Effective is Unknown: the webhook is not armed (at start, after a failure, or by an administrator), or the API
+    /// Effective is False: the webhook is not armed (at start, after a failure, or by an administrator), or the API
     /// server has not acknowledged rules with the namespaces of the policy yet. It does not call squelch for them.
     WebhookNotArmed,
+    /// Accepted and Effective are Unknown: squelch has not read the policy yet. The default of the CRD.
+    Pending,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::Accepted,
         Self::Invalid,
+        Self::UnsupportedField,
+        Self::UnsupportedValue,
         Self::TooManyPolicies,
         Self::Effective,
+        Self::PartiallyEffective,
         Self::Overridden,
         Self::NoNamespaces,
         Self::ExcludedByPlatform,
         Self::WebhookNotArmed,
+        Self::Pending,
     ];
 
     /// The value of `conditions[].reason`.
@@ -183,25 +203,32 @@ impl Reason {
         match self {
             Self::Accepted => "Accepted",
             Self::Invalid => "Invalid",
+            Self::UnsupportedField => "UnsupportedField",
+            Self::UnsupportedValue => "UnsupportedValue",
             Self::TooManyPolicies => "TooManyPolicies",
             Self::Effective => "Effective",
+            Self::PartiallyEffective => "PartiallyEffective",
             Self::Overridden => "Overridden",
             Self::NoNamespaces => "NoNamespaces",
             Self::ExcludedByPlatform => "ExcludedByPlatform",
             Self::WebhookNotArmed => "WebhookNotArmed",
+            Self::Pending => "Pending",
         }
     }
 
     /// The value of `conditions[].status` for this reason.
     pub fn status(self) -> &'static str {
         match self {
-            Self::Accepted | Self::Effective => "True",
+            Self::Accepted | Self::Effective | Self::PartiallyEffective => "True",
             Self::Invalid
+            | Self::UnsupportedField
+            | Self::UnsupportedValue
             | Self::TooManyPolicies
             | Self::Overridden
             | Self::NoNamespaces
-            | Self::ExcludedByPlatform => "False",
-            Self::WebhookNotArmed => "Unknown",
+            | Self::ExcludedByPlatform
+            | Self::WebhookNotArmed => "False",
+            Self::Pending => "Unknown",
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Validation of the texts in clauses. Any text is a valid glob, but some can match no Event, such as the kind `pods` or
-//! the type `warning`. Rejecting them reports the mistake to the author.
+//! Validation of the texts in clauses. Any text is a valid glob, but some can match no Event, such as the kind `pods`.
+//! Rejecting them reports the mistake to the author.
 
 use kube::core::Rule;
 
@@ -14,20 +14,6 @@ pub struct TextField {
     /// Message for an invalid text.
     message: &'static str,
 }
-
-/// Entries of `types`.
-pub const TYPE: TextField = TextField {
-    invalid: "^[^A-Z*?]|^[A-Z][^a-z*?]|[^A-Za-z0-9*?]",
-    is_invalid: |text| {
-        let mut characters = text.chars();
-        let first = characters.next();
-        first.is_some_and(|c| !c.is_ascii_uppercase() && !wild(c))
-            || first.is_some_and(|c| !wild(c))
-                && characters.next().is_some_and(|c| !c.is_ascii_lowercase() && !wild(c))
-            || text.chars().any(|c| !c.is_ascii_alphanumeric() && !wild(c))
-    },
-    message: "a type must be one Event type with an uppercase first letter, such as Normal or Warning (not warning or WARNING); add an entry for each alternative",
-};
 
 /// Entries of `reasons` and `reportingComponents`.
 pub const WORD: TextField = TextField {
@@ -156,11 +142,6 @@ mod tests {
 
     #[test]
     fn texts_that_match_no_event_are_rejected() {
-        check_all(
-            TYPE,
-            &["Warning", "Normal", "W*", "*", "?arning"],
-            &["warning", "WARNING", "normal", "Normal,Warning"],
-        );
         check_all(
             WORD,
             &["BackOff", "Failed*", "*", "back off", "shop.example.com/sync", ""],

@@ -125,7 +125,7 @@ fn event_ttl(snapshot: &Snapshot) -> Option<Finding> {
 
 fn heartbeat(policy: &Value) -> Duration {
     let series = &policy["spec"]["series"];
-    if series["disabled"] == true {
+    if series["mode"] == "Disabled" {
         return Duration::ZERO;
     }
     let text = series["heartbeatInterval"].as_str().unwrap_or(HEARTBEAT_INTERVAL.default);
@@ -187,7 +187,7 @@ mod tests {
         };
         assert_eq!((with("59m").level, with("1h").level), (Level::Ok, Level::Warning));
         let mut off = policy("a", true);
-        off["spec"]["series"] = json!({ "disabled": true, "heartbeatInterval": "9h" });
+        off["spec"]["series"] = json!({ "mode": "Disabled", "heartbeatInterval": "9h" });
         assert_eq!(of(vec![off]).pop().unwrap().level, Level::Ok);
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use squelch_engine::{NamespaceUids, PolicyId};
 use tracing::warn;
 
-use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus};
+use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus, unknown_field};
 
 use super::compile::{Compiled, Invalid, Labels, compile, compile_cluster};
 use super::order::{MAX_LABELS, Namespaces, evaluable};
@@ -220,6 +220,9 @@ fn read((namespace, name): &PolicyKey, object: &DynamicObject, known: Option<&Po
 
 fn compile_spec(id: PolicyId, namespaced: bool, spec: Option<&Value>) -> Result<Compiled, Invalid> {
     let spec = spec.ok_or_else(|| Invalid::new("spec", "is missing; use `spec: {}` for the defaults"))?;
+    if let Some(field) = unknown_field(!namespaced, spec) {
+        return Err(Invalid::unknown_field(field));
+    }
     if namespaced {
         compile(id, &parsed::<EventPolicySpec>(spec)?)
     } else {
@@ -235,10 +238,10 @@ fn parsed<Spec: DeserializeOwned>(spec: &Value) -> Result<Spec, Invalid> {
 fn parse_error<Spec: DeserializeOwned>(spec: &Value, error: &serde_json::Error) -> Invalid {
     let alone = |(name, value): (&String, &Value)| {
         let error = Spec::deserialize(&json!({name: value})).err()?;
-        Some(Invalid::new(format!("spec.{name}"), &format!("cannot be parsed: {error}")))
+        Some(Invalid::unparsed(format!("spec.{name}"), &error.to_string()))
     };
     let fields = spec.as_object().into_iter().flatten();
-    { fields }.find_map(alone).unwrap_or_else(|| Invalid::new("spec", &format!("cannot be parsed: {error}")))
+    { fields }.find_map(alone).unwrap_or_else(|| Invalid::unparsed("spec", &error.to_string()))
 }
 
 #[cfg(test)]

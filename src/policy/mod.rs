@@ -15,7 +15,7 @@ mod set;
 mod store;
 pub mod watch;
 
-pub use compile::{Compiled, Invalid, Labels, Tier, compile, compile_cluster};
+pub use compile::{Compiled, Invalid, InvalidKind, Labels, Tier, compile, compile_cluster};
 pub use index::{Index, SetChange, WatchSource};
 pub use order::{Limit, MAX_LABELS, MAX_POLICIES, Namespaces};
 pub use restrictions::{Exclusion, Exclusions, Restrictions};

@@ -3,15 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
-};
-use kube::core::{CustomResourceExt, DynamicObject};
+use kube::core::DynamicObject;
 use serde_json::Value;
 use squelch_engine::KnownPolicy;
 
 use super::text::clean;
-use crate::api::{ClusterEventPolicy, EventPolicy};
+use crate::api::unknown_field;
 use crate::policy::{Index, Namespaces, Policy, Set};
 
 /// Maximum characters of an error.
@@ -198,12 +195,8 @@ impl PolicyLocation<'_> {
         }
         // A policy copied from a cluster may contain its status.
         object.metadata.generation = Some(1);
-        let (crd, kind) = if cluster_scoped {
-            (ClusterEventPolicy::crd(), "clustereventpolicy")
-        } else {
-            (EventPolicy::crd(), "eventpolicy")
-        };
-        if let Some(field) = unknown_field(&crd, &object.data["spec"]) {
+        if let Some(field) = unknown_field(cluster_scoped, &object.data["spec"]) {
+            let kind = if cluster_scoped { "clustereventpolicy" } else { "eventpolicy" };
             let reason =
                 format!("unknown field; `kubectl explain {kind}.spec` or docs/policies.md lists the fields");
             return Err(self.bad(&field, &reason));
@@ -240,31 +233,6 @@ impl PolicyLocation<'_> {
             place: format!(", document {}{name}{field}", self.document),
             reason: clean(reason, REASON),
         }
-    }
-}
-
-/// Returns the path of the first field that the schema lacks. (The API server refuses it in strict mode, the default
-/// of kubectl; deserialisation alone ignores it.)
-fn unknown_field(crd: &CustomResourceDefinition, spec: &Value) -> Option<String> {
-    let schema = crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()?;
-    unknown_in(schema.properties.as_ref()?.get("spec")?, spec, "spec")
-}
-
-fn unknown_in(schema: &JSONSchemaProps, value: &Value, path: &str) -> Option<String> {
-    match value {
-        Value::Object(members) => members.iter().find_map(|(name, member)| {
-            let path = format!("{path}.{}", clean(name, 63));
-            match schema.properties.as_ref()?.get(name) {
-                Some(property) => unknown_in(property, member, &path),
-                None => Some(path),
-            }
-        }),
-        Value::Array(items) => {
-            let Some(JSONSchemaPropsOrArray::Schema(schema)) = &schema.items else { return None };
-            let entries = items.iter().enumerate();
-            { entries }.find_map(|(at, item)| unknown_in(schema, item, &format!("{path}[{at}]")))
-        }
-        _ => None,
     }
 }
 

@@ -7,7 +7,9 @@ use squelch_engine::{Counters, Disposition, Mode, Rules};
 use super::dropped::{DroppedIn, top_dropped};
 use crate::api;
 use crate::api::{ConditionType, DroppedOccurrences, EventPolicyStatus, PolicyCounters, Reason};
-use crate::policy::{Compiled, Effect, ExceededLimit, Exclusion, Invalid, Limit, MAX_LABELS, MAX_POLICIES};
+use crate::policy::{
+    Compiled, Effect, ExceededLimit, Exclusion, Invalid, InvalidKind, Limit, MAX_LABELS, MAX_POLICIES,
+};
 
 /// The inputs of a status.
 #[derive(Clone, Copy, Debug)]
@@ -50,15 +52,27 @@ pub struct Facts<'a> {
 pub fn desired(facts: &Facts<'_>) -> EventPolicyStatus {
     EventPolicyStatus {
         observed_generation: Some(facts.generation),
-        conditions: vec![
-            condition(facts, ConditionType::Accepted, accepted(facts)),
-            condition(facts, ConditionType::Effective, effective(facts)),
-        ],
+        conditions: conditions(facts),
         counters: Some(counters(facts.base, facts.counted)),
         top_dropped: top_dropped(facts.base_dropped, facts.dropped),
         since: Some(whole_second(facts.since)),
         last_updated: Some(whole_second(facts.now)),
     }
+}
+
+fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
+    let mut conditions = vec![
+        condition(facts, ConditionType::Accepted, accepted(facts)),
+        condition(facts, ConditionType::Effective, effective(facts)),
+    ];
+    if let Err(invalid) = facts.outcome {
+        let message = "squelch waits for a valid spec: see the condition Accepted.".to_owned();
+        conditions.push(Condition {
+            status: "True".to_owned(),
+            ..condition(facts, ConditionType::Stalled, (invalid_reason(invalid), message))
+        });
+    }
+    conditions
 }
 
 /// The difference between two statuses, ignoring `lastUpdated`.
@@ -94,7 +108,7 @@ pub(super) fn counters_differ(current: &EventPolicyStatus, desired: &EventPolicy
 
 fn accepted(facts: &Facts<'_>) -> (Reason, String) {
     match (facts.outcome, facts.effect) {
-        (Err(invalid), _) => (Reason::Invalid, invalid.to_string()),
+        (Err(invalid), _) => (invalid_reason(invalid), invalid.to_string()),
         (Ok(_), Some(Effect::TooMany(exceeded))) => {
             (Reason::TooManyPolicies, too_many(facts.cluster_scoped, exceeded))
         }
@@ -102,9 +116,20 @@ fn accepted(facts: &Facts<'_>) -> (Reason, String) {
     }
 }
 
+fn invalid_reason(invalid: &Invalid) -> Reason {
+    match invalid.kind {
+        InvalidKind::Value => Reason::Invalid,
+        InvalidKind::UnknownField => Reason::UnsupportedField,
+        InvalidKind::UnknownValue => Reason::UnsupportedValue,
+    }
+}
+
 fn effective(facts: &Facts<'_>) -> (Reason, String) {
     let unaccepted = |reason| (reason, "The policy governs no Event writes until it is accepted.".to_owned());
-    let Ok(compiled) = facts.outcome else { return unaccepted(Reason::Invalid) };
+    let compiled = match facts.outcome {
+        Ok(compiled) => compiled,
+        Err(invalid) => return unaccepted(invalid_reason(invalid)),
+    };
     match facts.effect {
         Some(Effect::TooMany(_)) => return unaccepted(Reason::TooManyPolicies),
         Some(Effect::Overridden { by, governs_all, namespace }) => {
@@ -153,7 +178,9 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
     let additions =
         facts.exclusion.map(excluded_in_part).into_iter().chain(facts.unevaluated.map(unevaluated));
     let notes = additions.chain(facts.note.map(str::to_owned));
-    (Reason::Effective, notes.fold(message, |message, note| format!("{message} {note}")))
+    let in_part = matches!(facts.effect, Some(Effect::GovernsInPart(_))) || facts.exclusion.is_some();
+    let reason = if in_part { Reason::PartiallyEffective } else { Reason::Effective };
+    (reason, notes.fold(message, |message, note| format!("{message} {note}")))
 }
 
 fn excluded(cluster_scoped: bool, Exclusion { namespace, requirement, .. }: &Exclusion) -> String {

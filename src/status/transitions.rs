@@ -50,11 +50,10 @@ fn transition_kind(condition_type: ConditionType, reason: &str) -> Option<Transi
     let is = |expected: Reason| reason == expected.as_str();
     match condition_type {
         ConditionType::Accepted if is(Reason::Accepted) => Some(TransitionKind::Accepted),
-        ConditionType::Accepted if is(Reason::Invalid) || is(Reason::TooManyPolicies) => {
-            Some(TransitionKind::Rejected)
-        }
+        ConditionType::Accepted if is(Reason::Pending) => None,
+        ConditionType::Accepted => Some(TransitionKind::Rejected),
         ConditionType::Effective if is(Reason::Overridden) => Some(TransitionKind::Overridden),
-        ConditionType::Accepted | ConditionType::Effective => None,
+        ConditionType::Effective | ConditionType::Stalled => None,
     }
 }
 

@@ -14,11 +14,6 @@ fn before(name: &'static str, matches_warnings: bool) -> Written {
     Written::own(name, spec)
 }
 
-/// A policy that matches Warnings and Normal Events.
-fn both() -> Written {
-    Written::own("own", json!({ "match": { "types": ["Normal", "Warning"] } }))
-}
-
 /// [`own`] with a number of policies before it.
 fn behind(count: usize) -> Vec<Written> {
     (0..count).map(|at| before(format!("p{at}").leak(), true)).chain([own()]).collect()
@@ -38,7 +33,7 @@ fn effective_condition(policies: &[Written]) -> &'static str {
     match set.effect(policy) {
         Some(Effect::Governs) => "True, `Effective`",
         Some(Effect::GovernsInPart(_)) => {
-            "True, `Effective`; its message names a namespace in which it is not in force"
+            "True, `PartiallyEffective`; its message names a namespace in which it is not in force"
         }
         Some(Effect::TooMany(_)) => "False, `TooManyPolicies`",
         Some(Effect::Overridden { .. }) => "False, `Overridden`",
@@ -51,8 +46,9 @@ pub(super) fn conditions(text: &mut String) {
     let _ = writeln!(
         text,
         "\n## The condition `Effective`\n\nThe condition is False if other policies govern every write that the policy \
-         could match. To find out, squelch compares the\nentries of each `match`. While the webhook is not armed, a \
-         policy with the reason `Effective` below has the reason\n`WebhookNotArmed`.\n\n\
+         could match. To find out, squelch compares the\nentries of each `match`. While the webhook is not armed, or until the API server \
+         has acknowledged rules that include the\nnamespaces of a policy, a policy with the reason `Effective` below has \
+         the reason `WebhookNotArmed`.\n\n\
          | `own`: EventPolicy | other policies | condition `Effective` of `own` |\n|---|---|---|"
     );
     let strong = |spec| Written::cluster("strong", "Override", spec);
@@ -72,14 +68,8 @@ pub(super) fn conditions(text: &mut String) {
         ),
         (
             "matches every Event",
-            "two EventPolicies of higher priority, one matches Warnings and the other Normal Events (core/v1 accepts other \
-             types too)",
-            vec![before("first", true), before("second", false), own()],
-        ),
-        (
-            "matches Warnings and Normal Events",
             "two EventPolicies of higher priority, one matches Warnings and the other Normal Events",
-            vec![before("first", true), before("second", false), both()],
+            vec![before("first", true), before("second", false), own()],
         ),
         ("matches every Event", "63 EventPolicies of higher priority match Warnings", behind(63)),
         ("matches every Event", "64 EventPolicies of higher priority match Warnings", behind(64)),

@@ -70,8 +70,8 @@ impl Row {
     /// The spec. Most series stay live; those of the slowest clients close and open again. A group outlives every
     /// pause of its clients, and closes at the end.
     pub fn policy(self) -> Value {
-        let off = || json!({ "disabled": true });
-        let group = |by: &str| json!({ "maxEvents": 4, "interval": "12s", "groupBy": by });
+        let off = || json!({ "mode": "Disabled" });
+        let group = |by: &str| json!({ "maxEvents": 4, "idleTimeout": "12s", "groupBy": by });
         let mut spec = json!({
             "series": { "idleTimeout": "4s" },
             "aggregation": off(),

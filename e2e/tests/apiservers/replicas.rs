@@ -38,7 +38,7 @@ async fn after_a_standby_has_disarmed_each_api_server_needs_new_probes() -> Resu
     ensure!(disarmed >= 1.0, "the standby has not removed the rules");
     let before = answered(&test, &servers).await?;
     standby.wait_until_active().await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", last.address_and_port()).await?;
+    policy.says("Effective", "False", "WebhookNotArmed", last.address_and_port()).await?;
     wait_for("successful probes of the other API servers", GENEROUS, async || {
         let now = answered(&test, &servers).await.map_err(not_yet)?;
         let mut others = now.iter().zip(&before).take(servers.len() - 1);

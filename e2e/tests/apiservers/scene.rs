@@ -162,7 +162,7 @@ pub(crate) async fn hangs(scene: Scene, fault: PathFault, within: Duration) -> R
     let took = scene.armed(false).await?;
     eprintln!("{}: disarmed after {took:?}", scene.label);
     ensure!(took < within, "disarmed after {took:?}");
-    scene.policy.says("Effective", "Unknown", "WebhookNotArmed", &scene.address).await?;
+    scene.policy.says("Effective", "False", "WebhookNotArmed", &scene.address).await?;
     let after = scene.failed_probes().await?;
     let [own, others] = [after[0] - before[0], after[1] - before[1]];
     ensure!(own >= 2.0 && own > others, "{own} failed probes of this API server, {others} of the others");

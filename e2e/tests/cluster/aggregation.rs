@@ -125,7 +125,7 @@ async fn events_of_the_new_api_get_a_summary_of_the_new_api() -> Result<()> {
 async fn max_events_1_stores_one_event_and_the_summary() -> Result<()> {
     let test = Test::begin("aggregate-all").await?;
     let squelch = test.squelch().await?;
-    let one = json!({ "series": { "disabled": true }, "aggregation": { "maxEvents": 1 } });
+    let one = json!({ "series": { "mode": "Disabled" }, "aggregation": { "maxEvents": 1 } });
     let policy = test.policy(&one).await?;
     let storm = Emission::creates_core().about("pod", 1).count(50).rate(100).generate_name();
     was_quiet(&test.emit(&storm)?.finish(STORM).await?)?;

@@ -91,7 +91,7 @@ async fn only_callers_with_a_client_certificate_are_served() -> Result<()> {
     // The API server shows no certificate: Events are written, and the webhook is not armed.
     let policy = Policy::named(test.client(), &test.namespace, "policy");
     policy.put(&test.kubectl(), &json!({ "mode": "Enforce" })).await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
+    policy.says("Effective", "False", "WebhookNotArmed", "").await?;
     wait_for("a caller to be refused", GENEROUS, async || {
         let number = refused().await.map_err(not_yet)?;
         if number > 0.0 { Ok(()) } else { Err("none".to_owned()) }

@@ -74,7 +74,7 @@ async fn write_one(test: &Test) -> Result<()> {
 
 /// A spec that counts and suppresses nothing.
 fn counting() -> Value {
-    let off = json!({ "disabled": true });
+    let off = json!({ "mode": "Disabled" });
     json!({ "series": off, "aggregation": off, "spamFilter": off })
 }
 

@@ -28,7 +28,7 @@ async fn disarmed_writes_into_a_closed_series_are_counted_once() -> Result<()> {
 async fn counted_once(label: &str, idle_timeout: &str, series_end: bool) -> Result<()> {
     let test = Test::begin(label).await?;
     let squelch = test.squelch().await?;
-    let off = json!({ "disabled": true });
+    let off = json!({ "mode": "Disabled" });
     let series = json!({ "idleTimeout": idle_timeout });
     let policy = test.policy(&json!({ "series": series, "aggregation": off, "spamFilter": off })).await?;
     let storm = test.emit(&Emission::legacy().about("pod", OBJECTS).count(OCCURRENCES).rate(RATE))?;

@@ -155,7 +155,7 @@ async fn a_doctor_in_a_squelch_pod_knows_its_flags() -> Result<()> {
     let squelch = test.squelch_with(&flags).await?;
     let policy = Policy::named(test.client(), &test.namespace, "policy");
     policy.put(&test.kubectl(), &json!({})).await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
+    policy.says("Effective", "False", "WebhookNotArmed", "").await?;
 
     // The owner is in the configuration.
     let output = doctor(&test.squelch_kubeconfig(), &[]).await?;

@@ -126,7 +126,7 @@ async fn the_break_glass_commands_of_the_runbook_disarm() -> Result<()> {
         if armed {
             policy.effective().await?;
         } else {
-            policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
+            policy.says("Effective", "False", "WebhookNotArmed", "").await?;
         }
         wait_for(&format!("squelch_policies to follow armed {armed}"), GENEROUS, async || {
             let metrics = squelch.metrics().await.map_err(|error| error.to_string())?;

@@ -503,7 +503,7 @@ async fn five_thousand_pending_series_are_flushed_at_shutdown() -> Result<()> {
     let test = Test::begin("five-thousand").await?;
     // Few flushes before the end.
     let squelch = test.squelch_with(&["--flush-qps", "1"]).await?;
-    let off = json!({"disabled": true});
+    let off = json!({ "mode": "Disabled" });
     test.policy(&json!({"series": {"idleTimeout": "1h"}, "aggregation": off, "spamFilter": off})).await?;
     let emitter = test.emitter_client().await?;
     let makes = (0..PENDING_SERIES).map(|number| {

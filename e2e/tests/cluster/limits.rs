@@ -12,7 +12,7 @@ const STORM: Duration = Duration::from_secs(300);
 /// A policy with this spam filter, without refill in the time of the test, and without aggregation.
 fn filtering(mut filter: Value) -> Value {
     filter["refillInterval"] = json!("720h");
-    json!({ "aggregation": { "disabled": true }, "spamFilter": filter })
+    json!({ "aggregation": { "mode": "Disabled" }, "spamFilter": filter })
 }
 
 /// All refused calls had this status.
@@ -71,7 +71,7 @@ async fn buckets_use_the_keys_of_the_policy() -> Result<()> {
 async fn the_budget_counts_admitted_events_of_the_namespace_only() -> Result<()> {
     let test = Test::begin("budget").await?;
     let squelch = test.squelch().await?;
-    let off = json!({ "disabled": true });
+    let off = json!({ "mode": "Disabled" });
     let budget = json!({ "burst": 20, "refillInterval": "720h" });
     let policy = test.policy(&json!({ "aggregation": off, "spamFilter": off, "budget": budget })).await?;
 
@@ -92,7 +92,7 @@ async fn a_token_is_refilled_after_each_refill_interval() -> Result<()> {
     let test = Test::begin("refill").await?;
     let squelch = test.squelch().await?;
     let filter = json!({ "burst": 1, "refillInterval": "1s" });
-    let policy = test.policy(&json!({ "aggregation": { "disabled": true }, "spamFilter": filter })).await?;
+    let policy = test.policy(&json!({ "aggregation": { "mode": "Disabled" }, "spamFilter": filter })).await?;
     let storm = Emission::creates_core().about("pod", 1).with("--messages", "distinct").count(120).rate(20);
     let began = std::time::Instant::now();
     test.emit(&storm)?.finish(STORM).await?;
@@ -128,7 +128,7 @@ async fn a_policy_with_all_stages_off_counts_and_hides_lower_policies() -> Resul
     let below = filtering(json!({ "burst": 1 }));
     let kubectl = test.kubectl();
     e2e::Policy::apply(test.client(), &kubectl, &test.namespace, "below", &below).await?;
-    let off = json!({ "disabled": true });
+    let off = json!({ "mode": "Disabled" });
     let spec = json!({
         "priority": 1, "match": { "reasons": ["Audit*"] }, "series": off, "aggregation": off, "spamFilter": off,
     });

@@ -95,7 +95,7 @@ async fn an_expression_that_is_added_at_admission_is_kept_and_reported() -> Resu
     let policy = test.policy(&idle_after("3s")).await?;
     let cluster_policy = test.cluster_policy();
     cluster_policy.put(&test.kubectl(), &json!({ "priority": -1 })).await?;
-    cluster_policy.says("Effective", "True", "Effective", &platform.namespace).await?;
+    cluster_policy.says("Effective", "True", "PartiallyEffective", &platform.namespace).await?;
     policy.effective().await?;
     let before = applies(&test.cluster).await?;
     let sent =

@@ -27,7 +27,7 @@ async fn the_quickstart_applies_and_becomes_effective() -> Result<()> {
     let counters = policy.received(20).await?;
     ensure!(counters.compacted > 10, "{counters:?}");
     let shown = test.kubectl().run(&["get", "eventpolicies"]).await?;
-    for column in ["MODE", "ACCEPTED", "EFFECTIVE", "RECEIVED", "ADMITTED", "COMPACTED", "AGE"] {
+    for column in ["MODE", "ACCEPTED", "EFFECTIVE", "REASON", "RECEIVED", "ADMITTED", "COMPACTED", "AGE"] {
         ensure!(shown.contains(column), "no column {column}:\n{shown}");
     }
     ensure!(shown.contains("Enforce") && shown.contains("20"), "{shown}");
@@ -72,23 +72,27 @@ async fn defaults_are_in_the_object_and_limits_are_inclusive() -> Result<()> {
     let defaults = tried(&test, &json!({ "budget": {} })).await?;
     let expected = json!({
         "mode": "Enforce", "priority": 0, "rejection": "AlreadyExists",
-        "series": { "idleTimeout": "6m", "heartbeatInterval": "30m" },
-        "aggregation": { "maxEvents": 10, "interval": "10m", "groupBy": "Object" },
-        "spamFilter": { "burst": 25, "refillInterval": "5m", "per": ["Emitter", "Regarding", "Type"] },
-        "budget": { "burst": 500, "refillInterval": "100ms" },
+        "series": { "mode": "Enforce", "idleTimeout": "6m", "heartbeatInterval": "30m" },
+        "aggregation": { "mode": "Enforce", "maxEvents": 10, "idleTimeout": "10m", "groupBy": "Object" },
+        "spamFilter": {
+            "mode": "Enforce", "burst": 25, "refillInterval": "5m", "tokensPerRefill": 1,
+            "per": ["Emitter", "Object", "Type"],
+        },
+        "budget": { "mode": "Enforce", "burst": 500, "refillInterval": "100ms", "tokensPerRefill": 1 },
     });
     assert_eq!(defaults, expected);
     assert_eq!(tried(&test, &json!({})).await?.get("budget"), None, "no budget unless it is given");
     for reached in [
-        json!({ "aggregation": { "maxEvents": 1, "interval": "1s" } }),
-        json!({ "aggregation": { "maxEvents": 10_000, "interval": "720h" } }),
+        json!({ "aggregation": { "maxEvents": 1, "idleTimeout": "1s" } }),
+        json!({ "aggregation": { "maxEvents": 10_000, "idleTimeout": "720h" } }),
         json!({ "spamFilter": { "burst": 1, "refillInterval": "720h", "per": ["Reason"] } }),
         json!({ "spamFilter": { "burst": 1_000_000, "refillInterval": "1ms" } }),
         // Exactly 100 years.
         json!({ "budget": { "burst": 87_600, "refillInterval": "10h" } }),
+        json!({ "spamFilter": { "burst": 87_600, "refillInterval": "30h", "tokensPerRefill": 3 } }),
         // Unusual but valid texts.
         json!({ "match": {
-            "types": ["*", "W*", "?arning"], "reasons": ["Back off", "*"], "reportingComponents": ["shop.dev/sync-?"],
+            "types": ["Warning", "Normal"], "reasons": ["Back off", "*"], "reportingComponents": ["shop.dev/sync-?"],
             "regarding": [{ "kind": "?ods", "apiGroup": "v2.example.com", "name": "system:x-*" }, { "apiGroup": "" }],
         } }),
     ] {
@@ -103,7 +107,7 @@ async fn explain_shows_units_defaults_and_limits_of_every_stage() -> Result<()> 
     let stages: [(&str, &[&str]); 4] = [
         (
             "series",
-            &["units h, m, s, ms", "from 1s to 8760h", "Default: 6m", "Default: 30m", "Default: false"],
+            &["units h, m, s, ms", "from 1s to 8760h", "Default: 6m", "Default: 30m", "Default: Enforce"],
         ),
         (
             "aggregation",
@@ -117,7 +121,7 @@ async fn explain_shows_units_defaults_and_limits_of_every_stage() -> Result<()> 
                 "from 1ms to 720h",
                 "Default: 5m",
                 "100 years",
-                "[Emitter, Regarding, Type]",
+                "[Emitter, Object, Type]",
             ],
         ),
         (
@@ -221,6 +225,50 @@ async fn an_invalid_policy_stored_before_the_rules_enforces_nothing_and_reports_
     test.emit(&storm.about("other", 1))?.finish(STORM).await?;
     ensure!(policy.received(20).await?.compacted > 10, "nothing was suppressed");
     squelch.stop().await?;
+    test.passed()
+}
+
+/// A rollback of squelch can leave newer CRDs behind.
+#[tokio::test]
+async fn a_policy_of_a_newer_crd_enforces_nothing_and_reports_it() -> Result<()> {
+    let test = Test::begin("newer-crd").await?;
+    let kubectl = test.kubectl();
+    let crd = kubectl.run(&["get", "crd", "eventpolicies.squelch.dev", "--output=json"]).await?;
+    let mut crd: Value = serde_json::from_str(&crd)?;
+    crd["metadata"]["resourceVersion"].take();
+    let original = crd.to_string();
+    let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    spec["properties"]["invented"] = json!({ "type": "boolean" });
+    let modes = &mut spec["properties"]["series"]["properties"]["mode"]["enum"];
+    modes.as_array_mut().context("series.mode is no enum")?.push("Invented".into());
+    kubectl.run_with(&["replace", "-f", "-"], crd.to_string()).await?;
+    let cases = [
+        ("field", json!({ "invented": true }), "UnsupportedField", "spec.invented: "),
+        ("value", json!({ "series": { "mode": "Invented" } }), "UnsupportedValue", "spec.series: "),
+    ];
+    for (name, spec, ..) in &cases {
+        let policy = json!({
+            "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "metadata": { "name": name }, "spec": spec,
+        });
+        wait_for("the API server to apply the newer schema", GENEROUS, async || {
+            kubectl.run_with(&["create", "-f", "-"], policy.to_string()).await.map_err(not_yet)
+        })
+        .await?;
+        let policy = Policy::named(test.client(), &test.namespace, name);
+        policy.says("Accepted", "Unknown", "Pending", "").await?;
+        policy.says("Effective", "Unknown", "Pending", "").await?;
+    }
+
+    let squelch = test.squelch().await?;
+    for (name, _, reason, field) in cases {
+        let policy = Policy::named(test.client(), &test.namespace, name);
+        policy.says("Accepted", "False", reason, field).await?;
+        policy.says("Stalled", "True", reason, "").await?;
+    }
+    let storm = Emission::legacy().about("pod", 1).count(20).rate(50);
+    ensure!(test.emit(&storm)?.finish(STORM).await?.refused().is_empty(), "something was suppressed");
+    squelch.stop().await?;
+    kubectl.run_with(&["replace", "-f", "-"], original).await?;
     test.passed()
 }
 

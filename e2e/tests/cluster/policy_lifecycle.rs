@@ -107,7 +107,7 @@ async fn more(squelch: &Squelch, policy: &Policy, before: i64) -> Result<i64> {
 const SEVERAL_STATUSES: i64 = 500;
 
 fn spec() -> Value {
-    json!({ "aggregation": { "disabled": true }, "spamFilter": { "burst": 2, "refillInterval": "1s" } })
+    json!({ "aggregation": { "mode": "Disabled" }, "spamFilter": { "burst": 2, "refillInterval": "1s" } })
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ async fn fails_and_recovers(label: &str, fault: Fault, failure: &str, needed: u6
     let there = configuration(&test).await?;
     assert_eq!((rules(&there, "events.squelch.dev"), rules(&there, "probe.squelch.dev")), (0, 1));
     wait_for_disarmed_event(&test, before, "Probes do not confirm").await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
+    policy.says("Effective", "False", "WebhookNotArmed", "").await?;
     none_failed(&storm).await?;
 
     proxy.end_all_faults();
@@ -240,7 +240,7 @@ async fn the_annotation_disarms_while_present() -> Result<()> {
     ensure!(has_break_glass(&squelch).await?);
     assert_eq!(rules(&configuration(&test).await?, "events.squelch.dev"), 0);
     wait_for_disarmed_event(&test, before, "INC-7 under investigation").await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "INC-7 under investigation").await?;
+    policy.says("Effective", "False", "WebhookNotArmed", "INC-7 under investigation").await?;
 
     // The annotation outlives squelch.
     squelch.stop().await?;
@@ -275,12 +275,12 @@ async fn deleting_the_configuration_disarms() -> Result<()> {
     squelch.wait_until_armed(false).await?;
     ensure!(has_break_glass(&squelch).await?);
     wait_for_disarmed_event(&test, before, "deleted").await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "configuration was deleted").await?;
+    policy.says("Effective", "False", "WebhookNotArmed", "configuration was deleted").await?;
     // A new policy does not undo the deletion.
     let neighbour = test.neighbour().await?;
     let other = Policy::named(test.client(), &neighbour.namespace, "policy");
     other.put(&neighbour.kubectl(), &json!({})).await?;
-    other.says("Effective", "Unknown", "WebhookNotArmed", "").await?;
+    other.says("Effective", "False", "WebhookNotArmed", "").await?;
     ensure!(configuration(&test).await.is_err(), "the configuration was created again");
 
     // The user does.
@@ -302,7 +302,7 @@ async fn the_flag_disarms_and_is_reported_as_the_reason() -> Result<()> {
     let squelch = test.squelch_with(&["--disarm"]).await?;
     let policy = Policy::named(test.client(), &test.namespace, "policy");
     policy.put(&test.kubectl(), &json!({})).await?;
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "--disarm").await?;
+    policy.says("Effective", "False", "WebhookNotArmed", "--disarm").await?;
     wait_for_disarmed_event(&test, before, "--disarm").await?;
     wait_for("probes", GENEROUS, async || {
         let succeeded = probes(&squelch, &["succeeded"]).await.map_err(not_yet)?;

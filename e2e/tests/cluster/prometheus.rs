@@ -19,7 +19,7 @@ async fn after_a_storm(test: &Test) -> Result<(Squelch, Prometheus, Policy, i64)
     let policy = test
         .policy(&json!({
             "aggregation": { "maxEvents": 3 },
-            "spamFilter": { "burst": 1, "refillInterval": "720h", "per": ["Regarding"] },
+            "spamFilter": { "burst": 1, "refillInterval": "720h", "per": ["Object"] },
         }))
         .await?;
     // Present from the start with 0, so that rates see the first drop.

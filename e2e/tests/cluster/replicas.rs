@@ -277,7 +277,7 @@ async fn a_new_active_replica_does_not_restore_a_deleted_configuration() -> Resu
     active.stop().await?;
     standby.wait_until_active().await?;
     // The new active replica writes the statuses.
-    policy.says("Effective", "Unknown", "WebhookNotArmed", "configuration was deleted").await?;
+    policy.says("Effective", "False", "WebhookNotArmed", "configuration was deleted").await?;
     let is_away = async || {
         let there = kubectl.run(&["get", "mutatingwebhookconfiguration", "--output=name"]).await?;
         ensure!(!there.contains("/squelch\n"), "the configuration was created again: {there}");

@@ -43,7 +43,7 @@ async fn memory_descriptors_and_threads_stay_constant() -> Result<()> {
     let test = Test::begin("soak").await?;
     let other = test.neighbour().await?;
     let squelch = test.squelch_with(&["--max-series", MAX_SERIES]).await?;
-    let off = json!({ "disabled": true });
+    let off = json!({ "mode": "Disabled" });
     let series = json!({ "idleTimeout": "30s", "heartbeatInterval": "1m" });
     let policy = test.policy(&json!({ "series": series, "aggregation": off, "spamFilter": off })).await?;
     let failed_calls = test.cluster.failed_webhook_calls().await?;

@@ -36,7 +36,7 @@ async fn top_dropped(test: &Test, policy: &Policy) -> Result<Vec<(String, i64)>>
 fn filtering() -> Value {
     json!({
         "series": { "idleTimeout": "3s" },
-        "aggregation": { "disabled": true },
+        "aggregation": { "mode": "Disabled" },
         "spamFilter": { "burst": BURST, "refillInterval": "720h" },
     })
 }

@@ -26,8 +26,8 @@ async fn seen(label: &str, is_governed: bool, flags: &[&str]) -> Result<Recordin
     if is_governed {
         // Longer than the filters by age, and short enough for a test.
         let spec = json!({
-            "series": { "idleTimeout": "8s" }, "aggregation": { "maxEvents": 5, "interval": "8s" },
-            "spamFilter": { "disabled": true },
+            "series": { "idleTimeout": "8s" }, "aggregation": { "maxEvents": 5, "idleTimeout": "8s" },
+            "spamFilter": { "mode": "Disabled" },
         });
         test.policy(&spec).await?;
     }

@@ -43,7 +43,7 @@ impl Case {
         [Self::Free, Self::Merged, Self::Dropped, Self::Forbidden, Self::Exempt];
 
     fn policy(self) -> Result<Option<Value>> {
-        let off = json!({ "disabled": true });
+        let off = json!({ "mode": "Disabled" });
         let dropping = |rejection: &str| {
             let filter = json!({ "burst": 1, "refillInterval": "1h" });
             json!({ "series": off, "aggregation": off, "spamFilter": filter, "rejection": rejection })

@@ -136,6 +136,12 @@ impl Control {
         .await?;
         Ok(Self { plain, asked_about, other_webhook })
     }
+
+    fn end(self) -> Result<()> {
+        drop(self.other_webhook);
+        self.plain.passed()?;
+        self.asked_about.passed()
+    }
 }
 
 /// Times since the start of the writer: start of the flood without a webhook, with a webhook that allows everything,
@@ -203,7 +209,7 @@ pub(crate) async fn flooded(
     ensure!(kept, "{said}");
     let asked = control.other_webhook.asked();
     ensure!(asked > PARTS as usize, "the other webhook was called {asked} times");
-    drop(control);
+    control.end()?;
     Ok(format!("{said}; {}", tenancy.ends(ending).await?))
 }
 

@@ -36,8 +36,8 @@ fn worst() -> Value {
         list
     };
     json!({ "priority": 100, "match": {
-        "types": list(15, "*"), "reasons": list(24, "*"), "reportingComponents": list(24, "*"),
-        "users": list(9, "*"), "regarding": vec![json!({ "name": almost() }); 16],
+        "reasons": list(31, "*"), "reportingComponents": list(31, "*"),
+        "users": list(10, "*"), "regarding": vec![json!({ "name": almost() }); 16],
     }})
 }
 

@@ -116,7 +116,7 @@ impl Tenancy {
 
     /// A namespace without a policy in which the hostile user may write.
     pub(crate) async fn elsewhere(&self) -> Result<Test> {
-        let test = self.test.neighbour().await?;
+        let test = self.test.part().await?;
         Tenant::admit(&test.cluster, &test.namespace, &[HOSTILE]).await?;
         Ok(test)
     }

@@ -61,7 +61,7 @@ pub(crate) async fn scenarios() -> Result<String> {
             node.helm().upgrade(&values(&scenario)).await?;
             node.rolled_out(SQUELCH, SQUELCH).await?;
             if scenario["operator"]["disarm"] == true {
-                return stage.policy.says("Effective", "Unknown", "WebhookNotArmed", "").await;
+                return stage.policy.says("Effective", "False", "WebhookNotArmed", "").await;
             }
             counters = stage.wait_for_decisions(counters).await?;
             anyhow::Ok(())

@@ -283,7 +283,7 @@ async fn clocks_of_api_servers_that_differ_cost_no_summary() {
     for ahead in [0, 1, 3, 5] {
         let mut scene = Scene::new();
         scene.server.ahead = Some(ahead * SECOND);
-        let aggregation = AggregationRules { max_events: 3, interval: IDLE, group_by: GroupBy::Object };
+        let aggregation = AggregationRules { max_events: 3, idle_timeout: IDLE, group_by: GroupBy::Object };
         scene.rules.aggregation = Some(aggregation);
         for number in 1..=12 {
             let name = format!("cart.{number}");

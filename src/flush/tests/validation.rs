@@ -148,7 +148,8 @@ fn gone(engine: &Engine, task: &FlushTask, now: Moment) -> FlushPlan {
 
 /// Rules that aggregate every CREATE but the first.
 fn summing(group_by: GroupBy) -> Rules {
-    let aggregation = Some(AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by });
+    let aggregation =
+        Some(AggregationRules { max_events: 1, idle_timeout: Duration::from_secs(600), group_by });
     Rules { aggregation, series: None, ..rules() }
 }
 

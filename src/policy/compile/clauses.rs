@@ -2,7 +2,7 @@
 
 use squelch_engine::Observation;
 
-use crate::api;
+use crate::api::{self, EventType};
 
 use super::Invalid;
 use crate::policy::glob::Glob;
@@ -15,10 +15,13 @@ pub(super) fn bounded<T>(list: &[T], max: usize, path: &str) -> Result<(), Inval
     Ok(())
 }
 
+const ALL_TYPES: [EventType; 2] = [EventType::Normal, EventType::Warning];
+
 /// Clauses that select Events. A write must match an entry of each nonempty list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clauses {
-    types: Box<[Glob]>,
+    /// Never empty.
+    types: Box<[EventType]>,
     reasons: Box<[Glob]>,
     reporting_components: Box<[Glob]>,
     regarding: Box<[Regarding]>,
@@ -35,13 +38,12 @@ struct Regarding {
 
 impl Clauses {
     pub(super) fn compile(clauses: &api::Clauses, path: &str) -> Result<Self, Invalid> {
-        let short = |name: &str, list| globs(list, api::MAX_SHORT_LIST, &format!("{path}.{name}"));
         let long = |name: &str, list| globs(list, api::MAX_LONG_LIST, &format!("{path}.{name}"));
-        all_checked(api::TYPE, &clauses.types, &format!("{path}.types"))?;
+        bounded(&clauses.types, api::MAX_TYPES, &format!("{path}.types"))?;
         all_checked(api::WORD, &clauses.reasons, &format!("{path}.reasons"))?;
         all_checked(api::WORD, &clauses.reporting_components, &format!("{path}.reportingComponents"))?;
         Ok(Self {
-            types: short("types", &clauses.types)?,
+            types: types(&clauses.types),
             reasons: long("reasons", &clauses.reasons)?,
             reporting_components: long("reportingComponents", &clauses.reporting_components)?,
             regarding: regarding(&clauses.regarding, &format!("{path}.regarding"))?,
@@ -51,7 +53,7 @@ impl Clauses {
 
     pub(super) fn hold(&self, write: &Observation<'_>) -> bool {
         let event = &write.event;
-        one_holds(&self.types, |glob| glob.matches(&event.event_type))
+        self.types.contains(&type_of(&event.event_type))
             && one_holds(&self.reasons, |glob| glob.matches(&event.reason))
             && one_holds(&self.reporting_components, |glob| glob.matches(event.reporter().0))
             && one_holds(&self.regarding, |regarding| regarding.holds(write))
@@ -60,19 +62,19 @@ impl Clauses {
 
     /// Maximum cost of one check. See [`Glob::weight`].
     pub(super) fn weight(&self) -> usize {
-        let Self { types, reasons, reporting_components, regarding, users } = self;
+        let Self { types: _, reasons, reporting_components, regarding, users } = self;
         let of_list = |list: &[Glob]| list.iter().map(Glob::weight).sum::<usize>();
         let of_object = |object: &Regarding| {
             let fields = [&object.kind, &object.api_group, &object.name];
             fields.into_iter().flatten().map(Glob::weight).sum::<usize>()
         };
-        [types, reasons, reporting_components, users].map(|list| of_list(list)).iter().sum::<usize>()
+        [reasons, reporting_components, users].map(|list| of_list(list)).iter().sum::<usize>()
             + regarding.iter().map(of_object).sum::<usize>()
     }
 
     pub(super) fn always_hold(&self) -> bool {
         let all = |globs: &[Glob]| globs.is_empty() || globs.contains(&Glob::Any);
-        all(&self.types)
+        self.types.len() == ALL_TYPES.len()
             && all(&self.reasons)
             && all(&self.reporting_components)
             && self.regarding.is_empty()
@@ -84,6 +86,12 @@ impl Clauses {
 trait Covers {
     /// Whether it is known to match everything that `other` matches.
     fn covers(&self, other: &Self) -> bool;
+}
+
+impl Covers for EventType {
+    fn covers(&self, other: &Self) -> bool {
+        self == other
+    }
 }
 
 impl Covers for Glob {
@@ -177,6 +185,15 @@ impl Regarding {
             && holds(&self.api_group, object.api_group())
             && holds(&self.name, &object.name)
     }
+}
+
+fn types(list: &[EventType]) -> Box<[EventType]> {
+    ALL_TYPES.into_iter().filter(|its| list.is_empty() || list.contains(its)).collect()
+}
+
+/// Types other than Normal count as Warning.
+fn type_of(text: &str) -> EventType {
+    if text == "Normal" { EventType::Normal } else { EventType::Warning }
 }
 
 fn one_holds<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {

@@ -88,6 +88,19 @@ pub struct Invalid {
     pub field: String,
     /// Message for the author of the policy, at most 512 bytes, without control characters.
     pub message: String,
+    /// The kind of mistake.
+    pub kind: InvalidKind,
+}
+
+/// The kinds of invalid fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidKind {
+    /// The value breaks a rule.
+    Value,
+    /// This version does not know the field.
+    UnknownField,
+    /// This version does not know the value of an enum.
+    UnknownValue,
 }
 
 impl Invalid {
@@ -95,7 +108,20 @@ impl Invalid {
     pub(super) fn new(field: impl Into<String>, message: &str) -> Self {
         let truncated = &message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)];
         let message = truncated.chars().map(sanitise).collect();
-        Self { field: field.into(), message }
+        Self { field: field.into(), message, kind: InvalidKind::Value }
+    }
+
+    /// An error of deserialization.
+    pub(super) fn unparsed(field: impl Into<String>, error: &str) -> Self {
+        let is_unknown = error.starts_with("unknown variant");
+        let kind = if is_unknown { InvalidKind::UnknownValue } else { InvalidKind::Value };
+        Self { kind, ..Self::new(field, &format!("cannot be parsed: {error}")) }
+    }
+
+    /// A field that only a newer version knows.
+    pub(super) fn unknown_field(field: String) -> Self {
+        let message = "this version of squelch does not know the field; upgrade squelch, or remove the field";
+        Self { kind: InvalidKind::UnknownField, ..Self::new(field, message) }
     }
 }
 
@@ -184,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_policy_with_all_stages_disabled_governs() {
-        let off = json!({"disabled": true});
+        let off = json!({ "mode": "Disabled" });
         let policy = compiled(json!({"series": off, "aggregation": off, "spamFilter": off})).unwrap();
         let Rules { series, aggregation, spam_filter, budget, .. } = &policy.rules;
         assert!(series.is_none() && aggregation.is_none() && spam_filter.is_none() && budget.is_none());
@@ -198,11 +224,11 @@ mod tests {
             "spec.priority: priority must be between -100000 and 100000"
         );
         assert!(
-            invalid(json!({"match": {"types": [""]}})).starts_with("spec.match.types[0]: must not be empty")
+            invalid(json!({"match": {"users": [""]}})).starts_with("spec.match.users[0]: must not be empty")
         );
         assert!(
-            invalid(json!({"exempt": [{"types": ["Normal", "warning"]}]}))
-                .starts_with("spec.exempt[0].types[1]: a type must")
+            invalid(json!({"exempt": [{"types": ["Normal", "Normal", "Warning"]}]}))
+                .starts_with("spec.exempt[0].types: must have at most 2")
         );
         assert!(
             invalid(json!({"match": {"regarding": [{"kind": "pods"}]}}))
@@ -257,6 +283,7 @@ mod tests {
         // The fixture: Warning BackOff of Pod batch-1, by kubelet as system:node:n1.
         assert!(holds(json!({"types": ["Warning"], "reasons": ["Failed*", "Back*"]})));
         assert!(!holds(json!({"types": ["Normal"], "reasons": ["BackOff"]})));
+        assert!(holds(json!({"types": ["Normal", "Warning"]})));
         assert!(holds(json!({"reportingComponents": ["kubelet"]})));
         assert!(!holds(json!({"reportingComponents": ["scheduler"]})));
         assert!(holds(json!({"users": ["system:node:*"]})));

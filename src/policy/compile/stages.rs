@@ -15,47 +15,58 @@ pub(super) fn series(series: &api::SeriesCompaction) -> Result<Option<SeriesRule
         idle_timeout: at.duration(api::IDLE_TIMEOUT, &series.idle_timeout)?,
         heartbeat_interval: at.duration(api::HEARTBEAT_INTERVAL, &series.heartbeat_interval)?,
     };
-    Ok((!series.disabled).then_some(rules))
+    Ok(enforced(series.mode, rules))
 }
 
 pub(super) fn aggregation(aggregation: &api::Aggregation) -> Result<Option<AggregationRules>, Invalid> {
     let at = StagePath("spec.aggregation");
     let rules = AggregationRules {
         max_events: at.number(api::MAX_EVENTS, aggregation.max_events)?.get(),
-        interval: at.duration(api::INTERVAL, &aggregation.interval)?,
+        idle_timeout: at.duration(api::GROUP_IDLE_TIMEOUT, &aggregation.idle_timeout)?,
         group_by: match aggregation.group_by {
             api::GroupBy::Object => GroupBy::Object,
             api::GroupBy::Kind => GroupBy::Kind,
         },
     };
-    Ok((!aggregation.disabled).then_some(rules))
+    Ok(enforced(aggregation.mode, rules))
 }
 
 pub(super) fn spam_filter(filter: &api::SpamFilter) -> Result<Option<SpamFilterRules>, Invalid> {
     let at = StagePath("spec.spamFilter");
     let rules = SpamFilterRules {
-        bucket: at.bucket(api::SPAM_FILTER, filter.burst, &filter.refill_interval)?,
+        bucket: at.bucket(
+            api::SPAM_FILTER,
+            filter.burst,
+            (&filter.refill_interval, filter.tokens_per_refill),
+        )?,
         per: per(&filter.per).map_err(|message| at.invalid("per", message))?,
     };
-    Ok((!filter.disabled).then_some(rules))
+    Ok(enforced(filter.mode, rules))
 }
 
 pub(super) fn budget(budget: Option<&api::Budget>) -> Result<Option<BucketRules>, Invalid> {
-    let bucket = |budget: &api::Budget| {
-        StagePath("spec.budget").bucket(api::BUDGET, budget.burst, &budget.refill_interval)
-    };
-    budget.map(bucket).transpose()
+    let Some(budget) = budget else { return Ok(None) };
+    let refill = (budget.refill_interval.as_str(), budget.tokens_per_refill);
+    let bucket = StagePath("spec.budget").bucket(api::BUDGET, budget.burst, refill)?;
+    Ok(enforced(budget.mode, bucket))
+}
+
+fn enforced<T>(mode: api::StageMode, rules: T) -> Option<T> {
+    match mode {
+        api::StageMode::Enforce => Some(rules),
+        api::StageMode::Disabled => None,
+    }
 }
 
 fn per(parts: &[api::Per]) -> Result<Per, &'static str> {
     if parts.is_empty() {
         return Err(api::EMPTY_PER);
     }
-    let mut per = Per { emitter: false, regarding: false, event_type: false, reason: false };
+    let mut per = Per { emitter: false, object: false, event_type: false, reason: false };
     for part in parts {
         let is_included = match part {
             api::Per::Emitter => &mut per.emitter,
-            api::Per::Regarding => &mut per.regarding,
+            api::Per::Object => &mut per.object,
             api::Per::Type => &mut per.event_type,
             api::Per::Reason => &mut per.reason,
         };
@@ -82,10 +93,12 @@ impl StagePath {
         &self,
         bucket: BucketFields,
         burst: i32,
-        refill_interval: &str,
+        (refill_interval, tokens_per_refill): (&str, i32),
     ) -> Result<BucketRules, Invalid> {
         let burst = self.number(bucket.burst, burst)?;
         let refill_interval = self.duration(bucket.refill_interval, refill_interval)?;
+        let refill_interval =
+            refill_interval / self.number(bucket.tokens_per_refill, tokens_per_refill)?.get();
         if !BucketFields::refills_in_time(burst, refill_interval) {
             return Err(Invalid::new(self.0, api::TOO_SLOW));
         }
@@ -129,13 +142,13 @@ mod tests {
         );
         assert_eq!(
             rules.aggregation,
-            Some(AggregationRules { max_events: 10, interval: minutes(10), group_by: GroupBy::Object })
+            Some(AggregationRules { max_events: 10, idle_timeout: minutes(10), group_by: GroupBy::Object })
         );
         assert_eq!(
             rules.spam_filter,
             Some(SpamFilterRules {
                 bucket: bucket(25, minutes(5)),
-                per: Per { emitter: true, regarding: true, event_type: true, reason: false },
+                per: Per { emitter: true, object: true, event_type: true, reason: false },
             })
         );
         assert_eq!(rules.budget, None);
@@ -151,10 +164,10 @@ mod tests {
         .unwrap();
         let aggregation = rules.aggregation.unwrap();
         assert_eq!((aggregation.group_by, aggregation.max_events), (GroupBy::Kind, 3));
-        assert_eq!(aggregation.interval, Duration::from_secs(600));
+        assert_eq!(aggregation.idle_timeout, Duration::from_secs(600));
         let filter = rules.spam_filter.unwrap();
         assert_eq!(filter.bucket, bucket(25, Duration::from_millis(1)));
-        assert_eq!(filter.per, Per { emitter: false, regarding: false, event_type: false, reason: true });
+        assert_eq!(filter.per, Per { emitter: false, object: false, event_type: false, reason: true });
         assert_eq!(rules.budget, Some(bucket(7, Duration::from_millis(100))));
         assert_eq!(
             compiled(json!({"budget": {}})).unwrap().budget,
@@ -163,12 +176,25 @@ mod tests {
     }
 
     #[test]
+    fn several_tokens_of_an_interval_return_evenly() {
+        let budget = |tokens: i32, interval: &str| {
+            let budget = json!({"burst": 7, "refillInterval": interval, "tokensPerRefill": tokens});
+            compiled(json!({ "budget": budget })).unwrap().budget
+        };
+        assert_eq!(budget(10, "1s"), Some(bucket(7, Duration::from_millis(100))));
+        assert_eq!(budget(3, "1s"), Some(bucket(7, Duration::from_nanos(333_333_333))));
+        // The highest rate.
+        assert_eq!(budget(1_000_000, "1ms"), Some(bucket(7, Duration::from_nanos(1))));
+    }
+
+    #[test]
     fn a_disabled_stage_is_none() {
-        let disabled = json!({"disabled": true});
+        let disabled = json!({"mode": "Disabled"});
         assert_eq!(compiled(json!({"series": disabled})).unwrap().series, None);
         assert_eq!(compiled(json!({"aggregation": disabled})).unwrap().aggregation, None);
         assert_eq!(compiled(json!({"spamFilter": disabled})).unwrap().spam_filter, None);
         assert!(compiled(json!({"spamFilter": disabled})).unwrap().aggregation.is_some());
+        assert_eq!(compiled(json!({"budget": disabled})).unwrap().budget, None);
     }
 
     #[test]
@@ -179,7 +205,7 @@ mod tests {
                 "spec.series.idleTimeout: idleTimeout must be between 1s and 8760h, such as 6m",
             ),
             (
-                json!({"series": {"heartbeatInterval": "soon", "disabled": true}}),
+                json!({"series": {"heartbeatInterval": "soon", "mode": "Disabled"}}),
                 "spec.series.heartbeatInterval: heartbeatInterval must be whole numbers of h, m, s or ms (each of \
                  at most 5 digits), such as 6m or 1h30m",
             ),
@@ -188,8 +214,8 @@ mod tests {
                 "spec.aggregation.maxEvents: maxEvents must be between 1 and 10000, such as 10",
             ),
             (
-                json!({"aggregation": {"interval": "721h", "disabled": true}}),
-                "spec.aggregation.interval: interval must be between 1s and 720h, such as 10m",
+                json!({"aggregation": {"idleTimeout": "721h", "mode": "Disabled"}}),
+                "spec.aggregation.idleTimeout: idleTimeout must be between 1s and 720h, such as 10m",
             ),
             (
                 json!({"spamFilter": {"burst": -1}}),
@@ -202,6 +228,10 @@ mod tests {
             (
                 json!({"budget": {"burst": 1_000_001}}),
                 "spec.budget.burst: burst must be between 1 and 1000000, such as 500",
+            ),
+            (
+                json!({"budget": {"tokensPerRefill": 0}}),
+                "spec.budget.tokensPerRefill: tokensPerRefill must be between 1 and 1000000, such as 1",
             ),
             (
                 json!({"budget": {"refillInterval": "0s"}}),
@@ -218,6 +248,9 @@ mod tests {
             let with = |refill: &str| json!({stage: {"burst": 87_600, "refillInterval": refill}});
             assert!(compiled(with("10h")).is_ok());
             assert_eq!(invalid(with("10h1ms")), format!("spec.{stage}: {}", api::TOO_SLOW));
+            let with = |tokens: i32| json!({stage: {"burst": 87_600, "refillInterval": "30h", "tokensPerRefill": tokens}});
+            assert!(compiled(with(3)).is_ok());
+            assert_eq!(invalid(with(2)), format!("spec.{stage}: {}", api::TOO_SLOW));
         }
     }
 
@@ -226,7 +259,7 @@ mod tests {
         let with = |per: &[&str]| compiled(json!({"spamFilter": {"per": per}}));
         assert_eq!(with(&[]), Err(format!("spec.spamFilter.per: {}", api::EMPTY_PER)));
         assert_eq!(with(&["Type", "Type"]), Err(format!("spec.spamFilter.per: {}", api::DUPLICATE_PER)));
-        let per = with(&["Type", "Reason", "Regarding", "Emitter"]).unwrap().spam_filter.unwrap().per;
-        assert_eq!(per, Per { emitter: true, regarding: true, event_type: true, reason: true });
+        let per = with(&["Type", "Reason", "Object", "Emitter"]).unwrap().spam_filter.unwrap().per;
+        assert_eq!(per, Per { emitter: true, object: true, event_type: true, reason: true });
     }
 }

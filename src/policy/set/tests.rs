@@ -42,7 +42,12 @@ fn the_order_is_priority_then_creation_then_name() {
 #[test]
 fn the_first_policy_that_matches_governs() {
     let set = Set::new([
-        policy("ci", "warnings", &json!({"match": {"types": ["Warning"]}, "exempt": [{"types": ["*"]}]}), 2),
+        policy(
+            "ci",
+            "warnings",
+            &json!({"match": {"types": ["Warning"]}, "exempt": [{"types": ["Normal", "Warning"]}]}),
+            2,
+        ),
         policy("ci", "normal", &json!({"match": {"types": ["Normal"]}, "priority": 5}), 1),
     ]);
     let governing = set.governing(&event()).unwrap();

@@ -34,6 +34,7 @@ enum Kind {
     MatchesAll,
     /// Matches the write, which is a Warning.
     MatchesWarnings,
+    /// Matches Normal Events.
     MatchesOthers,
     Exempts,
     /// Matches everything, which the comparison of clauses does not detect. Two fit within the limits of a namespace, and
@@ -46,7 +47,7 @@ impl Kind {
     /// The weight of its `match`.
     fn weight(self) -> usize {
         match self {
-            Self::MatchesWarnings | Self::MatchesOthers => 1,
+            Self::MatchesWarnings | Self::MatchesOthers => 0,
             Self::Heavy => 7 * (8 + 128) + 8 + 2,
             Self::MatchesAll | Self::Exempts | Self::Invalid => 0,
         }
@@ -59,7 +60,7 @@ impl RandomPolicy {
             Kind::MatchesAll => json!({}),
             Kind::MatchesWarnings => json!({"match": {"types": ["Warning"]}}),
             Kind::MatchesOthers => json!({"match": {"types": ["Normal"]}}),
-            Kind::Exempts => json!({"exempt": [{"types": ["*"]}]}),
+            Kind::Exempts => json!({"exempt": [{"types": ["Normal", "Warning"]}]}),
             Kind::Heavy => {
                 let mut reasons = vec![format!("*{}*", "x".repeat(126)); 7];
                 reasons.push("?*".to_owned());
@@ -211,7 +212,9 @@ proptest! {
         for one in policies.iter().filter(|one| one.applies_to_ci(true) && one.kind != Kind::Invalid) {
             let preceding = policies.iter().filter(|other| other.applies_to_ci(true) && other.precedes(one));
             let in_force = preceding.clone().filter(|other| other.is_within_limits(true, &policies));
-            let overridden = in_force.clone().any(|other| other.overrides(one));
+            let among = |kind| in_force.clone().any(|other| other.kind == kind);
+            let together = among(Kind::MatchesWarnings) && among(Kind::MatchesOthers);
+            let overridden = together || in_force.clone().any(|other| other.overrides(one));
             match set.effect(&one.policy()) {
                 Some(Effect::TooMany(_)) => prop_assert!(!one.is_within_limits(true, &policies)),
                 Some(Effect::Overridden { by, .. }) => {

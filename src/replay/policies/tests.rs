@@ -75,7 +75,7 @@ fn an_error_names_file_document_and_field() {
             "p.yaml, document 2 (EventPolicy ci/b), spec.match.reason: unknown field",
         ),
         (
-            policy("b", "spec: {exempt: [{types: [x]}, {regarding: [{kinds: Pod}]}]}"),
+            policy("b", "spec: {exempt: [{types: [Normal]}, {regarding: [{kinds: Pod}]}]}"),
             "p.yaml, document 2 (EventPolicy b), spec.exempt[1].regarding[0].kinds: unknown field",
         ),
         (policy("a", "spec: {}"), "p.yaml, document 2 (EventPolicy a): another document has a policy"),

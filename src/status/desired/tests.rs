@@ -2,14 +2,19 @@ use serde_json::json;
 use squelch_engine::Dropped;
 
 use super::*;
-use crate::policy::fixtures::{cluster_policy, policy};
+use crate::policy::Index;
+use crate::policy::fixtures::{cluster_policy, object, policy};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
 fn conditions(status: &EventPolicyStatus) -> Vec<(&str, &str, &str)> {
-    status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect()
+    shown(&status.conditions)
+}
+
+fn shown(conditions: &[Condition]) -> Vec<(&str, &str, &str)> {
+    conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect()
 }
 
 #[test]
@@ -24,10 +29,10 @@ fn conditions_follow_the_facts() {
     let (too_many, in_part) = (Effect::TooMany(exceeded.clone()), Effect::GovernsInPart(exceeded));
     for (outcome, effect, disarmed_reason, expected) in [
         (&good, Some(&governs), None, [accepted, ("Effective", "True", "Effective")]),
-        (&good, Some(&governs), Some("It hangs."), [accepted, ("Effective", "Unknown", "WebhookNotArmed")]),
+        (&good, Some(&governs), Some("It hangs."), [accepted, ("Effective", "False", "WebhookNotArmed")]),
         (&good, Some(&by), Some("It hangs."), [accepted, ("Effective", "False", "Overridden")]),
         (&good, Some(&nowhere), Some("It hangs."), [accepted, ("Effective", "False", "NoNamespaces")]),
-        (&good, Some(&in_part), None, [accepted, ("Effective", "True", "Effective")]),
+        (&good, Some(&in_part), None, [accepted, ("Effective", "True", "PartiallyEffective")]),
         (
             &good,
             Some(&too_many),
@@ -38,11 +43,41 @@ fn conditions_follow_the_facts() {
     ] {
         let counted = Counters::default();
         let facts = Facts { effect, disarmed_reason, ..facts(&outcome.outcome, &counted) };
-        assert_eq!(conditions(&desired(&facts)), expected);
+        let status = desired(&facts);
+        let (common, stalled) = status.conditions.split_at(2);
+        assert_eq!(shown(common), expected);
+        assert_eq!(!stalled.is_empty(), outcome.outcome.is_err(), "{stalled:?}");
     }
     let counted = Counters::default();
     let message = &desired(&facts(&bad.outcome, &counted)).conditions[0].message;
     assert!(message.starts_with("spec.series.idleTimeout: idleTimeout must be"), "{message}");
+}
+
+#[test]
+fn a_policy_that_this_version_does_not_support_is_stalled() {
+    let counted = Counters::default();
+    for (spec, reason, message) in [
+        (json!({"series": {"idleTimeout": "soon"}}), "Invalid", "spec.series.idleTimeout: "),
+        (
+            json!({"mute": []}),
+            "UnsupportedField",
+            "spec.mute: this version of squelch does not know the field; ",
+        ),
+        (
+            json!({"match": {"types": ["Alarm"]}}),
+            "UnsupportedValue",
+            "spec.match: cannot be parsed: unknown variant `Alarm`, expected `Normal` or `Warning`",
+        ),
+    ] {
+        let mut index = Index::default();
+        index.apply(&object("ci", "p", json!({ "spec": spec })));
+        let set = index.set();
+        let status = desired(&facts(&set.policies()[0].outcome, &counted));
+        let reasons =
+            [("Accepted", "False", reason), ("Effective", "False", reason), ("Stalled", "True", reason)];
+        assert_eq!(conditions(&status), reasons);
+        assert!(status.conditions[0].message.starts_with(message), "{}", status.conditions[0].message);
+    }
 }
 
 #[test]
@@ -71,7 +106,7 @@ fn namespaces_that_another_writer_excludes_are_named() {
         (
             true,
             false,
-            "True/Effective: The policy governs Event writes. The webhook configuration excludes some of its namespaces, \
+            "True/PartiallyEffective: The policy governs Event writes. The webhook configuration excludes some of its namespaces, \
              such as kube-system",
         ),
     ] {
@@ -96,7 +131,7 @@ fn a_policy_whose_stages_are_all_disabled_has_its_own_message() {
     let counted = Counters::default();
     let message =
         |spec| desired(&facts(&policy("ci", "p", &spec, 0).outcome, &counted)).conditions[1].message.clone();
-    let off = json!({"disabled": true});
+    let off = json!({ "mode": "Disabled" });
     let mut spec = json!({"series": off, "aggregation": off, "spamFilter": off});
     assert_eq!(
         message(spec.clone()),
@@ -255,8 +290,11 @@ fn only_a_changed_condition_status_updates_the_transition_time() {
 #[test]
 fn the_largest_status_has_at_most_8_kib() {
     let widest = "\"".repeat(1000);
-    let bad =
-        Err(Invalid { field: "spec.match.regarding[31].name".to_owned(), message: widest[..512].to_owned() });
+    let bad = Err(Invalid {
+        field: "spec.match.regarding[31].name".to_owned(),
+        message: widest[..512].to_owned(),
+        kind: InvalidKind::UnknownField,
+    });
     let mut counted = Counters { recovered: u64::MAX, ..Counters::default() };
     Disposition::ALL.iter().for_each(|disposition| counted.count(*disposition, u64::MAX));
     let dropped: Vec<DroppedIn> = (0..40)

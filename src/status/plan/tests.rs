@@ -104,7 +104,7 @@ fn a_policy_is_effective_once_the_webhook_is_armed_for_its_namespace() {
         let condition = scene.due(0).remove(0).status.conditions.remove(1);
         (condition.status, condition.reason)
     };
-    assert_eq!(condition(&["another"]), ("Unknown".to_owned(), "WebhookNotArmed".to_owned()));
+    assert_eq!(condition(&["another"]), ("False".to_owned(), "WebhookNotArmed".to_owned()));
     assert_eq!(condition(&["another", "ci"]), ("True".to_owned(), "Effective".to_owned()));
 }
 

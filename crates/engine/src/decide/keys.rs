@@ -160,7 +160,7 @@ impl Hasher {
         if per.emitter {
             emitter(&mut fields, write.user, &write.event);
         }
-        if per.regarding {
+        if per.object {
             object(&mut fields, &write.event.regarding);
         }
         if per.event_type {

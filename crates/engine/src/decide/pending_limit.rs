@@ -161,7 +161,7 @@ mod tests {
     fn a_summary_beyond_the_limit_merges_nothing() {
         let aggregation = AggregationRules {
             max_events: 1,
-            interval: std::time::Duration::from_secs(600),
+            idle_timeout: std::time::Duration::from_secs(600),
             group_by: GroupBy::Object,
         };
         let plain = rules();

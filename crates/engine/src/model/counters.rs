@@ -86,7 +86,7 @@ mod tests {
             burst: NonZeroU32::new(burst).unwrap(),
             refill_interval: Duration::from_secs(3600),
         };
-        let per = Per { emitter: false, regarding: false, event_type: false, reason: true };
+        let per = Per { emitter: false, object: false, event_type: false, reason: true };
         let spam_filter = Some(SpamFilterRules { bucket: bucket(1), per });
         Rules { mode, series: None, spam_filter, budget: Some(bucket(3)), ..rules() }
     }

@@ -73,7 +73,7 @@ pub struct AggregationRules {
     /// Ordinal of the first distinct message of a group that is merged into the summary.
     pub max_events: u32,
     /// A group without a write for longer than this is reset.
-    pub interval: Duration,
+    pub idle_timeout: Duration,
     /// The fields that define a group.
     pub group_by: GroupBy,
 }
@@ -102,7 +102,7 @@ pub struct Per {
     /// The emitter.
     pub emitter: bool,
     /// The regarding object without its field path.
-    pub regarding: bool,
+    pub object: bool,
     /// The type.
     pub event_type: bool,
     /// The reason.
@@ -134,7 +134,7 @@ impl Rules {
         let mut timing = self.series.unwrap_or(SeriesRules::DEFAULT);
         if let Some(aggregation) = self.aggregation.filter(|_| summary) {
             // A summary must live as long as its group: its successor would start to count from zero.
-            timing.idle_timeout = timing.idle_timeout.max(aggregation.interval);
+            timing.idle_timeout = timing.idle_timeout.max(aggregation.idle_timeout);
         }
         timing
     }

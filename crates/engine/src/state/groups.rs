@@ -85,7 +85,7 @@ impl Groups {
     /// Returns the number of distinct objects if the write is one message too many for its group (client-go,
     /// tools/record, `EventAggregate`). It is if the group remembers `max_events - 1` distinct messages and
     /// this is another one. Otherwise remembers the message and returns `None`. No write is too many before an
-    /// Event of the group was admitted. A group without a write for strictly more than the interval is reset.
+    /// Event of the group was admitted. A group without a write for strictly more than the idle timeout is reset.
     /// `at_capacity`: evicts the oldest group to add another group or fingerprints.
     pub(crate) fn too_many(
         &mut self,
@@ -182,7 +182,7 @@ impl Groups {
             None => self.table.insert(key, Group::default()),
         };
         let group = self.table.get_mut(at)?;
-        if now.since(std::mem::replace(&mut group.seen, now)) > rules.interval {
+        if now.since(std::mem::replace(&mut group.seen, now)) > rules.idle_timeout {
             self.fingerprints -= group.weight();
             *group = Group { seen: now, ..Group::default() };
         }
@@ -206,14 +206,14 @@ impl Groups {
         self.evicted += 1;
     }
 
-    /// Removes at most `at_most` of the oldest groups if their interval has passed. Returns how many it removed
+    /// Removes at most `at_most` of the oldest groups if their idle timeout has passed. Returns how many it removed
     /// or freed.
     pub(crate) fn forget(&mut self, rules: Option<&AggregationRules>, at_most: usize, now: Moment) -> usize {
-        let interval = rules.map(|rules| rules.interval).unwrap_or_default();
+        let idle_timeout = rules.map(|rules| rules.idle_timeout).unwrap_or_default();
         let mut forgotten = 0;
         while forgotten < at_most
             && let Some(oldest) = self.table.oldest()
-            && self.table.get(oldest).is_some_and(|group| now.since(group.seen) > interval)
+            && self.table.get(oldest).is_some_and(|group| now.since(group.seen) > idle_timeout)
             && let Some(group) = self.table.remove(oldest)
         {
             self.fingerprints -= group.weight();

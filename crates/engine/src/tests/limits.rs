@@ -125,13 +125,13 @@ fn all_steps() -> Rules {
     Rules {
         aggregation: Some(AggregationRules {
             max_events: 1000,
-            interval: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(600),
             group_by: GroupBy::Object,
         }),
         spam_filter: Some(SpamFilterRules {
             // Full again at once, so that the filter passes everything.
             bucket: BucketRules { burst: 25.try_into().unwrap(), refill_interval: Duration::from_micros(1) },
-            per: Per { emitter: true, regarding: true, event_type: true, reason: false },
+            per: Per { emitter: true, object: true, event_type: true, reason: false },
         }),
         ..rules()
     }

@@ -196,7 +196,7 @@ fn an_invalid_policy_flushes_and_stops_merging() {
 fn disabling_aggregation_flushes_its_summaries() {
     let engine = engine();
     let aggregation =
-        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
+        AggregationRules { max_events: 1, idle_timeout: Duration::from_secs(600), group_by: GroupBy::Object };
     let summing = Rules { aggregation: Some(aggregation), ..rules() };
     for (name, message) in [("cart.1", "a"), ("cart.2", "b"), ("cart.3", "c"), ("cart.4", "d")] {
         let mut write = named(name, write());

@@ -38,7 +38,7 @@ pub(crate) fn flush(engine: &Engine, task: &FlushTask, found: Option<i64>, now: 
 /// are disabled.
 pub(crate) fn summing() -> Rules {
     let aggregation =
-        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Object };
+        AggregationRules { max_events: 1, idle_timeout: Duration::from_secs(600), group_by: GroupBy::Object };
     Rules { aggregation: Some(aggregation), series: None, ..rules() }
 }
 

@@ -127,7 +127,7 @@ fn file(path: &Path) -> (String, Rules, Vec<Line>) {
 fn as_rules(options: &Options) -> Rules {
     let aggregation = (options.max_events < OUT_OF_THE_WAY).then_some(AggregationRules {
         max_events: options.max_events,
-        interval: Duration::from_secs(options.interval_seconds),
+        idle_timeout: Duration::from_secs(options.interval_seconds),
         group_by: GroupBy::Object,
     });
     let spam_filter = (options.burst < OUT_OF_THE_WAY).then(|| SpamFilterRules {
@@ -135,7 +135,7 @@ fn as_rules(options: &Options) -> Rules {
             burst: options.burst.try_into().unwrap(),
             refill_interval: Duration::from_secs_f64(options.refill_seconds),
         },
-        per: Per { emitter: true, regarding: true, event_type: true, reason: false },
+        per: Per { emitter: true, object: true, event_type: true, reason: false },
     });
     Rules { series: None, aggregation, spam_filter, ..rules() }
 }

@@ -47,7 +47,7 @@ async fn another_event_of_the_same_name_is_unchanged() {
 async fn a_summary_is_created_only_if_an_event_of_its_group_is_stored() {
     for stored in [true, false] {
         let mut scene = Scene::new();
-        let aggregation = AggregationRules { max_events: 3, interval: IDLE, group_by: GroupBy::Object };
+        let aggregation = AggregationRules { max_events: 3, idle_timeout: IDLE, group_by: GroupBy::Object };
         scene.rules.aggregation = Some(aggregation);
         for number in 1..=5 {
             let name = format!("cart.{number}");

@@ -13,8 +13,8 @@ fn several_policies_together_can_override_one() {
     let of = |clauses: Value| json!({"match": clauses});
     let pods = json!({"kind": "Pod"});
     for (one, other, last, is_overridden) in [
-        // core/v1 accepts other types than these two.
-        (json!({"types": ["Warning"]}), json!({"types": ["Normal"]}), json!({}), false),
+        // Other types count as Warning.
+        (json!({"types": ["Warning"]}), json!({"types": ["Normal"]}), json!({}), true),
         (
             json!({"types": ["Warning"]}),
             json!({"types": ["Normal"]}),
@@ -22,7 +22,7 @@ fn several_policies_together_can_override_one() {
             true,
         ),
         (
-            json!({"types": ["W*"]}),
+            json!({"types": ["Warning"]}),
             json!({"types": ["Normal"]}),
             json!({"types": ["Warning"], "reasons": ["A"]}),
             true,

@@ -5,7 +5,7 @@ use crate::testing::at;
 use proptest::prelude::*;
 
 fn rules(max_events: u32) -> AggregationRules {
-    AggregationRules { max_events, interval: Duration::from_secs(600), group_by: GroupBy::Object }
+    AggregationRules { max_events, idle_timeout: Duration::from_secs(600), group_by: GroupBy::Object }
 }
 
 /// Returns whether a write is too many for its group. Admits it if not.

@@ -63,7 +63,7 @@ impl NaiveModel {
         let Some(per) = self.rules.spam_filter.map(|filter| filter.per) else { return Vec::new() };
         let parts = [
             (per.emitter, emitter(write)),
-            (per.regarding, object(&write.event.regarding)),
+            (per.object, object(&write.event.regarding)),
             (per.event_type, vec![write.event.event_type.to_string()]),
             (per.reason, vec![write.event.reason.to_string()]),
         ];

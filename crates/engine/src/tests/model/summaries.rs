@@ -18,7 +18,7 @@ impl NaiveModel {
             return None;
         }
         let (key, message) = group_of(write, rules.group_by);
-        self.groups.retain(|group| now.since(group.seen) <= rules.interval);
+        self.groups.retain(|group| now.since(group.seen) <= rules.idle_timeout);
         let at = self.groups.iter().position(|group| group.key == key).unwrap_or_else(|| {
             self.groups.push(Group { key: key.clone(), messages: Vec::new(), seen: now, witness: None });
             self.groups.len() - 1

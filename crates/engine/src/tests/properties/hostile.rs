@@ -90,7 +90,7 @@ fn rules_at_their_limits() -> impl Strategy<Value = Rules> {
                 filter.bucket = bucket;
             }
             if let Some(aggregation) = &mut rules.aggregation {
-                (aggregation.max_events, aggregation.interval) = (max_events, interval);
+                (aggregation.max_events, aggregation.idle_timeout) = (max_events, interval);
             }
             rules
         })

@@ -71,11 +71,11 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     });
     let group_by = prop_oneof![Just(GroupBy::Object), Just(GroupBy::Kind)];
     let aggregation = (1u32..5, 1u64..1000, group_by).prop_map(|(max_events, interval, group_by)| {
-        AggregationRules { max_events, interval: Duration::from_secs(interval), group_by }
+        AggregationRules { max_events, idle_timeout: Duration::from_secs(interval), group_by }
     });
-    let per = any::<[bool; 4]>().prop_map(|[emitter, regarding, event_type, reason]| Per {
+    let per = any::<[bool; 4]>().prop_map(|[emitter, object, event_type, reason]| Per {
         emitter,
-        regarding,
+        object,
         event_type,
         reason,
     });

@@ -97,7 +97,7 @@ proptest! {
             burst: burst.try_into().unwrap(),
             refill_interval: Duration::from_millis(refill),
         };
-        let per = Per { emitter: true, regarding: false, event_type: false, reason: false };
+        let per = Per { emitter: true, object: false, event_type: false, reason: false };
         let spam_filter = Some(SpamFilterRules { bucket: bucket(filter), per });
         let rules = Rules { spam_filter, budget: Some(bucket(budget)), ..rules() };
         let engine = governed(&rules, 1000);

@@ -69,7 +69,7 @@ fn a_witness_has_a_valid_name_and_is_removed_when_refused() {
 /// Returns rules under which Events about all Pods share a summary.
 fn across_objects() -> Rules {
     let aggregation =
-        AggregationRules { max_events: 1, interval: Duration::from_secs(600), group_by: GroupBy::Kind };
+        AggregationRules { max_events: 1, idle_timeout: Duration::from_secs(600), group_by: GroupBy::Kind };
     Rules { aggregation: Some(aggregation), ..rules() }
 }
 

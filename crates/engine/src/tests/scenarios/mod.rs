@@ -41,12 +41,12 @@ fn all_stages() -> Rules {
     Rules {
         aggregation: Some(AggregationRules {
             max_events: 3,
-            interval: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(600),
             group_by: GroupBy::Object,
         }),
         spam_filter: Some(SpamFilterRules {
             bucket: bucket(4, 300),
-            per: Per { emitter: true, regarding: true, event_type: true, reason: false },
+            per: Per { emitter: true, object: true, event_type: true, reason: false },
         }),
         ..rules()
     }

@@ -152,12 +152,12 @@ fn policy() -> impl Strategy<Value = Rules> {
     let group_by = prop_oneof![Just(GroupBy::Object), Just(GroupBy::Kind)];
     let aggregation = (1u32..4, group_by).prop_map(|(max_events, group_by)| AggregationRules {
         max_events,
-        interval: Duration::from_secs(600),
+        idle_timeout: Duration::from_secs(600),
         group_by,
     });
-    let per = any::<[bool; 4]>().prop_map(|[emitter, regarding, event_type, reason]| Per {
+    let per = any::<[bool; 4]>().prop_map(|[emitter, object, event_type, reason]| Per {
         emitter,
-        regarding,
+        object,
         event_type,
         reason,
     });

@@ -78,7 +78,7 @@ fn an_update_in_the_same_second_is_no_edit() {
 #[test]
 fn a_summary_goes_on_counting_while_its_group_lives() {
     let aggregation =
-        AggregationRules { max_events: 3, interval: Duration::from_secs(600), group_by: GroupBy::Object };
+        AggregationRules { max_events: 3, idle_timeout: Duration::from_secs(600), group_by: GroupBy::Object };
     let rules = Rules { aggregation: Some(aggregation), ..rules() };
     let first_merge =
         [CreateOnly(0), COMMIT, CreateOnly(1), COMMIT, CreateOnly(2), Pass(2 * SECOND), CatchUp];
