@@ -168,9 +168,7 @@ impl Cluster {
             self.kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &files]).await?;
         }
         let crds = ["crd/eventpolicies.squelch.dev", "crd/clustereventpolicies.squelch.dev"];
-        let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
-        self.kubectl.run(&[&wait[..], &crds].concat()).await?;
-        Ok(())
+        self.kubectl.established(&crds).await
     }
 }
 

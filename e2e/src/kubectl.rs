@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::process::{output_of, words_of};
+use crate::wait::{GENEROUS, not_yet, wait_for};
 
 /// kubectl with an identity and an optional namespace.
 #[derive(Clone)]
@@ -66,6 +67,19 @@ impl Kubectl {
     /// If the command fails, with its standard error.
     pub async fn run_with(&self, arguments: &[&str], input: String) -> Result<String> {
         output_of(format!("kubectl {}", arguments.join(" ")), self.command(arguments), input).await
+    }
+
+    /// Waits until the API server serves these CustomResourceDefinitions. kubectl fails at once for one that has no
+    /// conditions yet.
+    ///
+    /// # Errors
+    /// If the deadline passes, with kubectl's last error.
+    pub async fn established(&self, definitions: &[&str]) -> Result<()> {
+        let wait = ["wait", "--for=condition=Established", "--timeout=5s"];
+        wait_for("definitions to be established", GENEROUS, async || {
+            self.run(&[&wait[..], definitions].concat()).await.map(drop).map_err(not_yet)
+        })
+        .await
     }
 
     /// Runs it without async, and returns its output, whatever the exit code.

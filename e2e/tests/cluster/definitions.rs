@@ -48,8 +48,7 @@ async fn apply_versions(test: &Test, names: &[&str]) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": definitions });
     let apply = ["apply", "--server-side", "--force-conflicts", "--filename=-"];
     test.cluster.kubectl.run_with(&apply, list.to_string()).await?;
-    let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
-    test.cluster.kubectl.run(&[&wait[..], &DEFINITIONS].concat()).await.map(drop)
+    test.cluster.kubectl.established(&DEFINITIONS).await
 }
 
 #[tokio::test]

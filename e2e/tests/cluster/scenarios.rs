@@ -41,7 +41,7 @@ async fn the_api_server_accepts_every_scenario() -> Result<()> {
         let file = definitions.join(format!("monitoring.coreos.com_{kind}.yaml")).display().to_string();
         kubectl.run(&["apply", "--server-side", "-f", &file]).await?;
         let definition = format!("crd/{kind}.monitoring.coreos.com");
-        kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await?;
+        kubectl.established(&[&definition]).await?;
     }
     let (three, four) = (given("SQUELCH_HELM3")?, PathBuf::from("helm"));
     // Pod admission needs the ServiceAccount, which a dry run does not store.
