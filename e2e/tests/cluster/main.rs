@@ -25,6 +25,7 @@ mod namespace_identity;
 mod new_api;
 mod nothing_lost;
 mod old_clients;
+mod other_schemas;
 mod other_webhooks;
 mod other_writers;
 mod outage;

@@ -5,11 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::checkout;
 use e2e::policy::{Policy, idle_after};
-use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Squelch, Test, wait_for};
-use k8s_openapi::api::core::v1::Event;
-use kube::Api;
-use kube::api::ListParams;
+use e2e::{Emission, Test};
 use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(60);
@@ -56,7 +52,7 @@ async fn every_invalid_example_is_refused_with_its_message() -> Result<()> {
 }
 
 /// Applies a policy as a dry run; returns its spec with defaults.
-async fn tried(test: &Test, spec: &Value) -> Result<Value> {
+pub(crate) async fn tried(test: &Test, spec: &Value) -> Result<Value> {
     let object = json!({
         "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",
         "metadata": { "name": "tried" }, "spec": spec,
@@ -144,131 +140,6 @@ async fn explain_shows_units_defaults_and_limits_of_every_stage() -> Result<()> 
             ensure!(words.contains(fact), "{fact:?} is not explained:\n{explained}");
         }
     }
-    test.passed()
-}
-
-/// The first minor version of Kubernetes that accepts a status although the unchanged spec breaks a CEL rule.
-const FIRST_WITH_RATCHETING: u32 = 33;
-
-/// Waits for what squelch reports of a status that the API server refuses.
-async fn status_refused(test: &Test, squelch: &Squelch) -> Result<()> {
-    let api: Api<Event> = Api::namespaced(test.client(), &test.namespace);
-    wait_for("an Event with the rule", GENEROUS, async || {
-        let seen =
-            api.list(&ListParams::default().fields("reason=StatusRefused")).await.map_err(not_yet)?.items;
-        let named = |event: &Event| {
-            let note = event.message.as_deref().unwrap_or_default();
-            event.involved_object.name.as_deref() == Some("wrong")
-                && note.contains("burst times refillInterval")
-        };
-        if seen.iter().any(named) { Ok(()) } else { Err(format!("{seen:?}")) }
-    })
-    .await?;
-    let refused = squelch.metrics().await?.sum("squelch_refused_status_writes_total", &[]);
-    ensure!(refused > 0.0, "the metric counts no refusal");
-    Ok(())
-}
-
-/// Removes every rule and limit from a schema, as in an older version.
-fn loosen(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            for rule in ["x-kubernetes-validations", "minimum", "maximum", "maxItems", "maxLength"] {
-                fields.remove(rule);
-            }
-            fields.values_mut().for_each(loosen);
-        }
-        Value::Array(entries) => entries.iter_mut().for_each(loosen),
-        _ => (),
-    }
-}
-
-#[tokio::test]
-async fn an_invalid_policy_stored_before_the_rules_enforces_nothing_and_reports_it() -> Result<()> {
-    let test = Test::begin("older-crd").await?;
-    let kubectl = test.kubectl();
-    let crd = kubectl.run(&["get", "crd", "eventpolicies.squelch.dev", "--output=json"]).await?;
-    let mut crd: Value = serde_json::from_str(&crd)?;
-    loosen(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]);
-    kubectl.run_with(&["replace", "-f", "-"], crd.to_string()).await?;
-    let wrong = json!({
-        "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "metadata": { "name": "wrong" },
-        "spec": { "spamFilter": { "burst": 1_000_000, "refillInterval": "720h" } },
-    });
-    wait_for("the API server to apply the schema without rules", GENEROUS, async || {
-        kubectl.apply(&wrong).await.map_err(not_yet)
-    })
-    .await?;
-    test.cluster.install().await?;
-    wait_for("the API server to apply the schema with rules", GENEROUS, async || {
-        let refused = tried(&test, &wrong["spec"]).await.is_err();
-        if refused { Ok(()) } else { Err("it accepts an invalid policy".to_owned()) }
-    })
-    .await?;
-
-    let squelch = test.squelch().await?;
-    let policy = Policy::named(test.client(), &test.namespace, "wrong");
-    let sentence = "spec.spamFilter: burst times refillInterval";
-    if test.cluster.minor().await? < FIRST_WITH_RATCHETING {
-        status_refused(&test, &squelch).await?;
-    } else {
-        policy.says("Accepted", "False", "Invalid", sentence).await?;
-        policy.says("Effective", "False", "Invalid", "governs no Event writes").await?;
-    }
-    let writes = test.writes().await?;
-    let storm = Emission::legacy().about("pod", 1).count(20).rate(50);
-    ensure!(test.emit(&storm)?.finish(STORM).await?.refused().is_empty(), "something was suppressed");
-    assert_eq!(writes.so_far().await?.len(), 20);
-
-    // Once corrected, it enforces.
-    policy.change(&kubectl, &json!({ "spamFilter": { "burst": 5 } })).await?;
-    test.emit(&storm.about("other", 1))?.finish(STORM).await?;
-    ensure!(policy.received(20).await?.compacted > 10, "nothing was suppressed");
-    squelch.stop().await?;
-    test.passed()
-}
-
-/// A rollback of squelch can leave newer CRDs behind.
-#[tokio::test]
-async fn a_policy_of_a_newer_crd_enforces_nothing_and_reports_it() -> Result<()> {
-    let test = Test::begin("newer-crd").await?;
-    let kubectl = test.kubectl();
-    let crd = kubectl.run(&["get", "crd", "eventpolicies.squelch.dev", "--output=json"]).await?;
-    let mut crd: Value = serde_json::from_str(&crd)?;
-    crd["metadata"]["resourceVersion"].take();
-    let original = crd.to_string();
-    let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    spec["properties"]["invented"] = json!({ "type": "boolean" });
-    let modes = &mut spec["properties"]["series"]["properties"]["mode"]["enum"];
-    modes.as_array_mut().context("series.mode is no enum")?.push("Invented".into());
-    kubectl.run_with(&["replace", "-f", "-"], crd.to_string()).await?;
-    let cases = [
-        ("field", json!({ "invented": true }), "UnsupportedField", "spec.invented: "),
-        ("value", json!({ "series": { "mode": "Invented" } }), "UnsupportedValue", "spec.series: "),
-    ];
-    for (name, spec, ..) in &cases {
-        let policy = json!({
-            "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy", "metadata": { "name": name }, "spec": spec,
-        });
-        wait_for("the API server to apply the newer schema", GENEROUS, async || {
-            kubectl.run_with(&["create", "-f", "-"], policy.to_string()).await.map_err(not_yet)
-        })
-        .await?;
-        let policy = Policy::named(test.client(), &test.namespace, name);
-        policy.says("Accepted", "Unknown", "Pending", "").await?;
-        policy.says("Effective", "Unknown", "Pending", "").await?;
-    }
-
-    let squelch = test.squelch().await?;
-    for (name, _, reason, field) in cases {
-        let policy = Policy::named(test.client(), &test.namespace, name);
-        policy.says("Accepted", "False", reason, field).await?;
-        policy.says("Stalled", "True", reason, "").await?;
-    }
-    let storm = Emission::legacy().about("pod", 1).count(20).rate(50);
-    ensure!(test.emit(&storm)?.finish(STORM).await?.refused().is_empty(), "something was suppressed");
-    squelch.stop().await?;
-    kubectl.run_with(&["replace", "-f", "-"], original).await?;
     test.passed()
 }
 
