@@ -111,9 +111,9 @@ fn policy_selection_allocates_nothing() {
     let mut index = Index::default();
     let spec = |rest: serde_json::Value| json!({"spec": rest});
     let own = DynamicObject::new("own", &ApiResource::erase::<EventPolicy>(&())).within(write.namespace);
-    index.apply(&own.data(spec(json!({"match": {"types": ["Normal"]}}))));
+    index.apply(&own.data(spec(json!({"match": [{"types": ["Normal"]}]}))));
     let cluster = |name: &str| DynamicObject::new(name, &ApiResource::erase::<ClusterEventPolicy>(&()));
-    let first = json!({"precedence": "Override", "match": {"reasons": ["*Other*"], "users": ["a", "b*"]}});
+    let first = json!({"precedence": "Override", "match": [{"reasons": ["*Other*"], "users": ["a", "b*"]}]});
     index.apply(&cluster("first").data(spec(first)));
     let last =
         json!({"namespaceSelector": {"matchLabels": {"team": "shop"}}, "exempt": [{"reasons": ["?x*"]}]});

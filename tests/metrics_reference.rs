@@ -120,6 +120,7 @@ fn meaning(disposition: Disposition) -> &'static str {
         Disposition::Aggregated => "Merged into a summary.",
         Disposition::Filtered => "Dropped by the spam filter.",
         Disposition::Throttled => "Dropped by the budget.",
+        Disposition::Muted => "Dropped because it matches `mute`.",
         Disposition::FailedOpen => {
             "Admitted without a decision: no answer in time, overload, or an internal error."
         }

@@ -14,7 +14,7 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use squelch::api::{ClusterEventPolicy, EventPolicy};
 use squelch::policy::{Index, Labels, Set};
-use squelch_engine::{Api, EventView, Observation, Operation};
+use squelch_engine::{Api, EventView, Observation, Operation, Treatment};
 
 use conditions::{conditions, conditions_of_cluster_policies};
 
@@ -124,7 +124,7 @@ fn governing(policies: &[Written], known: bool) -> String {
     };
     let set = set(policies, known);
     match set.governing_in_known(&write) {
-        Some(governing) if governing.exempt => {
+        Some(governing) if governing.treatment == Treatment::Exempt => {
             format!("{}, which exempts it", of(&governing.rules.policy.display))
         }
         Some(governing) => of(&governing.rules.policy.display),
@@ -139,9 +139,9 @@ fn of(display: &str) -> String {
 
 fn matching(matches: bool) -> Value {
     if matches {
-        json!({ "match": { "types": ["Warning"] } })
+        json!({ "match": [{ "types": ["Warning"] }] })
     } else {
-        json!({ "match": { "types": ["Normal"] } })
+        json!({ "match": [{ "types": ["Normal"] }] })
     }
 }
 

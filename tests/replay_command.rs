@@ -210,9 +210,9 @@ fn the_same_input_gives_the_same_output_and_the_table_is_plain() {
     let expected = "\
 Replayed 50 writes over 49.000s from standard input (trace).
 
-OCCURRENCES  POLICY     MODE     RECEIVED  ADMITTED  COMPACTED  AGGREGATED  FILTERED  THROTTLED
-shop         shop/team  Enforce        50         1         49           0         0          0
-all                                    50         1         49           0         0          0
+OCCURRENCES  POLICY     MODE     RECEIVED  ADMITTED  COMPACTED  AGGREGATED  FILTERED  THROTTLED  MUTED
+shop         shop/team  Enforce        50         1         49           0         0          0      0
+all                                    50         1         49           0         0          0      0
 
 WRITES TO ETCD  POLICY     WITHOUT  WITH  BY SQUELCH  409  403  RESTORED  BYTES SAVED
 shop            shop/team       50     7           6   49    0         0     14.9 KiB
@@ -238,7 +238,8 @@ fn observe_admits_everything_and_as_enforced_does_not() {
 #[test]
 fn dropped_events_and_summaries_are_listed_and_sanitised() {
     let folder = Folder::new();
-    let spec = "spec: {aggregation: {maxEvents: 2}, spamFilter: {burst: 3, per: [Reason]}}";
+    let spec =
+        "spec: {warningPolicy: Limit, aggregation: {maxEvents: 2}, spamFilter: {burst: 3, per: [Reason]}}";
     folder.write("policy.yaml", &POLICY.replace("spec: {}", spec));
     let write = |n: u32, message: String, reason: &str, object: &str| {
         let mut event = event(&format!("e.{n}"), 1);

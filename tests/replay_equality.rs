@@ -263,6 +263,8 @@ const EXPECTED: &[&str] = &[
     "compacted series restore",
     "filtered spam-filter 409",
     "filtered spam-filter restore",
+    "muted mute 409",
+    "muted mute restore",
     "passed dry-run allow",
     "passed edit allow",
     "passed no-policy allow",

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use squelch_engine::{
-    Disposition, Engine, FlushTask, Governing, KnownPolicy, Moment, Observation, Rules, Settings, Verdict,
+    Disposition, Engine, FlushTask, Governing, KnownPolicy, Moment, Observation, Rules, Settings, Treatment,
+    Verdict,
 };
 
 use policies::{aggregation, bucket, repeats_merged, spam_filter};
@@ -178,7 +179,7 @@ impl Load {
 
     /// Decides on a write at `now`.
     pub(crate) fn decide_at(&self, write: &Observation<'_>, now: Moment) -> Verdict {
-        self.engine.decide(Some(Governing { rules: &self.rules, exempt: false }), write, now)
+        self.engine.decide(Some(Governing { rules: &self.rules, treatment: Treatment::Stages }), write, now)
     }
 
     /// Returns the flush tasks that are due now.

@@ -4,16 +4,19 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use squelch::policy;
-use squelch_engine::{AggregationRules, BucketRules, GroupBy, Per, PolicyId, Rules, SpamFilterRules};
+use squelch_engine::{
+    AggregationRules, BucketRules, GroupBy, Per, PolicyId, Rules, SpamFilterRules, WarningPolicy,
+};
 
 use super::PER_OBJECT;
 
-/// The defaults of the policy API, without aggregation and limits.
+/// The defaults of the policy API, without aggregation and limits. Limits may drop Warnings.
 pub(super) fn repeats_merged() -> Rules {
     let spec = serde_json::from_str("{}").expect("every field has a default");
     let policy = PolicyId { display: "shop/quiet".into(), uid: "p1".into() };
     let rules = policy::compile(policy, &spec).expect("the defaults are valid").rules;
-    Rules { aggregation: None, spam_filter: None, budget: None, ..rules }
+    let warning_policy = WarningPolicy::Limit;
+    Rules { warning_policy, aggregation: None, spam_filter: None, budget: None, ..rules }
 }
 
 pub(super) fn aggregation() -> AggregationRules {

@@ -25,6 +25,7 @@ pub async fn status_matches_metrics(
         ("aggregated", counters.aggregated),
         ("filtered", counters.filtered),
         ("throttled", counters.throttled),
+        ("muted", counters.muted),
         ("failed_open", counters.failed_open),
     ] {
         let labels = [namespace, ("disposition", disposition)];

@@ -36,10 +36,14 @@ pub struct Counters {
     pub filtered: i64,
     /// Dropped by the budget.
     pub throttled: i64,
+    /// Dropped because they match `mute`.
+    pub muted: i64,
     /// Admitted without a decision.
     pub failed_open: i64,
     /// Reported again by a client's absolute count.
     pub recovered: i64,
+    /// Warnings among the dropped ones.
+    pub dropped_warnings: i64,
 }
 
 /// A policy that compacts repeats, and closes a series after this time.
@@ -50,8 +54,13 @@ pub fn idle_after(idle_timeout: &str) -> Value {
 impl Counters {
     /// Whether received = admitted + compacted + ...
     pub fn are_conserved(&self) -> bool {
-        let parts = [self.admitted, self.compacted, self.aggregated, self.filtered, self.throttled];
-        self.received == parts.iter().sum::<i64>() + self.failed_open
+        let parts = [self.admitted, self.compacted, self.aggregated, self.dropped(), self.failed_open];
+        self.received == parts.iter().sum::<i64>()
+    }
+
+    /// Dropped in any way: no stored Event counts them.
+    pub fn dropped(&self) -> i64 {
+        self.filtered + self.throttled + self.muted
     }
 }
 

@@ -11,7 +11,8 @@ use serde_json::json;
 use squelch::flush::fuzzing::objections;
 use squelch_engine::{
     AggregationRules, Api, Engine, EventView, FlushPlan, Governing, GroupBy, Mode, Moment, ObjectReference,
-    Observation, Operation, PolicyId, Rejection, Rules, SeriesRules, Settings, StoredEvent,
+    Observation, Operation, PolicyId, Rejection, Rules, SeriesRules, Settings, StoredEvent, Treatment,
+    WarningPolicy,
 };
 
 /// An Event as in a review.
@@ -48,7 +49,7 @@ fuzz_target!(|hostile: Hostile| {
     for name in ["e.1", "e.2"] {
         let mut write = hostile.write(&labels, &annotations, &times);
         write.name = Some(name.into());
-        engine.decide(Some(Governing { rules: &rules, exempt: false }), &write, now);
+        engine.decide(Some(Governing { rules: &rules, treatment: Treatment::Stages }), &write, now);
     }
     let later = now.plus(Duration::from_secs(3));
     for order in engine.tick(later, 10) {
@@ -71,6 +72,7 @@ impl Hostile {
         Rules {
             policy: PolicyId { display: "shop/p".into(), uid: "u".into() },
             mode: Mode::Enforce,
+            warning_policy: WarningPolicy::Limit,
             // Without series the second write is aggregated.
             series: (!self.summed_up).then_some(SeriesRules {
                 idle_timeout: Duration::from_secs(360),

@@ -54,6 +54,12 @@ use super::status::EventPolicyStatus;
     printcolumn(name = "Aggregated", type_ = "integer", json_path = ".status.counters.aggregated"),
     printcolumn(name = "Filtered", type_ = "integer", json_path = ".status.counters.filtered"),
     printcolumn(name = "Throttled", type_ = "integer", json_path = ".status.counters.throttled"),
+    printcolumn(name = "Muted", type_ = "integer", json_path = ".status.counters.muted"),
+    printcolumn(
+        name = "Dropped Warnings",
+        type_ = "integer",
+        json_path = ".status.counters.droppedWarnings"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

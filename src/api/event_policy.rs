@@ -9,7 +9,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::clauses::{Clauses, MAX_SHORT_LIST, exempt_rule, exempt_weight_rule, match_weight_rule};
+use super::clauses::{
+    Clauses, MAX_SHORT_LIST, entries_rule, muted_warnings_rule, selection_weight_rule, weight_rule,
+};
 use super::stages::{Aggregation, Budget, SeriesCompaction, SpamFilter};
 use super::status::EventPolicyStatus;
 
@@ -17,10 +19,10 @@ use super::status::EventPolicyStatus;
 pub const MAX_PRIORITY: i32 = 100_000;
 
 /// EventPolicySpec defines how squelch handles the Events of one namespace. Every field has a default. With `spec: {}`,
-/// squelch compacts repeated Events, aggregates similar Events and drops bursts, with the limits of client-go. A write
-/// passes the stages in the order series, aggregation, spamFilter, budget, until one of them suppresses it. If all stages
-/// are disabled, the policy counts the writes that it governs and suppresses none, and policies of lower precedence do not
-/// govern them. If several EventPolicies of the namespace match a write, the one with the highest `priority` governs it.
+/// squelch compacts repeated Events, aggregates similar Events and drops bursts of Normal Events, with the limits of
+/// client-go. It drops no Warning unless `warningPolicy` says so. A write that is neither exempt nor muted passes the stages
+/// in the order series, aggregation, spamFilter, budget, until one of them suppresses it. If all stages are disabled, the
+/// policy counts the writes that it governs and suppresses none, and policies of lower precedence do not govern them. If several EventPolicies of the namespace match a write, the one with the highest `priority` governs it.
 /// ClusterEventPolicies with precedence Override come before all EventPolicies, the others after them.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -57,9 +59,16 @@ pub const MAX_PRIORITY: i32 = 100_000;
     printcolumn(name = "Aggregated", type_ = "integer", json_path = ".status.counters.aggregated"),
     printcolumn(name = "Filtered", type_ = "integer", json_path = ".status.counters.filtered"),
     printcolumn(name = "Throttled", type_ = "integer", json_path = ".status.counters.throttled"),
+    printcolumn(name = "Muted", type_ = "integer", json_path = ".status.counters.muted"),
+    printcolumn(
+        name = "Dropped Warnings",
+        type_ = "integer",
+        json_path = ".status.counters.droppedWarnings"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = selection_weight_rule(), validation = muted_warnings_rule())]
 pub struct EventPolicySpec {
     /// Mode of the policy. With `Enforce`, the stages suppress writes. With `Observe`, squelch makes and counts the same
     /// decisions, and every write is stored unchanged. Use it to see the effect of a policy first. Default: Enforce.
@@ -72,22 +81,47 @@ pub struct EventPolicySpec {
     #[schemars(range(min = -MAX_PRIORITY, max = MAX_PRIORITY))]
     pub priority: i32,
 
-    /// Events that the policy governs. An Event must match every specified list, and it matches a list if it matches one
-    /// entry. A text with wildcards has at most 8 wildcards and 128 characters, and is compared with the first 256 bytes
-    /// of a field. The total weight of the texts is at most 2048. A text weighs 1, plus 1 for each 64 characters. A text
-    /// with more than one wildcard weighs 8, plus 1 for each character from the first wildcard to the last. Default: all
-    /// Events of the namespace.
-    #[serde(default, rename = "match", skip_serializing_if = "Clauses::is_empty")]
-    #[x_kube(validation = match_weight_rule())]
-    pub matching: Clauses,
+    /// Whether squelch may drop Warnings. `NeverDrop`: spamFilter, budget and `mute` drop Normal Events only, and a Warning
+    /// takes no token of them. Warnings are still compacted and aggregated, with exact counts. `Limit`: Warnings are limited
+    /// and muted like Normal Events. An Event of any other type, which core/v1 accepts, counts as a Warning. Default:
+    /// NeverDrop.
+    #[serde(default)]
+    pub warning_policy: WarningPolicy,
 
-    /// Events that the policy counts and never suppresses: those that match one of the entries. An entry has the fields of
-    /// `match`, and at least one of them. The total weight of the texts in all entries is at most 2048, counted as in
-    /// `match`. At most 16 entries. Default: none.
+    /// Events that the policy governs: those that match one of the entries and none of `exclude`. The total weight of the
+    /// texts in `match` and `exclude` is at most 2048. A text weighs 1, plus 1 for each 64 characters. A text with more than
+    /// one wildcard weighs 8, plus 1 for each character from the first wildcard to the last. A text with wildcards has at
+    /// most 8 wildcards and 128 characters, and is compared with the first 256 bytes of a field. At most 16 entries, each
+    /// with at least one list. Default: all Events of the namespace.
+    #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
+    #[x_kube(validation = entries_rule())]
+    pub matching: Vec<Clauses>,
+
+    /// Events that the policy does not govern although they match `match`: those that match one of the entries. The next
+    /// policy in the order of precedence that matches them governs them. To govern and count Events without suppressing
+    /// them, use `exempt`. At most 16 entries, each with at least one list. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MAX_SHORT_LIST))]
-    #[x_kube(validation = exempt_rule(), validation = exempt_weight_rule())]
+    #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
+    #[x_kube(validation = entries_rule())]
+    pub exclude: Vec<Clauses>,
+
+    /// Events that the policy governs, counts and never suppresses: those that match one of the entries. To leave Events to
+    /// the next policy, use `exclude`. The total weight of the texts in all entries is at most 2048, counted as in `match`.
+    /// At most 16 entries, each with at least one list. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
+    #[x_kube(validation = entries_rule(), validation = weight_rule())]
     pub exempt: Vec<Clauses>,
+
+    /// Events that are never stored: those that match one of the entries and none of `exempt`. They are refused as
+    /// `rejection` says and counted as muted. Warnings are stored nevertheless, unless `warningPolicy` is Limit. An update is
+    /// refused too, so that the count of an Event that is already stored does not change. The total weight of the texts in
+    /// all entries is at most 2048, counted as in `match`. At most 16 entries, each with at least one list. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
+    #[x_kube(validation = entries_rule(), validation = weight_rule())]
+    pub mute: Vec<Clauses>,
 
     /// Series compaction: identical Events about the same object are stored as one Event with a count, which squelch
     /// keeps up to date. Enabled by default.
@@ -101,15 +135,15 @@ pub struct EventPolicySpec {
     pub aggregation: Aggregation,
 
     /// Spam filter: a token bucket for each emitter, object and type. A write that would be stored takes one token. If
-    /// the bucket is empty, the write is dropped and counted as filtered, also if its type is Warning. Writes that are
-    /// compacted or aggregated take no token. Enabled by default.
+    /// the bucket is empty, the write is dropped and counted as filtered. Warnings are dropped only if `warningPolicy` is
+    /// Limit. Writes that are compacted or aggregated take no token. Enabled by default.
     #[serde(default)]
     pub spam_filter: SpamFilter,
 
     /// Budget: one token bucket for all Events of a namespace that the policy governs. A write that would be stored takes
-    /// one token. If the bucket is empty, the write is dropped and counted as throttled, also if its type is Warning.
-    /// Writes that are compacted or aggregated take no token. `{}` is a budget with the default limits. Default: no
-    /// budget.
+    /// one token. If the bucket is empty, the write is dropped and counted as throttled. Warnings are dropped only if
+    /// `warningPolicy` is Limit. Writes that are compacted or aggregated take no token. `{}` is a budget with the default
+    /// limits. Default: no budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Budget")]
     pub budget: Option<Budget>,
@@ -131,6 +165,16 @@ pub enum Mode {
     Enforce,
     /// Decisions are counted, and every write is stored unchanged.
     Observe,
+}
+
+/// `spec.warningPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WarningPolicy {
+    /// Warnings are never dropped.
+    #[default]
+    NeverDrop,
+    /// Warnings are limited and muted like Normal Events.
+    Limit,
 }
 
 /// `spec.rejection`.

@@ -33,8 +33,8 @@ pub struct EventPolicyStatus {
     #[schemars(with = "PolicyCounters")]
     pub counters: Option<PolicyCounters>,
 
-    /// The Events with the most occurrences filtered or throttled, in descending order. In mode Observe, those that mode
-    /// Enforce would have filtered or throttled. squelch counts up to 32 combinations of reason, kind, component and disposition in each namespace. Up to
+    /// The Events with the most dropped occurrences, in descending order. In mode Observe, those that mode Enforce would have
+    /// dropped. squelch counts up to 32 combinations of reason, kind, component and disposition in each namespace. Up to
     /// that number the counts are exact. Beyond it, squelch evicts the least frequent combination. If that occurs again,
     /// its count restarts, and lacks at most 1/32 of the occurrences dropped in the namespace. After a restart of squelch,
     /// the listed entries continue from their counts and all others restart at 0. Entries of a deleted namespace are
@@ -55,8 +55,8 @@ pub struct EventPolicyStatus {
 }
 
 /// Numbers of occurrences by disposition. One write of an Event can report several occurrences. received = admitted +
-/// compacted + aggregated + filtered + throttled + failedOpen. The counters continue across restarts of squelch, and start
-/// at 0 for a new policy.
+/// compacted + aggregated + filtered + throttled + muted + failedOpen. The counters continue across restarts of squelch, and
+/// start at 0 for a new policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyCounters {
@@ -78,12 +78,19 @@ pub struct PolicyCounters {
     /// Occurrences dropped by the budget.
     #[schemars(range(min = 0))]
     pub throttled: i64,
+    /// Occurrences dropped because they match `mute`.
+    #[schemars(range(min = 0))]
+    pub muted: i64,
     /// Occurrences passed on without a decision, because squelch was overloaded or failed.
     #[schemars(range(min = 0))]
     pub failed_open: i64,
     /// Occurrences that a client's absolute count reports again. Not included in received.
     #[schemars(range(min = 0))]
     pub recovered: i64,
+    /// Occurrences of Warnings among the filtered, throttled and muted ones. In mode Observe, those that mode Enforce would
+    /// have dropped.
+    #[schemars(range(min = 0))]
+    pub dropped_warnings: i64,
 }
 
 /// Dropped occurrences of one namespace with the same reason, kind, component and disposition. Texts are truncated to 64
@@ -99,14 +106,14 @@ pub struct DroppedOccurrences {
     pub kind: String,
     /// Component that reported the Events.
     pub component: String,
-    /// Stage that dropped them: filtered by the spam filter, or throttled by the budget.
+    /// How they were dropped: filtered by the spam filter, throttled by the budget, or muted because they match `mute`.
     pub disposition: DroppedBy,
     /// Number of dropped occurrences.
     #[schemars(range(min = 0))]
     pub count: i64,
 }
 
-/// The stage that dropped an occurrence.
+/// How an occurrence was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum DroppedBy {
@@ -114,6 +121,8 @@ pub enum DroppedBy {
     Filtered,
     /// The budget.
     Throttled,
+    /// `mute`.
+    Muted,
 }
 
 /// The types of conditions.

@@ -74,11 +74,11 @@ mod tests {
 
     fn cluster(namespaces: usize) -> Index {
         let mut index = Index::default();
-        index.apply(&object("ci", "own", json!({"spec": {"match": {"reasons": ["A"]}}})));
+        index.apply(&object("ci", "own", json!({"spec": {"match": [{"reasons": ["A"]}]}})));
         index.apply(&cluster_object("all", json!({"spec": {}})));
         index.apply(&cluster_object(
             "some",
-            json!({"spec": {"mode": "Observe", "priority": 5, "match": {"reasons": ["B"]},
+            json!({"spec": {"mode": "Observe", "priority": 5, "match": [{"reasons": ["B"]}],
                 "namespaceSelector": {"matchLabels": {"team": "a"}}}}),
         ));
         index.apply(&cluster_object("wrong", json!({"spec": {"series": {"idleTimeout": "soon"}}})));

@@ -64,9 +64,9 @@ rows! {
     LOST = Counter "squelch_lost_occurrences_total" ["event_namespace", "policy_kind", "policy"]
         "Merged occurrences that could not be written to a stored Event. Losses at process exit are rarely scraped; the log reports them.";
     DROPPED_WARNINGS = Counter "squelch_dropped_warnings_total" ["event_namespace", "policy_kind", "policy"]
-        "Occurrences of type Warning that policies in mode Enforce filtered or throttled.";
+        "Occurrences of Warnings that policies in mode Enforce dropped.";
     OBSERVED_DROPPED_WARNINGS = Counter "squelch_observed_dropped_warnings_total" ["event_namespace", "policy_kind", "policy"]
-        "Occurrences of type Warning that policies in mode Observe would have filtered or throttled.";
+        "Occurrences of Warnings that policies in mode Observe would have dropped.";
     REVIEWS = Counter "squelch_reviews_total" ["operation", "api", "result"]
         "Reviews of Event writes, by answer. One write can carry several occurrences.";
     ADMISSION_DURATION = Histogram "squelch_admission_duration_seconds" []

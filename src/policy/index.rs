@@ -13,7 +13,10 @@ use serde_json::{Value, json};
 use squelch_engine::{NamespaceUids, PolicyId};
 use tracing::warn;
 
-use crate::api::{ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus, unknown_field};
+use crate::api::{
+    ClusterEventPolicySpec, EventPolicySpec, EventPolicyStatus, SchemaViolation, schema_violation,
+    without_nulls,
+};
 
 use super::compile::{Compiled, Invalid, Labels, compile, compile_cluster};
 use super::order::{MAX_LABELS, Namespaces, evaluable};
@@ -220,13 +223,18 @@ fn read((namespace, name): &PolicyKey, object: &DynamicObject, known: Option<&Po
 
 fn compile_spec(id: PolicyId, namespaced: bool, spec: Option<&Value>) -> Result<Compiled, Invalid> {
     let spec = spec.ok_or_else(|| Invalid::new("spec", "is missing; use `spec: {}` for the defaults"))?;
-    if let Some(field) = unknown_field(!namespaced, spec) {
-        return Err(Invalid::unknown_field(field));
+    let spec = without_nulls(spec);
+    match schema_violation(!namespaced, &spec) {
+        None => {}
+        Some(SchemaViolation::UnknownField(path)) => return Err(Invalid::unknown_field(path)),
+        Some(SchemaViolation::EmptyList(path)) => {
+            return Err(Invalid::new(path, "must have at least one entry; remove the list for the default"));
+        }
     }
     if namespaced {
-        compile(id, &parsed::<EventPolicySpec>(spec)?)
+        compile(id, &parsed::<EventPolicySpec>(&spec)?)
     } else {
-        compile_cluster(id, &parsed::<ClusterEventPolicySpec>(spec)?)
+        compile_cluster(id, &parsed::<ClusterEventPolicySpec>(&spec)?)
     }
 }
 

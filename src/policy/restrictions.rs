@@ -142,7 +142,7 @@ mod tests {
     /// `all` or the first namespace that is excluded, for a policy of namespace ci and for one of all namespaces.
     fn excluded(requirements: Value, names: &[&str]) -> [String; 2] {
         let policies = [
-            policy("ci", "own", &json!({"match": {"reasons": ["A"]}}), 0),
+            policy("ci", "own", &json!({"match": [{"reasons": ["A"]}]}), 0),
             cluster_policy("all", &json!({}), 0),
         ];
         let namespaces = namespaces(names);

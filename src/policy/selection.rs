@@ -132,7 +132,7 @@ mod tests {
         );
         assert_eq!(awaiting(&index, &named(&["a"])), ["\"b/own\"", "\"team\""]);
         // A policy of all namespaces needs all, also those that come.
-        index.apply(&cluster_object("all", json!({"spec": {"match": {"types": ["Warning"]}}})));
+        index.apply(&cluster_object("all", json!({"spec": {"match": [{"types": ["Warning"]}]}})));
         assert_eq!(awaiting(&index, &named(&["a", "b", "c", "d"])), ["\"all\""]);
         assert_eq!(awaiting(&index, &NamespaceSelection::All), Vec::<String>::new());
     }

@@ -229,7 +229,7 @@ impl Set {
 
 fn governing<'p>(in_force: &'p [Arc<Policy>], write: &Observation<'_>) -> Option<Governing<'p>> {
     let governing = in_force.iter().filter_map(|policy| policy.compiled()).find(|it| it.governs(write))?;
-    Some(Governing { rules: &governing.rules, exempt: governing.exempts(write) })
+    Some(Governing { rules: &governing.rules, treatment: governing.treatment(write) })
 }
 
 impl Resolved {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use squelch_engine::KnownPolicy;
 
 use super::text::clean;
-use crate::api::unknown_field;
+use crate::api::{SchemaViolation, schema_violation};
 use crate::policy::{Index, Namespaces, Policy, Set};
 
 /// Maximum characters of an error.
@@ -113,11 +113,9 @@ impl Policies {
     /// Returns the display names of policies with `users` clauses. A List of Events does not record users.
     pub(super) fn naming_users(&self) -> Vec<String> {
         let names_users = |object: &&DynamicObject| {
-            let clauses = |path: &str| object.data.pointer(path).cloned().unwrap_or_default();
-            let exempt = clauses("/spec/exempt");
-            let mut all = exempt.as_array().into_iter().flatten().chain([]).cloned().collect::<Vec<_>>();
-            all.push(clauses("/spec/match"));
-            all.iter().any(|clauses| clauses["users"].as_array().is_some_and(|users| !users.is_empty()))
+            let lists = ["match", "exclude", "exempt", "mute"].map(|list| &object.data["spec"][list]);
+            let mut entries = lists.into_iter().filter_map(Value::as_array).flatten();
+            entries.any(|clauses| clauses["users"].is_array())
         };
         self.objects.iter().filter(names_users).map(display).collect()
     }
@@ -195,7 +193,9 @@ impl PolicyLocation<'_> {
         }
         // A policy copied from a cluster may contain its status.
         object.metadata.generation = Some(1);
-        if let Some(field) = unknown_field(cluster_scoped, &object.data["spec"]) {
+        if let Some(SchemaViolation::UnknownField(field)) =
+            schema_violation(cluster_scoped, &object.data["spec"])
+        {
             let kind = if cluster_scoped { "clustereventpolicy" } else { "eventpolicy" };
             let reason =
                 format!("unknown field; `kubectl explain {kind}.spec` or docs/policies.md lists the fields");

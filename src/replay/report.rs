@@ -30,7 +30,7 @@ pub struct ReplayReport {
     pub total: Total,
     /// Writes that passed uncounted, by reason: own, no-policy, edit, dry-run.
     pub passed: BTreeMap<&'static str, u64>,
-    /// Dropped occurrences (filtered or throttled) by their attributes, the highest count first.
+    /// Dropped occurrences by their attributes, the highest count first.
     pub dropped: Vec<DroppedRow>,
     /// Dropped occurrences that `dropped` does not list.
     pub dropped_not_listed: u64,
@@ -80,10 +80,18 @@ pub struct Occurrences {
     pub filtered: u64,
     /// Dropped by the budget.
     pub throttled: u64,
+    /// Dropped because they match `mute`.
+    pub muted: u64,
     /// Admitted without a decision.
     pub failed_open: u64,
     /// Reported again by a client's absolute count.
     pub recovered: u64,
+}
+
+impl Occurrences {
+    fn dropped(&self) -> u64 {
+        self.filtered + self.throttled + self.muted
+    }
 }
 
 impl From<&Counters> for Occurrences {
@@ -95,6 +103,7 @@ impl From<&Counters> for Occurrences {
             aggregated: counters.of(Disposition::Aggregated),
             filtered: counters.of(Disposition::Filtered),
             throttled: counters.of(Disposition::Throttled),
+            muted: counters.of(Disposition::Muted),
             failed_open: counters.of(Disposition::FailedOpen),
             recovered: counters.recovered,
         }
@@ -133,7 +142,7 @@ pub struct DroppedRow {
     pub kind: String,
     /// The reporting component.
     pub component: String,
-    /// filtered or throttled.
+    /// filtered, throttled or muted.
     pub disposition: &'static str,
     /// The number of occurrences.
     pub count: u64,
@@ -171,7 +180,7 @@ impl ReplayReport {
             input: input(finished, stats, options, &total),
             policies: rows,
             passed: finished.tally.passed.clone(),
-            dropped_not_listed: total.occurrences.filtered + total.occurrences.throttled - listed,
+            dropped_not_listed: total.occurrences.dropped() - listed,
             dropped,
             summaries: finished.tally.summaries(),
             summaries_not_listed: finished.tally.more_summaries,

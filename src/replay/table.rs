@@ -66,9 +66,11 @@ fn occurrences(report: &ReplayReport) -> String {
         "AGGREGATED",
         "FILTERED",
         "THROTTLED",
+        "MUTED",
     ];
     let cells = |namespace: &str, policy: &str, mode: &str, of: &super::report::Occurrences| {
-        let numbers = [of.received, of.admitted, of.compacted, of.aggregated, of.filtered, of.throttled];
+        let numbers =
+            [of.received, of.admitted, of.compacted, of.aggregated, of.filtered, of.throttled, of.muted];
         [namespace, policy, mode].map(ToOwned::to_owned).into_iter().chain(numbers.map(grouped)).collect()
     };
     let mut rows: Vec<Vec<String>> =

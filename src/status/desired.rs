@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use squelch_engine::{Counters, Disposition, Mode, Rules};
+use squelch_engine::{Counters, Disposition, Mode};
 
 use super::dropped::{DroppedIn, top_dropped};
 use crate::api;
@@ -162,7 +162,7 @@ fn effective(facts: &Facts<'_>) -> (Reason, String) {
         return (Reason::WebhookNotArmed, message.to_owned());
     }
     let message = match compiled.rules.mode {
-        _ if all_disabled(&compiled.rules) => {
+        _ if compiled.suppresses_nothing() => {
             "The policy governs and counts Event writes. All stages are disabled: it suppresses none."
         }
         Mode::Enforce => "The policy governs Event writes.",
@@ -243,11 +243,6 @@ fn too_many_labels(namespace: &str) -> String {
     )
 }
 
-fn all_disabled(rules: &Rules) -> bool {
-    let Rules { policy: _, mode: _, rejection: _, series, aggregation, spam_filter, budget } = rules;
-    series.is_none() && aggregation.is_none() && spam_filter.is_none() && budget.is_none()
-}
-
 fn overridden(cluster_scoped: bool, by: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) if cluster_scoped => format!(
@@ -291,8 +286,10 @@ fn counters(base: PolicyCounters, counted: &Counters) -> PolicyCounters {
         aggregated: disposition(base.aggregated, Disposition::Aggregated),
         filtered: disposition(base.filtered, Disposition::Filtered),
         throttled: disposition(base.throttled, Disposition::Throttled),
+        muted: disposition(base.muted, Disposition::Muted),
         failed_open: disposition(base.failed_open, Disposition::FailedOpen),
         recovered: plus(base.recovered, counted.recovered),
+        dropped_warnings: plus(base.dropped_warnings, counted.dropped_warnings),
     }
 }
 

@@ -57,9 +57,10 @@ impl<'a> DroppedEntry<'a> {
             reason: dropped.reason(),
             kind: dropped.kind(),
             component: dropped.component(),
-            // The engine lists only filtered and throttled occurrences.
+            // The engine lists only dropped occurrences.
             disposition: match dropped.disposition {
                 Disposition::Throttled => DroppedBy::Throttled,
+                Disposition::Muted => DroppedBy::Muted,
                 _ => DroppedBy::Filtered,
             },
             count: i64::try_from(dropped.count).unwrap_or(i64::MAX),

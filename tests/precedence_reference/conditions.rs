@@ -22,7 +22,7 @@ fn behind(count: usize) -> Vec<Written> {
 /// A policy whose `match` weighs 100 per text.
 fn heavy(name: &'static str, priority: i64, texts: usize) -> Written {
     let texts = vec![format!("*{}*", "x".repeat(90)); texts];
-    Written::own(name, json!({ "priority": priority, "match": { "reasons": texts } }))
+    Written::own(name, json!({ "priority": priority, "match": [{ "reasons": texts }] }))
 }
 
 /// The status of the last policy.

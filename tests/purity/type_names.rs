@@ -8,8 +8,8 @@ use super::names::is_cfg_test;
 use super::sources;
 
 /// The shared names, and what both types are.
-const SHARED: [(&str, &str); 15] = [
-    ("Clauses", "`match` and `exempt` of a policy: as specified, and compiled"),
+const SHARED: [(&str, &str); 16] = [
+    ("Clauses", "an entry of `match` and similar lists of a policy: as specified, and compiled"),
     ("Event", "the Kubernetes object: in a review, in a response, in the input of a replay"),
     ("EventSeries", "the field `series` of an Event: in a review, and in a response"),
     ("GroupBy", "the field of a policy: as specified, and in the engine's rules"),
@@ -24,6 +24,7 @@ const SHARED: [(&str, &str); 15] = [
     ("Source", "the field `source` of an Event: in a review, and in a response"),
     ("Status", "the `Status` of the API server: in a response, and in an audit log"),
     ("User", "the user of a request: in a review, and in an audit log"),
+    ("WarningPolicy", "the field of a policy: as specified, and in the engine's rules"),
 ];
 
 /// Returns the types that a source declares, without associated types and types of tests.

@@ -243,10 +243,11 @@ impl Event {
         );
         let _ = write!(
             json,
-            r#""reason":"{}","{}":{},"type":"Warning","{}":{{"component":"kubelet","host":"node-{}"}},"#,
+            r#""reason":"{}","{}":{},"type":"{}","{}":{{"component":"kubelet","host":"node-{}"}},"#,
             self.reason,
             word("message", "note"),
             Value::from(self.message.as_str()),
+            if self.reason == "Synced" { "Normal" } else { "Warning" },
             word("source", "deprecatedSource"),
             self.object % 50,
         );

@@ -32,7 +32,7 @@ pub use model::gauges::{Gauges, PendingLimit, PendingLimitAdmissions};
 pub use model::observation::{Api, EventView, ObjectReference, Observation, Operation, is_namespace_name};
 pub use model::rules::{
     AggregationRules, Applicability, BucketRules, Governing, GroupBy, KnownPolicy, Mode, Per, PolicyId,
-    Rejection, Rules, SeriesRules, SpamFilterRules, is_cluster_scoped,
+    Rejection, Rules, SeriesRules, SpamFilterRules, Treatment, WarningPolicy, is_cluster_scoped,
 };
 pub use model::verdict::{Answer, Denial, Disposition, Stage, Verdict};
 pub use state::namespace::NamespaceUids;

@@ -11,7 +11,7 @@ use proptest::test_runner::RngSeed;
 pub(crate) use crate::tests::support::{counters, counters_of, flush, planned, summing, witness};
 use crate::{
     Api, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation, PolicyId,
-    Rejection, Rules, SeriesRules, Settings,
+    Rejection, Rules, SeriesRules, Settings, Treatment, WarningPolicy,
 };
 
 /// Returns a CREATE of the first Event of a crash-looping Pod.
@@ -60,11 +60,12 @@ pub fn update(value: i64, old_value: i64) -> Observation<'static> {
     Observation { operation: Operation::Update, value, old_value, ..write() }
 }
 
-/// Returns the default rules in Enforce.
+/// Returns rules in Enforce with series compaction alone. They may drop Warnings, as client-go does.
 pub fn rules() -> Rules {
     Rules {
         policy: PolicyId { display: "shop/quiet".into(), uid: "p1".into() },
         mode: Mode::Enforce,
+        warning_policy: WarningPolicy::Limit,
         series: Some(SeriesRules {
             idle_timeout: Duration::from_secs(360),
             heartbeat_interval: Duration::from_secs(1800),
@@ -86,9 +87,9 @@ pub fn engine() -> Engine {
     })
 }
 
-/// Returns `rules` as the governing policy of a write that is not exempt.
+/// Returns `rules` as the governing policy of a write that is neither exempt nor muted.
 pub fn by(rules: &Rules) -> Option<Governing<'_>> {
-    Some(Governing { rules, exempt: false })
+    Some(Governing { rules, treatment: Treatment::Stages })
 }
 
 /// Returns the moment this many milliseconds after the epoch.

@@ -73,6 +73,7 @@ impl Row {
         let off = || json!({ "mode": "Disabled" });
         let group = |by: &str| json!({ "maxEvents": 4, "idleTimeout": "12s", "groupBy": by });
         let mut spec = json!({
+            "warningPolicy": "Limit",
             "series": { "idleTimeout": "4s" },
             "aggregation": off(),
             "spamFilter": off(),

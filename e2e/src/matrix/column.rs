@@ -259,8 +259,10 @@ fn counted(scrape: &Samples, namespace: &str) -> Counters {
         aggregated: of("aggregated"),
         filtered: of("filtered"),
         throttled: of("throttled"),
+        muted: of("muted"),
         failed_open: of("failed_open"),
         recovered: scrape.sum("squelch_recovered_occurrences_total", &[namespace]) as i64,
+        dropped_warnings: scrape.sum("squelch_dropped_warnings_total", &[namespace]) as i64,
     }
 }
 

@@ -52,8 +52,10 @@ fn metrics_agree_with_the_status(it: &Evidence) -> Result<()> {
         aggregated: status.aggregated - before.aggregated,
         filtered: status.filtered - before.filtered,
         throttled: status.throttled - before.throttled,
+        muted: status.muted - before.muted,
         failed_open: status.failed_open - before.failed_open,
         recovered: status.recovered - before.recovered,
+        dropped_warnings: status.dropped_warnings - before.dropped_warnings,
     };
     ensure!(this_life == it.metrics, "the status has {this_life:?}, the metrics {:?}", it.metrics);
     Ok(())
@@ -100,7 +102,7 @@ fn stored_matches_the_counters(it: &Evidence) -> Result<()> {
         // Conservation holds per process, and unreviewed writes are stored as well: everything except dropped
         // occurrences is stored, and at most the suppressed occurrences of a name are stored twice.
         Column::Restarts => {
-            let all = it.sent.total() - it.status.filtered - it.status.throttled;
+            let all = it.sent.total() - it.status.dropped();
             (all, all + reported_again)
         }
         Column::ApiServer => (expected - it.sent.doubtful, expected + it.sent.doubtful + most_twice),

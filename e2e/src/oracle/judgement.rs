@@ -73,7 +73,7 @@ impl Judgement {
 
     /// Occurrences that squelch reports as dropped.
     pub fn dropped(&self) -> i64 {
-        self.reported.filtered + self.reported.throttled
+        self.reported.dropped()
     }
 
     /// Occurrences that squelch reports as merged.

@@ -164,7 +164,7 @@ async fn override_precedes_the_policies_of_the_namespace_and_default_follows_the
     decided_by(&test, &squelch, Some(&cluster), GENEROUS).await?;
 
     // A policy that does not match everything leaves the rest to the namespace.
-    spec["match"] = json!({ "types": ["Warning"] });
+    spec["match"] = json!([{ "types": ["Warning"] }]);
     cluster.change(&kubectl, &spec).await?;
     own.effective().await?;
     decided_by(&test, &squelch, Some(&own), GENEROUS).await?;
@@ -206,7 +206,7 @@ async fn an_invalid_cluster_policy_is_refused_with_its_reason() -> Result<()> {
             json!({ "namespaceSelector": { "matchLabels": { "my team": "shop" } } }),
             "spec.namespaceSelector.matchLabels: Invalid value: key must be a label key",
         ),
-        (json!({ "match": { "reasons": texts } }), "the texts have a total weight above 2048"),
+        (json!({ "match": [{ "reasons": texts }] }), "the texts have a total weight above 2048"),
     ] {
         let refused = policy.put(&test.kubectl(), &spec).await.err().map(not_yet).unwrap_or_default();
         ensure!(refused.contains(sentence), "{spec}: {refused}");

@@ -332,7 +332,7 @@ async fn all(admin: &Client, namespace: &str) -> Result<Vec<Value>> {
 
 fn summing_up(group_by: &str) -> Value {
     json!({
-        "match": { "users": [e2e::accounts::EMITTER.user()] },
+        "match": [{ "users": [e2e::accounts::EMITTER.user()] }],
         "aggregation": { "maxEvents": 1, "groupBy": group_by },
     })
 }
@@ -360,7 +360,7 @@ async fn events_about_cluster_scoped_objects_are_recreated() -> Result<()> {
     for namespace in ["default", "kube-system"] {
         let kubectl = test.cluster.kubectl.namespace(namespace);
         // Only the test's Events may be merged.
-        let ours = json!({ "match": { "users": [e2e::accounts::EMITTER.user()] } });
+        let ours = json!({ "match": [{ "users": [e2e::accounts::EMITTER.user()] }] });
         let policy = Policy::apply(test.client(), &kubectl, namespace, &test.namespace, &ours).await?;
         let made_again = each_is_made_again(&test, namespace).await;
         let changed = policy.change(&kubectl, &summing_up("Object")).await;
@@ -435,7 +435,7 @@ impl<'a> Refusing<'a> {
 async fn forbidden_flushes_stay_pending_until_allowed() -> Result<()> {
     let test = Test::begin("forbidden").await?;
     let squelch = test.squelch().await?;
-    test.policy(&json!({"match": {"users": [e2e::accounts::EMITTER.user()]}})).await?;
+    test.policy(&json!({"match": [{"users": [e2e::accounts::EMITTER.user()]}]})).await?;
 
     let emitter = test.emitter_client().await?;
     let event = legacy(&test.namespace);
@@ -470,7 +470,7 @@ async fn forbidden_flushes_stay_pending_until_allowed() -> Result<()> {
 async fn invalid_flushes_are_lost_and_the_client_gets_the_error() -> Result<()> {
     let test = Test::begin("invalid").await?;
     let squelch = test.squelch().await?;
-    test.policy(&json!({"match": {"users": [e2e::accounts::EMITTER.user()]}})).await?;
+    test.policy(&json!({"match": [{"users": [e2e::accounts::EMITTER.user()]}]})).await?;
     let refusing = Refusing::begin(&test, "Invalid", 422).await?;
 
     let emitter = test.emitter_client().await?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::emitters::Report;
+use e2e::policy::Counters;
 use e2e::{Emission, Test, conservation};
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ const STORM: Duration = Duration::from_secs(300);
 /// A policy with this spam filter, without refill in the time of the test, and without aggregation.
 fn filtering(mut filter: Value) -> Value {
     filter["refillInterval"] = json!("720h");
-    json!({ "aggregation": { "mode": "Disabled" }, "spamFilter": filter })
+    json!({ "warningPolicy": "Limit", "aggregation": { "mode": "Disabled" }, "spamFilter": filter })
 }
 
 /// All refused calls had this status.
@@ -52,6 +53,28 @@ async fn events_beyond_the_burst_of_an_object_are_filtered() -> Result<()> {
 }
 
 #[tokio::test]
+async fn by_default_no_warning_is_dropped() -> Result<()> {
+    let test = Test::begin("keeps-warnings").await?;
+    let squelch = test.squelch().await?;
+    let off = json!({ "mode": "Disabled" });
+    let filter = json!({ "burst": 5, "refillInterval": "720h" });
+    let budget = json!({ "burst": 20, "refillInterval": "720h" });
+    let policy = test.policy(&json!({ "aggregation": off, "spamFilter": filter, "budget": budget })).await?;
+    let distinct = Emission::creates_core().with("--messages", "distinct").count(50).rate(200);
+    for event_type in ["Warning", "Normal"] {
+        let storm = distinct.clone().about(&event_type.to_lowercase(), 1).with("--type", event_type);
+        test.emit(&storm)?.finish(STORM).await?;
+    }
+    let counters = conservation::holds(&test, squelch, &policy, 2 * 50).await?;
+    // Warnings take no token, so the budget has all of them for Normal Events.
+    let expected = (50 + 5, 45, 0, 0);
+    let Counters { admitted, filtered, throttled, dropped_warnings, .. } = counters;
+    assert_eq!((admitted, filtered, throttled, dropped_warnings), expected, "{counters:?}");
+    assert_eq!(test.events(Some("warning-0")).await?.len(), 50);
+    test.passed()
+}
+
+#[tokio::test]
 async fn buckets_use_the_keys_of_the_policy() -> Result<()> {
     let test = Test::begin("filter-per").await?;
     let squelch = test.squelch().await?;
@@ -73,7 +96,8 @@ async fn the_budget_counts_admitted_events_of_the_namespace_only() -> Result<()>
     let squelch = test.squelch().await?;
     let off = json!({ "mode": "Disabled" });
     let budget = json!({ "burst": 20, "refillInterval": "720h" });
-    let policy = test.policy(&json!({ "aggregation": off, "spamFilter": off, "budget": budget })).await?;
+    let spec = json!({ "warningPolicy": "Limit", "aggregation": off, "spamFilter": off, "budget": budget });
+    let policy = test.policy(&spec).await?;
 
     // Two tokens for 200 occurrences: the repeats are compacted.
     let report = test.emit(&Emission::legacy().about("same", 2).count(100).rate(200))?.finish(STORM).await?;
@@ -91,8 +115,10 @@ async fn the_budget_counts_admitted_events_of_the_namespace_only() -> Result<()>
 async fn a_token_is_refilled_after_each_refill_interval() -> Result<()> {
     let test = Test::begin("refill").await?;
     let squelch = test.squelch().await?;
-    let filter = json!({ "burst": 1, "refillInterval": "1s" });
-    let policy = test.policy(&json!({ "aggregation": { "mode": "Disabled" }, "spamFilter": filter })).await?;
+    let filter = json!({ "burst": 1 });
+    let mut spec = filtering(filter);
+    spec["spamFilter"]["refillInterval"] = json!("1s");
+    let policy = test.policy(&spec).await?;
     let storm = Emission::creates_core().about("pod", 1).with("--messages", "distinct").count(120).rate(20);
     let began = std::time::Instant::now();
     test.emit(&storm)?.finish(STORM).await?;
@@ -130,7 +156,7 @@ async fn a_policy_with_all_stages_off_counts_and_hides_lower_policies() -> Resul
     e2e::Policy::apply(test.client(), &kubectl, &test.namespace, "below", &below).await?;
     let off = json!({ "mode": "Disabled" });
     let spec = json!({
-        "priority": 1, "match": { "reasons": ["Audit*"] }, "series": off, "aggregation": off, "spamFilter": off,
+        "priority": 1, "match": [{ "reasons": ["Audit*"] }], "series": off, "aggregation": off, "spamFilter": off,
     });
     let policy = test.policy(&spec).await?;
     for emission in [Emission::legacy(), Emission::kube(), Emission::creates_core()] {
@@ -148,6 +174,7 @@ async fn observe_and_enforce_count_the_same_at_every_stage() -> Result<()> {
     let test = Test::begin("enforce").await?;
     let squelch = test.squelch().await?;
     let spec = json!({
+        "warningPolicy": "Limit",
         "aggregation": { "maxEvents": 5 },
         "spamFilter": { "burst": 3, "refillInterval": "720h" },
         "budget": { "burst": 6, "refillInterval": "720h" },

@@ -5,6 +5,7 @@ mod aggregation;
 mod baseline;
 mod certificates;
 mod chart_values;
+mod clauses;
 mod client_ca;
 mod cluster_policy;
 mod create_only;

@@ -106,7 +106,7 @@ async fn come_and_go(label: &str, namespaces: usize) -> Result<()> {
     let squelch = test.squelch().await?;
     // The series would outlive its namespace. The policy selects every namespace, so that a new one is governed from its
     // first Event on.
-    let spec = json!({ "series": { "idleTimeout": "24h" }, "match": { "users": [BUILDER] } });
+    let spec = json!({ "series": { "idleTimeout": "24h" }, "match": [{ "users": [BUILDER] }] });
     let builder = User::in_group(&test.cluster, BUILDER, "system:masters").await?;
     let policy = test.cluster_policy();
     policy.change(&test.kubectl(), &spec).await?;

@@ -47,7 +47,7 @@ async fn make_policies(test: &Test) -> Result<Vec<Api<DynamicObject>>> {
     }
     let make = |number: usize| {
         let api: Api<DynamicObject> = policies[number / OF_NAMESPACE].clone();
-        let spec = json!({ "spec": { "match": { "reasons": [format!("Reason{number}")] } } });
+        let spec = json!({ "spec": { "match": [{ "reasons": [format!("Reason{number}")] }] } });
         let policy = DynamicObject::new(&format!("p{number:04}"), &resource).data(spec);
         async move { api.create(&PostParams::default(), &policy).await }
     };

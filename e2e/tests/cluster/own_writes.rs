@@ -68,7 +68,7 @@ async fn an_own_write_never_causes_another() -> Result<()> {
     let neighbour = test.neighbour().await?;
     let squelch = test.squelch().await?;
     let mut some = Row::ByObject.policy();
-    some["match"] = json!({ "reasons": ["Back*"] });
+    some["match"] = json!([{ "reasons": ["Back*"] }]);
     test.policy(&some).await?;
     let others = Row::ByKind.policy();
     Policy::apply(test.client(), &test.kubectl(), &test.namespace, "others", &others).await?;

@@ -67,7 +67,7 @@ async fn defaults_are_in_the_object_and_limits_are_inclusive() -> Result<()> {
     let test = Test::begin("limits").await?;
     let defaults = tried(&test, &json!({ "budget": {} })).await?;
     let expected = json!({
-        "mode": "Enforce", "priority": 0, "rejection": "AlreadyExists",
+        "mode": "Enforce", "priority": 0, "warningPolicy": "NeverDrop", "rejection": "AlreadyExists",
         "series": { "mode": "Enforce", "idleTimeout": "6m", "heartbeatInterval": "30m" },
         "aggregation": { "mode": "Enforce", "maxEvents": 10, "idleTimeout": "10m", "groupBy": "Object" },
         "spamFilter": {
@@ -87,10 +87,10 @@ async fn defaults_are_in_the_object_and_limits_are_inclusive() -> Result<()> {
         json!({ "budget": { "burst": 87_600, "refillInterval": "10h" } }),
         json!({ "spamFilter": { "burst": 87_600, "refillInterval": "30h", "tokensPerRefill": 3 } }),
         // Unusual but valid texts.
-        json!({ "match": {
+        json!({ "match": [{
             "types": ["Warning", "Normal"], "reasons": ["Back off", "*"], "reportingComponents": ["shop.dev/sync-?"],
             "regarding": [{ "kind": "?ods", "apiGroup": "v2.example.com", "name": "system:x-*" }, { "apiGroup": "" }],
-        } }),
+        }] }),
     ] {
         tried(&test, &reached).await?;
     }

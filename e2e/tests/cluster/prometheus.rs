@@ -18,6 +18,7 @@ async fn after_a_storm(test: &Test) -> Result<(Squelch, Prometheus, Policy, i64)
     let prometheus = test.prometheus(&squelch).await?;
     let policy = test
         .policy(&json!({
+            "warningPolicy": "Limit",
             "aggregation": { "maxEvents": 3 },
             "spamFilter": { "burst": 1, "refillInterval": "720h", "per": ["Object"] },
         }))

@@ -72,6 +72,7 @@ async fn recorded_reviews_replay_to_the_same_counts() -> Result<()> {
         test.squelch_with_options(StartOptions { proxy: Some(&proxy), ..StartOptions::default() }).await?;
     // No bucket is refilled meanwhile: the replay's clock differs slightly.
     let spec = json!({
+        "warningPolicy": "Limit",
         "aggregation": { "maxEvents": 4 },
         "spamFilter": { "burst": 2, "refillInterval": "720h" },
         "budget": { "burst": 12, "refillInterval": "720h" },

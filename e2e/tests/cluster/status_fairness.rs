@@ -63,7 +63,7 @@ async fn edited_policies_do_not_delay_the_counters_of_another() -> Result<()> {
     let api: Api<DynamicObject> = Api::namespaced_with(test.client(), &test.namespace, &resource);
     // Each has its own reason: none overrides another.
     let never = |number: usize| -> Value {
-        json!({ "priority": 1, "match": { "reasons": [format!("Never{number}")] } })
+        json!({ "priority": 1, "match": [{ "reasons": [format!("Never{number}")] }] })
     };
     let (mut editing, edits) = (JoinSet::new(), Arc::<AtomicUsize>::default());
     for number in 0..EDITED {

@@ -35,6 +35,7 @@ async fn top_dropped(test: &Test, policy: &Policy) -> Result<Vec<(String, i64)>>
 
 fn filtering() -> Value {
     json!({
+        "warningPolicy": "Limit",
         "series": { "idleTimeout": "3s" },
         "aggregation": { "mode": "Disabled" },
         "spamFilter": { "burst": BURST, "refillInterval": "720h" },

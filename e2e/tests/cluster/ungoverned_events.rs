@@ -91,7 +91,7 @@ async fn an_event_without_a_policy_is_stored_unchanged() -> Result<()> {
     clear(&test).await?;
 
     // The webhook is called, but no policy governs.
-    test.policy(&json!({ "match": { "types": ["Normal"] } })).await?;
+    test.policy(&json!({ "match": [{ "types": ["Normal"] }] })).await?;
     assert_eq!(
         stored(&client, &test.namespace).await?,
         without_squelch,

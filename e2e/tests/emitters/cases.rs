@@ -46,7 +46,10 @@ impl Case {
         let off = json!({ "mode": "Disabled" });
         let dropping = |rejection: &str| {
             let filter = json!({ "burst": 1, "refillInterval": "1h" });
-            json!({ "series": off, "aggregation": off, "spamFilter": filter, "rejection": rejection })
+            json!({
+                "warningPolicy": "Limit", "series": off, "aggregation": off, "spamFilter": filter,
+                "rejection": rejection,
+            })
         };
         Ok(match self {
             Self::Free => None,
@@ -152,7 +155,7 @@ pub(crate) async fn run(test: &Test, kind: &Kind, case: Case) -> Result<Seen> {
         None => Counters::default(),
         Some(policy) => policy.received(asked).await.with_context(|| format!("{asked} were asked for"))?,
     };
-    let expected = if case.suppresses() { asked + reported.recovered - reported.filtered } else { asked };
+    let expected = if case.suppresses() { asked + reported.recovered - reported.dropped() } else { asked };
     // The closing flush comes after `idleTimeout`.
     let stored = wait_for(&format!("{expected} stored occurrences"), GENEROUS, async || {
         let stored = test.events(None).await.map_err(not_yet)?;

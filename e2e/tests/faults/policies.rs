@@ -57,7 +57,7 @@ pub(crate) async fn five_hundred() -> Result<String> {
             json!({
                 "apiVersion": "squelch.dev/v1alpha1", "kind": "EventPolicy",
                 "metadata": { "name": format!("of-users-{batch}-{number}") },
-                "spec": { "priority": -1, "match": { "reasons": [format!("Reason{batch}x{number}*")] } },
+                "spec": { "priority": -1, "match": [{ "reasons": [format!("Reason{batch}x{number}*")] }] },
             })
         };
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": (0..BATCH).map(policy).collect::<Vec<_>>() });

@@ -62,7 +62,8 @@ pub(crate) async fn reasons() -> Result<String> {
 /// of a policy: so this user has a policy of their own.
 pub(crate) async fn names() -> Result<String> {
     let budget = json!({ "burst": 500, "refillInterval": "100ms" });
-    let apart = json!({ "priority": 1, "match": { "users": ["mallory"] }, "budget": budget });
+    let apart = json!({ "priority": 1, "match": [{ "users": ["mallory"] }], "budget": budget,
+        "warningPolicy": "Limit" });
     let tenancy = Tenancy::with("names", Some(&apart)).await?;
     flooded(tenancy, Ending::AddsUp, HANDS, MINUTE, u64::MAX, |namespace, number| {
         event(

@@ -35,10 +35,10 @@ fn worst() -> Value {
         list.push(json!(last));
         list
     };
-    json!({ "priority": 100, "match": {
+    json!({ "priority": 100, "match": [{
         "reasons": list(31, "*"), "reportingComponents": list(31, "*"),
         "users": list(10, "*"), "regarding": vec![json!({ "name": almost() }); 16],
-    }})
+    }]})
 }
 
 /// A thousand such policies in the hostile namespace, with a flood of Events that must be compared with all of them.

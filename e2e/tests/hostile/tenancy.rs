@@ -70,7 +70,7 @@ fn add(to: &Cell<i64>, occurrences: i64) {
 }
 
 impl Tenancy {
-    /// With the same default policy in both namespaces.
+    /// With the same policy in both namespaces: the default, and Warnings are limited too.
     pub(crate) async fn begin(label: &str) -> Result<Self> {
         Self::with(label, None).await
     }
@@ -84,7 +84,8 @@ impl Tenancy {
         for test in [&test, &beside] {
             Tenant::admit(&test.cluster, &test.namespace, &[HOSTILE, OTHER_USER, NEIGHBOUR]).await?;
         }
-        let policies = [test.policy(&json!({})).await?, beside.policy(&json!({})).await?];
+        let spec = json!({ "warningPolicy": "Limit" });
+        let policies = [test.policy(&spec).await?, beside.policy(&spec).await?];
         let apart = match apart {
             Some(spec) => {
                 Some(Policy::apply(test.client(), &test.kubectl(), &test.namespace, "apart", spec).await?)

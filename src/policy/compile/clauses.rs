@@ -1,4 +1,4 @@
-//! `spec.match` and the entries of `spec.exempt`, compiled.
+//! The entries of `spec.match`, `exclude`, `exempt` and `mute`, compiled.
 
 use squelch_engine::Observation;
 
@@ -23,6 +23,7 @@ pub(super) struct Clauses {
     /// Never empty.
     types: Box<[EventType]>,
     reasons: Box<[Glob]>,
+    messages: Box<[Glob]>,
     reporting_components: Box<[Glob]>,
     regarding: Box<[Regarding]>,
     users: Box<[Glob]>,
@@ -37,7 +38,31 @@ struct Regarding {
 }
 
 impl Clauses {
-    pub(super) fn compile(clauses: &api::Clauses, path: &str) -> Result<Self, Invalid> {
+    /// Compiles a list of clauses.
+    pub(super) fn compile_list(list: &[api::Clauses], path: &str) -> Result<Box<[Self]>, Invalid> {
+        bounded(list, api::MAX_SHORT_LIST, path)?;
+        let compile = |(index, clauses): (usize, &api::Clauses)| {
+            if clauses.is_empty() {
+                return Err(Invalid::new(path, api::EMPTY_ENTRY));
+            }
+            Self::compile(clauses, &format!("{path}[{index}]"))
+        };
+        list.iter().enumerate().map(compile).collect()
+    }
+
+    /// Returns the clauses that hold for every write.
+    pub(super) fn of_every_write() -> Self {
+        Self {
+            types: types(&[]),
+            reasons: [].into(),
+            messages: [].into(),
+            reporting_components: [].into(),
+            regarding: [].into(),
+            users: [].into(),
+        }
+    }
+
+    fn compile(clauses: &api::Clauses, path: &str) -> Result<Self, Invalid> {
         let long = |name: &str, list| globs(list, api::MAX_LONG_LIST, &format!("{path}.{name}"));
         bounded(&clauses.types, api::MAX_TYPES, &format!("{path}.types"))?;
         all_checked(api::WORD, &clauses.reasons, &format!("{path}.reasons"))?;
@@ -45,6 +70,7 @@ impl Clauses {
         Ok(Self {
             types: types(&clauses.types),
             reasons: long("reasons", &clauses.reasons)?,
+            messages: long("messages", &clauses.messages)?,
             reporting_components: long("reportingComponents", &clauses.reporting_components)?,
             regarding: regarding(&clauses.regarding, &format!("{path}.regarding"))?,
             users: long("users", &clauses.users)?,
@@ -53,22 +79,23 @@ impl Clauses {
 
     pub(super) fn hold(&self, write: &Observation<'_>) -> bool {
         let event = &write.event;
-        self.types.contains(&type_of(&event.event_type))
+        self.types.contains(&if event.is_warning() { EventType::Warning } else { EventType::Normal })
             && one_holds(&self.reasons, |glob| glob.matches(&event.reason))
             && one_holds(&self.reporting_components, |glob| glob.matches(event.reporter().0))
             && one_holds(&self.regarding, |regarding| regarding.holds(write))
             && one_holds(&self.users, |glob| glob.matches(write.user))
+            && one_holds(&self.messages, |glob| glob.matches(&event.message))
     }
 
     /// Maximum cost of one check. See [`Glob::weight`].
     pub(super) fn weight(&self) -> usize {
-        let Self { types: _, reasons, reporting_components, regarding, users } = self;
+        let Self { types: _, reasons, messages, reporting_components, regarding, users } = self;
         let of_list = |list: &[Glob]| list.iter().map(Glob::weight).sum::<usize>();
         let of_object = |object: &Regarding| {
             let fields = [&object.kind, &object.api_group, &object.name];
             fields.into_iter().flatten().map(Glob::weight).sum::<usize>()
         };
-        [reasons, reporting_components, users].map(|list| of_list(list)).iter().sum::<usize>()
+        [reasons, messages, reporting_components, users].map(|list| of_list(list)).iter().sum::<usize>()
             + regarding.iter().map(of_object).sum::<usize>()
     }
 
@@ -76,6 +103,7 @@ impl Clauses {
         let all = |globs: &[Glob]| globs.is_empty() || globs.contains(&Glob::Any);
         self.types.len() == ALL_TYPES.len()
             && all(&self.reasons)
+            && all(&self.messages)
             && all(&self.reporting_components)
             && self.regarding.is_empty()
             && all(&self.users)
@@ -121,13 +149,15 @@ struct ClauseEntry {
 
 impl Clauses {
     /// Number of lists.
-    const LISTS: usize = 5;
+    const LISTS: usize = 6;
 
     /// Whether `earlier` clauses together are known to match every write that these match: in one of the lists, each entry
     /// is covered by one of `earlier`. Decrements `comparisons` for each comparison, and returns false when it reaches 0.
     pub(super) fn are_covered_by(&self, earlier: &[&Self], comparisons: &mut usize) -> bool {
-        let Self { types, reasons, reporting_components, regarding, users } = self;
-        let lengths = [types.len(), reasons.len(), reporting_components.len(), regarding.len(), users.len()];
+        let Self { types, reasons, messages, reporting_components, regarding, users } = self;
+        let globs = [reasons, messages, reporting_components, users].map(|list| list.len());
+        let [reasons, messages, components, users] = globs;
+        let lengths = [types.len(), reasons, components, regarding.len(), users, messages];
         (0..Self::LISTS).any(|list| {
             (0..lengths[list].max(1)).all(|at| {
                 earlier.iter().any(|earlier| earlier.cover_entry(self, ClauseEntry { list, at }, comparisons))
@@ -143,6 +173,7 @@ impl Clauses {
             && covers(&self.reporting_components, &later.reporting_components, only(2), comparisons)
             && covers(&self.regarding, &later.regarding, only(3), comparisons)
             && covers(&self.users, &later.users, only(4), comparisons)
+            && covers(&self.messages, &later.messages, only(5), comparisons)
     }
 }
 
@@ -189,11 +220,6 @@ impl Regarding {
 
 fn types(list: &[EventType]) -> Box<[EventType]> {
     ALL_TYPES.into_iter().filter(|its| list.is_empty() || list.contains(its)).collect()
-}
-
-/// Types other than Normal count as Warning.
-fn type_of(text: &str) -> EventType {
-    if text == "Normal" { EventType::Normal } else { EventType::Warning }
 }
 
 fn one_holds<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {

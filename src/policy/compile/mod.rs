@@ -6,11 +6,11 @@ mod clauses;
 mod selector;
 mod stages;
 
-use squelch_engine::{Mode, Observation, PolicyId, Rejection, Rules, sanitise};
+use squelch_engine::{Mode, Observation, PolicyId, Rejection, Rules, Treatment, WarningPolicy, sanitise};
 
-use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, Precedence};
+use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, EventType, Precedence};
 
-use clauses::{Clauses, bounded};
+use clauses::Clauses;
 pub(super) use selector::Requirement;
 use selector::Selector;
 
@@ -28,10 +28,13 @@ pub struct Compiled {
     pub priority: i32,
     /// Tier of precedence.
     pub tier: Tier,
-    /// Weight of `spec.match`, which bounds the cost of selecting the policy.
+    /// Weight of `spec.match` and `spec.exclude`, which bounds the cost of selecting the policy.
     pub weight: usize,
-    matching: Clauses,
+    /// Never empty.
+    matching: Box<[Clauses]>,
+    exclude: Box<[Clauses]>,
     exempt: Box<[Clauses]>,
+    mute: Box<[Clauses]>,
     namespaces: Selector,
 }
 
@@ -47,14 +50,37 @@ pub enum Tier {
 }
 
 impl Compiled {
-    /// Whether the write matches `spec.match`.
+    /// Whether the write matches an entry of `spec.match` and none of `spec.exclude`.
     pub fn governs(&self, write: &Observation<'_>) -> bool {
-        self.matching.hold(write)
+        one_holds(&self.matching, write) && !one_holds(&self.exclude, write)
     }
 
-    /// Whether the write matches an entry of `spec.exempt`.
-    pub fn exempts(&self, write: &Observation<'_>) -> bool {
-        self.exempt.iter().any(|clauses| clauses.hold(write))
+    /// Returns what the policy does with a write that it governs.
+    pub fn treatment(&self, write: &Observation<'_>) -> Treatment {
+        if one_holds(&self.exempt, write) {
+            Treatment::Exempt
+        } else if one_holds(&self.mute, write) {
+            Treatment::Mute
+        } else {
+            Treatment::Stages
+        }
+    }
+
+    /// Whether all stages are disabled and nothing is muted.
+    pub fn suppresses_nothing(&self) -> bool {
+        let Rules {
+            policy: _,
+            mode: _,
+            warning_policy: _,
+            rejection: _,
+            series,
+            aggregation,
+            spam_filter,
+            budget,
+        } = &self.rules;
+        let has_stage =
+            series.is_some() || aggregation.is_some() || spam_filter.is_some() || budget.is_some();
+        !has_stage && self.mute.is_empty()
     }
 
     /// Whether `spec.namespaceSelector` selects a namespace with these labels.
@@ -68,15 +94,16 @@ impl Compiled {
     }
 
     /// Whether `earlier` policies together are known to govern every write that this one matches. Decrements `comparisons`
-    /// for each comparison, and returns false when it reaches 0.
+    /// for each comparison, and returns false when it reaches 0. What a policy with `exclude` governs is not known.
     pub fn is_covered_by(&self, earlier: &[&Self], comparisons: &mut usize) -> bool {
-        let earlier: Vec<_> = earlier.iter().map(|policy| &policy.matching).collect();
-        self.matching.are_covered_by(&earlier, comparisons)
+        let earlier = earlier.iter().filter(|policy| policy.exclude.is_empty());
+        let earlier: Vec<_> = earlier.flat_map(|policy| &policy.matching).collect();
+        self.matching.iter().all(|clauses| clauses.are_covered_by(&earlier, comparisons))
     }
 
     /// Whether it governs all writes of a namespace.
     pub fn governs_all(&self) -> bool {
-        self.matching.always_hold()
+        self.exclude.is_empty() && self.matching.iter().any(Clauses::always_hold)
     }
 }
 
@@ -137,19 +164,23 @@ pub fn compile_cluster(policy: PolicyId, spec: &ClusterEventPolicySpec) -> Resul
 
 /// Compiles the spec of a namespaced policy. The error is the first invalid field.
 pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Invalid> {
-    let matching = Clauses::compile(&spec.matching, "spec.match")?;
-    bounded(&spec.exempt, api::MAX_SHORT_LIST, "spec.exempt")?;
-    let exempt = spec.exempt.iter().enumerate().map(|(index, clauses)| {
-        if clauses.is_empty() {
-            return Err(Invalid::new("spec.exempt", api::EMPTY_EXEMPT));
-        }
-        Clauses::compile(clauses, &format!("spec.exempt[{index}]"))
-    });
-    let exempt: Box<[_]> = exempt.collect::<Result<_, _>>()?;
+    let list = |list, field: &str| Clauses::compile_list(list, &format!("spec.{field}"));
+    let (matching, exclude) = (list(&spec.matching, "match")?, list(&spec.exclude, "exclude")?);
+    let (exempt, mute) = (list(&spec.exempt, "exempt")?, list(&spec.mute, "mute")?);
+    let weight = |list: &[Clauses]| list.iter().map(Clauses::weight).sum::<usize>();
+    for (list, field) in [(&exempt, "spec.exempt"), (&mute, "spec.mute")] {
+        check_weight(weight(list), field)?;
+    }
+    let names_warnings = spec.mute.iter().any(|clauses| clauses.types.contains(&EventType::Warning));
+    if names_warnings && spec.warning_policy == api::WarningPolicy::NeverDrop {
+        return Err(Invalid::new("spec.mute", api::MUTED_WARNINGS));
+    }
     Ok(Compiled {
-        weight: check_weight(matching.weight(), "spec.match")?,
-        matching,
-        exempt: check_weight(exempt.iter().map(Clauses::weight).sum(), "spec.exempt").map(|_| exempt)?,
+        weight: check_weight(weight(&matching) + weight(&exclude), "spec.match")?,
+        matching: if matching.is_empty() { [Clauses::of_every_write()].into() } else { matching },
+        exclude,
+        exempt,
+        mute,
         priority: priority(spec.priority)?,
         tier: Tier::Namespace,
         namespaces: Selector::default(),
@@ -158,6 +189,10 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
             mode: match spec.mode {
                 api::Mode::Enforce => Mode::Enforce,
                 api::Mode::Observe => Mode::Observe,
+            },
+            warning_policy: match spec.warning_policy {
+                api::WarningPolicy::NeverDrop => WarningPolicy::NeverDrop,
+                api::WarningPolicy::Limit => WarningPolicy::Limit,
             },
             series: stages::series(&spec.series)?,
             aggregation: stages::aggregation(&spec.aggregation)?,
@@ -169,6 +204,10 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
             },
         },
     })
+}
+
+fn one_holds(list: &[Clauses], write: &Observation<'_>) -> bool {
+    list.iter().any(|clauses| clauses.hold(write))
 }
 
 fn check_weight(weight: usize, path: &str) -> Result<usize, Invalid> {
@@ -205,7 +244,7 @@ mod tests {
         assert_eq!(policy.rules.rejection, Rejection::AlreadyExists);
         assert_eq!(policy.priority, 0);
         assert!(policy.governs(&event()) && policy.governs_all());
-        assert!(!policy.exempts(&event()));
+        assert!(policy.treatment(&event()) == Treatment::Stages);
     }
 
     #[test]
@@ -224,15 +263,16 @@ mod tests {
             "spec.priority: priority must be between -100000 and 100000"
         );
         assert!(
-            invalid(json!({"match": {"users": [""]}})).starts_with("spec.match.users[0]: must not be empty")
+            invalid(json!({"match": [{"users": [""]}]}))
+                .starts_with("spec.match[0].users[0]: must not be empty")
         );
         assert!(
             invalid(json!({"exempt": [{"types": ["Normal", "Normal", "Warning"]}]}))
                 .starts_with("spec.exempt[0].types: must have at most 2")
         );
         assert!(
-            invalid(json!({"match": {"regarding": [{"kind": "pods"}]}}))
-                .starts_with("spec.match.regarding[0].kind: kind must be")
+            invalid(json!({"match": [{"types": ["Normal"]}, {"regarding": [{"kind": "pods"}]}]}))
+                .starts_with("spec.match[1].regarding[0].kind: kind must be")
         );
         assert!(invalid(json!({"exempt": [{"types": ["Normal"]}, {}]})).starts_with("spec.exempt: an entry"));
         assert!(
@@ -240,12 +280,12 @@ mod tests {
                 .starts_with("spec.exempt[0].regarding[1]: an entry of regarding")
         );
         assert!(
-            invalid(json!({"match": {"reasons": vec!["x"; 33]}}))
-                .starts_with("spec.match.reasons: must have")
+            invalid(json!({"exclude": [{"reasons": vec!["x"; 33]}]}))
+                .starts_with("spec.exclude[0].reasons: must have")
         );
         assert!(
-            invalid(json!({"match": {"users": ["ci", format!("*{}", "x".repeat(128))]}}))
-                .starts_with("spec.match.users[1]: a text with wildcards")
+            invalid(json!({"mute": [{"users": ["ci", format!("*{}", "x".repeat(128))]}]}))
+                .starts_with("spec.mute[0].users[1]: a text with wildcards")
         );
         assert!(
             invalid(json!({"exempt": [{"regarding": [{"name": "*a*b*c*d*e*f*g*h*i"}]}]}))
@@ -260,9 +300,9 @@ mod tests {
             let (heavy, light) = (vec![of_136.clone(); heavy], vec!["x"; light]);
             json!({"reasons": heavy, "users": light, "regarding": [{"kind": "Pod", "name": "a?b"}]})
         };
-        assert_eq!(compiled(json!({"match": clauses(15, 6)})).unwrap().weight, 2048);
+        assert_eq!(compiled(json!({"match": [clauses(15, 6)]})).unwrap().weight, 2048);
         assert!(
-            invalid(json!({"match": clauses(15, 7)}))
+            invalid(json!({"match": [clauses(15, 6)], "exclude": [{"messages": ["x"]}]}))
                 .starts_with("spec.match: the texts have a total weight")
         );
         let halves = |light| json!({"exempt": [clauses(15, light), {"reasons": ["x"]}]});
@@ -279,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_write_must_match_every_specified_clause() {
-        let holds = |clauses: Value| compiled(json!({"match": clauses})).unwrap().governs(&event());
+        let holds = |clauses: Value| compiled(json!({"match": [clauses]})).unwrap().governs(&event());
         // The fixture: Warning BackOff of Pod batch-1, by kubelet as system:node:n1.
         assert!(holds(json!({"types": ["Warning"], "reasons": ["Failed*", "Back*"]})));
         assert!(!holds(json!({"types": ["Normal"], "reasons": ["BackOff"]})));
@@ -299,7 +339,7 @@ mod tests {
         let mut write = event();
         write.event.regarding.api_version = "apps/v1".into();
         let holds =
-            |clauses: Value| compiled(json!({"match": {"regarding": [clauses]}})).unwrap().governs(&write);
+            |clauses: Value| compiled(json!({"match": [{"regarding": [clauses]}]})).unwrap().governs(&write);
         assert!(holds(json!({"kind": "Pod"})));
         assert!(holds(json!({"apiGroup": "apps"})));
         assert!(holds(json!({"apiGroup": "*"})));
@@ -311,7 +351,7 @@ mod tests {
         let mut write = event();
         write.event.source_component = "old-kubelet".into();
         let by = |component: &str, write: &Observation<'_>| {
-            compiled(json!({"match": {"reportingComponents": [component]}})).unwrap().governs(write)
+            compiled(json!({"match": [{"reportingComponents": [component]}]})).unwrap().governs(write)
         };
         assert!(!by("old-kubelet", &write));
         write.event.reporting_component = "".into();
@@ -321,8 +361,8 @@ mod tests {
     #[test]
     fn a_policy_governs_its_exempt_writes() {
         let policy = compiled(json!({"exempt": [{"types": ["Warning"]}]})).unwrap();
-        assert!(policy.governs(&event()) && policy.exempts(&event()));
+        assert!(policy.governs(&event()) && policy.treatment(&event()) == Treatment::Exempt);
         let policy = compiled(json!({"exempt": [{"types": ["Warning"], "reasons": ["Failed"]}]})).unwrap();
-        assert!(!policy.exempts(&event()));
+        assert!(policy.treatment(&event()) == Treatment::Stages);
     }
 }

@@ -150,7 +150,7 @@ fn interrupted_lists_of_several_sources_remove_nothing() {
 #[test]
 fn labels_affect_only_cluster_policies() {
     let mut index = Index::default();
-    index.apply(&object("ci", "own", json!({"spec": {"match": {"types": ["Normal"]}}})));
+    index.apply(&object("ci", "own", json!({"spec": {"match": [{"types": ["Normal"]}]}})));
     index.apply_namespace("ci", "1", labels(&[("team", "bank")]));
     assert_eq!(index.apply_namespace("ci", "1", labels(&[])), SetChange::Nothing, "no policy has a selector");
     let shops = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "shop"}}}});

@@ -19,14 +19,14 @@ fn over_limit(policies: &[Arc<Policy>]) -> Vec<(String, Limit)> {
 
 /// A spec whose `match` has this many texts of weight 100, different for each number.
 fn heavy(hundreds: usize) -> Value {
-    json!({"match": {"reasons": vec![format!("*{hundreds:x>90}*"); hundreds]}})
+    json!({"match": [{"reasons": vec![format!("*{hundreds:x>90}*"); hundreds]}]})
 }
 
 /// A spec that overrides no other one.
 fn some(rest: &Value) -> Value {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let user = format!("user-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    let mut spec = json!({"match": {"users": [user]}});
+    let mut spec = json!({"match": [{"users": [user]}]});
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
     spec
 }
@@ -93,7 +93,7 @@ fn in_an_unknown_namespace_only_cluster_policies_without_selector_are_in_force()
 #[test]
 fn no_policy_is_in_force_after_one_that_governs_all_writes() {
     let whole = |precedence: &str| json!({"precedence": precedence});
-    let own = policy("ci", "own", &json!({"match": {"reasons": ["*"]}}), 0);
+    let own = policy("ci", "own", &json!({"match": [{"reasons": ["*"]}]}), 0);
     let first = policy("ci", "first", &some(&json!({"priority": 1})), 0);
     let default = cluster_policy("default", &whole("Default"), 0);
     let policies = [default.clone(), own.clone(), first.clone()];

@@ -1,6 +1,7 @@
 mod overridden;
 
 use serde_json::{Value, json};
+use squelch_engine::Treatment;
 
 use super::*;
 use crate::policy::MAX_LABELS;
@@ -45,14 +46,14 @@ fn the_first_policy_that_matches_governs() {
         policy(
             "ci",
             "warnings",
-            &json!({"match": {"types": ["Warning"]}, "exempt": [{"types": ["Normal", "Warning"]}]}),
+            &json!({"match": [{"types": ["Warning"]}], "exempt": [{"types": ["Normal", "Warning"]}]}),
             2,
         ),
-        policy("ci", "normal", &json!({"match": {"types": ["Normal"]}, "priority": 5}), 1),
+        policy("ci", "normal", &json!({"match": [{"types": ["Normal"]}], "priority": 5}), 1),
     ]);
     let governing = set.governing(&event()).unwrap();
     assert_eq!(&*governing.rules.policy.display, "ci/warnings");
-    assert!(governing.exempt);
+    assert_eq!(governing.treatment, Treatment::Exempt);
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn selectors_are_not_evaluated_for_a_namespace_with_too_many_labels() {
 #[test]
 fn the_effect_of_a_policy_with_selector_names_a_namespace_with_too_many_labels() {
     let selected = cluster_policy("selected", &shops(&json!({})), 1);
-    let all = cluster_policy("all", &json!({"precedence": "Override", "match": {"types": ["Normal"]}}), 1);
+    let all = cluster_policy("all", &json!({"precedence": "Override", "match": [{"types": ["Normal"]}]}), 1);
     let own = policy("other", "own", &json!({}), 1);
     let effects = |namespaces: &Namespaces| {
         let set = Set::in_cluster([selected.clone(), all.clone(), own.clone()], namespaces);
@@ -144,7 +145,7 @@ fn exceeded(namespace: &str, limit: Limit) -> ExceededLimit {
 
 #[test]
 fn a_policy_that_64_precede_does_not_govern_and_is_not_accepted() {
-    let warnings = json!({"match": {"types": ["Normal"]}});
+    let warnings = json!({"match": [{"types": ["Normal"]}]});
     let before = (0..64).map(|at| policy("ci", &format!("{at:02}"), &warnings, 0));
     let last = policy("ci", "last", &json!({}), 1);
     let all: Vec<_> = before.chain([last.clone()]).collect();
@@ -159,7 +160,7 @@ fn a_policy_that_64_precede_does_not_govern_and_is_not_accepted() {
 
 #[test]
 fn a_cluster_policy_can_be_over_a_limit_in_only_some_namespaces() {
-    let normal = json!({"match": {"types": ["Normal"]}});
+    let normal = json!({"match": [{"types": ["Normal"]}]});
     let shop = (0..64).map(|at| cluster_policy(&format!("{at:02}"), &shops(&normal), 0));
     let last = cluster_policy("last", &json!({}), 1);
     let policies: Vec<_> = shop.chain([last.clone()]).collect();
@@ -188,7 +189,7 @@ fn the_cost_of_selecting_a_policy_is_bounded() {
 
     let slow = format!("*{}y*", "x".repeat(125));
     let worst =
-        |at: usize| json!({"match": {"reasons": vec![&slow; at % 15 + 1], "users": [format!("x{at}?*")]}});
+        |at: usize| json!({"match": [{"reasons": vec![&slow; at % 15 + 1], "users": [format!("x{at}?*")]}]});
     let own = (0..1000).map(|at| policy("ci", &format!("{at:04}"), &worst(at), 0));
     let of_cluster = (0..1000).map(|at| cluster_policy(&format!("{at:04}"), &worst(at), 0));
     let set = Set::in_cluster(own.chain(of_cluster), &cluster(&[("ci", "shop")]));
@@ -219,11 +220,11 @@ fn ten_thousand_namespaces_share_lists_of_two_thousand_policies() {
     let namespaces: Namespaces = { names.iter().enumerate() }
         .map(|(at, name)| (name.as_str().into(), labels(&[("shard", &(at % 100).to_string())])))
         .collect();
-    let part = json!({"match": {"types": ["Normal"], "users": ["own"]}});
+    let part = json!({"match": [{"types": ["Normal"], "users": ["own"]}]});
     let own = names.iter().step_by(10).map(|name| policy(name, "own", &part, 1));
     let sharded = (0..1000).map(|at| {
         let shard = (at % 100).to_string();
-        let spec = json!({"match": {"types": ["Normal"], "users": [format!("u{at}")]},
+        let spec = json!({"match": [{"types": ["Normal"], "users": [format!("u{at}")]}],
             "namespaceSelector": {"matchLabels": {"shard": shard}}});
         cluster_policy(&format!("cluster-{at:04}"), &spec, 1)
     });

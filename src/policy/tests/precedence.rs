@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use squelch_engine::Treatment;
 use squelch_engine::testing::cases;
 
 use crate::policy::fixtures::{cluster_policy, event, labels, policy};
@@ -36,7 +37,14 @@ enum Kind {
     MatchesWarnings,
     /// Matches Normal Events.
     MatchesOthers,
+    /// Matches both types by an entry each.
+    MatchesEither,
+    /// Matches everything and excludes the write.
+    ExcludesWarnings,
+    /// Matches everything and excludes Normal Events. What such a policy governs is not compared.
+    ExcludesOthers,
     Exempts,
+    Mutes,
     /// Matches everything, which the comparison of clauses does not detect. Two fit within the limits of a namespace, and
     /// three do not.
     Heavy,
@@ -47,9 +55,8 @@ impl Kind {
     /// The weight of its `match`.
     fn weight(self) -> usize {
         match self {
-            Self::MatchesWarnings | Self::MatchesOthers => 0,
             Self::Heavy => 7 * (8 + 128) + 8 + 2,
-            Self::MatchesAll | Self::Exempts | Self::Invalid => 0,
+            _ => 0,
         }
     }
 }
@@ -58,13 +65,17 @@ impl RandomPolicy {
     fn policy(&self) -> Arc<Policy> {
         let spec = match self.kind {
             Kind::MatchesAll => json!({}),
-            Kind::MatchesWarnings => json!({"match": {"types": ["Warning"]}}),
-            Kind::MatchesOthers => json!({"match": {"types": ["Normal"]}}),
+            Kind::MatchesWarnings => json!({"match": [{"types": ["Warning"]}]}),
+            Kind::MatchesOthers => json!({"match": [{"types": ["Normal"]}]}),
+            Kind::MatchesEither => json!({"match": [{"types": ["Normal"]}, {"types": ["Warning"]}]}),
+            Kind::ExcludesWarnings => json!({"exclude": [{"types": ["Warning"]}]}),
+            Kind::ExcludesOthers => json!({"exclude": [{"types": ["Normal"]}]}),
+            Kind::Mutes => json!({"warningPolicy": "Limit", "mute": [{"types": ["Warning"]}]}),
             Kind::Exempts => json!({"exempt": [{"types": ["Normal", "Warning"]}]}),
             Kind::Heavy => {
                 let mut reasons = vec![format!("*{}*", "x".repeat(126)); 7];
                 reasons.push("?*".to_owned());
-                json!({"match": {"reasons": reasons}})
+                json!({"match": [{"reasons": reasons}]})
             }
             Kind::Invalid => json!({"series": {"idleTimeout": "soon"}}),
         };
@@ -101,7 +112,7 @@ impl RandomPolicy {
     /// Whether it could govern the write, a Warning in namespace ci, apart from precedence.
     fn may_govern(&self, known: bool, all: &[Self]) -> bool {
         self.applies_to_ci(known)
-            && !matches!(self.kind, Kind::MatchesOthers | Kind::Invalid)
+            && !matches!(self.kind, Kind::MatchesOthers | Kind::ExcludesWarnings | Kind::Invalid)
             && self.is_within_limits(known, all)
     }
 
@@ -120,7 +131,11 @@ impl RandomPolicy {
 
     /// Whether it overrides the other one, as far as the comparison of clauses detects.
     fn overrides(&self, other: &Self) -> bool {
-        matches!(self.kind, Kind::MatchesAll | Kind::Exempts) || self.kind == other.kind
+        match self.kind {
+            Kind::MatchesAll | Kind::MatchesEither | Kind::Exempts | Kind::Mutes => true,
+            Kind::ExcludesWarnings | Kind::ExcludesOthers => false,
+            _ => self.kind == other.kind,
+        }
     }
 
     fn tier(&self) -> u8 {
@@ -151,7 +166,11 @@ fn policies() -> impl Strategy<Value = Vec<RandomPolicy>> {
         Kind::MatchesAll,
         Kind::MatchesWarnings,
         Kind::MatchesOthers,
+        Kind::MatchesEither,
+        Kind::ExcludesWarnings,
+        Kind::ExcludesOthers,
         Kind::Exempts,
+        Kind::Mutes,
         Kind::Heavy,
         Kind::Heavy,
         Kind::Heavy,
@@ -200,8 +219,13 @@ proptest! {
         // A namespace with policies of its own is known, but its labels may be unknown.
         let could: Vec<_> = policies.iter().filter(|policy| policy.may_govern(known, &policies)).collect();
         let first = could.iter().find(|one| could.iter().all(|other| !other.precedes(one)));
-        let expected = first.map(|one| (one.display(), one.kind == Kind::Exempts));
-        let found = governing.map(|found| (found.rules.policy.display.to_string(), found.exempt));
+        let treatment = |kind| match kind {
+            Kind::Exempts => Treatment::Exempt,
+            Kind::Mutes => Treatment::Mute,
+            _ => Treatment::Stages,
+        };
+        let expected = first.map(|one| (one.display(), treatment(one.kind)));
+        let found = governing.map(|found| (found.rules.policy.display.to_string(), found.treatment));
         prop_assert_eq!(found, expected);
     }
 

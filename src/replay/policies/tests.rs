@@ -71,8 +71,16 @@ fn an_error_names_file_document_and_field() {
         ),
         (policy("b", ""), "p.yaml, document 2 (EventPolicy b), spec: is missing; use `spec: {}`"),
         (
-            policy("b, namespace: ci", "spec: {match: {reason: [x]}}"),
-            "p.yaml, document 2 (EventPolicy ci/b), spec.match.reason: unknown field",
+            policy("b, namespace: ci", "spec: {match: [{reason: [x]}]}"),
+            "p.yaml, document 2 (EventPolicy ci/b), spec.match[0].reason: unknown field",
+        ),
+        (
+            policy("b", "spec: {match: {reasons: [x]}}"),
+            "p.yaml, document 2 (EventPolicy b), spec.match: cannot be parsed: invalid type: map, expected a sequence",
+        ),
+        (
+            policy("b", "spec: {mute: [{reasons: []}]}"),
+            "p.yaml, document 2 (EventPolicy b), spec.mute[0].reasons: must have at least one entry",
         ),
         (
             policy("b", "spec: {exempt: [{types: [Normal]}, {regarding: [{kinds: Pod}]}]}"),
@@ -132,4 +140,17 @@ fn cluster_policies_apply_in_every_namespace_or_by_its_labels() {
 fn policies_with_users_clauses_are_found() {
     let text = policy("a", "spec: {exempt: [{users: [x]}]}") + "---\n" + &policy("b", "spec: {}");
     assert_eq!(load(&text, Some("ci")).unwrap().naming_users(), ["ci/a"]);
+}
+
+#[test]
+fn null_means_the_default() {
+    let spec = "spec: {match: null, spamFilter: null, budget: null, series: {idleTimeout: null}}";
+    assert_eq!(
+        rules_of(spec).map(|rules| (rules.series, rules.spam_filter, rules.budget)),
+        rules_of("spec: {}").map(|rules| (rules.series, rules.spam_filter, rules.budget))
+    );
+}
+
+fn rules_of(spec: &str) -> Option<std::sync::Arc<squelch_engine::Rules>> {
+    load(&policy("a", spec), Some("ci")).unwrap().known_policies().remove(0).rules
 }

@@ -59,12 +59,12 @@ fn a_policy_that_this_version_does_not_support_is_stalled() {
     for (spec, reason, message) in [
         (json!({"series": {"idleTimeout": "soon"}}), "Invalid", "spec.series.idleTimeout: "),
         (
-            json!({"mute": []}),
+            json!({"unmute": []}),
             "UnsupportedField",
-            "spec.mute: this version of squelch does not know the field; ",
+            "spec.unmute: this version of squelch does not know the field; ",
         ),
         (
-            json!({"match": {"types": ["Alarm"]}}),
+            json!({"match": [{"types": ["Alarm"]}]}),
             "UnsupportedValue",
             "spec.match: cannot be parsed: unknown variant `Alarm`, expected `Normal` or `Warning`",
         ),
@@ -249,20 +249,22 @@ fn counters_continue_from_the_base() {
     for (occurrences, disposition) in (1..).zip(Disposition::ALL) {
         counted.count(disposition, occurrences);
     }
-    counted.recovered = 7;
+    (counted.recovered, counted.dropped_warnings) = (8, 9);
     let base = PolicyCounters { received: 100, admitted: 60, compacted: 40, ..Default::default() };
     let facts = Facts { base, ..facts(&good.outcome, &counted) };
     assert_eq!(
         desired(&facts).counters,
         Some(PolicyCounters {
-            received: 121,
+            received: 128,
             admitted: 61,
             compacted: 42,
             aggregated: 3,
             filtered: 4,
             throttled: 5,
-            failed_open: 6,
-            recovered: 7
+            muted: 6,
+            failed_open: 7,
+            recovered: 8,
+            dropped_warnings: 9,
         })
     );
     let mut largest = counted;
@@ -291,7 +293,7 @@ fn only_a_changed_condition_status_updates_the_transition_time() {
 fn the_largest_status_has_at_most_8_kib() {
     let widest = "\"".repeat(1000);
     let bad = Err(Invalid {
-        field: "spec.match.regarding[31].name".to_owned(),
+        field: "spec.match[15].regarding[15].name".to_owned(),
         message: widest[..512].to_owned(),
         kind: InvalidKind::UnknownField,
     });

@@ -34,7 +34,8 @@ struct Scene {
 impl Scene {
     fn new(names: &[&str]) -> Self {
         let limits = WriteLimits { interval: Duration::from_secs(10), qps: 5 };
-        let policies = names.iter().map(|name| policy("ci", name, &json!({"match": {"reasons": [name]}}), 0));
+        let policies =
+            names.iter().map(|name| policy("ci", name, &json!({"match": [{"reasons": [name]}]}), 0));
         Self {
             plan: Plan::new(limits),
             set: Set::new(policies),

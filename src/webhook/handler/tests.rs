@@ -1,6 +1,8 @@
 use super::*;
 use serde_json::{Value, json};
-use squelch_engine::{Denial, Disposition, Mode, PolicyId, Rejection, Rules, Stage};
+use squelch_engine::{
+    Denial, Disposition, Mode, PolicyId, Rejection, Rules, Stage, Treatment, WarningPolicy,
+};
 
 const CREATE: &[u8] = include_bytes!("../testdata/core_create.json");
 const UPDATE: &[u8] = include_bytes!("../testdata/events_update.json");
@@ -8,6 +10,7 @@ const UPDATE: &[u8] = include_bytes!("../testdata/events_update.json");
 fn rules() -> Rules {
     Rules {
         policy: PolicyId { display: "shop/policy".into(), uid: "u".into() },
+        warning_policy: WarningPolicy::Limit,
         mode: Mode::Enforce,
         series: None,
         aggregation: None,
@@ -19,7 +22,7 @@ fn rules() -> Rules {
 
 fn response_to(review: &[u8], answer: Answer) -> Option<(ReviewResult, Value)> {
     let rules = rules();
-    let governing = Some(Governing { rules: &rules, exempt: false });
+    let governing = Some(Governing { rules: &rules, treatment: Treatment::Stages });
     let disposition = Some(Disposition::Compacted);
     let verdict = Verdict { disposition, stage: Stage::Series, occurrences: 1, answer };
     let review = review::decode(review).unwrap();

@@ -1,4 +1,4 @@
-//! Step 11: the write is admitted.
+//! Step 12: the write is admitted.
 
 use crate::decide::minted_name::minted_name;
 use crate::decide::pipeline::{Decision, verdict};

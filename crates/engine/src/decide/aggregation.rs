@@ -1,4 +1,4 @@
-//! Step 8 of a decision: aggregation.
+//! Step 9 of a decision: aggregation.
 
 use crate::decide::keys::AGGREGATE_PREFIX;
 use crate::decide::pipeline::{Decision, refusal, verdict};

@@ -1,4 +1,4 @@
-//! Steps 9 and 10 of a decision: spam filter and budget.
+//! Steps 10 and 11 of a decision: spam filter and budget.
 
 use crate::decide::pipeline::{Decision, refusal, verdict};
 use crate::state::names::Carried;
@@ -8,13 +8,16 @@ use crate::{Disposition, Observation, Rules, Stage, Verdict};
 const FEW_TOKENS: u32 = 4;
 
 impl Decision<'_> {
-    /// Returns a verdict if a limit drops the write. Asks all buckets before it charges any.
+    /// Returns a verdict if a limit drops the write. `None` for a Warning that the policy never drops. Asks all buckets before it charges any.
     pub(crate) fn limit(
         &mut self,
         rules: &Rules,
         write: &Observation<'_>,
         carried: &Carried,
     ) -> Option<Verdict> {
+        if !rules.may_drop(&write.event) {
+            return None;
+        }
         let refused = |disposition, stage| {
             Some(verdict(disposition, stage, carried.occurrences, refusal(rules, write, carried.reads)))
         };

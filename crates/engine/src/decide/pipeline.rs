@@ -8,7 +8,7 @@ use crate::state::names::{Carried, Names};
 use crate::state::scope::Scope;
 use crate::{
     Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation,
-    PendingLimitAdmissions, Rejection, Rules, Stage, Verdict,
+    PendingLimitAdmissions, Rejection, Rules, Stage, Treatment, Verdict,
 };
 
 /// The state that one decision works on: constants of the engine and the namespace's state, under its lock.
@@ -72,10 +72,14 @@ impl Decision<'_> {
         let carried = self.carry(write);
         let verdict = if carried.foreign {
             self.admit_foreign_create(governing, write, &carried)
-        } else if governing.exempt {
+        } else if governing.treatment == Treatment::Exempt {
             self.admit_beside_series(write, &carried, Stage::Exempt)
         } else if self.draining && !merged_while_draining(rules, write, carried.occurrences) {
             self.admit_beside_series(write, &carried, Stage::Standby)
+        } else if !self.draining
+            && let Some(muted) = mute(governing, write, &carried)
+        {
+            muted
         } else {
             self.steps(rules, write, &carried)
         };
@@ -135,7 +139,7 @@ impl Decision<'_> {
     }
 
     /// Admits a CREATE of a name that belongs to another user. The API server refuses it if that user's Event
-    /// is stored. Only the limits apply: the write must not change the state of the other user, nor store more
+    /// is stored. Only mute and the limits apply: the write must not change the state of the other user, nor store more
     /// than any other CREATE.
     fn admit_foreign_create(
         &mut self,
@@ -143,10 +147,12 @@ impl Decision<'_> {
         write: &Observation<'_>,
         carried: &Carried,
     ) -> Verdict {
-        let stage = if governing.exempt {
+        let stage = if governing.treatment == Treatment::Exempt {
             Stage::Exempt
         } else if self.draining {
             Stage::Standby
+        } else if let Some(muted) = mute(governing, write, carried) {
+            return muted;
         } else {
             self.prefetch_limits(governing.rules, write);
             if let Some(limited) = self.limit(governing.rules, write, carried) {
@@ -157,7 +163,7 @@ impl Decision<'_> {
         verdict(Disposition::Admitted, stage, carried.occurrences, Answer::Allow)
     }
 
-    /// Runs steps 7 to 11.
+    /// Runs steps 8 to 12.
     fn steps(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
         if rules.series.is_none() && write.operation == Operation::Update && self.has_live_series(carried) {
             return self.admit_beside_series(write, carried, Stage::Admit);
@@ -180,6 +186,14 @@ impl Decision<'_> {
         let series = carried.name.and_then(|name| self.names.series_of(name));
         series.is_some_and(|series| self.scope.series.get(series).is_some())
     }
+}
+
+/// Returns a verdict if the policy mutes the write.
+fn mute(governing: Governing<'_>, write: &Observation<'_>, carried: &Carried) -> Option<Verdict> {
+    let Governing { rules, treatment } = governing;
+    let muted = treatment == Treatment::Mute && rules.may_drop(&write.event);
+    let answer = || refusal(rules, write, carried.reads);
+    muted.then(|| verdict(Disposition::Muted, Stage::Mute, carried.occurrences, answer()))
 }
 
 /// Whether an UPDATE is merged even while draining. It is if it lowers the stored count, or carries more occurrences

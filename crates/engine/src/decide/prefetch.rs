@@ -15,9 +15,9 @@ pub(crate) struct WriteKeys {
     pub(crate) name: Option<Key>,
     /// Key of the series. Computed on demand, because an UPDATE usually finds its series by name.
     series: Option<Key>,
-    /// Key of the aggregation group, set before step 8.
+    /// Key of the aggregation group, set before step 9.
     pub(crate) group: Option<Key>,
-    /// Key of the spam filter bucket, set before step 9.
+    /// Key of the spam filter bucket, set before step 10.
     pub(crate) bucket: Option<Key>,
 }
 
@@ -49,7 +49,7 @@ impl Decision<'_> {
 
     /// Prefetches what the limits read, and the group if there is one.
     pub(crate) fn prefetch_limits(&mut self, rules: &Rules, write: &Observation<'_>) {
-        let filter = rules.spam_filter.as_ref();
+        let filter = rules.spam_filter.as_ref().filter(|_| rules.may_drop(&write.event));
         self.keys.bucket = filter.map(|filter| self.hasher.spam_filter(write, filter.per));
         self.scope.prefetch_tables(self.keys.group, self.keys.bucket, &self.at_capacity);
     }

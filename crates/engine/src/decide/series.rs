@@ -1,4 +1,4 @@
-//! Step 7 of a decision: series compaction.
+//! Step 8 of a decision: series compaction.
 
 use crate::decide::keys::Key;
 use crate::decide::pipeline::{Decision, lowers, refusal, verdict};

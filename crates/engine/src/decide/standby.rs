@@ -1,15 +1,15 @@
 //! The verdict of a standby replica, which has no state and counts nothing.
 
 use crate::decide::pipeline::{lowers, refusal};
-use crate::{Answer, Api, Denial, Governing, Mode, Observation, Stage, Verdict};
+use crate::{Answer, Api, Denial, Governing, Mode, Observation, Stage, Treatment, Verdict};
 
 /// Lets every write pass uncounted, except an UPDATE that would lower a count with merged occurrences. That one
 /// gets the answer of an engine that does not know its Event.
 pub fn stand_by(governing: Option<Governing<'_>>, write: &Observation<'_>) -> Verdict {
     let mut verdict = Verdict::passed(Stage::Standby);
     let passes = write.own || write.dry_run || write.edited || write.stale || !lowers(write);
-    let Some(Governing { rules, exempt: false }) = governing.filter(|_| !passes) else { return verdict };
-    if rules.series.is_some() && rules.mode == Mode::Enforce {
+    let Some(Governing { rules, treatment }) = governing.filter(|_| !passes) else { return verdict };
+    if treatment != Treatment::Exempt && rules.series.is_some() && rules.mode == Mode::Enforce {
         let silent = write.api == Api::Events && !write.begins_at_one();
         verdict.answer = if silent { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write, false) };
     }
@@ -42,13 +42,13 @@ mod tests {
             Observation { dry_run: true, ..update(3, 8) },
         ] {
             for rules in [&rules, &observing, &unfolded] {
-                for exempt in [false, true] {
-                    let governing = Some(Governing { rules, exempt });
+                for treatment in [Treatment::Stages, Treatment::Exempt, Treatment::Mute] {
+                    let governing = Some(Governing { rules, treatment });
                     let draining = engine();
                     draining.drain();
                     let expected = draining.decide(governing, &write, at(1));
                     let verdict = stand_by(governing, &write);
-                    assert_eq!(verdict.answer, expected.answer, "{write:?} under {rules:?}, exempt {exempt}");
+                    assert_eq!(verdict.answer, expected.answer, "{write:?} under {rules:?}, {treatment:?}");
                     assert_eq!((verdict.disposition, verdict.occurrences), (None, 0));
                 }
             }

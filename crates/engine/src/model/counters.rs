@@ -4,9 +4,6 @@ use std::sync::Arc;
 
 use crate::{Disposition, EventView, Mode, PolicyId, TopDropped};
 
-/// Event type of Warnings (core/v1, `EventTypeWarning`).
-const WARNING: &str = "Warning";
-
 /// Numbers of occurrences. They saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -16,7 +13,7 @@ pub struct Counters {
     pub recovered: u64,
     /// Pending occurrences that could never be written.
     pub lost: u64,
-    /// Occurrences of type Warning among the filtered and throttled ones.
+    /// Occurrences of Warnings among the dropped ones.
     pub dropped_warnings: u64,
 }
 
@@ -37,9 +34,9 @@ impl Counters {
         *slot = slot.saturating_add(occurrences);
     }
 
-    /// Counts the occurrences of a dropped Event if its type is Warning.
+    /// Counts the occurrences of a dropped Event if it is a Warning.
     pub(crate) fn count_dropped_warning(&mut self, event: &EventView<'_>, occurrences: u64) {
-        if event.event_type == WARNING {
+        if event.is_warning() {
             self.dropped_warnings = self.dropped_warnings.saturating_add(occurrences);
         }
     }
@@ -66,7 +63,7 @@ pub struct ScopeCounters {
     pub mode: Mode,
     /// Counts since the process started.
     pub counters: Counters,
-    /// Breakdown of the filtered and throttled occurrences. Its sum equals theirs.
+    /// Breakdown of the dropped occurrences. Its sum equals theirs.
     pub dropped: TopDropped,
 }
 
@@ -78,7 +75,7 @@ mod tests {
     use super::*;
     use crate::state::top_dropped;
     use crate::testing::{at, by, engine, named, rules, write};
-    use crate::{BucketRules, Engine, Governing, Observation, Per, Rules, SpamFilterRules};
+    use crate::{BucketRules, Engine, Governing, Observation, Per, Rules, SpamFilterRules, Treatment};
 
     /// Rules with one token an hour for each reason, and a budget of three.
     fn limited(mode: Mode) -> Rules {
@@ -141,7 +138,11 @@ mod tests {
             Rules { spam_filter: None, budget: None, series: rules().series, ..limited(Mode::Enforce) };
         engine.decide(by(&rules), &write(), at(0));
         engine.decide(by(&rules), &named("cart.2", write()), at(1));
-        engine.decide(Some(Governing { rules: &rules, exempt: true }), &named("cart.3", write()), at(2));
+        engine.decide(
+            Some(Governing { rules: &rules, treatment: Treatment::Exempt }),
+            &named("cart.3", write()),
+            at(2),
+        );
         engine.fail_open(by(&rules), &named("cart.4", write()), at(3));
         let ScopeCounters { counters, dropped, .. } = scope_counters(&engine);
         assert_eq!((counters.received(), counters.of(Disposition::Compacted)), (4, 1));

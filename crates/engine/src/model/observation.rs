@@ -92,6 +92,11 @@ pub struct EventView<'a> {
 }
 
 impl EventView<'_> {
+    /// Whether it counts as a Warning: every type but `Normal` does. core/v1 accepts any text.
+    pub fn is_warning(&self) -> bool {
+        self.event_type != "Normal"
+    }
+
     /// Returns component and instance of the reporter: the reporting fields if set, else the source fields.
     pub fn reporter(&self) -> (&str, &str) {
         if self.reporting_component.is_empty() {

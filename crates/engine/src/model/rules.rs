@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::EventView;
+
 /// Identifies a policy. The uid distinguishes a policy from a later one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyId {
@@ -32,6 +34,15 @@ pub enum Mode {
     Enforce,
     /// Counts the same decisions and lets every write pass unchanged.
     Observe,
+}
+
+/// `spec.warningPolicy`: whether squelch may drop Warnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WarningPolicy {
+    /// Spam filter, budget and mute drop Normal Events only. Warnings take no token.
+    NeverDrop,
+    /// They treat Warnings like Normal Events.
+    Limit,
 }
 
 /// `spec.rejection`: how a write is refused where its client accepts a refusal.
@@ -116,6 +127,8 @@ pub struct Rules {
     pub policy: PolicyId,
     /// Enforce or Observe.
     pub mode: Mode,
+    /// Whether Warnings may be dropped.
+    pub warning_policy: WarningPolicy,
     /// Series compaction; `None` if disabled.
     pub series: Option<SeriesRules>,
     /// Aggregation; `None` if disabled.
@@ -129,6 +142,11 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Whether spam filter, budget and mute may drop the Event.
+    pub(crate) fn may_drop(&self, event: &EventView<'_>) -> bool {
+        self.warning_policy == WarningPolicy::Limit || !event.is_warning()
+    }
+
     /// Returns idle timeout and heartbeat interval of a client's series or of a summary.
     pub(crate) fn timing(&self, summary: bool) -> SeriesRules {
         let mut timing = self.series.unwrap_or(SeriesRules::DEFAULT);
@@ -168,6 +186,18 @@ pub enum Applicability {
 pub struct Governing<'p> {
     /// Its rules.
     pub rules: &'p Rules,
-    /// Whether the write matches `spec.exempt`.
-    pub exempt: bool,
+    /// What the lists `exempt` and `mute` say about the write.
+    pub treatment: Treatment,
+}
+
+/// What a policy does with a write that it governs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// The stages decide.
+    Stages,
+    /// It matches an entry of `spec.exempt`: it is counted and never suppressed.
+    Exempt,
+    /// It matches an entry of `spec.mute` and none of `spec.exempt`: it is dropped, unless it is a Warning that the policy
+    /// never drops.
+    Mute,
 }

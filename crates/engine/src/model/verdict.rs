@@ -13,24 +13,27 @@ pub enum Disposition {
     Filtered,
     /// Dropped by the budget.
     Throttled,
+    /// Dropped because it matches `spec.mute`.
+    Muted,
     /// Passed without a decision.
     FailedOpen,
 }
 
 impl Disposition {
     /// All dispositions. Their sum is what was received.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Admitted,
         Self::Compacted,
         Self::Aggregated,
         Self::Filtered,
         Self::Throttled,
+        Self::Muted,
         Self::FailedOpen,
     ];
 
-    /// Whether a limit dropped the occurrence, so that no stored Event counts it.
+    /// Whether the policy dropped the occurrence, so that no stored Event counts it.
     pub fn is_dropped(self) -> bool {
-        matches!(self, Self::Filtered | Self::Throttled)
+        matches!(self, Self::Filtered | Self::Throttled | Self::Muted)
     }
 
     /// Returns the name used in metrics, answers and reports.
@@ -41,6 +44,7 @@ impl Disposition {
             Self::Aggregated => "aggregated",
             Self::Filtered => "filtered",
             Self::Throttled => "throttled",
+            Self::Muted => "muted",
             Self::FailedOpen => "failed_open",
         }
     }
@@ -59,6 +63,8 @@ pub enum Stage {
     Edit,
     /// `spec.exempt`.
     Exempt,
+    /// `spec.mute`.
+    Mute,
     /// Series compaction.
     Series,
     /// Aggregation.
@@ -82,6 +88,7 @@ impl Stage {
             Self::DryRun => "dry-run",
             Self::Edit => "edit",
             Self::Exempt => "exempt",
+            Self::Mute => "mute",
             Self::Series => "series",
             Self::Aggregation => "aggregation",
             Self::SpamFilter => "spam-filter",

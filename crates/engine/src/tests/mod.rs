@@ -18,5 +18,6 @@ use crate::{
     AGGREGATE_PREFIX, AggregationRules, Answer, Api, Applicability, BucketRules, Content, Counters, Denial,
     Disposition, Engine, EventView, FlushPlan, FlushTask, Gauges, Governing, GroupBy, KnownPolicy, Mode,
     Moment, NamespaceUids, ObjectReference, Observation, Operation, Per, PolicyId, Rejection, Rules,
-    ScopeCounters, SeriesRules, Settings, SpamFilterRules, Stage, StoredEvent, Verdict,
+    ScopeCounters, SeriesRules, Settings, SpamFilterRules, Stage, StoredEvent, Treatment, Verdict,
+    WarningPolicy,
 };

@@ -88,7 +88,7 @@ fn of_reported_counters(with: &Tally, counters: &ReportedCounters) -> Vec<Check>
             },
         },
         equal(
-            "received = admitted + compacted + aggregated + filtered + throttled + failedOpen",
+            "received = admitted + compacted + aggregated + filtered + throttled + muted + failedOpen",
             ("received", status.received),
             ("sum", if status.are_conserved() { status.received } else { -1 }),
         ),

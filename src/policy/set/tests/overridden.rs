@@ -10,7 +10,10 @@ fn overridden(by: &Arc<Policy>, namespace: Option<&str>) -> Effect {
 fn several_policies_together_can_override_one() {
     let first = |spec: Value| policy("ci", "first", &spec, 1);
     let second = |spec: Value| policy("ci", "second", &spec, 2);
-    let of = |clauses: Value| json!({"match": clauses});
+    let of = |clauses: Value| match clauses.as_object().is_some_and(serde_json::Map::is_empty) {
+        true => json!({}),
+        false => json!({"match": [clauses]}),
+    };
     let pods = json!({"kind": "Pod"});
     for (one, other, last, is_overridden) in [
         // Other types count as Warning.
@@ -28,6 +31,8 @@ fn several_policies_together_can_override_one() {
             true,
         ),
         (json!({"reasons": ["A*"]}), json!({"reasons": ["B"]}), json!({"reasons": ["A?", "B", "Ab*"]}), true),
+        (json!({"messages": ["A*"]}), json!({"messages": ["B"]}), json!({"messages": ["A?", "B"]}), true),
+        (json!({"messages": ["A*"]}), json!({"messages": ["B"]}), json!({"reasons": ["A"]}), false),
         (json!({"reasons": ["A*"]}), json!({"reasons": ["B"]}), json!({"reasons": ["A", "B*"]}), false),
         (
             json!({"reasons": ["A"], "users": ["u"]}),
@@ -62,9 +67,9 @@ fn several_policies_together_can_override_one() {
 #[test]
 fn comparisons_between_policies_are_limited() {
     let reasons = |at: usize| (0..32).map(|entry| format!("{at}-{entry}")).collect::<Vec<_>>();
-    let all =
-        (0..64).map(|at| policy("ci", &format!("p{at:02}"), &json!({"match": {"reasons": reasons(at)}}), 0));
-    let twin = policy("ci", "twin", &json!({"match": {"reasons": reasons(0)}}), 1);
+    let all = (0..64)
+        .map(|at| policy("ci", &format!("p{at:02}"), &json!({"match": [{"reasons": reasons(at)}]}), 0));
+    let twin = policy("ci", "twin", &json!({"match": [{"reasons": reasons(0)}]}), 1);
     let few = Set::new(all.clone().take(3).chain([twin.clone()]));
     assert!(matches!(few.effect(&twin), Some(Effect::Overridden { .. })));
     // Above the limit an overridden policy is reported as effective.
@@ -74,8 +79,8 @@ fn comparisons_between_policies_are_limited() {
 
 #[test]
 fn a_policy_after_one_that_governs_all_is_overridden() {
-    let first = policy("ci", "first", &json!({"priority": 1, "match": {"reasons": ["*"]}}), 2);
-    let partial = policy("ci", "partial", &json!({"priority": 2, "match": {"reasons": ["B*"]}}), 2);
+    let first = policy("ci", "first", &json!({"priority": 1, "match": [{"reasons": ["*"]}]}), 2);
+    let partial = policy("ci", "partial", &json!({"priority": 2, "match": [{"reasons": ["B*"]}]}), 2);
     let behind = policy("ci", "behind", &json!({}), 1);
     let elsewhere = policy("other", "elsewhere", &json!({}), 3);
     let set = Set::new([first.clone(), partial.clone(), behind.clone(), elsewhere.clone()]);

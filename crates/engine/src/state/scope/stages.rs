@@ -1,4 +1,4 @@
-//! The state of aggregation and limits in a scope: steps 8 to 10 of a decision.
+//! The state of aggregation and limits in a scope: steps 9 to 11 of a decision.
 
 use super::Scope;
 use crate::decide::keys::Key;

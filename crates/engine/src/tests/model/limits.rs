@@ -1,6 +1,8 @@
-//! Steps 9 and 10 in whole numbers: a bucket holds fractions of tokens, one for each nanosecond.
+//! Steps 10 and 11 in whole numbers: a bucket holds fractions of tokens, one for each nanosecond.
 
-use super::{BucketRules, Disposition, Key, Moment, NaiveModel, Observation, Stage, emitter, object};
+use super::{
+    BucketRules, Disposition, Key, Moment, NaiveModel, Observation, Stage, WarningPolicy, emitter, object,
+};
 
 pub(super) struct Bucket {
     parts: u128,
@@ -28,6 +30,9 @@ impl NaiveModel {
     /// Returns the limit that drops the write. Asks all buckets before it charges any.
     pub(super) fn limited(&mut self, write: &Observation<'_>, now: Moment) -> Option<(Disposition, Stage)> {
         self.few_tokens = false;
+        if !self.may_be_dropped(write) {
+            return None;
+        }
         let (filter, budget) = (self.rules.spam_filter, self.rules.budget);
         let place = filter.map(|filter| {
             let key = self.key_of_bucket(write);
@@ -57,6 +62,14 @@ impl NaiveModel {
             self.few_tokens |= bucket.parts < 4 * rules.refill_interval.as_nanos();
         }
         None
+    }
+
+    /// Warnings, and types that are unknown, are dropped only under `warningPolicy: Limit`.
+    pub(super) fn may_be_dropped(&self, write: &Observation<'_>) -> bool {
+        match self.rules.warning_policy {
+            WarningPolicy::Limit => true,
+            WarningPolicy::NeverDrop => write.event.event_type == "Normal",
+        }
     }
 
     fn key_of_bucket(&self, write: &Observation<'_>) -> Key {

@@ -109,7 +109,7 @@ impl NaiveModel {
     pub(super) fn decide(
         &mut self,
         write: &Observation<'_>,
-        exempt: bool,
+        treatment: Treatment,
         minted: Option<&str>,
         now: Moment,
     ) -> Verdict {
@@ -120,13 +120,16 @@ impl NaiveModel {
         let reads = self.named(write).is_some_and(|name| name.reads && name.user == write.user);
         let update = write.operation == Operation::Update;
         if foreign {
-            return self.foreign(write, exempt, now);
+            return self.foreign(write, treatment, now);
         }
-        if exempt {
+        if treatment == Treatment::Exempt {
             return self.beside(write, carried, Stage::Exempt, now);
         }
         if self.draining && !(self.merges() && update && self.must_not_pass(write, carried)) {
             return self.beside(write, carried, Stage::Standby, now);
+        }
+        if treatment == Treatment::Mute && !self.draining && self.may_be_dropped(write) {
+            return verdict(Disposition::Muted, Stage::Mute, carried, refused(&self.rules, write, reads));
         }
         if self.rules.series.is_some()
             && let Some(verdict) = self.in_series(write, carried, reads, seen_before, now)
@@ -159,11 +162,14 @@ impl NaiveModel {
         write.value < write.old_value || write.value - write.old_value < carried
     }
 
-    /// A CREATE of another user's name: only the limits apply, and it opens nothing.
-    fn foreign(&mut self, write: &Observation<'_>, exempt: bool, now: Moment) -> Verdict {
-        let stage = match (exempt, self.draining) {
-            (true, _) => Stage::Exempt,
+    /// A CREATE of another user's name: only mute and the limits apply, and it opens nothing.
+    fn foreign(&mut self, write: &Observation<'_>, treatment: Treatment, now: Moment) -> Verdict {
+        let stage = match (treatment, self.draining) {
+            (Treatment::Exempt, _) => Stage::Exempt,
             (_, true) => Stage::Standby,
+            (Treatment::Mute, _) if self.may_be_dropped(write) => {
+                return verdict(Disposition::Muted, Stage::Mute, 1, refused(&self.rules, write, false));
+            }
             _ => {
                 if let Some((disposition, stage)) = self.limited(write, now) {
                     return verdict(disposition, stage, 1, refused(&self.rules, write, false));
@@ -174,7 +180,7 @@ impl NaiveModel {
         verdict(Disposition::Admitted, stage, 1, Answer::Allow)
     }
 
-    /// Step 7.
+    /// Step 8.
     fn in_series(
         &mut self,
         write: &Observation<'_>,
@@ -230,7 +236,7 @@ impl NaiveModel {
         })
     }
 
-    /// Step 11. A CREATE opens its series if it carries occurrences.
+    /// Step 12. A CREATE opens its series if it carries occurrences.
     fn admitted(
         &mut self,
         write: &Observation<'_>,

@@ -1,9 +1,9 @@
-//! Step 8: groups and summaries.
+//! Step 9: groups and summaries.
 
 use super::*;
 
 impl NaiveModel {
-    /// Step 8.
+    /// Step 9.
     pub(super) fn in_summary(
         &mut self,
         write: &Observation<'_>,

@@ -53,10 +53,16 @@ fn any_write() -> impl Strategy<Value = Observation<'static>> {
                 ..write()
             };
             made.event.regarding.name = ["cart", "till"][object].into();
+            made.event.event_type = ["Normal", "Warning", "Other", "Normal"][message].into();
             made.event.message = ["a", "b", "c", "(combined from similar events): d"][message].into();
             made
         },
     )
+}
+
+/// Most writes pass to the stages.
+fn any_treatment() -> impl Strategy<Value = Treatment> {
+    prop_oneof![8 => Just(Treatment::Stages), 1 => Just(Treatment::Exempt), 1 => Just(Treatment::Mute)]
 }
 
 /// Policies with every choice of stages and tight limits.
@@ -82,8 +88,10 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     let spam_filter = (bucket.clone(), per).prop_map(|(bucket, per)| SpamFilterRules { bucket, per });
     let rejection = prop_oneof![Just(Rejection::AlreadyExists), Just(Rejection::Forbidden)];
     use prop::option::of;
-    (of(series), of(aggregation), of(spam_filter), of(bucket), rejection).prop_map(
-        |(series, aggregation, spam_filter, budget, rejection)| Rules {
+    let warning_policy = prop_oneof![Just(WarningPolicy::NeverDrop), Just(WarningPolicy::Limit)];
+    (of(series), of(aggregation), of(spam_filter), of(bucket), rejection, warning_policy).prop_map(
+        |(series, aggregation, spam_filter, budget, rejection, warning_policy)| Rules {
+            warning_policy,
             series,
             aggregation,
             spam_filter,

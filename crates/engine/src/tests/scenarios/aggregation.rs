@@ -1,4 +1,4 @@
-//! Step 8: aggregation and summaries.
+//! Step 9: aggregation and summaries.
 
 use super::*;
 

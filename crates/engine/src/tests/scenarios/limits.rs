@@ -1,4 +1,4 @@
-//! Steps 9 and 10: the spam filter and the budget.
+//! Steps 10 and 11: the spam filter and the budget.
 
 use super::*;
 

@@ -20,7 +20,7 @@ fn own_writes_ungoverned_writes_dry_runs_and_edits_pass_uncounted() {
 #[test]
 fn a_stale_update_changes_nothing_and_its_retry_counts() {
     let rules = rules();
-    let exempt = Governing { rules: &rules, exempt: true };
+    let exempt = Governing { rules: &rules, treatment: Treatment::Exempt };
     for governing in [by(&rules), Some(exempt)] {
         let engine = engine();
         engine.decide(governing, &write(), at(0));
@@ -39,7 +39,7 @@ fn a_stale_update_changes_nothing_and_its_retry_counts() {
 #[test]
 fn an_exempt_write_is_admitted_and_counted() {
     let (engine, rules) = (engine(), rules());
-    let exempt = Governing { rules: &rules, exempt: true };
+    let exempt = Governing { rules: &rules, treatment: Treatment::Exempt };
     for value in [1, 2, 3] {
         let write = if value == 1 { write() } else { update(value, value - 1) };
         assert_eq!(engine.decide(Some(exempt), &write, at(1)), admitted(Stage::Exempt, 1));

@@ -1,4 +1,4 @@
-//! Step 7: series compaction.
+//! Step 8: series compaction.
 
 use super::*;
 

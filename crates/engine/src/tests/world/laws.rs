@@ -4,8 +4,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 
 use super::steps::{
-    calm, harsh, steps_of_kinds, with_crashes, with_early_reads, with_everything, with_late_reviews,
-    with_lost_answers, with_others, with_oversights, with_restarts,
+    MESSAGES, calm, harsh, steps_of_kinds, with_crashes, with_early_reads, with_everything,
+    with_late_reviews, with_lost_answers, with_others, with_oversights, with_restarts,
 };
 use super::*;
 use crate::testing::{cases, rules};
@@ -37,7 +37,13 @@ impl World {
     }
 
     /// The engine's verdict equals the model's.
-    pub(super) fn compare_with_model(&mut self, asked: &Observation<'_>, verdict: &Verdict, recovered: i64) {
+    pub(super) fn compare_with_model(
+        &mut self,
+        treatment: Treatment,
+        asked: &Observation<'_>,
+        verdict: &Verdict,
+        recovered: i64,
+    ) {
         let now = self.now;
         let Some(Replica { model: Some(model), .. }) = self.replicas.last_mut() else { return };
         let before = model.recovered;
@@ -45,13 +51,27 @@ impl World {
             Answer::AllowNamed(name) => Some(&**name),
             _ => None,
         };
-        let expected = model.decide(asked, false, minted, now);
+        let expected = model.decide(asked, treatment, minted, now);
         let should_be = model.recovered - before;
         if expected != *verdict {
             self.break_law(format!("{verdict:?}, and should be {expected:?}"));
         }
         if recovered != should_be {
             self.break_law(format!("{recovered} recovered, and should be {should_be}"));
+        }
+    }
+
+    /// A policy drops no Warning unless it says so, and what it mutes is dropped.
+    pub(super) fn check_drops(&mut self, asked: &Observation<'_>, verdict: &Verdict) {
+        let Some(disposition) = verdict.disposition else { return };
+        let keeps_warnings = self.rules.warning_policy == WarningPolicy::NeverDrop;
+        let is_kept = keeps_warnings && asked.event.event_type == "Warning";
+        if is_kept && disposition.is_dropped() {
+            self.break_law(format!("a Warning is {}", disposition.as_str()));
+        }
+        let is_muted = self.muted.is_some_and(|muted| *muted == *asked.event.message) && !is_kept;
+        if is_muted != (disposition == Disposition::Muted) && self.webhook == Webhook::Active {
+            self.break_law(format!("it is {}, and muted should be {is_muted}", disposition.as_str()));
         }
     }
 
@@ -143,8 +163,15 @@ fn rules_with(idle_timeout: u64, heartbeat_interval: u64) -> Rules {
     Rules { series: Some(series), ..rules() }
 }
 
+/// A policy: its rules, and the message that it mutes.
+#[derive(Clone, Debug)]
+pub(super) struct Policy {
+    pub(super) rules: Rules,
+    pub(super) muted: Option<&'static str>,
+}
+
 /// Policies with every choice of stages.
-fn policy() -> impl Strategy<Value = Rules> {
+fn policy() -> impl Strategy<Value = Policy> {
     let bucket = (1u32..6, prop_oneof![Just(30u64), Just(900)]).prop_map(|(burst, seconds)| BucketRules {
         burst: burst.try_into().unwrap(),
         refill_interval: Duration::from_secs(seconds),
@@ -163,11 +190,16 @@ fn policy() -> impl Strategy<Value = Rules> {
     });
     let spam_filter = (bucket.clone(), per).prop_map(|(bucket, per)| SpamFilterRules { bucket, per });
     let rejection = prop_oneof![Just(Rejection::AlreadyExists), Just(Rejection::Forbidden)];
-    (of(aggregation), of(spam_filter), of(bucket), prop::bool::weighted(0.8), rejection).prop_map(
-        |(aggregation, spam_filter, budget, series, rejection)| {
+    let warning_policy = prop_oneof![Just(WarningPolicy::NeverDrop), Just(WarningPolicy::Limit)];
+    let muted = prop::option::weighted(0.2, prop::sample::select(&MESSAGES));
+    let stages = (prop::bool::weighted(0.8), of(aggregation), of(spam_filter), of(bucket));
+    (stages, rejection, warning_policy, muted).prop_map(
+        |((series, aggregation, spam_filter, budget), rejection, warning_policy, muted)| {
             let rules = rules();
             let series = rules.series.filter(|_| series);
-            Rules { aggregation, spam_filter, budget, series, rejection, ..rules }
+            let rules =
+                Rules { warning_policy, series, aggregation, spam_filter, budget, rejection, ..rules };
+            Policy { rules, muted }
         },
     )
 }
@@ -189,21 +221,21 @@ proptest! {
     }
 
     #[test]
-    fn policies_of_every_kind_keep_the_laws(rules in policy(), steps in steps_of_kinds(calm())) {
-        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
+    fn policies_of_every_kind_keep_the_laws(policy in policy(), steps in steps_of_kinds(calm())) {
+        World::under(policy).run_to_end(&steps)?;
     }
 
     #[test]
     fn refusals_deletes_and_expiry_lower_nothing(
-        rules in policy(), ttl in prop_oneof![120u64..900, Just(3600)], steps in steps_of_kinds(harsh())
+        policy in policy(), ttl in prop_oneof![120u64..900, Just(3600)], steps in steps_of_kinds(harsh())
     ) {
-        let world = World { with_tools: false, ..World::new(rules) };
+        let world = World::under(policy);
         world.expiring(Duration::from_secs(ttl)).run_to_end(&steps)?;
     }
 
     #[test]
-    fn unusual_clients_keep_the_laws(rules in policy(), steps in steps_of_kinds(with_others())) {
-        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
+    fn unusual_clients_keep_the_laws(policy in policy(), steps in steps_of_kinds(with_others())) {
+        World::under(policy).run_to_end(&steps)?;
     }
 
     #[test]
@@ -227,13 +259,13 @@ proptest! {
     }
 
     #[test]
-    fn orderly_restarts_keep_the_laws(rules in policy(), steps in steps_of_kinds(with_restarts())) {
-        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
+    fn orderly_restarts_keep_the_laws(policy in policy(), steps in steps_of_kinds(with_restarts())) {
+        World::under(policy).run_to_end(&steps)?;
     }
 
     #[test]
-    fn crashes_lose_at_most_the_pending_occurrences(rules in policy(), steps in steps_of_kinds(with_crashes())) {
-        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
+    fn crashes_lose_at_most_the_pending_occurrences(policy in policy(), steps in steps_of_kinds(with_crashes())) {
+        World::under(policy).run_to_end(&steps)?;
     }
 
     #[test]
@@ -242,25 +274,25 @@ proptest! {
     }
 
     #[test]
-    fn late_reviews_are_counted_once(rules in policy(), steps in steps_of_kinds(with_late_reviews())) {
-        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
+    fn late_reviews_are_counted_once(policy in policy(), steps in steps_of_kinds(with_late_reviews())) {
+        World::under(policy).run_to_end(&steps)?;
     }
 
     #[test]
-    fn a_lost_answer_counts_one_write_twice(rules in policy(), steps in steps_of_kinds(with_lost_answers())) {
-        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
+    fn a_lost_answer_counts_one_write_twice(policy in policy(), steps in steps_of_kinds(with_lost_answers())) {
+        World::under(policy).run_to_end(&steps)?;
     }
 
     #[test]
-    fn writes_between_read_and_review_lose_nothing(rules in policy(), steps in steps_of_kinds(with_early_reads())) {
-        World { with_tools: false, ..World::new(rules) }.run_to_end(&steps)?;
+    fn writes_between_read_and_review_lose_nothing(policy in policy(), steps in steps_of_kinds(with_early_reads())) {
+        World::under(policy).run_to_end(&steps)?;
     }
 
     #[test]
     fn every_client_among_every_fault_keeps_the_laws(
-        rules in policy(), ttl in of(120u64..4000), steps in steps_of_kinds(with_everything())
+        policy in policy(), ttl in of(120u64..4000), steps in steps_of_kinds(with_everything())
     ) {
-        let mut world = World { with_tools: false, ..World::new(rules) };
+        let mut world = World::under(policy);
         world.etcd.ttl = ttl.map(Duration::from_secs);
         world.run_to_end(&steps)?;
     }

@@ -25,9 +25,10 @@ use std::time::Duration;
 
 use super::model::{self, NaiveModel};
 use super::*;
-use crate::testing::{by, counters_of};
-use clients::{Knowledge, Memories, ReadBack, Reply, Request};
+use crate::testing::counters_of;
+use clients::{Knowledge, Memories, ReadBack, Reply, Request, type_of};
 use etcd::{Etcd, Stored, Written};
+use laws::Policy;
 use operator::{Replica, Webhook};
 use oracle::{Decided, Oracle};
 use steps::{Commit, Step};
@@ -40,6 +41,8 @@ const LONGEST: Duration = Duration::from_secs(20 * 3600);
 
 struct World {
     rules: Rules,
+    /// The message that the policy mutes.
+    muted: Option<&'static str>,
     max_series: usize,
     /// Whether client-go's events recorder takes part.
     with_tools: bool,
@@ -103,6 +106,7 @@ impl World {
         let is_shared = rules.aggregation.is_some_and(|it| it.group_by == GroupBy::Kind);
         let mut world = Self {
             rules,
+            muted: None,
             max_series: 1000,
             with_tools: true,
             with_model: true,
@@ -131,6 +135,17 @@ impl World {
         };
         world.start_replica(Timestamp::UNIX_EPOCH);
         world
+    }
+
+    /// Returns a world with this policy and without client-go's events recorder.
+    fn under(Policy { rules, muted }: Policy) -> Self {
+        Self { muted, with_tools: false, ..Self::new(rules) }
+    }
+
+    /// Returns `rules` as the policy that governs a write.
+    fn governing<'r>(&self, rules: &'r Rules, asked: &Observation<'_>) -> Governing<'r> {
+        let is_muted = self.muted.is_some_and(|muted| *muted == *asked.event.message);
+        Governing { rules, treatment: if is_muted { Treatment::Mute } else { Treatment::Stages } }
     }
 
     fn expiring(mut self, ttl: Duration) -> Self {

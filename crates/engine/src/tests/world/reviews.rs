@@ -69,11 +69,13 @@ impl World {
         let at = self.replicas.len() - 1;
         let rules = self.rules.clone();
         let asked = request.observed(stored);
-        let verdict = self.replicas[at].engine.decide(by(&rules), &asked, self.now);
+        let governing = self.governing(&rules, &asked);
+        let verdict = self.replicas[at].engine.decide(Some(governing), &asked, self.now);
         let counted = self.counters();
         let recovered = (counted.recovered - self.counted.recovered) as i64;
         self.counted = counted;
-        self.compare_with_model(&asked, &verdict, recovered);
+        self.compare_with_model(governing.treatment, &asked, &verdict, recovered);
+        self.check_drops(&asked, &verdict);
         let entry =
             format!("{request} (stored {:?}) -> {}", stored.map(|event| event.count), reported(&verdict));
         self.note(entry);
@@ -115,7 +117,8 @@ impl World {
         let at = self.replicas.len() - 1;
         let rules = self.rules.clone();
         let asked = request.observed(stored);
-        self.replicas[at].engine.fail_open(by(&rules), &asked, self.now);
+        let governing = self.governing(&rules, &asked);
+        self.replicas[at].engine.fail_open(Some(governing), &asked, self.now);
         self.replicas[at].model = None; // its rules say nothing of what is let through undecided
         self.balance.disturbed = true;
         let counted = self.counters();
@@ -168,7 +171,6 @@ impl World {
     pub(super) fn review_edit(&mut self, name: &str) {
         let Some(stored) = self.etcd.get(name) else { return };
         let (rules, now) = (self.rules.clone(), self.now);
-        let Some(replica) = self.active() else { return };
         let edit = Observation {
             operation: Operation::Update,
             user: "person",
@@ -178,7 +180,9 @@ impl World {
             edited: true,
             ..crate::testing::write()
         };
-        let verdict = replica.engine.decide(by(&rules), &edit, now);
+        let governing = self.governing(&rules, &edit);
+        let Some(replica) = self.active() else { return };
+        let verdict = replica.engine.decide(Some(governing), &edit, now);
         if verdict != Verdict::passed(Stage::Edit) {
             self.break_law(format!("an edit of {name}: {verdict:?}"));
         }

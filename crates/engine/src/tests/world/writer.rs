@@ -34,6 +34,7 @@ fn content(of: Option<(&'static str, &'static str)>) -> Box<Content> {
         event.source_component = "squelch".into();
     }
     event.regarding.name = user.into();
+    event.event_type = type_of(user).into();
     event.message = message.into();
     Box::new(Content::of(&event))
 }

@@ -130,6 +130,7 @@ impl Request {
         // Each identity reports an object of its own, so that a summary's name shows its user.
         seen.event.regarding.name = self.client.user().into();
         seen.event.message = self.message.into();
+        seen.event.event_type = type_of(self.client.user()).into();
         let written = |time: Timestamp| match api {
             // Times of core/v1 are in whole seconds.
             Api::Core => Timestamp::from_second(time.as_second()).unwrap(),
@@ -175,6 +176,11 @@ pub(super) enum Reply {
     Failed,
     /// No answer.
     Lost,
+}
+
+/// Returns the type of a user's Events. Some users report Warnings, the others Normal Events.
+pub(super) fn type_of(user: &str) -> &'static str {
+    if user.len().is_multiple_of(2) { "Warning" } else { "Normal" }
 }
 
 fn wall(moment: Moment) -> Timestamp {
