@@ -44,6 +44,8 @@ fn happenings() -> BTreeMap<&'static str, Vec<Occurrence>> {
         ("cron-jobs", storms::cron_jobs(dice, "reports", 20, 15, 120)),
         ("failed-scheduling", storms::failed_scheduling(dice, "batch", 200, 45 * MINUTE)),
         ("failing-probes", storms::failing_probes(dice, "shop", 30, 30 * MINUTE)),
+        ("flux-reconciliations", storms::flux_reconciliations(&mut Dice::new(37), "flux-system", 40, 3)),
+        ("image-pulls", storms::image_pulls(&mut Dice::new(38), "shop", 100)),
         ("kube-system", storms::kube_system(dice, 60 * MINUTE)),
         ("mixed", mixed),
         ("nodes-in-trouble", storms::nodes_in_trouble(&mut Dice::new(36), 6, 60 * MINUTE)),
@@ -218,7 +220,7 @@ fn grouped(number: &Value) -> String {
 /// A report in the format of the comments.
 fn figures(report: &Value) -> Vec<String> {
     let (occurrences, writes) = (&report["total"]["occurrences"], &report["total"]["writes"]);
-    let dispositions = ["admitted", "compacted", "aggregated", "filtered", "throttled", "failedOpen"];
+    let dispositions = ["admitted", "compacted", "aggregated", "filtered", "throttled", "muted", "failedOpen"];
     let parts = dispositions.iter().filter(|of| occurrences[**of] != 0);
     let parts: Vec<String> = parts.map(|of| format!("{} {of}", grouped(&occurrences[*of]))).collect();
     let (without, with) = (grouped(&writes["etcdWithout"]), grouped(&writes["etcdWith"]));

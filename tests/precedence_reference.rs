@@ -36,9 +36,9 @@ namespaces that its `namespaceSelector` selects.
 ## Limits
 
 In a namespace, at most 64 EventPolicies and at most 64 ClusterEventPolicies are in force. For each of the two kinds,
-the total weight of the texts in `match` is at most 2048:
+the total weight of the texts in `match` and `exclude` is at most 2048:
 
-| text in `match` | weight |
+| text | weight |
 |---|---|
 | at most one wildcard | 1, plus 1 for each 64 characters |
 | two or more wildcards | 8, plus 1 for each character from the first wildcard to the last |

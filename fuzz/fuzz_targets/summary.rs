@@ -10,9 +10,9 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use squelch::flush::fuzzing::objections;
 use squelch_engine::{
-    AggregationRules, Api, Engine, EventView, FlushPlan, Governing, GroupBy, Mode, Moment, ObjectReference,
-    Observation, Operation, PolicyId, Rejection, Rules, SeriesRules, Settings, StoredEvent, Treatment,
-    WarningPolicy,
+    AggregationRules, Api, Engine, EventView, FlushPlan, Governing, GroupBy, Masks, Mode, Moment,
+    ObjectReference, Observation, Operation, PolicyId, Rejection, Rules, SeriesRules, Settings, StoredEvent,
+    Treatment, WarningPolicy,
 };
 
 /// An Event as in a review.
@@ -73,6 +73,8 @@ impl Hostile {
             policy: PolicyId { display: "shop/p".into(), uid: "u".into() },
             mode: Mode::Enforce,
             warning_policy: WarningPolicy::Limit,
+            normalize: Masks::default(),
+            max_message_bytes: None,
             // Without series the second write is aggregated.
             series: (!self.summed_up).then_some(SeriesRules {
                 idle_timeout: Duration::from_secs(360),

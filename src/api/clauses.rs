@@ -19,7 +19,7 @@ pub const MAX_SHORT_LIST: usize = 16;
 pub const MAX_LONG_LIST: usize = 32;
 
 /// Maximum number of characters of an entry of `messages`.
-pub const MAX_MESSAGE: usize = 511;
+pub const MAX_MESSAGE: usize = 256;
 
 /// Clauses that select Events. An Event must match every specified list. It matches a list if it matches one of its
 /// entries. At least one list is required.

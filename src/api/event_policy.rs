@@ -12,8 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::clauses::{
     Clauses, MAX_SHORT_LIST, entries_rule, muted_warnings_rule, selection_weight_rule, weight_rule,
 };
+use super::limits::NumberField;
 use super::stages::{Aggregation, Budget, SeriesCompaction, SpamFilter};
 use super::status::EventPolicyStatus;
+
+/// `spec.maxMessageBytes`. The minimum is the number of bytes of a message that a glob reads.
+pub const MAX_MESSAGE_BYTES: NumberField =
+    NumberField { name: "maxMessageBytes", min: 256, max: 65_536, default: 1024 };
 
 /// Maximum of `priority`, and of its negative.
 pub const MAX_PRIORITY: i32 = 100_000;
@@ -123,6 +128,24 @@ pub struct EventPolicySpec {
     #[x_kube(validation = entries_rule(), validation = weight_rule())]
     pub mute: Vec<Clauses>,
 
+    /// Parts of messages that do not distinguish Events, so that messages that differ only there are repeats of one series,
+    /// and one message of a group. `Durations`: such as 1.24s or 1h30m. `Numbers`. `UUIDs`. `Hashes`: hexadecimal ones, and
+    /// the generated parts of names. `IPs`: IP addresses, with their ports. `Quantities`: such as 512Mi. `ObjectNames`: the
+    /// name of the object that the Event is about, with generated suffixes. squelch writes the newest message
+    /// with each update of the count. Counts stay exact. Only parts that begin in the first 1024 bytes are compared this
+    /// way. At most 7 entries. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 7))]
+    pub normalize: Vec<Mask>,
+
+    /// Maximum length of a stored message in bytes. squelch cuts longer messages of writes that the stages admit, at a
+    /// character boundary, and compares messages as they are stored. The client reads the shorter message. Exempt Events,
+    /// and changes of other fields than count, time and message, are stored as they are. From 256 to 65536. Default: no
+    /// maximum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i32", range(min = MAX_MESSAGE_BYTES.min, max = MAX_MESSAGE_BYTES.max))]
+    pub max_message_bytes: Option<i32>,
+
     /// Series compaction: identical Events about the same object are stored as one Event with a count, which squelch
     /// keeps up to date. Enabled by default.
     #[serde(default)]
@@ -175,6 +198,27 @@ pub enum WarningPolicy {
     NeverDrop,
     /// Warnings are limited and muted like Normal Events.
     Limit,
+}
+
+/// An entry of `spec.normalize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Mask {
+    /// Durations as Go writes them, and days.
+    Durations,
+    /// Decimal numbers.
+    Numbers,
+    /// UUIDs.
+    #[serde(rename = "UUIDs")]
+    Uuids,
+    /// Hexadecimal hashes, and the generated parts of names.
+    Hashes,
+    /// IP addresses with or without a port.
+    #[serde(rename = "IPs")]
+    Ips,
+    /// Quantities of Kubernetes.
+    Quantities,
+    /// The name of the object, with generated suffixes.
+    ObjectNames,
 }
 
 /// `spec.rejection`.

@@ -227,7 +227,7 @@ fn too_many(cluster_scoped: bool, ExceededLimit { namespace, limit }: &ExceededL
              one (by {order}). Delete or merge policies, or increase the priority of this one."
         ),
         Limit::Weight { own } => format!(
-            "The match texts of the {policies} in force in a namespace{example} can have a total weight of {}. Those of \
+            "The texts in match and exclude of the {policies} in force in a namespace{example} can have a total weight of {}. Those of \
              this policy weigh {own}, which is more than the policies that precede it (by {order}) leave. Use exact texts \
              or one wildcard in each, delete or merge policies, or increase the priority of this one.",
             api::MAX_WEIGHT

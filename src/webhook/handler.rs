@@ -5,10 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use squelch_engine::{Answer, Engine, Governing, Moment, Observation, Verdict, stand_by};
+use squelch_engine::{
+    Answer, Disposition, Engine, Governing, Mode, Moment, Observation, Rules, Stage, Verdict, stand_by,
+};
 
 use super::cancellation::ReviewClient;
 use super::long_reviews::LONG;
+use super::patch::Set;
 use super::response;
 use super::review::{self, NotObserved, Review, ReviewHead, ReviewVersion};
 use crate::clock::Clock;
@@ -198,9 +201,15 @@ fn respond(
     governing: Option<Governing<'_>>,
     verdict: &Verdict,
 ) -> Option<(ReviewResult, Bytes)> {
+    let message = governing.and_then(|governing| cut_message(review, governing.rules, verdict));
+    let message = message.as_deref();
     match &verdict.answer {
-        Answer::Allow => Some((ReviewResult::Allowed, allow(review))),
-        Answer::AllowNamed(name) => Some((ReviewResult::Named, response::allow_named(review, name))),
+        Answer::Allow if message.is_none() => Some((ReviewResult::Allowed, allow(review))),
+        Answer::Allow => Some((ReviewResult::Allowed, response::allow_with(review, Set { name: None, message }))),
+        Answer::AllowNamed(name) => {
+            let set = Set { name: Some(name), message };
+            Some((ReviewResult::Named, response::allow_with(review, set)))
+        }
         Answer::Restore => response::restore(review).map(|restored| (ReviewResult::Restored, restored)),
         Answer::Deny(denial) => {
             let policy = &governing?.rules.policy.display;
@@ -210,6 +219,19 @@ fn respond(
             Some((ReviewResult::of(*denial), response::deny(review, *denial, policy, cause)))
         }
     }
+}
+
+/// Returns the message to store, if the stages admitted the write and its message is too long for the policy. Exempt
+/// Events, edits and writes without a decision are stored as they are.
+fn cut_message(review: &Review<'_>, rules: &Rules, verdict: &Verdict) -> Option<String> {
+    let is_decided = verdict.disposition == Some(Disposition::Admitted)
+        && !matches!(verdict.stage, Stage::Exempt | Stage::Standby);
+    if rules.max_message_bytes.is_none() || rules.mode == Mode::Observe || !is_decided {
+        return None;
+    }
+    let written = review.written_message();
+    let stored = rules.stored_message(&written);
+    (stored.len() < written.len()).then(|| stored.to_owned())
 }
 
 /// Returns the response that allows a write, given the first bytes of its review; `None` if they have no uid. The API

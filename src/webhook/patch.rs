@@ -43,11 +43,31 @@ pub(super) fn write(out: &mut Vec<u8>, operations: &[PatchOperation<'_>]) {
     out.push(b']');
 }
 
-/// Writes the patch that gives a `generateName` Event its name.
-pub(super) fn write_name(out: &mut Vec<u8>, name: &str) {
-    out.extend_from_slice(br#"[{"op":"add","path":"/metadata/name","value":"#);
-    write_string(out, name);
-    out.extend_from_slice(b"}]");
+/// The fields of an admitted write that squelch sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Set<'a> {
+    /// The name of an Event with `generateName`.
+    pub(super) name: Option<&'a str>,
+    /// The message, cut.
+    pub(super) message: Option<&'a str>,
+}
+
+impl Set<'_> {
+    /// Writes the patch.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        let fields = [("/metadata/name", self.name), ("/message", self.message)];
+        let mut before = b'[';
+        for (path, value) in fields.into_iter().filter_map(|(path, value)| Some((path, value?))) {
+            out.push(before);
+            before = b',';
+            out.extend_from_slice(br#"{"op":"add","path":""#);
+            out.extend_from_slice(path.as_bytes());
+            out.extend_from_slice(br#"","value":"#);
+            write_string(out, value);
+            out.push(b'}');
+        }
+        out.push(b']');
+    }
 }
 
 /// Writes the patch that adds an annotation. The Event must already have annotations.
@@ -154,13 +174,14 @@ mod tests {
         }
 
         #[test]
-        fn any_name_can_be_set(name in any::<String>()) {
+        fn any_name_and_message_can_be_set(name in any::<Option<String>>(), message in any::<String>()) {
             let mut text = Vec::new();
-            write_name(&mut text, &name);
+            Set { name: name.as_deref(), message: Some(&message) }.write(&mut text);
             let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
-            let mut object = json!({"metadata": {"generateName": "x"}});
+            let mut object = json!({"metadata": {"generateName": "x"}, "message": "long"});
             json_patch::patch(&mut object, &patch).unwrap();
-            prop_assert_eq!(object["metadata"]["name"].as_str(), Some(name.as_str()));
+            prop_assert_eq!(object["metadata"]["name"].as_str(), name.as_deref());
+            prop_assert_eq!(object["message"].as_str(), Some(message.as_str()));
         }
     }
 

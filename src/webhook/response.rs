@@ -42,10 +42,10 @@ pub(super) fn deny(review: &Review<'_>, denial: Denial, policy: &str, cause: &st
     out.into()
 }
 
-/// Returns the response that allows the write and sets `metadata.name`.
-pub(super) fn allow_named(review: &Review<'_>, name: &str) -> Bytes {
+/// Returns the response that allows the write and sets fields of it, at least one.
+pub(super) fn allow_with(review: &Review<'_>, set: patch::Set<'_>) -> Bytes {
     let mut out = begin(review.version(), review.uid(), true);
-    finish_with_patch(&mut out, |patch| patch::write_name(patch, name));
+    finish_with_patch(&mut out, |patch| set.write(patch));
     out.into()
 }
 

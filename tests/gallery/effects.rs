@@ -31,7 +31,8 @@ impl Replayed {
     }
 
     fn drops_nothing(&self) {
-        assert_eq!((self.occurrences("filtered"), self.occurrences("throttled")), (0, 0));
+        let dropped = ["filtered", "throttled", "muted"].map(|disposition| self.occurrences(disposition));
+        assert_eq!(dropped, [0; 3]);
     }
 }
 
@@ -179,4 +180,26 @@ fn the_node_exemption_precedes_policies_in_default() {
     assert!(refused > 50, "{passed} {refused}");
     assert_eq!((of_nodes(&protected, "allow"), of_nodes(&protected, "409")), (passed + refused, 0));
     assert!(protected.occurrences("compacted") > 0, "Events about pods are compacted as before");
+}
+
+#[test]
+fn each_kustomization_has_one_event_with_the_count_of_all_reconciliations() {
+    let replay = Replayed::of("flux-reconciliations");
+    replay.drops_nothing();
+    let stored = replay.stored(about);
+    assert_eq!(stored.len(), 40);
+    assert!(stored.values().all(|names| names.len() == 1), "{stored:?}");
+    assert_eq!(replay.occurrences("admitted"), 40);
+    assert!(replay.occurrences("compacted") > 600);
+}
+
+#[test]
+fn only_the_failed_pulls_of_images_are_stored() {
+    let replay = Replayed::of("image-pulls");
+    for (write, decided) in &replay.writes {
+        let (event, pulls) = (&write["object"], ["Pulling", "Pulled"]);
+        let is_muted = pulls.iter().any(|reason| event["reason"] == *reason);
+        assert_eq!(is_muted, decided["disposition"] == "muted", "{event}");
+    }
+    assert!(replay.occurrences("muted") > 100 && replay.warnings(&["admitted"]) == 10);
 }

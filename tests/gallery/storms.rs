@@ -250,3 +250,46 @@ pub(crate) fn nodes_in_trouble(dice: &mut Dice, nodes: u64, until: Millis) -> Ve
     all.retain(|occurrence| occurrence.at < until);
     all
 }
+
+/// Flux's kustomize-controller reports each reconciliation of each Kustomization, with its duration.
+pub(crate) fn flux_reconciliations(dice: &mut Dice, namespace: &str, objects: u64, hours: u64) -> Vec<Occurrence> {
+    let controller = Emitter {
+        user: format!("system:serviceaccount:{namespace}:kustomize-controller"),
+        ..controller("kustomize-controller")
+    };
+    let mut all = Vec::new();
+    for number in 0..objects {
+        let about = object(
+            "kustomize.toolkit.fluxcd.io/v1",
+            "Kustomization",
+            namespace,
+            &format!("apps-{number}"),
+            &dice.uid(),
+        );
+        let mut at = dice.below(10 * MINUTE);
+        while at < hours * 60 * MINUTE {
+            let took = 200 + dice.below(3_000);
+            let took = if took < 1_000 { format!("{took}ms") } else { format!("{}.{:03}s", took / 1_000, took % 1_000) };
+            let message = format!("Reconciliation finished in {took}, next run in 10m0s");
+            all.push(occurrence(at, &controller, &about, "Normal", "ReconciliationSucceeded", message));
+            at += 10 * MINUTE + dice.below(5 * SECOND);
+        }
+    }
+    all
+}
+
+/// Pods start; the image of one in ten cannot be pulled.
+pub(crate) fn image_pulls(dice: &mut Dice, namespace: &str, pods: u64) -> Vec<Occurrence> {
+    let mut all = Vec::new();
+    for number in 0..pods {
+        let (pod, node) = (dice.pod(namespace, "web-86b7cdd9c4"), kubelet(number % 5));
+        let (web, at) = (container(&pod, "web"), number * SECOND);
+        if number % 10 == 3 {
+            let message = "Failed to pull image \"registry.example.com/shop/web:1.5.1\": not found";
+            all.push(occurrence(at, &node, &web, "Warning", "Failed", message));
+        } else {
+            all.extend(start(at, &node, &web, "registry.example.com/shop/web:1.5.0"));
+        }
+    }
+    all
+}

@@ -46,7 +46,7 @@ pub(super) fn conditions(text: &mut String) {
     let _ = writeln!(
         text,
         "\n## The condition `Effective`\n\nThe condition is False if other policies govern every write that the policy \
-         could match. To find out, squelch compares the\nentries of each `match`. While the webhook is not armed, or until the API server \
+         could match. To find out, squelch compares the\nentries of each `match`. A policy with `exclude` overrides no other one: what it leaves is not compared. While the webhook is not armed, or until the API server \
          has acknowledged rules that include the\nnamespaces of a policy, a policy with the reason `Effective` below has \
          the reason `WebhookNotArmed`.\n\n\
          | `own`: EventPolicy | other policies | condition `Effective` of `own` |\n|---|---|---|"

@@ -8,12 +8,13 @@ use super::names::is_cfg_test;
 use super::sources;
 
 /// The shared names, and what both types are.
-const SHARED: [(&str, &str); 16] = [
+const SHARED: [(&str, &str); 17] = [
     ("Clauses", "an entry of `match` and similar lists of a policy: as specified, and compiled"),
     ("Event", "the Kubernetes object: in a review, in a response, in the input of a replay"),
     ("EventSeries", "the field `series` of an Event: in a review, and in a response"),
     ("GroupBy", "the field of a policy: as specified, and in the engine's rules"),
     ("ListedNamespace", "a Namespace of a list or watch: what the policies need, and what a flush needs"),
+    ("Mask", "an entry of `normalize` of a policy: as specified, and in the engine's rules"),
     ("Metadata", "the metadata of an object: each reader has the fields that it needs"),
     ("Mode", "the field of a policy: as specified, and in the engine's rules"),
     ("Per", "the fields of a bucket's key: as specified, and in the engine's rules"),

@@ -22,6 +22,7 @@ use dashmap::DashMap;
 use jiff::Timestamp;
 
 pub use decide::keys::AGGREGATE_PREFIX;
+pub use decide::masks::{Mask, Masks, MessagePart};
 pub use decide::standby::stand_by;
 pub use flush::plan::{FlushPlan, StoredEvent};
 pub use flush::tasks::FlushTask;

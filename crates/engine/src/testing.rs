@@ -10,8 +10,8 @@ use proptest::test_runner::RngSeed;
 #[cfg(test)]
 pub(crate) use crate::tests::support::{counters, counters_of, flush, planned, summing, witness};
 use crate::{
-    Api, Engine, EventView, Governing, Mode, Moment, ObjectReference, Observation, Operation, PolicyId,
-    Rejection, Rules, SeriesRules, Settings, Treatment, WarningPolicy,
+    Api, Engine, EventView, Governing, Masks, Mode, Moment, ObjectReference, Observation, Operation,
+    PolicyId, Rejection, Rules, SeriesRules, Settings, Treatment, WarningPolicy,
 };
 
 /// Returns a CREATE of the first Event of a crash-looping Pod.
@@ -66,6 +66,8 @@ pub fn rules() -> Rules {
         policy: PolicyId { display: "shop/quiet".into(), uid: "p1".into() },
         mode: Mode::Enforce,
         warning_policy: WarningPolicy::Limit,
+        normalize: Masks::default(),
+        max_message_bytes: None,
         series: Some(SeriesRules {
             idle_timeout: Duration::from_secs(360),
             heartbeat_interval: Duration::from_secs(1800),

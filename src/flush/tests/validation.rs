@@ -172,7 +172,7 @@ proptest! {
         let content = squelch_engine::Content::of(&second.view());
         body["metadata"]["resourceVersion"] = json!("1");
         let stored = read(&body);
-        let patch = event::change(&stored, value + 1, second.occurred_at, Some(&content), &task.namespace);
+        let patch = event::change(&stored, value + 1, second.occurred_at, event::Shown::Summary(&content), &task.namespace);
         json_patch::merge(&mut body, &patch);
         prop_assert_eq!(objections(&body, &task.namespace), Vec::<String>::new(), "{}", body);
         prop_assert_eq!(read(&body).count, value + 1);

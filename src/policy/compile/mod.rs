@@ -6,7 +6,9 @@ mod clauses;
 mod selector;
 mod stages;
 
-use squelch_engine::{Mode, Observation, PolicyId, Rejection, Rules, Treatment, WarningPolicy, sanitise};
+use squelch_engine::{
+    Mask, Mode, Observation, PolicyId, Rejection, Rules, Treatment, WarningPolicy, sanitise,
+};
 
 use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, EventType, Precedence};
 
@@ -72,6 +74,8 @@ impl Compiled {
             policy: _,
             mode: _,
             warning_policy: _,
+            normalize: _,
+            max_message_bytes: _,
             rejection: _,
             series,
             aggregation,
@@ -194,6 +198,8 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
                 api::WarningPolicy::NeverDrop => WarningPolicy::NeverDrop,
                 api::WarningPolicy::Limit => WarningPolicy::Limit,
             },
+            normalize: spec.normalize.iter().map(mask).collect(),
+            max_message_bytes: max_message_bytes(spec.max_message_bytes)?,
             series: stages::series(&spec.series)?,
             aggregation: stages::aggregation(&spec.aggregation)?,
             spam_filter: stages::spam_filter(&spec.spam_filter)?,
@@ -208,6 +214,25 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
 
 fn one_holds(list: &[Clauses], write: &Observation<'_>) -> bool {
     list.iter().any(|clauses| clauses.hold(write))
+}
+
+fn max_message_bytes(max: Option<i32>) -> Result<Option<usize>, Invalid> {
+    let Some(max) = max else { return Ok(None) };
+    let checked = api::MAX_MESSAGE_BYTES.check(max);
+    let max = checked.map_err(|message| Invalid::new("spec.maxMessageBytes", &message))?;
+    Ok(usize::try_from(max.get()).ok())
+}
+
+fn mask(mask: &api::Mask) -> Mask {
+    match mask {
+        api::Mask::Durations => Mask::Durations,
+        api::Mask::Numbers => Mask::Numbers,
+        api::Mask::Uuids => Mask::Uuids,
+        api::Mask::Hashes => Mask::Hashes,
+        api::Mask::Ips => Mask::Ips,
+        api::Mask::Quantities => Mask::Quantities,
+        api::Mask::ObjectNames => Mask::ObjectNames,
+    }
 }
 
 fn check_weight(weight: usize, path: &str) -> Result<usize, Invalid> {

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value, json};
 use squelch_engine::{
-    Denial, Disposition, Mode, PolicyId, Rejection, Rules, Stage, Treatment, WarningPolicy,
+    Denial, Disposition, Masks, Mode, PolicyId, Rejection, Rules, Stage, Treatment, WarningPolicy,
 };
 
 const CREATE: &[u8] = include_bytes!("../testdata/core_create.json");
@@ -11,6 +11,8 @@ fn rules() -> Rules {
     Rules {
         policy: PolicyId { display: "shop/policy".into(), uid: "u".into() },
         warning_policy: WarningPolicy::Limit,
+        normalize: Masks::default(),
+        max_message_bytes: None,
         mode: Mode::Enforce,
         series: None,
         aggregation: None,
@@ -92,4 +94,43 @@ fn a_named_create_is_patched_with_its_name() {
 fn a_panic_is_caught() {
     assert_eq!(catch_panic(|| 3), Some(3));
     assert_eq!(catch_panic::<()>(|| panic!("expected by this test")), None);
+}
+
+#[test]
+fn a_long_message_is_cut_if_a_stage_of_an_enforced_policy_admitted_the_write() {
+    let long = Rules { max_message_bytes: Some(9), ..rules() };
+    let whole = Rules { max_message_bytes: Some(100_000), ..rules() };
+    let observe = Rules { mode: Mode::Observe, ..long.clone() };
+    let named = Answer::AllowNamed("web-x7k2m".to_owned());
+    for (rules, answer, disposition, stage, name, is_cut) in [
+        (&long, Answer::Allow, Some(Disposition::Admitted), Stage::Admit, None, true),
+        (&long, Answer::Allow, Some(Disposition::Admitted), Stage::Series, None, true),
+        (&long, named.clone(), Some(Disposition::Admitted), Stage::Admit, Some("web-x7k2m"), true),
+        (&whole, named, Some(Disposition::Admitted), Stage::Admit, Some("web-x7k2m"), false),
+        (&whole, Answer::Allow, Some(Disposition::Admitted), Stage::Admit, None, false),
+        (&long, Answer::Allow, Some(Disposition::Admitted), Stage::Exempt, None, false),
+        (&long, Answer::Allow, Some(Disposition::Admitted), Stage::Standby, None, false),
+        (&long, Answer::Allow, None, Stage::Edit, None, false),
+        (&observe, Answer::Allow, Some(Disposition::Compacted), Stage::Series, None, false),
+        (&observe, Answer::Allow, Some(Disposition::Admitted), Stage::Admit, None, false),
+    ] {
+        for bytes in [CREATE, UPDATE] {
+            let review = review::decode(bytes).unwrap();
+            let governing = Some(Governing { rules, treatment: Treatment::Stages });
+            let verdict = Verdict { disposition, stage, occurrences: 1, answer: answer.clone() };
+            let (_, response) = respond(&review, governing, &verdict).unwrap();
+            let response = serde_json::from_slice::<Value>(&response).unwrap();
+            let written = serde_json::from_slice::<Value>(bytes).unwrap()["request"]["object"].take();
+            let mut stored = written.clone();
+            if is_cut || name.is_some() {
+                json_patch::patch(&mut stored, &patch_of(&response)).unwrap();
+            } else {
+                assert!(response["response"].get("patch").is_none(), "{stage:?}");
+            }
+            let message = written["message"].as_str().unwrap();
+            let expected = if is_cut { &message[..9] } else { message };
+            assert_eq!(stored["message"], expected, "{stage:?}");
+            assert!(name.is_none_or(|name| stored["metadata"]["name"] == name));
+        }
+    }
 }

@@ -11,6 +11,8 @@ mod scan;
 mod wire;
 mod write;
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use simdutf8::compat::{Utf8Error, from_utf8};
 use squelch_engine::{Api, Observation, Operation, is_namespace_name};
@@ -129,6 +131,11 @@ impl<'a> Review<'a> {
     /// The written Event and the stored one; `None` if either is missing.
     pub(super) fn written_and_old(&self) -> Option<(&Event<'a>, &Event<'a>)> {
         Some((self.request.object.as_deref()?, self.request.old_object.as_deref()?))
+    }
+
+    /// The message that the write stores; empty without an Event.
+    pub(super) fn written_message(&self) -> Cow<'a, str> {
+        self.request.object.as_deref().map_or(Cow::Borrowed(""), |written| written.message.text())
     }
 
     /// See [`Observation::stale`].

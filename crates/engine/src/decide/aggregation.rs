@@ -34,7 +34,7 @@ impl Decision<'_> {
         if aggregation.group_by == GroupBy::Kind && carried.occurrences > MAX_OCCURRENCES_PER_WRITE {
             return None;
         }
-        let message = self.hasher.message(write, aggregation.group_by);
+        let message = self.hasher.message(write, aggregation.group_by, rules.normalize);
         let object = self.hasher.object(write);
         let objects =
             self.scope.too_many(group, [message, object], &aggregation, self.at_capacity, self.now)?;

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher as _};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::model::dropped::identity;
-use crate::{Disposition, EventView, GroupBy, ObjectReference, Observation, Per};
+use crate::{Disposition, EventView, GroupBy, Masks, MessagePart, ObjectReference, Observation, Per};
 
 /// The prefix that client-go puts before the message of an aggregated Event (tools/record, events_cache.go).
 pub const AGGREGATE_PREFIX: &str = "(combined from similar events): ";
@@ -50,6 +50,9 @@ impl std::hash::Hasher for HalfOfKey {
     }
 }
 
+/// The byte in place of the first mask. The last byte of UTF-8 is 0xf4, and 0xff ends a field.
+const FIRST_MASK: u8 = 0xf8;
+
 /// The first hashed byte, which separates the kinds of keys.
 #[derive(Clone, Copy)]
 enum KeyKind {
@@ -74,7 +77,7 @@ impl Hasher {
     }
 
     /// Returns the key of a series: emitter, regarding, type, reason, action, related, message.
-    pub(crate) fn series(&self, write: &Observation<'_>) -> Key {
+    pub(crate) fn series(&self, write: &Observation<'_>, masks: Masks) -> Key {
         let event = &write.event;
         let mut fields = self.begin(KeyKind::Series);
         emitter(&mut fields, write.user, event);
@@ -89,11 +92,11 @@ impl Hasher {
                 reference(&mut fields, related);
             }
         }
-        fields.text(if event.message.starts_with(AGGREGATE_PREFIX) {
-            AGGREGATE_PREFIX
+        if event.message.starts_with(AGGREGATE_PREFIX) {
+            fields.text(AGGREGATE_PREFIX);
         } else {
-            &event.message
-        });
+            fields.message(event, masks);
+        }
         fields.finish()
     }
 
@@ -131,12 +134,12 @@ impl Hasher {
     }
 
     /// Returns the fingerprint of a message within its group. With [`GroupBy::Kind`] it includes the object.
-    pub(crate) fn message(&self, write: &Observation<'_>, group_by: GroupBy) -> u64 {
+    pub(crate) fn message(&self, write: &Observation<'_>, group_by: GroupBy, masks: Masks) -> u64 {
         let mut fields = self.begin(KeyKind::Message);
         if group_by == GroupBy::Kind {
             object(&mut fields, &write.event.regarding);
         }
-        fields.text(&write.event.message);
+        fields.message(&write.event, masks);
         fields.finish() as u64
     }
 
@@ -261,6 +264,18 @@ impl FieldHasher {
     fn text(&mut self, text: &str) {
         self.hasher.write(text.as_bytes());
         self.hasher.write_u8(0xff);
+    }
+
+    /// Adds the message of an Event. In place of each masked part is a byte that UTF-8 never contains.
+    fn message(&mut self, event: &EventView<'_>, masks: Masks) {
+        if masks.is_empty() {
+            return self.text(&event.message);
+        }
+        masks.split(event, |part| match part {
+            MessagePart::Text(text) => self.hasher.write(text.as_bytes()),
+            MessagePart::Masked(mask) => self.hasher.write_u8(FIRST_MASK + mask as u8),
+        });
+        self.byte(0xff);
     }
 
     fn finish(self) -> u128 {

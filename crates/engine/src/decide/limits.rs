@@ -8,7 +8,8 @@ use crate::{Disposition, Observation, Rules, Stage, Verdict};
 const FEW_TOKENS: u32 = 4;
 
 impl Decision<'_> {
-    /// Returns a verdict if a limit drops the write. `None` for a Warning that the policy never drops. Asks all buckets before it charges any.
+    /// Returns a verdict if a limit drops the write. `None` for a Warning that the policy never drops. Asks all
+    /// buckets before it charges any.
     pub(crate) fn limit(
         &mut self,
         rules: &Rules,

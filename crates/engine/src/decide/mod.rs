@@ -4,6 +4,7 @@ mod admission;
 pub(crate) mod aggregation;
 pub(crate) mod keys;
 pub(crate) mod limits;
+pub(crate) mod masks;
 mod minted_name;
 pub(crate) mod pending_limit;
 pub(crate) mod pipeline;
@@ -30,6 +31,8 @@ impl Engine {
         if write.edited || write.stale {
             return Verdict::passed(Stage::Edit);
         }
+        let cut = governing.rules.with_stored_message(write);
+        let write = cut.as_ref().unwrap_or(write);
         let mut verdict =
             self.with_decision(governing, write, now, |deciding| deciding.decide(governing, write));
         if governing.rules.mode == Mode::Observe {
@@ -44,6 +47,8 @@ impl Engine {
         if write.own || write.dry_run || write.edited || write.stale {
             return;
         }
+        let cut = governing.rules.with_stored_message(write);
+        let write = cut.as_ref().unwrap_or(write);
         self.with_decision(governing, write, now, |deciding| deciding.fail_open(write));
     }
 

@@ -56,7 +56,7 @@ impl Decision<'_> {
 
     /// Returns the key of the write's series.
     pub(crate) fn series_key(&mut self, write: &Observation<'_>) -> Key {
-        *self.keys.series.get_or_insert_with(|| self.hasher.series(write))
+        *self.keys.series.get_or_insert_with(|| self.hasher.series(write, self.scope.rules.normalize))
     }
 }
 

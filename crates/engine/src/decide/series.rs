@@ -65,7 +65,7 @@ impl Decision<'_> {
             });
             let (newly_shared, first) = changed.unwrap_or_default();
             self.mark_shared(handle, newly_shared);
-            self.remember(handle, write, first);
+            self.remember(handle, write, rules, first);
             return verdict(
                 Disposition::Compacted,
                 Stage::Series,
@@ -147,7 +147,7 @@ impl Decision<'_> {
         if passes || instead.is_some() {
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
         }
-        self.remember(handle, write, first);
+        self.remember(handle, write, rules, first);
         Some(merged)
     }
 
@@ -255,10 +255,19 @@ impl Decision<'_> {
         !self.at_capacity.text || carried.occurrences > 0
     }
 
-    /// Keeps the content needed to create the series' Event again, if this write is the `first` merged one.
-    fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: bool) {
+    /// Keeps the content needed to create the series' Event again, if this write is the `first` merged one. With
+    /// masks, the message is that of the newest CREATE, and the next flush writes it. (The content of an UPDATE is
+    /// the stored one.)
+    fn remember(&mut self, handle: Handle, write: &Observation<'_>, rules: &Rules, first: bool) {
         if first {
-            self.scope.remember(handle, Content::of(&write.event));
+            return self.scope.remember(handle, Content::of(&write.event));
+        }
+        if rules.normalize.is_empty() || write.operation == Operation::Update {
+            return;
+        }
+        let kept = self.scope.series.content(handle);
+        if let Some(newer) = kept.and_then(|kept| kept.with_message(&write.event.message)) {
+            self.scope.remember(handle, newer);
         }
     }
 

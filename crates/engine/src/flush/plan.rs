@@ -41,6 +41,8 @@ pub enum FlushPlan {
         occurred_at: Timestamp,
         /// New content of a summary.
         content: Option<Box<Content>>,
+        /// New message of another Event, if its policy masks parts of messages and a newer one was merged.
+        message: Option<Box<str>>,
     },
     /// Create the Event, which is not stored, with `value`.
     Create {
@@ -100,6 +102,10 @@ impl Scope {
             return Some(plan);
         }
         let count = found.as_ref().map(|found| found.count);
+        let newest = self.newest_message(handle).filter(|newest| {
+            let shown = found.as_ref().and_then(|found| found.content.as_ref());
+            !series.summary && shown.is_some_and(|shown| shown.view().message != **newest)
+        });
         if let Some(read) = found {
             self.confirm(handle, &series, read, now);
         }
@@ -111,6 +117,9 @@ impl Scope {
         match planned? {
             FlushPlan::Create { value, occurred_at, content, .. } => {
                 Some(FlushPlan::Create { value, occurred_at, content, witness })
+            }
+            FlushPlan::Write { value, occurred_at, content, .. } => {
+                Some(FlushPlan::Write { value, occurred_at, content, message: newest })
             }
             planned => Some(planned),
         }
@@ -128,7 +137,9 @@ impl Scope {
         let too_old = claimed_only && found.is_older_than(now.since(series.written_at));
         let Some(content) = &found.content else { return too_old };
         let Some(kept) = self.series.content(handle) else { return too_old };
-        too_old || !kept.is_event_like(content, claimed_only)
+        // With masks, the kept message is that of the newest merged write.
+        let unchanged = claimed_only && self.rules.normalize.is_empty();
+        too_old || !kept.is_event_like(content, unchanged)
     }
 
     /// Records that squelch read the stored Event. From now on squelch may create it again with this content.
@@ -136,8 +147,15 @@ impl Scope {
         self.change(handle, now, |series| series.read = true);
         self.series.forget_witness(handle);
         if let Some(content) = read.content.filter(|_| series.merged && !series.summary) {
-            self.remember(handle, *content);
+            let newest = self.newest_message(handle).and_then(|message| content.with_message(&message));
+            self.remember(handle, newest.unwrap_or(*content));
         }
+    }
+
+    /// Returns the message of the newest merged write, if the policy masks parts of messages.
+    fn newest_message(&self, handle: Handle) -> Option<Box<str>> {
+        let content = self.series.content(handle).filter(|_| !self.rules.normalize.is_empty())?;
+        Some((*content.view().message).into())
     }
 
     /// Completes the task if the plan does.
@@ -209,7 +227,7 @@ pub(crate) fn plan(
         }
         Some(_) => {
             let content = content.filter(|_| series.summary).map(|content| Box::new(content.clone()));
-            return FlushPlan::Write { value: series.total, occurred_at, content };
+            return FlushPlan::Write { value: series.total, occurred_at, content, message: None };
         }
         None => match content {
             // A client deleted the confirmed Event and nothing is pending: it stays deleted.

@@ -77,16 +77,22 @@ impl Content {
         }
     }
 
+    /// Returns the content with another message; `None` if it is the same.
+    pub(crate) fn with_message(&self, message: &str) -> Option<Self> {
+        let (kept, message) = (self.view(), truncate(message, MAX_MESSAGE));
+        (kept.message != message).then(|| Self::of(&EventView { message: message.into(), ..kept }))
+    }
+
     /// Whether `read` is the Event that this content was kept of. Compares regarding object, type, reason and
-    /// reporter; also the message of an Event of the new API that no client has updated (`untouched`). In
-    /// core/v1 clients may change the message.
-    pub(crate) fn is_event_like(&self, read: &Self, untouched: bool) -> bool {
+    /// reporter; also the message, if it is known to be `unchanged` in an Event of the new API. In core/v1 clients may
+    /// change the message.
+    pub(crate) fn is_event_like(&self, read: &Self, unchanged: bool) -> bool {
         let (kept, read) = (self.view(), read.view());
         kept.regarding == read.regarding
             && kept.event_type == read.event_type
             && kept.reason == read.reason
             && kept.reporter() == read.reporter()
-            && (kept.event_time.is_empty() || !untouched || kept.message == read.message)
+            && (kept.event_time.is_empty() || !unchanged || kept.message == read.message)
     }
 
     /// Returns the size in bytes.

@@ -1,10 +1,12 @@
 //! Compiled policies: validated and defaulted.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::EventView;
+use crate::text::truncate;
+use crate::{EventView, Masks, Observation};
 
 /// Identifies a policy. The uid distinguishes a policy from a later one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,6 +131,10 @@ pub struct Rules {
     pub mode: Mode,
     /// Whether Warnings may be dropped.
     pub warning_policy: WarningPolicy,
+    /// Parts of messages that do not distinguish Events.
+    pub normalize: Masks,
+    /// Maximum length of a message in bytes. Longer ones are cut, and compared as they are stored.
+    pub max_message_bytes: Option<usize>,
     /// Series compaction; `None` if disabled.
     pub series: Option<SeriesRules>,
     /// Aggregation; `None` if disabled.
@@ -142,6 +148,24 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Returns the message as it is stored: cut at a character boundary if it is too long.
+    pub fn stored_message<'a>(&self, message: &'a str) -> &'a str {
+        self.max_message_bytes.map_or(message, |max| truncate(message, max))
+    }
+
+    /// Returns the write with the message as it is stored; `None` if that is the same.
+    pub(crate) fn with_stored_message<'a>(&self, write: &Observation<'a>) -> Option<Observation<'a>> {
+        let length = self.max_message_bytes.map(|_| self.stored_message(&write.event.message).len())?;
+        (length < write.event.message.len()).then(|| {
+            let mut cut = write.clone();
+            match &mut cut.event.message {
+                Cow::Borrowed(message) => *message = &message[..length],
+                Cow::Owned(message) => message.truncate(length),
+            }
+            cut
+        })
+    }
+
     /// Whether spam filter, budget and mute may drop the Event.
     pub(crate) fn may_drop(&self, event: &EventView<'_>) -> bool {
         self.warning_policy == WarningPolicy::Limit || !event.is_warning()
@@ -197,7 +221,7 @@ pub enum Treatment {
     Stages,
     /// It matches an entry of `spec.exempt`: it is counted and never suppressed.
     Exempt,
-    /// It matches an entry of `spec.mute` and none of `spec.exempt`: it is dropped, unless it is a Warning that the policy
-    /// never drops.
+    /// It matches an entry of `spec.mute` and none of `spec.exempt`: it is dropped, unless it is a Warning that the
+    /// policy never drops.
     Mute,
 }

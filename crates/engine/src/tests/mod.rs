@@ -1,7 +1,7 @@
 //! Tests of the engine as a whole.
 
 mod limits;
-mod model;
+pub(crate) mod model;
 mod policy_changes;
 mod properties;
 mod regressions;
@@ -16,8 +16,8 @@ use jiff::Timestamp;
 
 use crate::{
     AGGREGATE_PREFIX, AggregationRules, Answer, Api, Applicability, BucketRules, Content, Counters, Denial,
-    Disposition, Engine, EventView, FlushPlan, FlushTask, Gauges, Governing, GroupBy, KnownPolicy, Mode,
-    Moment, NamespaceUids, ObjectReference, Observation, Operation, Per, PolicyId, Rejection, Rules,
-    ScopeCounters, SeriesRules, Settings, SpamFilterRules, Stage, StoredEvent, Treatment, Verdict,
+    Disposition, Engine, EventView, FlushPlan, FlushTask, Gauges, Governing, GroupBy, KnownPolicy, Mask,
+    Masks, Mode, Moment, NamespaceUids, ObjectReference, Observation, Operation, Per, PolicyId, Rejection,
+    Rules, ScopeCounters, SeriesRules, Settings, SpamFilterRules, Stage, StoredEvent, Treatment, Verdict,
     WarningPolicy,
 };

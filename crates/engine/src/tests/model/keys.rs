@@ -1,5 +1,6 @@
 //! Keys of the model, and its refusals.
 
+use super::masks::masked;
 use super::*;
 
 /// Returns how a write is refused.
@@ -28,23 +29,24 @@ pub(super) fn object(of: &ObjectReference<'_>) -> Key {
     [&of.api_version, &of.kind, &of.namespace, &of.name, &of.uid].map(ToString::to_string).to_vec()
 }
 
-pub(super) fn key_of(write: &Observation<'_>) -> Key {
+pub(super) fn key_of(write: &Observation<'_>, masks: Masks) -> Key {
     let event = &write.event;
-    let message = if event.message.starts_with(AGGREGATE_PREFIX) { AGGREGATE_PREFIX } else { &event.message };
+    let is_aggregate = event.message.starts_with(AGGREGATE_PREFIX);
+    let message = if is_aggregate { AGGREGATE_PREFIX.to_owned() } else { masked(event, masks) };
     let related = event
         .related
         .as_ref()
         .map_or(Vec::new(), |related| [object(related), vec![related.field_path.to_string()]].concat());
     let own = [&event.regarding.field_path, &event.event_type, &event.reason, &event.action];
     let own = own.map(ToString::to_string).to_vec();
-    [emitter(write), object(&event.regarding), own, vec![message.to_owned()], related].concat()
+    [emitter(write), object(&event.regarding), own, vec![message], related].concat()
 }
 
 /// Returns the key of its group and its fingerprint there.
-pub(super) fn group_of(write: &Observation<'_>, group_by: GroupBy) -> (Key, Key) {
+pub(super) fn group_of(write: &Observation<'_>, group_by: GroupBy, masks: Masks) -> (Key, Key) {
     let event = &write.event;
     let regarding = object(&event.regarding);
-    let message = event.message.to_string();
+    let message = masked(event, masks);
     let (who, reported) = match group_by {
         GroupBy::Object => ([emitter(write), regarding].concat(), vec![message]),
         GroupBy::Kind => {

@@ -4,6 +4,7 @@
 mod flushing;
 mod keys;
 mod limits;
+pub(crate) mod masks;
 mod names;
 mod series;
 mod summaries;
@@ -113,6 +114,15 @@ impl NaiveModel {
         minted: Option<&str>,
         now: Moment,
     ) -> Verdict {
+        let mut write = write.clone();
+        if let Some(max) = self.rules.max_message_bytes {
+            let mut message = write.event.message.into_owned();
+            while message.len() > max {
+                message.pop();
+            }
+            write.event.message = message.into();
+        }
+        let write = &write;
         if write.edited || write.stale || write.unchanged && !self.is_above_its_own(write) {
             return Verdict::passed(Stage::Edit);
         }
@@ -199,7 +209,7 @@ impl NaiveModel {
                     let written = former.and_then(|former| self.written.get(&former));
                     let newer = written.filter(|(of, _, at)| *of == name && now.since(*at) < EARLIER_READS);
                     let stored = newer.map_or(write.old_value, |(_, stored, _)| write.old_value.max(*stored));
-                    let number = self.open(key_of(write), name, stored, now);
+                    let number = self.open(key_of(write, self.rules.normalize), name, stored, now);
                     let of_all = former.and_then(|former| self.past.get(&former)).cloned();
                     let of_all = of_all.filter(|(name, _)| write.name.as_deref() == Some(name));
                     if let Some(series) = self.find_series(number).filter(|_| seen_before.is_some()) {
@@ -254,7 +264,7 @@ impl NaiveModel {
         }
         if write.operation == Operation::Create && carried > 0 && self.rules.series.is_some() {
             let name = write.name.as_deref().or(minted).unwrap_or_default();
-            let number = self.open(key_of(write), name.to_owned(), write.value, now);
+            let number = self.open(key_of(write, self.rules.normalize), name.to_owned(), write.value, now);
             if let Some(series) = self.find_series(number) {
                 (series.confirmed, series.unverified, series.base_unknown) = (0, true, true);
                 series.not_before = now.plus(CLIENT_WRITE_GRACE);

@@ -196,7 +196,7 @@ impl NaiveModel {
     }
 
     pub(super) fn living_by_key(&mut self, write: &Observation<'_>, now: Moment) -> Option<usize> {
-        let key = key_of(write);
+        let key = key_of(write, self.rules.normalize);
         self.living(now, |series| series.key == key)
     }
 

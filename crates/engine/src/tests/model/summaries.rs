@@ -17,7 +17,7 @@ impl NaiveModel {
         if write.operation == Operation::Update || write.event.message.starts_with(AGGREGATE_PREFIX) {
             return None;
         }
-        let (key, message) = group_of(write, rules.group_by);
+        let (key, message) = group_of(write, rules.group_by, self.rules.normalize);
         self.groups.retain(|group| now.since(group.seen) <= rules.idle_timeout);
         let at = self.groups.iter().position(|group| group.key == key).unwrap_or_else(|| {
             self.groups.push(Group { key: key.clone(), messages: Vec::new(), seen: now, witness: None });
@@ -61,7 +61,7 @@ impl NaiveModel {
         if write.event.message.starts_with(AGGREGATE_PREFIX) {
             return;
         }
-        let (key, _) = group_of(write, rules.group_by);
+        let (key, _) = group_of(write, rules.group_by, self.rules.normalize);
         let few_tokens = self.few_tokens;
         let name = write.name.as_deref().or(minted).unwrap_or_default();
         for group in self.groups.iter_mut().filter(|group| group.key == key) {

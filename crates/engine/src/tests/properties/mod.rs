@@ -54,7 +54,7 @@ fn any_write() -> impl Strategy<Value = Observation<'static>> {
             };
             made.event.regarding.name = ["cart", "till"][object].into();
             made.event.event_type = ["Normal", "Warning", "Other", "Normal"][message].into();
-            made.event.message = ["a", "b", "c", "(combined from similar events): d"][message].into();
+            made.event.message = ["a 1", "a 2", "c", "(combined from similar events): d"][message].into();
             made
         },
     )
@@ -89,9 +89,14 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     let rejection = prop_oneof![Just(Rejection::AlreadyExists), Just(Rejection::Forbidden)];
     use prop::option::of;
     let warning_policy = prop_oneof![Just(WarningPolicy::NeverDrop), Just(WarningPolicy::Limit)];
-    (of(series), of(aggregation), of(spam_filter), of(bucket), rejection, warning_policy).prop_map(
-        |(series, aggregation, spam_filter, budget, rejection, warning_policy)| Rules {
+    let max_message_bytes = prop::option::weighted(0.2, Just(2));
+    let normalize = prop_oneof![Just(Masks::default()), Just([Mask::Numbers].into_iter().collect())];
+    let messages = (normalize, max_message_bytes);
+    (of(series), of(aggregation), of(spam_filter), of(bucket), rejection, warning_policy, messages).prop_map(
+        |(series, aggregation, spam_filter, budget, rejection, warning_policy, messages)| Rules {
             warning_policy,
+            normalize: messages.0,
+            max_message_bytes: messages.1,
             series,
             aggregation,
             spam_filter,

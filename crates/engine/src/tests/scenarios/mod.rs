@@ -3,6 +3,7 @@
 mod aggregation;
 mod flushing;
 mod limits;
+mod normalize;
 mod passing;
 mod series;
 
