@@ -220,7 +220,8 @@ fn grouped(number: &Value) -> String {
 /// A report in the format of the comments.
 fn figures(report: &Value) -> Vec<String> {
     let (occurrences, writes) = (&report["total"]["occurrences"], &report["total"]["writes"]);
-    let dispositions = ["admitted", "compacted", "aggregated", "filtered", "throttled", "muted", "failedOpen"];
+    let dispositions =
+        ["admitted", "compacted", "aggregated", "filtered", "throttled", "muted", "failedOpen"];
     let parts = dispositions.iter().filter(|of| occurrences[**of] != 0);
     let parts: Vec<String> = parts.map(|of| format!("{} {of}", grouped(&occurrences[*of]))).collect();
     let (without, with) = (grouped(&writes["etcdWithout"]), grouped(&writes["etcdWith"]));

@@ -73,6 +73,7 @@ const PURE_STD: &[&str] = &[
     "iter",
     "marker",
     "mem",
+    "net::Ipv6Addr",
     "num",
     "ops",
     "option",

@@ -39,9 +39,9 @@ pub struct Clauses {
     #[x_kube(validation = WORD.list_rule(), validation = glob_list_rule())]
     pub reasons: Vec<String>,
 
-    /// Messages of the Event (`note` in events.k8s.io/v1), such as "*connection refused*". For an update, the message of the
-    /// stored Event counts. Globs: `*` matches any text, `?` matches any one character. A text with wildcards is compared
-    /// with the first 256 bytes. At most 32 entries. Default: any message.
+    /// Messages of the Event (`note` in events.k8s.io/v1), such as "*connection refused*". Globs: `*` matches
+    /// any text, `?` matches any one character. A text with wildcards is compared with the first 256 bytes of the message,
+    /// so that it does not find what comes later. At most 32 entries. Default: any message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_LONG_LIST), inner(length(min = 1, max = MAX_MESSAGE)))]
     #[x_kube(validation = glob_list_rule())]

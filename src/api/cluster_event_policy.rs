@@ -13,9 +13,10 @@ use super::namespaces::{NamespaceSelector, Precedence};
 use super::status::EventPolicyStatus;
 
 /// ClusterEventPolicySpec defines how squelch handles the Events of the selected namespaces. Every field has a default.
-/// With `spec: {}`, squelch compacts repeated Events, aggregates similar Events and drops bursts, with the limits of
-/// client-go, in every namespace, for all Events that no policy of higher precedence governs. Each namespace has its own
-/// series, groups and token buckets. At most one policy governs a write: the first whose `match` selects the Event.
+/// With `spec: {}`, squelch compacts repeated Events, aggregates similar Events and drops bursts of Normal Events, with the
+/// limits of client-go, in every namespace, for all Events that no policy of higher precedence governs. Each namespace has
+/// its own series, groups and token buckets. At most one policy governs a write: the first whose `match` selects the Event
+/// and whose `exclude` does not.
 /// ClusterEventPolicies with precedence Override come first, then the EventPolicies of the namespace, then
 /// ClusterEventPolicies with precedence Default. Within each of these the highest `priority` comes first, then the oldest
 /// policy, then the first by name.

@@ -28,7 +28,8 @@ pub const MAX_PRIORITY: i32 = 100_000;
 /// client-go. It drops no Warning unless `warningPolicy` says so. A write that is neither exempt nor muted passes the stages
 /// in the order series, aggregation, spamFilter, budget, until one of them suppresses it. If all stages are disabled, the
 /// policy counts the writes that it governs and suppresses none, and policies of lower precedence do not govern them. If several EventPolicies of the namespace match a write, the one with the highest `priority` governs it.
-/// ClusterEventPolicies with precedence Override come before all EventPolicies, the others after them.
+/// ClusterEventPolicies with precedence Override come before all EventPolicies, the others after them. An Event that no
+/// policy governs is stored as it is written.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "squelch.dev",
@@ -76,7 +77,8 @@ pub const MAX_PRIORITY: i32 = 100_000;
 #[x_kube(validation = selection_weight_rule(), validation = muted_warnings_rule())]
 pub struct EventPolicySpec {
     /// Mode of the policy. With `Enforce`, the stages suppress writes. With `Observe`, squelch makes and counts the same
-    /// decisions, and every write is stored unchanged. Use it to see the effect of a policy first. Default: Enforce.
+    /// decisions, and every write is stored unchanged. Use it to see the effect of a policy first. Policies of lower
+    /// precedence do not govern what it observes. Default: Enforce.
     #[serde(default)]
     pub mode: Mode,
 
@@ -93,7 +95,9 @@ pub struct EventPolicySpec {
     #[serde(default)]
     pub warning_policy: WarningPolicy,
 
-    /// Events that the policy governs: those that match one of the entries and none of `exclude`. The total weight of the
+    /// Events that the policy governs: those that match one of the entries and none of `exclude`. Texts are compared with
+    /// the whole field, and case counts. For an update, the fields of the stored Event are compared, and the user who
+    /// writes it. The total weight of the
     /// texts in `match` and `exclude` is at most 2048. A text weighs 1, plus 1 for each 64 characters. A text with more than
     /// one wildcard weighs 8, plus 1 for each character from the first wildcard to the last. A text with wildcards has at
     /// most 8 wildcards and 128 characters, and is compared with the first 256 bytes of a field. At most 16 entries, each
@@ -104,14 +108,14 @@ pub struct EventPolicySpec {
     pub matching: Vec<Clauses>,
 
     /// Events that the policy does not govern although they match `match`: those that match one of the entries. The next
-    /// policy in the order of precedence that matches them governs them. To govern and count Events without suppressing
-    /// them, use `exempt`. At most 16 entries, each with at least one list. Default: none.
+    /// policy in the order of precedence that matches them governs them; without one they are stored as they are written. To govern and count Events without
+    /// suppressing them, use `exempt`. At most 16 entries, each with at least one list. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
     #[x_kube(validation = entries_rule())]
     pub exclude: Vec<Clauses>,
 
-    /// Events that the policy governs, counts and never suppresses: those that match one of the entries. To leave Events to
+    /// Events that the policy governs, counts as admitted and never suppresses: those that match one of the entries. To leave Events to
     /// the next policy, use `exclude`. The total weight of the texts in all entries is at most 2048, counted as in `match`.
     /// At most 16 entries, each with at least one list. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -119,9 +123,10 @@ pub struct EventPolicySpec {
     #[x_kube(validation = entries_rule(), validation = weight_rule())]
     pub exempt: Vec<Clauses>,
 
-    /// Events that are never stored: those that match one of the entries and none of `exempt`. They are refused as
-    /// `rejection` says and counted as muted. Warnings are stored nevertheless, unless `warningPolicy` is Limit. An update is
-    /// refused too, so that the count of an Event that is already stored does not change. The total weight of the texts in
+    /// Normal Events that are not stored: those that match one of the entries and none of `exempt`. They are refused as
+    /// `rejection` says and counted as muted. If `warningPolicy` is Limit, Warnings are muted too; otherwise an entry must not
+    /// name them. To mute some Warnings and keep the others, give those a policy of their own. An update is refused too, so
+    /// that the count of an Event that is already stored does not change. The total weight of the texts in
     /// all entries is at most 2048, counted as in `match`. At most 16 entries, each with at least one list. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
@@ -129,7 +134,8 @@ pub struct EventPolicySpec {
     pub mute: Vec<Clauses>,
 
     /// Parts of messages that do not distinguish Events, so that messages that differ only there are repeats of one series,
-    /// and one message of a group. `Durations`: such as 1.24s or 1h30m. `Numbers`. `UUIDs`. `Hashes`: hexadecimal ones, and
+    /// and one message of a group. `Durations`: such as 1.24s or 1h30m, with the units ns to d. `Numbers`: digits
+    /// that are no part of a word, with or without a fraction. `UUIDs`. `Hashes`: hexadecimal ones, and
     /// the generated parts of names. `IPs`: IP addresses, with their ports. `Quantities`: such as 512Mi. `ObjectNames`: the
     /// name of the object that the Event is about, with generated suffixes. squelch writes the newest message
     /// with each update of the count. Counts stay exact. Only parts that begin in the first 1024 bytes are compared this
@@ -157,14 +163,14 @@ pub struct EventPolicySpec {
     #[serde(default)]
     pub aggregation: Aggregation,
 
-    /// Spam filter: a token bucket for each emitter, object and type. A write that would be stored takes one token. If
-    /// the bucket is empty, the write is dropped and counted as filtered. Warnings are dropped only if `warningPolicy` is
+    /// Spam filter: a token bucket for each combination of the fields in `per`, by default for each emitter, object and type.
+    /// A write that would be stored takes one token. If the bucket is empty, the write is dropped and counted as filtered. Warnings are dropped only if `warningPolicy` is
     /// Limit. Writes that are compacted or aggregated take no token. Enabled by default.
     #[serde(default)]
     pub spam_filter: SpamFilter,
 
-    /// Budget: one token bucket for all Events of a namespace that the policy governs. A write that would be stored takes
-    /// one token. If the bucket is empty, the write is dropped and counted as throttled. Warnings are dropped only if
+    /// Budget: one token bucket for all Events of a namespace that the policy governs. A write that would be stored, also
+    /// according to the spam filter, takes one token. If the bucket is empty, the write is dropped and counted as throttled. Warnings are dropped only if
     /// `warningPolicy` is Limit. Writes that are compacted or aggregated take no token. `{}` is a budget with the default
     /// limits. Default: no budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]

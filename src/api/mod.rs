@@ -19,7 +19,9 @@ pub use clauses::{
 };
 pub use cluster_event_policy::{ClusterEventPolicy, ClusterEventPolicySpec};
 pub use duration::{BadDuration, DurationField, parse_duration};
-pub use event_policy::{EventPolicy, EventPolicySpec, MAX_MESSAGE_BYTES, MAX_PRIORITY, Mask, Mode, Rejection, WarningPolicy};
+pub use event_policy::{
+    EventPolicy, EventPolicySpec, MAX_MESSAGE_BYTES, MAX_PRIORITY, Mask, Mode, Rejection, WarningPolicy,
+};
 pub use generate::{GenerateError, crds, render, run};
 pub use limits::{BucketFields, NumberField, TOO_SLOW};
 pub use namespaces::{

@@ -91,8 +91,8 @@ pub struct Aggregation {
 
     /// Maximum number of stored Events of a group, including its summary. The first `maxEvents` - 1 different messages are
     /// stored as they are written. Each further one is added to the summary, whose message begins with "(combined from
-    /// similar events): ". With 1, the first message is stored, and each further one is added to the summary. From 1 to
-    /// 10000. Default: 10.
+    /// similar events): ". With 1, the first Event is stored, and every later one is added to the summary, also with the same
+    /// message. From 1 to 10000. Default: 10.
     #[serde(default = "max_events")]
     #[schemars(range(min = MAX_EVENTS.min, max = MAX_EVENTS.max))]
     pub max_events: i32,
@@ -107,7 +107,7 @@ pub struct Aggregation {
     /// Scope of a group. `Object`: the Events of one emitter about one object, with the same type and reason. `Kind`: the
     /// Events of one component, from all its instances, about all objects of one kind, with the same type and reason. Each
     /// object then counts as a different message, and the summary reports the number of objects, up to "256 or more". With
-    /// `Kind`, a write that reports more than 1000 occurrences is not added to a summary. Default: Object.
+    /// `Kind`, a write that reports more than 1000 occurrences goes on to the spam filter instead. Default: Object.
     #[serde(default)]
     pub group_by: GroupBy,
 }

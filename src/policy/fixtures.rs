@@ -1,6 +1,6 @@
 //! Policies, namespaces and a write for tests.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -38,14 +38,24 @@ pub(crate) fn cluster_object(name: &str, data: Value) -> DynamicObject {
     object
 }
 
-/// A compiled policy, created at this second of the Unix epoch.
+/// A compiled policy, created at this second of the Unix epoch, with the status that the API server adds.
 pub(crate) fn policy(namespace: &str, name: &str, spec: &Value, created: i64) -> Arc<Policy> {
-    read(object(namespace, name, json!({"spec": spec})), created)
+    read(object(namespace, name, json!({"spec": spec, "status": pending()})), created)
+}
+
+/// The default of `status` in the CRDs.
+fn pending() -> &'static Value {
+    static PENDING: LazyLock<Value> = LazyLock::new(|| {
+        let (_, crd) = crate::api::crds().swap_remove(0);
+        let versions = serde_json::to_value(crd.spec.versions).unwrap();
+        versions.pointer("/0/schema/openAPIV3Schema/properties/status/default").unwrap().clone()
+    });
+    &PENDING
 }
 
 /// A compiled cluster-scoped policy, created at this second of the Unix epoch.
 pub(crate) fn cluster_policy(name: &str, spec: &Value, created: i64) -> Arc<Policy> {
-    read(cluster_object(name, json!({"spec": spec})), created)
+    read(cluster_object(name, json!({"spec": spec, "status": pending()})), created)
 }
 
 /// Labels of a namespace.

@@ -11,7 +11,7 @@ use squelch_engine::{
 
 use super::cancellation::ReviewClient;
 use super::long_reviews::LONG;
-use super::patch::Set;
+use super::patch::SetFields;
 use super::response;
 use super::review::{self, NotObserved, Review, ReviewHead, ReviewVersion};
 use crate::clock::Clock;
@@ -205,9 +205,11 @@ fn respond(
     let message = message.as_deref();
     match &verdict.answer {
         Answer::Allow if message.is_none() => Some((ReviewResult::Allowed, allow(review))),
-        Answer::Allow => Some((ReviewResult::Allowed, response::allow_with(review, Set { name: None, message }))),
+        Answer::Allow => {
+            Some((ReviewResult::Allowed, response::allow_with(review, SetFields { name: None, message })))
+        }
         Answer::AllowNamed(name) => {
-            let set = Set { name: Some(name), message };
+            let set = SetFields { name: Some(name), message };
             Some((ReviewResult::Named, response::allow_with(review, set)))
         }
         Answer::Restore => response::restore(review).map(|restored| (ReviewResult::Restored, restored)),

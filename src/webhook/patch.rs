@@ -45,14 +45,14 @@ pub(super) fn write(out: &mut Vec<u8>, operations: &[PatchOperation<'_>]) {
 
 /// The fields of an admitted write that squelch sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Set<'a> {
+pub(super) struct SetFields<'a> {
     /// The name of an Event with `generateName`.
     pub(super) name: Option<&'a str>,
     /// The message, cut.
     pub(super) message: Option<&'a str>,
 }
 
-impl Set<'_> {
+impl SetFields<'_> {
     /// Writes the patch.
     pub(super) fn write(self, out: &mut Vec<u8>) {
         let fields = [("/metadata/name", self.name), ("/message", self.message)];
@@ -176,7 +176,7 @@ mod tests {
         #[test]
         fn any_name_and_message_can_be_set(name in any::<Option<String>>(), message in any::<String>()) {
             let mut text = Vec::new();
-            Set { name: name.as_deref(), message: Some(&message) }.write(&mut text);
+            SetFields { name: name.as_deref(), message: Some(&message) }.write(&mut text);
             let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
             let mut object = json!({"metadata": {"generateName": "x"}, "message": "long"});
             json_patch::patch(&mut object, &patch).unwrap();

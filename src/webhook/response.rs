@@ -43,7 +43,7 @@ pub(super) fn deny(review: &Review<'_>, denial: Denial, policy: &str, cause: &st
 }
 
 /// Returns the response that allows the write and sets fields of it, at least one.
-pub(super) fn allow_with(review: &Review<'_>, set: patch::Set<'_>) -> Bytes {
+pub(super) fn allow_with(review: &Review<'_>, set: patch::SetFields<'_>) -> Bytes {
     let mut out = begin(review.version(), review.uid(), true);
     finish_with_patch(&mut out, |patch| set.write(patch));
     out.into()

@@ -252,7 +252,12 @@ pub(crate) fn nodes_in_trouble(dice: &mut Dice, nodes: u64, until: Millis) -> Ve
 }
 
 /// Flux's kustomize-controller reports each reconciliation of each Kustomization, with its duration.
-pub(crate) fn flux_reconciliations(dice: &mut Dice, namespace: &str, objects: u64, hours: u64) -> Vec<Occurrence> {
+pub(crate) fn flux_reconciliations(
+    dice: &mut Dice,
+    namespace: &str,
+    objects: u64,
+    hours: u64,
+) -> Vec<Occurrence> {
     let controller = Emitter {
         user: format!("system:serviceaccount:{namespace}:kustomize-controller"),
         ..controller("kustomize-controller")
@@ -269,7 +274,11 @@ pub(crate) fn flux_reconciliations(dice: &mut Dice, namespace: &str, objects: u6
         let mut at = dice.below(10 * MINUTE);
         while at < hours * 60 * MINUTE {
             let took = 200 + dice.below(3_000);
-            let took = if took < 1_000 { format!("{took}ms") } else { format!("{}.{:03}s", took / 1_000, took % 1_000) };
+            let took = if took < 1_000 {
+                format!("{took}ms")
+            } else {
+                format!("{}.{:03}s", took / 1_000, took % 1_000)
+            };
             let message = format!("Reconciliation finished in {took}, next run in 10m0s");
             all.push(occurrence(at, &controller, &about, "Normal", "ReconciliationSucceeded", message));
             at += 10 * MINUTE + dice.below(5 * SECOND);

@@ -29,7 +29,8 @@ async fn messages_that_differ_in_a_number_are_one_event_with_the_newest_message(
     let mut sent = 0;
     for (object, emission) in clients.clone() {
         let message = "Reconciliation finished in 1.24s, next run in 10m0s";
-        let storm = emission.about(object, 1).message(message).with("--messages", "distinct").count(30).rate(20);
+        let storm =
+            emission.about(object, 1).message(message).with("--messages", "distinct").count(30).rate(20);
         let report = test.emit(&storm)?.finish(STORM).await?;
         ensure!(report.error_lines().is_empty(), "{object} logged {:?}", report.error_lines());
         sent += report.sent();

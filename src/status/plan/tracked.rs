@@ -86,8 +86,10 @@ impl Tracked {
         self.refusals == 1
     }
 
-    /// Whether the counters in the cluster are out of date. False for a new policy, whose first status includes them.
+    /// Whether the counters in the cluster are out of date. False for a new policy, whose first status includes them. Until
+    /// then it has no status, or the default of its CRD.
     pub(super) fn counters_changed(&self, desired: &EventPolicyStatus) -> bool {
-        self.current.as_ref().is_some_and(|current| counters_differ(current, desired))
+        let current = self.current.as_ref().filter(|current| current.counters.is_some());
+        current.is_some_and(|current| counters_differ(current, desired))
     }
 }

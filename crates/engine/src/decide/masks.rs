@@ -261,8 +261,8 @@ impl Scan<'_> {
         (length > 0 && value <= 255 && (length == 1 || digits[0] != b'0')).then_some(length)
     }
 
-    /// The longest run of hexadecimal digits, `:` and `.`, or the same without a `:` or `.` before a space. (A run before a
-    /// placeholder may be a part of what was there, so that a masked message would change when it is masked again.)
+    /// The longest run of hexadecimal digits, `:` and `.`, or the same without a `:` or `.` before a space. Before
+    /// `<` there is none: a message with placeholders must not change when it is masked again.
     fn ipv6(&self, at: usize) -> Option<usize> {
         let run = &self.bytes[at..self.bytes.len().min(at + MAX_IPV6 + 2)];
         let run = &run[..leading(run, |byte| byte.is_ascii_hexdigit() || byte == b':' || byte == b'.')];

@@ -112,3 +112,19 @@ fn conditions_of_one_namespace_do_not_delay_those_of_others() {
     let gap = longest_gap(&written["other"]);
     assert!(gap <= 2_000, "edited each second, written after {gap} ms");
 }
+
+/// A user who creates a thousand policies does not delay the counters of others. The API server adds the default status
+/// to each.
+#[test]
+fn first_statuses_do_not_delay_counters() {
+    let mut scene = Scene::new(&["victim"]);
+    scene.write(0);
+    let fresh: Vec<_> =
+        (0..1_000).map(|number| policy("a", &format!("fresh{number}"), &json!({}), 1)).collect();
+    scene.set = Set::new(scene.set.policies().iter().cloned().chain(fresh).collect::<Vec<_>>());
+    let written = writes_under_load(&mut scene, 60, |scene, millisecond| {
+        scene.counters = vec![counters("victim", Mode::Enforce, millisecond + 1)];
+    });
+    let times: Vec<u64> = [0].iter().chain(written.get("victim").into_iter().flatten()).copied().collect();
+    assert!(times.len() > 4 && longest_gap(&times) <= 20_000, "{times:?}");
+}

@@ -79,11 +79,14 @@ fn messages_are_compared_and_created_again_as_they_are_stored() {
     let rules = Rules { max_message_bytes: Some(12), ..rules() };
     let engine = engine();
     // The twelfth byte is the first of two of a character.
-    let writes = [saying("finished in ä", "1"), saying("finished in ö, late", "2"), saying("finished at", "3")];
+    let writes =
+        [saying("finished in ä", "1"), saying("finished in ö, late", "2"), saying("finished at", "3")];
     let verdicts = answers(&engine, &rules, &writes);
     assert_eq!(verdicts, [admitted(Stage::Admit, 1), compacted(1, CONFLICT), admitted(Stage::Admit, 1)]);
     let task = engine.tick(at(4000), 10).remove(0);
     assert!(matches!(planned(&engine, &task, Some(1), at(4000)), FlushPlan::Write { value: 2, .. }));
-    let FlushPlan::Create { content, .. } = planned(&engine, &task, None, at(4001)) else { panic!("it is gone") };
+    let FlushPlan::Create { content, .. } = planned(&engine, &task, None, at(4001)) else {
+        panic!("it is gone")
+    };
     assert_eq!(content.view().message, "finished in ");
 }
