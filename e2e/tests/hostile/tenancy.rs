@@ -22,8 +22,8 @@ const NEIGHBOUR: &str = "neighbour";
 /// The designed memory bound of squelch, in MiB.
 const MOST_MEMORY: f64 = 320.0;
 
-/// Time series per pair of `event_namespace` and `policy`: six dispositions, recovered, lost, dropped Warnings.
-const SERIES_OF_A_PAIR: usize = 9;
+/// Time series per pair of `event_namespace` and `policy`: seven dispositions, recovered, lost, dropped Warnings.
+const SERIES_OF_A_PAIR: usize = 10;
 
 /// Deadline of the last flush.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(60);
