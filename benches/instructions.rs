@@ -42,11 +42,18 @@ const DECISIONS: [Decision; 6] = [
     ("throttle", Load::throttled, Load::similar_write),
 ];
 
-const REVIEWS: [(&str, Asked); 3] = [
-    ("review-core-create", Asked::CoreCreate),
-    ("review-core-update", Asked::CoreUpdate),
-    ("review-events-update", Asked::EventsUpdate),
+/// A name, a review, and the masks of its policy.
+type MeasuredReview = (&'static str, Asked, &'static [&'static str]);
+
+const REVIEWS: [MeasuredReview; 4] = [
+    ("review-core-create", Asked::CoreCreate, &[]),
+    ("review-core-create-masked", Asked::CoreCreate, &MASKS),
+    ("review-core-update", Asked::CoreUpdate, &[]),
+    ("review-events-update", Asked::EventsUpdate, &[]),
 ];
+
+/// All masks.
+const MASKS: [&str; 7] = ["Durations", "Numbers", "UUIDs", "Hashes", "IPs", "Quantities", "ObjectNames"];
 
 /// A name, and a function that returns policies and the text of each field of a write.
 type Selection = (&'static str, fn() -> (Set, String));
@@ -59,7 +66,7 @@ fn main() -> ExitCode {
     // `cargo bench` adds a flag.
     let arguments: Vec<_> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let [name, number] = &arguments[..] else {
-        let names = DECISIONS.map(|(name, ..)| name).into_iter().chain(REVIEWS.map(|(name, _)| name));
+        let names = DECISIONS.map(|(name, ..)| name).into_iter().chain(REVIEWS.map(|(name, ..)| name));
         let names = names.chain(SELECTIONS.map(|(name, _)| name));
         names.for_each(|name| println!("{name}"));
         return ExitCode::SUCCESS;
@@ -67,8 +74,8 @@ fn main() -> ExitCode {
     let number = number.parse().expect("NUMBER is a number of repetitions");
     if let Some((_, load, write)) = DECISIONS.into_iter().find(|(of, ..)| of == name) {
         decide(&load(LIVE), write, number);
-    } else if let Some((_, asked)) = REVIEWS.into_iter().find(|(of, _)| of == name) {
-        review(asked, number);
+    } else if let Some((_, asked, masks)) = REVIEWS.into_iter().find(|(of, ..)| of == name) {
+        review(asked, masks, number);
     } else if let Some((_, worst)) = SELECTIONS.into_iter().find(|(of, _)| of == name) {
         select(worst, number);
     } else {
@@ -84,11 +91,12 @@ fn decide(load: &Load, write: fn(&Load) -> Observation<'_>, number: usize) {
     }
 }
 
-fn review(asked: Asked, number: usize) {
+fn review(asked: Asked, masks: &[&str], number: usize) {
     // The deadline of the body needs a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let _entered = runtime.enter();
-    let served = Served::warmed(asked);
+    let spec = if masks.is_empty() { json!({}) } else { json!({ "normalize": masks }) };
+    let served = Served::warmed_by(&spec, asked);
     let bytes = Bytes::from(asked.bytes());
     for _ in 0..number {
         served.answer(served.request(bytes.clone()));

@@ -42,7 +42,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    pub(crate) fn new() -> Self {
+    fn by(spec: &Value) -> Self {
         // Not a random one: gathering entropy takes 400 million instructions, more or fewer in each run.
         let token = PathToken::parse(&"0123456789abcdef".repeat(4)).expect("a token");
         let engine = Engine::new(Settings {
@@ -53,7 +53,7 @@ impl Served {
         });
         let webhook = Webhook {
             engine: Arc::new(engine),
-            policies: Arc::new(policies()),
+            policies: Arc::new(policies(spec)),
             metrics: Arc::new(Metrics::new()),
             own_user: OWN_USER.to_owned(),
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
@@ -66,7 +66,12 @@ impl Served {
 
     /// Same as `new`, with open series: each of the reviews repeats one.
     pub(crate) fn warmed(asked: Asked) -> Self {
-        let served = Self::new();
+        Self::warmed_by(&json!({}), asked)
+    }
+
+    /// The same under a policy with this `spec`.
+    pub(crate) fn warmed_by(spec: &Value, asked: Asked) -> Self {
+        let served = Self::by(spec);
         // The same write again reports no occurrence, but takes the same decision path.
         for opening in [asked.opening(), asked.bytes().into()] {
             served.answer(served.request(opening));
@@ -85,9 +90,9 @@ impl Served {
     }
 }
 
-fn policies() -> Store {
+fn policies(spec: &Value) -> Store {
     let policy = DynamicObject::new("quiet", &ApiResource::erase::<EventPolicy>(&())).within("shop");
-    let mut policy = policy.data(json!({"spec": {}}));
+    let mut policy = policy.data(json!({ "spec": spec }));
     policy.metadata.uid = Some("p1".to_owned());
     let mut index = Index::default();
     index.apply(&policy);

@@ -47,7 +47,7 @@ async fn metric_children_exist_before_the_first_count() -> Result<()> {
         let metrics = squelch.metrics().await.map_err(not_yet)?;
         let labels = [("event_namespace", namespace), ("policy_kind", "EventPolicy")];
         match metrics.count("squelch_occurrences_total", &labels) {
-            6 => Ok(()),
+            7 => Ok(()),
             _ => Err(metrics.show("squelch_occurrences_total")),
         }
     })
