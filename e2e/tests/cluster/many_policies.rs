@@ -87,7 +87,7 @@ async fn two_thousand_policies_take_at_most_five_status_writes_per_second() -> R
     let of_others = metrics.sum("squelch_occurrences_total", &[("event_namespace", "_other")]);
     assert_eq!((received + of_others) as i64, sent);
     let samples = squelch.get("/metrics").await?.lines().filter(|line| !line.starts_with('#')).count();
-    ensure!(samples < 5_000, "{samples} samples in a scrape");
+    ensure!(samples < 5_500, "{samples} samples in a scrape");
 
     let (written, seconds) = (status_writes(&test).await? - before, began.elapsed().as_secs_f64());
     ensure!(written >= 10.0, "{written} status writes in {seconds} s");
