@@ -105,8 +105,10 @@ impl Masks {
         };
         let (mut from, mut at) = (0, 0);
         while at < message.len().min(MAX_MASKED) {
-            let Some((mask, end)) = scan.find(at) else {
-                at = scan.skip(at);
+            let word = scan.word(at);
+            let found = if word.end > at { scan.find(at, &word) } else { scan.find_at_separator(at) };
+            let Some((mask, end)) = found else {
+                at = word.end.max(at + 1);
                 continue;
             };
             if from < at {
@@ -143,42 +145,116 @@ struct Scan<'m> {
     last_hash: usize,
 }
 
-/// Whether the byte belongs to a word. So do all bytes of characters other than ASCII.
+/// Classes of bytes. A byte of a word; so are all bytes of characters other than ASCII.
+const WORD: u8 = 1;
+/// A decimal digit.
+const DIGIT: u8 = 2;
+/// A hexadecimal digit without upper case.
+const LOWER_HEX: u8 = 4;
+/// A hexadecimal digit without lower case.
+const UPPER_HEX: u8 = 8;
+/// A hexadecimal digit.
+const HEX: u8 = 16;
+/// A byte of the names that Kubernetes generates (apimachinery, util/rand).
+const GENERATED: u8 = 32;
+
+/// The classes of each byte. A table, because each byte of each message is looked up.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let byte = at as u8;
+        classes[at] = match byte {
+            b'0'..=b'9' => WORD | DIGIT | LOWER_HEX | UPPER_HEX | HEX,
+            b'a'..=b'f' => WORD | LOWER_HEX | HEX,
+            b'A'..=b'F' => WORD | UPPER_HEX | HEX,
+            b'g'..=b'z' | b'G'..=b'Z' | b'_' | 128.. => WORD,
+            _ => 0,
+        };
+        at += 1;
+    }
+    let generated = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut at = 0;
+    while at < generated.len() {
+        classes[generated[at] as usize] |= GENERATED;
+        at += 1;
+    }
+    classes
+};
+
+fn is(byte: u8, class: u8) -> bool {
+    CLASSES[usize::from(byte)] & class != 0
+}
+
 fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii()
+    is(byte, WORD)
 }
 
-/// Whether Kubernetes uses the byte in generated names (apimachinery, util/rand).
-fn is_generated(byte: u8) -> bool {
-    b"bcdfghjklmnpqrstvwxz2456789".contains(&byte)
+/// A word, or an empty one at a separator.
+struct Word {
+    end: usize,
+    length: usize,
+    /// The classes that all its bytes have.
+    classes: u8,
+    digits: usize,
 }
 
-fn leading(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
-    bytes.iter().position(|byte| !is(*byte)).unwrap_or(bytes.len())
+impl Word {
+    fn is_all(&self, class: u8) -> bool {
+        self.classes & class != 0
+    }
+}
+
+fn leading(bytes: &[u8], belongs: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().position(|byte| !belongs(*byte)).unwrap_or(bytes.len())
 }
 
 impl Scan<'_> {
-    /// Returns the mask that matches at a word or separator, and its end.
-    fn find(&mut self, at: usize) -> Option<(Mask, usize)> {
-        let first = self.bytes[at];
-        if !is_word(first) {
-            let end = match first {
-                _ if !self.masks.contains(Mask::Ips) => None,
-                b'[' => self.ipv6_in_brackets(at),
-                b':' => self.ipv6(at),
-                _ => None,
-            };
-            return Some((Mask::Ips, end?));
+    fn word(&self, at: usize) -> Word {
+        let mut word = Word { end: at, length: 0, classes: u8::MAX, digits: 0 };
+        for byte in &self.bytes[at..] {
+            let classes = CLASSES[usize::from(*byte)];
+            if classes & WORD == 0 {
+                break;
+            }
+            word.length += 1;
+            word.classes &= classes;
+            word.digits += usize::from(classes & DIGIT != 0);
         }
+        word.end += word.length;
+        word
+    }
+
+    /// Returns the mask that matches at a separator, and its end.
+    fn find_at_separator(&self, at: usize) -> Option<(Mask, usize)> {
+        let end = match self.bytes[at] {
+            b'[' if self.masks.contains(Mask::Ips) => self.ipv6_in_brackets(at)?,
+            b':' if self.masks.contains(Mask::Ips) => self.ipv6(at)?,
+            _ => return None,
+        };
+        Some((Mask::Ips, end))
+    }
+
+    /// Returns the first mask that matches at a word, and its end.
+    fn find(&mut self, at: usize, word: &Word) -> Option<(Mask, usize)> {
+        let may_be_name = self.name.first() == Some(&self.bytes[at]);
+        // Most words have no digit, and are of no kind.
+        if word.digits == 0 && !may_be_name && !word.is_all(HEX | GENERATED) {
+            return None;
+        }
+        let begins_with_digit = is(self.bytes[at], DIGIT);
+        let next = self.bytes.get(word.end);
         let found = Mask::ALL.into_iter().filter(|mask| self.masks.contains(*mask)).find_map(|mask| {
             let end = match mask {
-                Mask::ObjectNames => self.object_name(at),
-                Mask::Uuids => self.uuid(at),
-                Mask::Ips => self.ipv4(at).or_else(|| self.ipv6(at)),
-                Mask::Durations => self.amounts(at, duration_unit, true),
-                Mask::Quantities => self.amounts(at, quantity_suffix, false),
-                Mask::Hashes => self.hash(at),
-                Mask::Numbers => self.number(at),
+                Mask::ObjectNames if may_be_name => self.object_name(at),
+                Mask::Uuids if word.length == 8 && word.is_all(HEX) => self.uuid(at),
+                Mask::Ips if word.length <= 3 && word.is_all(DIGIT) && next == Some(&b'.') => self.ipv4(at),
+                Mask::Ips if word.length <= 4 && word.is_all(HEX) && next == Some(&b':') => self.ipv6(at),
+                Mask::Durations if begins_with_digit => self.amounts(at, duration_unit, true),
+                Mask::Quantities if begins_with_digit => self.amounts(at, quantity_suffix, false),
+                Mask::Hashes => self.is_hash(at, word).then_some(word.end),
+                Mask::Numbers if begins_with_digit => self.number(at),
+                _ => None,
             };
             Some((mask, end?))
         });
@@ -186,11 +262,6 @@ impl Scan<'_> {
             self.last_hash = end;
         }
         found
-    }
-
-    /// Returns the next position at which a mask can begin.
-    fn skip(&self, at: usize) -> usize {
-        at + leading(&self.bytes[at..], is_word).max(1)
     }
 
     fn follows(&self, at: usize, is: impl Fn(u8) -> bool) -> bool {
@@ -214,7 +285,8 @@ impl Scan<'_> {
                 let length = leading(suffix, is_word);
                 let suffix = &suffix[..length];
                 let is_number = length <= 10 && suffix.iter().all(u8::is_ascii_digit);
-                let is_random = matches!(length, 5 | 8..=10) && suffix.iter().copied().all(is_generated);
+                let is_random =
+                    matches!(length, 5 | 8..=10) && suffix.iter().all(|byte| is(*byte, GENERATED));
                 if is_number || is_random { length } else { 0 }
             });
             if length == 0 {
@@ -327,26 +399,18 @@ impl Scan<'_> {
         decimal.or_else(|| self.ending(self.digits(at)?))
     }
 
-    /// A hexadecimal hash, or a part of a generated name.
-    fn hash(&self, at: usize) -> Option<usize> {
-        let word = &self.bytes[at..at + leading(&self.bytes[at..], is_word)];
-        let (digits, mixed) = {
-            let digits = word.iter().filter(|byte| byte.is_ascii_digit()).count();
-            (digits, digits > 0 && digits < word.len())
-        };
-        let hexadecimal = |is: fn(&u8) -> bool| word.iter().all(|byte| byte.is_ascii_hexdigit() && is(byte));
-        let is_hexadecimal = word.len() >= 7
-            && mixed
-            && (hexadecimal(|byte| !byte.is_ascii_uppercase())
-                || hexadecimal(|byte| !byte.is_ascii_lowercase()));
-        let generated = word.iter().copied().all(is_generated);
-        let is_template = (8..=10).contains(&word.len()) && mixed && generated;
+    /// Whether the word is a hexadecimal hash, or a part of a generated name.
+    fn is_hash(&self, at: usize, word: &Word) -> bool {
+        let has_letter = word.digits < word.length;
+        let is_mixed = has_letter && word.digits > 0;
+        let is_hexadecimal = word.length >= 7 && is_mixed && word.is_all(LOWER_HEX | UPPER_HEX);
+        let is_template = (8..=10).contains(&word.length) && is_mixed && word.is_all(GENERATED);
         let follows_hash = self.last_hash > 0 && self.last_hash + 1 == at;
-        let is_suffix = word.len() == 5
-            && generated
+        let is_suffix = word.length == 5
+            && word.is_all(GENERATED)
             && self.follows(at, |byte| byte == b'-')
-            && (mixed || follows_hash && digits < word.len());
-        (is_hexadecimal || is_template || is_suffix).then_some(at + word.len())
+            && (is_mixed || follows_hash && has_letter);
+        is_hexadecimal || is_template || is_suffix
     }
 }
 
