@@ -19,15 +19,7 @@ pub async fn status_matches_metrics(
     let counters = policy.received(sent).await?;
     let metrics = squelch.metrics().await?;
     let namespace = ("event_namespace", test.namespace.as_str());
-    for (disposition, in_status) in [
-        ("admitted", counters.admitted),
-        ("compacted", counters.compacted),
-        ("aggregated", counters.aggregated),
-        ("filtered", counters.filtered),
-        ("throttled", counters.throttled),
-        ("muted", counters.muted),
-        ("failed_open", counters.failed_open),
-    ] {
+    for (disposition, in_status) in counters.by_disposition() {
         let labels = [namespace, ("disposition", disposition)];
         let in_metrics = metrics.occurrences(&labels) as i64;
         ensure!(

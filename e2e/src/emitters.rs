@@ -81,6 +81,17 @@ impl Emission {
         Self { program: "SQUELCH_EMITTER_KUBE", recorder: None, arguments: Vec::new() }
     }
 
+    /// One of each kind of client, with a prefix for its objects.
+    pub fn of_each_kind() -> [(&'static str, Self); 5] {
+        [
+            ("legacy", Self::legacy()),
+            ("new", Self::new_style_fast()),
+            ("kube", Self::kube()),
+            ("core", Self::creates_core()),
+            ("generated", Self::creates_new_style().generate_name()),
+        ]
+    }
+
     fn go(program: &'static str, recorder: &'static str) -> Self {
         Self { program, recorder: Some(recorder), arguments: Vec::new() }
     }

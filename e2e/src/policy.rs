@@ -51,11 +51,35 @@ pub fn idle_after(idle_timeout: &str) -> Value {
     json!({ "series": { "idleTimeout": idle_timeout } })
 }
 
+/// A policy that compacts repeats, neither aggregates nor filters, and closes a series after 3 s; with `more` fields.
+pub fn series_alone(more: &Value) -> Value {
+    let mut spec = idle_after("3s");
+    for stage in ["aggregation", "spamFilter"] {
+        spec[stage] = json!({ "mode": "Disabled" });
+    }
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    spec
+}
+
 impl Counters {
     /// Whether received = admitted + compacted + ...
     pub fn are_conserved(&self) -> bool {
-        let parts = [self.admitted, self.compacted, self.aggregated, self.dropped(), self.failed_open];
-        self.received == parts.iter().sum::<i64>()
+        self.received == self.by_disposition().iter().map(|(_, occurrences)| occurrences).sum::<i64>()
+    }
+
+    /// The dispositions as in the metrics, with their occurrences.
+    pub fn by_disposition(&self) -> [(&'static str, i64); 7] {
+        [
+            ("admitted", self.admitted),
+            ("compacted", self.compacted),
+            ("aggregated", self.aggregated),
+            ("filtered", self.filtered),
+            ("throttled", self.throttled),
+            ("muted", self.muted),
+            ("failed_open", self.failed_open),
+        ]
     }
 
     /// Dropped in any way: no stored Event counts them.

@@ -25,9 +25,10 @@ pub const MAX_PRIORITY: i32 = 100_000;
 
 /// EventPolicySpec defines how squelch handles the Events of one namespace. Every field has a default. With `spec: {}`,
 /// squelch compacts repeated Events, aggregates similar Events and drops bursts of Normal Events, with the limits of
-/// client-go. It drops no Warning unless `warningPolicy` says so. A write that is neither exempt nor muted passes the stages
-/// in the order series, aggregation, spamFilter, budget, until one of them suppresses it. If all stages are disabled, the
-/// policy counts the writes that it governs and suppresses none, and policies of lower precedence do not govern them. If several EventPolicies of the namespace match a write, the one with the highest `priority` governs it.
+/// client-go. It drops no Warning unless `warningPolicy` says so. A write that is neither exempt nor muted passes the
+/// stages in the order series, aggregation, spamFilter, budget, until one of them suppresses it. If all stages are
+/// disabled, the policy counts the writes that it governs and suppresses none, and policies of lower precedence do not
+/// govern them. If several EventPolicies of the namespace match a write, the one with the highest `priority` governs it.
 /// ClusterEventPolicies with precedence Override come before all EventPolicies, the others after them. An Event that no
 /// policy governs is stored as it is written.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,37 +98,38 @@ pub struct EventPolicySpec {
 
     /// Events that the policy governs: those that match one of the entries and none of `exclude`. Texts are compared with
     /// the whole field, and case counts. For an update, the fields of the stored Event are compared, and the user who
-    /// writes it. The total weight of the
-    /// texts in `match` and `exclude` is at most 2048. A text weighs 1, plus 1 for each 64 characters. A text with more than
-    /// one wildcard weighs 8, plus 1 for each character from the first wildcard to the last. A text with wildcards has at
-    /// most 8 wildcards and 128 characters, and is compared with the first 256 bytes of a field. At most 16 entries, each
-    /// with at least one list. Default: all Events of the namespace.
+    /// writes it. The total weight of the texts in `match` and `exclude` is at most 2048. A text weighs 1, plus 1 for
+    /// each 64 characters. A text with more than one wildcard weighs 8, plus 1 for each character from the first wildcard
+    /// to the last. A text with wildcards has at most 8 wildcards and 128 characters, and is compared with the first 256
+    /// bytes of a field. At most 16 entries, each with at least one list. Default: all Events of the namespace.
     #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
     #[x_kube(validation = entries_rule())]
     pub matching: Vec<Clauses>,
 
     /// Events that the policy does not govern although they match `match`: those that match one of the entries. The next
-    /// policy in the order of precedence that matches them governs them; without one they are stored as they are written. To govern and count Events without
-    /// suppressing them, use `exempt`. At most 16 entries, each with at least one list. Default: none.
+    /// policy in the order of precedence that matches them governs them; without one they are stored as they are written.
+    /// To govern and count Events without suppressing them, use `exempt`. At most 16 entries, each with at least one
+    /// list. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
     #[x_kube(validation = entries_rule())]
     pub exclude: Vec<Clauses>,
 
-    /// Events that the policy governs, counts as admitted and never suppresses: those that match one of the entries. To leave Events to
-    /// the next policy, use `exclude`. The total weight of the texts in all entries is at most 2048, counted as in `match`.
-    /// At most 16 entries, each with at least one list. Default: none.
+    /// Events that the policy governs, counts as admitted and never suppresses: those that match one of the entries. To
+    /// leave Events to the next policy, use `exclude`. The total weight of the texts in all entries is at most 2048,
+    /// counted as in `match`. At most 16 entries, each with at least one list. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
     #[x_kube(validation = entries_rule(), validation = weight_rule())]
     pub exempt: Vec<Clauses>,
 
     /// Normal Events that are not stored: those that match one of the entries and none of `exempt`. They are refused as
-    /// `rejection` says and counted as muted. If `warningPolicy` is Limit, Warnings are muted too; otherwise an entry must not
-    /// name them. To mute some Warnings and keep the others, give those a policy of their own. An update is refused too, so
-    /// that the count of an Event that is already stored does not change. The total weight of the texts in
-    /// all entries is at most 2048, counted as in `match`. At most 16 entries, each with at least one list. Default: none.
+    /// `rejection` says and counted as muted. If `warningPolicy` is Limit, Warnings are muted too; otherwise an entry
+    /// must not name them. To mute some Warnings and keep the others, give those a policy of their own. An update is
+    /// refused too, so that the count of an Event that is already stored does not change. The total weight of the texts
+    /// in all entries is at most 2048, counted as in `match`. At most 16 entries, each with at least one list. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
     #[x_kube(validation = entries_rule(), validation = weight_rule())]
@@ -163,16 +165,17 @@ pub struct EventPolicySpec {
     #[serde(default)]
     pub aggregation: Aggregation,
 
-    /// Spam filter: a token bucket for each combination of the fields in `per`, by default for each emitter, object and type.
-    /// A write that would be stored takes one token. If the bucket is empty, the write is dropped and counted as filtered. Warnings are dropped only if `warningPolicy` is
-    /// Limit. Writes that are compacted or aggregated take no token. Enabled by default.
+    /// Spam filter: a token bucket for each combination of the fields in `per`, by default for each emitter, object and
+    /// type. A write that would be stored takes one token. If the bucket is empty, the write is dropped and counted as
+    /// filtered. Warnings are dropped only if `warningPolicy` is Limit. Writes that are compacted or aggregated take no
+    /// token. Enabled by default.
     #[serde(default)]
     pub spam_filter: SpamFilter,
 
     /// Budget: one token bucket for all Events of a namespace that the policy governs. A write that would be stored, also
-    /// according to the spam filter, takes one token. If the bucket is empty, the write is dropped and counted as throttled. Warnings are dropped only if
-    /// `warningPolicy` is Limit. Writes that are compacted or aggregated take no token. `{}` is a budget with the default
-    /// limits. Default: no budget.
+    /// according to the spam filter, takes one token. If the bucket is empty, the write is dropped and counted as
+    /// throttled. Warnings are dropped only if `warningPolicy` is Limit. Writes that are compacted or aggregated take no
+    /// token. `{}` is a budget with the default limits. Default: no budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Budget")]
     pub budget: Option<Budget>,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::stored::FetchedEvent;
 use super::valid::{self, Form};
-use squelch_engine::{Content, ObjectReference};
+use squelch_engine::{Content, ObjectReference, Shown};
 
 /// The time that a flush stores in `lastTimestamp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,17 +43,6 @@ impl From<Timestamp> for Times {
     }
 }
 
-/// What a flush changes besides count and time.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Shown<'a> {
-    /// Nothing.
-    Count,
-    /// The message: that of the newest merged Event.
-    Message(&'a str),
-    /// Everything that a summary shows of the newest merged Event.
-    Summary(&'a Content),
-}
-
 /// Returns the merge patch that makes `event` show `value`, where its client keeps the count: in `series`, in
 /// `count`, or in both if it has both. A legacy Event never gets a `series`, because kubectl would show that before
 /// the count. (Through core/v1 the content of an Event of either form may change.)
@@ -61,7 +50,7 @@ pub(super) fn change(
     event: &FetchedEvent,
     value: i64,
     times: impl Into<Times>,
-    shown: Shown<'_>,
+    shown: &Shown,
     namespace: &str,
 ) -> Value {
     let Times { occurred_at, last } = times.into();
@@ -216,13 +205,13 @@ mod tests {
 
         let legacy = stored(&json!({"metadata": {"resourceVersion": "7"}, "count": 2,
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z"}));
-        let patch = change(&legacy, 8, times, Shown::Count, "shop");
+        let patch = change(&legacy, 8, times, &Shown::Count, "shop");
         assert_eq!(patch["lastTimestamp"], json!("2026-01-01T00:06:05Z"));
 
         let new =
             stored(&json!({"metadata": {"resourceVersion": "7"}, "eventTime": "2026-01-01T00:00:00.000000Z",
             "series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}}));
-        let patch = change(&new, 8, times, Shown::Count, "shop");
+        let patch = change(&new, 8, times, &Shown::Count, "shop");
         assert_eq!(patch["series"]["lastObservedTime"], json!("2026-01-01T00:00:05.000000Z"));
         assert_eq!(patch.get("lastTimestamp"), None);
     }
@@ -232,7 +221,7 @@ mod tests {
         let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:09Z"}));
         assert_eq!(event.count, 3);
-        let change = change(&event, 8, at("2026-01-01T00:00:05.9Z"), Shown::Count, "shop");
+        let change = change(&event, 8, at("2026-01-01T00:00:05.9Z"), &Shown::Count, "shop");
         assert_eq!(
             change,
             json!({"metadata": {"resourceVersion": "7"}, "count": 8, "lastTimestamp": "2026-01-01T00:00:09Z"}),
@@ -246,7 +235,7 @@ mod tests {
             "eventTime": "2026-01-01T00:00:00.000000Z"}));
         assert_eq!(event.count, 1);
         assert_eq!(
-            change(&event, 8, at("2026-01-01T00:00:05Z"), Shown::Count, "shop")["series"],
+            change(&event, 8, at("2026-01-01T00:00:05Z"), &Shown::Count, "shop")["series"],
             json!({"count": 8, "lastObservedTime": "2026-01-01T00:00:05.000000Z"})
         );
     }
@@ -255,7 +244,7 @@ mod tests {
     fn an_event_with_an_event_time_and_a_count_gets_a_count_and_no_series() {
         let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
             "eventTime": "2026-01-01T00:00:00.000000Z", "lastTimestamp": "2026-01-01T00:00:09Z"}));
-        let change = change(&event, 8, at("2026-01-01T00:00:05Z"), Shown::Count, "shop");
+        let change = change(&event, 8, at("2026-01-01T00:00:05Z"), &Shown::Count, "shop");
         assert_eq!(
             change,
             json!({"metadata": {"resourceVersion": "7"}, "count": 8, "lastTimestamp": "2026-01-01T00:00:09Z"})
@@ -268,7 +257,7 @@ mod tests {
             "lastTimestamp": "2026-01-01T00:00:09Z", "eventTime": "2026-01-01T00:00:00.000000Z",
             "series": {"count": 7, "lastObservedTime": "2026-01-01T00:00:05.000000Z"}}));
         assert_eq!(event.count, 9);
-        let change = change(&event, 12, at("2026-01-01T00:00:10Z"), Shown::Count, "shop");
+        let change = change(&event, 12, at("2026-01-01T00:00:10Z"), &Shown::Count, "shop");
         assert_eq!((&change["count"], &change["series"]["count"]), (&json!(12), &json!(12)));
         assert_eq!(change["lastTimestamp"], json!("2026-01-01T00:00:10Z"));
     }
@@ -280,7 +269,7 @@ mod tests {
                 stored(&json!({"metadata": {"resourceVersion": "7"}, "involvedObject": {}, "count": 3,
                 "firstTimestamp": time, "lastTimestamp": time}));
             assert_eq!(
-                change(&event, 8, at("2026-01-01T00:00:05Z"), Shown::Count, "shop")["count"],
+                change(&event, 8, at("2026-01-01T00:00:05Z"), &Shown::Count, "shop")["count"],
                 8,
                 "{time}"
             );
@@ -291,9 +280,9 @@ mod tests {
     fn a_newer_message_changes_nothing_else() {
         let event = stored(&json!({"metadata": {"resourceVersion": "7"}, "count": 3, "involvedObject": {}}));
         let time = at("2026-01-01T00:00:05Z");
-        let mut expected = change(&event, 8, time, Shown::Count, "shop");
+        let mut expected = change(&event, 8, time, &Shown::Count, "shop");
         expected["message"] = json!("took 2s");
-        assert_eq!(change(&event, 8, time, Shown::Message("took 2s"), "shop"), expected);
+        assert_eq!(change(&event, 8, time, &Shown::Message("took 2s".into()), "shop"), expected);
     }
 
     #[test]
@@ -315,7 +304,8 @@ mod tests {
             regarding,
             ..EventView::default()
         });
-        let change = change(&event, 8, at("2026-01-01T00:00:05Z"), Shown::Summary(&content), "shop");
+        let change =
+            change(&event, 8, at("2026-01-01T00:00:05Z"), &Shown::Summary(Box::new(content)), "shop");
         assert_eq!(change["message"], "(combined) m");
         assert_eq!(
             (&change["reason"], &change["reportingComponent"]),

@@ -9,7 +9,7 @@ use squelch_engine::{Engine, FlushPlan, FlushTask};
 use tracing::warn;
 
 use super::call::Calls;
-use super::event::{self, Shown, StoredTime};
+use super::event::{self, StoredTime};
 use super::refusal::{NextStep, Refusal};
 use super::stored::FetchedEvent;
 use crate::clock;
@@ -88,13 +88,8 @@ impl Writer {
         let planned = self.with_witness(task, &calls, planned).await?;
         let times = |occurred_at| self.last_timestamp.times(occurred_at, clock::wall());
         let (stored, value, result) = match (planned, found) {
-            (FlushPlan::Write { value, occurred_at, content, message }, Some(found)) => {
-                let shown = match (&content, &message) {
-                    (Some(content), _) => Shown::Summary(content),
-                    (None, Some(message)) => Shown::Message(message),
-                    (None, None) => Shown::Count,
-                };
-                let patch = event::change(&found, value, times(occurred_at), shown, &task.namespace);
+            (FlushPlan::Write { value, occurred_at, shown }, Some(found)) => {
+                let patch = event::change(&found, value, times(occurred_at), &shown, &task.namespace);
                 (calls.patch(patch).await?, value, FlushResult::Written)
             }
             (FlushPlan::Create { value, occurred_at, content, witness }, None) => {

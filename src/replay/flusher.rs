@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use squelch_engine::{
-    Answer, Content, Engine, FlushPlan, FlushTask, Moment, Observation, Operation, StoredEvent, Verdict,
+    Answer, Content, Engine, FlushPlan, FlushTask, Moment, Observation, Operation, Shown, StoredEvent,
+    Verdict,
 };
 
 use super::etcd::{Etcd, EtcdEvent};
@@ -121,7 +122,8 @@ impl Flusher {
         let planned = engine.plan(&task, stored.map(|event| StoredEvent::with_count(event.count)), now);
         let (count, content) = match planned {
             FlushPlan::Nothing | FlushPlan::Wait | FlushPlan::Lost { .. } => return None,
-            FlushPlan::Write { value, content, .. } => (value, content),
+            FlushPlan::Write { value, shown: Shown::Summary(content), .. } => (value, Some(content)),
+            FlushPlan::Write { value, .. } => (value, None),
             FlushPlan::Create { value, content, witness, .. } => {
                 if let Some(witness) = witness {
                     let found = self.stored(&task.namespace, &witness).filter(|count| *count > 0);

@@ -11,7 +11,7 @@ use squelch_engine::{
 
 use super::cancellation::ReviewClient;
 use super::long_reviews::LONG;
-use super::patch::SetFields;
+use super::patch::PatchOperation;
 use super::response;
 use super::review::{self, NotObserved, Review, ReviewHead, ReviewVersion};
 use crate::clock::Clock;
@@ -201,16 +201,14 @@ fn respond(
     governing: Option<Governing<'_>>,
     verdict: &Verdict,
 ) -> Option<(ReviewResult, Bytes)> {
-    let message = governing.and_then(|governing| cut_message(review, governing.rules, verdict));
-    let message = message.as_deref();
+    let cut = governing.and_then(|governing| cut_message(review, governing.rules, verdict));
+    let message = cut.as_deref().map(PatchOperation::message);
     match &verdict.answer {
         Answer::Allow if message.is_none() => Some((ReviewResult::Allowed, allow(review))),
-        Answer::Allow => {
-            Some((ReviewResult::Allowed, response::allow_with(review, SetFields { name: None, message })))
-        }
+        Answer::Allow => Some((ReviewResult::Allowed, response::allow_with(review, message))),
         Answer::AllowNamed(name) => {
-            let set = SetFields { name: Some(name), message };
-            Some((ReviewResult::Named, response::allow_with(review, set)))
+            let named = [PatchOperation::name(name)].into_iter().chain(message);
+            Some((ReviewResult::Named, response::allow_with(review, named)))
         }
         Answer::Restore => response::restore(review).map(|restored| (ReviewResult::Restored, restored)),
         Answer::Deny(denial) => {

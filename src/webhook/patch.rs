@@ -2,11 +2,30 @@
 
 use super::review::{Raw, Review};
 
-/// The restoration of one field. An absent value removes it.
+/// A change of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PatchOperation<'a> {
-    path: &'static str,
-    value: Raw<'a>,
+    path: &'a str,
+    value: PatchValue<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PatchValue<'a> {
+    /// An absent value removes the field.
+    Json(Raw<'a>),
+    Text(&'a str),
+}
+
+impl<'a> PatchOperation<'a> {
+    /// Sets the name of an Event with `generateName`.
+    pub(super) fn name(name: &'a str) -> Self {
+        Self { path: "/metadata/name", value: PatchValue::Text(name) }
+    }
+
+    /// Sets the message.
+    pub(super) fn message(message: &'a str) -> Self {
+        Self { path: "/message", value: PatchValue::Text(message) }
+    }
 }
 
 /// Returns the operations that restore every field that a repeat changes from `oldObject`; `None` without an `oldObject`.
@@ -21,63 +40,36 @@ pub(super) fn restore<'a>(review: &Review<'a>) -> Option<Vec<PatchOperation<'a>>
         ("/metadata/managedFields", written.managed_fields()?, old.managed_fields()?),
     ];
     let differing = fields.into_iter().filter(|(_, new, old)| new != old);
-    Some(differing.map(|(path, _, value)| PatchOperation { path, value }).collect())
+    Some(differing.map(|(path, _, value)| PatchOperation { path, value: PatchValue::Json(value) }).collect())
 }
 
 /// Writes the patch.
-pub(super) fn write(out: &mut Vec<u8>, operations: &[PatchOperation<'_>]) {
+pub(super) fn write<'a>(out: &mut Vec<u8>, operations: impl IntoIterator<Item = PatchOperation<'a>>) {
     let mut before = b'[';
     for PatchOperation { path, value } in operations {
+        let is_removed = matches!(value, PatchValue::Json(value) if value.is_absent());
         out.push(before);
         before = b',';
-        out.extend_from_slice(if value.is_absent() { br#"{"op":"remove"# } else { br#"{"op":"add"# });
-        out.extend_from_slice(br#"","path":""#);
-        out.extend_from_slice(path.as_bytes());
-        out.push(b'"');
-        if !value.is_absent() {
+        out.extend_from_slice(if is_removed { br#"{"op":"remove"# } else { br#"{"op":"add"# });
+        out.extend_from_slice(br#"","path":"#);
+        write_string(out, path);
+        if !is_removed {
             out.extend_from_slice(br#","value":"#);
-            out.extend_from_slice(value.json().as_bytes());
+            match value {
+                PatchValue::Json(value) => out.extend_from_slice(value.json().as_bytes()),
+                PatchValue::Text(text) => write_string(out, text),
+            }
         }
         out.push(b'}');
     }
     out.push(b']');
 }
 
-/// The fields of an admitted write that squelch sets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SetFields<'a> {
-    /// The name of an Event with `generateName`.
-    pub(super) name: Option<&'a str>,
-    /// The message, cut.
-    pub(super) message: Option<&'a str>,
-}
-
-impl SetFields<'_> {
-    /// Writes the patch.
-    pub(super) fn write(self, out: &mut Vec<u8>) {
-        let fields = [("/metadata/name", self.name), ("/message", self.message)];
-        let mut before = b'[';
-        for (path, value) in fields.into_iter().filter_map(|(path, value)| Some((path, value?))) {
-            out.push(before);
-            before = b',';
-            out.extend_from_slice(br#"{"op":"add","path":""#);
-            out.extend_from_slice(path.as_bytes());
-            out.extend_from_slice(br#"","value":"#);
-            write_string(out, value);
-            out.push(b'}');
-        }
-        out.push(b']');
-    }
-}
-
 /// Writes the patch that adds an annotation. The Event must already have annotations.
 pub(super) fn write_annotation(out: &mut Vec<u8>, key: &str, value: &str) {
-    out.extend_from_slice(br#"[{"op":"add","path":"#);
     // RFC 6901, in this order.
-    write_string(out, &format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1")));
-    out.extend_from_slice(br#","value":"#);
-    write_string(out, value);
-    out.extend_from_slice(b"}]");
+    let path = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+    write(out, [PatchOperation { path: &path, value: PatchValue::Text(value) }]);
 }
 
 /// Appends `text` as a JSON string.
@@ -118,7 +110,7 @@ mod tests {
         let mut object = review["request"]["object"].clone();
         if !operations.is_empty() {
             let mut text = Vec::new();
-            write(&mut text, &operations);
+            write(&mut text, operations);
             let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
             json_patch::patch(&mut object, &patch).unwrap();
         }
@@ -176,7 +168,8 @@ mod tests {
         #[test]
         fn any_name_and_message_can_be_set(name in any::<Option<String>>(), message in any::<String>()) {
             let mut text = Vec::new();
-            SetFields { name: name.as_deref(), message: Some(&message) }.write(&mut text);
+            let set = name.as_deref().map(PatchOperation::name).into_iter().chain([PatchOperation::message(&message)]);
+            write(&mut text, set);
             let patch: json_patch::Patch = serde_json::from_slice(&text).unwrap();
             let mut object = json!({"metadata": {"generateName": "x"}, "message": "long"});
             json_patch::patch(&mut object, &patch).unwrap();

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::PAD;
 use bytes::Bytes;
 use squelch_engine::Denial;
 
-use super::patch::{self, write_string};
+use super::patch::{self, PatchOperation, write_string};
 use super::review::{Review, ReviewVersion};
 
 /// Detects the SIMD instructions of the processor once.
@@ -42,10 +42,13 @@ pub(super) fn deny(review: &Review<'_>, denial: Denial, policy: &str, cause: &st
     out.into()
 }
 
-/// Returns the response that allows the write and sets fields of it, at least one.
-pub(super) fn allow_with(review: &Review<'_>, set: patch::SetFields<'_>) -> Bytes {
+/// Returns the response that allows the write with at least one change.
+pub(super) fn allow_with<'a>(
+    review: &Review<'_>,
+    operations: impl IntoIterator<Item = PatchOperation<'a>>,
+) -> Bytes {
     let mut out = begin(review.version(), review.uid(), true);
-    finish_with_patch(&mut out, |patch| set.write(patch));
+    finish_with_patch(&mut out, |patch| patch::write(patch, operations));
     out.into()
 }
 
@@ -63,7 +66,7 @@ pub(super) fn restore(review: &Review<'_>) -> Option<Bytes> {
     if operations.is_empty() {
         out.extend_from_slice(b"}}");
     } else {
-        finish_with_patch(&mut out, |patch| patch::write(patch, &operations));
+        finish_with_patch(&mut out, |patch| patch::write(patch, operations));
     }
     Some(out.into())
 }

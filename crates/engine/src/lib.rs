@@ -24,7 +24,7 @@ use jiff::Timestamp;
 pub use decide::keys::AGGREGATE_PREFIX;
 pub use decide::masks::{Mask, Masks, MessagePart};
 pub use decide::standby::stand_by;
-pub use flush::plan::{FlushPlan, StoredEvent};
+pub use flush::plan::{FlushPlan, Shown, StoredEvent};
 pub use flush::tasks::FlushTask;
 pub use model::content::Content;
 pub use model::counters::{Counters, ScopeCounters};

@@ -3,20 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::policy::series_alone;
 use e2e::{Emission, Policy, Test, conservation};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const STORM: Duration = Duration::from_secs(120);
-
-/// Compacts repeats, and neither aggregates nor limits.
-fn compacting(more: &Value) -> Value {
-    let off = json!({ "mode": "Disabled" });
-    let mut spec = json!({ "series": { "idleTimeout": "3s" }, "aggregation": off, "spamFilter": off });
-    for (field, value) in more.as_object().into_iter().flatten() {
-        spec[field] = value.clone();
-    }
-    spec
-}
 
 fn pulled(emission: Emission, object: &str, event_type: &str) -> Emission {
     emission.about(object, 1).reason("Pulled").with("--type", event_type).count(20).rate(50)
@@ -28,17 +19,11 @@ async fn muted_events_of_every_client_are_counted_and_not_stored() -> Result<()>
     let squelch = test.squelch().await?;
     let mute = json!([{ "types": ["Normal"], "reasons": ["Pull*"] }]);
     let exempt = json!([{ "messages": ["*kept*"] }]);
-    let policy = test.policy(&compacting(&json!({ "mute": mute, "exempt": exempt }))).await?;
+    let policy = test.policy(&series_alone(&json!({ "mute": mute, "exempt": exempt }))).await?;
     let writes = test.writes().await?;
 
     let (mut muted, mut sent) = (0, 0);
-    for (object, emission) in [
-        ("legacy", Emission::legacy()),
-        ("new", Emission::new_style_fast()),
-        ("kube", Emission::kube()),
-        ("core", Emission::creates_core()),
-        ("generated", Emission::creates_new_style().generate_name()),
-    ] {
+    for (object, emission) in Emission::of_each_kind() {
         let report = test.emit(&pulled(emission, object, "Normal"))?.finish(STORM).await?;
         muted += report.sent();
         let stored = test.events(Some(&format!("{object}-0"))).await?;
@@ -64,7 +49,7 @@ async fn muted_events_of_every_client_are_counted_and_not_stored() -> Result<()>
 async fn an_update_of_a_muted_event_changes_nothing() -> Result<()> {
     let test = Test::begin("mute-later").await?;
     let squelch = test.squelch().await?;
-    let policy = test.policy(&compacting(&json!({}))).await?;
+    let policy = test.policy(&series_alone(&json!({}))).await?;
     let kubectl = test.kubectl();
     let event = |count: i64| {
         json!({
@@ -78,7 +63,7 @@ async fn an_update_of_a_muted_event_changes_nothing() -> Result<()> {
     kubectl.run_with(&["create", "-f", "-"], event(1)).await?;
     policy.received(1).await?;
 
-    policy.change(&kubectl, &compacting(&json!({ "mute": [{ "reasons": ["Pulled"] }] }))).await?;
+    policy.change(&kubectl, &series_alone(&json!({ "mute": [{ "reasons": ["Pulled"] }] }))).await?;
     for count in 2..=4 {
         let refused = kubectl.run_with(&["replace", "-f", "-"], event(count)).await;
         ensure!(refused.is_err_and(|error| error.to_string().contains("muted")), "an update was not refused");
@@ -90,7 +75,7 @@ async fn an_update_of_a_muted_event_changes_nothing() -> Result<()> {
     }
 
     // From then on it counts again. Its client's count includes what was muted.
-    policy.change(&kubectl, &compacting(&json!({}))).await?;
+    policy.change(&kubectl, &series_alone(&json!({}))).await?;
     let merged = kubectl.run_with(&["replace", "-f", "-"], event(5)).await;
     let counters = policy.received(5).await?;
     assert_eq!(counters.muted, 3, "{counters:?} {merged:?}");
@@ -104,8 +89,8 @@ async fn excluded_events_are_left_to_the_next_policy() -> Result<()> {
     let squelch = test.squelch().await?;
     let kubectl = test.kubectl();
     let rest =
-        Policy::apply(test.client(), &kubectl, &test.namespace, "rest", &compacting(&json!({}))).await?;
-    let first = compacting(&json!({
+        Policy::apply(test.client(), &kubectl, &test.namespace, "rest", &series_alone(&json!({}))).await?;
+    let first = series_alone(&json!({
         "priority": 1,
         // Alternatives: one entry has to match.
         "match": [{ "reasons": ["Audit*"] }, { "messages": ["*refused*"] }],
@@ -138,7 +123,7 @@ async fn excluded_events_are_left_to_the_next_policy() -> Result<()> {
 async fn observe_counts_what_enforce_would_mute() -> Result<()> {
     let test = Test::begin("mute-observe").await?;
     let squelch = test.squelch().await?;
-    let spec = compacting(&json!({
+    let spec = series_alone(&json!({
         "mode": "Observe", "warningPolicy": "Limit", "mute": [{ "reasons": ["Pulled"] }],
     }));
     let policy = test.policy(&spec).await?;

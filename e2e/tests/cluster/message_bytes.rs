@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::policy::series_alone;
 use e2e::{Emission, Test, conservation};
 use serde_json::json;
 
@@ -12,23 +13,12 @@ const STORM: Duration = Duration::from_secs(120);
 async fn long_messages_of_every_client_are_stored_cut() -> Result<()> {
     let test = Test::begin("message-bytes").await?;
     let squelch = test.squelch().await?;
-    let off = json!({ "mode": "Disabled" });
-    let spec = json!({
-        "maxMessageBytes": 257, "series": { "idleTimeout": "3s" }, "aggregation": off, "spamFilter": off,
-        "exempt": [{ "reasons": ["Kept"] }],
-    });
+    let spec = series_alone(&json!({ "maxMessageBytes": 257, "exempt": [{ "reasons": ["Kept"] }] }));
     let policy = test.policy(&spec).await?;
     // Two bytes for each character, so that byte 257 is the first of two. events.k8s.io accepts 1,024.
     let long = "ä".repeat(500);
-    let clients = [
-        ("legacy", Emission::legacy()),
-        ("new", Emission::new_style_fast()),
-        ("kube", Emission::kube()),
-        ("core", Emission::creates_core()),
-        ("generated", Emission::creates_new_style().generate_name()),
-    ];
     let mut sent = 0;
-    for (object, emission) in clients.clone() {
+    for (object, emission) in Emission::of_each_kind() {
         let storm = emission.about(object, 1).message(&long).count(20).rate(50);
         let report = test.emit(&storm)?.finish(STORM).await?;
         ensure!(report.error_lines().is_empty(), "{object} logged {:?}", report.error_lines());
@@ -37,7 +27,7 @@ async fn long_messages_of_every_client_are_stored_cut() -> Result<()> {
     let exempt = Emission::creates_core().about("exempt", 1).reason("Kept").message(&long).count(1);
     sent += test.emit(&exempt)?.finish(STORM).await?.sent();
     conservation::holds(&test, squelch, &policy, sent).await?;
-    for (object, _) in clients {
+    for (object, _) in Emission::of_each_kind() {
         for stored in test.events(Some(&format!("{object}-0"))).await? {
             let message = stored.message.context("a message")?;
             ensure!(message == "ä".repeat(128), "{object}: {} bytes", message.len());

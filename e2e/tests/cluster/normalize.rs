@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::policy::series_alone;
 use e2e::{Emission, Test, conservation};
 use serde_json::json;
 
@@ -12,13 +13,7 @@ const STORM: Duration = Duration::from_secs(120);
 async fn messages_that_differ_in_a_number_are_one_event_with_the_newest_message() -> Result<()> {
     let test = Test::begin("normalize").await?;
     let squelch = test.squelch().await?;
-    let off = json!({ "mode": "Disabled" });
-    let policy = test
-        .policy(&json!({
-            "normalize": ["Numbers", "Durations"], "series": { "idleTimeout": "3s" }, "aggregation": off,
-            "spamFilter": off,
-        }))
-        .await?;
+    let policy = test.policy(&series_alone(&json!({ "normalize": ["Numbers", "Durations"] }))).await?;
     let writes = test.writes().await?;
     let clients = [
         ("legacy", Emission::legacy()),

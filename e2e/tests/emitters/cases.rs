@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::accounts::EMITTER;
 use e2e::cluster::checkout;
 use e2e::oracle::{AuditLog, Judgement, Write};
-use e2e::policy::Counters;
+use e2e::policy::{Counters, series_alone};
 use e2e::user::REFUSED;
 use e2e::wait::not_yet;
 use e2e::{GENEROUS, Test, wait_for};
@@ -54,9 +54,7 @@ impl Case {
         Ok(match self {
             Self::Free => None,
             Self::Exempt => Some(exempting(&EMITTER.user())?),
-            Self::Merged => {
-                Some(json!({ "series": { "idleTimeout": "3s" }, "aggregation": off, "spamFilter": off }))
-            }
+            Self::Merged => Some(series_alone(&json!({}))),
             Self::Dropped => Some(dropping("AlreadyExists")),
             Self::Forbidden => Some(dropping("Forbidden")),
         })

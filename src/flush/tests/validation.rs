@@ -169,10 +169,10 @@ proptest! {
 
         // The next merged Event changes the content.
         engine.ack(&task, value, now);
-        let content = squelch_engine::Content::of(&second.view());
+        let shown = squelch_engine::Shown::Summary(Box::new(squelch_engine::Content::of(&second.view())));
         body["metadata"]["resourceVersion"] = json!("1");
         let stored = read(&body);
-        let patch = event::change(&stored, value + 1, second.occurred_at, event::Shown::Summary(&content), &task.namespace);
+        let patch = event::change(&stored, value + 1, second.occurred_at, &shown, &task.namespace);
         json_patch::merge(&mut body, &patch);
         prop_assert_eq!(objections(&body, &task.namespace), Vec::<String>::new(), "{}", body);
         prop_assert_eq!(read(&body).count, value + 1);

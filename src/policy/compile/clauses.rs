@@ -79,7 +79,8 @@ impl Clauses {
 
     pub(super) fn hold(&self, write: &Observation<'_>) -> bool {
         let event = &write.event;
-        self.types.contains(&if event.is_warning() { EventType::Warning } else { EventType::Normal })
+        let event_type = if event.is_warning() { EventType::Warning } else { EventType::Normal };
+        self.types.contains(&event_type)
             && one_holds(&self.reasons, |glob| glob.matches(&event.reason))
             && one_holds(&self.reporting_components, |glob| glob.matches(event.reporter().0))
             && one_holds(&self.regarding, |regarding| regarding.holds(write))
@@ -155,9 +156,14 @@ impl Clauses {
     /// is covered by one of `earlier`. Decrements `comparisons` for each comparison, and returns false when it reaches 0.
     pub(super) fn are_covered_by(&self, earlier: &[&Self], comparisons: &mut usize) -> bool {
         let Self { types, reasons, messages, reporting_components, regarding, users } = self;
-        let globs = [reasons, messages, reporting_components, users].map(|list| list.len());
-        let [reasons, messages, components, users] = globs;
-        let lengths = [types.len(), reasons, components, regarding.len(), users, messages];
+        let lengths = [
+            types.len(),
+            reasons.len(),
+            reporting_components.len(),
+            regarding.len(),
+            users.len(),
+            messages.len(),
+        ];
         (0..Self::LISTS).any(|list| {
             (0..lengths[list].max(1)).all(|at| {
                 earlier.iter().any(|earlier| earlier.cover_entry(self, ClauseEntry { list, at }, comparisons))

@@ -199,7 +199,7 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
                 api::WarningPolicy::Limit => WarningPolicy::Limit,
             },
             normalize: spec.normalize.iter().map(mask).collect(),
-            max_message_bytes: max_message_bytes(spec.max_message_bytes)?,
+            max_message_bytes: stages::max_message_bytes(spec.max_message_bytes)?,
             series: stages::series(&spec.series)?,
             aggregation: stages::aggregation(&spec.aggregation)?,
             spam_filter: stages::spam_filter(&spec.spam_filter)?,
@@ -214,13 +214,6 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
 
 fn one_holds(list: &[Clauses], write: &Observation<'_>) -> bool {
     list.iter().any(|clauses| clauses.hold(write))
-}
-
-fn max_message_bytes(max: Option<i32>) -> Result<Option<usize>, Invalid> {
-    let Some(max) = max else { return Ok(None) };
-    let checked = api::MAX_MESSAGE_BYTES.check(max);
-    let max = checked.map_err(|message| Invalid::new("spec.maxMessageBytes", &message))?;
-    Ok(usize::try_from(max.get()).ok())
 }
 
 fn mask(mask: &api::Mask) -> Mask {

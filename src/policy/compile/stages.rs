@@ -1,4 +1,4 @@
-//! Compiles the stages of a policy. A disabled stage is `None`. Its fields are checked nevertheless, as by the CRD.
+//! Compiles the stages of a policy and the limit on messages. A disabled stage is `None`. Its fields are checked nevertheless, as by the CRD.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::api::{self, BucketFields, DurationField, NumberField};
 use super::Invalid;
 
 pub(super) fn series(series: &api::SeriesCompaction) -> Result<Option<SeriesRules>, Invalid> {
-    let at = StagePath("spec.series");
+    let at = SpecPath("spec.series");
     let rules = SeriesRules {
         idle_timeout: at.duration(api::IDLE_TIMEOUT, &series.idle_timeout)?,
         heartbeat_interval: at.duration(api::HEARTBEAT_INTERVAL, &series.heartbeat_interval)?,
@@ -19,7 +19,7 @@ pub(super) fn series(series: &api::SeriesCompaction) -> Result<Option<SeriesRule
 }
 
 pub(super) fn aggregation(aggregation: &api::Aggregation) -> Result<Option<AggregationRules>, Invalid> {
-    let at = StagePath("spec.aggregation");
+    let at = SpecPath("spec.aggregation");
     let rules = AggregationRules {
         max_events: at.number(api::MAX_EVENTS, aggregation.max_events)?.get(),
         idle_timeout: at.duration(api::GROUP_IDLE_TIMEOUT, &aggregation.idle_timeout)?,
@@ -32,7 +32,7 @@ pub(super) fn aggregation(aggregation: &api::Aggregation) -> Result<Option<Aggre
 }
 
 pub(super) fn spam_filter(filter: &api::SpamFilter) -> Result<Option<SpamFilterRules>, Invalid> {
-    let at = StagePath("spec.spamFilter");
+    let at = SpecPath("spec.spamFilter");
     let rules = SpamFilterRules {
         bucket: at.bucket(
             api::SPAM_FILTER,
@@ -47,8 +47,13 @@ pub(super) fn spam_filter(filter: &api::SpamFilter) -> Result<Option<SpamFilterR
 pub(super) fn budget(budget: Option<&api::Budget>) -> Result<Option<BucketRules>, Invalid> {
     let Some(budget) = budget else { return Ok(None) };
     let refill = (budget.refill_interval.as_str(), budget.tokens_per_refill);
-    let bucket = StagePath("spec.budget").bucket(api::BUDGET, budget.burst, refill)?;
+    let bucket = SpecPath("spec.budget").bucket(api::BUDGET, budget.burst, refill)?;
     Ok(enforced(budget.mode, bucket))
+}
+
+pub(super) fn max_message_bytes(max: Option<i32>) -> Result<Option<usize>, Invalid> {
+    let number = |max| SpecPath("spec").number(api::MAX_MESSAGE_BYTES, max);
+    Ok(max.map(number).transpose()?.and_then(|max| usize::try_from(max.get()).ok()))
 }
 
 fn enforced<T>(mode: api::StageMode, rules: T) -> Option<T> {
@@ -77,10 +82,10 @@ fn per(parts: &[api::Per]) -> Result<Per, &'static str> {
     Ok(per)
 }
 
-/// The path of a stage, for error messages.
-struct StagePath(&'static str);
+/// The path of the fields, for error messages.
+struct SpecPath(&'static str);
 
-impl StagePath {
+impl SpecPath {
     fn duration(&self, field: DurationField, text: &str) -> Result<Duration, Invalid> {
         field.parse(text).map_err(|message| self.invalid(field.name, &message))
     }

@@ -106,9 +106,9 @@ impl Masks {
         let (mut from, mut at) = (0, 0);
         while at < message.len().min(MAX_MASKED) {
             let word = scan.word(at);
-            let found = if word.end > at { scan.find(at, &word) } else { scan.find_at_separator(at) };
+            let found = if word.length > 0 { scan.find(at, &word) } else { scan.find_at_separator(at) };
             let Some((mask, end)) = found else {
-                at = word.end.max(at + 1);
+                at += word.length.max(1);
                 continue;
             };
             if from < at {
@@ -192,7 +192,6 @@ fn is_word(byte: u8) -> bool {
 
 /// A word, or an empty one at a separator.
 struct Word {
-    end: usize,
     length: usize,
     /// The classes that all its bytes have.
     classes: u8,
@@ -210,8 +209,9 @@ fn leading(bytes: &[u8], belongs: impl Fn(u8) -> bool) -> usize {
 }
 
 impl Scan<'_> {
+    /// Returns the word that begins here.
     fn word(&self, at: usize) -> Word {
-        let mut word = Word { end: at, length: 0, classes: u8::MAX, digits: 0 };
+        let mut word = Word { length: 0, classes: u8::MAX, digits: 0 };
         for byte in &self.bytes[at..] {
             let classes = CLASSES[usize::from(*byte)];
             if classes & WORD == 0 {
@@ -221,18 +221,18 @@ impl Scan<'_> {
             word.classes &= classes;
             word.digits += usize::from(classes & DIGIT != 0);
         }
-        word.end += word.length;
         word
     }
 
     /// Returns the mask that matches at a separator, and its end.
     fn find_at_separator(&self, at: usize) -> Option<(Mask, usize)> {
         let end = match self.bytes[at] {
-            b'[' if self.masks.contains(Mask::Ips) => self.ipv6_in_brackets(at)?,
-            b':' if self.masks.contains(Mask::Ips) => self.ipv6(at)?,
-            _ => return None,
+            _ if !self.masks.contains(Mask::Ips) => None,
+            b'[' => self.ipv6_in_brackets(at),
+            b':' => self.ipv6(at),
+            _ => None,
         };
-        Some((Mask::Ips, end))
+        Some((Mask::Ips, end?))
     }
 
     /// Returns the first mask that matches at a word, and its end.
@@ -243,7 +243,8 @@ impl Scan<'_> {
             return None;
         }
         let begins_with_digit = is(self.bytes[at], DIGIT);
-        let next = self.bytes.get(word.end);
+        let end_of_word = at + word.length;
+        let next = self.bytes.get(end_of_word);
         let found = Mask::ALL.into_iter().filter(|mask| self.masks.contains(*mask)).find_map(|mask| {
             let end = match mask {
                 Mask::ObjectNames if may_be_name => self.object_name(at),
@@ -252,7 +253,7 @@ impl Scan<'_> {
                 Mask::Ips if word.length <= 4 && word.is_all(HEX) && next == Some(&b':') => self.ipv6(at),
                 Mask::Durations if begins_with_digit => self.amounts(at, duration_unit, true),
                 Mask::Quantities if begins_with_digit => self.amounts(at, quantity_suffix, false),
-                Mask::Hashes => self.is_hash(at, word).then_some(word.end),
+                Mask::Hashes => self.is_hash(at, word).then_some(end_of_word),
                 Mask::Numbers if begins_with_digit => self.number(at),
                 _ => None,
             };
@@ -262,10 +263,6 @@ impl Scan<'_> {
             self.last_hash = end;
         }
         found
-    }
-
-    fn follows(&self, at: usize, is: impl Fn(u8) -> bool) -> bool {
-        at > 0 && is(self.bytes[at - 1])
     }
 
     /// Returns `end` if no word continues there.
@@ -339,17 +336,15 @@ impl Scan<'_> {
         let run = &self.bytes[at..self.bytes.len().min(at + MAX_IPV6 + 2)];
         let run = &run[..leading(run, |byte| byte.is_ascii_hexdigit() || byte == b':' || byte == b'.')];
         let next = self.bytes.get(at + run.len());
-        let (address, trimmed) = match run.split_last() {
-            Some((b':' | b'.', rest)) if next.is_none_or(u8::is_ascii_whitespace) => (run, Some(rest)),
-            _ if next == Some(&b'<') => return None,
-            _ => (run, None),
-        };
+        (next != Some(&b'<')).then_some(())?;
+        let is_before_space = next.is_none_or(u8::is_ascii_whitespace);
+        let trimmed = run.strip_suffix(b":").or_else(|| run.strip_suffix(b".")).filter(|_| is_before_space);
         let is_address = |text: &[u8]| {
             let may_be = (3..=MAX_IPV6).contains(&text.len())
                 && text.iter().filter(|byte| **byte == b':').count() >= 2;
             may_be && str::from_utf8(text).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
         };
-        let address = [Some(address), trimmed].into_iter().flatten().find(|text| is_address(text))?;
+        let address = [Some(run), trimmed].into_iter().flatten().find(|text| is_address(text))?;
         self.ending(at + address.len())
     }
 
@@ -408,7 +403,7 @@ impl Scan<'_> {
         let follows_hash = self.last_hash > 0 && self.last_hash + 1 == at;
         let is_suffix = word.length == 5
             && word.is_all(GENERATED)
-            && self.follows(at, |byte| byte == b'-')
+            && self.bytes[..at].ends_with(b"-")
             && (is_mixed || follows_hash && has_letter);
         is_hexadecimal || is_template || is_suffix
     }

@@ -31,10 +31,8 @@ impl Engine {
         if write.edited || write.stale {
             return Verdict::passed(Stage::Edit);
         }
-        let cut = governing.rules.with_stored_message(write);
-        let write = cut.as_ref().unwrap_or(write);
         let mut verdict =
-            self.with_decision(governing, write, now, |deciding| deciding.decide(governing, write));
+            self.with_decision(governing, write, now, |deciding, write| deciding.decide(governing, write));
         if governing.rules.mode == Mode::Observe {
             verdict.answer = Answer::Allow;
         }
@@ -47,20 +45,22 @@ impl Engine {
         if write.own || write.dry_run || write.edited || write.stale {
             return;
         }
-        let cut = governing.rules.with_stored_message(write);
-        let write = cut.as_ref().unwrap_or(write);
-        self.with_decision(governing, write, now, |deciding| deciding.fail_open(write));
+        self.with_decision(governing, write, now, |deciding, write| {
+            deciding.fail_open(write);
+        });
     }
 
-    /// Runs `act` on the write's namespace and scope under the lock of the namespace.
+    /// Runs `act` on the write, with the message as it is stored, under the lock of its namespace.
     fn with_decision<T>(
         &self,
         governing: Governing<'_>,
         write: &Observation<'_>,
         now: Moment,
-        act: impl FnOnce(&mut Decision<'_>) -> T,
+        act: impl FnOnce(&mut Decision<'_>, &Observation<'_>) -> T,
     ) -> T {
-        let answer = self.with_namespace(governing, write, now, act);
+        let cut = governing.rules.with_stored_message(write);
+        let write = cut.as_ref().unwrap_or(write);
+        let answer = self.with_namespace(governing, write, now, |deciding| act(deciding, write));
         if self.usage.is_over_capacity(self.settings.max_series) {
             self.evict_for_others(write.namespace, now);
         }

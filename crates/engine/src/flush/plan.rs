@@ -39,10 +39,8 @@ pub enum FlushPlan {
         value: i64,
         /// Time of the last merged occurrence.
         occurred_at: Timestamp,
-        /// New content of a summary.
-        content: Option<Box<Content>>,
-        /// New message of another Event, if its policy masks parts of messages and a newer one was merged.
-        message: Option<Box<str>>,
+        /// What else to write.
+        shown: Shown,
     },
     /// Create the Event, which is not stored, with `value`.
     Create {
@@ -66,6 +64,17 @@ pub enum FlushPlan {
         /// Number of lost occurrences.
         occurrences: u64,
     },
+}
+
+/// What a flush changes besides count and time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing.
+    Count,
+    /// The message: that of the newest merged Event, if the policy masks parts of messages.
+    Message(Box<str>),
+    /// Everything that a summary shows of the newest merged Event.
+    Summary(Box<Content>),
 }
 
 impl StoredEvent {
@@ -118,8 +127,9 @@ impl Scope {
             FlushPlan::Create { value, occurred_at, content, .. } => {
                 Some(FlushPlan::Create { value, occurred_at, content, witness })
             }
-            FlushPlan::Write { value, occurred_at, content, .. } => {
-                Some(FlushPlan::Write { value, occurred_at, content, message: newest })
+            FlushPlan::Write { value, occurred_at, shown: Shown::Count } => {
+                let shown = newest.map_or(Shown::Count, Shown::Message);
+                Some(FlushPlan::Write { value, occurred_at, shown })
             }
             planned => Some(planned),
         }
@@ -226,8 +236,9 @@ pub(crate) fn plan(
             series.unverified = false;
         }
         Some(_) => {
-            let content = content.filter(|_| series.summary).map(|content| Box::new(content.clone()));
-            return FlushPlan::Write { value: series.total, occurred_at, content, message: None };
+            let summary = content.filter(|_| series.summary);
+            let shown = summary.map_or(Shown::Count, |summary| Shown::Summary(Box::new(summary.clone())));
+            return FlushPlan::Write { value: series.total, occurred_at, shown };
         }
         None => match content {
             // A client deleted the confirmed Event and nothing is pending: it stays deleted.

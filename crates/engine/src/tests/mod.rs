@@ -18,6 +18,6 @@ use crate::{
     AGGREGATE_PREFIX, AggregationRules, Answer, Api, Applicability, BucketRules, Content, Counters, Denial,
     Disposition, Engine, EventView, FlushPlan, FlushTask, Gauges, Governing, GroupBy, KnownPolicy, Mask,
     Masks, Mode, Moment, NamespaceUids, ObjectReference, Observation, Operation, Per, PolicyId, Rejection,
-    Rules, ScopeCounters, SeriesRules, Settings, SpamFilterRules, Stage, StoredEvent, Treatment, Verdict,
-    WarningPolicy,
+    Rules, ScopeCounters, SeriesRules, Settings, Shown, SpamFilterRules, Stage, StoredEvent, Treatment,
+    Verdict, WarningPolicy,
 };

@@ -24,7 +24,7 @@ fn one_message_too_many_is_merged_into_the_summary() {
     engine.decide(by(&rules), &saying("f", "6"), at(5001));
     let task = engine.tick(at(6000), 10).remove(0);
     let plan = planned(&engine, &task, Some(2), at(6001));
-    let FlushPlan::Write { value: 4, content: Some(content), .. } = plan else { panic!("{plan:?}") };
+    let FlushPlan::Write { value: 4, shown: Shown::Summary(content), .. } = plan else { panic!("{plan:?}") };
     assert_eq!(content.view().message, "(combined from similar events): f");
 }
 

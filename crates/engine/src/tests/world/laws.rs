@@ -69,7 +69,7 @@ impl World {
         if is_kept && disposition.is_dropped() {
             self.break_law(format!("a Warning is {}", disposition.as_str()));
         }
-        let is_muted = self.muted.is_some_and(|muted| *muted == *asked.event.message) && !is_kept;
+        let is_muted = self.mutes(asked) && !is_kept;
         if is_muted != (disposition == Disposition::Muted) && self.webhook == Webhook::Active {
             self.break_law(format!("it is {}, and muted should be {is_muted}", disposition.as_str()));
         }

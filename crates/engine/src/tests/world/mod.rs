@@ -144,8 +144,11 @@ impl World {
 
     /// Returns `rules` as the policy that governs a write.
     fn governing<'r>(&self, rules: &'r Rules, asked: &Observation<'_>) -> Governing<'r> {
-        let is_muted = self.muted.is_some_and(|muted| *muted == *asked.event.message);
-        Governing { rules, treatment: if is_muted { Treatment::Mute } else { Treatment::Stages } }
+        Governing { rules, treatment: if self.mutes(asked) { Treatment::Mute } else { Treatment::Stages } }
+    }
+
+    fn mutes(&self, asked: &Observation<'_>) -> bool {
+        self.muted.is_some_and(|muted| *muted == *asked.event.message)
     }
 
     fn expiring(mut self, ttl: Duration) -> Self {
