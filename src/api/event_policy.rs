@@ -148,8 +148,9 @@ pub struct EventPolicySpec {
 
     /// Maximum length of a stored message in bytes. squelch cuts longer messages of writes that the stages admit, at a
     /// character boundary, and compares messages as they are stored. The client reads the shorter message. Exempt Events,
-    /// and changes of other fields than count, time and message, are stored as they are. From 256 to 65536. Default: no
-    /// maximum.
+    /// UPDATEs that keep the message, and changes of other fields than count, time and message, are stored as they are.
+    /// The `messages` of an entry read the whole message of a CREATE, and the stored one of an UPDATE. From 256 to 65536.
+    /// Default: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32", range(min = MAX_MESSAGE_BYTES.min, max = MAX_MESSAGE_BYTES.max))]
     pub max_message_bytes: Option<i32>,

@@ -222,11 +222,15 @@ fn respond(
 }
 
 /// Returns the message to store, if the stages admitted the write and its message is too long for the policy. Exempt
-/// Events, edits and writes without a decision are stored as they are.
+/// Events, edits and writes without a decision are stored as they are. So are UPDATEs that do not change the message: an
+/// Event may be older than the policy, and the API server refuses another message in events.k8s.io.
 fn cut_message(review: &Review<'_>, rules: &Rules, verdict: &Verdict) -> Option<String> {
     let is_decided = verdict.disposition == Some(Disposition::Admitted)
         && !matches!(verdict.stage, Stage::Exempt | Stage::Standby);
     if rules.max_message_bytes.is_none() || rules.mode == Mode::Observe || !is_decided {
+        return None;
+    }
+    if review.written_and_old().is_some_and(|(written, old)| written.message == old.message) {
         return None;
     }
     let written = review.written_message();

@@ -1,8 +1,19 @@
 //! Truncates and sanitises text that tenants wrote.
 
+use std::borrow::Cow;
+
 /// Returns the longest prefix of at most `limit` bytes that ends between two characters.
 pub(crate) fn truncate(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
+}
+
+/// Truncates `text` in place, without a copy.
+pub(crate) fn cut(text: &mut Cow<'_, str>, limit: usize) {
+    let length = text.floor_char_boundary(limit);
+    match text {
+        Cow::Borrowed(text) => *text = &text[..length],
+        Cow::Owned(text) => text.truncate(length),
+    }
 }
 
 /// Replaces a character by a space if it controls a terminal, changes the text direction, or is invisible.

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::policy::series_alone;
-use e2e::{Emission, Test, conservation};
-use serde_json::json;
+use e2e::user::Version;
+use e2e::{Emission, Test, User, conservation};
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 const STORM: Duration = Duration::from_secs(120);
 
@@ -35,5 +37,29 @@ async fn long_messages_of_every_client_are_stored_cut() -> Result<()> {
     }
     let kept = test.one_event("exempt-0", 1).await?.message.context("a message")?;
     ensure!(kept == long, "an exempt Event has {} bytes", kept.len());
+    test.passed()
+}
+
+#[tokio::test]
+async fn a_message_that_an_update_keeps_is_not_cut() -> Result<()> {
+    let test = Test::begin("older-message").await?;
+    let _squelch = test.squelch().await?;
+    let long = "ä".repeat(500);
+    let client = User::with_rights(&test.cluster, "client", &test.namespace, &["*"]).await?;
+    let older = [(Version::Core, "core-before"), (Version::New, "new-before")].map(|(version, name)| {
+        (version, name, version.event(&test.namespace, name, name, &long, Timestamp::now()))
+    });
+    for (_, _, event) in &older {
+        client.create(event).await?.object()?;
+    }
+    let policy = test.policy(&series_alone(&json!({ "maxMessageBytes": 256 }))).await?;
+    // The API server accepts no other message of an Event of events.k8s.io.
+    for (version, name, event) in &older {
+        let repeat = version.counted(2, Timestamp::now());
+        let stored = client.patch(event, name, &repeat).await?.object()?;
+        let of = |event: &Value| [event["message"].clone(), event["note"].clone()];
+        ensure!(of(&stored) == of(event) && version.count(&stored) == 2, "{stored}");
+    }
+    policy.received(2).await?;
     test.passed()
 }

@@ -2,13 +2,13 @@
 //! the tenant.
 
 use anyhow::{Context, Result, ensure};
-use e2e::policy::idle_after;
+use e2e::policy::{idle_after, series_alone};
 use e2e::user::Version;
 use e2e::wait::not_yet;
 use e2e::writes::history;
 use e2e::{GENEROUS, Squelch, Test, User, wait_for};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const OWNER: &str = "system:node:node-1";
 const TENANT: &str = "tenant";
@@ -127,4 +127,44 @@ async fn an_event_of_another_user_is_not_changed_through_events_k8s_io() -> Resu
 #[tokio::test]
 async fn an_event_of_another_user_is_not_changed_after_a_restart() -> Result<()> {
     is_left_alone("taken-restart", Version::Core, Memory::Lost).await
+}
+
+/// The owner's Event is younger than the tolerance for clock differences, and squelch has not seen its CREATE. The tenant's
+/// messages differ from it only in parts that the policy masks.
+#[tokio::test]
+async fn the_message_of_an_event_that_squelch_has_not_seen_is_not_changed() -> Result<()> {
+    let test = Test::begin("taken-message").await?;
+    let squelch = test.squelch().await?;
+    let owner = User::with_rights(&test.cluster, OWNER, &test.namespace, &["get", "create"]).await?;
+    let tenant = User::with_rights(&test.cluster, TENANT, &test.namespace, &["create"]).await?;
+    let time = Timestamp::now();
+    let events = [(Version::Core, "core"), (Version::New, "new")].map(|(version, pod)| {
+        let event = |name: &str, message: &str| {
+            version.event(&test.namespace, &format!("{pod}.{name}"), pod, message, time)
+        };
+        let repeats = ["2", "3", "4", "5"].map(|name| event(name, &format!("finished in 9{name}s")));
+        (event("1", "finished in 1.5s"), event("1", "finished in 7s"), repeats, format!("{pod}.1"))
+    });
+    for (event, ..) in &events {
+        owner.create(event).await?.object()?;
+    }
+    let policy = test.policy(&series_alone(&json!({ "normalize": ["Durations"] }))).await?;
+    for round in 0..2 {
+        let mut answers = Vec::new();
+        for (_, claim, repeats, _) in &events {
+            answers.push(tenant.create(claim).await?);
+            for repeat in &repeats[2 * round..2 * round + 2] {
+                answers.push(tenant.create(repeat).await?);
+            }
+        }
+        ensure!(answers.iter().filter(|answer| answer.is_refused_by_squelch()).count() >= 4, "{answers:?}");
+        nothing_is_pending(&squelch).await?;
+        for (event, .., name) in &events {
+            let stored = owner.get(event, name).await?.object()?;
+            let message = |event: &Value| [event["message"].clone(), event["note"].clone()];
+            ensure!(message(&stored) == message(event), "{stored}\n{answers:?}");
+        }
+    }
+    policy.received(2 * 5).await?;
+    test.passed()
 }

@@ -114,7 +114,13 @@ fn a_long_message_is_cut_if_a_stage_of_an_enforced_policy_admitted_the_write() {
         (&observe, Answer::Allow, Some(Disposition::Compacted), Stage::Series, None, false),
         (&observe, Answer::Allow, Some(Disposition::Admitted), Stage::Admit, None, false),
     ] {
-        for bytes in [CREATE, UPDATE] {
+        let mut update = serde_json::from_slice::<Value>(UPDATE).unwrap();
+        let unchanged = serde_json::to_vec(&update).unwrap();
+        assert_eq!(update["request"]["object"]["message"], update["request"]["oldObject"]["message"]);
+        update["request"]["oldObject"]["message"] = json!("an older message");
+        let changed = serde_json::to_vec(&update).unwrap();
+        for (bytes, is_changed) in [(CREATE, true), (&changed, true), (&unchanged, false)] {
+            let is_cut = is_cut && is_changed;
             let review = review::decode(bytes).unwrap();
             let governing = Some(Governing { rules, treatment: Treatment::Stages });
             let verdict = Verdict { disposition, stage, occurrences: 1, answer: answer.clone() };

@@ -19,6 +19,9 @@ const MAX_IPV6: usize = 45;
 /// Minimum length of an object's name that is masked. Shorter ones are too likely to be words.
 const MIN_NAME: usize = 3;
 
+/// Maximum length of an object's name that is masked: that of a DNS subdomain.
+const MAX_NAME: usize = 253;
+
 /// A kind of variable part. In the order in which they are tried at each word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mask {
@@ -87,6 +90,14 @@ impl Masks {
     /// Whether it has no mask.
     pub fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        Self(bits)
     }
 
     /// Whether it has this mask.
@@ -272,7 +283,7 @@ impl Scan<'_> {
 
     /// The object's name, and up to two generated suffixes: `web`, `web-7d4b9c6f5d`, `web-7d4b9c6f5d-x2x4q`.
     fn object_name(&self, at: usize) -> Option<usize> {
-        if self.name.len() < MIN_NAME || !self.bytes[at..].starts_with(self.name) {
+        if !(MIN_NAME..=MAX_NAME).contains(&self.name.len()) || !self.bytes[at..].starts_with(self.name) {
             return None;
         }
         let mut end = at + self.name.len();

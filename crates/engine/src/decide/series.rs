@@ -4,12 +4,16 @@ use crate::decide::keys::Key;
 use crate::decide::pipeline::{Decision, lowers, refusal, verdict};
 use crate::model::content::Content;
 use crate::state::live_series::Handle;
+use crate::state::live_series::newest::NewestMessage;
 use crate::state::names::Carried;
 use crate::state::series::Series;
 use crate::{
     Answer, Api, Denial, Disposition, Mode, Moment, Observation, Operation, Rules, SeriesRules, Stage,
     Verdict,
 };
+
+/// Maximum length of a message that a flush writes, in bytes. Those of most Events are shorter than 1 KiB.
+const MAX_NEWEST: usize = 8192;
 
 /// The value of the first refresh of client-go's events recorder, if nothing else happened.
 const FIRST_REFRESH: i64 = 3;
@@ -65,7 +69,7 @@ impl Decision<'_> {
             });
             let (newly_shared, first) = changed.unwrap_or_default();
             self.mark_shared(handle, newly_shared);
-            self.remember(handle, write, rules, first);
+            self.remember(handle, write, first);
             return verdict(
                 Disposition::Compacted,
                 Stage::Series,
@@ -74,6 +78,7 @@ impl Decision<'_> {
             );
         }
         self.scope.change(handle, now, |series| series.create_again(occurrences, write.value, now));
+        self.created_by_client(handle, write);
         verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow)
     }
 
@@ -145,9 +150,10 @@ impl Decision<'_> {
             self.scope.counters.recovered += reported_again.unsigned_abs();
         }
         if passes || instead.is_some() {
+            self.scope.updated_by_client(handle);
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
         }
-        self.remember(handle, write, rules, first);
+        self.remember(handle, write, first);
         Some(merged)
     }
 
@@ -256,19 +262,37 @@ impl Decision<'_> {
     }
 
     /// Keeps the content needed to create the series' Event again, if this write is the `first` merged one. With
-    /// masks, the message is that of the newest CREATE, and the next flush writes it. (The content of an UPDATE is
-    /// the stored one.)
-    fn remember(&mut self, handle: Handle, write: &Observation<'_>, rules: &Rules, first: bool) {
+    /// masks, also keeps the message of a CREATE for the next flush. (The content of an UPDATE is the stored one.)
+    fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: bool) {
+        let rules = &self.scope.rules;
+        let is_masked = write.operation == Operation::Create && !rules.normalize.is_empty();
         if first {
-            return self.scope.remember(handle, Content::of(&write.event));
+            let content = Content::of(&write.event).compared_by(rules);
+            self.scope.remember(handle, content);
         }
-        if rules.normalize.is_empty() || write.operation == Operation::Update {
+        if is_masked {
+            self.keep_newest(handle, &write.event.message);
+        }
+    }
+
+    /// Keeps the message of the newest merged CREATE, if there is capacity for it.
+    fn keep_newest(&mut self, handle: Handle, message: &str) {
+        let newest = self.scope.series.newest(handle);
+        if newest.is_some_and(|newest| newest.message.as_deref() == Some(message)) {
             return;
         }
-        let kept = self.scope.series.content(handle);
-        if let Some(newer) = kept.and_then(|kept| kept.with_message(&write.event.message)) {
-            self.scope.remember(handle, newer);
-        }
+        let fits = !self.at_capacity.text && message.len() <= MAX_NEWEST;
+        let newest = match newest {
+            Some(newest) => newest.clone(),
+            None if !fits => return,
+            None => {
+                let series = self.scope.series.get(handle);
+                let owned = series.is_some_and(|series| !series.is_claimed_only());
+                NewestMessage { owned, ..NewestMessage::default() }
+            }
+        };
+        let message = fits.then(|| message.into());
+        self.scope.set_newest(handle, NewestMessage { message, ..newest });
     }
 
     /// Whether a series may be opened. At capacity, the scope evicts its oldest series. If that one has pending

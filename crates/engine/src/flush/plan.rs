@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::decide::keys::Hasher;
 use crate::flush::tasks::FIRST_RETRY;
 use crate::model::content::Content;
 use crate::state::live_series::Handle;
@@ -93,6 +94,7 @@ impl Scope {
     /// Returns what to do for a series, given the Event found under its name.
     pub(crate) fn plan(
         &mut self,
+        hasher: &Hasher,
         handle: Handle,
         found: Option<StoredEvent>,
         deciding: bool,
@@ -111,10 +113,8 @@ impl Scope {
             return Some(plan);
         }
         let count = found.as_ref().map(|found| found.count);
-        let newest = self.newest_message(handle).filter(|newest| {
-            let shown = found.as_ref().and_then(|found| found.content.as_ref());
-            !series.summary && shown.is_some_and(|shown| shown.view().message != **newest)
-        });
+        let content = found.as_ref().and_then(|found| found.content.as_deref());
+        let newest = self.newest_message(handle, content, hasher);
         if let Some(read) = found {
             self.confirm(handle, &series, read, now);
         }
@@ -124,10 +124,17 @@ impl Scope {
             self.change(handle, now, |series| plan(series, content.as_ref(), &rules, count, !deciding, now));
         let witness = self.series.witness(handle).map(|(_, witness)| witness.name.clone());
         match planned? {
-            FlushPlan::Create { value, occurred_at, content, .. } => {
+            FlushPlan::Create { value, occurred_at, mut content, .. } => {
+                if let Some(message) = newest {
+                    *content = content.with_message(&message);
+                }
                 Some(FlushPlan::Create { value, occurred_at, content, witness })
             }
             FlushPlan::Write { value, occurred_at, shown: Shown::Count } => {
+                if let (Some(message), Some(content)) = (&newest, self.series.content(handle)) {
+                    let written = hasher.stored_message(&content.with_message(message).view());
+                    self.series.wrote_newest(handle, written);
+                }
                 let shown = newest.map_or(Shown::Count, Shown::Message);
                 Some(FlushPlan::Write { value, occurred_at, shown })
             }
@@ -147,9 +154,7 @@ impl Scope {
         let too_old = claimed_only && found.is_older_than(now.since(series.written_at));
         let Some(content) = &found.content else { return too_old };
         let Some(kept) = self.series.content(handle) else { return too_old };
-        // With masks, the kept message is that of the newest merged write.
-        let unchanged = claimed_only && self.rules.normalize.is_empty();
-        too_old || !kept.is_event_like(content, unchanged)
+        too_old || !kept.is_event_like(content, claimed_only)
     }
 
     /// Records that squelch read the stored Event. From now on squelch may create it again with this content.
@@ -157,15 +162,24 @@ impl Scope {
         self.change(handle, now, |series| series.read = true);
         self.series.forget_witness(handle);
         if let Some(content) = read.content.filter(|_| series.merged && !series.summary) {
-            let newest = self.newest_message(handle).and_then(|message| content.with_message(&message));
-            self.remember(handle, newest.unwrap_or(*content));
+            self.remember(handle, *content);
         }
     }
 
-    /// Returns the message of the newest merged write, if the policy masks parts of messages.
-    fn newest_message(&self, handle: Handle) -> Option<Box<str>> {
-        let content = self.series.content(handle).filter(|_| !self.rules.normalize.is_empty())?;
-        Some((*content.view().message).into())
+    /// Returns the message of the newest merged CREATE, if a flush is to write it.
+    fn newest_message(
+        &mut self,
+        handle: Handle,
+        found: Option<&Content>,
+        hasher: &Hasher,
+    ) -> Option<Box<str>> {
+        let mut newest = self.series.newest(handle)?.clone();
+        if let Some(found) = found.map(Content::view) {
+            newest.found(hasher.stored_message(&found), &found.message);
+        }
+        let message = newest.message.clone().filter(|_| newest.owned);
+        self.set_newest(handle, newest);
+        message
     }
 
     /// Completes the task if the plan does.

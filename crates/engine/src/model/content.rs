@@ -1,11 +1,11 @@
 //! The content of a stored Event, packed into one allocation.
 
-use crate::text::truncate;
-use crate::{EventView, ObjectReference};
+use crate::text::{cut, truncate};
+use crate::{EventView, Masks, ObjectReference, Rules};
 
 /// Maximum length of a kept message, in bytes. The API server accepts messages of events.k8s.io up to this
 /// length.
-const MAX_MESSAGE: usize = 1024;
+pub(crate) const MAX_MESSAGE: usize = 1024;
 /// Maximum length of any other kept field, in bytes. No field that the API server validates is longer.
 const MAX_FIELD: usize = 1024;
 /// Maximum length of labels or annotations, in bytes. Longer ones are left out, because truncated JSON is
@@ -16,8 +16,11 @@ const MAX_JSON: usize = 2048;
 const FIELDS: usize = 24;
 /// Size of the length table in front of the texts: two bytes for each.
 const LENGTHS: usize = 2 * FIELDS;
+/// Bytes between the length table and the texts: whether `related` is present, the masks, and in two bytes the
+/// length at which the message is compared.
+const FLAGS: usize = 4;
 
-/// The content that the engine needs to create a stored Event again: one allocation of 49 bytes and the text.
+/// The content that the engine needs to create a stored Event again: one allocation of 52 bytes and the text.
 /// Most fields of most Events are empty; as strings they would take 24 bytes each.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content(Box<[u8]>);
@@ -34,16 +37,26 @@ impl Content {
     pub fn of(event: &EventView<'_>) -> Self {
         let fields = fields(event);
         let text = fields.iter().map(|field| field.len()).sum::<usize>();
-        let mut packed = Vec::with_capacity(LENGTHS + 1 + text);
+        let mut packed = Vec::with_capacity(LENGTHS + FLAGS + text);
         for field in fields {
             let length = u16::try_from(field.len()).expect("a field is cut to 2 KiB at most");
             packed.extend(length.to_le_bytes());
         }
         packed.push(u8::from(event.related.is_some()));
+        packed.push(0);
+        packed.extend(0xffff_u16.to_le_bytes());
         for field in fields {
             packed.extend(field.as_bytes());
         }
         Self(packed.into_boxed_slice())
+    }
+
+    /// Records how these rules compare the message. The stored Event can have another one that is equal to them.
+    pub(crate) fn compared_by(mut self, rules: &Rules) -> Self {
+        self.0[LENGTHS + 1] = rules.normalize.bits();
+        let length = rules.max_message_bytes.map_or(u16::MAX, |max| u16::try_from(max).unwrap_or(u16::MAX));
+        self.0[LENGTHS + 2..LENGTHS + FLAGS].copy_from_slice(&length.to_le_bytes());
+        self
     }
 
     /// Returns the packed fields.
@@ -61,7 +74,7 @@ impl Content {
         let (regarding, related) = (reference(), reference());
         EventView {
             regarding,
-            related: (self.0[LENGTHS] == 1).then_some(related),
+            related: (self.flags()[0] == 1).then_some(related),
             event_type: next().into(),
             reason: next().into(),
             action: next().into(),
@@ -77,22 +90,34 @@ impl Content {
         }
     }
 
-    /// Returns the content with another message; `None` if it is the same.
-    pub(crate) fn with_message(&self, message: &str) -> Option<Self> {
-        let (kept, message) = (self.view(), truncate(message, MAX_MESSAGE));
-        (kept.message != message).then(|| Self::of(&EventView { message: message.into(), ..kept }))
+    /// Returns the content with another message.
+    pub(crate) fn with_message(&self, message: &str) -> Self {
+        Self::of(&EventView { message: message.into(), ..self.view() })
     }
 
     /// Whether `read` is the Event that this content was kept of. Compares regarding object, type, reason and
     /// reporter; also the message, if it is known to be `unchanged` in an Event of the new API. In core/v1 clients may
     /// change the message.
     pub(crate) fn is_event_like(&self, read: &Self, unchanged: bool) -> bool {
-        let (kept, read) = (self.view(), read.view());
+        let (kept, mut read) = (self.view(), read.view());
         kept.regarding == read.regarding
             && kept.event_type == read.event_type
             && kept.reason == read.reason
             && kept.reporter() == read.reporter()
-            && (kept.event_time.is_empty() || !unchanged || kept.message == read.message)
+            && (kept.event_time.is_empty() || !unchanged || self.has_equal_message(&mut read))
+    }
+
+    /// Whether the message of `read` equals the kept one, as its policy compares them.
+    fn has_equal_message(&self, read: &mut EventView<'_>) -> bool {
+        let [_, masks, length @ ..] = self.flags();
+        let masks = Masks::from_bits(masks);
+        cut(&mut read.message, usize::from(u16::from_le_bytes(length)));
+        let kept = self.view();
+        if masks.is_empty() { kept.message == read.message } else { masks.shown(&kept) == masks.shown(read) }
+    }
+
+    fn flags(&self) -> [u8; FLAGS] {
+        self.0[LENGTHS..LENGTHS + FLAGS].try_into().expect("it has this length")
     }
 
     /// Returns the size in bytes.
@@ -101,7 +126,7 @@ impl Content {
     }
 
     fn fields(&self) -> impl Iterator<Item = &str> {
-        let (lengths, mut rest) = (&self.0[..LENGTHS], &self.0[LENGTHS + 1..]);
+        let (lengths, mut rest) = (&self.0[..LENGTHS], &self.0[LENGTHS + FLAGS..]);
         lengths.chunks_exact(2).map(move |length| {
             let field;
             (field, rest) = rest.split_at(usize::from(u16::from_le_bytes([length[0], length[1]])));

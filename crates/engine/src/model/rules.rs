@@ -1,11 +1,10 @@
 //! Compiled policies: validated and defaulted.
 
-use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::text::truncate;
+use crate::text::{cut, truncate};
 use crate::{EventView, Masks, Observation};
 
 /// Identifies a policy. The uid distinguishes a policy from a later one of the same name.
@@ -157,12 +156,9 @@ impl Rules {
     pub(crate) fn with_stored_message<'a>(&self, write: &Observation<'a>) -> Option<Observation<'a>> {
         let length = self.max_message_bytes.map(|_| self.stored_message(&write.event.message).len())?;
         (length < write.event.message.len()).then(|| {
-            let mut cut = write.clone();
-            match &mut cut.event.message {
-                Cow::Borrowed(message) => *message = &message[..length],
-                Cow::Owned(message) => message.truncate(length),
-            }
-            cut
+            let mut shorter = write.clone();
+            cut(&mut shorter.event.message, length);
+            shorter
         })
     }
 

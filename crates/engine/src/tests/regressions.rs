@@ -1,6 +1,7 @@
 //! Regression tests. Each one failed once.
 
 mod capacity;
+mod messages;
 mod names;
 mod namespaces;
 mod summaries;

@@ -14,6 +14,7 @@ use crate::state::buckets::{Buckets, BudgetBucket};
 use crate::state::capacity::AtCapacity;
 use crate::state::capacity::Sizes;
 use crate::state::groups::Groups;
+use crate::state::live_series::newest::NewestMessage;
 use crate::state::live_series::{Handle, LiveSeries};
 use crate::state::series::Series;
 use crate::state::top_dropped::Sketch;
@@ -218,9 +219,13 @@ impl Scope {
     pub(crate) fn adopt(&mut self, key: Key, other: &mut Self, handle: Handle, birth: u32) -> Option<Handle> {
         let name = other.series.name(handle)?.to_owned();
         let content = other.series.take_content(handle);
+        let newest = other.series.take_newest(handle);
         let series = other.close(handle)?;
         let handle = self.open(key, &name, &Series { closing: false, in_flight: false, ..series }, birth);
         self.series.set_content(handle, content);
+        if let Some(newest) = newest {
+            self.series.set_newest(handle, newest);
+        }
         self.recount();
         Some(handle)
     }
@@ -237,6 +242,19 @@ impl Scope {
     pub(crate) fn remember(&mut self, handle: Handle, content: Content) {
         self.series.set_content(handle, Some(Box::new(content)));
         self.recount();
+    }
+
+    /// Sets the newest message of a series whose policy masks parts of messages.
+    pub(crate) fn set_newest(&mut self, handle: Handle, newest: NewestMessage) {
+        self.series.set_newest(handle, newest);
+        self.recount();
+    }
+
+    /// Forgets the newest message, because a client updates the stored Event.
+    pub(crate) fn updated_by_client(&mut self, handle: Handle) {
+        if self.series.newest(handle).is_some() {
+            self.set_newest(handle, NewestMessage::updated_by_client());
+        }
     }
 
     /// Records a write of the series.

@@ -25,13 +25,18 @@ fn messages_that_differ_in_masked_parts_are_one_series() {
 #[test]
 fn each_flush_shows_the_newest_message() {
     let (engine, rules) = (engine(), masking(rules()));
-    let first = saying(MESSAGES[0], "1");
-    answers(&engine, &rules, &[first.clone(), saying(MESSAGES[1], "2"), saying(MESSAGES[2], "3")]);
+    // Of the new API, whose messages no client changes: the merged ones differ from the stored one.
+    let of_new_api = |message, name| {
+        let write = saying(message, name);
+        let event = EventView { event_time: "2026-01-01T00:00:00.000000Z".into(), ..write.event };
+        Observation { api: Api::Events, event, ..write }
+    };
+    let first = of_new_api(MESSAGES[0], "1");
+    answers(&engine, &rules, &[first.clone(), of_new_api(MESSAGES[1], "2"), of_new_api(MESSAGES[2], "3")]);
     let task = engine.tick(at(4000), 10).remove(0);
-    // Of the new API too: the kept message is not that of the stored Event.
-    let read = EventView { event_time: "2026-01-01T00:00:00.000000Z".into(), ..first.event.clone() };
+    let read = &first.event;
     let FlushPlan::Write { value: 3, shown: Shown::Message(message), .. } =
-        engine.plan(&task, stored(1, &read), at(4000))
+        engine.plan(&task, stored(1, read), at(4000))
     else {
         panic!("no flush of the message")
     };
@@ -40,13 +45,13 @@ fn each_flush_shows_the_newest_message() {
 
     // The same message again changes only the count, and what squelch creates again has the newest message.
     for (name, second) in [("4", 5), ("5", 6), ("6", 7)] {
-        engine.decide(by(&rules), &saying(MESSAGES[2], name), at(second * 1000));
+        engine.decide(by(&rules), &of_new_api(MESSAGES[2], name), at(second * 1000));
     }
     let task = engine.tick(at(8000), 10).remove(0);
     let shown = EventView { message: MESSAGES[2].into(), ..read.clone() };
     let plan = engine.plan(&task, stored(3, &shown), at(8000));
     assert!(matches!(plan, FlushPlan::Write { value: 6, shown: Shown::Count, .. }), "{plan:?}");
-    engine.decide(by(&rules), &saying(MESSAGES[1], "7"), at(8001));
+    engine.decide(by(&rules), &of_new_api(MESSAGES[1], "7"), at(8001));
     let FlushPlan::Create { value: 7, content, .. } = engine.plan(&task, None, at(8002)) else {
         panic!("it was read, and is gone")
     };
