@@ -1,16 +1,17 @@
 //! The CustomResourceDefinitions, applied and moved to a new version as docs/releases.md says.
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::Test;
 use e2e::cluster::checkout;
 use e2e::documents::{block_with, lines, pasted};
+use e2e::wait::not_yet;
+use e2e::{GENEROUS, Test, wait_for};
 use serde_json::{Value, json};
 
 const DEFINITIONS: [&str; 2] = ["crd/eventpolicies.squelch.dev", "crd/clustereventpolicies.squelch.dev"];
 
 /// Deletes the definitions with all policies.
 async fn delete_definitions(test: &Test) -> Result<()> {
-    let delete = ["delete", "--ignore-not-found", "--wait", "--timeout=60s"];
+    let delete = ["delete", "--ignore-not-found", "--wait", "--timeout=300s"];
     test.cluster.kubectl.run(&[&delete[..], &DEFINITIONS].concat()).await.map(drop)
 }
 
@@ -48,7 +49,17 @@ async fn apply_versions(test: &Test, names: &[&str]) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": definitions });
     let apply = ["apply", "--server-side", "--force-conflicts", "--filename=-"];
     test.cluster.kubectl.run_with(&apply, list.to_string()).await?;
-    test.cluster.kubectl.established(&DEFINITIONS).await
+    test.cluster.kubectl.established(&DEFINITIONS).await?;
+    // The API server lists a version before it serves it.
+    for resource in ["eventpolicies", "clustereventpolicies"] {
+        let version = names.last().context("no version")?;
+        let path = format!("/apis/squelch.dev/{version}/{resource}");
+        wait_for("the version to be served", GENEROUS, async || {
+            test.cluster.kubectl.run(&["get", "--raw", &path]).await.map(drop).map_err(not_yet)
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
