@@ -199,7 +199,7 @@ fn masks_added_while_occurrences_are_pending_and_the_event_created_again() {
     assert_eq!(masked, same, "with another message and no masks: {other_message:?}");
 }
 
-/// The API server gave up waiting for the answer (`failurePolicy: Ignore`), and stored the message uncut.
+/// The API server stopped waiting for the answer (`failurePolicy: Ignore`), and stored the message uncut.
 #[test]
 fn an_event_stored_uncut_because_the_answer_was_late_loses_nothing() {
     let rules = Rules { max_message_bytes: Some(12), ..rules() };
