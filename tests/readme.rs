@@ -102,6 +102,14 @@ fn replay_prints_the_output_in_the_documents() {
     assert_eq!(blocks(REPLAY, ""), [printed.as_str()], "docs/replay.md differs from the output:\n{printed}");
 }
 
+#[test]
+fn replay_prints_the_comparison_in_the_documents() {
+    let heading = "## Compare two sets of policies";
+    let dump = "kubectl get events --all-namespaces -o json > events.json\n";
+    let printed = run(&format!("{dump}{}", blocks(heading, "sh")[0]));
+    assert_eq!(blocks(heading, ""), [printed.as_str()], "docs/replay.md differs from the output:\n{printed}");
+}
+
 /// Output of `kubectl get namespaces -o json`, with one namespace of a team.
 const NAMESPACES: &str = r#"{"kind": "List", "apiVersion": "v1", "items": [
     {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"tier": "team", "kubernetes.io/metadata.name": "shop"}}},

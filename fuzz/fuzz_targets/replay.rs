@@ -12,12 +12,15 @@ use squelch::replay::{ClientBehavior, Error, Format, Options, replay};
 const POLICY: &str = "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: p}\n\
                       spec: {aggregation: {maxEvents: 2}, spamFilter: {burst: 3}}\n";
 
+const AGAINST: &str = "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: q}\nspec: {}\n";
+
 fuzz_target!(|input: (u8, &str)| {
     let (choice, text) = input;
     let formats = [None, Some(Format::List), Some(Format::Trace), Some(Format::Audit)];
     let options = Options {
         input: file("input", text),
         policies: vec![file("policy", POLICY)],
+        against: if choice & 16 == 0 { vec![] } else { vec![file("against", AGAINST)] },
         namespace: "default".to_owned(),
         all_namespaces: true,
         namespaces: None,

@@ -2,8 +2,9 @@
 //!
 //! `input` reads writes from a file. `simulation` passes each to the engine, with a clock that the input moves.
 //! `flusher` executes the flush tasks of the engine at once, on an etcd in memory. `tally` counts the results,
-//! and `report`, `table` and `decisions` print them.
+//! and `report`, `table`, `comparison` and `decisions` print them.
 
+mod comparison;
 mod decisions;
 mod etcd;
 mod flusher;
@@ -36,7 +37,7 @@ use decisions::Decisions;
 use crate::output::RenderError;
 use policies::{Policies, PolicyFile, Trial};
 use progress::Progress;
-use simulation::Simulation;
+use simulation::{Simulation, Simulations};
 
 /// Why a replay failed.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +87,10 @@ impl Error {
 /// Replays as the options say, and prints the report. Progress is shown if standard error is a terminal.
 pub fn run(options: &Options) -> Result<(), Error> {
     let report = replay(options)?;
-    let text = options.output.render(&report, table::render)?;
+    let text = options.output.render(&report, |report| match &report.against {
+        Some(against) => comparison::render(report, against),
+        None => table::render(report),
+    })?;
     match io::stdout().write_all(text.as_bytes()) {
         // A reader such as `head` closes the pipe early.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -99,23 +103,34 @@ pub fn run(options: &Options) -> Result<(), Error> {
 /// Replays as the options say.
 pub fn replay(options: &Options) -> Result<ReplayReport, Error> {
     let is_standard_input = |path: &PathBuf| path.as_os_str() == "-";
-    let inputs = options.policies.iter().chain(&options.namespaces).chain([&options.input]);
+    let policies = options.policies.iter().chain(&options.against);
+    let inputs = policies.chain(&options.namespaces).chain([&options.input]);
     if inputs.filter(|path| is_standard_input(path)).count() > 1 {
         return Err(Error::StandardInputTwice);
     }
-    let policies = load(options)?;
-    let decisions = options.decisions.as_deref().map(Decisions::create).transpose()?;
-    let mut simulation = Simulation::new(policies, options.clients, options.own_user.clone(), decisions);
+    let mut trials = vec![load(&options.policies, options)?];
+    if !options.against.is_empty() {
+        trials.push(load(&options.against, options)?);
+    }
+    let mut decisions = options.decisions.as_deref().map(Decisions::create).transpose()?;
+    let simulate = |policies| Simulation::new(policies, options.clients, decisions.take());
+    let each = trials.into_iter().map(simulate).collect();
+    let mut simulations = Simulations { own_user: options.own_user.clone(), each };
     let progress = Progress::default();
     let reader = open(&options.input, &progress)?;
-    let stats = input::replay(reader, options, &mut simulation, &progress)?;
-    let finished = simulation.finish()?;
+    let stats = input::replay(reader, options, &mut simulations, &progress)?;
+    let mut reports = Vec::new();
+    for simulation in simulations.each {
+        reports.push(ReplayReport::new(&simulation.finish()?, &stats, options));
+    }
     progress.finish();
-    Ok(ReplayReport::new(&finished, &stats, options))
+    let against = reports.split_off(1).pop();
+    let report = reports.pop().expect("the policies of --policy are replayed");
+    Ok(ReplayReport { against: against.map(Box::new), ..report })
 }
 
-fn load(options: &Options) -> Result<Policies, Error> {
-    let files = options.policies.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+fn load(files: &[PathBuf], options: &Options) -> Result<Policies, Error> {
+    let files = files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let namespaces = match &options.namespaces {
         Some(path) => Some(namespaces::namespaces(&read(path)?)?),
         None => None,

@@ -12,6 +12,7 @@ Examples:
   kubectl get events -A -o json | squelch replay --policy policy.yaml -A -
   squelch replay --policy policy.yaml --decisions decisions.jsonl trace.jsonl
   squelch replay --policy a.yaml --policy b.yaml -o json /var/log/kubernetes/audit.log
+  squelch replay --policy new.yaml --against old.yaml audit.log
 
 Exit codes: 0 replayed to the end; 1 a file or a policy is invalid; 2 wrong usage.
 No cluster is read or written. docs/replay.md describes the input formats and the output.";
@@ -28,6 +29,10 @@ pub struct Options {
     /// File of policies, one or more YAML documents; repeatable. - is standard input
     #[arg(long = "policy", value_name = "FILE", required = true, help_heading = "Policies")]
     pub policies: Vec<PathBuf>,
+
+    /// File of other policies to compare with: the report has the results of both; repeatable
+    #[arg(long, value_name = "FILE", conflicts_with = "decisions", help_heading = "Policies")]
+    pub against: Vec<PathBuf>,
 
     /// Namespace of policies that name none
     #[arg(

@@ -40,6 +40,9 @@ pub struct ReplayReport {
     pub summaries_not_listed: u64,
     /// Notes on the accuracy of the result.
     pub notes: Vec<String>,
+    /// The result of the policies of `--against`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<Box<Self>>,
 }
 
 /// The input of a replay.
@@ -185,6 +188,7 @@ impl ReplayReport {
             summaries: finished.tally.summaries(),
             summaries_not_listed: finished.tally.more_summaries,
             total,
+            against: None,
         }
     }
 

@@ -40,19 +40,33 @@ pub(super) struct Simulation {
     policies: Policies,
     flusher: Flusher,
     clients: ClientBehavior,
-    /// The user of squelch's own writes.
-    pub(super) own_user: String,
-    pub(super) tally: Tally,
+    tally: Tally,
     decisions: Option<Decisions>,
 }
 
+/// One or more simulations of the same writes, each with other policies.
+pub(super) struct Simulations {
+    /// The user of squelch's own writes.
+    pub(super) own_user: String,
+    pub(super) each: Vec<Simulation>,
+}
+
+impl Simulations {
+    /// From now on clients behave as they would under the policies.
+    pub(super) fn adapt_clients(&mut self) {
+        for simulation in &mut self.each {
+            simulation.clients = ClientBehavior::Adapted;
+        }
+    }
+
+    /// Decides a write. `bytes` is the length of its Event's JSON.
+    pub(super) fn write(&mut self, now: Moment, write: &Observation<'_>, bytes: u64) -> Result<(), Error> {
+        self.each.iter_mut().try_for_each(|simulation| simulation.write(now, write, bytes))
+    }
+}
+
 impl Simulation {
-    pub(super) fn new(
-        policies: Policies,
-        clients: ClientBehavior,
-        own_user: String,
-        decisions: Option<Decisions>,
-    ) -> Self {
+    pub(super) fn new(policies: Policies, clients: ClientBehavior, decisions: Option<Decisions>) -> Self {
         let engine = engine();
         engine.revise(&policies.known_policies(), Moment::default());
         Self {
@@ -61,31 +75,21 @@ impl Simulation {
             policies,
             flusher: Flusher::default(),
             clients,
-            own_user,
             tally: Tally::default(),
             decisions,
         }
     }
 
-    /// From now on clients behave as they would under the policies.
-    pub(super) fn adapt_clients(&mut self) {
-        self.clients = ClientBehavior::Adapted;
-    }
-
-    /// Decides a write. `bytes` is the length of its Event's JSON.
-    pub(super) fn write(
-        &mut self,
-        now: Moment,
-        write: &mut Observation<'_>,
-        bytes: u64,
-    ) -> Result<(), Error> {
+    fn write(&mut self, now: Moment, write: &Observation<'_>, bytes: u64) -> Result<(), Error> {
         let tally = &mut self.tally;
         let began = *self.began.get_or_insert_with(|| whole_second(now));
         let moment = Moment::from_epoch(now.since(began));
         self.flusher.advance(&self.engine, moment, |flush| tally.flushed(flush));
+        let mut adapted = None;
         if self.clients == ClientBehavior::Adapted {
-            adapt(write, &self.flusher);
+            adapt(adapted.insert(write.clone()), &self.flusher);
         }
+        let write = adapted.as_ref().unwrap_or(write);
         let governing = self.policies.of(write.namespace).governing(write);
         let verdict = self.engine.decide(governing, write, moment);
         let reaches_etcd = !write.dry_run && !self.flusher.conflicts(write);

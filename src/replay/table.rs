@@ -11,21 +11,13 @@ const MOST_ROWS: usize = 100;
 /// Maximum width of a note.
 const WIDTH: usize = 110;
 /// Maximum rows of the summaries and of the dropped Events.
-const MOST_LISTED: usize = 10;
+pub(super) const MOST_LISTED: usize = 10;
 /// Maximum characters of the message of a summary.
-const MESSAGE: usize = 60;
+pub(super) const MESSAGE: usize = 60;
 
 /// Returns the report as text.
 pub(super) fn render(report: &ReplayReport) -> String {
-    let input = &report.input;
-    let mut out = format!(
-        "Replayed {} over {} from {} ({}).\n",
-        plural(input.writes, "write", "writes"),
-        span(report.span()),
-        clean(&input.file, 200),
-        input.format,
-    );
-    out.push('\n');
+    let mut out = replayed(report) + "\n";
     out.push_str(&occurrences(report));
     out.push('\n');
     out.push_str(&etcd(report));
@@ -37,11 +29,24 @@ pub(super) fn render(report: &ReplayReport) -> String {
         out.push('\n');
         out.push_str(&summaries(report));
     }
-    for note in &report.notes {
-        out.push('\n');
-        out.push_str(&wrapped(&format!("note: {note}")));
-    }
-    out
+    out + &notes(&report.notes)
+}
+
+/// Returns the first line of a report.
+pub(super) fn replayed(report: &ReplayReport) -> String {
+    let input = &report.input;
+    format!(
+        "Replayed {} over {} from {} ({}).\n",
+        plural(input.writes, "write", "writes"),
+        span(report.span()),
+        clean(&input.file, 200),
+        input.format,
+    )
+}
+
+/// Returns the notes, each after an empty line.
+pub(super) fn notes<'n>(notes: impl IntoIterator<Item = &'n String>) -> String {
+    notes.into_iter().map(|note| format!("\n{}", wrapped(&format!("note: {note}")))).collect()
 }
 
 fn shown(report: &ReplayReport) -> impl Iterator<Item = &PolicyRow> {
@@ -165,7 +170,7 @@ fn wrapped(text: &str) -> String {
 
 /// Formats a table with two blanks between columns. The first `texts` columns and a MESSAGE column are aligned left,
 /// the others right.
-fn columns(head: &[&str], rows: &[Vec<String>], texts: usize) -> String {
+pub(super) fn columns(head: &[&str], rows: &[Vec<String>], texts: usize) -> String {
     let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
     let width = |at: usize| rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..head.len()).map(width).collect();

@@ -398,6 +398,7 @@ mod tests {
         let report = squelch::replay::replay(&Options {
             input: input.clone(),
             policies,
+            against: Vec::new(),
             namespace: "shop".to_owned(),
             all_namespaces: false,
             namespaces: None,

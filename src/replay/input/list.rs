@@ -19,7 +19,7 @@ use super::{EntryError, InputStats, LeftOut, bad, time};
 use crate::replay::Error;
 use crate::replay::options::Options;
 use crate::replay::progress::Progress;
-use crate::replay::simulation::Simulation;
+use crate::replay::simulation::Simulations;
 use crate::webhook::review::{ParsedEvent, Write};
 
 /// The number of writes between two updates of the progress bar.
@@ -29,7 +29,7 @@ const SHOWN_EVERY: u64 = 4096;
 pub(super) fn replay(
     reader: impl BufRead,
     options: &Options,
-    simulation: &mut Simulation,
+    simulations: &mut Simulations,
     stats: &mut InputStats,
     progress: &Progress,
 ) -> Result<(), Error> {
@@ -48,22 +48,22 @@ pub(super) fn replay(
         }
     }
     let mut items: Vec<Item<'_>> =
-        events.iter().filter_map(|event| event.item(&simulation.own_user)).collect();
+        events.iter().filter_map(|event| event.item(&simulations.own_user)).collect();
     stats.bundled = items.iter().map(|item| item.occurrences.bundled()).sum();
     progress.expanding(items.iter().map(|item| item.occurrences.writes()).sum());
-    simulation.adapt_clients();
-    expand(&mut items, simulation, progress)
+    simulations.adapt_clients();
+    expand(&mut items, simulations, progress)
 }
 
 /// Replays all occurrences in the order of their times; those of the same time in the order of the items.
-fn expand(items: &mut [Item<'_>], simulation: &mut Simulation, progress: &Progress) -> Result<(), Error> {
+fn expand(items: &mut [Item<'_>], simulations: &mut Simulations, progress: &Progress) -> Result<(), Error> {
     let next = |at: usize, item: &Item<'_>| item.occurrences.next_at().map(|when| Reverse((when, at)));
     let mut queue: BinaryHeap<_> = items.iter().enumerate().filter_map(|(at, item)| next(at, item)).collect();
     let mut writes = 0;
     while let Some(Reverse((now, at))) = queue.pop() {
         let item = &mut items[at];
         item.next_occurrence(now);
-        simulation.write(now, &mut item.write, item.bytes)?;
+        simulations.write(now, &item.write, item.bytes)?;
         queue.extend(next(at, item));
         writes += 1;
         if writes % SHOWN_EVERY == 0 {

@@ -20,7 +20,7 @@ use self::lines::Lines;
 use self::trace::Trace;
 use super::options::{Format, Options};
 use super::progress::Progress;
-use super::simulation::Simulation;
+use super::simulation::Simulations;
 use super::text::clean;
 use super::{Error, name};
 
@@ -183,7 +183,7 @@ trait Entries {
         &mut self,
         entry: &'r Self::Entry<'_>,
         observed: Self::Observed<'r>,
-        simulation: &mut Simulation,
+        simulations: &mut Simulations,
         stats: &mut InputStats,
     ) -> Result<(), EntryFailure>;
 }
@@ -192,7 +192,7 @@ trait Entries {
 pub(super) fn replay(
     mut reader: Box<dyn Read>,
     options: &Options,
-    simulation: &mut Simulation,
+    simulations: &mut Simulations,
     progress: &Progress,
 ) -> Result<InputStats, Error> {
     let mut beginning = Vec::with_capacity(PREFIX);
@@ -205,9 +205,9 @@ pub(super) fn replay(
     let whole = BufReader::with_capacity(1 << 18, Cursor::new(beginning).chain(reader));
     let mut stats = InputStats { format: Some(format), ..InputStats::default() };
     match format {
-        Format::List => list::replay(whole, options, simulation, &mut stats, progress)?,
-        Format::Trace => each_line(Lines::new(whole), Trace::default(), options, simulation, &mut stats)?,
-        Format::Audit => each_line(Lines::new(whole), Audit::default(), options, simulation, &mut stats)?,
+        Format::List => list::replay(whole, options, simulations, &mut stats, progress)?,
+        Format::Trace => each_line(Lines::new(whole), Trace::default(), options, simulations, &mut stats)?,
+        Format::Audit => each_line(Lines::new(whole), Audit::default(), options, simulations, &mut stats)?,
     }
     Ok(stats)
 }
@@ -216,10 +216,10 @@ fn each_line<R: BufRead, E: Entries>(
     mut lines: Lines<R>,
     mut entries: E,
     options: &Options,
-    simulation: &mut Simulation,
+    simulations: &mut Simulations,
     stats: &mut InputStats,
 ) -> Result<(), Error> {
-    let own_user = simulation.own_user.clone();
+    let own_user = simulations.own_user.clone();
     let mut batch = Batch::default();
     loop {
         let filled = batch.fill(&mut lines);
@@ -234,7 +234,7 @@ fn each_line<R: BufRead, E: Entries>(
             stats.entries += 1;
             let replayed = observed.map_err(EntryFailure::Entry);
             let replayed =
-                replayed.and_then(|(entry, observed)| entries.replay(entry, observed, simulation, stats));
+                replayed.and_then(|(entry, observed)| entries.replay(entry, observed, simulations, stats));
             match replayed {
                 Ok(()) => {}
                 Err(EntryFailure::Fatal(error)) => return Err(error),

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use squelch_engine::{Api, Moment, Observation, Operation};
 
 use super::{Entries, EntryError, EntryFailure, InputStats, LeftOut, time};
-use crate::replay::simulation::Simulation;
+use crate::replay::simulation::Simulations;
 use crate::webhook::review::{ParseError, ParsedEvent, Write};
 
 /// A line of a trace.
@@ -94,15 +94,15 @@ impl Entries for Trace {
         &mut self,
         entry: &'r TraceEntry<'_>,
         observation: Option<Observation<'r>>,
-        simulation: &mut Simulation,
+        simulations: &mut Simulations,
         stats: &mut InputStats,
     ) -> Result<(), EntryFailure> {
         let now = self.moment(entry.at)?;
-        let Some(mut observation) = observation else {
+        let Some(observation) = observation else {
             stats.leave_out(LeftOut::NoWrite);
             return Ok(());
         };
-        simulation.write(now, &mut observation, entry.bytes)?;
+        simulations.write(now, &observation, entry.bytes)?;
         Ok(())
     }
 }

@@ -2,8 +2,6 @@
 
 use crate::decide::minted_name::minted_name;
 use crate::decide::pipeline::{Decision, verdict};
-use crate::state::live_series::Handle;
-use crate::state::live_series::newest::NewestMessage;
 use crate::state::names::Carried;
 use crate::state::series::Series;
 use crate::store::table::At;
@@ -59,7 +57,6 @@ impl Decision<'_> {
         let series = Series::opened_by_create(write.value, write.occurred_at, self.now);
         let key = self.series_key(write);
         let handle = self.open(key, name, &series);
-        self.created_by_client(handle, write);
         self.names.join(entry, handle, true);
     }
 
@@ -109,19 +106,10 @@ impl Decision<'_> {
                 beyond
             }
         });
-        match write.operation {
-            Operation::Update => self.scope.updated_by_client(handle),
-            Operation::Create => self.created_by_client(handle, write),
+        if write.operation == Operation::Update || occurrences > 0 {
+            self.scope.forget_newest(handle);
         }
         self.scope.counters.recovered += reported_again.unwrap_or(0).max(0).unsigned_abs();
         verdict(Disposition::Admitted, stage, occurrences, Answer::Allow)
-    }
-
-    /// Records how a client creates the stored Event of a series, if the policy masks parts of messages.
-    pub(crate) fn created_by_client(&mut self, handle: Handle, write: &Observation<'_>) {
-        if !self.scope.rules.normalize.is_empty() {
-            let hash = self.hasher.stored_message(&write.event);
-            self.scope.set_newest(handle, NewestMessage::created_by_client(hash));
-        }
     }
 }

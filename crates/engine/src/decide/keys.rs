@@ -4,9 +4,7 @@ use std::hash::{BuildHasher, Hasher as _};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::model::content::MAX_MESSAGE;
 use crate::model::dropped::identity;
-use crate::text::truncate;
 use crate::{Disposition, EventView, GroupBy, Masks, MessagePart, ObjectReference, Observation, Per};
 
 /// The prefix that client-go puts before the message of an aggregated Event (tools/record, events_cache.go).
@@ -71,7 +69,6 @@ enum KeyKind {
     Jitter = 11,
     Namespace = 12,
     Witness = 13,
-    StoredMessage = 14,
 }
 
 impl Hasher {
@@ -133,15 +130,6 @@ impl Hasher {
         let (component, instance) = event.reporter();
         fields.text(component);
         fields.text(instance);
-        fields.finish() as u64
-    }
-
-    /// Returns a hash of the message of a stored Event and of the times that no client changes.
-    pub(crate) fn stored_message(&self, event: &EventView<'_>) -> u64 {
-        let mut fields = self.begin(KeyKind::StoredMessage);
-        fields.text(truncate(&event.message, MAX_MESSAGE));
-        fields.text(&event.first_timestamp);
-        fields.text(&event.event_time);
         fields.finish() as u64
     }
 

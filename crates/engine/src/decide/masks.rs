@@ -1,9 +1,12 @@
 //! `spec.normalize`: masks replace the variable parts of a message, so that messages that differ only there are equal.
 //!
 //! docs/normalize.md defines the masks. The cost is linear: each attempt reads a bounded number of bytes besides the word
-//! at which it begins, and a word without a match is skipped as a whole.
+//! at which it begins, and a word without a match is skipped as a whole. Most text is not even split into words: a mask
+//! matches only near a digit, a `:` or the object's name.
 
 use std::net::Ipv6Addr;
+
+use memchr::memmem::Finder;
 
 use crate::EventView;
 
@@ -12,6 +15,9 @@ const MAX_MASKED: usize = 1024;
 
 /// Maximum length of a duration or quantity, in bytes. Go's longest duration has 25.
 const MAX_AMOUNT: usize = 40;
+
+/// Length of a UUID, in bytes. No other part without a name begins farther before the word of its first digit or `:`.
+const UUID: usize = 36;
 
 /// Maximum length of an IPv6 address as text, in bytes.
 const MAX_IPV6: usize = 45;
@@ -108,25 +114,21 @@ impl Masks {
     /// Calls `each` with the parts of the Event's message, in order.
     pub fn split<'m>(self, event: &'m EventView<'_>, mut each: impl FnMut(MessagePart<'m>)) {
         let message = &*event.message;
-        let mut scan = Scan {
-            masks: self,
-            bytes: message.as_bytes(),
-            name: event.regarding.name.as_bytes(),
-            last_hash: 0,
-        };
-        let (mut from, mut at) = (0, 0);
-        while at < message.len().min(MAX_MASKED) {
+        let mut scan = Scan::new(self, message.as_bytes(), event.regarding.name.as_bytes());
+        let limit = message.len().min(MAX_MASKED);
+        let (mut from, mut at) = (0, scan.next_candidate(0));
+        while at < limit {
             let word = scan.word(at);
             let found = if word.length > 0 { scan.find(at, &word) } else { scan.find_at_separator(at) };
             let Some((mask, end)) = found else {
-                at += word.length.max(1);
+                at = scan.next_candidate(at + word.length.max(1));
                 continue;
             };
             if from < at {
                 each(MessagePart::Text(&message[from..at]));
             }
             each(MessagePart::Masked(mask));
-            (from, at) = (end, end);
+            (from, at) = (end, scan.next_candidate(end));
         }
         if from < message.len() {
             each(MessagePart::Text(&message[from..]));
@@ -152,6 +154,14 @@ struct Scan<'m> {
     bytes: &'m [u8],
     /// Name of the regarding object.
     name: &'m [u8],
+    /// Finds the name; `None` if it is not masked.
+    names: Option<Finder<'m>>,
+    /// Position of the next name that begins a word; behind the end if there is none.
+    next_name: usize,
+    /// Position of the next digit or `:`; behind the end if there is none.
+    next_digit: usize,
+    /// The first position at which a part with that digit can begin.
+    near_digit: usize,
     /// End of the last masked hash; 0 if there is none.
     last_hash: usize,
 }
@@ -219,7 +229,74 @@ fn leading(bytes: &[u8], belongs: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !belongs(*byte)).unwrap_or(bytes.len())
 }
 
-impl Scan<'_> {
+/// Returns the position of the first digit or `:`.
+fn digit_or_colon(bytes: &[u8]) -> Option<usize> {
+    let is_either = |byte: &u8| byte.wrapping_sub(b'0') <= b':' - b'0';
+    // Without a branch for each byte, whole blocks are compared at once.
+    let blocks = bytes.chunks(32);
+    let before =
+        blocks.take_while(|block| !block.iter().fold(false, |any, byte| any | is_either(byte))).count();
+    let at = (32 * before).min(bytes.len());
+    bytes[at..].iter().position(is_either).map(|found| at + found)
+}
+
+impl<'m> Scan<'m> {
+    fn new(masks: Masks, bytes: &'m [u8], name: &'m [u8]) -> Self {
+        let is_masked = masks.contains(Mask::ObjectNames) && (MIN_NAME..=MAX_NAME).contains(&name.len());
+        let names = is_masked.then(|| Finder::new(name));
+        let mut scan =
+            Self { masks, bytes, name, names, next_name: 0, next_digit: 0, near_digit: 0, last_hash: 0 };
+        scan.find_name(0);
+        scan.find_digit(0);
+        scan
+    }
+
+    /// Returns the first position from here on, the begin or end of a word, at which a mask may match. It is behind the
+    /// end if there is none.
+    fn next_candidate(&mut self, at: usize) -> usize {
+        // A part of a generated name that follows a hash needs no digit.
+        if self.last_hash > 0 && at <= self.last_hash + 1 {
+            return at;
+        }
+        if self.next_name < at {
+            self.find_name(at);
+        }
+        if self.next_digit < at {
+            self.find_digit(at);
+        }
+        self.near_digit.max(at).min(self.next_name)
+    }
+
+    fn find_name(&mut self, mut at: usize) {
+        self.next_name = usize::MAX;
+        let Some(names) = &self.names else { return };
+        let bytes = &self.bytes[..self.bytes.len().min(MAX_MASKED + MAX_NAME)];
+        while let Some(found) = bytes.get(at..).and_then(|rest| names.find(rest)) {
+            at += found;
+            if !self.is_in_word(at) {
+                self.next_name = at;
+                return;
+            }
+            at += 1;
+        }
+    }
+
+    fn find_digit(&mut self, at: usize) {
+        (self.next_digit, self.near_digit) = (usize::MAX, usize::MAX);
+        let Some(found) = digit_or_colon(&self.bytes[at..]) else { return };
+        let digit = at + found;
+        let word =
+            self.bytes[at..digit].iter().rposition(|byte| !is_word(*byte)).map_or(at, |end| at + end + 1);
+        let near = at.max(digit.saturating_sub(UUID));
+        let near = (near..digit).find(|near| *near == at || !self.is_in_word(*near)).unwrap_or(digit);
+        (self.next_digit, self.near_digit) = (digit, near.min(word));
+    }
+
+    /// Whether the byte continues a word.
+    fn is_in_word(&self, at: usize) -> bool {
+        at > 0 && is_word(self.bytes[at - 1]) && is_word(self.bytes[at])
+    }
+
     /// Returns the word that begins here.
     fn word(&self, at: usize) -> Word {
         let mut word = Word { length: 0, classes: u8::MAX, digits: 0 };
@@ -248,7 +325,7 @@ impl Scan<'_> {
 
     /// Returns the first mask that matches at a word, and its end.
     fn find(&mut self, at: usize, word: &Word) -> Option<(Mask, usize)> {
-        let may_be_name = self.name.first() == Some(&self.bytes[at]);
+        let may_be_name = at == self.next_name;
         // Most words have no digit, and are of no kind.
         if word.digits == 0 && !may_be_name && !word.is_all(HEX | GENERATED) {
             return None;
@@ -283,9 +360,6 @@ impl Scan<'_> {
 
     /// The object's name, and up to two generated suffixes: `web`, `web-7d4b9c6f5d`, `web-7d4b9c6f5d-x2x4q`.
     fn object_name(&self, at: usize) -> Option<usize> {
-        if !(MIN_NAME..=MAX_NAME).contains(&self.name.len()) || !self.bytes[at..].starts_with(self.name) {
-            return None;
-        }
         let mut end = at + self.name.len();
         for _ in 0..2 {
             let suffix = self.bytes.get(end).filter(|byte| **byte == b'-').map(|_| &self.bytes[end + 1..]);
@@ -317,6 +391,7 @@ impl Scan<'_> {
             group.iter().all(u8::is_ascii_hexdigit).then_some(())?;
             end += length;
         }
+        self.bytes[at..end].iter().any(u8::is_ascii_digit).then_some(())?;
         self.ending(end)
     }
 

@@ -1,19 +1,17 @@
 //! Step 8 of a decision: series compaction.
 
+use jiff::Timestamp;
+
 use crate::decide::keys::Key;
 use crate::decide::pipeline::{Decision, lowers, refusal, verdict};
 use crate::model::content::Content;
 use crate::state::live_series::Handle;
-use crate::state::live_series::newest::NewestMessage;
 use crate::state::names::Carried;
 use crate::state::series::Series;
 use crate::{
     Answer, Api, Denial, Disposition, Mode, Moment, Observation, Operation, Rules, SeriesRules, Stage,
     Verdict,
 };
-
-/// Maximum length of a message that a flush writes, in bytes. Those of most Events are shorter than 1 KiB.
-const MAX_NEWEST: usize = 8192;
 
 /// The value of the first refresh of client-go's events recorder, if nothing else happened.
 const FIRST_REFRESH: i64 = 3;
@@ -78,7 +76,9 @@ impl Decision<'_> {
             );
         }
         self.scope.change(handle, now, |series| series.create_again(occurrences, write.value, now));
-        self.created_by_client(handle, write);
+        if occurrences > 0 {
+            self.scope.forget_newest(handle);
+        }
         verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow)
     }
 
@@ -133,7 +133,7 @@ impl Decision<'_> {
             let passes = complete && (refreshes || raises && state.is_due(series, now));
             let reported_again = write.value - state.total;
             let instead = exceeded.filter(|_| !passes && own && raises && reported_again >= 0);
-            let mut first = false;
+            let mut first = None;
             if passes || instead.is_some() {
                 state.client_writes(write.value, now);
             } else {
@@ -150,7 +150,7 @@ impl Decision<'_> {
             self.scope.counters.recovered += reported_again.unsigned_abs();
         }
         if passes || instead.is_some() {
-            self.scope.updated_by_client(handle);
+            self.scope.forget_newest(handle);
             return Some(verdict(Disposition::Admitted, Stage::Series, occurrences, Answer::Allow));
         }
         self.remember(handle, write, first);
@@ -263,36 +263,19 @@ impl Decision<'_> {
 
     /// Keeps the content needed to create the series' Event again, if this write is the `first` merged one. With
     /// masks, also keeps the message of a CREATE for the next flush. (The content of an UPDATE is the stored one.)
-    fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: bool) {
-        let rules = &self.scope.rules;
-        let is_masked = write.operation == Operation::Create && !rules.normalize.is_empty();
-        if first {
-            let content = Content::of(&write.event).compared_by(rules);
+    fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: Option<Timestamp>) {
+        let (event, rules) = (&write.event, &self.scope.rules);
+        let content = first.map(|opened_at| Content::of_first_merged(event, opened_at, rules));
+        let content = if write.operation == Operation::Update || rules.normalize.is_empty() {
+            content
+        } else {
+            let message = if self.at_capacity.text { "" } else { &*event.message };
+            let kept = content.as_ref().or_else(|| self.scope.series.content(handle));
+            kept.filter(|kept| !kept.is_newest(message)).map(|kept| kept.with_newest(message)).or(content)
+        };
+        if let Some(content) = content {
             self.scope.remember(handle, content);
         }
-        if is_masked {
-            self.keep_newest(handle, &write.event.message);
-        }
-    }
-
-    /// Keeps the message of the newest merged CREATE, if there is capacity for it.
-    fn keep_newest(&mut self, handle: Handle, message: &str) {
-        let newest = self.scope.series.newest(handle);
-        if newest.is_some_and(|newest| newest.message.as_deref() == Some(message)) {
-            return;
-        }
-        let fits = !self.at_capacity.text && message.len() <= MAX_NEWEST;
-        let newest = match newest {
-            Some(newest) => newest.clone(),
-            None if !fits => return,
-            None => {
-                let series = self.scope.series.get(handle);
-                let owned = series.is_some_and(|series| !series.is_claimed_only());
-                NewestMessage { owned, ..NewestMessage::default() }
-            }
-        };
-        let message = fits.then(|| message.into());
-        self.scope.set_newest(handle, NewestMessage { message, ..newest });
     }
 
     /// Whether a series may be opened. At capacity, the scope evicts its oldest series. If that one has pending

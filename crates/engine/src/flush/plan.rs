@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::decide::keys::Hasher;
 use crate::flush::tasks::FIRST_RETRY;
 use crate::model::content::Content;
 use crate::state::live_series::Handle;
 use crate::state::scope::Scope;
 use crate::state::series::Series;
-use crate::{Moment, SeriesRules};
+use crate::{EventView, Moment, SeriesRules};
 
 /// Tolerance when comparing the age of an Event with its admission. The API server that admitted the CREATE wrote the
 /// creation time, and another one may answer the read: their clocks may differ by several seconds, or one of them is set
@@ -94,7 +93,6 @@ impl Scope {
     /// Returns what to do for a series, given the Event found under its name.
     pub(crate) fn plan(
         &mut self,
-        hasher: &Hasher,
         handle: Handle,
         found: Option<StoredEvent>,
         deciding: bool,
@@ -113,11 +111,11 @@ impl Scope {
             return Some(plan);
         }
         let count = found.as_ref().map(|found| found.count);
-        let content = found.as_ref().and_then(|found| found.content.as_deref());
-        let newest = self.newest_message(handle, content, hasher);
+        let is_read = found.as_ref().map_or(series.read, |found| found.content.is_some());
         if let Some(read) = found {
             self.confirm(handle, &series, read, now);
         }
+        let newest = if is_read && !series.summary { self.replacing_message(handle) } else { None };
         let rules = self.rules.timing(series.summary);
         let content = self.series.content(handle).cloned();
         let planned =
@@ -126,15 +124,11 @@ impl Scope {
         match planned? {
             FlushPlan::Create { value, occurred_at, mut content, .. } => {
                 if let Some(message) = newest {
-                    *content = content.with_message(&message);
+                    *content = Content::of(&EventView { message: (*message).into(), ..content.view() });
                 }
                 Some(FlushPlan::Create { value, occurred_at, content, witness })
             }
             FlushPlan::Write { value, occurred_at, shown: Shown::Count } => {
-                if let (Some(message), Some(content)) = (&newest, self.series.content(handle)) {
-                    let written = hasher.stored_message(&content.with_message(message).view());
-                    self.series.wrote_newest(handle, written);
-                }
                 let shown = newest.map_or(Shown::Count, Shown::Message);
                 Some(FlushPlan::Write { value, occurred_at, shown })
             }
@@ -161,25 +155,15 @@ impl Scope {
     fn confirm(&mut self, handle: Handle, series: &Series, read: StoredEvent, now: Moment) {
         self.change(handle, now, |series| series.read = true);
         self.series.forget_witness(handle);
-        if let Some(content) = read.content.filter(|_| series.merged && !series.summary) {
-            self.remember(handle, *content);
+        if let Some(read) = read.content.filter(|_| series.merged && !series.summary) {
+            let content = self.series.content(handle).map(|kept| kept.reread(&read));
+            self.remember(handle, content.unwrap_or(*read));
         }
     }
 
     /// Returns the message of the newest merged CREATE, if a flush is to write it.
-    fn newest_message(
-        &mut self,
-        handle: Handle,
-        found: Option<&Content>,
-        hasher: &Hasher,
-    ) -> Option<Box<str>> {
-        let mut newest = self.series.newest(handle)?.clone();
-        if let Some(found) = found.map(Content::view) {
-            newest.found(hasher.stored_message(&found), &found.message);
-        }
-        let message = newest.message.clone().filter(|_| newest.owned);
-        self.set_newest(handle, newest);
-        message
+    fn replacing_message(&self, handle: Handle) -> Option<Box<str>> {
+        self.series.content(handle)?.replacing_message(self.rules.normalize).map(Into::into)
     }
 
     /// Completes the task if the plan does.

@@ -53,7 +53,7 @@ impl Engine {
             if deciding && now < scope.series.get(handle)?.not_before {
                 return scope.complete(handle, FlushPlan::Nothing, deciding, now);
             }
-            let plan = scope.plan(&self.hasher, handle, found, deciding, now)?;
+            let plan = scope.plan(handle, found, deciding, now)?;
             was_compared = true;
             scope.complete(handle, plan, deciding, now)
         });

@@ -1,29 +1,54 @@
 //! The content of a stored Event, packed into one allocation.
 
+use jiff::Timestamp;
+
 use crate::text::{cut, truncate};
 use crate::{EventView, Masks, ObjectReference, Rules};
 
 /// Maximum length of a kept message, in bytes. The API server accepts messages of events.k8s.io up to this
 /// length.
-pub(crate) const MAX_MESSAGE: usize = 1024;
+const MAX_MESSAGE: usize = 1024;
+/// Maximum length of a message that is certain to be whole, in bytes. A longer one may have been cut between two
+/// characters.
+const MAX_WHOLE_MESSAGE: usize = MAX_MESSAGE - 4;
 /// Maximum length of any other kept field, in bytes. No field that the API server validates is longer.
 const MAX_FIELD: usize = 1024;
 /// Maximum length of labels or annotations, in bytes. Longer ones are left out, because truncated JSON is
 /// invalid.
 const MAX_JSON: usize = 2048;
 
-/// Number of texts in a [`Content`].
-const FIELDS: usize = 24;
+/// Number of texts in a [`Content`]: those of the Event, and the newest message.
+const FIELDS: usize = 25;
 /// Size of the length table in front of the texts: two bytes for each.
 const LENGTHS: usize = 2 * FIELDS;
-/// Bytes between the length table and the texts: whether `related` is present, the masks, and in two bytes the
-/// length at which the message is compared.
-const FLAGS: usize = 4;
+/// Size of the fields between the length table and the texts: see [`Header`].
+const HEADER: usize = 12;
+/// The time of a series that is not known to have been opened by a CREATE.
+const UNKNOWN: i64 = i64::MIN;
 
-/// The content that the engine needs to create a stored Event again: one allocation of 52 bytes and the text.
+/// The content that the engine needs to create a stored Event again: one allocation of 62 bytes and the text.
 /// Most fields of most Events are empty; as strings they would take 24 bytes each.
+///
+/// With masks in the policy, it also has the message of the newest merged CREATE.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content(Box<[u8]>);
+
+/// The fields that are kept besides the Event.
+#[derive(Clone, Copy)]
+struct Header {
+    /// The masks of the policy.
+    masks: Masks,
+    /// The length at which its messages are cut.
+    max_message: u16,
+    /// The time of the CREATE that opened the series, in microseconds.
+    opened_at: i64,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self { masks: Masks::default(), max_message: u16::MAX, opened_at: UNKNOWN }
+    }
+}
 
 impl std::fmt::Debug for Content {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -35,28 +60,60 @@ impl std::fmt::Debug for Content {
 impl Content {
     /// Packs `event`.
     pub fn of(event: &EventView<'_>) -> Self {
-        let fields = fields(event);
+        Self::packed(event, "", Header::default())
+    }
+
+    /// Packs the Event of the first merged write of a series. `opened_at`: the time of its last write before.
+    pub(crate) fn of_first_merged(event: &EventView<'_>, opened_at: Timestamp, rules: &Rules) -> Self {
+        let max_message = rules.max_message_bytes.and_then(|max| u16::try_from(max).ok());
+        let header = Header {
+            masks: rules.normalize,
+            max_message: max_message.unwrap_or(u16::MAX),
+            opened_at: opened_at.as_microsecond(),
+        };
+        Self::packed(event, "", header)
+    }
+
+    /// Returns the Event as it was `read`, with everything else as it is here.
+    pub(crate) fn reread(&self, read: &Self) -> Self {
+        Self::packed(&read.view(), self.newest(), self.header())
+    }
+
+    /// Returns the same with the message of a newer CREATE. It is not kept if it may be cut.
+    pub(crate) fn with_newest(&self, message: &str) -> Self {
+        let message = if message.len() <= MAX_WHOLE_MESSAGE { message } else { "" };
+        Self::packed(&self.view(), message, self.header())
+    }
+
+    fn packed(event: &EventView<'_>, newest: &str, header: Header) -> Self {
+        let fields = fields(event, newest);
         let text = fields.iter().map(|field| field.len()).sum::<usize>();
-        let mut packed = Vec::with_capacity(LENGTHS + FLAGS + text);
+        let mut packed = Vec::with_capacity(LENGTHS + HEADER + text);
         for field in fields {
             let length = u16::try_from(field.len()).expect("a field is cut to 2 KiB at most");
             packed.extend(length.to_le_bytes());
         }
         packed.push(u8::from(event.related.is_some()));
-        packed.push(0);
-        packed.extend(0xffff_u16.to_le_bytes());
+        packed.push(header.masks.bits());
+        packed.extend(header.max_message.to_le_bytes());
+        packed.extend(header.opened_at.to_le_bytes());
         for field in fields {
             packed.extend(field.as_bytes());
         }
         Self(packed.into_boxed_slice())
     }
 
-    /// Records how these rules compare the message. The stored Event can have another one that is equal to them.
-    pub(crate) fn compared_by(mut self, rules: &Rules) -> Self {
-        self.0[LENGTHS + 1] = rules.normalize.bits();
-        let length = rules.max_message_bytes.map_or(u16::MAX, |max| u16::try_from(max).unwrap_or(u16::MAX));
-        self.0[LENGTHS + 2..LENGTHS + FLAGS].copy_from_slice(&length.to_le_bytes());
-        self
+    fn header(&self) -> Header {
+        let [_, masks, length @ .., a, b, c, d, e, f, g, h] = self.header_bytes();
+        Header {
+            masks: Masks::from_bits(masks),
+            max_message: u16::from_le_bytes(length),
+            opened_at: i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        }
+    }
+
+    fn header_bytes(&self) -> [u8; HEADER] {
+        self.0[LENGTHS..LENGTHS + HEADER].try_into().expect("it has this length")
     }
 
     /// Returns the packed fields.
@@ -74,7 +131,7 @@ impl Content {
         let (regarding, related) = (reference(), reference());
         EventView {
             regarding,
-            related: (self.flags()[0] == 1).then_some(related),
+            related: (self.0[LENGTHS] == 1).then_some(related),
             event_type: next().into(),
             reason: next().into(),
             action: next().into(),
@@ -90,34 +147,58 @@ impl Content {
         }
     }
 
-    /// Returns the content with another message.
-    pub(crate) fn with_message(&self, message: &str) -> Self {
-        Self::of(&EventView { message: message.into(), ..self.view() })
+    /// Returns the message of the newest merged CREATE; empty if unknown.
+    fn newest(&self) -> &str {
+        self.fields().last().unwrap_or_default()
+    }
+
+    /// Whether this is the message of the newest merged CREATE. Reads no other field, because it is called for each
+    /// merged CREATE.
+    pub(crate) fn is_newest(&self, message: &str) -> bool {
+        let length = u16::from_le_bytes([self.0[LENGTHS - 2], self.0[LENGTHS - 1]]);
+        usize::from(length) == message.len() && self.0.ends_with(message.as_bytes())
+    }
+
+    /// Returns the message of the newest merged CREATE, if it may replace the one here, which was read: they differ only
+    /// in parts that `masks` replaces, and the Event has the time of the CREATE that opened its series. Otherwise it
+    /// may be another user's, or somebody has changed its message.
+    pub(crate) fn replacing_message(&self, masks: Masks) -> Option<&str> {
+        let (newest, read) = (self.newest(), self.view());
+        if masks.is_empty() || newest.is_empty() || read.message.len() > MAX_WHOLE_MESSAGE {
+            return None;
+        }
+        let header = self.header();
+        let is_opening = |time: &str| {
+            time.parse::<Timestamp>().is_ok_and(|time| time.as_microsecond() == header.opened_at)
+        };
+        let newer = EventView { message: newest.into(), ..read.clone() };
+        let may_replace = newest != read.message
+            && (is_opening(&read.first_timestamp) || is_opening(&read.event_time))
+            && masks.shown(&read) == masks.shown(&newer);
+        may_replace.then_some(newest)
     }
 
     /// Whether `read` is the Event that this content was kept of. Compares regarding object, type, reason and
     /// reporter; also the message, if it is known to be `unchanged` in an Event of the new API. In core/v1 clients may
     /// change the message.
     pub(crate) fn is_event_like(&self, read: &Self, unchanged: bool) -> bool {
-        let (kept, mut read) = (self.view(), read.view());
-        kept.regarding == read.regarding
-            && kept.event_type == read.event_type
-            && kept.reason == read.reason
-            && kept.reporter() == read.reporter()
-            && (kept.event_time.is_empty() || !unchanged || self.has_equal_message(&mut read))
+        let (kept, event) = (self.view(), read.view());
+        kept.regarding == event.regarding
+            && kept.event_type == event.event_type
+            && kept.reason == event.reason
+            && kept.reporter() == event.reporter()
+            && (kept.event_time.is_empty() || !unchanged || self.has_equal_message(read))
     }
 
-    /// Whether the message of `read` equals the kept one, as its policy compares them.
-    fn has_equal_message(&self, read: &mut EventView<'_>) -> bool {
-        let [_, masks, length @ ..] = self.flags();
-        let masks = Masks::from_bits(masks);
-        cut(&mut read.message, usize::from(u16::from_le_bytes(length)));
-        let kept = self.view();
-        if masks.is_empty() { kept.message == read.message } else { masks.shown(&kept) == masks.shown(read) }
-    }
-
-    fn flags(&self) -> [u8; FLAGS] {
-        self.0[LENGTHS..LENGTHS + FLAGS].try_into().expect("it has this length")
+    /// Whether the message of `read` equals the kept one, as the policy compared them when it was kept.
+    fn has_equal_message(&self, read: &Self) -> bool {
+        let Header { masks, max_message, .. } = self.header();
+        let [kept, read] = [self, read].map(|content| {
+            let mut event = content.view();
+            cut(&mut event.message, usize::from(max_message));
+            event
+        });
+        kept.message == read.message || !masks.is_empty() && masks.shown(&kept) == masks.shown(&read)
     }
 
     /// Returns the size in bytes.
@@ -126,7 +207,7 @@ impl Content {
     }
 
     fn fields(&self) -> impl Iterator<Item = &str> {
-        let (lengths, mut rest) = (&self.0[..LENGTHS], &self.0[LENGTHS + FLAGS..]);
+        let (lengths, mut rest) = (&self.0[..LENGTHS], &self.0[LENGTHS + HEADER..]);
         lengths.chunks_exact(2).map(move |length| {
             let field;
             (field, rest) = rest.split_at(usize::from(u16::from_le_bytes([length[0], length[1]])));
@@ -136,7 +217,7 @@ impl Content {
 }
 
 /// Returns the truncated fields in the order in which [`Content::view`] reads them.
-fn fields<'a>(event: &'a EventView<'_>) -> [&'a str; FIELDS] {
+fn fields<'a>(event: &'a EventView<'_>, newest: &'a str) -> [&'a str; FIELDS] {
     let EventView { regarding, related, .. } = event;
     let related = related.as_ref();
     let of_related = |field: fn(&'a ObjectReference<'_>) -> &'a str| {
@@ -167,6 +248,7 @@ fn fields<'a>(event: &'a EventView<'_>) -> [&'a str; FIELDS] {
         truncate(&event.event_time, MAX_FIELD),
         if event.labels.len() > MAX_JSON { "" } else { event.labels },
         if event.annotations.len() > MAX_JSON { "" } else { event.annotations },
+        newest,
     ]
 }
 

@@ -2,7 +2,6 @@
 
 mod contents;
 mod just_written;
-pub(crate) mod newest;
 mod timers;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +19,6 @@ use crate::store::table::{At, NONE, Table, hash};
 use crate::store::timers::Timers;
 
 use just_written::JustWritten;
-use newest::NewestMessage;
 
 /// Identifies a series beyond its lifetime. Consists of its last known position, the hash of its key to find
 /// the current one, and its birth number, which is unique in the namespace. Birth numbers wrap after 2^32
@@ -84,8 +82,6 @@ pub(crate) struct LiveSeries {
     ended_in_order: VecDeque<u32>,
     ended_evicted: usize,
     just_written: JustWritten,
-    /// Of the series of policies that mask parts of messages, by birth number.
-    newest: BTreeMap<u32, NewestMessage>,
     /// Group and witness of each summary that was never stored, by birth number.
     witnesses: BTreeMap<u32, (Key, Witness)>,
     timers: Timers,
@@ -101,7 +97,7 @@ impl LiveSeries {
         self.table.is_empty()
     }
 
-    /// Returns the bytes of kept text: names, contents and newest messages.
+    /// Returns the bytes of kept text: names and contents.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -204,7 +200,6 @@ impl LiveSeries {
         self.table.remove(at);
         self.put_unreported(handle.birth, 0);
         self.forget_witness(handle);
-        self.take_newest(handle);
         if series.shared {
             self.ended.insert(handle.birth, series.reported());
             self.ended_in_order.push_back(handle.birth);

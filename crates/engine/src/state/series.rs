@@ -172,10 +172,10 @@ impl Series {
         !self.needs_flush() && !self.in_flight && !self.summary
     }
 
-    /// Records a merged occurrence at this time. `kept`: the Event's content may be kept. Returns whether to
-    /// keep it now, because this occurrence is the first.
-    pub(crate) fn merge(&mut self, occurred_at: Timestamp, kept: bool) -> bool {
-        let first = kept && !self.merged;
+    /// Records a merged occurrence at this time. `kept`: the Event's content may be kept. If it is to be kept now,
+    /// because this occurrence is the first, returns the time of the last write before.
+    pub(crate) fn merge(&mut self, occurred_at: Timestamp, kept: bool) -> Option<Timestamp> {
+        let first = (kept && !self.merged).then_some(self.occurred_at);
         if kept || self.merged {
             self.occurred_at = self.occurred_at.max(occurred_at);
             self.merged = true;

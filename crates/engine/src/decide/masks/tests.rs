@@ -103,7 +103,13 @@ fn no_message_costs_more_than_a_linear_number_of_steps() {
 
 /// Texts of fragments that masks match, almost match, and do not match.
 fn message() -> impl Strategy<Value = String> {
-    const FRAGMENTS: [&str; 46] = [
+    const FRAGMENTS: [&str; 52] = [
+        "Back-off restarting failed container in pod, next try later; ",
+        "abcdefab-cdef-abcd-efab-cdefabcdefab",
+        "abcdefab-cdef-abcd-efab-cdefabcdefa1",
+        "deadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeef",
+        "-bcdfg",
+        "cafe:",
         "1",
         "17",
         "0",

@@ -14,7 +14,6 @@ use crate::state::buckets::{Buckets, BudgetBucket};
 use crate::state::capacity::AtCapacity;
 use crate::state::capacity::Sizes;
 use crate::state::groups::Groups;
-use crate::state::live_series::newest::NewestMessage;
 use crate::state::live_series::{Handle, LiveSeries};
 use crate::state::series::Series;
 use crate::state::top_dropped::Sketch;
@@ -219,13 +218,9 @@ impl Scope {
     pub(crate) fn adopt(&mut self, key: Key, other: &mut Self, handle: Handle, birth: u32) -> Option<Handle> {
         let name = other.series.name(handle)?.to_owned();
         let content = other.series.take_content(handle);
-        let newest = other.series.take_newest(handle);
         let series = other.close(handle)?;
         let handle = self.open(key, &name, &Series { closing: false, in_flight: false, ..series }, birth);
         self.series.set_content(handle, content);
-        if let Some(newest) = newest {
-            self.series.set_newest(handle, newest);
-        }
         self.recount();
         Some(handle)
     }
@@ -244,16 +239,13 @@ impl Scope {
         self.recount();
     }
 
-    /// Sets the newest message of a series whose policy masks parts of messages.
-    pub(crate) fn set_newest(&mut self, handle: Handle, newest: NewestMessage) {
-        self.series.set_newest(handle, newest);
-        self.recount();
-    }
-
-    /// Forgets the newest message, because a client updates the stored Event.
-    pub(crate) fn updated_by_client(&mut self, handle: Handle) {
-        if self.series.newest(handle).is_some() {
-            self.set_newest(handle, NewestMessage::updated_by_client());
+    /// Forgets the message of the newest merged CREATE: the client writes its stored Event with a newer one.
+    pub(crate) fn forget_newest(&mut self, handle: Handle) {
+        if self.rules.normalize.is_empty() {
+            return;
+        }
+        if let Some(content) = self.series.content(handle).filter(|content| !content.is_newest("")) {
+            self.remember(handle, content.with_newest(""));
         }
     }
 

@@ -64,7 +64,7 @@ fn is_generated(text: &str) -> bool {
 }
 
 fn is_name(part: &str, name: &str) -> bool {
-    if name.len() < 3 {
+    if !(3..=253).contains(&name.len()) {
         return false;
     }
     let Some(suffixes) = part.strip_prefix(name) else { return false };
@@ -81,6 +81,7 @@ fn is_uuid(part: &str) -> bool {
     let groups: Vec<&str> = part.split('-').collect();
     groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
         && part.chars().all(|character| character == '-' || character.is_ascii_hexdigit())
+        && part.contains(|character: char| character.is_ascii_digit())
 }
 
 fn is_ip(part: &str, rest: &str) -> bool {

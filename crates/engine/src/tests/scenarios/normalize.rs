@@ -28,7 +28,7 @@ fn each_flush_shows_the_newest_message() {
     // Of the new API, whose messages no client changes: the merged ones differ from the stored one.
     let of_new_api = |message, name| {
         let write = saying(message, name);
-        let event = EventView { event_time: "2026-01-01T00:00:00.000000Z".into(), ..write.event };
+        let event = EventView { event_time: "1970-01-01T00:00:00.000000Z".into(), ..write.event };
         Observation { api: Api::Events, event, ..write }
     };
     let first = of_new_api(MESSAGES[0], "1");

@@ -1,0 +1,130 @@
+//! The results of two sets of policies as plain-text tables, side by side.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::report::{DroppedRow, PolicyRow, ReplayReport};
+use super::table::{MESSAGE, MOST_LISTED, columns, notes, replayed};
+use super::text::{bytes, clean, grouped};
+
+const HEAD: [&str; 3] = ["POLICY", "AGAINST", "DIFFERENCE"];
+
+/// Returns both results as text.
+pub(super) fn render(report: &ReplayReport, against: &ReplayReport) -> String {
+    let both = [report, against];
+    let mut out = replayed(report);
+    let differing = [namespaces(both), dropped(both)].into_iter().flatten();
+    for table in [occurrences(both), etcd(both)].into_iter().chain(differing) {
+        out.push('\n');
+        out.push_str(&table);
+    }
+    let known: BTreeSet<_> = report.notes.iter().collect();
+    out + &notes(report.notes.iter().chain(against.notes.iter().filter(|note| !known.contains(note))))
+}
+
+/// Returns the texts of both numbers, and of their difference.
+fn side_by_side([policy, against]: [i64; 2]) -> [String; 3] {
+    let difference = policy.saturating_sub(against);
+    let plus = if difference > 0 { "+" } else { "" };
+    [signed(policy), signed(against), format!("{plus}{}", signed(difference))]
+}
+
+fn signed(number: i64) -> String {
+    let minus = if number < 0 { "-" } else { "" };
+    format!("{minus}{}", grouped(number.unsigned_abs()))
+}
+
+fn counted(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn occurrences(both: [&ReplayReport; 2]) -> String {
+    let of = both.map(|report| &report.total.occurrences);
+    let numbers = [
+        ("received", of.map(|it| it.received)),
+        ("admitted", of.map(|it| it.admitted)),
+        ("compacted", of.map(|it| it.compacted)),
+        ("aggregated", of.map(|it| it.aggregated)),
+        ("filtered", of.map(|it| it.filtered)),
+        ("throttled", of.map(|it| it.throttled)),
+        ("muted", of.map(|it| it.muted)),
+    ];
+    table("OCCURRENCES", rows(&numbers))
+}
+
+fn etcd(both: [&ReplayReport; 2]) -> String {
+    let of = both.map(|report| {
+        let mut all = report.total.writes;
+        all.add(&report.total.ungoverned);
+        all
+    });
+    let numbers = [
+        ("without squelch", of.map(|it| it.etcd_without)),
+        ("with squelch", of.map(|it| it.etcd_with)),
+        ("by squelch", of.map(|it| it.flushes)),
+        ("refused with 409", of.map(|it| it.already_exists)),
+        ("refused with 403", of.map(|it| it.forbidden)),
+        ("restored", of.map(|it| it.restored)),
+        ("no policy", both.map(|report| report.total.ungoverned.etcd_with)),
+    ];
+    let [policy, against] = both.map(|report| report.total.bytes_saved);
+    let difference = policy.saturating_sub(against);
+    let plus = if difference > 0 { "+" } else { "" };
+    let saved = [bytes(policy), bytes(against), format!("{plus}{}", bytes(difference))];
+    table("WRITES TO ETCD", rows(&numbers).chain([row("bytes saved", saved)]))
+}
+
+fn table(title: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
+    columns(&[title, HEAD[0], HEAD[1], HEAD[2]], &rows.collect::<Vec<_>>(), 1)
+}
+
+fn rows(numbers: &[(&'static str, [u64; 2])]) -> impl Iterator<Item = Vec<String>> {
+    numbers.iter().map(|(name, both)| row(name, side_by_side(both.map(counted))))
+}
+
+fn row(name: &str, texts: [String; 3]) -> Vec<String> {
+    [name.to_owned()].into_iter().chain(texts).collect()
+}
+
+/// The namespaces with different numbers of saved writes, the largest difference first.
+fn namespaces(both: [&ReplayReport; 2]) -> Option<String> {
+    let mut by_namespace = BTreeMap::<&str, [i64; 2]>::new();
+    for (at, report) in both.into_iter().enumerate() {
+        for PolicyRow { namespace, writes, .. } in &report.policies {
+            let saved = counted(writes.etcd_without) - counted(writes.etcd_with);
+            by_namespace.entry(namespace).or_default()[at] += saved;
+        }
+    }
+    let rows = by_namespace.into_iter().map(|(name, both)| (vec![name.to_owned()], both));
+    differing(&["SAVED WRITES"], rows.collect())
+}
+
+/// The combinations of which a different number of occurrences is dropped, the largest difference first.
+fn dropped(both: [&ReplayReport; 2]) -> Option<String> {
+    let mut by_texts = BTreeMap::<Vec<String>, [i64; 2]>::new();
+    for (at, report) in both.into_iter().enumerate() {
+        for row in &report.dropped {
+            let DroppedRow { namespace, reason, kind, component, disposition, count, .. } = row;
+            let texts = [namespace, reason, kind, component].map(|text| clean(text, MESSAGE));
+            let texts = texts.into_iter().chain([(*disposition).to_owned()]).collect();
+            by_texts.entry(texts).or_default()[at] += counted(*count);
+        }
+    }
+    differing(&["DROPPED", "REASON", "KIND", "COMPONENT", "BY"], by_texts.into_iter().collect())
+}
+
+fn differing(head: &[&str], mut rows: Vec<(Vec<String>, [i64; 2])>) -> Option<String> {
+    rows.retain(|(_, [policy, against])| policy != against);
+    rows.sort_by_key(|(_, [policy, against])| Reverse(policy.abs_diff(*against)));
+    let more = rows.len().saturating_sub(MOST_LISTED);
+    rows.truncate(MOST_LISTED);
+    if rows.is_empty() {
+        return None;
+    }
+    let lines: Vec<Vec<String>> = { rows.into_iter() }
+        .map(|(texts, numbers)| texts.into_iter().chain(side_by_side(numbers)).collect())
+        .collect();
+    let more =
+        if more > 0 { format!("({more} more differ; -o json has all numbers)\n") } else { String::new() };
+    Some(columns(&[head, &HEAD].concat(), &lines, head.len()) + &more)
+}
