@@ -40,6 +40,7 @@ fn happenings() -> BTreeMap<&'static str, Vec<Occurrence>> {
     mixed.extend(storms::failing_probes(dice, "orders", 8, 30 * MINUTE));
     mixed.extend(storms::cron_jobs(dice, "reports", 2, 5, 30));
     BTreeMap::from([
+        ("argo-cd", storms::argo_cd(&mut Dice::new(39), "argocd", 40, 120 * MINUTE)),
         ("crash-loops", storms::crash_loops(dice, "shop", 20, 60 * MINUTE)),
         ("cron-jobs", storms::cron_jobs(dice, "reports", 20, 15, 120)),
         ("failed-scheduling", storms::failed_scheduling(dice, "batch", 200, 45 * MINUTE)),
@@ -48,6 +49,7 @@ fn happenings() -> BTreeMap<&'static str, Vec<Occurrence>> {
         ("image-pulls", storms::image_pulls(&mut Dice::new(38), "shop", 100)),
         ("kube-system", storms::kube_system(dice, 60 * MINUTE)),
         ("mixed", mixed),
+        ("node-not-ready", storms::node_not_ready(&mut Dice::new(40), 3, 80, 5)),
         ("nodes-in-trouble", storms::nodes_in_trouble(&mut Dice::new(36), 6, 60 * MINUTE)),
         ("noisy-tenant", storms::noisy_tenant(dice, "team-red", 120)),
         ("rollout", storms::rollout(dice, "shop", 500, 17)),

@@ -29,6 +29,8 @@ pub(crate) enum Recorder {
     Legacy,
     /// `tools/events`, through `events.k8s.io/v1`.
     New,
+    /// None: the component creates an Event for each occurrence, through `v1`.
+    Creates,
 }
 
 /// A component with its recorder.
@@ -102,8 +104,14 @@ impl Clients {
         match occurrence.by.recorder {
             Recorder::Legacy => self.legacy(occurrence),
             Recorder::New => self.new_style(occurrence),
+            Recorder::Creates => self.create(occurrence),
         }
         &self.trace[before..]
+    }
+
+    fn create(&mut self, occurrence: &Occurrence) {
+        let name = self.name(occurrence);
+        self.write_legacy(occurrence, &name, 1, &occurrence.message);
     }
 
     /// tools/record: aggregate, count, and then apply the spam filter.
@@ -117,7 +125,11 @@ impl Clients {
         if !correlator.spam_filter_admits(occurrence) {
             return;
         }
-        let place = (occurrence.about.namespace.clone(), name.clone());
+        self.write_legacy(occurrence, &name, count, &message);
+    }
+
+    fn write_legacy(&mut self, occurrence: &Occurrence, name: &str, count: i64, message: &str) {
+        let place = (occurrence.about.namespace.clone(), name.to_owned());
         let now = seconds(occurrence.at);
         let old = self.stored.get(&place).cloned();
         let first = old.as_ref().map_or_else(|| json!(now), |old| old["firstTimestamp"].clone());

@@ -194,6 +194,31 @@ fn each_kustomization_has_one_event_with_the_count_of_all_reconciliations() {
 }
 
 #[test]
+fn each_application_has_one_event_of_each_kind_with_the_newest_commit() {
+    let replay = Replayed::of("argo-cd");
+    replay.drops_nothing();
+    let kind = |event: &Value| {
+        let message = event["message"].as_str().unwrap().split(['\'', '>']).next().unwrap().to_owned();
+        format!("{} {} {}", about(event), event["reason"], message.split(" to ").next().unwrap())
+    };
+    let stored = replay.stored(kind);
+    // Both kinds of syncs, and for half of them the change of the health.
+    assert_eq!(stored.len(), 40 * 2 + 20 * 2, "{stored:?}");
+    assert!(stored.values().all(|names| names.len() == 1), "{stored:?}");
+}
+
+#[test]
+fn a_failed_zone_becomes_four_events_and_a_summary() {
+    let replay = Replayed::of("node-not-ready");
+    replay.drops_nothing();
+    assert_eq!(replay.stored(about).len(), 4);
+    let summaries = replay.report["summaries"].as_array().unwrap();
+    assert_eq!(summaries.len(), 1, "{summaries:?}");
+    assert!(summaries[0]["message"].as_str().unwrap().contains("on 240 objects"), "{summaries:?}");
+    assert_eq!(replay.warnings(&["aggregated", "admitted", "compacted"]), replay.writes.len());
+}
+
+#[test]
 fn only_the_failed_pulls_of_images_are_stored() {
     let replay = Replayed::of("image-pulls");
     for (write, decided) in &replay.writes {

@@ -287,6 +287,63 @@ pub(crate) fn flux_reconciliations(
     all
 }
 
+/// Argo CD's application controller reports each change of the health of an Application and each sync, with the commit.
+/// Half of the Applications change between two states, because something else changes their objects.
+pub(crate) fn argo_cd(dice: &mut Dice, namespace: &str, applications: u64, until: Millis) -> Vec<Occurrence> {
+    let controller = Emitter {
+        recorder: Recorder::Creates,
+        user: format!("system:serviceaccount:{namespace}:argocd-application-controller"),
+        ..controller("argocd-application-controller")
+    };
+    let mut all = Vec::new();
+    for number in 0..applications {
+        let name = format!("team-{number}");
+        let application = object("argoproj.io/v1alpha1", "Application", namespace, &name, &dice.uid());
+        let mut report = |at, reason, message| {
+            all.push(occurrence(at, &controller, &application, "Normal", reason, message));
+        };
+        let mut at = dice.below(10 * MINUTE);
+        while at < until {
+            let commit = format!("{:016x}{:016x}{:08x}", dice.next(), dice.next(), dice.next() as u32);
+            report(at, "OperationStarted", format!("Initiated automated sync to '{commit}'"));
+            let end = at + 5 * SECOND + dice.below(20 * SECOND);
+            report(end, "OperationCompleted", format!("Sync operation to {commit} succeeded"));
+            at += 20 * MINUTE + dice.below(20 * MINUTE);
+        }
+        let mut at = dice.below(MINUTE);
+        while at < until && number % 2 == 0 {
+            for (one, other, after) in
+                [("Healthy", "Progressing", 0), ("Progressing", "Healthy", 20 * SECOND)]
+            {
+                report(at + after, "ResourceUpdated", format!("Updated health status: {one} -> {other}"));
+            }
+            at += MINUTE + dice.below(MINUTE);
+        }
+    }
+    all.retain(|occurrence| occurrence.at < until);
+    all
+}
+
+/// A zone fails several times: the node controller reports each pod of each of its nodes.
+pub(crate) fn node_not_ready(dice: &mut Dice, nodes: u64, pods: u64, failures: u64) -> Vec<Occurrence> {
+    let mut all = Vec::new();
+    let pods: Vec<_> = (0..nodes * pods).map(|_| dice.pod("shop", "web-5d9c7b8f64")).collect();
+    for failure in 0..failures {
+        for (number, pod) in (0..).zip(&pods) {
+            let at = failure * 12 * MINUTE + number * SECOND / 20;
+            all.push(occurrence(
+                at,
+                &controller("node-controller"),
+                pod,
+                "Warning",
+                "NodeNotReady",
+                "Node is not ready",
+            ));
+        }
+    }
+    all
+}
+
 /// Pods start; the image of one in ten cannot be pulled.
 pub(crate) fn image_pulls(dice: &mut Dice, namespace: &str, pods: u64) -> Vec<Occurrence> {
     let mut all = Vec::new();

@@ -269,7 +269,8 @@ impl Decision<'_> {
         let content = if write.operation == Operation::Update || rules.normalize.is_empty() {
             content
         } else {
-            let message = if self.at_capacity.text { "" } else { &*event.message };
+            let is_kept = !self.at_capacity.text && Content::keeps_whole(&event.message);
+            let message = if is_kept { &*event.message } else { "" };
             let kept = content.as_ref().or_else(|| self.scope.series.content(handle));
             kept.filter(|kept| !kept.is_newest(message)).map(|kept| kept.with_newest(message)).or(content)
         };

@@ -79,9 +79,13 @@ impl Content {
         Self::packed(&read.view(), self.newest(), self.header())
     }
 
-    /// Returns the same with the message of a newer CREATE. It is not kept if it may be cut.
+    /// Whether this message would be kept whole.
+    pub(crate) fn keeps_whole(message: &str) -> bool {
+        message.len() <= MAX_WHOLE_MESSAGE
+    }
+
+    /// Returns the same with the message of a newer CREATE, which is kept whole.
     pub(crate) fn with_newest(&self, message: &str) -> Self {
-        let message = if message.len() <= MAX_WHOLE_MESSAGE { message } else { "" };
         Self::packed(&self.view(), message, self.header())
     }
 
@@ -164,7 +168,7 @@ impl Content {
     /// may be another user's, or somebody has changed its message.
     pub(crate) fn replacing_message(&self, masks: Masks) -> Option<&str> {
         let (newest, read) = (self.newest(), self.view());
-        if masks.is_empty() || newest.is_empty() || read.message.len() > MAX_WHOLE_MESSAGE {
+        if masks.is_empty() || newest.is_empty() || !Self::keeps_whole(&read.message) {
             return None;
         }
         let header = self.header();

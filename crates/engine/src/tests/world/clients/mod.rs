@@ -45,6 +45,8 @@ pub(super) struct Request {
     pub(super) counted: i64,
     /// Occurrences that the oracle expects to be stored because of it.
     pub(super) certain: i64,
+    /// Of those that it stores again, the ones that must be stored.
+    pub(super) sure_again: i64,
     /// Whether it was admitted by a replica that did not know its name.
     pub(super) is_first: bool,
     /// Whether it was admitted outside series compaction, so that its fate is unknown.
@@ -77,6 +79,7 @@ impl Request {
             reviewed_on: 0,
             counted: 0,
             certain: 0,
+            sure_again: 0,
             is_first: false,
             beside_series: false,
             admitted: false,

@@ -207,11 +207,19 @@ impl Ledger {
         if request.unseen { (request.knows - self.counted.max(self.unseen)).max(0) } else { 0 }
     }
 
-    /// A write is stored. Returns how many occurrences are stored again, and how many of them must be.
-    pub(super) fn commits(&mut self, request: &Request, is_exact: bool) -> (i64, i64) {
+    /// A write is stored.
+    pub(super) fn commits(&mut self, request: &Request) {
         if request.unseen {
             self.unseen = self.unseen.max(request.knows);
         }
+        if request.create && request.client.reads() {
+            self.counted = self.counted.max(request.knows);
+        }
+    }
+
+    /// A write is to be stored, by itself or as part of the total of its series. Returns how many occurrences are stored
+    /// again, and how many of them must be.
+    pub(super) fn stores_again(&mut self, request: &Request, is_exact: bool) -> (i64, i64) {
         // The write of a client that reads and adds one includes only its own occurrence.
         // That of a client that applies includes those since its last restart.
         let covered = match request.client {
@@ -219,9 +227,6 @@ impl Ledger {
             Client::Applier => request.knows - request.value + 1..=request.knows,
             _ => 1..=request.knows,
         };
-        if request.create && request.client.reads() {
-            self.counted = self.counted.max(request.knows);
-        }
         // After a restart, its count rises above one that includes others.
         let is_exact = is_exact && (request.client != Client::Applier || request.value == request.knows);
         // "Conservation": what was merged into another Event and is reported again by an absolute count is stored

@@ -60,6 +60,13 @@ impl Oracle {
         };
         let again = ledger.counts_again(request, decided, &report, elsewhere);
         let certain = ledger.adds_certain(request, decided, &report, is_claimed);
+        if decided.passes && !request.create {
+            // The total of its series includes the write from now on. A flush can store it before the write itself.
+            let is_exact = !self.disturbed;
+            let (again, sure) = self.ledger(&name).stores_again(request, is_exact);
+            request.sure_again += sure;
+            self.sums_of(user).high += again;
+        }
         let sums = self.sums_of(user);
         // "Another replica has taken over from a live one: the former active replica flushes once."
         let flushed_late = again.handed_over.clamp(0, sums.handed_over);

@@ -20,7 +20,9 @@ impl Oracle {
         self.disturbed |= request.unseen;
         let ledger = self.ledger(name);
         let news_of_undecided = ledger.news_of_undecided(request);
-        let (again, sure) = ledger.commits(request, is_exact);
+        ledger.commits(request);
+        let (again, sure) = ledger.stores_again(request, is_exact);
+        let sure = sure + if is_exact { request.sure_again } else { 0 };
         let rise = request.value - before;
         let merged = self.merged_into.get(name).copied().unwrap_or(0);
         let hidden = if gained == rise {
@@ -32,8 +34,10 @@ impl Oracle {
             // the new Event starts below the former one.
             (request.certain + sure + merged - gained).min(rise - gained)
         };
+        // "If the retry passes without a decision, its occurrence is stored twice and counted once."
+        let is_retry = request.unseen && request.client.reads() && news_of_undecided == 0;
         let sums = self.sums_of(user);
-        sums.high += again;
+        sums.high += again + if is_retry { rise.clamp(0, 1) } else { 0 };
         sums.low += sure - hidden.max(-gained).max(0);
         sums.stored += gained;
     }
@@ -114,7 +118,7 @@ impl Oracle {
         }
         if !request.create && request.admitted {
             // That flush stores again what was merged into another Event, as the write would have.
-            let (again, _) = self.ledger(name).commits(request, false);
+            let (again, _) = self.ledger(name).stores_again(request, false);
             self.sums_of(user).high += again;
         }
     }
