@@ -135,6 +135,17 @@ impl Masks {
         }
     }
 
+    /// Whether the messages of both Events differ only in parts that are masked.
+    pub(crate) fn are_equal(self, one: &EventView<'_>, other: &EventView<'_>) -> bool {
+        let (mut parts, mut at, mut equal) = (Vec::new(), 0, true);
+        self.split(one, |part| parts.push(part));
+        self.split(other, |part| {
+            equal &= parts.get(at) == Some(&part);
+            at += 1;
+        });
+        equal && at == parts.len()
+    }
+
     /// Returns the Event's message with placeholders.
     pub fn shown(self, event: &EventView<'_>) -> String {
         let mut shown = String::with_capacity(event.message.len());
@@ -254,17 +265,15 @@ impl<'m> Scan<'m> {
     /// Returns the first position from here on, the begin or end of a word, at which a mask may match. It is behind the
     /// end if there is none.
     fn next_candidate(&mut self, at: usize) -> usize {
-        // A part of a generated name that follows a hash needs no digit.
-        if self.last_hash > 0 && at <= self.last_hash + 1 {
-            return at;
-        }
         if self.next_name < at {
             self.find_name(at);
         }
         if self.next_digit < at {
             self.find_digit(at);
         }
-        self.near_digit.max(at).min(self.next_name)
+        // A part of a generated name that follows a hash needs no digit.
+        let follows_hash = self.last_hash > 0 && at <= self.last_hash + 1;
+        if follows_hash { at } else { self.near_digit.max(at).min(self.next_name) }
     }
 
     fn find_name(&mut self, mut at: usize) {

@@ -23,8 +23,6 @@ const FIELDS: usize = 25;
 const LENGTHS: usize = 2 * FIELDS;
 /// Size of the fields between the length table and the texts: see [`Header`].
 const HEADER: usize = 12;
-/// The time of a series that is not known to have been opened by a CREATE.
-const UNKNOWN: i64 = i64::MIN;
 
 /// The content that the engine needs to create a stored Event again: one allocation of 62 bytes and the text.
 /// Most fields of most Events are empty; as strings they would take 24 bytes each.
@@ -40,13 +38,14 @@ struct Header {
     masks: Masks,
     /// The length at which its messages are cut.
     max_message: u16,
-    /// The time of the CREATE that opened the series, in microseconds.
+    /// The time of the CREATE that opened the series, in microseconds. No Event has the least one, which says that it
+    /// is unknown.
     opened_at: i64,
 }
 
 impl Default for Header {
     fn default() -> Self {
-        Self { masks: Masks::default(), max_message: u16::MAX, opened_at: UNKNOWN }
+        Self { masks: Masks::default(), max_message: u16::MAX, opened_at: i64::MIN }
     }
 }
 
@@ -63,7 +62,9 @@ impl Content {
         Self::packed(event, "", Header::default())
     }
 
-    /// Packs the Event of the first merged write of a series. `opened_at`: the time of its last write before.
+    /// Packs the Event of the first merged write of a series. `opened_at`: see [`Series::merge`].
+    ///
+    /// [`Series::merge`]: crate::state::series::Series::merge
     pub(crate) fn of_first_merged(event: &EventView<'_>, opened_at: Timestamp, rules: &Rules) -> Self {
         let max_message = rules.max_message_bytes.and_then(|max| u16::try_from(max).ok());
         let header = Header {
@@ -178,7 +179,7 @@ impl Content {
         let newer = EventView { message: newest.into(), ..read.clone() };
         let may_replace = newest != read.message
             && (is_opening(&read.first_timestamp) || is_opening(&read.event_time))
-            && masks.shown(&read) == masks.shown(&newer);
+            && masks.are_equal(&read, &newer);
         may_replace.then_some(newest)
     }
 
@@ -194,15 +195,20 @@ impl Content {
             && (kept.event_time.is_empty() || !unchanged || self.has_equal_message(read))
     }
 
-    /// Whether the message of `read` equals the kept one, as the policy compared them when it was kept.
+    /// Whether the message of `read` equals the kept one, as the policy compared them when it was kept. The API server
+    /// can have stored it uncut. With masks, messages that may be cut are not compared: their ends can differ.
     fn has_equal_message(&self, read: &Self) -> bool {
         let Header { masks, max_message, .. } = self.header();
-        let [kept, read] = [self, read].map(|content| {
-            let mut event = content.view();
+        let (kept, read) = (self.view(), read.view());
+        let [mut kept_cut, mut read_cut] = [kept.clone(), read.clone()];
+        for event in [&mut kept_cut, &mut read_cut] {
             cut(&mut event.message, usize::from(max_message));
-            event
-        });
-        kept.message == read.message || !masks.is_empty() && masks.shown(&kept) == masks.shown(&read)
+        }
+        if masks.is_empty() {
+            return kept_cut.message == read_cut.message;
+        }
+        let is_whole = Self::keeps_whole(&kept.message) && Self::keeps_whole(&read.message);
+        !is_whole || masks.are_equal(&kept, &read) || masks.are_equal(&kept_cut, &read_cut)
     }
 
     /// Returns the size in bytes.

@@ -173,9 +173,11 @@ impl Series {
     }
 
     /// Records a merged occurrence at this time. `kept`: the Event's content may be kept. If it is to be kept now,
-    /// because this occurrence is the first, returns the time of the last write before.
+    /// because this occurrence is the first, returns the time of the write that opened the series; the least time if
+    /// that is unknown, because a former content was evicted.
     pub(crate) fn merge(&mut self, occurred_at: Timestamp, kept: bool) -> Option<Timestamp> {
-        let first = (kept && !self.merged).then_some(self.occurred_at);
+        let opened_at = if self.read { Timestamp::MIN } else { self.occurred_at };
+        let first = (kept && !self.merged).then_some(opened_at);
         if kept || self.merged {
             self.occurred_at = self.occurred_at.max(occurred_at);
             self.merged = true;

@@ -85,6 +85,13 @@ fn messages_of_real_emitters_become_equal() {
 }
 
 #[test]
+fn a_name_may_follow_a_hash_that_begins_with_it() {
+    assert_eq!(all().shown(&about("f0a", "f0a1b2c3-f0a")), "<hash>-<name>");
+    // A mask begins at a word.
+    assert_eq!(all().shown(&about("-ab", "x -ab y")), "x -ab y");
+}
+
+#[test]
 fn a_masked_part_begins_in_the_first_1024_bytes() {
     let long = format!("{} 17 18", "x".repeat(1020));
     assert_eq!(all().shown(&about("web", &long)), format!("{} <number> 18", "x".repeat(1020)));

@@ -64,7 +64,7 @@ fn is_generated(text: &str) -> bool {
 }
 
 fn is_name(part: &str, name: &str) -> bool {
-    if !(3..=253).contains(&name.len()) {
+    if !(3..=253).contains(&name.len()) || !name.starts_with(is_word) {
         return false;
     }
     let Some(suffixes) = part.strip_prefix(name) else { return false };

@@ -8,6 +8,7 @@ use super::steps::{
     with_late_reviews, with_lost_answers, with_others, with_oversights, with_restarts,
 };
 use super::*;
+use crate::Mask;
 use crate::testing::{cases, rules};
 
 impl World {
@@ -193,12 +194,14 @@ fn policy() -> impl Strategy<Value = Policy> {
     let warning_policy = prop_oneof![Just(WarningPolicy::NeverDrop), Just(WarningPolicy::Limit)];
     let muted = prop::option::weighted(0.2, prop::sample::select(&MESSAGES));
     let stages = (prop::bool::weighted(0.8), of(aggregation), of(spam_filter), of(bucket));
-    (stages, rejection, warning_policy, muted).prop_map(
-        |((series, aggregation, spam_filter, budget), rejection, warning_policy, muted)| {
+    let masks = prop::collection::vec(Just(Mask::Durations), 0..2);
+    (stages, rejection, warning_policy, muted, masks).prop_map(
+        |((series, aggregation, spam_filter, budget), rejection, warning_policy, muted, masks)| {
             let rules = rules();
             let series = rules.series.filter(|_| series);
-            let rules =
-                Rules { warning_policy, series, aggregation, spam_filter, budget, rejection, ..rules };
+            let normalize = masks.into_iter().collect();
+            let limits = Rules { spam_filter, budget, rejection, ..rules };
+            let rules = Rules { warning_policy, normalize, series, aggregation, ..limits };
             Policy { rules, muted }
         },
     )

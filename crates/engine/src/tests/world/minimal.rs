@@ -80,9 +80,16 @@ fn a_summary_goes_on_counting_while_its_group_lives() {
     let aggregation =
         AggregationRules { max_events: 3, idle_timeout: Duration::from_secs(600), group_by: GroupBy::Object };
     let rules = Rules { aggregation: Some(aggregation), ..rules() };
-    let first_merge =
-        [CreateOnly(0), COMMIT, CreateOnly(1), COMMIT, CreateOnly(2), Pass(2 * SECOND), CatchUp];
-    let again = [Pass(390 * SECOND), CatchUp, CreateOnly(3)];
+    let first_merge = [
+        CreateOnly(0, Api::Core),
+        COMMIT,
+        CreateOnly(1, Api::Core),
+        COMMIT,
+        CreateOnly(2, Api::Core),
+        Pass(2 * SECOND),
+        CatchUp,
+    ];
+    let again = [Pass(390 * SECOND), CatchUp, CreateOnly(3, Api::Core)];
     let world = in_the_end(World::new(rules), &[&first_merge[..], &again].concat());
     assert_eq!((world.counters().of(Disposition::Aggregated), world.etcd.gained), (2, 4));
 }
@@ -124,9 +131,16 @@ fn occurrences_compacted_elsewhere_and_reported_again_are_recovered() {
 fn a_series_closing_at_capacity_continues_after_a_write() {
     let mut world = World { max_series: 2, with_model: false, replicas: Vec::new(), ..plain() };
     world.start_replica(Timestamp::UNIX_EPOCH);
-    let pending_series = [Legacy(0), COMMIT, Legacy(1), CreateOnly(1), COMMIT, Pass(3 * SECOND)];
-    let closing =
-        [CreateOnly(2), COMMIT, Take, Read(0), Legacy(0), Step::Write(0, Fate::Answered), Legacy(1)];
+    let pending_series = [Legacy(0), COMMIT, Legacy(1), CreateOnly(1, Api::Core), COMMIT, Pass(3 * SECOND)];
+    let closing = [
+        CreateOnly(2, Api::Core),
+        COMMIT,
+        Take,
+        Read(0),
+        Legacy(0),
+        Step::Write(0, Fate::Answered),
+        Legacy(1),
+    ];
     let world = in_the_end(world, &[&pending_series[..], &closing].concat());
     assert_eq!((received(&world), world.etcd.gained), (6, 6));
 }

@@ -165,7 +165,7 @@ impl World {
             Step::ToolsRefresh => self.tools_refresh(),
             Step::ToolsFinish => self.tools_finish(),
             Step::ToolsRestart => self.tools_restart(),
-            Step::CreateOnly(message) => self.create_only(message),
+            Step::CreateOnly(message, api) => self.create_only(message, api),
             Step::Generate => self.generate(),
             Step::ReaderReads => self.reader_reads(),
             Step::Reader => self.reader(),

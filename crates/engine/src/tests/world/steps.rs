@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::{Api, Rules};
+
 /// One step. A step that is impossible at the moment changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -20,7 +22,7 @@ pub(super) enum Step {
     /// Its process restarts.
     ToolsRestart,
     /// A client CREATEs an Event of its own for each occurrence, with one of several messages.
-    CreateOnly(usize),
+    CreateOnly(usize, Api),
     /// The same with `generateName`.
     Generate,
     /// A client reads the stored Event, adds one and writes it back.
@@ -107,7 +109,12 @@ pub(super) enum Commit {
 }
 
 /// Messages of create-only clients. All other clients use the first.
-pub(super) const MESSAGES: [&str; 5] = ["a", "b", "c", "d", "e"];
+pub(super) const MESSAGES: [&str; 5] = ["took 1s", "took 2s", "c", "d", "e"];
+
+/// Returns the message that stands for all that are equal to this one under these rules.
+pub(super) fn as_compared(message: &'static str, rules: &Rules) -> &'static str {
+    if message.starts_with("took") && !rules.normalize.is_empty() { MESSAGES[0] } else { message }
+}
 
 /// Pauses in milliseconds: short ones, and values around the relevant times.
 const PAUSES: [u64; 24] = [
@@ -128,7 +135,8 @@ pub(super) fn calm() -> Vec<Step> {
     often(4, Step::Tools);
     often(2, Step::ToolsRefresh);
     often(2, Step::ToolsFinish);
-    (0..MESSAGES.len()).for_each(|message| often(1, Step::CreateOnly(message)));
+    (0..MESSAGES.len()).for_each(|message| often(1, Step::CreateOnly(message, Api::Core)));
+    (0..MESSAGES.len()).for_each(|message| often(1, Step::CreateOnly(message, Api::Events)));
     often(5, Step::Take);
     for at in 0..4 {
         often(1, Step::Read(at));

@@ -1,5 +1,6 @@
 //! The flush writer, with faults.
 
+use super::clients::event_time;
 use super::model::Planned;
 use super::steps::Fate;
 use super::*;
@@ -26,8 +27,9 @@ pub(super) struct HeldTask {
 }
 
 /// Returns the content of a stored Event of this user with this message, or of a summary.
-fn content(of: Option<(&'static str, &'static str)>) -> Box<Content> {
+fn content(of: Option<(&'static str, &'static str)>, api: Api) -> Box<Content> {
     let mut event = crate::testing::write().event;
+    event.event_time = event_time(api).into();
     let (user, message) = of.unwrap_or(("a summary", "(combined from similar events): a"));
     if of.is_none() {
         event.reporting_component = "squelch".into();
@@ -103,7 +105,7 @@ impl World {
         let read = found(&held_task.task.name);
         let of = |(count, age, _, event): (i64, Duration, u64, Stored)| StoredEvent {
             age: Some(age),
-            content: Some(content(event.content)),
+            content: Some(content(event.content, event.api)),
             ..StoredEvent::with_count(count)
         };
         let replica_at = held_task.replica;

@@ -377,6 +377,112 @@ fn entries_of_newest_messages_never_exceed_the_limit_on_text() {
     assert!(after <= limit + limit / 16 + 2048, "{text} bytes of {series} series, then {after} bytes");
 }
 
+/// Plan of the first flush after these CREATEs; the API server stored the first.
+fn first_flush(rules: &[&Rules], messages: &[&str], stored: &str) -> FlushPlan {
+    let engine = engine();
+    for (number, message) in messages.iter().enumerate() {
+        let rules = rules[number.min(rules.len() - 1)];
+        revise(&engine, rules, at(number as u64));
+        let name = format!("cart.{}", number + 1);
+        let verdict =
+            engine.decide(by(rules), &named(&name, timed(says(message, write()))), at(number as u64));
+        let expected = if number == 0 { Disposition::Admitted } else { Disposition::Compacted };
+        assert_eq!(verdict.disposition, Some(expected), "{number}");
+    }
+    let task = due(&engine, 4000);
+    engine.plan(&task, read(1, &timed(says(stored, write())).event), at(4000))
+}
+
+/// The second is too long for the API server, the third is not.
+#[test]
+fn a_masked_part_at_the_end_of_a_kept_message_loses_nothing() {
+    let text = "x ".repeat(506);
+    let of = |part: &str| format!("{text}{part}");
+    let (one, two, three) = (of("1s"), of("12h34m56.789012s"), of("3s"));
+    assert!(two.len() > 1024 && one.len() < 1020);
+    let plan = first_flush(&[&masking()], &[&one, &two, &three], &one);
+    assert!(!matches!(plan, FlushPlan::Lost { .. }), "{plan:?}");
+}
+
+/// `maxMessageBytes` is set between the two CREATEs.
+#[test]
+fn edited_max_message_bytes_lose_nothing() {
+    let text = format!("{} ", "x".repeat(250));
+    let (one, two) = (format!("{text}1h30m15s"), format!("{text}2s"));
+    let cut = Rules { max_message_bytes: Some(255), ..masking() };
+    let plan = first_flush(&[&masking(), &cut], &[&one, &two], &one);
+    assert!(!matches!(plan, FlushPlan::Lost { .. }), "{plan:?}");
+}
+
+/// Somebody has replaced a part by its placeholder: that is none of the masked parts.
+#[test]
+fn a_literal_placeholder_is_not_replaced() {
+    let (engine, masked) = (engine(), masking());
+    engine.decide(by(&masked), &says("took 1s", write()), at(1));
+    engine.decide(by(&masked), &named("cart.2", says("took 2s", write())), at(2));
+    let task = due(&engine, 4000);
+    let plan = engine.plan(&task, read(1, &says("took <duration>", write()).event), at(4000));
+    assert!(matches!(plan, FlushPlan::Write { shown: Shown::Count, .. }), "{plan:?}");
+}
+
+/// The owner's message has the placeholder: of the new API it is another message, so another Event.
+#[test]
+fn a_literal_placeholder_is_another_message() {
+    let plan = first_flush(&[&masking()], &["took 1s", "took 2s"], "took <duration>");
+    assert!(matches!(plan, FlushPlan::Lost { .. }), "{plan:?}");
+}
+
+fn merge(engine: &Engine, rules: &Rules, message: &str, user: &'static str, now: u64, seconds: i64) {
+    for number in 0..8 {
+        let name = format!("repeat.{now}.{number}");
+        let occurred_at = Timestamp::from_second(seconds).unwrap();
+        let write = Observation { user, occurred_at, ..named(&name, says(message, write())) };
+        engine.decide(by(rules), &write, at(now));
+    }
+}
+
+fn evict(engine: &Engine, now: u64) {
+    let mut namespace = engine.locked("shop").unwrap();
+    assert!(namespace.scopes.iter_mut().any(|scope| scope.evict_content(at(now))));
+}
+
+/// The tenant's Event expired, and the owner has created one of its name at 01:00:00, which no policy governs. The tenant's
+/// claim is an hour older and has another time.
+#[test]
+fn evicted_contents_do_not_make_the_event_that_of_the_tenant() {
+    let (engine, masked) = (engine(), masking());
+    let first = Observation { user: "tenant", ..says("took 1s", write()) };
+    engine.decide(by(&masked), &first, at(1));
+    merge(&engine, &masked, "took 2s", "tenant", 2000, 2);
+    let task = due(&engine, 4000);
+    let FlushPlan::Write { value, .. } = engine.plan(&task, read(1, &first.event), at(4000)) else {
+        panic!("no flush")
+    };
+    engine.ack(&task, value, at(4001));
+    let mut owners = says("took 77s", write());
+    owners.event.first_timestamp = "1970-01-01T01:00:00Z".into();
+    let hour = 3_600_000;
+    for minute in (5..60).step_by(5) {
+        engine.decide(by(&masked), &named("repeat.2000.0", first.clone()), at(minute * 60_000));
+    }
+    // The tenant writes the time of the owner's Event.
+    merge(&engine, &masked, "took 2s", "tenant", hour + 1000, 3600);
+    let mut stored = 1;
+    for task in engine.tick(at(hour + 5000), 10) {
+        let plan = engine.plan(&task, read(stored, &owners.event), at(hour + 5000));
+        let FlushPlan::Write { value, shown: Shown::Count, .. } = plan else { panic!("{plan:?}") };
+        engine.ack(&task, value, at(hour + 5001));
+        stored = value;
+    }
+    evict(&engine, hour + 6000);
+    for round in 0..8 {
+        merge(&engine, &masked, "took 666s", "tenant", hour + 7000 + round, 3601);
+    }
+    let task = due(&engine, hour + 12_000);
+    let plan = engine.plan(&task, read(stored, &owners.event), at(hour + 12_000));
+    assert!(!matches!(plan, FlushPlan::Write { shown: Shown::Message(_), .. }), "{plan:?}");
+}
+
 /// A small engine under random writes, flushes and revisions.
 struct Small {
     engine: Engine,

@@ -1,5 +1,7 @@
 //! The kinds of clients.
 
+use crate::Api;
+
 /// A client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) enum Client {
@@ -12,7 +14,7 @@ pub(in super::super) enum Client {
     /// The same recorder when it refreshes its series: it waits and continues from what it reads back.
     ToolsRefresh,
     /// A client that asks once and remembers nothing.
-    Passing,
+    Passing(Api),
     /// A client that reads the stored Event, adds one and writes it back.
     Reader,
     /// The same with retries: after a 409 it reads again.
@@ -30,7 +32,7 @@ pub(in super::super) enum Client {
 impl Client {
     pub(in super::super) fn user(self) -> &'static str {
         match self {
-            Self::Legacy(_) | Self::Passing => "core",
+            Self::Legacy(_) | Self::Passing(_) => "core",
             Self::Kube(_) => "kube",
             Self::Tools | Self::ToolsRefresh => "tools",
             Self::Reader => "reader",

@@ -105,6 +105,7 @@ impl Request {
     pub(super) fn api(&self) -> Api {
         match self.client {
             Client::Kube(_) | Client::Tools | Client::ToolsRefresh => Api::Events,
+            Client::Passing(api) => api,
             _ => Api::Core,
         }
     }
@@ -134,6 +135,7 @@ impl Request {
         seen.event.regarding.name = self.client.user().into();
         seen.event.message = self.message.into();
         seen.event.event_type = type_of(self.client.user()).into();
+        seen.event.event_time = event_time(stored.map_or(api, |stored| stored.api)).into();
         let written = |time: Timestamp| match api {
             // Times of core/v1 are in whole seconds.
             Api::Core => Timestamp::from_second(time.as_second()).unwrap(),
@@ -184,6 +186,11 @@ pub(super) enum Reply {
 /// Returns the type of a user's Events. Some users report Warnings, the others Normal Events.
 pub(super) fn type_of(user: &str) -> &'static str {
     if user.len().is_multiple_of(2) { "Warning" } else { "Normal" }
+}
+
+/// Returns the `eventTime` of an Event that was created through this API.
+pub(super) fn event_time(api: Api) -> &'static str {
+    if api == Api::Events { "1970-01-01T00:00:00.000000Z" } else { "" }
 }
 
 fn wall(moment: Moment) -> Timestamp {

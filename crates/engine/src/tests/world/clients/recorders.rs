@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::World;
 use super::super::steps::MESSAGES;
 use super::{Client, Moment, Reply, Request, wall};
+use crate::Api;
 
 /// Time for which the Recorders of kube and client-go remember a series without repeats.
 const REMEMBERED: Duration = Duration::from_secs(360);
@@ -235,14 +236,14 @@ impl World {
         self.send(Request { create: true, value, ..Request::first(Client::Tenant, &name) });
     }
 
-    pub(in super::super) fn create_only(&mut self, message: usize) {
+    pub(in super::super) fn create_only(&mut self, message: usize, api: Api) {
         let name = format!("c.{}", self.clients.new_number());
         self.occurs(&name);
-        self.send(Request { message: MESSAGES[message], ..Request::first(Client::Passing, &name) });
+        self.send(Request { message: MESSAGES[message], ..Request::first(Client::Passing(api), &name) });
     }
 
     pub(in super::super) fn generate(&mut self) {
-        self.send(Request::generated(Client::Passing));
+        self.send(Request::generated(Client::Passing(Api::Core)));
     }
 
     /// To squelch, each retry after a 403 is another occurrence.

@@ -16,6 +16,7 @@ mod storage;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clients::{Client, Request, USERS};
+use super::steps::as_compared;
 
 use super::*;
 use ledger::Ledger;

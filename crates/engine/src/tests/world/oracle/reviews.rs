@@ -158,7 +158,7 @@ impl Oracle {
             _ => {}
         }
         let idle_timeout = rules.series?.idle_timeout;
-        let key = (decided.replica, request.client.user(), request.message);
+        let key = (decided.replica, request.client.user(), as_compared(request.message, rules));
         let Some(name) = decided.minted.clone().or_else(|| request.name.clone()) else {
             let series = self.series.get_mut(&key).filter(|_| !decided.passes)?;
             series.last = now;
