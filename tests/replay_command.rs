@@ -353,4 +353,9 @@ fn a_cluster_policy_applies_where_the_labels_match() {
     let (code, _, err) = folder.replay(&["--policy", "policy.yaml", "-"], &trace);
     assert_eq!(code, 1);
     assert!(err.contains("--namespaces FILE"), "{err}");
+    // Standard input is read once, for both sets of policies.
+    folder.write("trace", &trace);
+    let compared = ["--policy", "policy.yaml", "--against", "policy.yaml", "--namespaces", "-", "trace"];
+    let (code, _, err) = folder.replay(&compared, &folder.read("namespaces.json"));
+    assert_eq!((code, err.as_str()), (0, ""));
 }

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::report::{DroppedRow, PolicyRow, ReplayReport};
-use super::table::{MESSAGE, MOST_LISTED, columns, notes, replayed};
-use super::text::{bytes, clean, grouped};
+use super::report::{PolicyRow, ReplayReport};
+use super::table::{MOST_LISTED, columns, dropped_texts, notes, replayed};
+use super::text::{bytes, grouped};
 
 const HEAD: [&str; 3] = ["POLICY", "AGAINST", "DIFFERENCE"];
 
@@ -23,10 +23,10 @@ pub(super) fn render(report: &ReplayReport, against: &ReplayReport) -> String {
 }
 
 /// Returns the texts of both numbers, and of their difference.
-fn side_by_side([policy, against]: [i64; 2]) -> [String; 3] {
+fn side_by_side([policy, against]: [i64; 2], text: impl Fn(i64) -> String) -> [String; 3] {
     let difference = policy.saturating_sub(against);
     let plus = if difference > 0 { "+" } else { "" };
-    [signed(policy), signed(against), format!("{plus}{}", signed(difference))]
+    [text(policy), text(against), format!("{plus}{}", text(difference))]
 }
 
 fn signed(number: i64) -> String {
@@ -53,11 +53,7 @@ fn occurrences(both: [&ReplayReport; 2]) -> String {
 }
 
 fn etcd(both: [&ReplayReport; 2]) -> String {
-    let of = both.map(|report| {
-        let mut all = report.total.writes;
-        all.add(&report.total.ungoverned);
-        all
-    });
+    let of = both.map(|report| report.total.all_writes());
     let numbers = [
         ("without squelch", of.map(|it| it.etcd_without)),
         ("with squelch", of.map(|it| it.etcd_with)),
@@ -67,10 +63,7 @@ fn etcd(both: [&ReplayReport; 2]) -> String {
         ("restored", of.map(|it| it.restored)),
         ("no policy", both.map(|report| report.total.ungoverned.etcd_with)),
     ];
-    let [policy, against] = both.map(|report| report.total.bytes_saved);
-    let difference = policy.saturating_sub(against);
-    let plus = if difference > 0 { "+" } else { "" };
-    let saved = [bytes(policy), bytes(against), format!("{plus}{}", bytes(difference))];
+    let saved = side_by_side(both.map(|report| report.total.bytes_saved), bytes);
     table("WRITES TO ETCD", rows(&numbers).chain([row("bytes saved", saved)]))
 }
 
@@ -79,7 +72,7 @@ fn table(title: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
 }
 
 fn rows(numbers: &[(&'static str, [u64; 2])]) -> impl Iterator<Item = Vec<String>> {
-    numbers.iter().map(|(name, both)| row(name, side_by_side(both.map(counted))))
+    numbers.iter().map(|(name, both)| row(name, side_by_side(both.map(counted), signed)))
 }
 
 fn row(name: &str, texts: [String; 3]) -> Vec<String> {
@@ -95,25 +88,22 @@ fn namespaces(both: [&ReplayReport; 2]) -> Option<String> {
             by_namespace.entry(namespace).or_default()[at] += saved;
         }
     }
-    let rows = by_namespace.into_iter().map(|(name, both)| (vec![name.to_owned()], both));
-    differing(&["SAVED WRITES"], rows.collect())
+    let rows = by_namespace.into_iter().map(|(name, both)| ([name.to_owned()], both));
+    differing(["SAVED WRITES"], rows.collect())
 }
 
 /// The combinations of which a different number of occurrences is dropped, the largest difference first.
 fn dropped(both: [&ReplayReport; 2]) -> Option<String> {
-    let mut by_texts = BTreeMap::<Vec<String>, [i64; 2]>::new();
+    let mut by_texts = BTreeMap::<[String; 5], [i64; 2]>::new();
     for (at, report) in both.into_iter().enumerate() {
         for row in &report.dropped {
-            let DroppedRow { namespace, reason, kind, component, disposition, count, .. } = row;
-            let texts = [namespace, reason, kind, component].map(|text| clean(text, MESSAGE));
-            let texts = texts.into_iter().chain([(*disposition).to_owned()]).collect();
-            by_texts.entry(texts).or_default()[at] += counted(*count);
+            by_texts.entry(dropped_texts(row)).or_default()[at] += counted(row.count);
         }
     }
-    differing(&["DROPPED", "REASON", "KIND", "COMPONENT", "BY"], by_texts.into_iter().collect())
+    differing(["DROPPED", "REASON", "KIND", "COMPONENT", "BY"], by_texts.into_iter().collect())
 }
 
-fn differing(head: &[&str], mut rows: Vec<(Vec<String>, [i64; 2])>) -> Option<String> {
+fn differing<const N: usize>(head: [&str; N], mut rows: Vec<([String; N], [i64; 2])>) -> Option<String> {
     rows.retain(|(_, [policy, against])| policy != against);
     rows.sort_by_key(|(_, [policy, against])| Reverse(policy.abs_diff(*against)));
     let more = rows.len().saturating_sub(MOST_LISTED);
@@ -122,9 +112,9 @@ fn differing(head: &[&str], mut rows: Vec<(Vec<String>, [i64; 2])>) -> Option<St
         return None;
     }
     let lines: Vec<Vec<String>> = { rows.into_iter() }
-        .map(|(texts, numbers)| texts.into_iter().chain(side_by_side(numbers)).collect())
+        .map(|(texts, numbers)| texts.into_iter().chain(side_by_side(numbers, signed)).collect())
         .collect();
     let more =
         if more > 0 { format!("({more} more differ; -o json has all numbers)\n") } else { String::new() };
-    Some(columns(&[head, &HEAD].concat(), &lines, head.len()) + &more)
+    Some(columns(&[&head[..], &HEAD].concat(), &lines, N) + &more)
 }

@@ -108,35 +108,41 @@ pub fn replay(options: &Options) -> Result<ReplayReport, Error> {
     if inputs.filter(|path| is_standard_input(path)).count() > 1 {
         return Err(Error::StandardInputTwice);
     }
-    let mut trials = vec![load(&options.policies, options)?];
-    if !options.against.is_empty() {
-        trials.push(load(&options.against, options)?);
-    }
-    let mut decisions = options.decisions.as_deref().map(Decisions::create).transpose()?;
-    let simulate = |policies| Simulation::new(policies, options.clients, decisions.take());
-    let each = trials.into_iter().map(simulate).collect();
-    let mut simulations = Simulations { own_user: options.own_user.clone(), each };
+    let (policy, against) = (files(&options.policies)?, files(&options.against)?);
+    let trial = trial(options)?;
+    let policy = Policies::load(&policy, &trial)?;
+    let against = if against.is_empty() { None } else { Some(Policies::load(&against, &trial)?) };
+    let decisions = options.decisions.as_deref().map(Decisions::create).transpose()?;
+    let simulate = |policies, decisions| Simulation::new(policies, options.clients, decisions);
+    let mut simulations = Simulations {
+        own_user: options.own_user.clone(),
+        policy: simulate(policy, decisions),
+        against: against.map(|policies| simulate(policies, None)),
+    };
     let progress = Progress::default();
     let reader = open(&options.input, &progress)?;
     let stats = input::replay(reader, options, &mut simulations, &progress)?;
-    let mut reports = Vec::new();
-    for simulation in simulations.each {
-        reports.push(ReplayReport::new(&simulation.finish()?, &stats, options));
-    }
+    let report = |simulation: Simulation| -> Result<_, Error> {
+        Ok(ReplayReport::new(&simulation.finish()?, &stats, options))
+    };
+    let Simulations { policy, against, .. } = simulations;
+    let policy = report(policy)?;
+    let against = against.map(report).transpose()?.map(Box::new);
     progress.finish();
-    let against = reports.split_off(1).pop();
-    let report = reports.pop().expect("the policies of --policy are replayed");
-    Ok(ReplayReport { against: against.map(Box::new), ..report })
+    Ok(ReplayReport { against, ..policy })
 }
 
-fn load(files: &[PathBuf], options: &Options) -> Result<Policies, Error> {
-    let files = files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+fn files(paths: &[PathBuf]) -> Result<Vec<PolicyFile>, Error> {
+    paths.iter().map(|path| read(path)).collect()
+}
+
+fn trial(options: &Options) -> Result<Trial, Error> {
     let namespaces = match &options.namespaces {
         Some(path) => Some(namespaces::namespaces(&read(path)?)?),
         None => None,
     };
     let namespace = (!options.all_namespaces).then(|| options.namespace.clone());
-    Ok(Policies::load(&files, &Trial { namespace, as_enforced: options.as_enforced, namespaces })?)
+    Ok(Trial { namespace, as_enforced: options.as_enforced, namespaces })
 }
 
 fn read(path: &Path) -> Result<PolicyFile, Error> {

@@ -165,6 +165,15 @@ pub struct Total {
     pub ungoverned: Writes,
 }
 
+impl Total {
+    /// The sum of the writes, governed or not.
+    pub(super) fn all_writes(&self) -> Writes {
+        let mut all = self.writes;
+        all.add(&self.ungoverned);
+        all
+    }
+}
+
 impl ReplayReport {
     pub(super) fn new(finished: &Finished, stats: &InputStats, options: &Options) -> Self {
         let scopes = finished.engine.counters();

@@ -1,5 +1,6 @@
 //! The simulation: each write of the input gets the decision that the webhook would make.
 
+use std::iter;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -44,24 +45,27 @@ pub(super) struct Simulation {
     decisions: Option<Decisions>,
 }
 
-/// One or more simulations of the same writes, each with other policies.
+/// The simulations of the same writes, each with other policies.
 pub(super) struct Simulations {
     /// The user of squelch's own writes.
     pub(super) own_user: String,
-    pub(super) each: Vec<Simulation>,
+    pub(super) policy: Simulation,
+    pub(super) against: Option<Simulation>,
 }
 
 impl Simulations {
     /// From now on clients behave as they would under the policies.
     pub(super) fn adapt_clients(&mut self) {
-        for simulation in &mut self.each {
-            simulation.clients = ClientBehavior::Adapted;
-        }
+        self.each().for_each(|simulation| simulation.clients = ClientBehavior::Adapted);
     }
 
     /// Decides a write. `bytes` is the length of its Event's JSON.
     pub(super) fn write(&mut self, now: Moment, write: &Observation<'_>, bytes: u64) -> Result<(), Error> {
-        self.each.iter_mut().try_for_each(|simulation| simulation.write(now, write, bytes))
+        self.each().try_for_each(|simulation| simulation.write(now, write, bytes))
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut Simulation> {
+        iter::once(&mut self.policy).chain(&mut self.against)
     }
 }
 

@@ -13,7 +13,7 @@ const WIDTH: usize = 110;
 /// Maximum rows of the summaries and of the dropped Events.
 pub(super) const MOST_LISTED: usize = 10;
 /// Maximum characters of the message of a summary.
-pub(super) const MESSAGE: usize = 60;
+const MESSAGE: usize = 60;
 
 /// Returns the report as text.
 pub(super) fn render(report: &ReplayReport) -> String {
@@ -108,17 +108,12 @@ fn etcd(report: &ReplayReport) -> String {
     if total.ungoverned.received > 0 {
         rows.push(cells("no policy", "", &total.ungoverned, 0));
     }
-    let mut all = total.writes;
-    all.add(&total.ungoverned);
-    rows.push(cells("all", "", &all, total.bytes_saved));
+    rows.push(cells("all", "", &total.all_writes(), total.bytes_saved));
     columns(&head, &rows, 2)
 }
 
 fn dropped(report: &ReplayReport) -> String {
-    let cells = |row: &DroppedRow| {
-        let texts = [&row.namespace, &row.reason, &row.kind, &row.component].map(|text| clean(text, MESSAGE));
-        texts.into_iter().chain([row.disposition.to_owned(), grouped(row.count)]).collect()
-    };
+    let cells = |row: &DroppedRow| dropped_texts(row).into_iter().chain([grouped(row.count)]).collect();
     let rows: Vec<_> = report.dropped.iter().take(MOST_LISTED).map(cells).collect();
     let mut out = columns(&["TOP DROPPED", "REASON", "KIND", "COMPONENT", "BY", "COUNT"], &rows, 5);
     let unlisted = report.dropped.iter().skip(MOST_LISTED).map(|row| row.count).sum::<u64>();
@@ -130,6 +125,12 @@ fn dropped(report: &ReplayReport) -> String {
         );
     }
     out
+}
+
+/// Returns namespace, reason, kind, component and disposition.
+pub(super) fn dropped_texts(row: &DroppedRow) -> [String; 5] {
+    let DroppedRow { namespace, reason, kind, component, disposition, .. } = row;
+    [namespace, reason, kind, component, *disposition].map(|text| clean(text, MESSAGE))
 }
 
 fn summaries(report: &ReplayReport) -> String {
