@@ -207,6 +207,15 @@ impl Version {
         }
     }
 
+    /// The message of an Event of this API.
+    pub fn message(self, event: &Value) -> Option<&str> {
+        let field = match self {
+            Self::Core => "message",
+            Self::New => "note",
+        };
+        event[field].as_str()
+    }
+
     /// What an Event of this API reports as its count: 1 where it reports none.
     pub fn count(self, event: &Value) -> i64 {
         let count = match self {

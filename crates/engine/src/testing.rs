@@ -8,7 +8,9 @@ use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;
 
 #[cfg(test)]
-pub(crate) use crate::tests::support::{counters, counters_of, flush, planned, summing, witness};
+pub(crate) use crate::tests::support::{
+    counters, counters_of, flush, planned, revise, stored, summing, witness,
+};
 use crate::{
     Api, Engine, EventView, Governing, Masks, Mode, Moment, ObjectReference, Observation, Operation,
     PolicyId, Rejection, Rules, SeriesRules, Settings, Treatment, WarningPolicy,

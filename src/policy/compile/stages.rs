@@ -1,4 +1,5 @@
-//! Compiles the stages of a policy and the limit on messages. A disabled stage is `None`. Its fields are checked nevertheless, as by the CRD.
+//! Compiles the stages of a policy and the limit on messages. A disabled stage is `None`. Its fields are checked
+//! nevertheless, as by the CRD.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -265,14 +265,16 @@ impl Decision<'_> {
     /// masks, also keeps the message of a CREATE for the next flush. (The content of an UPDATE is the stored one.)
     fn remember(&mut self, handle: Handle, write: &Observation<'_>, first: Option<Timestamp>) {
         let (event, rules) = (&write.event, &self.scope.rules);
-        let content = first.map(|opened_at| Content::of_first_merged(event, opened_at, rules));
-        let content = if write.operation == Operation::Update || rules.normalize.is_empty() {
-            content
-        } else {
-            let is_kept = !self.at_capacity.text && Content::keeps_whole(&event.message);
-            let message = if is_kept { &*event.message } else { "" };
-            let kept = content.as_ref().or_else(|| self.scope.series.content(handle));
-            kept.filter(|kept| !kept.is_newest(message)).map(|kept| kept.with_newest(message)).or(content)
+        let is_masked = write.operation == Operation::Create && !rules.normalize.is_empty();
+        let is_kept = is_masked && !self.at_capacity.text && Content::keeps_whole(&event.message);
+        let newest = if is_kept { &*event.message } else { "" };
+        let content = match first {
+            Some(opened_at) => Some(Content::of_first_merged(event, newest, opened_at, rules)),
+            None if is_masked => {
+                let kept = self.scope.series.content(handle).filter(|kept| !kept.is_newest(newest));
+                kept.map(|kept| kept.with_newest(newest))
+            }
+            None => None,
         };
         if let Some(content) = content {
             self.scope.remember(handle, content);

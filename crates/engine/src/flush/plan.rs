@@ -115,21 +115,21 @@ impl Scope {
         if let Some(read) = found {
             self.confirm(handle, &series, read, now);
         }
-        let newest = if is_read && !series.summary { self.replacing_message(handle) } else { None };
         let rules = self.rules.timing(series.summary);
         let content = self.series.content(handle).cloned();
         let planned =
             self.change(handle, now, |series| plan(series, content.as_ref(), &rules, count, !deciding, now));
         let witness = self.series.witness(handle).map(|(_, witness)| witness.name.clone());
+        let newest = || if is_read && !series.summary { self.replacing_message(handle) } else { None };
         match planned? {
             FlushPlan::Create { value, occurred_at, mut content, .. } => {
-                if let Some(message) = newest {
+                if let Some(message) = newest() {
                     *content = Content::of(&EventView { message: (*message).into(), ..content.view() });
                 }
                 Some(FlushPlan::Create { value, occurred_at, content, witness })
             }
             FlushPlan::Write { value, occurred_at, shown: Shown::Count } => {
-                let shown = newest.map_or(Shown::Count, Shown::Message);
+                let shown = newest().map_or(Shown::Count, Shown::Message);
                 Some(FlushPlan::Write { value, occurred_at, shown })
             }
             planned => Some(planned),

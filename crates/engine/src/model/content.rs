@@ -45,7 +45,7 @@ struct Header {
 
 impl Default for Header {
     fn default() -> Self {
-        Self { masks: Masks::default(), max_message: u16::MAX, opened_at: i64::MIN }
+        Self { masks: Masks::default(), max_message: u16::MAX, opened_at: Timestamp::MIN.as_microsecond() }
     }
 }
 
@@ -62,17 +62,23 @@ impl Content {
         Self::packed(event, "", Header::default())
     }
 
-    /// Packs the Event of the first merged write of a series. `opened_at`: see [`Series::merge`].
+    /// Packs the Event of the first merged write of a series. `opened_at`: see [`Series::merge`]. `newest`: its message
+    /// if it is a CREATE, which is kept whole.
     ///
     /// [`Series::merge`]: crate::state::series::Series::merge
-    pub(crate) fn of_first_merged(event: &EventView<'_>, opened_at: Timestamp, rules: &Rules) -> Self {
+    pub(crate) fn of_first_merged(
+        event: &EventView<'_>,
+        newest: &str,
+        opened_at: Timestamp,
+        rules: &Rules,
+    ) -> Self {
         let max_message = rules.max_message_bytes.and_then(|max| u16::try_from(max).ok());
         let header = Header {
             masks: rules.normalize,
             max_message: max_message.unwrap_or(u16::MAX),
             opened_at: opened_at.as_microsecond(),
         };
-        Self::packed(event, "", header)
+        Self::packed(event, newest, header)
     }
 
     /// Returns the Event as it was `read`, with everything else as it is here.
@@ -109,16 +115,13 @@ impl Content {
     }
 
     fn header(&self) -> Header {
-        let [_, masks, length @ .., a, b, c, d, e, f, g, h] = self.header_bytes();
+        let bytes: [u8; HEADER] = self.0[LENGTHS..LENGTHS + HEADER].try_into().expect("it has this length");
+        let [_, masks, length @ .., a, b, c, d, e, f, g, h] = bytes;
         Header {
             masks: Masks::from_bits(masks),
             max_message: u16::from_le_bytes(length),
             opened_at: i64::from_le_bytes([a, b, c, d, e, f, g, h]),
         }
-    }
-
-    fn header_bytes(&self) -> [u8; HEADER] {
-        self.0[LENGTHS..LENGTHS + HEADER].try_into().expect("it has this length")
     }
 
     /// Returns the packed fields.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{at, by, counters, engine, flush, named, planned, rules, update, write};
+use crate::testing::{at, by, counters, engine, flush, named, planned, revise, rules, stored, update, write};
 
 #[test]
 fn observe_counts_what_enforce_counts_however_slowly_a_client_writes() {
@@ -106,14 +106,7 @@ fn disabling_series_with_pending_occurrences_counts_nothing_twice() {
         }
     }
     assert_eq!(stored, 4);
-    engine.revise(
-        &[KnownPolicy {
-            policy: on.policy.clone(),
-            namespace: Some("shop".into()),
-            rules: Some(Arc::new(off.clone())),
-        }],
-        at(100),
-    );
+    revise(&engine, &off, at(100));
     assert_eq!(engine.decide(by(&off), &update(8, 4), at(101)).answer, Answer::Allow);
     stored = 8;
     for task in engine.tick(at(5000), 10) {

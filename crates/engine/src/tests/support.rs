@@ -1,13 +1,14 @@
 //! Helpers for the engine's own tests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::state::capacity::Sizes;
 use crate::state::scope::Scope;
 use crate::testing::{by, named, rules, write};
 use crate::{
-    AggregationRules, Counters, Disposition, Engine, FlushPlan, FlushTask, GroupBy, Moment, Observation,
-    Rules, StoredEvent,
+    AggregationRules, Content, Counters, Disposition, Engine, EventView, FlushPlan, FlushTask, GroupBy,
+    KnownPolicy, Moment, Observation, Rules, StoredEvent,
 };
 
 /// Returns the sum of all counters.
@@ -22,6 +23,21 @@ pub(crate) fn counters_of<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> 
         all.add(&scope_counters.counters);
     }
     all
+}
+
+/// Returns the stored Event with this count and content.
+pub(crate) fn stored(count: i64, event: &EventView<'_>) -> StoredEvent {
+    StoredEvent { content: Some(Box::new(Content::of(event))), ..StoredEvent::with_count(count) }
+}
+
+/// Makes these rules those of the only policy, which is in the namespace of the writes.
+pub(crate) fn revise(engine: &Engine, rules: &Rules, now: Moment) {
+    let known_policy = KnownPolicy {
+        policy: rules.policy.clone(),
+        namespace: Some("shop".into()),
+        rules: Some(Arc::new(rules.clone())),
+    };
+    engine.revise(&[known_policy], now);
 }
 
 /// Completes one task as the flush writer does, with the count `found` in etcd. Returns the written count.

@@ -6,14 +6,7 @@ use super::*;
 fn a_name_outlives_its_series() {
     let (engine, mut rules) = (engine(), rules());
     rules.series.as_mut().unwrap().idle_timeout = Duration::from_secs(48 * 3600);
-    engine.revise(
-        &[KnownPolicy {
-            policy: rules.policy.clone(),
-            namespace: Some("shop".into()),
-            rules: Some(Arc::new(rules.clone())),
-        }],
-        at(0),
-    );
+    revise(&engine, &rules, at(0));
     engine.decide(by(&rules), &write(), at(0));
     let mut received = 0;
     for b in 1..=5 {

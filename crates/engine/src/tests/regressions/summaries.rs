@@ -47,8 +47,7 @@ fn a_changed_summary_is_restored_by_the_next_flush() {
         engine.decide(by(&rules), &named(name, write()), at(200));
     }
     let task = engine.tick(at(300), 10).remove(0);
-    let changed =
-        StoredEvent { content: Some(Box::new(Content::of(&write().event))), ..StoredEvent::with_count(1) };
+    let changed = stored(1, &write().event);
     assert!(matches!(engine.plan(&task, Some(changed), at(300)), FlushPlan::Write { value: 3, .. }));
 }
 
@@ -92,12 +91,7 @@ fn storm(engine: &Engine, rules: &Rules, pod: &str, names: std::ops::Range<i64>,
 #[test]
 fn the_name_of_the_next_summary_cannot_be_derived_from_a_previous_one() {
     let (engine, rules) = (engine(), across_objects());
-    let known_policy = KnownPolicy {
-        policy: rules.policy.clone(),
-        namespace: Some("shop".into()),
-        rules: Some(Arc::new(rules.clone())),
-    };
-    engine.revise(&[known_policy], at(0));
+    revise(&engine, &rules, at(0));
     let summary_of = |pod: &str, now: u64| {
         engine.decide(by(&rules), &about(pod, &format!("{pod}.1")), at(now));
         storm(&engine, &rules, pod, 2..5, now + 1);

@@ -125,8 +125,10 @@ fn an_event_of_another_reason_is_no_witness() {
     let task = engine.tick(at(6000), 10).remove(0);
     assert!(matches!(engine.plan(&task, None, at(6000)), FlushPlan::Create { witness: Some(_), .. }));
     let other = EventView { reason: "Pulled".into(), ..write().event };
-    let other = StoredEvent { content: Some(Box::new(Content::of(&other))), ..StoredEvent::with_count(1) };
-    assert_eq!(engine.check_witness(&task, Some(other), at(6001)), FlushPlan::Lost { occurrences: 1 });
+    assert_eq!(
+        engine.check_witness(&task, Some(stored(1, &other)), at(6001)),
+        FlushPlan::Lost { occurrences: 1 }
+    );
 }
 
 #[test]

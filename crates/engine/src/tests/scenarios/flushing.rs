@@ -123,7 +123,7 @@ fn another_event_of_the_same_name_is_never_written() {
     let forged = |change: fn(&mut EventView<'static>)| {
         let mut event = write().event;
         change(&mut event);
-        StoredEvent { content: Some(Box::new(Content::of(&event))), ..StoredEvent::with_count(1) }
+        stored(1, &event)
     };
     let older = StoredEvent { age: Some(Duration::from_secs(63)), ..forged(|_| {}) };
     let others = [
@@ -158,8 +158,10 @@ fn an_event_is_recreated_with_the_content_that_was_read() {
     engine.decide(by(&rules), &named("cart.2", write()), at(1));
     let task = engine.tick(at(2000), 10).remove(0);
     let read = EventView { labels: r#"{"added":"by-another-webhook"}"#, ..write().event };
-    let read = StoredEvent { content: Some(Box::new(Content::of(&read))), ..StoredEvent::with_count(1) };
-    assert!(matches!(engine.plan(&task, Some(read), at(2000)), FlushPlan::Write { value: 2, .. }));
+    assert!(matches!(
+        engine.plan(&task, Some(stored(1, &read)), at(2000)),
+        FlushPlan::Write { value: 2, .. }
+    ));
     let FlushPlan::Create { value: 2, content, witness: None, .. } = engine.plan(&task, None, at(2001))
     else {
         panic!("it was read, and is gone")
@@ -197,12 +199,7 @@ fn switching_to_observe_flushes_what_enforce_merged() {
     engine.decide(by(&enforcing), &write(), at(0));
     engine.decide(by(&enforcing), &named("cart.2", write()), at(1));
     let observing = Rules { mode: Mode::Observe, ..enforcing };
-    let known_policy = KnownPolicy {
-        policy: observing.policy.clone(),
-        namespace: Some("shop".into()),
-        rules: Some(Arc::new(observing.clone())),
-    };
-    engine.revise(&[known_policy], at(2000));
+    revise(&engine, &observing, at(2000));
     let observed = engine.decide(by(&observing), &named("cart.3", write()), at(2001));
     assert_eq!(observed, admitted(Stage::Admit, 1));
     let task = engine.tick(at(2002), 10).remove(0);

@@ -7,11 +7,10 @@ mod normalize;
 mod passing;
 mod series;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{at, by, counters, engine, flush, named, planned, rules, update, write};
+use crate::testing::{at, by, counters, engine, flush, named, planned, revise, rules, stored, update, write};
 
 /// Returns the verdicts on writes one second apart, starting at one second.
 fn answers(engine: &Engine, rules: &Rules, writes: &[Observation<'_>]) -> Vec<Verdict> {

@@ -6,11 +6,6 @@ fn masking(rules: Rules) -> Rules {
     Rules { normalize: [Mask::Durations].into_iter().collect(), ..rules }
 }
 
-/// The Event of the first write as it is stored.
-fn stored(count: i64, event: &EventView<'_>) -> Option<StoredEvent> {
-    Some(StoredEvent { content: Some(Box::new(Content::of(event))), ..StoredEvent::with_count(count) })
-}
-
 const MESSAGES: [&str; 4] =
     ["finished in 1.5s", "finished in 900ms", "finished in 1m3s", "finished in 1.5s, 3 changes"];
 
@@ -36,7 +31,7 @@ fn each_flush_shows_the_newest_message() {
     let task = engine.tick(at(4000), 10).remove(0);
     let read = &first.event;
     let FlushPlan::Write { value: 3, shown: Shown::Message(message), .. } =
-        engine.plan(&task, stored(1, read), at(4000))
+        engine.plan(&task, Some(stored(1, read)), at(4000))
     else {
         panic!("no flush of the message")
     };
@@ -49,7 +44,7 @@ fn each_flush_shows_the_newest_message() {
     }
     let task = engine.tick(at(8000), 10).remove(0);
     let shown = EventView { message: MESSAGES[2].into(), ..read.clone() };
-    let plan = engine.plan(&task, stored(3, &shown), at(8000));
+    let plan = engine.plan(&task, Some(stored(3, &shown)), at(8000));
     assert!(matches!(plan, FlushPlan::Write { value: 6, shown: Shown::Count, .. }), "{plan:?}");
     engine.decide(by(&rules), &of_new_api(MESSAGES[1], "7"), at(8001));
     let FlushPlan::Create { value: 7, content, .. } = engine.plan(&task, None, at(8002)) else {
@@ -64,7 +59,7 @@ fn without_masks_a_flush_keeps_the_message() {
     answers(&engine, &rules, &[saying(MESSAGES[0], "1"), saying(MESSAGES[0], "2")]);
     let task = engine.tick(at(4000), 10).remove(0);
     let changed = EventView { message: "changed by a client".into(), ..saying(MESSAGES[0], "1").event };
-    let plan = engine.plan(&task, stored(1, &changed), at(4000));
+    let plan = engine.plan(&task, Some(stored(1, &changed)), at(4000));
     assert!(matches!(plan, FlushPlan::Write { value: 2, shown: Shown::Count, .. }), "{plan:?}");
 }
 

@@ -14,8 +14,24 @@ fn repeat(engine: &Engine, rules: &Rules, write: &Observation<'_>, times: u64, n
     }
 }
 
-fn due(engine: &Engine, now: u64) -> FlushTask {
-    engine.tick(at(now), 10).remove(0)
+/// The first flush: it finds this Event, and writes the count 2.
+fn flush_first(engine: &Engine, found: &EventView<'_>) {
+    let task = due(engine, 4000);
+    engine.plan(&task, read(1, found), at(4000));
+    engine.ack(&task, 2, at(4001));
+}
+
+/// Flushes what is due over this Event with the count `stored`, and changes that. Returns what the writes show.
+fn shown_over(engine: &Engine, event: &EventView<'_>, stored: &mut i64, now: u64) -> Vec<Shown> {
+    let tasks = engine.tick(at(now), 10).into_iter();
+    let shown = tasks.filter_map(|task| {
+        let plan = engine.plan(&task, read(*stored, event), at(now));
+        let FlushPlan::Write { value, shown, .. } = plan else { return None };
+        engine.ack(&task, value, at(now + 1));
+        *stored = value;
+        Some(shown)
+    });
+    shown.collect()
 }
 
 /// The tenant claims the name of the owner's Event, which squelch has not seen. Half an hour later the owner, which reads
@@ -52,9 +68,7 @@ fn an_exempt_update_of_the_owner_does_not_make_the_event_that_of_the_tenant() {
     let others = says("disk lost: call the operator", write());
     engine.decide(by(&masked), &of_tenant(says("forged 1", write())), at(1));
     repeat(&engine, &masked, &of_tenant(says("forged 2", write())), 1, 2);
-    let task = due(&engine, 4000);
-    engine.plan(&task, read(1, &others.event), at(4000));
-    engine.ack(&task, 2, at(4001));
+    flush_first(&engine, &others.event);
     let exempt = Some(Governing { rules: &masked, treatment: Treatment::Exempt });
     engine.decide(exempt, &says("disk lost: call the operator", update(3, 2)), at(5000));
     repeat(&engine, &masked, &of_tenant(says("forged 3", write())), 40, 6000);
@@ -72,9 +86,7 @@ fn masks_added_later_do_not_make_the_event_that_of_the_tenant() {
     let others = says("disk lost: call the operator", write());
     engine.decide(by(&rules()), &of_tenant(says("forged", write())), at(1));
     repeat(&engine, &rules(), &of_tenant(says("forged", write())), 1, 2);
-    let task = due(&engine, 4000);
-    engine.plan(&task, read(1, &others.event), at(4000));
-    engine.ack(&task, 2, at(4001));
+    flush_first(&engine, &others.event);
     revise(&engine, &masked, at(5000));
     repeat(&engine, &masked, &of_tenant(says("forged", write())), 4, 6000);
     let task = due(&engine, 9000);
@@ -91,9 +103,7 @@ fn a_policy_with_masks_that_takes_over_does_not_make_the_event_that_of_the_tenan
     let others = says("disk lost: call the operator", write());
     engine.decide(by(&before), &of_tenant(says("forged", write())), at(1));
     repeat(&engine, &before, &of_tenant(says("forged", write())), 1, 2);
-    let task = due(&engine, 4000);
-    engine.plan(&task, read(1, &others.event), at(4000));
-    engine.ack(&task, 2, at(4001));
+    flush_first(&engine, &others.event);
     revise(&engine, &next, at(5000));
     // A retry of the claim: it carries nothing, and the series moves.
     let claim = of_tenant(says("forged 1", write()));
@@ -129,21 +139,12 @@ fn an_event_of_the_owner_that_replaced_the_tenants_is_left_alone() {
     others.event.first_timestamp = "2026-01-01T01:00:00Z".into();
     engine.decide(by(&masked), &first, at(1));
     repeat(&engine, &masked, &of_tenant(says("forged 2", write())), 1, 2);
-    let task = due(&engine, 4000);
-    engine.plan(&task, read(1, &first.event), at(4000));
-    engine.ack(&task, 2, at(4001));
+    flush_first(&engine, &first.event);
     let (mut stored, mut shown) = (1, Vec::new());
     for round in 1..=3u64 {
         let now = round * 10_000;
         repeat(&engine, &masked, &of_tenant(says("forged 3", write())), 4 << (2 * round), now);
-        for task in engine.tick(at(now + 5000), 10) {
-            let plan = engine.plan(&task, read(stored, &others.event), at(now + 5000));
-            if let FlushPlan::Write { value, shown: what, .. } = plan {
-                engine.ack(&task, value, at(now + 5001));
-                stored = value;
-                shown.push(what);
-            }
-        }
+        shown.extend(shown_over(&engine, &others.event, &mut stored, now + 5000));
     }
     assert!(!shown.iter().any(|shown| matches!(shown, Shown::Message(_))), "{shown:?}");
 }
@@ -216,9 +217,7 @@ fn the_newest_message_is_written_after_squelch_created_the_event_again() {
     let of = |message| says(message, write());
     engine.decide(by(&masked), &of("finished in 1s"), at(1));
     repeat(&engine, &masked, &of("finished in 2s"), 1, 2);
-    let task = due(&engine, 4000);
-    engine.plan(&task, read(1, &of("finished in 1s").event), at(4000));
-    engine.ack(&task, 2, at(4001));
+    flush_first(&engine, &of("finished in 1s").event);
     repeat(&engine, &masked, &of("finished in 3s"), 2, 5000);
     let task = due(&engine, 6000);
     let FlushPlan::Create { content, value: 4, .. } = engine.plan(&task, None, at(6000)) else {
@@ -332,24 +331,14 @@ fn a_late_retry_of_the_first_create_does_not_end_the_writing_of_messages() {
     let first = says("finished in 1s", write());
     engine.decide(by(&masked), &first, at(1));
     repeat(&engine, &masked, &says("finished in 2s", write()), 1, 2);
-    let task = due(&engine, 4000);
-    engine.plan(&task, read(1, &first.event), at(4000));
-    engine.ack(&task, 2, at(4001));
+    flush_first(&engine, &first.event);
     engine.decide(by(&masked), &first, at(5000));
     let (mut stored, mut shown) = (2, Vec::new());
     for round in 1..=4u64 {
         let now = round * 10_000;
         repeat(&engine, &masked, &says("finished in 3s", write()), 4 << round, now);
-        for task in engine.tick(at(now + 5000), 10) {
-            let found = says("finished in 2s", write());
-            if let FlushPlan::Write { value, shown: what, .. } =
-                engine.plan(&task, read(stored, &found.event), at(now + 5000))
-            {
-                engine.ack(&task, value, at(now + 5001));
-                stored = value;
-                shown.push(what);
-            }
-        }
+        let found = says("finished in 2s", write());
+        shown.extend(shown_over(&engine, &found.event, &mut stored, now + 5000));
     }
     assert!(shown.iter().any(|shown| matches!(shown, Shown::Message(_))), "{shown:?}");
 }
@@ -432,15 +421,6 @@ fn a_literal_placeholder_is_another_message() {
     assert!(matches!(plan, FlushPlan::Lost { .. }), "{plan:?}");
 }
 
-fn merge(engine: &Engine, rules: &Rules, message: &str, user: &'static str, now: u64, seconds: i64) {
-    for number in 0..8 {
-        let name = format!("repeat.{now}.{number}");
-        let occurred_at = Timestamp::from_second(seconds).unwrap();
-        let write = Observation { user, occurred_at, ..named(&name, says(message, write())) };
-        engine.decide(by(rules), &write, at(now));
-    }
-}
-
 fn evict(engine: &Engine, now: u64) {
     let mut namespace = engine.locked("shop").unwrap();
     assert!(namespace.scopes.iter_mut().any(|scope| scope.evict_content(at(now))));
@@ -451,9 +431,14 @@ fn evict(engine: &Engine, now: u64) {
 #[test]
 fn evicted_contents_do_not_make_the_event_that_of_the_tenant() {
     let (engine, masked) = (engine(), masking());
-    let first = Observation { user: "tenant", ..says("took 1s", write()) };
+    let first = of_tenant(says("took 1s", write()));
+    let merge = |message, seconds, now| {
+        let occurred_at = Timestamp::from_second(seconds).unwrap();
+        let write = Observation { occurred_at, ..of_tenant(says(message, write())) };
+        repeat(&engine, &masked, &write, 8, now);
+    };
     engine.decide(by(&masked), &first, at(1));
-    merge(&engine, &masked, "took 2s", "tenant", 2000, 2);
+    merge("took 2s", 2, 2000);
     let task = due(&engine, 4000);
     let FlushPlan::Write { value, .. } = engine.plan(&task, read(1, &first.event), at(4000)) else {
         panic!("no flush")
@@ -466,7 +451,7 @@ fn evicted_contents_do_not_make_the_event_that_of_the_tenant() {
         engine.decide(by(&masked), &named("repeat.2000.0", first.clone()), at(minute * 60_000));
     }
     // The tenant writes the time of the owner's Event.
-    merge(&engine, &masked, "took 2s", "tenant", hour + 1000, 3600);
+    merge("took 2s", 3600, hour + 1000);
     let mut stored = 1;
     for task in engine.tick(at(hour + 5000), 10) {
         let plan = engine.plan(&task, read(stored, &owners.event), at(hour + 5000));
@@ -476,7 +461,7 @@ fn evicted_contents_do_not_make_the_event_that_of_the_tenant() {
     }
     evict(&engine, hour + 6000);
     for round in 0..8 {
-        merge(&engine, &masked, "took 666s", "tenant", hour + 7000 + round, 3601);
+        merge("took 666s", 3601, hour + 7000 + round);
     }
     let task = due(&engine, hour + 12_000);
     let plan = engine.plan(&task, read(stored, &owners.event), at(hour + 12_000));
@@ -488,7 +473,7 @@ struct Small {
     engine: Engine,
     policies: [Rules; 7],
     current: usize,
-    state: u64,
+    dice: Dice,
     now: u64,
 }
 
@@ -506,17 +491,11 @@ impl Small {
             Rules { series: None, ..masking() },
             Rules { max_message_bytes: Some(256), ..masking() },
         ];
-        Self { engine: Engine::new(settings), policies, current: 0, state: seed, now: 0 }
-    }
-
-    fn random(&mut self, below: u64) -> u64 {
-        self.state =
-            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.state >> 33) % below
+        Self { engine: Engine::new(settings), policies, current: 0, dice: Dice(seed), now: 0 }
     }
 
     fn message(&mut self) -> String {
-        let (kind, part) = (self.random(8) as usize, ["1s", "2.5s", "7"][self.random(3) as usize]);
+        let (kind, part) = (self.dice.below(8) as usize, ["1s", "2.5s", "7"][self.dice.below(3) as usize]);
         match kind {
             6 => format!("{AGGREGATE_PREFIX}{part}"),
             7 => format!("took {part} {}", "long ".repeat(900)),
@@ -525,10 +504,10 @@ impl Small {
     }
 
     fn step(&mut self) {
-        self.now += self.random(2000);
-        match self.random(12) {
+        self.now += self.dice.below(2000);
+        match self.dice.below(12) {
             0 => {
-                self.current = self.random(7) as usize;
+                self.current = self.dice.below(7) as usize;
                 revise(&self.engine, &self.policies[self.current], at(self.now));
             }
             1 | 2 => self.flush_some(),
@@ -540,7 +519,7 @@ impl Small {
         let now = at(self.now);
         for task in self.engine.tick(now, 4) {
             let message = self.message();
-            let (found, outcome) = (self.random(9) as i64, self.random(4));
+            let (found, outcome) = (self.dice.below(9) as i64, self.dice.below(4));
             let found = if found > 5 { None } else { read(found, &says(&message, write()).event) };
             let plan = self.engine.plan(&task, found, now);
             let (FlushPlan::Write { value, .. } | FlushPlan::Create { value, .. }) = plan else { continue };
@@ -553,11 +532,11 @@ impl Small {
     }
 
     fn write(&mut self, creates: bool) {
-        let (message, name) = (self.message(), format!("cart.{}", self.random(30)));
-        let (value, old) = (1 + self.random(5) as i64, self.random(5) as i64);
-        let user = ["system:node:n1", "tenant"][self.random(2) as usize];
-        let treatment = if self.random(8) == 0 { Treatment::Exempt } else { Treatment::Stages };
-        let fails_open = self.random(20) == 0;
+        let (message, name) = (self.message(), format!("cart.{}", self.dice.below(30)));
+        let (value, old) = (1 + self.dice.below(5) as i64, self.dice.below(5) as i64);
+        let user = ["system:node:n1", "tenant"][self.dice.below(2) as usize];
+        let treatment = if self.dice.below(8) == 0 { Treatment::Exempt } else { Treatment::Stages };
+        let fails_open = self.dice.below(20) == 0;
         let governing = Some(Governing { rules: &self.policies[self.current], treatment });
         let base = if creates { write() } else { update(value, old) };
         let write = Observation { user, value, ..named(&name, says(&message, base)) };
