@@ -148,15 +148,15 @@ async fn refreshes_of_a_closed_series_keep_the_count_right() -> Result<()> {
     let policy = test.policy(&idle_after("2s")).await?;
     let writes = test.writes().await?;
 
-    // The second occurrence comes after the answer to the CREATE. Otherwise the API server can refuse a CREATE that
-    // squelch has admitted, whose occurrence is then not stored (docs/promises.md).
-    let storm = Emission::new_style_fast().about("pod", 1).count(45).rate(3).linger(LAST_PATCH);
+    let storm = Emission::new_style_fast().about("pod", 1).count(450).rate(30).linger(LAST_PATCH);
     let report = test.emit(&storm)?.finish(STORM).await?;
-    test.one_event("pod-0", 45).await?;
-    every_call_succeeded(&report)?;
+    test.one_event("pod-0", 450).await?;
+    // With a slow API server the first PATCH can overtake the CREATE (404). The CREATE that follows is refused (409).
+    let refused: Vec<u16> = report.refused().iter().map(|call| call.status).collect();
+    ensure!(refused.is_empty() || refused == [404, 409], "not every call succeeded: {:?}", report.refused());
     refreshed(&report)?;
     never_lowered(&writes.so_far().await?)?;
-    policy.received(45).await?;
+    policy.received(450).await?;
     squelch.stop().await?;
     test.passed()
 }

@@ -83,6 +83,11 @@ impl Decision<'_> {
         } else {
             self.steps(rules, write, &carried)
         };
+        let is_created =
+            verdict.disposition == Some(Disposition::Admitted) && write.operation == Operation::Create;
+        if is_created && carried.occurrences > 0 && !carried.foreign {
+            self.names.record_created(carried.name);
+        }
         if let Some(disposition) = verdict.disposition {
             self.count(disposition, write, verdict.occurrences.unsigned_abs());
         }

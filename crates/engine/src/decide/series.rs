@@ -123,7 +123,7 @@ impl Decision<'_> {
             // Observe stores each client's write, so the stored count that Enforce would find is the one that
             // it would have stored.
             let old = if rules.mode == Mode::Observe { state.stored } else { write.old_value };
-            let newly_shared = !own && state.others_report(occurrences);
+            let newly_shared = !own && state.others_report(occurrences + carried.missing);
             if own {
                 state.resync(old, occurrences);
             }
@@ -178,7 +178,9 @@ impl Decision<'_> {
                 let name = write.name.as_deref().unwrap_or_default();
                 let series = self.reopened(write, carried);
                 let key = self.series_key(write);
-                (self.open(key, name, &series), series.shared)
+                let handle = self.open(key, name, &series);
+                self.scope.schedule(handle, self.now);
+                (handle, series.shared)
             }
         };
         self.scope.mark_seen(found.0, self.now);
@@ -186,7 +188,7 @@ impl Decision<'_> {
     }
 
     /// Returns a new series for a stored Event. If its name is remembered, the stored count beyond the reported
-    /// occurrences is unreported.
+    /// occurrences is unreported. What the stored count lacks of a refused CREATE is pending.
     fn reopened(&self, write: &Observation<'_>, carried: &Carried) -> Series {
         let opened = |stored| Series::opened_by_update(stored, write.occurred_at, self.now);
         let (Some(name), Some(_)) = (carried.name, carried.seen_before) else {
@@ -206,7 +208,8 @@ impl Decision<'_> {
             None => write.value - carried.occurrences,
         };
         let shared = of_all.is_some() || was_shared;
-        Series { unreported: (stored - reported).max(0), shared, ..opened(stored) }
+        let total = stored.max(write.old_value + carried.missing);
+        Series { total, unreported: (stored - reported).max(0), shared, ..opened(stored) }
     }
 
     /// Records at the name of the stored Event that several clients report to its series.

@@ -33,6 +33,9 @@ pub(crate) struct Carried {
     pub(crate) reads: bool,
     /// Time of the previous write of this name; `None` if none is remembered.
     pub(crate) seen_before: Option<Moment>,
+    /// How many occurrences of an admitted CREATE the stored count of this UPDATE lacks: the API server has refused the
+    /// CREATE.
+    pub(crate) missing: i64,
     /// Whether it is a CREATE of a name that belongs to another user. The API server refuses it if that Event
     /// is stored, so it must not change the record.
     pub(crate) foreign: bool,
@@ -105,6 +108,13 @@ impl Names {
         }
     }
 
+    /// Records that a CREATE of this name is admitted that carries occurrences.
+    pub(crate) fn record_created(&mut self, name: Option<At>) {
+        if let Some(entry) = name.and_then(|name| self.table.get_mut(name)) {
+            entry.record_created();
+        }
+    }
+
     /// Records that several clients reported to this series, which is stored under this name.
     pub(crate) fn mark_shared(&mut self, key: Key, series: Handle) {
         let entry = self.table.find(key).and_then(|at| self.table.get_mut(at));
@@ -162,6 +172,7 @@ impl Names {
                 Operation::Update => {}
             }
         }
+        let missing = entry.missing(write);
         let occurrences = entry.carried(user, write);
         if write.value > entry.highest() {
             *entry = entry.raised(user, write);
@@ -176,7 +187,7 @@ impl Names {
         if !seen_before.same(ORDERED_BY, entry.seen) {
             self.table.touch(at);
         }
-        Carried { reads, ..Carried::by(Some(at), occurrences, Some(seen_before.moment())) }
+        Carried { reads, missing, ..Carried::by(Some(at), occurrences, Some(seen_before.moment())) }
     }
 
     /// Returns the occurrences that an UPDATE outside any series reports again: those that it stores and does not
@@ -237,7 +248,7 @@ impl Names {
 
 impl Carried {
     fn by(name: Option<At>, occurrences: i64, seen_before: Option<Moment>) -> Self {
-        Self { name, occurrences, reads: false, seen_before, foreign: false, displaced: None }
+        Self { name, occurrences, reads: false, seen_before, missing: 0, foreign: false, displaced: None }
     }
 }
 

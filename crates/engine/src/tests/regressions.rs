@@ -1,6 +1,7 @@
 //! Regression tests. Each one failed once.
 
 mod capacity;
+mod created_again;
 mod messages;
 mod names;
 mod namespaces;

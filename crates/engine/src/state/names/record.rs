@@ -13,7 +13,8 @@ pub(super) struct NameRecord {
     highest: u32,
     /// The series of this name's UPDATEs, while it is live.
     pub(super) series: Handle,
-    /// Latest occurrence time under this name, see [`occurrence_time`], or 0; with [`OWNER_CONFIRMED`] and [`SHARED`].
+    /// Latest occurrence time under this name, see [`occurrence_time`], or 0; with [`OWNER_CONFIRMED`], [`SHARED`] and
+    /// [`CREATED`].
     pub(super) occurred: u32,
     /// Time of the last write of this name.
     pub(super) seen: Stamp,
@@ -34,8 +35,12 @@ pub(super) const OWNER_CONFIRMED: u32 = 1 << 31;
 /// Bit of [`NameRecord::occurred`]: several clients reported to the last series stored under this name.
 pub(super) const SHARED: u32 = 1 << 30;
 
+/// Bit of [`NameRecord::occurred`]: the last write was an admitted CREATE with the highest value, or a retry of it. The
+/// API server may have refused it.
+const CREATED: u32 = 1 << 29;
+
 /// Bits of [`NameRecord::occurred`] for the time.
-const TIME: u32 = SHARED - 1;
+const TIME: u32 = CREATED - 1;
 
 impl NameRecord {
     /// Returns the record of a new name.
@@ -95,6 +100,22 @@ impl NameRecord {
         self.confirm_owner(write);
     }
 
+    /// Records that a CREATE with the highest value is admitted.
+    pub(super) fn record_created(&mut self) {
+        self.occurred |= CREATED;
+    }
+
+    /// Returns how many occurrences of an admitted CREATE the stored count of an UPDATE lacks. Only a retry of the CREATE
+    /// keeps [`CREATED`].
+    pub(super) fn missing(&mut self, write: &Observation<'_>) -> i64 {
+        let is_update = write.operation == Operation::Update;
+        let was_created = self.occurred & CREATED != 0;
+        if is_update || write.value != self.highest() {
+            self.occurred &= !CREATED;
+        }
+        if is_update && was_created { (self.highest() - write.old_value).max(0) } else { 0 }
+    }
+
     /// Confirms the owner by an UPDATE: its Event is stored, and its user may change it.
     fn confirm_owner(&mut self, write: &Observation<'_>) {
         if write.operation == Operation::Update {
@@ -102,8 +123,8 @@ impl NameRecord {
         }
     }
 
-    /// Whether the write's occurrence time is later than all seen. The 30-bit clock compares times up to 6 days
-    /// apart; names are remembered for one day.
+    /// Whether the write's occurrence time is later than all seen. The 29-bit clock compares times up to 3 days
+    /// apart; names are remembered for one day, and times are at most another day older.
     fn is_before(&self, write: &Observation<'_>) -> bool {
         let seen = self.occurred & TIME;
         occurrence_time(write).is_some_and(|time| {
@@ -144,7 +165,7 @@ impl NameRecord {
     }
 }
 
-/// Returns the last occurrence time: milliseconds in 30 bits, which wrap after 12 days. Never 0, which means no
+/// Returns the last occurrence time: milliseconds in 29 bits, which wrap after 6 days. Never 0, which means no
 /// time.
 fn occurrence_time(write: &Observation<'_>) -> Option<u32> {
     write.last_observed.map(|time| (time.as_millisecond() as u32 & TIME).max(1))

@@ -64,12 +64,16 @@ struct Name {
     reads: bool,
     /// Whether its user has updated the Event.
     owner_confirmed: bool,
+    /// Whether the last write was an admitted CREATE with the highest value, or a retry of it.
+    created: bool,
 }
 
 /// The occurrences of a write.
 struct Carried {
     occurrences: i64,
     seen_before: Option<Moment>,
+    /// The value of the previous write, if that was an admitted CREATE with the highest one.
+    created: i64,
     /// Whether it is a CREATE of another user's name.
     foreign: bool,
 }
@@ -126,7 +130,30 @@ impl NaiveModel {
         if write.edited || write.stale || write.unchanged && !self.is_above_its_own(write) {
             return Verdict::passed(Stage::Edit);
         }
-        let Carried { occurrences: carried, seen_before, foreign } = self.carried(write, now);
+        let carried = self.carried(write, now);
+        let Carried { occurrences, foreign, .. } = carried;
+        let verdict = self.steps(write, treatment, carried, minted, now);
+        let is_created =
+            write.operation == Operation::Create && verdict.disposition == Some(Disposition::Admitted);
+        if is_created
+            && !foreign
+            && occurrences > 0
+            && let Some(name) = self.named(write)
+        {
+            name.created = true;
+        }
+        verdict
+    }
+
+    /// Returns the verdict on a write that is no edit.
+    fn steps(
+        &mut self,
+        write: &Observation<'_>,
+        treatment: Treatment,
+        Carried { occurrences: carried, seen_before, created, foreign }: Carried,
+        minted: Option<&str>,
+        now: Moment,
+    ) -> Verdict {
         let reads = self.named(write).is_some_and(|name| name.reads && name.user == write.user);
         let update = write.operation == Operation::Update;
         if foreign {
@@ -142,7 +169,7 @@ impl NaiveModel {
             return verdict(Disposition::Muted, Stage::Mute, carried, refused(&self.rules, write, reads));
         }
         if self.rules.series.is_some()
-            && let Some(verdict) = self.in_series(write, carried, reads, seen_before, now)
+            && let Some(verdict) = self.in_series(write, carried, reads, (seen_before, created), now)
         {
             return verdict;
         }
@@ -196,7 +223,7 @@ impl NaiveModel {
         write: &Observation<'_>,
         carried: i64,
         reads: bool,
-        seen_before: Option<Moment>,
+        (seen_before, created): (Option<Moment>, i64),
         now: Moment,
     ) -> Option<Verdict> {
         let series = match write.operation {
@@ -217,6 +244,7 @@ impl NaiveModel {
                             of_all.as_ref().map_or(write.value - carried, |(_, reported)| *reported);
                         series.unreported = (stored - reported).max(0);
                         series.shared = of_all.is_some();
+                        series.total = stored.max(created);
                     }
                     number
                 })
@@ -234,7 +262,9 @@ impl NaiveModel {
         let own = write.name.as_deref() == Some(&*series.name);
         let fate = match write.operation {
             Operation::Create => series.created(write, own, carried, now),
-            Operation::Update => series.updated(write, own, (carried, reads), collects, &timing, now),
+            Operation::Update => {
+                series.updated(write, own, (carried, reads, created), collects, &timing, now)
+            }
         };
         Some(match fate {
             Outcome::Passed => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),

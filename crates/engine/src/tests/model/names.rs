@@ -29,7 +29,7 @@ impl NaiveModel {
 
     /// Returns the occurrences of a write and when its name was seen before.
     pub(super) fn carried(&mut self, write: &Observation<'_>, now: Moment) -> Carried {
-        let by = |occurrences, seen_before| Carried { occurrences, seen_before, foreign: false };
+        let by = |occurrences, seen_before| Carried { occurrences, seen_before, created: 0, foreign: false };
         let Some(name) = write.name.clone() else { return by(write.value, None) };
         let update = write.operation == Operation::Update;
         self.return_name(write);
@@ -37,6 +37,8 @@ impl NaiveModel {
             if !update && known.user != write.user {
                 return Carried { foreign: true, ..by(1, None) };
             }
+            let created = if known.created { known.highest } else { 0 };
+            known.created &= !update && write.value == created;
             let one_more = update && write.value == write.old_value + 1;
             let later = write.last_observed.is_some() && write.last_observed > known.latest;
             let another = known.user != write.user;
@@ -58,7 +60,7 @@ impl NaiveModel {
                 known.latest = known.latest.max(write.last_observed);
             }
             known.owner_confirmed |= update;
-            return by(carried, Some(std::mem::replace(&mut known.seen, now)));
+            return Carried { created, ..by(carried, Some(std::mem::replace(&mut known.seen, now))) };
         }
         self.names.push(Name {
             name: name.into(),
@@ -69,6 +71,7 @@ impl NaiveModel {
             latest: write.last_observed,
             reads: false,
             owner_confirmed: update,
+            created: false,
         });
         let older = write.first_seen.is_some_and(|first| first < self.began);
         let carried = match write.operation {

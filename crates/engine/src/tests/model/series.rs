@@ -112,7 +112,7 @@ impl ModelSeries {
         &mut self,
         write: &Observation<'_>,
         own: bool,
-        (carried, reads): (i64, bool),
+        (carried, reads, created): (i64, bool, i64),
         collects: bool,
         timing: &SeriesRules,
         now: Moment,
@@ -120,8 +120,9 @@ impl ModelSeries {
         if own {
             self.reads(write.old_value, carried);
         } else {
-            self.total += carried;
-            self.shared |= carried > 0;
+            let missing = (created - write.old_value).max(0);
+            self.total += carried + missing;
+            self.shared |= carried + missing > 0;
         }
         let right = own && write.value == self.total && write.value >= write.old_value;
         let raises = write.value > write.old_value;

@@ -1,6 +1,7 @@
 //! The shortest runs in which an abandoned rule broke a promise. The last three show what cannot be promised
 //! across restarts, and its bound.
 
+use super::laws::rules_with;
 use super::steps::Fate;
 use super::*;
 use crate::testing::rules;
@@ -242,4 +243,12 @@ fn a_series_whose_flush_was_deferred_is_over_at_its_idle_timeout() {
     let idle = [Pass(360_001), Legacy(1), CatchUp, Pass(995), Legacy(1), Take];
     let world = in_the_end(plain(), &[&deferred[..], &idle].concat());
     assert_eq!((received(&world), world.etcd.gained), (4, 4));
+}
+
+/// The API server refuses the second CREATE. Its retry comes after the series has ended.
+#[test]
+fn a_refused_create_is_in_the_next_absolute_count() {
+    let steps = [Pass(4 * SECOND), CatchUp, Retry(0), COMMIT, Pass(361 * SECOND), ToolsFinish, COMMIT];
+    let world = in_the_end(World::new(rules_with(2, 1800)), &[&BOTH_AT_ONCE[..], &steps].concat());
+    assert_eq!((received(&world), world.etcd.gained), (2, 2));
 }

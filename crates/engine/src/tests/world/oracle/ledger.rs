@@ -21,6 +21,8 @@ pub(super) struct Ledger {
     left_out: BTreeSet<i64>,
     /// Highest index that an undecided write has stored.
     unseen: i64,
+    /// Indices of the last CREATE, which the API server refused because the Event exists.
+    withdrawn: Vec<i64>,
     /// Indices merged into another Event. The flag says whether this is certain.
     elsewhere: BTreeMap<i64, bool>,
 }
@@ -76,6 +78,12 @@ impl Ledger {
         if request.admitted && self.counted == request.knows && self.certain.remove(&request.knows) {
             self.counted -= 1;
         }
+    }
+
+    /// The API server refuses an admitted CREATE of a client that counts by itself, because the Event exists.
+    pub(super) fn refuses(&mut self, request: &Request) {
+        let news = request.knows - request.certain + 1..=request.knows;
+        self.withdrawn = news.filter(|index| self.certain.remove(index)).collect();
     }
 
     /// Returns the indices that no replica has counted yet.
@@ -174,7 +182,7 @@ impl Ledger {
         &mut self,
         request: &Request,
         decided: &Decided,
-        Report { news, is_first, is_above, .. }: &Report,
+        Report { news, is_other_replica, is_first, is_above, .. }: &Report,
         is_claimed: bool,
     ) -> i64 {
         let mut certain = news.clone();
@@ -197,6 +205,11 @@ impl Ledger {
         if is_claimed {
             // "A CREATE of a name that belongs to another user carries one occurrence within the limits".
             certain.clear();
+        }
+        let withdrawn = std::mem::take(&mut self.withdrawn);
+        if !request.create && !is_other_replica && !is_claimed {
+            // "Its next UPDATE has the missing occurrence."
+            certain.extend(withdrawn);
         }
         certain.retain(|index| self.certain.insert(*index));
         certain.len() as i64

@@ -80,7 +80,12 @@ impl Oracle {
         if request.client != Client::Tenant
             && let Some(name) = &request.name
         {
-            let again = self.ledger(name).fails_open(request, old, replica);
+            let ledger = self.ledger(name);
+            let mut again = ledger.fails_open(request, old, replica);
+            if !request.create {
+                // The total of its series includes the write from now on. A flush can store it before the write itself.
+                again += ledger.stores_again(request, false).0;
+            }
             self.sums_of(request.client.user()).high += again;
         }
     }

@@ -113,6 +113,9 @@ impl Oracle {
             }
             return self.ledger(name).withdraws(request);
         }
+        if request.create && !is_refused && !is_absent {
+            self.ledger(name).refuses(request);
+        }
         if request.create && is_absent {
             self.lose(name, user, 0);
         }
