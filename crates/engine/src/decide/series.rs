@@ -199,11 +199,11 @@ impl Decision<'_> {
         let written = former.and_then(|former| self.scope.series.just_written(former, self.now));
         let stored = write.old_value.max(written.unwrap_or(0));
         let of_all = former.and_then(|former| self.scope.series.ended(former));
-        let was_shared = former.is_some() && self.names.was_shared(name);
+        let was_shared = self.names.was_shared(name);
         let reported = match of_all {
             Some(reported) => reported,
-            // The record was evicted. Occurrences of other clients must not count as unreported writes of this
-            // client.
+            // Its record was evicted, or this client has reported to another series since. Occurrences of other
+            // clients must not count as unreported writes of this client.
             None if was_shared => stored,
             None => write.value - carried.occurrences,
         };

@@ -100,7 +100,7 @@ impl Names {
     /// Assigns this name's UPDATEs to `series`. `stored`: the series' stored Event has this name.
     pub(crate) fn join(&mut self, name: Option<At>, series: Handle, stored: bool) {
         if let Some(entry) = name.and_then(|name| self.table.get_mut(name)) {
-            if entry.series != series {
+            if stored && entry.series != series {
                 entry.occurred &= !SHARED;
             }
             entry.series = series;
@@ -123,7 +123,7 @@ impl Names {
         }
     }
 
-    /// Whether several clients reported to the last series stored under this name.
+    /// Whether several clients reported to the last series that was stored under this name.
     pub(crate) fn was_shared(&self, name: At) -> bool {
         self.table.get(name).is_some_and(|name| name.occurred & SHARED != 0)
     }

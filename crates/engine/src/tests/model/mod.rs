@@ -62,6 +62,8 @@ struct Name {
     latest: Option<Timestamp>,
     /// Whether its user reads the stored count and adds one.
     reads: bool,
+    /// Whether several clients reported to the last series that was stored under this name.
+    shared: bool,
     /// Whether its user has updated the Event.
     owner_confirmed: bool,
     /// Whether the last write was an admitted CREATE with the highest value, or a retry of it.
@@ -239,11 +241,15 @@ impl NaiveModel {
                     let number = self.open(key_of(write, self.rules.normalize), name, stored, now);
                     let of_all = former.and_then(|former| self.past.get(&former)).cloned();
                     let of_all = of_all.filter(|(name, _)| write.name.as_deref() == Some(name));
+                    let was_shared = self.named(write).is_some_and(|name| name.shared);
                     if let Some(series) = self.find_series(number).filter(|_| seen_before.is_some()) {
-                        let reported =
-                            of_all.as_ref().map_or(write.value - carried, |(_, reported)| *reported);
+                        let reported = match &of_all {
+                            Some((_, reported)) => *reported,
+                            None if was_shared => stored,
+                            None => write.value - carried,
+                        };
                         series.unreported = (stored - reported).max(0);
-                        series.shared = of_all.is_some();
+                        series.shared = of_all.is_some() || was_shared;
                         series.total = stored.max(created);
                     }
                     number
@@ -266,6 +272,11 @@ impl NaiveModel {
                 series.updated(write, own, (carried, reads, created), collects, &timing, now)
             }
         };
+        let (number, stored_name, shared) = (series.number, series.name.clone(), series.shared);
+        let of_event = |known: &&mut Name| known.name == stored_name && known.series == Some(number);
+        if let Some(name) = self.names.iter_mut().find(of_event) {
+            name.shared = shared;
+        }
         Some(match fate {
             Outcome::Passed => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),
             Outcome::Merged => {
@@ -299,7 +310,11 @@ impl NaiveModel {
                 (series.confirmed, series.unverified, series.base_unknown) = (0, true, true);
                 series.not_before = now.plus(CLIENT_WRITE_GRACE);
             }
-            self.join(named.as_ref().unwrap_or(write), number);
+            let named = named.as_ref().unwrap_or(write);
+            self.join(named, number);
+            if let Some(name) = self.named(named) {
+                name.shared = false;
+            }
         }
         if let Some(minted) = minted {
             admitted.answer = Answer::AllowNamed(minted.to_owned());

@@ -70,6 +70,7 @@ impl NaiveModel {
             series: None,
             latest: write.last_observed,
             reads: false,
+            shared: false,
             owner_confirmed: update,
             created: false,
         });

@@ -76,7 +76,8 @@ impl World {
             && known.known_to_read != Some(replica)
             && carried == 0;
         // "If a flush raises the stored count between a write and its retry, the retry is counted as well."
-        let is_retried = request.is_retried() && request.value > known.highest && (carried, news) == (1, 0);
+        let follows = request.tries > 0 && request.client.sends_a_version();
+        let is_retried = follows && request.value > known.highest && (carried, news) == (1, 0);
         if is_raised || is_retried {
             self.balance.reported_again += (carried - news).max(0);
         }

@@ -252,3 +252,12 @@ fn a_refused_create_is_in_the_next_absolute_count() {
     let world = in_the_end(World::new(rules_with(2, 1800)), &[&BOTH_AT_ONCE[..], &steps].concat());
     assert_eq!((received(&world), world.etcd.gained), (2, 2));
 }
+
+/// Other clients' occurrences stay in an Event whose client has reported to another series in between.
+#[test]
+fn an_event_stays_shared_while_its_client_reports_to_another_series() {
+    let shared = [Legacy(0), Generate, Legacy(1), COMMIT, Pass(2 * SECOND), CatchUp, IDLE, Legacy(1), COMMIT];
+    let elsewhere = [Legacy(1), Legacy(0), Pass(3 * SECOND), CatchUp, IDLE, Legacy(0), Overlook, Legacy(0)];
+    let world = in_the_end(plain(), &[&shared[..], &elsewhere, &[COMMIT, Legacy(0)]].concat());
+    assert_eq!(world.etcd.get("l.1").unwrap().count, 6);
+}

@@ -38,7 +38,7 @@ pub(super) struct Request {
     /// Number of occurrences under its name that its client knew of.
     pub(super) knows: i64,
     /// Number of earlier attempts.
-    tries: u32,
+    pub(super) tries: u32,
     /// Version of the stored Event at its last review.
     pub(super) reviewed_on: u64,
     /// Occurrences that the engine counted for it, including recovered ones.

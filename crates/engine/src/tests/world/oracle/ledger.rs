@@ -23,6 +23,8 @@ pub(super) struct Ledger {
     unseen: i64,
     /// Indices of the last CREATE, which the API server refused because the Event exists.
     withdrawn: Vec<i64>,
+    /// Whether the last write was such a CREATE of a client that reads, with an occurrence. Its UPDATE has it again.
+    is_withdrawn: bool,
     /// Indices merged into another Event. The flag says whether this is certain.
     elsewhere: BTreeMap<i64, bool>,
 }
@@ -77,6 +79,7 @@ impl Ledger {
     pub(super) fn withdraws(&mut self, request: &Request) {
         if request.admitted && self.counted == request.knows && self.certain.remove(&request.knows) {
             self.counted -= 1;
+            self.is_withdrawn = true;
         }
     }
 
@@ -155,7 +158,8 @@ impl Ledger {
                 again.handed_over += beyond;
             }
         }
-        if request.is_retried() && *above_highest > 0 && news.is_empty() {
+        let is_retried = request.is_retried() && news.is_empty() || std::mem::take(&mut self.is_withdrawn);
+        if is_retried && *above_highest > 0 {
             // "If a flush raises the stored count between a write and its retry, the retry is counted as well."
             again.high += 1;
         }
