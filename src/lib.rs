@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod output;
 pub mod policy;
 pub mod replay;
+pub mod reports;
 pub mod status;
 pub mod telemetry;
 pub mod tls;

@@ -167,8 +167,9 @@ impl Cluster {
             let files = checkout(files).display().to_string();
             self.kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &files]).await?;
         }
-        let crds = ["crd/eventpolicies.squelch.dev", "crd/clustereventpolicies.squelch.dev"];
-        self.kubectl.established(&crds).await
+        let kinds = ["eventpolicies", "clustereventpolicies", "eventdropreports"];
+        let crds = kinds.map(|kind| format!("crd/{kind}.squelch.dev"));
+        self.kubectl.established(&crds.each_ref().map(String::as_str)).await
     }
 }
 

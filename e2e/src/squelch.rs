@@ -91,7 +91,8 @@ impl Squelch {
             // Hides the administrator's credentials.
             .env_remove("KUBECONFIG");
         if !options.as_installed {
-            command.args(["--status-interval", "1s", "--log-level", "info,squelch=debug"]);
+            command.args(["--status-interval", "1s", "--report-interval", "1s"]);
+            command.args(["--log-level", "info,squelch=debug"]);
         }
         let process = Process::start(name, &mut command, folder)?;
         let admin = Admin::at(format!("http://127.0.0.1:{http_port}"))?;

@@ -2,6 +2,7 @@
 
 mod clauses;
 mod cluster_event_policy;
+mod drop_report;
 mod duration;
 mod event_policy;
 mod generate;
@@ -18,6 +19,10 @@ pub use clauses::{
     MAX_TYPES, MAX_WEIGHT, MULTI_WILDCARD_WEIGHT, MUTED_WARNINGS, Regarding, TOO_HEAVY,
 };
 pub use cluster_event_policy::{ClusterEventPolicy, ClusterEventPolicySpec};
+pub use drop_report::{
+    DROP_REPORT, DropReport, EventDropReport, MAX_REPORTED_DROPS, MAX_REPORTED_POLICIES, ReportedDrops,
+    ReportedPolicy,
+};
 pub use duration::{BadDuration, DurationField, parse_duration};
 pub use event_policy::{
     EventPolicy, EventPolicySpec, MAX_MESSAGE_BYTES, MAX_PRIORITY, Mask, Mode, Rejection, WarningPolicy,

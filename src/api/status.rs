@@ -93,6 +93,35 @@ pub struct PolicyCounters {
     pub dropped_warnings: i64,
 }
 
+impl PolicyCounters {
+    /// Returns the number of occurrences that no Event of their own shows.
+    pub fn suppressed(&self) -> i64 {
+        self.compacted.saturating_add(self.aggregated).saturating_add(self.dropped())
+    }
+
+    /// Returns the number of occurrences that are in no Event.
+    pub fn dropped(&self) -> i64 {
+        self.filtered.saturating_add(self.throttled).saturating_add(self.muted)
+    }
+
+    /// Returns the sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            received: self.received.saturating_add(other.received),
+            admitted: self.admitted.saturating_add(other.admitted),
+            compacted: self.compacted.saturating_add(other.compacted),
+            aggregated: self.aggregated.saturating_add(other.aggregated),
+            filtered: self.filtered.saturating_add(other.filtered),
+            throttled: self.throttled.saturating_add(other.throttled),
+            muted: self.muted.saturating_add(other.muted),
+            failed_open: self.failed_open.saturating_add(other.failed_open),
+            recovered: self.recovered.saturating_add(other.recovered),
+            dropped_warnings: self.dropped_warnings.saturating_add(other.dropped_warnings),
+        }
+    }
+}
+
 /// Dropped occurrences of one namespace with the same reason, kind, component and disposition. Texts are truncated to 64
 /// bytes, and control characters are replaced by spaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

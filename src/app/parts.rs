@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Need, Readiness};
-use crate::announcer::{self, Announcer};
+use crate::announcer::{self, AnnouncementReceiver, Announcer};
 use crate::arming::{
     ArmingController, ConfigurationApi, ConfigurationMetadata, Desired, NOT_PROBED_YET, Prober,
 };
@@ -19,6 +19,7 @@ use crate::descriptors::Descriptors;
 use crate::leader::{Leader, LeaseDeadline, Peers};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
 use crate::policy::{Armed, NamespaceSelection, Restrictions, Store, WatchSource, watch as policy_watch};
+use crate::reports::{ReportLimits, ReportWriter};
 use crate::tls::{self, AcceptedTokens};
 use crate::webhook::Webhook;
 use crate::webhook::server::Stages;
@@ -43,6 +44,7 @@ pub(super) struct Parts {
     pub(super) keeping_armed: Task<ArmingController>,
     pub(super) keeping_keys: Task<()>,
     pub(super) statuses: Task<status::StatusWriter>,
+    pub(super) reports: Task<ReportWriter>,
     pub(super) recording_events: Task<()>,
     pub(super) serving_webhook: Task<()>,
     pub(super) serving_http: Task<()>,
@@ -106,8 +108,8 @@ impl Parts {
             keeping_armed: keep_armed(&supervisor, controller, prober),
             flushing: start_flushing(&supervisor, &flush_writer, qps(options.flush_qps), active.clone()),
             statuses: write_statuses(&supervisor, options, &client, &policies, &engine, state, announcer),
-            recording_events: supervisor
-                .start(BackgroundTask::Announcer, |stop| announcer::run(client.clone(), announced, stop)),
+            reports: write_reports(&supervisor, options, cluster, &policies, &engine, &active)?,
+            recording_events: record_events(&supervisor, client.clone(), announced),
             watching_policies: watch_policies(&supervisor, &client, &policies, restrictions, &metrics),
             begun: leader.was_active(),
             deposed: leader.lost(),
@@ -126,6 +128,10 @@ impl Parts {
         };
         Ok((parts, failures))
     }
+}
+
+fn record_events(supervisor: &Supervisor, client: Client, announced: AnnouncementReceiver) -> Task<()> {
+    supervisor.start(BackgroundTask::Announcer, |stop| announcer::run(client, announced, stop))
 }
 
 fn status_inputs(
@@ -274,4 +280,20 @@ fn write_statuses(
     let writer =
         status::StatusWriter::new(client.clone(), policies.clone(), counters, state, announcer, limits);
     supervisor.start(BackgroundTask::Status, |stop| writer.run(stop))
+}
+
+/// Its client is shared with nobody, like that of the flush writer.
+fn write_reports(
+    supervisor: &Supervisor,
+    options: &RunOptions,
+    cluster: &Cluster,
+    policies: &Arc<Store>,
+    engine: &Arc<Engine>,
+    active: &watch::Receiver<bool>,
+) -> Result<Task<ReportWriter>> {
+    let engine = engine.clone();
+    let limits = ReportLimits { interval: options.report_interval, qps: options.report_qps };
+    let counters = Box::new(move || engine.all_counters());
+    let writer = ReportWriter::new(cluster.client()?, policies.clone(), counters, active.clone(), limits);
+    Ok(supervisor.start(BackgroundTask::Reports, |stop| writer.run(stop)))
 }

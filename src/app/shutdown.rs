@@ -14,6 +14,7 @@ use crate::arming::{self, SHUT_DOWN};
 use crate::config::RunOptions;
 use crate::metrics::Metrics;
 use crate::policy::Armed;
+use crate::reports::ReportWriter;
 use crate::webhook::server::Stages;
 use crate::{clock, flush, status};
 
@@ -22,6 +23,9 @@ use super::tasks::Task;
 
 /// The time for the last statuses.
 const LAST_STATUSES: Duration = Duration::from_secs(5);
+
+/// The time for the last reports. The Lease is held meanwhile.
+const LAST_REPORTS: Duration = Duration::from_secs(2);
 
 /// The time for the last Events about squelch.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -73,6 +77,7 @@ impl Parts {
         }
         let mut statuses = self.statuses.end().await;
         write_statuses(statuses.as_mut(), &self.deposed).await;
+        let mut reports = self.reports.end().await;
 
         // From here on reviews count nothing. What was merged and admitted since the first flush is flushed.
         let leader = self.leading.end().await;
@@ -83,6 +88,7 @@ impl Parts {
         flush::flush_all(self.flush_writer.clone(), limits, LAST_FLUSHES).await;
         log_lost(&self.engine.discard_pending());
         write_statuses(statuses.as_mut(), &self.deposed).await;
+        write_reports(reports.as_mut(), &self.deposed).await;
         match leader {
             Some(leader) => leader.release().await,
             None => error!("leader task panicked, another replica becomes active when the Lease expires"),
@@ -123,6 +129,7 @@ impl Parts {
         let limits = flush::FlushLimits::at_shutdown(qps(options.shutdown_flush_qps));
         flush_pending(self.flush_writer.clone(), &self.engine, limits, options.shutdown_timeout).await;
         log_lost(&self.engine.discard_pending());
+        self.reports.end().await;
         let unwritten = self.statuses.end().await.map_or(0, |mut statuses| statuses.unwritten());
         if unwritten > 0 {
             warn!(occurrences = unwritten, "occurrences missing from the statuses of policies");
@@ -169,6 +176,17 @@ async fn write_statuses(statuses: Option<&mut status::StatusWriter>, deposed: &C
     let written = tokio::time::timeout(LAST_STATUSES, statuses.write_all_now()).await;
     if written != Ok(0) {
         error!("not all statuses written, their counters may be up to --status-interval old");
+    }
+}
+
+/// Writes the reports, unless another replica is active.
+async fn write_reports(reports: Option<&mut ReportWriter>, deposed: &CancellationToken) {
+    let Some(reports) = reports.filter(|_| !deposed.is_cancelled()) else { return };
+    let failed = tokio::time::timeout(LAST_REPORTS, reports.write_all_now()).await;
+    if failed != Ok(0) {
+        warn!(
+            "not all EventDropReports written, they lack what was suppressed in the last --report-interval"
+        );
     }
 }
 

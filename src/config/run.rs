@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 
 use super::values::{
     LastTimestamp, WebhookService, WebhookUrl, annotation, bind, certificate_lifetime, clock_offset,
-    dns_name, label, log_level, shutdown_timeout, status_interval, token_lifetime, webhook_service,
-    webhook_url,
+    dns_name, label, log_level, report_interval, shutdown_timeout, status_interval, token_lifetime,
+    webhook_service, webhook_url,
 };
 use crate::telemetry::LogFormat;
 
@@ -223,6 +223,28 @@ pub struct RunOptions {
         help_heading = "Limits"
     )]
     pub status_qps: u32,
+
+    /// Minimum time between two writes of the EventDropReport of one namespace, from 1s to 1h
+    #[arg(
+        long,
+        env = "SQUELCH_REPORT_INTERVAL",
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = report_interval,
+        help_heading = "Limits"
+    )]
+    pub report_interval: Duration,
+
+    /// Maximum writes of EventDropReports per second, all namespaces together, from 1 to 1000
+    #[arg(
+        long,
+        env = "SQUELCH_REPORT_QPS",
+        value_name = "NUMBER",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1_000),
+        help_heading = "Limits"
+    )]
+    pub report_qps: u32,
 
     /// Maximum flushes per second, from 1 to 10000. One flush is one read and at most one write of a stored Event
     #[arg(

@@ -25,6 +25,7 @@ fn the_defaults_are_as_documented() {
     assert_eq!(options.webhook_bind_address.to_string(), "0.0.0.0:9443");
     assert_eq!(options.http_bind_address.to_string(), "0.0.0.0:8080");
     assert_eq!(options.status_interval, Duration::from_secs(10));
+    assert_eq!((options.report_interval, options.report_qps), (Duration::from_secs(30), 5));
     assert_eq!((options.install_namespace, options.webhook_service, options.secret), (None, None, None));
     assert_eq!(options.certificate_lifetime, Duration::from_secs(90 * 24 * 3600));
     assert_eq!(options.token_lifetime, Duration::from_secs(3600));
@@ -110,6 +111,9 @@ fn an_invalid_value_is_refused_with_a_valid_example() {
         ("--status-interval", "0s", "between 1s and 1h, such as 10s"),
         ("--shutdown-timeout", "2h", "between 0s and 1h, such as 30s"),
         ("--status-qps", "0", "1..=1000"),
+        ("--report-interval", "30", "such as 6m or 1h30m"),
+        ("--report-interval", "0s", "between 1s and 1h, such as 30s"),
+        ("--report-qps", "1001", "1..=1000"),
         ("--max-series", "1", "1000..=100000000"),
         ("--log-format", "xml", "possible values: text, json"),
         ("--log-level", "squelch=loud", "such as info,squelch=debug"),

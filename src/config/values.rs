@@ -148,6 +148,10 @@ pub(super) fn status_interval(text: &str) -> Result<Duration, String> {
     duration(text, "1s", "1h", "10s")
 }
 
+pub(super) fn report_interval(text: &str) -> Result<Duration, String> {
+    duration(text, "1s", "1h", "30s")
+}
+
 pub(super) fn shutdown_timeout(text: &str) -> Result<Duration, String> {
     duration(text, "0s", "1h", "30s")
 }

@@ -151,6 +151,7 @@ labels! {
         Keys = "keys": "Rotates certificate and token.",
         Flush = "flush": "Writes pending occurrences to stored Events.",
         Status = "status": "Writes the statuses of the policies.",
+        Reports = "reports": "Writes the EventDropReports of the namespaces.",
         Announcer = "announcer": "Writes Events about squelch itself.",
     }
 }
@@ -171,7 +172,7 @@ labels! {
         Groups = "groups": "Groups of aggregation.",
         Fingerprints = "fingerprints": "Hashes of 8 bytes by which groups count distinct messages and objects.",
         Buckets = "buckets": "Token buckets of spam filters.",
-        Dropped = "dropped": "Entries of `status.topDropped`, in all namespaces together.",
+        Dropped = "dropped": "Entries of `status.topDropped` and of EventDropReports, in all namespaces together.",
     }
 }
 

@@ -53,7 +53,7 @@ pub fn desired(facts: &Facts<'_>) -> EventPolicyStatus {
     EventPolicyStatus {
         observed_generation: Some(facts.generation),
         conditions: conditions(facts),
-        counters: Some(counters(facts.base, facts.counted)),
+        counters: Some(plus_counted(facts.base, facts.counted)),
         top_dropped: top_dropped(facts.base_dropped, facts.dropped),
         since: Some(whole_second(facts.since)),
         last_updated: Some(whole_second(facts.now)),
@@ -276,7 +276,8 @@ fn condition(facts: &Facts<'_>, kind: ConditionType, (reason, message): (Reason,
     }
 }
 
-fn counters(base: PolicyCounters, counted: &Counters) -> PolicyCounters {
+/// Returns the counters in the cluster, plus what the engine has counted since.
+pub(crate) fn plus_counted(base: PolicyCounters, counted: &Counters) -> PolicyCounters {
     let plus = |base: i64, counted: u64| base.saturating_add_unsigned(counted);
     let disposition = |base, disposition| plus(base, counted.of(disposition));
     PolicyCounters {

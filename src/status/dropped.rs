@@ -34,6 +34,15 @@ pub fn top_dropped(base: &[DroppedOccurrences], counted: &[DroppedIn]) -> Vec<Dr
     entries.into_iter().map(DroppedEntry::into_api).collect()
 }
 
+/// Returns how occurrences with this disposition were dropped. The engine lists only dropped ones.
+pub(crate) fn dropped_by(disposition: Disposition) -> DroppedBy {
+    match disposition {
+        Disposition::Throttled => DroppedBy::Throttled,
+        Disposition::Muted => DroppedBy::Muted,
+        _ => DroppedBy::Filtered,
+    }
+}
+
 /// An entry with borrowed texts.
 #[derive(Clone, Copy)]
 struct DroppedEntry<'a> {
@@ -57,12 +66,7 @@ impl<'a> DroppedEntry<'a> {
             reason: dropped.reason(),
             kind: dropped.kind(),
             component: dropped.component(),
-            // The engine lists only dropped occurrences.
-            disposition: match dropped.disposition {
-                Disposition::Throttled => DroppedBy::Throttled,
-                Disposition::Muted => DroppedBy::Muted,
-                _ => DroppedBy::Filtered,
-            },
+            disposition: dropped_by(dropped.disposition),
             count: i64::try_from(dropped.count).unwrap_or(i64::MAX),
         }
     }

@@ -8,7 +8,9 @@ mod requests;
 mod transitions;
 mod writer;
 
+pub(crate) use desired::plus_counted;
 pub use desired::{Difference, Facts, desired, difference};
+pub(crate) use dropped::dropped_by;
 pub use dropped::{DroppedIn, top_dropped};
 pub use plan::{Due, Plan, WriteLimits};
 pub use transitions::{Transition, TransitionKind, transitions};

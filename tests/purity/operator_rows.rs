@@ -209,6 +209,27 @@ pub(crate) const OPERATOR: &[Row] = &[
         ],
         crates: NO_ANYHOW,
     },
+    // Contents and schedule of a report.
+    Row {
+        files: &["src/reports/content.rs", "src/reports/plan.rs"],
+        knows: Knows::Arguments,
+        modules: &["api", "squelch_engine", "reports::content", "status::dropped_by", "status::plus_counted"],
+        crates: Crates::Only(&["jiff", "k8s_openapi", "serde_json"]),
+    },
+    Row {
+        files: &["src/reports/"],
+        knows: Knows::TheWorld,
+        modules: &[
+            "FIELD_MANAGER",
+            "api",
+            "clock",
+            "squelch_engine",
+            "policy::Store",
+            "reports",
+            "status::ReadCounters",
+        ],
+        crates: NO_ANYHOW,
+    },
     // The desired webhook configuration, and what probes show.
     Row {
         files: &[

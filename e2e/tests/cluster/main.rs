@@ -13,6 +13,7 @@ mod definitions;
 mod disarmed_writes;
 mod doctor;
 mod documents;
+mod drop_reports;
 mod etcd_writes;
 mod examples;
 mod expiry;

@@ -16,6 +16,7 @@ async fn squelch_has_no_other_permissions() -> Result<()> {
     };
     ensure!(may(&["patch", "events"]).await, "the check itself is wrong");
     ensure!(may(&["patch", "mutatingwebhookconfigurations/squelch"]).await, "the check itself is wrong");
+    ensure!(may(&["patch", "eventdropreports/squelch"]).await, "the check itself is wrong");
     for forbidden in [
         ["list", "events"],
         ["watch", "events"],
@@ -39,6 +40,9 @@ async fn squelch_has_no_other_permissions() -> Result<()> {
         ["list", "mutatingwebhookconfigurations"],
         ["patch", "validatingwebhookconfigurations/squelch"],
         ["create", "clusterrolebindings"],
+        ["list", "eventdropreports"],
+        ["patch", "eventdropreports/other"],
+        ["delete", "eventdropreports/squelch"],
         ["impersonate", "users"],
     ] {
         ensure!(!may(&forbidden).await, "squelch may {} {}", forbidden[0], forbidden[1]);

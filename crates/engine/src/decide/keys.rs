@@ -179,6 +179,7 @@ impl Hasher {
     pub(crate) fn dropped(&self, event: &EventView<'_>, disposition: Disposition) -> Key {
         let mut fields = self.begin(KeyKind::Dropped);
         fields.byte(disposition as u8);
+        fields.byte(u8::from(event.is_warning()));
         // Truncated before hashing, because the text may be long.
         for text in identity(event) {
             fields.text(text);

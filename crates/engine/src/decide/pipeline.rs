@@ -101,7 +101,8 @@ impl Decision<'_> {
         if disposition.is_dropped() && occurrences > 0 {
             self.scope.counters.count_dropped_warning(event, occurrences);
             let key = self.hasher.dropped(event, disposition);
-            self.scope.count_dropped(key, event, disposition, occurrences, self.at_capacity.dropped);
+            let dropped = (occurrences, write.occurred_at);
+            self.scope.count_dropped(key, event, disposition, dropped, self.at_capacity.dropped);
         }
     }
 

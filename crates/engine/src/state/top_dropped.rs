@@ -1,4 +1,4 @@
-//! The most frequently dropped combinations of reason, kind, component and disposition in a scope.
+//! The most frequently dropped combinations of type, reason, kind, component and disposition in a scope.
 //!
 //! The algorithm is Space-Saving (Metwally, Agrawal, El Abbadi, 2005). If all entries are used, a new
 //! combination replaces the lightest one and inherits its weight, because it may have been tracked before.
@@ -12,15 +12,16 @@
 
 use std::hint::black_box;
 
+use jiff::Timestamp;
+
 use crate::decide::keys::Key;
-use crate::model::dropped::identity;
 use crate::{Disposition, Dropped, EventView, TopDropped};
 
 /// Maximum number of combinations per scope.
 pub(crate) const MAX_RANKED: usize = 32;
 
 /// Maximum number of combinations in all scopes. It may be exceeded for seconds, until namespaces above their
-/// fair share evict entries. An entry takes about 100 bytes, and 300 if a client reads it.
+/// fair share evict entries. An entry takes about 500 bytes, with texts of the longest kind.
 pub(crate) const MAX_IN_ALL: usize = 65_536;
 
 /// The bounded sketch of one scope. It allocates nothing before something is dropped.
@@ -62,12 +63,11 @@ impl Sketch {
         key: Key,
         event: &EventView<'_>,
         disposition: Disposition,
-        occurrences: u64,
+        (occurrences, occurred_at): (u64, Timestamp),
         at_capacity: bool,
     ) {
         if let Some(at) = self.ranked.iter().position(|entry| entry.key == key) {
-            let count = &mut self.ranked[at].dropped.count;
-            *count = count.saturating_add(occurrences);
+            self.ranked[at].dropped.add(occurrences, occurred_at);
             // A storm repeats the same combination. Frequent ones move to the front, where the search starts.
             if at > 0 {
                 self.ranked.swap(at, at - 1);
@@ -78,7 +78,7 @@ impl Sketch {
             self.evict_one();
         }
         let inherited = self.evicted_weight;
-        let dropped = Dropped::new(identity(event), disposition, occurrences);
+        let dropped = Dropped::first(event, disposition, occurrences, occurred_at);
         self.ranked.push(Ranked { key, inherited, dropped });
     }
 
@@ -87,6 +87,13 @@ impl Sketch {
         if self.ranked.len() > 1 {
             self.evict_one();
         }
+    }
+
+    /// Forgets the combinations of a deleted namespace. Their occurrences stay in the number of others.
+    pub(crate) fn forget(&mut self) {
+        let all =
+            self.ranked.drain(..).fold(self.others, |sum, entry| sum.saturating_add(entry.dropped.count));
+        (self.others, self.evicted_weight) = (all, 0);
     }
 
     fn evict_one(&mut self) {
@@ -129,7 +136,7 @@ mod tests {
         let mut event = write().event;
         event.reason = reason.to_owned().into();
         let key = Hasher::new([1, 2]).dropped(&event, Disposition::Filtered);
-        sketch.count(key, &event, Disposition::Filtered, occurrences, at_capacity);
+        sketch.count(key, &event, Disposition::Filtered, (occurrences, Timestamp::UNIX_EPOCH), at_capacity);
     }
 
     fn counts(sketch: &Sketch) -> BTreeMap<String, u64> {
@@ -158,7 +165,8 @@ mod tests {
         let event = write().event;
         let mut sketch = Sketch::default();
         for disposition in [Disposition::Filtered, Disposition::Throttled, Disposition::Filtered] {
-            sketch.count(hasher.dropped(&event, disposition), &event, disposition, 2, false);
+            let key = hasher.dropped(&event, disposition);
+            sketch.count(key, &event, disposition, (2, Timestamp::UNIX_EPOCH), false);
         }
         let mut entries = sketch.top().entries;
         entries.sort_by_key(|entry| entry.disposition);

@@ -177,6 +177,7 @@ impl Scope {
         let lost = if self.rules.mode == Mode::Enforce { self.sizes.pending_occurrences as u64 } else { 0 };
         self.counters.lost += lost;
         self.groups.clear();
+        self.dropped.forget();
         self.spam_filter.clear();
         self.budget = BudgetBucket::default();
         (self.unrevised, self.undrained_below) = (0, 0);

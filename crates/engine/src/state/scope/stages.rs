@@ -1,5 +1,7 @@
 //! The state of aggregation and limits in a scope: steps 9 to 11 of a decision.
 
+use jiff::Timestamp;
+
 use super::Scope;
 use crate::decide::keys::Key;
 use crate::state::buckets::Charge;
@@ -69,13 +71,13 @@ impl Scope {
         self.recount();
     }
 
-    /// Counts dropped occurrences among the top dropped.
+    /// Counts dropped occurrences among the top dropped: their number, and the time of the last one.
     pub(crate) fn count_dropped(
         &mut self,
         key: Key,
         event: &EventView<'_>,
         disposition: Disposition,
-        occurrences: u64,
+        occurrences: (u64, Timestamp),
         at_capacity: bool,
     ) {
         self.dropped.count(key, event, disposition, occurrences, at_capacity);

@@ -1,0 +1,152 @@
+//! `EventDropReport`: what tenants see of suppressed Events.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::policy::Counters;
+use e2e::wait::not_yet;
+use e2e::{Emission, GENEROUS, Policy, Test, wait_for};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::scenarios::helm;
+
+const STORM: Duration = Duration::from_secs(60);
+
+/// Events of an object that pass the filter.
+const BURST: i64 = 5;
+
+/// A policy that drops Warnings too, and that starts no new bucket in the time of the test.
+fn filtering() -> Value {
+    json!({
+        "warningPolicy": "Limit",
+        "series": { "idleTimeout": "3s" },
+        "aggregation": { "mode": "Disabled" },
+        "spamFilter": { "burst": BURST, "refillInterval": "720h" },
+    })
+}
+
+/// One CREATE per occurrence about one object, each with another message: beyond the burst all are filtered.
+async fn storm(test: &Test, object: &str, reason: &str, event_type: &str, occurrences: i64) -> Result<()> {
+    let storm = Emission::creates_core().about(object, 1).reason(reason).with("--type", event_type);
+    let storm = storm.with("--messages", "distinct").count(occurrences).rate(200);
+    test.emit(&storm)?.finish(STORM).await?;
+    Ok(())
+}
+
+/// Waits until the report of the namespace has this number of dropped occurrences.
+async fn report(test: &Test, dropped: i64) -> Result<Value> {
+    wait_for(&format!("a report of {dropped} dropped occurrences"), GENEROUS, async || {
+        let text = test.kubectl().run(&["get", "edr", "squelch", "--output=json"]).await.map_err(not_yet)?;
+        let report: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        if report["droppedOccurrences"] == dropped { Ok(report) } else { Err(text) }
+    })
+    .await
+}
+
+/// The counters of a policy in a report.
+fn counters_of(report: &Value, policy: &Policy) -> Result<Counters> {
+    let listed = report["policies"].as_array().into_iter().flatten();
+    let mut listed = listed.filter(|entry| entry["policyName"] == policy.name);
+    let entry = listed.next().with_context(|| format!("{} is not in {report}", policy.name))?;
+    Ok(Counters::deserialize(&entry["counters"])?)
+}
+
+/// Type, reason, count and example of each entry.
+fn drops(report: &Value) -> Vec<(String, String, i64, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let entries = report["dropped"].as_array().into_iter().flatten().map(|entry| {
+        let count = entry["count"].as_i64().unwrap_or_default();
+        (text(&entry["type"]), text(&entry["reason"]), count, text(&entry["exampleObject"]))
+    });
+    entries.collect()
+}
+
+fn expected(entries: &[(&str, &str, i64, &str)]) -> Vec<(String, String, i64, String)> {
+    let owned = |(event_type, reason, count, object): &(&str, &str, i64, &str)| {
+        ((*event_type).to_owned(), (*reason).to_owned(), *count, (*object).to_owned())
+    };
+    entries.iter().map(owned).collect()
+}
+
+/// Grants the rights of the chart's role `squelch-view` in the namespace.
+async fn grant_view(test: &Test, user: &str) -> Result<()> {
+    let people =
+        helm(Path::new("helm"), &["--show-only", "templates/people.yaml"])?.map_err(anyhow::Error::msg)?;
+    test.kubectl().run_with(&["apply", "-f", "-"], people).await?;
+    let user = format!("--user={user}");
+    test.kubectl()
+        .run(&["create", "rolebinding", "sees-reports", "--clusterrole=squelch-view", &user])
+        .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tenant_sees_what_was_dropped_in_their_namespace() -> Result<()> {
+    let test = Test::begin("drop-report").await?;
+    let squelch = test.squelch().await?;
+    let policy = test.policy(&filtering()).await?;
+    storm(&test, "loud", "BackOff", "Warning", 100).await?;
+    storm(&test, "quiet", "Pulled", "Normal", 20).await?;
+
+    let seen = report(&test, 100 + 20 - 2 * BURST).await?;
+    let status = policy.received(120).await?;
+    assert_eq!(counters_of(&seen, &policy)?, status, "the report and the status differ");
+    assert_eq!(seen["droppedWarnings"], 100 - BURST);
+    let listed = [("Warning", "BackOff", 100 - BURST, "loud-0"), ("Normal", "Pulled", 20 - BURST, "quiet-0")];
+    assert_eq!(drops(&seen), expected(&listed));
+
+    let tenant = "tenant-of-reports";
+    grant_view(&test, tenant).await?;
+    let other = test.neighbour().await?;
+    let kubectl = test.kubectl().user(tenant);
+    wait_for("the tenant to have the role", GENEROUS, async || {
+        kubectl.run(&["get", "edr", "squelch"]).await.map_err(not_yet)
+    })
+    .await?;
+    let shown = kubectl.run(&["get", "eventdropreports"]).await?;
+    ensure!(shown.contains("DROPPED WARNINGS"), "{shown}");
+    let change = r#"--patch={"droppedOccurrences":0}"#;
+    let refused = kubectl.run(&["patch", "edr", "squelch", "--type=merge", change]).await;
+    ensure!(refused.is_err(), "a tenant has changed the report");
+    ensure!(
+        other.kubectl().user(tenant).run(&["get", "edr"]).await.is_err(),
+        "a tenant sees others' reports"
+    );
+
+    squelch.stop().await?;
+    let squelch = test.squelch().await?;
+    policy.effective().await?;
+    storm(&test, "later", "BackOff", "Warning", 50).await?;
+    let seen = report(&test, 100 + 20 + 50 - 3 * BURST).await?;
+    assert_eq!(counters_of(&seen, &policy)?, policy.received(170).await?, "after a restart");
+    assert_eq!(drops(&seen)[0], expected(&[("Warning", "BackOff", 150 - 2 * BURST, "loud-0")])[0]);
+    squelch.stop().await?;
+    test.passed()
+}
+
+#[tokio::test]
+async fn the_reports_of_a_cluster_policy_add_up_to_its_status() -> Result<()> {
+    let test = Test::begin("drop-reports").await?;
+    let neighbour = test.neighbour().await?;
+    let squelch = test.squelch().await?;
+    let policy = test.cluster_policy();
+    for labelled in [&test, &neighbour] {
+        let label = format!("reports={}", test.namespace);
+        labelled.kubectl().run(&["label", "namespace", &labelled.namespace, &label]).await?;
+    }
+    let mut spec = filtering();
+    spec["namespaceSelector"] = json!({ "matchLabels": { "reports": test.namespace } });
+    policy.change(&test.kubectl(), &spec).await?;
+    storm(&test, "one", "BackOff", "Warning", 60).await?;
+    storm(&neighbour, "two", "BackOff", "Warning", 40).await?;
+    let status = policy.received(100).await?;
+    let (one, two) = (report(&test, 60 - BURST).await?, report(&neighbour, 40 - BURST).await?);
+    let (one, two) = (counters_of(&one, &policy)?, counters_of(&two, &policy)?);
+    assert_eq!(one.filtered + two.filtered, status.filtered);
+    assert_eq!(one.dropped_warnings + two.dropped_warnings, status.dropped_warnings);
+    assert_eq!((one.received, two.received), (60, 40));
+    squelch.stop().await?;
+    test.passed()
+}

@@ -1,0 +1,158 @@
+//! The task that writes the reports.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::Client;
+use squelch_engine::Moment;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::clock;
+use crate::policy::Store;
+use crate::status::ReadCounters;
+
+use super::content::{PolicyRef, PolicyUid, report};
+use super::plan::{OutdatedReport, ReportLimits, ReportPlan};
+use super::requests::{ReportFailure, read, write};
+
+/// Maximum interval at which outdated reports are looked for. That iterates over all namespaces.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Time without attempts after one has shown that the definition is not installed.
+const NOT_INSTALLED_PAUSE: Duration = Duration::from_secs(60);
+
+/// Maximum number of concurrent writes before exit.
+const LAST_WRITES_IN_FLIGHT: usize = 16;
+
+/// Writes the reports. No other component writes them.
+pub struct ReportWriter {
+    client: Client,
+    store: Arc<Store>,
+    read_counters: ReadCounters,
+    active: watch::Receiver<bool>,
+    plan: ReportPlan,
+    /// The reports that were due at the last refresh, in reverse order.
+    queue: Vec<OutdatedReport>,
+    /// Time between two refreshes.
+    refresh_interval: Duration,
+    next_refresh: Moment,
+    /// Minimum time between two writes.
+    pause: Duration,
+}
+
+impl ReportWriter {
+    /// Creates the task. `active`: whether this replica is active. Only the active replica writes reports.
+    pub fn new(
+        client: Client,
+        store: Arc<Store>,
+        read_counters: ReadCounters,
+        active: watch::Receiver<bool>,
+        limits: ReportLimits,
+    ) -> Self {
+        Self {
+            client,
+            store,
+            read_counters,
+            active,
+            plan: ReportPlan::new(limits),
+            queue: Vec::new(),
+            refresh_interval: REFRESH_INTERVAL.min(limits.interval),
+            next_refresh: Moment::default(),
+            pause: limits.pause(),
+        }
+    }
+
+    /// Writes reports while this replica is active, until `stop` is cancelled. Returns itself for [`Self::write_all_now`].
+    pub async fn run(mut self, stop: CancellationToken) -> Self {
+        while !stop.is_cancelled() {
+            // `write_all_now` repeats a write that the stop interrupts.
+            let Some(pause) = stop.run_until_cancelled(self.step(clock::now())).await else { break };
+            stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+        }
+        self
+    }
+
+    /// Writes all outdated reports before exit, without intervals between writes. Returns the number of failed writes. The
+    /// caller sets the deadline.
+    pub async fn write_all_now(&mut self) -> usize {
+        if !self.store.listed() {
+            return 0;
+        }
+        let policies = self.policies();
+        let all = self.plan.all((self.read_counters)(), &policies);
+        let (client, plan) = (&self.client, &self.plan);
+        let writes = all.iter().map(|due| {
+            let policies = &policies;
+            async move {
+                let base = match plan.base(&due.namespace) {
+                    Some(base) => base.clone(),
+                    None => read(client, &due.namespace).await?,
+                };
+                write(client, &due.namespace, &report(&base, &due.counted, policies, clock::wall())).await
+            }
+        });
+        let written = futures::stream::iter(writes).buffer_unordered(LAST_WRITES_IN_FLIGHT);
+        written
+            .filter(|outcome| std::future::ready(matches!(outcome, Err(ReportFailure::Failed(_)))))
+            .count()
+            .await
+    }
+
+    /// Makes at most one write. Returns the time until the next step.
+    async fn step(&mut self, now: Moment) -> Duration {
+        if !*self.active.borrow() || !self.store.listed() {
+            return self.refresh_interval;
+        }
+        if self.queue.is_empty() {
+            if now < self.next_refresh {
+                return self.next_refresh.since(now);
+            }
+            self.next_refresh = now.plus(self.refresh_interval);
+            self.queue = self.plan.due((self.read_counters)(), &self.policies(), now);
+            self.queue.reverse();
+        }
+        let Some(due) = self.queue.pop() else { return self.refresh_interval };
+        let outcome = self.write(&due).await;
+        // A write in a deleted namespace is not repeated.
+        let is_done = matches!(outcome, Ok(()) | Err(ReportFailure::NoNamespace));
+        self.plan.attempted(&due, is_done, now);
+        match outcome {
+            Ok(()) | Err(ReportFailure::NoNamespace) => {}
+            Err(ReportFailure::NotInstalled) => {
+                warn!(
+                    "the CustomResourceDefinition EventDropReport is not installed, no reports are written"
+                );
+                self.queue.clear();
+                self.next_refresh = now.plus(NOT_INSTALLED_PAUSE);
+                return NOT_INSTALLED_PAUSE;
+            }
+            Err(ReportFailure::Failed(error)) => {
+                warn!(namespace = %due.namespace, error, "writing the report failed, retrying later");
+            }
+        }
+        self.pause
+    }
+
+    async fn write(&mut self, due: &OutdatedReport) -> Result<(), ReportFailure> {
+        if self.plan.base(&due.namespace).is_none() {
+            let base = read(&self.client, &due.namespace).await?;
+            self.plan.read(&due.namespace, base);
+        }
+        let base = self.plan.base(&due.namespace).cloned().unwrap_or_default();
+        let report = report(&base, &due.counted, &self.policies(), clock::wall());
+        write(&self.client, &due.namespace, &report).await
+    }
+
+    fn policies(&self) -> BTreeMap<PolicyUid, PolicyRef> {
+        let set = self.store.load();
+        let policies = set.policies().iter().map(|policy| {
+            let kind = if policy.namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" };
+            (policy.id.uid.clone(), PolicyRef { kind, name: policy.name.clone() })
+        });
+        policies.collect()
+    }
+}
