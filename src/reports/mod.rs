@@ -7,5 +7,5 @@ mod requests;
 mod writer;
 
 pub use content::{MAX_REPORT_BYTES, PolicyRef, PolicyUid, Suppressed, report};
-pub use plan::{ReportLimits, ReportPlan};
+pub use plan::{KnownReport, ReportLimits, ReportPlan};
 pub use writer::ReportWriter;

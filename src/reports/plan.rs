@@ -37,6 +37,15 @@ pub struct OutdatedReport {
     suppressed: u64,
 }
 
+/// The report of a namespace before the first write of this process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KnownReport {
+    /// `metadata.uid`; empty if there was none. Another one belongs to another namespace of the same name.
+    pub uid: String,
+    /// Its content. squelch adds to it what the engine has counted since.
+    pub content: DropReport,
+}
+
 /// The known reports in the cluster, and the times of their writes.
 #[derive(Debug)]
 pub struct ReportPlan {
@@ -47,7 +56,7 @@ pub struct ReportPlan {
 #[derive(Debug, Default)]
 struct TrackedReport {
     /// The report in the cluster before the first write of this process.
-    base: Option<DropReport>,
+    base: Option<KnownReport>,
     /// The number of suppressed occurrences in the last written report, without those of the base.
     suppressed: u64,
     last_attempt: Option<Moment>,
@@ -97,13 +106,27 @@ impl ReportPlan {
     }
 
     /// Returns the report that was in the cluster before the first write of this process. `None` if it was not read yet.
-    pub fn base(&self, namespace: &str) -> Option<&DropReport> {
+    pub fn base(&self, namespace: &str) -> Option<&KnownReport> {
         self.tracked.get(namespace)?.base.as_ref()
     }
 
     /// Records the report that was in the cluster.
-    pub fn read(&mut self, namespace: &Arc<str>, base: DropReport) {
+    pub fn read(&mut self, namespace: &Arc<str>, base: KnownReport) {
         self.tracked.entry(namespace.clone()).or_default().base = Some(base);
+    }
+
+    /// Records that the report has this uid since a write.
+    pub fn written(&mut self, namespace: &str, uid: String) {
+        if let Some(base) = self.tracked.get_mut(namespace).and_then(|tracked| tracked.base.as_mut()) {
+            base.uid = uid;
+        }
+    }
+
+    /// Forgets the report: it was deleted, alone or with its namespace.
+    pub fn forget(&mut self, namespace: &str) {
+        if let Some(tracked) = self.tracked.get_mut(namespace) {
+            tracked.base = None;
+        }
     }
 
     /// Records an attempted write.

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, Status};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::FIELD_MANAGER;
 use crate::api::{DROP_REPORT, DropReport, EventDropReport};
+
+use super::plan::KnownReport;
 
 /// Timeout of one call.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,6 +21,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) enum ReportFailure {
     /// The namespace is deleted.
     NoNamespace,
+    /// The report was deleted, alone or with its namespace.
+    Deleted,
     /// The CustomResourceDefinition is not installed.
     NotInstalled,
     /// Any other error.
@@ -26,22 +30,24 @@ pub(super) enum ReportFailure {
 }
 
 /// Returns the report in the cluster; an empty one if there is none, or if a person has made it unreadable.
-pub(super) async fn read(client: &Client, namespace: &str) -> Result<DropReport, ReportFailure> {
-    match within(reports(client, namespace).get_opt(DROP_REPORT)).await? {
-        Some(report) => Ok(serde_json::from_value(report.data).unwrap_or_else(|error| {
-            debug!(namespace, %error, "unreadable report, starting anew");
-            DropReport::default()
-        })),
-        None => Ok(DropReport::default()),
-    }
+pub(super) async fn read(client: &Client, namespace: &str) -> Result<KnownReport, ReportFailure> {
+    let Some(report) = within(reports(client, namespace).get_opt(DROP_REPORT)).await? else {
+        return Ok(KnownReport::default());
+    };
+    let content = serde_json::from_value(report.data).unwrap_or_else(|error| {
+        debug!(namespace, %error, "unreadable report, starting anew");
+        DropReport::default()
+    });
+    Ok(KnownReport { uid: report.metadata.uid.unwrap_or_default(), content })
 }
 
-/// Writes the report.
+/// Writes the report with this uid, or creates it if the uid is empty. Returns its uid.
 pub(super) async fn write(
     client: &Client,
     namespace: &str,
+    uid: &str,
     report: &DropReport,
-) -> Result<(), ReportFailure> {
+) -> Result<String, ReportFailure> {
     let resource = resource();
     let mut body = json!({
         "apiVersion": resource.api_version, "kind": resource.kind,
@@ -51,10 +57,15 @@ pub(super) async fn write(
     if let (Value::Object(body), Value::Object(fields)) = (&mut body, fields) {
         body.extend(fields);
     }
+    if !uid.is_empty() {
+        // The API server refuses the write if the report is absent or has another uid.
+        body["metadata"]["uid"] = uid.into();
+    }
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    within(reports(client, namespace).patch(DROP_REPORT, &params, &Patch::Apply(&body))).await?;
+    let patch = Patch::Apply(&body);
+    let written = within(reports(client, namespace).patch(DROP_REPORT, &params, &patch)).await?;
     debug!(namespace, "report written");
-    Ok(())
+    Ok(written.metadata.uid.unwrap_or_default())
 }
 
 fn resource() -> ApiResource {
@@ -76,7 +87,15 @@ async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Rep
                 ReportFailure::NotInstalled
             })
         }
+        Ok(Err(kube::Error::Api(status))) if is_terminating(&status) => Err(ReportFailure::NoNamespace),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(ReportFailure::Deleted),
         Ok(Err(error)) => Err(ReportFailure::Failed(error.to_string())),
         Err(_) => Err(ReportFailure::Failed(format!("no response within {} s", TIMEOUT.as_secs()))),
     }
+}
+
+/// Whether the API server refuses to create something because the namespace is being deleted.
+fn is_terminating(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }

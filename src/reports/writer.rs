@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::clock;
+use crate::log_limit::LogLimit;
 use crate::policy::Store;
 use crate::status::ReadCounters;
 
@@ -42,6 +43,7 @@ pub struct ReportWriter {
     next_refresh: Moment,
     /// Minimum time between two writes.
     pause: Duration,
+    warnings: LogLimit,
 }
 
 impl ReportWriter {
@@ -63,6 +65,7 @@ impl ReportWriter {
             refresh_interval: REFRESH_INTERVAL.min(limits.interval),
             next_refresh: Moment::default(),
             pause: limits.pause(),
+            warnings: LogLimit::new(),
         }
     }
 
@@ -92,7 +95,8 @@ impl ReportWriter {
                     Some(base) => base.clone(),
                     None => read(client, &due.namespace).await?,
                 };
-                write(client, &due.namespace, &report(&base, &due.counted, policies, clock::wall())).await
+                let content = report(&base.content, &due.counted, policies, clock::wall());
+                write(client, &due.namespace, &base.uid, &content).await
             }
         });
         let written = futures::stream::iter(writes).buffer_unordered(LAST_WRITES_IN_FLIGHT);
@@ -121,7 +125,8 @@ impl ReportWriter {
         let is_done = matches!(outcome, Ok(()) | Err(ReportFailure::NoNamespace));
         self.plan.attempted(&due, is_done, now);
         match outcome {
-            Ok(()) | Err(ReportFailure::NoNamespace) => {}
+            Ok(()) => {}
+            Err(ReportFailure::NoNamespace | ReportFailure::Deleted) => self.plan.forget(&due.namespace),
             Err(ReportFailure::NotInstalled) => {
                 warn!(
                     "the CustomResourceDefinition EventDropReport is not installed, no reports are written"
@@ -131,7 +136,9 @@ impl ReportWriter {
                 return NOT_INSTALLED_PAUSE;
             }
             Err(ReportFailure::Failed(error)) => {
-                warn!(namespace = %due.namespace, error, "writing the report failed, retrying later");
+                if let Some(suppressed) = self.warnings.permit(now) {
+                    warn!(namespace = %due.namespace, error, suppressed, "writing a report failed, retrying later");
+                }
             }
         }
         self.pause
@@ -143,8 +150,10 @@ impl ReportWriter {
             self.plan.read(&due.namespace, base);
         }
         let base = self.plan.base(&due.namespace).cloned().unwrap_or_default();
-        let report = report(&base, &due.counted, &self.policies(), clock::wall());
-        write(&self.client, &due.namespace, &report).await
+        let content = report(&base.content, &due.counted, &self.policies(), clock::wall());
+        let uid = write(&self.client, &due.namespace, &base.uid, &content).await?;
+        self.plan.written(&due.namespace, uid);
+        Ok(())
     }
 
     fn policies(&self) -> BTreeMap<PolicyUid, PolicyRef> {
@@ -156,3 +165,6 @@ impl ReportWriter {
         policies.collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

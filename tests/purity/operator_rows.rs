@@ -223,6 +223,7 @@ pub(crate) const OPERATOR: &[Row] = &[
             "FIELD_MANAGER",
             "api",
             "clock",
+            "log_limit",
             "squelch_engine",
             "policy::Store",
             "reports",

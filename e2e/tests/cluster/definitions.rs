@@ -7,9 +7,13 @@ use e2e::wait::not_yet;
 use e2e::{GENEROUS, Test, wait_for};
 use serde_json::{Value, json};
 
-const DEFINITIONS: [&str; 2] = ["crd/eventpolicies.squelch.dev", "crd/clustereventpolicies.squelch.dev"];
+const DEFINITIONS: [&str; 3] = [
+    "crd/eventpolicies.squelch.dev",
+    "crd/clustereventpolicies.squelch.dev",
+    "crd/eventdropreports.squelch.dev",
+];
 
-/// Deletes the definitions with all policies.
+/// Deletes the definitions with all policies and reports.
 async fn delete_definitions(test: &Test) -> Result<()> {
     let delete = ["delete", "--ignore-not-found", "--wait", "--timeout=300s"];
     test.cluster.kubectl.run(&[&delete[..], &DEFINITIONS].concat()).await.map(drop)
@@ -23,7 +27,10 @@ async fn the_definitions_are_applied_client_side() -> Result<()> {
     let [command] = &lines(&block, "squelch crds")[..] else { bail!("{block}") };
     for result in ["created", "unchanged"] {
         let said = pasted(&test.cluster, command).await?;
-        ensure!(said.lines().count() == 2 && said.lines().all(|line| line.ends_with(result)), "{said}");
+        ensure!(
+            said.lines().count() == DEFINITIONS.len() && said.lines().all(|line| line.ends_with(result)),
+            "{said}"
+        );
     }
     // Another manager takes them over.
     test.cluster.install().await?;
@@ -51,7 +58,7 @@ async fn apply_versions(test: &Test, names: &[&str]) -> Result<()> {
     test.cluster.kubectl.run_with(&apply, list.to_string()).await?;
     test.cluster.kubectl.established(&DEFINITIONS).await?;
     // The API server lists a version before it serves it.
-    for resource in ["eventpolicies", "clustereventpolicies"] {
+    for resource in ["eventpolicies", "clustereventpolicies", "eventdropreports"] {
         let version = names.last().context("no version")?;
         let path = format!("/apis/squelch.dev/{version}/{resource}");
         wait_for("the version to be served", GENEROUS, async || {

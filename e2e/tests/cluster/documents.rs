@@ -82,6 +82,10 @@ async fn the_chart_notes_create_a_policy_in_force() -> Result<()> {
         paragraphs.iter().find(|text| text.contains("kubectl get")).context("no command to inspect")?;
     let seen = pasted(&test.cluster, seen).await?;
     ensure!(seen.contains("quickstart") && seen.contains("RECEIVED"), "{seen}");
+    let enforces =
+        paragraphs.iter().find(|text| text.contains("kubectl --namespace") && text.contains("patch"));
+    pasted(&test.cluster, enforces.context("no command to enforce it")?).await?;
+    made.governs().await?;
     let break_glass =
         paragraphs.iter().find(|text| text.contains("squelch.dev/disarm")).context("no break glass")?;
     for (line, armed) in lines(break_glass, "kubectl annotate").iter().zip([false, true]) {

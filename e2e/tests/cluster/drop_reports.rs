@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::policy::Counters;
+use e2e::user::Version;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Policy, Test, wait_for};
+use e2e::{Emission, GENEROUS, Policy, Test, User, wait_for};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -147,6 +149,50 @@ async fn the_reports_of_a_cluster_policy_add_up_to_its_status() -> Result<()> {
     assert_eq!(one.filtered + two.filtered, status.filtered);
     assert_eq!(one.dropped_warnings + two.dropped_warnings, status.dropped_warnings);
     assert_eq!((one.received, two.received), (60, 40));
+    squelch.stop().await?;
+    test.passed()
+}
+
+/// Creates the namespace, and this number of muted Events in it, each with this reason.
+async fn mute_in(test: &Test, namespace: &str, reason: &str, number: i64) -> Result<()> {
+    test.cluster.kubectl.run(&["create", "namespace", namespace]).await?;
+    let tenant = User::with_rights(&test.cluster, "builder", namespace, &["create"]).await?;
+    for at in 0..number {
+        wait_for("a muted Event", GENEROUS, async || {
+            let mut event =
+                Version::Core.event(namespace, &format!("{reason}.{at}"), "pod", "text", Timestamp::now());
+            event["reason"] = reason.into();
+            event["type"] = "Normal".into();
+            let answer = tenant.create(&event).await.map_err(not_yet)?;
+            if answer.is_refused_by_squelch() { Ok(()) } else { Err(answer.text) }
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_recreated_namespace_shows_no_text_of_the_former_one() -> Result<()> {
+    let test = Test::begin("drop-again").await?;
+    let squelch = test.squelch().await?;
+    let name = format!("pr-7-{}", test.namespace);
+    let selector = json!({ "matchLabels": { "kubernetes.io/metadata.name": name } });
+    let spec = json!({ "namespaceSelector": selector, "mute": [{ "types": ["Normal"] }] });
+    test.cluster_policy().put(&test.kubectl(), &spec).await?;
+    let kubectl = test.cluster.kubectl.namespace(&name);
+    for reason in ["Former", "Later"] {
+        mute_in(&test, &name, reason, 3).await?;
+        let seen = wait_for(&format!("a report of {reason}"), GENEROUS, async || {
+            let text = kubectl.run(&["get", "edr", "squelch", "--output=json"]).await.map_err(not_yet)?;
+            let report: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+            let of_reason = |entry: &Value| entry["reason"] == reason && entry["count"] == 3;
+            let listed = report["dropped"].as_array().is_some_and(|listed| listed.iter().any(of_reason));
+            if listed { Ok(text) } else { Err(text) }
+        })
+        .await?;
+        ensure!(reason == "Former" || !seen.contains("Former"), "text of the former namespace: {seen}");
+        kubectl.run(&["delete", "namespace", &name, "--wait", "--timeout=60s"]).await?;
+    }
     squelch.stop().await?;
     test.passed()
 }

@@ -66,7 +66,7 @@ fn deleted_policies_and_namespaces_are_left_out() {
     let gone = vec![dropping("", 5), scope("ci", "deleted", Disposition::Muted, 3)];
     assert!(plan.due(gone, &policies(), at(0)).is_empty());
     let due = plan.due(vec![dropping("ci", 1)], &policies(), at(0));
-    plan.read(&Arc::from("ci"), DropReport::default());
+    plan.read(&Arc::from("ci"), KnownReport::default());
     plan.attempted(&due[0], true, at(0));
     assert!(plan.base("ci").is_some());
     plan.due(Vec::new(), &policies(), at(1));

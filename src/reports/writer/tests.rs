@@ -1,0 +1,154 @@
+use std::sync::Mutex;
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use squelch_engine::{Counters, Disposition, Mode, ScopeCounters, TopDropped};
+use tower_test::mock::{self, Handle};
+
+use super::*;
+use crate::policy::Set;
+use crate::policy::fixtures::{id, policy};
+
+/// A writer, its API server, and the engine's count of muted occurrences of `ci/p`.
+struct Scene {
+    writer: ReportWriter,
+    server: Handle<Request<Body>, Response<Body>>,
+    muted: Arc<Mutex<u64>>,
+    active: watch::Sender<bool>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (service, server) = mock::pair();
+        let store = Arc::new(Store::default());
+        store.swap(Set::new([policy("ci", "p", &json!({}), 0)]));
+        let muted = Arc::new(Mutex::new(1));
+        let counted = muted.clone();
+        let read_counters = move || {
+            let mut counters = Counters::default();
+            counters.count(Disposition::Muted, *counted.lock().unwrap());
+            let (policy, dropped) = (id("ci", "p"), TopDropped::default());
+            vec![ScopeCounters { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
+        };
+        let (active, active_now) = watch::channel(true);
+        let limits = ReportLimits { interval: Duration::from_secs(30), qps: 5 };
+        let client = Client::new(service, "default");
+        let writer = ReportWriter::new(client, store, Box::new(read_counters), active_now, limits);
+        Self { writer, server, muted, active }
+    }
+
+    /// Makes a step in this second. The API server gives these responses. Returns the requests.
+    async fn step(&mut self, second: u64, responses: &[(u16, Value)]) -> Vec<(String, Value)> {
+        let mut requests = Vec::new();
+        let mut step = std::pin::pin!(self.writer.step(Moment::from_epoch(Duration::from_secs(second))));
+        let mut responses = responses.iter();
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut step => break,
+                request = self.server.next_request() => {
+                    let (request, send) = request.expect("the client exists");
+                    let (head, body) = request.into_parts();
+                    let body = body.collect_bytes().await.unwrap();
+                    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+                    let (code, response) = responses.next().expect("no further request");
+                    let response = Body::from(serde_json::to_vec(response).unwrap());
+                    send.send_response(Response::builder().status(*code).body(response).unwrap());
+                    requests.push((format!("{} {}", head.method, head.uri), body));
+                }
+            }
+        }
+        assert_eq!(responses.len(), 0, "responses that no request received");
+        requests
+    }
+}
+
+const PATH: &str = "/apis/squelch.dev/v1alpha1/namespaces/ci/eventdropreports/squelch?";
+
+fn absent(kind: &str) -> (u16, Value) {
+    let details = json!({ "kind": kind, "name": "squelch" });
+    let status = json!({
+        "kind": "Status", "status": "Failure", "message": "not found", "reason": "NotFound", "code": 404,
+        "details": details,
+    });
+    (404, status)
+}
+
+fn refused(code: u16, causes: &Value) -> (u16, Value) {
+    let status = json!({
+        "kind": "Status", "status": "Failure", "message": "no", "reason": "No", "code": code,
+        "details": { "causes": causes },
+    });
+    (code, status)
+}
+
+fn written(uid: &str) -> (u16, Value) {
+    (200, json!({ "metadata": { "name": "squelch", "uid": uid } }))
+}
+
+#[tokio::test]
+async fn a_report_continues_the_one_in_the_cluster_and_keeps_its_uid() {
+    let mut scene = Scene::new();
+    let counters = json!({ "received": 7, "muted": 7 });
+    let listed = json!([{ "policyKind": "EventPolicy", "policyName": "p", "policyUid": &*id("ci", "p").uid, "counters": counters }]);
+    let found = json!({ "metadata": { "name": "squelch", "uid": "u1" }, "policies": listed });
+    let requests = scene.step(0, &[(200, found), written("u1")]).await;
+    assert_eq!(requests[0].0, format!("GET {}", PATH.trim_end_matches('?')));
+    assert_eq!(requests[1].0, format!("PATCH {PATH}&force=true&fieldManager=squelch"));
+    let body = &requests[1].1;
+    assert_eq!((&body["metadata"]["uid"], &body["suppressed"]), (&json!("u1"), &json!(8)));
+    assert!(scene.step(60, &[]).await.is_empty(), "nothing has changed");
+    *scene.muted.lock().unwrap() = 5;
+    let requests = scene.step(120, &[written("u1")]).await;
+    assert_eq!((requests.len(), &requests[0].1["suppressed"]), (1, &json!(12)));
+}
+
+#[tokio::test]
+async fn a_deleted_report_is_created_again_without_what_it_had() {
+    let mut scene = Scene::new();
+    let requests = scene.step(0, &[absent("eventdropreports"), written("u1")]).await;
+    assert!(requests[1].1["metadata"].get("uid").is_none(), "it is created");
+    *scene.muted.lock().unwrap() = 2;
+    let requests = scene.step(60, &[refused(409, &json!([]))]).await;
+    assert_eq!(requests[0].1["metadata"]["uid"], "u1");
+    let requests = scene.step(120, &[absent("eventdropreports"), written("u2")]).await;
+    assert_eq!(requests[1].1["suppressed"], 2);
+}
+
+#[tokio::test]
+async fn a_deleted_namespace_gets_no_second_attempt() {
+    for gone in [absent("namespaces"), refused(403, &json!([{ "reason": "NamespaceTerminating" }]))] {
+        let mut scene = Scene::new();
+        scene.step(0, &[absent("eventdropreports"), gone]).await;
+        assert!(scene.step(60, &[]).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_failed_write_is_repeated_after_the_interval() {
+    let mut scene = Scene::new();
+    let forbidden = refused(403, &json!([]));
+    scene.step(0, &[absent("eventdropreports"), forbidden]).await;
+    assert!(scene.step(29, &[]).await.is_empty());
+    assert_eq!(scene.step(31, &[written("u1")]).await.len(), 1);
+}
+
+#[tokio::test]
+async fn without_the_definition_attempts_pause() {
+    let mut scene = Scene::new();
+    let missing = (
+        404,
+        json!({ "kind": "Status", "status": "Failure", "message": "m", "reason": "NotFound", "code": 404 }),
+    );
+    scene.step(0, &[absent("eventdropreports"), missing.clone()]).await;
+    assert!(scene.step(59, &[]).await.is_empty());
+    assert_eq!(scene.step(61, &[written("u1")]).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_standby_writes_nothing() {
+    let mut scene = Scene::new();
+    scene.active.send(false).unwrap();
+    assert!(scene.step(0, &[]).await.is_empty());
+}
