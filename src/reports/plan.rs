@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use squelch_engine::{Counters, Disposition, Moment, ScopeCounters};
+use squelch_engine::{Counters, Disposition, Moment, NamespaceUids, ScopeCounters};
 
 use crate::api::DropReport;
 
@@ -35,6 +35,8 @@ pub struct OutdatedReport {
     pub counted: BTreeMap<PolicyUid, Suppressed>,
     /// The number of suppressed occurrences among it.
     suppressed: u64,
+    /// Uid of the namespace, if it is known.
+    namespace_uid: Option<Arc<str>>,
 }
 
 /// The report of a namespace before the first write of this process.
@@ -55,6 +57,8 @@ pub struct ReportPlan {
 
 #[derive(Debug, Default)]
 struct TrackedReport {
+    /// Uid of the namespace, if it was known at the first write.
+    namespace_uid: Option<Arc<str>>,
     /// The report in the cluster before the first write of this process.
     base: Option<KnownReport>,
     /// The number of suppressed occurrences in the last written report, without those of the base.
@@ -69,15 +73,20 @@ impl ReportPlan {
     }
 
     /// Returns the namespaces whose reports are due, those with the earliest last write first. Forgets namespaces that the
-    /// engine does not know any more.
+    /// engine does not know any more, and those that were deleted and created again.
     pub fn due(
         &mut self,
         counters: Vec<ScopeCounters>,
         policies: &BTreeMap<PolicyUid, PolicyRef>,
+        uids: &NamespaceUids,
         now: Moment,
     ) -> Vec<OutdatedReport> {
         let all = by_namespace(counters, policies);
-        self.tracked.retain(|namespace, _| all.contains_key(namespace));
+        self.tracked.retain(|namespace, tracked| {
+            let is_same =
+                tracked.namespace_uid.is_none() || tracked.namespace_uid.as_ref() == uids.get(namespace);
+            is_same && all.contains_key(namespace)
+        });
         let mut due: Vec<_> = { all.into_iter() }
             .filter_map(|(namespace, counted)| {
                 let suppressed = counted.values().map(|it| suppressed(&it.counters)).sum();
@@ -85,8 +94,15 @@ impl ReportPlan {
                 let last_attempt = tracked.and_then(|tracked| tracked.last_attempt);
                 let is_outdated = suppressed != tracked.map_or(0, |tracked| tracked.suppressed);
                 let is_late = last_attempt.is_none_or(|last| now.since(last) >= self.interval);
-                (is_outdated && is_late)
-                    .then_some((last_attempt, OutdatedReport { namespace, counted, suppressed }))
+                (is_outdated && is_late).then_some((
+                    last_attempt,
+                    OutdatedReport {
+                        namespace_uid: uids.get(&namespace).cloned(),
+                        namespace,
+                        counted,
+                        suppressed,
+                    },
+                ))
             })
             .collect();
         due.sort_by_key(|(last_attempt, _)| *last_attempt);
@@ -98,9 +114,10 @@ impl ReportPlan {
         &mut self,
         counters: Vec<ScopeCounters>,
         policies: &BTreeMap<PolicyUid, PolicyRef>,
+        uids: &NamespaceUids,
     ) -> Vec<OutdatedReport> {
         let interval = std::mem::take(&mut self.interval);
-        let due = self.due(counters, policies, Moment::default());
+        let due = self.due(counters, policies, uids, Moment::default());
         self.interval = interval;
         due
     }
@@ -111,8 +128,8 @@ impl ReportPlan {
     }
 
     /// Records the report that was in the cluster.
-    pub fn read(&mut self, namespace: &Arc<str>, base: KnownReport) {
-        self.tracked.entry(namespace.clone()).or_default().base = Some(base);
+    pub fn read(&mut self, due: &OutdatedReport, base: KnownReport) {
+        self.track(due).base = Some(base);
     }
 
     /// Records that the report has this uid since a write.
@@ -131,11 +148,16 @@ impl ReportPlan {
 
     /// Records an attempted write.
     pub fn attempted(&mut self, due: &OutdatedReport, succeeded: bool, now: Moment) {
-        let tracked = self.tracked.entry(due.namespace.clone()).or_default();
+        let tracked = self.track(due);
         tracked.last_attempt = Some(now);
         if succeeded {
             tracked.suppressed = due.suppressed;
         }
+    }
+
+    fn track(&mut self, due: &OutdatedReport) -> &mut TrackedReport {
+        let new = || TrackedReport { namespace_uid: due.namespace_uid.clone(), ..TrackedReport::default() };
+        self.tracked.entry(due.namespace.clone()).or_insert_with(new)
     }
 }
 

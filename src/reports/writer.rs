@@ -86,7 +86,7 @@ impl ReportWriter {
             return 0;
         }
         let policies = self.policies();
-        let all = self.plan.all((self.read_counters)(), &policies);
+        let all = self.plan.all((self.read_counters)(), &policies, self.store.load().namespace_uids());
         let (client, plan) = (&self.client, &self.plan);
         let writes = all.iter().map(|due| {
             let policies = &policies;
@@ -116,7 +116,12 @@ impl ReportWriter {
                 return self.next_refresh.since(now);
             }
             self.next_refresh = now.plus(self.refresh_interval);
-            self.queue = self.plan.due((self.read_counters)(), &self.policies(), now);
+            self.queue = self.plan.due(
+                (self.read_counters)(),
+                &self.policies(),
+                self.store.load().namespace_uids(),
+                now,
+            );
             self.queue.reverse();
         }
         let Some(due) = self.queue.pop() else { return self.refresh_interval };
@@ -147,7 +152,7 @@ impl ReportWriter {
     async fn write(&mut self, due: &OutdatedReport) -> Result<(), ReportFailure> {
         if self.plan.base(&due.namespace).is_none() {
             let base = read(&self.client, &due.namespace).await?;
-            self.plan.read(&due.namespace, base);
+            self.plan.read(due, base);
         }
         let base = self.plan.base(&due.namespace).cloned().unwrap_or_default();
         let content = report(&base.content, &due.counted, &self.policies(), clock::wall());

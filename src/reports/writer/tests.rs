@@ -131,7 +131,7 @@ async fn a_failed_write_is_repeated_after_the_interval() {
     let forbidden = refused(403, &json!([]));
     scene.step(0, &[absent("eventdropreports"), forbidden]).await;
     assert!(scene.step(29, &[]).await.is_empty());
-    assert_eq!(scene.step(31, &[written("u1")]).await.len(), 1);
+    assert_eq!(scene.step(35, &[written("u1")]).await.len(), 1);
 }
 
 #[tokio::test]
