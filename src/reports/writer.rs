@@ -43,6 +43,8 @@ pub struct ReportWriter {
     next_refresh: Moment,
     /// Minimum time between two writes.
     pause: Duration,
+    /// Maximum length of the queue: as many reports as are written until the next refresh. Others are computed again then.
+    max_queued: usize,
     warnings: LogLimit,
 }
 
@@ -55,6 +57,8 @@ impl ReportWriter {
         active: watch::Receiver<bool>,
         limits: ReportLimits,
     ) -> Self {
+        let refresh_interval = REFRESH_INTERVAL.min(limits.interval);
+        let writes = refresh_interval.as_millis() / limits.pause().as_millis().max(1);
         Self {
             client,
             store,
@@ -62,9 +66,10 @@ impl ReportWriter {
             active,
             plan: ReportPlan::new(limits),
             queue: Vec::new(),
-            refresh_interval: REFRESH_INTERVAL.min(limits.interval),
+            refresh_interval,
             next_refresh: Moment::default(),
             pause: limits.pause(),
+            max_queued: usize::try_from(writes).unwrap_or(usize::MAX).max(1),
             warnings: LogLimit::new(),
         }
     }
@@ -122,6 +127,7 @@ impl ReportWriter {
                 self.store.load().namespace_uids(),
                 now,
             );
+            self.queue.truncate(self.max_queued);
             self.queue.reverse();
         }
         let Some(due) = self.queue.pop() else { return self.refresh_interval };

@@ -20,6 +20,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::among(0)
+    }
+
+    /// Something was suppressed in this number of other namespaces too.
+    fn among(others: usize) -> Self {
         let (service, server) = mock::pair();
         let store = Arc::new(Store::default());
         store.swap(Set::new([policy("ci", "p", &json!({}), 0)]));
@@ -29,7 +34,12 @@ impl Scene {
             let mut counters = Counters::default();
             counters.count(Disposition::Muted, *counted.lock().unwrap());
             let (policy, dropped) = (id("ci", "p"), TopDropped::default());
-            vec![ScopeCounters { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
+            let first =
+                ScopeCounters { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped };
+            let others = (0..others)
+                .map(|at| ScopeCounters { namespace: format!("other-{at}").into(), ..first.clone() });
+            let others: Vec<_> = others.collect();
+            [vec![first], others].concat()
         };
         let (active, active_now) = watch::channel(true);
         let limits = ReportLimits { interval: Duration::from_secs(30), qps: 5 };
@@ -151,4 +161,11 @@ async fn a_standby_writes_nothing() {
     let mut scene = Scene::new();
     scene.active.send(false).unwrap();
     assert!(scene.step(0, &[]).await.is_empty());
+}
+
+#[tokio::test]
+async fn reports_are_not_queued_longer_than_until_the_next_refresh() {
+    let mut scene = Scene::among(1_000);
+    scene.step(0, &[absent("eventdropreports"), written("u1")]).await;
+    assert_eq!(scene.writer.queue.len(), 24, "25 in 5 s, and one of them is written");
 }

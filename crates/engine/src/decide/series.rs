@@ -205,6 +205,8 @@ impl Decision<'_> {
             // Its record was evicted, or this client has reported to another series since. Occurrences of other
             // clients must not count as unreported writes of this client.
             None if was_shared => stored,
+            // A late retry: its client has reported a higher count since.
+            None if carried.occurrences == 0 => self.names.highest(name),
             None => write.value - carried.occurrences,
         };
         let shared = of_all.is_some() || was_shared;

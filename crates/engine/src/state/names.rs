@@ -123,6 +123,11 @@ impl Names {
         }
     }
 
+    /// Returns the highest value seen under this name.
+    pub(crate) fn highest(&self, name: At) -> i64 {
+        self.table.get(name).map_or(0, NameRecord::highest)
+    }
+
     /// Whether several clients reported to the last series that was stored under this name.
     pub(crate) fn was_shared(&self, name: At) -> bool {
         self.table.get(name).is_some_and(|name| name.occurred & SHARED != 0)

@@ -242,10 +242,12 @@ impl NaiveModel {
                     let of_all = former.and_then(|former| self.past.get(&former)).cloned();
                     let of_all = of_all.filter(|(name, _)| write.name.as_deref() == Some(name));
                     let was_shared = self.named(write).is_some_and(|name| name.shared);
+                    let highest = self.named(write).map_or(0, |name| name.highest);
                     if let Some(series) = self.find_series(number).filter(|_| seen_before.is_some()) {
                         let reported = match &of_all {
                             Some((_, reported)) => *reported,
                             None if was_shared => stored,
+                            None if carried == 0 => highest,
                             None => write.value - carried,
                         };
                         series.unreported = (stored - reported).max(0);

@@ -19,3 +19,22 @@ fn a_refused_create_is_in_the_next_absolute_count() {
     // Its count is the total of the series, so it may pass.
     assert_eq!((verdict.disposition, verdict.occurrences), (Some(Disposition::Admitted), 178));
 }
+
+/// Its retry comes after a later absolute count has passed.
+#[test]
+fn a_late_retry_of_a_refused_create_hides_no_occurrence() {
+    let engine = engine();
+    let series =
+        rules().series.map(|series| crate::SeriesRules { idle_timeout: Duration::from_secs(2), ..series });
+    let rules = Rules { series, ..rules() };
+    let new = |write: Observation<'static>| Observation { api: Api::Events, ..write };
+    let patch = |value, old| Observation { has_series: true, ..new(update(value, old)) };
+    engine.decide(by(&rules), &new(write()), at(0));
+    engine.decide(by(&rules), &Observation { value: 2, has_series: true, ..new(write()) }, at(60));
+    assert_eq!(engine.decide(by(&rules), &patch(181, 1), at(6000)).answer, Answer::Allow);
+    assert_eq!(engine.decide(by(&rules), &patch(2, 181), at(10_600)).occurrences, 0);
+    assert_eq!(engine.decide(by(&rules), &patch(361, 181), at(12_000)).occurrences, 180);
+    let task = engine.tick(at(16_000), 10).remove(0);
+    let plan = planned(&engine, &task, Some(181), at(16_000));
+    assert!(matches!(plan, FlushPlan::Write { value: 361, .. }), "{plan:?}");
+}
