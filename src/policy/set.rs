@@ -33,10 +33,14 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Returns its kind.
+    pub fn kind(&self) -> &'static str {
+        if self.namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" }
+    }
+
     /// Returns kind and name, for messages.
     pub fn title(&self) -> String {
-        let kind = if self.namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" };
-        format!("{kind} {}", self.name)
+        format!("{} {}", self.kind(), self.name)
     }
 
     pub(super) fn compiled(&self) -> Option<&Compiled> {

@@ -170,8 +170,7 @@ impl ReportWriter {
     fn policies(&self) -> BTreeMap<PolicyUid, PolicyRef> {
         let set = self.store.load();
         let policies = set.policies().iter().map(|policy| {
-            let kind = if policy.namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" };
-            (policy.id.uid.clone(), PolicyRef { kind, name: policy.name.clone() })
+            (policy.id.uid.clone(), PolicyRef { kind: policy.kind(), name: policy.name.clone() })
         });
         policies.collect()
     }

@@ -1,41 +1,18 @@
 //! `EventDropReport`: what tenants see of suppressed Events.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::policy::Counters;
 use e2e::user::Version;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Policy, Test, User, wait_for};
+use e2e::{GENEROUS, Policy, Test, User, wait_for};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::scenarios::helm;
-
-const STORM: Duration = Duration::from_secs(60);
-
-/// Events of an object that pass the filter.
-const BURST: i64 = 5;
-
-/// A policy that drops Warnings too, and that starts no new bucket in the time of the test.
-fn filtering() -> Value {
-    json!({
-        "warningPolicy": "Limit",
-        "series": { "idleTimeout": "3s" },
-        "aggregation": { "mode": "Disabled" },
-        "spamFilter": { "burst": BURST, "refillInterval": "720h" },
-    })
-}
-
-/// One CREATE per occurrence about one object, each with another message: beyond the burst all are filtered.
-async fn storm(test: &Test, object: &str, reason: &str, event_type: &str, occurrences: i64) -> Result<()> {
-    let storm = Emission::creates_core().about(object, 1).reason(reason).with("--type", event_type);
-    let storm = storm.with("--messages", "distinct").count(occurrences).rate(200);
-    test.emit(&storm)?.finish(STORM).await?;
-    Ok(())
-}
+use crate::top_dropped::{BURST, filtering, storm};
 
 /// Waits until the report of the namespace has this number of dropped occurrences.
 async fn report(test: &Test, dropped: i64) -> Result<Value> {

@@ -9,10 +9,16 @@ use serde_json::{Value, json};
 const STORM: Duration = Duration::from_secs(60);
 
 /// Events of an object that pass the filter.
-const BURST: i64 = 5;
+pub(crate) const BURST: i64 = 5;
 
 /// One CREATE per occurrence about one object, each with another message: beyond the burst all are filtered.
-async fn storm(test: &Test, object: &str, reason: &str, event_type: &str, occurrences: i64) -> Result<()> {
+pub(crate) async fn storm(
+    test: &Test,
+    object: &str,
+    reason: &str,
+    event_type: &str,
+    occurrences: i64,
+) -> Result<()> {
     let storm = Emission::creates_core().about(object, 1).reason(reason).with("--type", event_type);
     let storm = storm.with("--messages", "distinct").count(occurrences).rate(200);
     test.emit(&storm)?.finish(STORM).await?;
@@ -33,7 +39,8 @@ async fn top_dropped(test: &Test, policy: &Policy) -> Result<Vec<(String, i64)>>
     Ok(entries.collect())
 }
 
-fn filtering() -> Value {
+/// A policy that drops Warnings too, and that starts no new bucket in the time of the test.
+pub(crate) fn filtering() -> Value {
     json!({
         "warningPolicy": "Limit",
         "series": { "idleTimeout": "3s" },

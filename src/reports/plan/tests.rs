@@ -93,7 +93,7 @@ fn the_report_of_a_recreated_namespace_starts_anew() {
     let due = plan.due(vec![dropping("ci", 3)], &policies(), &uids(), at(0));
     plan.read(&due[0], KnownReport { uid: "u1".to_owned(), ..KnownReport::default() });
     plan.attempted(&due[0], true, at(0));
-    // As many as in the former namespace.
+    // The same number of occurrences.
     let again: NamespaceUids = [("ci".into(), "another uid".into())].into();
     let due = plan.due(vec![dropping("ci", 3)], &policies(), &again, at(1));
     assert_eq!((names(&due), plan.base("ci")), (vec!["ci"], None));
