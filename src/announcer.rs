@@ -12,6 +12,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::REPORTING_CONTROLLER;
+
 /// Maximum number of queued Events. Most of them follow the write of a status, which `--status-qps` limits.
 const MAX_QUEUED: usize = 256;
 /// Timeout of one write.
@@ -20,8 +22,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const MAX_NOTE: usize = 1024;
 /// Maximum number of Events whose recorders are kept, to recognize repeats.
 const MAX_REMEMBERED: usize = 1024;
-/// The `reportingController` of the Events.
-const CONTROLLER: &str = "squelch.dev/squelch";
 
 /// An Event to be emitted.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +144,7 @@ pub async fn run(client: Client, mut receiver: AnnouncementReceiver, stop: Cance
 }
 
 fn reporter() -> Reporter {
-    CONTROLLER.into()
+    REPORTING_CONTROLLER.into()
 }
 
 /// Emits Events one after the other. A [`Recorder`] adds a repeat to the series of its Event and keeps the first note. So an

@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
+use crate::cli::record::RecordOptions;
+use crate::cli::suggest::SuggestOptions;
+use crate::cli::top::TopOptions;
+use crate::cli::why::WhyOptions;
 use crate::output::OutputFormat;
 use crate::replay;
 
@@ -43,13 +47,21 @@ pub enum Command {
     Run(Box<RunOptions>),
     /// Print the CustomResourceDefinitions as YAML, or write them to a directory
     Crds(CrdsOptions),
+    /// Show what is suppressed in which namespaces, by which policies, and the Events that are dropped most
+    Top(TopOptions),
+    /// Find the Events about an object: stored ones, the policy that governs them, and what it has suppressed
+    Why(Box<WhyOptions>),
     /// Try policies on recorded Events, without a cluster: shows what they would suppress, and what would reach etcd
     Replay(Box<replay::Options>),
+    /// Propose policies from recorded Events, or from those that a cluster stores, with what they save
+    Suggest(Box<SuggestOptions>),
+    /// Record Event writes of a cluster for `squelch replay`, for clusters without an audit log
+    Record(RecordOptions),
+    /// Check a running installation: what is wrong, and how to repair it
+    Doctor(DoctorOptions),
     /// Stop the operator, wait until it has flushed, and delete its webhook configuration and its Secret. The chart
     /// runs this before it is deleted
     Uninstall(UninstallOptions),
-    /// Check a running installation: what is wrong, and how to repair it
-    Doctor(DoctorOptions),
 }
 
 /// Flags of `squelch crds`.

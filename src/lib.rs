@@ -11,6 +11,7 @@ pub mod announcer;
 pub mod api;
 pub mod app;
 pub mod arming;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod descriptors;
@@ -32,6 +33,9 @@ pub mod webhook;
 
 /// The field manager of all writes by squelch.
 pub const FIELD_MANAGER: &str = "squelch";
+
+/// The `reportingController` of Events about squelch and its decisions.
+pub const REPORTING_CONTROLLER: &str = "squelch.dev/squelch";
 
 /// Default name of the Secret with the certificate authority and the token.
 pub const SECRET: &str = "squelch-webhook";

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::FromArgMatches as _;
 use mimalloc::MiMalloc;
 
+use squelch::cli::record::{self, RecordOptions};
+use squelch::cli::{suggest, top, why};
 use squelch::config::{Cli, Command, DoctorOptions, RunOptions, UninstallOptions};
 use squelch::{api, app, output, replay, telemetry};
 
@@ -33,26 +35,43 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Crds(options) => api::run(options.out_dir.as_deref())?,
         Command::Run(options) => operate(*options)?,
+        Command::Crds(options) => api::run(options.out_dir.as_deref())?,
         Command::Replay(options) => replay::run(&options)?,
-        Command::Uninstall(options) => uninstall(&options)?,
+        Command::Suggest(options) => suggest::run(&options)?,
+        Command::Record(options) => record_writes(&options)?,
+        Command::Top(options) => block_on(top::run(&options))?,
+        Command::Why(options) => block_on(why::run(&options))?,
         Command::Doctor(options) => return doctor(&options),
+        Command::Uninstall(options) => uninstall(&options)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Runs a command on this thread.
+fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}
+
 fn uninstall(options: &UninstallOptions) -> anyhow::Result<()> {
     telemetry::init(telemetry::LogFormat::Text, "info")?;
+    block_on(app::uninstall::uninstall(options))
+}
+
+fn record_writes(options: &RecordOptions) -> anyhow::Result<()> {
+    // Standard error has the messages of the command, and standard output the trace.
+    telemetry::init(telemetry::LogFormat::Text, "off")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(app::uninstall::uninstall(options))
+    let ended = runtime.block_on(record::run(options));
+    // A reader that takes no more lines must not keep the process alive.
+    runtime.shutdown_background();
+    ended
 }
 
 fn doctor(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     // Its output is the findings.
     telemetry::init(telemetry::LogFormat::Text, "off")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let healthy = runtime.block_on(app::doctor::examine(options))?;
+    let healthy = block_on(app::doctor::examine(options))?;
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,5 +1,7 @@
 //! The output formats that all commands share.
 
+use std::io::{self, Write as _};
+
 use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
@@ -13,6 +15,17 @@ pub enum RenderError {
     /// It has no YAML form.
     #[error("YAML: {0}")]
     Yaml(#[from] serde_saphyr::ser::Error),
+}
+
+/// Writes `text` to standard output. A reader such as `head` may close it early.
+///
+/// # Errors
+/// Standard output cannot be written for another reason.
+pub fn print(text: &str) -> io::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The format of a command's output.

@@ -25,6 +25,7 @@ pub mod policy;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
+pub mod recorder;
 pub mod rights;
 pub mod rows;
 pub mod squelch;

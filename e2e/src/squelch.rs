@@ -87,6 +87,8 @@ impl Squelch {
             .args(["--webhook-bind-address", &format!("127.0.0.1:{webhook_port}")])
             .args(["--http-bind-address", &format!("127.0.0.1:{http_port}")])
             .args(options.flags)
+            // Tests count Events. Those of this flag ask for them.
+            .env("SQUELCH_RECEIPT_INTERVAL", "0s")
             .envs(options.environment.iter().copied())
             // Hides the administrator's credentials.
             .env_remove("KUBECONFIG");

@@ -91,7 +91,7 @@ async fn a_queued_event_about_its_object_is_emitted_before_the_stop() {
     assert_eq!(event["note"], "spec.budget is wrong");
     assert_eq!(event["metadata"]["namespace"], "ci");
     assert_eq!(event["regarding"]["uid"], "u1");
-    assert_eq!(event["reportingController"], CONTROLLER);
+    assert_eq!(event["reportingController"], REPORTING_CONTROLLER);
 }
 
 #[tokio::test]

@@ -63,6 +63,15 @@ pub struct DropReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub dropped: Vec<ReportedDrops>,
+    /// The last hour before `lastUpdated`, in windows of 5 minutes, the oldest first. Windows without occurrences are left
+    /// out. An occurrence can be counted up to 10 seconds late. At most 12.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 12))]
+    pub last_hour: Vec<ReportedWindow>,
+    /// The last day before `lastUpdated`, in windows of one hour, the oldest first. At most 24.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 24))]
+    pub last_day: Vec<ReportedWindow>,
     /// Time of the last write of the report. It is written at most every 30 seconds, and only after something was
     /// suppressed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,6 +92,27 @@ pub struct ReportedPolicy {
     /// Numbers of occurrences in this namespace by disposition. Over all namespaces they add up to the counters in the
     /// status of the policy.
     pub counters: PolicyCounters,
+}
+
+/// Numbers of occurrences that policies governed in this namespace in a period, also those of policies that do not exist any
+/// more. received = admitted + merged + dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedWindow {
+    /// Start of the period.
+    pub start: Time,
+    /// Occurrences received.
+    #[schemars(range(min = 0))]
+    pub received: i64,
+    /// Occurrences passed on to be stored as the client wrote them, also those that squelch did not decide on.
+    #[schemars(range(min = 0))]
+    pub admitted: i64,
+    /// Occurrences merged into another Event: compacted and aggregated ones.
+    #[schemars(range(min = 0))]
+    pub merged: i64,
+    /// Dropped occurrences: filtered, throttled and muted ones. In mode Observe, those that mode Enforce would have dropped.
+    #[schemars(range(min = 0))]
+    pub dropped: i64,
 }
 
 /// Dropped occurrences with the same policy, type, reason, kind, component and disposition. Texts are truncated to 64 bytes

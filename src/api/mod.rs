@@ -21,7 +21,7 @@ pub use clauses::{
 pub use cluster_event_policy::{ClusterEventPolicy, ClusterEventPolicySpec};
 pub use drop_report::{
     DROP_REPORT, DropReport, EventDropReport, MAX_REPORTED_DROPS, MAX_REPORTED_POLICIES, ReportedDrops,
-    ReportedPolicy,
+    ReportedPolicy, ReportedWindow,
 };
 pub use duration::{BadDuration, DurationField, parse_duration};
 pub use event_policy::{

@@ -1,7 +1,6 @@
 //! `squelch doctor`: determines how squelch is installed, collects a snapshot, and prints the findings.
 
 use std::env;
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -12,6 +11,7 @@ use kube::{Api, Client};
 use super::cluster;
 use crate::config::{DoctorOptions, Target};
 use crate::doctor::{self, Clients, DoctorReport, Installation, Level};
+use crate::output;
 
 /// The flags of `squelch run` that the doctor reads from the Deployment.
 const SECRET: &str = "secret";
@@ -40,13 +40,7 @@ pub async fn examine(options: &DoctorOptions) -> Result<bool> {
     let version = (version.major, version.minor, version.git_version);
     let report = DoctorReport::of(doctor::findings(&doctor::collect(&clients, installation, version).await));
     let text = options.output.render(&report, DoctorReport::table)?;
-    match io::stdout().write_all(text.as_bytes()) {
-        // A reader such as `head` closes the pipe early.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(error).context("cannot write to standard output");
-        }
-        _ => {}
-    }
+    output::print(&text).context("cannot write to standard output")?;
     Ok(report.result() < Level::Error)
 }
 

@@ -292,7 +292,11 @@ fn write_reports(
     active: &watch::Receiver<bool>,
 ) -> Result<Task<ReportWriter>> {
     let engine = engine.clone();
-    let limits = ReportLimits { interval: options.report_interval, qps: options.report_qps };
+    let limits = ReportLimits {
+        interval: options.report_interval,
+        receipt_interval: Some(options.receipt_interval).filter(|interval| !interval.is_zero()),
+        qps: options.report_qps,
+    };
     let counters = Box::new(move || engine.all_counters());
     let writer = ReportWriter::new(cluster.client()?, policies.clone(), counters, active.clone(), limits);
     Ok(supervisor.start(BackgroundTask::Reports, |stop| writer.run(stop)))

@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 
 use super::values::{
     LastTimestamp, WebhookService, WebhookUrl, annotation, bind, certificate_lifetime, clock_offset,
-    dns_name, label, log_level, report_interval, shutdown_timeout, status_interval, token_lifetime,
-    webhook_service, webhook_url,
+    dns_name, label, log_level, receipt_interval, report_interval, shutdown_timeout, status_interval,
+    token_lifetime, webhook_service, webhook_url,
 };
 use crate::telemetry::LogFormat;
 
@@ -235,7 +235,19 @@ pub struct RunOptions {
     )]
     pub report_interval: Duration,
 
-    /// Maximum writes of EventDropReports per second, all namespaces together, from 1 to 1000
+    /// Minimum time between two updates of the Event EventsDropped of one policy in one namespace, from 0s to 24h; 0s: no
+    /// such Events
+    #[arg(
+        long,
+        env = "SQUELCH_RECEIPT_INTERVAL",
+        value_name = "DURATION",
+        default_value = "10m",
+        value_parser = receipt_interval,
+        help_heading = "Limits"
+    )]
+    pub receipt_interval: Duration,
+
+    /// Maximum writes of EventDropReports and EventsDropped Events per second, all namespaces together, from 1 to 1000
     #[arg(
         long,
         env = "SQUELCH_REPORT_QPS",

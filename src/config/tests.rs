@@ -26,6 +26,7 @@ fn the_defaults_are_as_documented() {
     assert_eq!(options.http_bind_address.to_string(), "0.0.0.0:8080");
     assert_eq!(options.status_interval, Duration::from_secs(10));
     assert_eq!((options.report_interval, options.report_qps), (Duration::from_secs(30), 5));
+    assert_eq!(options.receipt_interval, Duration::from_secs(600));
     assert_eq!((options.install_namespace, options.webhook_service, options.secret), (None, None, None));
     assert_eq!(options.certificate_lifetime, Duration::from_secs(90 * 24 * 3600));
     assert_eq!(options.token_lifetime, Duration::from_secs(3600));

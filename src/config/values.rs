@@ -152,6 +152,10 @@ pub(super) fn report_interval(text: &str) -> Result<Duration, String> {
     duration(text, "1s", "1h", "30s")
 }
 
+pub(super) fn receipt_interval(text: &str) -> Result<Duration, String> {
+    duration(text, "0s", "24h", "10m")
+}
+
 pub(super) fn shutdown_timeout(text: &str) -> Result<Duration, String> {
     duration(text, "0s", "1h", "30s")
 }

@@ -151,7 +151,7 @@ labels! {
         Keys = "keys": "Rotates certificate and token.",
         Flush = "flush": "Writes pending occurrences to stored Events.",
         Status = "status": "Writes the statuses of the policies.",
-        Reports = "reports": "Writes the EventDropReports of the namespaces.",
+        Reports = "reports": "Writes the EventDropReports and the EventsDropped Events of the namespaces.",
         Announcer = "announcer": "Writes Events about squelch itself.",
     }
 }

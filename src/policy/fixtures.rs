@@ -1,5 +1,7 @@
 //! Policies, namespaces and a write for tests.
 
+pub(crate) mod generated;
+
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;

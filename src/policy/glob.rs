@@ -10,6 +10,8 @@
 //! globs of 128 characters took 7 to 9 ms for one text of 256 bytes. A complete DFA is exponential in the number of
 //! wildcards.
 
+use std::fmt;
+
 use wide::u8x16;
 
 use crate::api;
@@ -112,6 +114,18 @@ impl Glob {
             Self::Pattern(pattern) => pattern.text.len(),
         };
         1 + compared / api::CHARACTERS_PER_WEIGHT
+    }
+}
+
+/// The glob as in the spec. Several `*` of a glob without other characters are one.
+impl fmt::Display for Glob {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => formatter.write_str("*"),
+            Self::Literal(text) => formatter.write_str(text),
+            Self::Prefix(text) => write!(formatter, "{text}*"),
+            Self::Pattern(pattern) => formatter.write_str(&pattern.text),
+        }
     }
 }
 

@@ -9,15 +9,20 @@ mod glob;
 mod index;
 mod namespace;
 mod order;
+mod ranking;
 mod restrictions;
 mod selection;
 mod set;
 mod store;
 pub mod watch;
 
-pub use compile::{Compiled, Invalid, InvalidKind, Labels, Tier, compile, compile_cluster};
+pub use compile::{
+    Certainty, Compiled, Invalid, InvalidKind, KnownFields, Labels, PartialMatch, Tier, compile,
+    compile_cluster,
+};
 pub use index::{Index, SetChange, WatchSource};
 pub use order::{Limit, MAX_LABELS, MAX_POLICIES, Namespaces};
+pub use ranking::{PolicyPlace, RankedPolicy};
 pub use restrictions::{Exclusion, Exclusions, Restrictions};
 pub use selection::{Armed, MAX_NAMED_NAMESPACES, NamespaceSelection};
 pub use set::{Effect, ExceededLimit, Policy, Set};

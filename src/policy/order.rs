@@ -103,7 +103,7 @@ pub(super) struct Ordered {
 impl Ordered {
     pub(super) fn new(policies: &[Arc<Policy>]) -> Self {
         let mut ordered: Vec<_> = { policies.iter() }.filter(|policy| policy.compiled().is_some()).collect();
-        ordered.sort_by(|a, b| precedence(a).cmp(&precedence(b)));
+        ordered.sort_by_key(|policy| precedence(policy));
         let (mut overriding, mut defaults) = (Vec::new(), Vec::new());
         let mut by_namespace: HashMap<_, (LimitUsage, Partition<_>)> = HashMap::new();
         for policy in ordered {
@@ -183,7 +183,7 @@ fn separate_overridden(partition: Partition<&Arc<Policy>>) -> Partition<&Arc<Pol
 }
 
 /// The sort key within a tier. An object without a creationTimestamp comes last; the API server stores no such object.
-fn precedence(policy: &Policy) -> impl Ord {
+pub(super) fn precedence(policy: &Policy) -> impl Ord + use<> {
     let priority = policy.compiled().map_or(i32::MIN, |compiled| compiled.priority);
     (Reverse(priority), policy.created.is_none(), policy.created, policy.name.clone())
 }

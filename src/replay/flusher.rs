@@ -29,8 +29,23 @@ pub struct Flush {
     pub count: i64,
     /// The length of the Event's JSON.
     pub bytes: u64,
+    /// Whether the write creates the Event.
+    pub created: bool,
     /// The content of the Event, if it is a summary.
     pub summary: Option<Box<Content>>,
+}
+
+/// What is known of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It has no name, because the API server generates it.
+    Unnamed,
+    /// No write of it came before.
+    Unknown,
+    /// It was written and refused.
+    Refused,
+    /// It is stored.
+    Stored,
 }
 
 /// Executes the flush tasks of an engine on an etcd in memory that accepts every write at once.
@@ -74,6 +89,20 @@ impl Flusher {
     /// Returns the count of a stored Event: 0 if it was refused, `None` if nothing is known of it.
     pub fn stored(&self, namespace: &str, name: &str) -> Option<i64> {
         self.etcd.event(namespace, name).map(|event| event.count)
+    }
+
+    /// Returns what is known of the Event of a write, whose name may come from the answer.
+    pub(super) fn presence(&self, write: &Observation<'_>, answer: &Answer) -> Presence {
+        let name = match answer {
+            Answer::AllowNamed(name) => Some(name.as_str()),
+            _ => write.name.as_deref(),
+        };
+        match name.map(|name| self.stored(write.namespace, name)) {
+            None => Presence::Unnamed,
+            Some(None) => Presence::Unknown,
+            Some(Some(0)) => Presence::Refused,
+            Some(Some(_)) => Presence::Stored,
+        }
     }
 
     /// Whether the API server answers this CREATE with 409, because another user's Event has its name. A CREATE by
@@ -139,7 +168,7 @@ impl Flusher {
         self.etcd.store(&task.namespace, &task.name, count, bytes, None);
         engine.ack(&task, count, now);
         let summary = content.filter(|content| is_summary(content));
-        Some(Flush { task, count, bytes, summary })
+        Some(Flush { task, count, bytes, created: stored.is_none(), summary })
     }
 
     /// Schedules the namespace for the tick after its next due time.

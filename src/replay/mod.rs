@@ -9,6 +9,7 @@ mod decisions;
 mod etcd;
 mod flusher;
 mod input;
+mod kept_input;
 mod namespaces;
 mod notes;
 mod options;
@@ -18,26 +19,31 @@ mod report;
 mod simulation;
 mod table;
 mod tally;
-mod text;
+pub(crate) mod text;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use flusher::{Flush, Flusher};
 pub use input::BadInput;
-pub use options::{ClientBehavior, Format, Options};
+pub(crate) use input::LastSeen;
+pub use kept_input::ReplayInput;
+pub use options::{ClientBehavior, Format, OWN_USER, Options};
 pub use policies::BadPolicy;
-pub use report::ReplayReport;
+pub use report::{ReplayReport, Total};
 pub use simulation::engine;
 pub use tally::{Summary, Writes};
 
+pub(crate) use table::{columns, notes, replayed, wrapped};
+pub(crate) use text::{clean, grouped, plural};
+
 use decisions::Decisions;
 
-use crate::output::RenderError;
+use crate::output::{self, RenderError};
 use policies::{Policies, PolicyFile, Trial};
 use progress::Progress;
-use simulation::{Simulation, Simulations};
+use simulation::{Simulation, Simulations, WriteSink};
 
 /// Why a replay failed.
 #[derive(Debug, thiserror::Error)]
@@ -91,13 +97,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Some(against) => comparison::render(report, against),
         None => table::render(report),
     })?;
-    match io::stdout().write_all(text.as_bytes()) {
-        // A reader such as `head` closes the pipe early.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::write(Path::new("standard output"), error))
-        }
-        _ => Ok(()),
-    }
+    output::print(&text).map_err(|error| Error::write(Path::new("standard output"), error))
 }
 
 /// Replays as the options say.
@@ -113,23 +113,28 @@ pub fn replay(options: &Options) -> Result<ReplayReport, Error> {
     let policy = Policies::load(&policy, &trial)?;
     let against = if against.is_empty() { None } else { Some(Policies::load(&against, &trial)?) };
     let decisions = options.decisions.as_deref().map(Decisions::create).transpose()?;
-    let simulate = |policies, decisions| Simulation::new(policies, options.clients, decisions);
-    let mut simulations = Simulations {
-        own_user: options.own_user.clone(),
-        policy: simulate(policy, decisions),
-        against: against.map(|policies| simulate(policies, None)),
-    };
+    let mut simulations = vec![Simulation::new(policy, options.clients, decisions)];
+    simulations.extend(against.map(|policies| Simulation::new(policies, options.clients, None)));
     let progress = Progress::default();
     let reader = open(&options.input, &progress)?;
-    let stats = input::replay(reader, options, &mut simulations, &progress)?;
-    let report = |simulation: Simulation| -> Result<_, Error> {
-        Ok(ReplayReport::new(&simulation.finish()?, &stats, options))
-    };
-    let Simulations { policy, against, .. } = simulations;
-    let policy = report(policy)?;
-    let against = against.map(report).transpose()?.map(Box::new);
+    let mut reports = simulate(reader, options, simulations, &progress)?;
+    let against = if reports.len() > 1 { reports.pop().map(Box::new) } else { None };
+    Ok(ReplayReport { against, ..reports.swap_remove(0) })
+}
+
+/// Passes the writes of an input to all simulations. Returns their reports in the same order.
+fn simulate(
+    reader: Box<dyn Read + '_>,
+    options: &Options,
+    simulations: Vec<Simulation>,
+    progress: &Progress,
+) -> Result<Vec<ReplayReport>, Error> {
+    let mut simulations = Simulations { own_user: options.own_user.clone(), all: simulations };
+    let stats = input::replay(reader, options, &mut simulations, progress)?;
+    let finished = simulations.all.into_iter().map(Simulation::finish);
+    let reports = finished.map(|finished| Ok(ReplayReport::new(&finished?, &stats, options))).collect();
     progress.finish();
-    Ok(ReplayReport { against, ..policy })
+    reports
 }
 
 fn files(paths: &[PathBuf]) -> Result<Vec<PolicyFile>, Error> {

@@ -6,6 +6,9 @@ use clap::{Args, ValueEnum};
 
 use crate::output::OutputFormat;
 
+/// The user of squelch's own writes, with the names of the chart.
+pub const OWN_USER: &str = "system:serviceaccount:squelch:squelch";
+
 /// The end of `squelch replay --help`.
 const MORE: &str = "\
 Examples:
@@ -62,7 +65,7 @@ pub struct Options {
     #[arg(
         long,
         value_name = "USER",
-        default_value = "system:serviceaccount:squelch:squelch",
+        default_value = OWN_USER,
         help_heading = "Policies"
     )]
     pub own_user: String,

@@ -89,10 +89,13 @@ pub struct Occurrences {
     pub failed_open: u64,
     /// Reported again by a client's absolute count.
     pub recovered: u64,
+    /// Warnings among the dropped ones.
+    pub dropped_warnings: u64,
 }
 
 impl Occurrences {
-    fn dropped(&self) -> u64 {
+    /// The occurrences that are in no stored Event.
+    pub(crate) fn dropped(&self) -> u64 {
         self.filtered + self.throttled + self.muted
     }
 }
@@ -109,6 +112,7 @@ impl From<&Counters> for Occurrences {
             muted: counters.of(Disposition::Muted),
             failed_open: counters.of(Disposition::FailedOpen),
             recovered: counters.recovered,
+            dropped_warnings: counters.dropped_warnings,
         }
     }
 }
@@ -167,7 +171,7 @@ pub struct Total {
 
 impl Total {
     /// The sum of the writes, governed or not.
-    pub(super) fn all_writes(&self) -> Writes {
+    pub(crate) fn all_writes(&self) -> Writes {
         let mut all = self.writes;
         all.add(&self.ungoverned);
         all
@@ -202,7 +206,7 @@ impl ReplayReport {
     }
 
     /// The time between the first and the last write.
-    pub(super) fn span(&self) -> Duration {
+    pub(crate) fn span(&self) -> Duration {
         Duration::try_from_secs_f64(self.input.to - self.input.from).unwrap_or_default()
     }
 }

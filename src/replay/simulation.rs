@@ -1,6 +1,5 @@
 //! The simulation: each write of the input gets the decision that the webhook would make.
 
-use std::iter;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,10 +7,10 @@ use squelch_engine::{Api, Engine, Moment, Observation, Operation, Settings};
 
 use super::Error;
 use super::decisions::Decisions;
-use super::flusher::Flusher;
+use super::flusher::{Flusher, Presence};
 use super::options::ClientBehavior;
 use super::policies::Policies;
-use super::tally::Tally;
+use super::tally::{StoreEffect, Tally};
 
 /// The key of the engine's hashes. The operator uses a random one, so that hash collisions cannot be crafted; a
 /// replay of the same input has to produce the same names.
@@ -45,27 +44,36 @@ pub(super) struct Simulation {
     decisions: Option<Decisions>,
 }
 
+/// Receives the writes of an input.
+pub(super) trait WriteSink {
+    /// Returns the user of squelch's own writes.
+    fn own_user(&self) -> &str;
+
+    /// From now on clients behave as they would under the policies.
+    fn adapt_clients(&mut self);
+
+    /// Processes a write. `bytes` is the length of its Event's JSON.
+    fn write(&mut self, now: Moment, write: &Observation<'_>, bytes: u64) -> Result<(), Error>;
+}
+
 /// The simulations of the same writes, each with other policies.
 pub(super) struct Simulations {
     /// The user of squelch's own writes.
     pub(super) own_user: String,
-    pub(super) policy: Simulation,
-    pub(super) against: Option<Simulation>,
+    pub(super) all: Vec<Simulation>,
 }
 
-impl Simulations {
-    /// From now on clients behave as they would under the policies.
-    pub(super) fn adapt_clients(&mut self) {
-        self.each().for_each(|simulation| simulation.clients = ClientBehavior::Adapted);
+impl WriteSink for Simulations {
+    fn own_user(&self) -> &str {
+        &self.own_user
     }
 
-    /// Decides a write. `bytes` is the length of its Event's JSON.
-    pub(super) fn write(&mut self, now: Moment, write: &Observation<'_>, bytes: u64) -> Result<(), Error> {
-        self.each().try_for_each(|simulation| simulation.write(now, write, bytes))
+    fn adapt_clients(&mut self) {
+        self.all.iter_mut().for_each(|simulation| simulation.clients = ClientBehavior::Adapted);
     }
 
-    fn each(&mut self) -> impl Iterator<Item = &mut Simulation> {
-        iter::once(&mut self.policy).chain(&mut self.against)
+    fn write(&mut self, now: Moment, write: &Observation<'_>, bytes: u64) -> Result<(), Error> {
+        self.all.iter_mut().try_for_each(|simulation| simulation.write(now, write, bytes))
     }
 }
 
@@ -97,8 +105,14 @@ impl Simulation {
         let governing = self.policies.of(write.namespace).governing(write);
         let verdict = self.engine.decide(governing, write, moment);
         let reaches_etcd = !write.dry_run && !self.flusher.conflicts(write);
+        let before = reaches_etcd.then(|| self.flusher.presence(write, &verdict.answer));
         self.flusher.decided(&self.engine, write, &verdict, bytes, moment);
-        self.tally.decided(now, governing, write, &verdict, reaches_etcd.then_some(bytes));
+        let effect = before.map(|before| {
+            let is_stored = before == Presence::Stored;
+            let after = if is_stored { before } else { self.flusher.presence(write, &verdict.answer) };
+            StoreEffect { bytes, before, after }
+        });
+        self.tally.decided(now, governing, write, &verdict, effect);
         match &mut self.decisions {
             Some(decisions) => decisions.write(now, governing, write, &verdict),
             None => Ok(()),

@@ -33,7 +33,7 @@ pub(super) fn render(report: &ReplayReport) -> String {
 }
 
 /// Returns the first line of a report.
-pub(super) fn replayed(report: &ReplayReport) -> String {
+pub(crate) fn replayed(report: &ReplayReport) -> String {
     let input = &report.input;
     format!(
         "Replayed {} over {} from {} ({}).\n",
@@ -45,7 +45,7 @@ pub(super) fn replayed(report: &ReplayReport) -> String {
 }
 
 /// Returns the notes, each after an empty line.
-pub(super) fn notes<'n>(notes: impl IntoIterator<Item = &'n String>) -> String {
+pub(crate) fn notes<'n>(notes: impl IntoIterator<Item = &'n String>) -> String {
     notes.into_iter().map(|note| format!("\n{}", wrapped(&format!("note: {note}")))).collect()
 }
 
@@ -152,7 +152,7 @@ fn summaries(report: &ReplayReport) -> String {
 }
 
 /// Wraps the words to lines of at most [`WIDTH`] characters. Continuation lines are indented.
-fn wrapped(text: &str) -> String {
+pub(crate) fn wrapped(text: &str) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in text.split(' ') {
         let length = word.chars().count();
@@ -171,7 +171,7 @@ fn wrapped(text: &str) -> String {
 
 /// Formats a table with two blanks between columns. The first `texts` columns and a MESSAGE column are aligned left,
 /// the others right.
-pub(super) fn columns(head: &[&str], rows: &[Vec<String>], texts: usize) -> String {
+pub(crate) fn columns(head: &[&str], rows: &[Vec<String>], texts: usize) -> String {
     let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
     let width = |at: usize| rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..head.len()).map(width).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use squelch_engine::{Answer, Denial, Governing, Moment, Observation, PolicyId, Stage, Verdict};
 
-use super::flusher::Flush;
+use super::flusher::{Flush, Presence};
 use super::text::clean;
 
 /// Maximum summaries in the report; the others are counted.
@@ -34,6 +34,10 @@ pub struct Writes {
     pub etcd_with: u64,
     /// squelch's own writes, included in `etcd_with`: updated counts, summaries, recreated Events.
     pub flushes: u64,
+    /// Events stored without squelch: all that the writes create or change.
+    pub events_without: u64,
+    /// Events stored with the policies, with those that squelch creates.
+    pub events_with: u64,
     /// JSON bytes of the Events written without squelch.
     pub bytes_without: u64,
     /// JSON bytes of the Events written with the policies.
@@ -50,11 +54,13 @@ impl Writes {
         self.etcd_without += other.etcd_without;
         self.etcd_with += other.etcd_with;
         self.flushes += other.flushes;
+        self.events_without += other.events_without;
+        self.events_with += other.events_with;
         self.bytes_without += other.bytes_without;
         self.bytes_with += other.bytes_with;
     }
 
-    fn count(&mut self, verdict: &Verdict, bytes: Option<u64>) {
+    fn count(&mut self, verdict: &Verdict, effect: Option<StoreEffect>) {
         self.received += 1;
         let by_answer = match &verdict.answer {
             Answer::Allow | Answer::AllowNamed(_) => &mut self.allowed,
@@ -63,20 +69,37 @@ impl Writes {
             Answer::Restore => &mut self.restored,
         };
         *by_answer += 1;
-        let Some(bytes) = bytes else { return };
+        let Some(StoreEffect { bytes, before, after }) = effect else { return };
+        let is_allowed = matches!(verdict.answer, Answer::Allow | Answer::AllowNamed(_));
+        let is_unnamed = before == Presence::Unnamed;
         self.etcd_without += 1;
         self.bytes_without += bytes;
-        if matches!(verdict.answer, Answer::Allow | Answer::AllowNamed(_)) {
+        self.events_without += u64::from(is_unnamed || before == Presence::Unknown);
+        if is_allowed {
             self.etcd_with += 1;
             self.bytes_with += bytes;
         }
+        let becomes_stored = before != Presence::Stored && after == Presence::Stored;
+        self.events_with += u64::from(becomes_stored || (is_unnamed && is_allowed));
     }
 
     fn add_flush(&mut self, flush: &Flush) {
         self.flushes += 1;
         self.etcd_with += 1;
         self.bytes_with += flush.bytes;
+        self.events_with += u64::from(flush.created);
     }
+}
+
+/// The effect of a write that reaches etcd unless squelch refuses it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoreEffect {
+    /// The length of the Event's JSON.
+    pub(super) bytes: u64,
+    /// The Event before the write.
+    pub(super) before: Presence,
+    /// The Event after the write.
+    pub(super) after: Presence,
 }
 
 /// A summary that would be written.
@@ -112,15 +135,14 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts a decided write. `bytes` is the length of the Event's JSON, or `None` if the API server would not store
-    /// it even if allowed.
+    /// Counts a decided write. `effect` is `None` if the API server would not store the Event even if allowed.
     pub(super) fn decided(
         &mut self,
         now: Moment,
         governing: Option<Governing<'_>>,
         write: &Observation<'_>,
         verdict: &Verdict,
-        bytes: Option<u64>,
+        effect: Option<StoreEffect>,
     ) {
         self.first.get_or_insert(now);
         self.last = Some(now);
@@ -130,9 +152,9 @@ impl Tally {
         match governing.filter(|_| verdict.stage != Stage::Own) {
             Some(governing) => {
                 let writes = self.of(write.namespace, &governing.rules.policy);
-                writes.count(verdict, bytes);
+                writes.count(verdict, effect);
             }
-            None => self.ungoverned.count(verdict, bytes),
+            None => self.ungoverned.count(verdict, effect),
         }
     }
 

@@ -3,7 +3,7 @@
 use squelch_engine::sanitise;
 
 /// Returns at most `most` characters of the text, without characters that move a cursor or change the text direction.
-pub(super) fn clean(text: &str, most: usize) -> String {
+pub(crate) fn clean(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).map(sanitise).collect();
     if text.chars().nth(most).is_some() {
         shown.push('…');
@@ -12,7 +12,7 @@ pub(super) fn clean(text: &str, most: usize) -> String {
 }
 
 /// Formats 1234567 as `1,234,567`.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -25,7 +25,7 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// Formats a signed number of bytes, such as `14.2 MiB`.
-pub(super) fn bytes(number: i64) -> String {
+pub(crate) fn bytes(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };
     let mut scaled = number.unsigned_abs() as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -42,7 +42,7 @@ pub(super) fn bytes(number: i64) -> String {
 }
 
 /// Formats a duration in its two largest units, such as `2h13m`.
-pub(super) fn span(span: std::time::Duration) -> String {
+pub(crate) fn span(span: std::time::Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
@@ -54,7 +54,7 @@ pub(super) fn span(span: std::time::Duration) -> String {
 }
 
 /// Formats `1 write`, `2 writes`.
-pub(super) fn plural(number: u64, one: &str, many: &str) -> String {
+pub(crate) fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 

@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use squelch_engine::{Counters, Dropped};
 
+use super::receipts::EnforcedDrops;
+use super::windows::Windows;
 use crate::api::{
     DropReport, EventType, MAX_REPORTED_DROPS, MAX_REPORTED_POLICIES, PolicyCounters, ReportedDrops,
     ReportedPolicy,
@@ -33,6 +35,8 @@ pub struct Suppressed {
     pub counters: Counters,
     /// The tracked combinations of dropped Events. One can occur twice, if the policy has changed its mode.
     pub dropped: Vec<Dropped>,
+    /// What was dropped in mode Enforce.
+    pub enforced: EnforcedDrops,
 }
 
 /// The uid of a policy.
@@ -43,6 +47,7 @@ pub type PolicyUid = Arc<str>;
 pub fn report(
     base: &DropReport,
     counted: &BTreeMap<PolicyUid, Suppressed>,
+    windows: &Windows,
     policies: &BTreeMap<PolicyUid, PolicyRef>,
     now: Timestamp,
 ) -> DropReport {
@@ -55,6 +60,8 @@ pub fn report(
         policies: all,
         other_policies: (others != PolicyCounters::default()).then_some(others),
         dropped: reported_drops(base, counted, policies),
+        last_hour: windows.last_hour(&base.last_hour, now),
+        last_day: windows.last_day(&base.last_day, now),
         last_updated: Some(Time(whole_second(now))),
         ..DropReport::default()
     };
@@ -72,11 +79,8 @@ fn reported_policies(
     counted: &BTreeMap<PolicyUid, Suppressed>,
     policies: &BTreeMap<PolicyUid, PolicyRef>,
 ) -> Vec<ReportedPolicy> {
-    let before = |uid: &str| base.policies.iter().find(|policy| policy.policy_uid == uid);
     let reported = policies.iter().filter_map(|(uid, policy)| {
-        let (before, counted) = (before(uid), counted.get(uid));
-        let before = before.map(|before| before.counters).unwrap_or_default();
-        let counters = counted.map_or(before, |counted| plus_counted(before, &counted.counters));
+        let counters = counters_of(uid, base, counted.get(uid));
         (counters.suppressed() > 0).then(|| ReportedPolicy {
             policy_kind: policy.kind.to_owned(),
             policy_name: policy.name.to_string(),
@@ -90,6 +94,13 @@ fn reported_policies(
         (order(one), &one.policy_uid).cmp(&(order(other), &other.policy_uid))
     });
     reported
+}
+
+/// Returns the counters of a policy: those of the report in the cluster, plus what the engine has counted since.
+pub(super) fn counters_of(uid: &str, base: &DropReport, counted: Option<&Suppressed>) -> PolicyCounters {
+    let before = base.policies.iter().find(|policy| policy.policy_uid == uid);
+    let before = before.map(|before| before.counters).unwrap_or_default();
+    counted.map_or(before, |counted| plus_counted(before, &counted.counters))
 }
 
 /// Returns the entries with the most dropped occurrences, in descending order.

@@ -1,26 +1,31 @@
-//! The schedule of report writes. Pure: time is an argument.
+//! The schedule of the writes of reports and receipts. Pure: time is an argument.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use squelch_engine::{Counters, Disposition, Moment, NamespaceUids, ScopeCounters};
+use jiff::Timestamp;
+use squelch_engine::{Counters, Mode, Moment, NamespaceUids, ScopeCounters};
 
 use crate::api::DropReport;
 
 use super::content::{PolicyRef, PolicyUid, Suppressed};
+use super::receipts::EnforcedDrops;
+use super::windows::{WindowCounts, Windows};
 
-/// Limits on the rate of report writes.
+/// Limits on the rate of the writes of reports and receipts.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportLimits {
-    /// Minimum time between two writes in one namespace.
+    /// Minimum time between two writes of the report of one namespace.
     pub interval: Duration,
+    /// Minimum time between two receipts of one policy in one namespace. `None`: no receipts are written.
+    pub receipt_interval: Option<Duration>,
     /// Maximum writes per second in total.
     pub qps: u32,
 }
 
 impl ReportLimits {
-    /// Minimum time between two writes.
+    /// Minimum time between two writes of any kind.
     pub(super) fn pause(self) -> Duration {
         Duration::from_secs(1) / self.qps.max(1)
     }
@@ -35,8 +40,28 @@ pub struct OutdatedReport {
     pub counted: BTreeMap<PolicyUid, Suppressed>,
     /// The number of suppressed occurrences among it.
     suppressed: u64,
-    /// Uid of the namespace, if it is known.
-    namespace_uid: Option<Arc<str>>,
+}
+
+/// A receipt that is out of date.
+#[derive(Clone, Debug)]
+pub struct DueReceipt {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Uid of the policy.
+    pub policy: PolicyUid,
+    /// What the engine has counted for the policy in the namespace.
+    pub counted: Suppressed,
+    /// What was dropped since the receipt before.
+    pub new: EnforcedDrops,
+}
+
+/// A write that is due.
+#[derive(Clone, Debug)]
+pub enum DueWrite {
+    /// Of a report.
+    Report(OutdatedReport),
+    /// Of a receipt.
+    Receipt(DueReceipt),
 }
 
 /// The report of a namespace before the first write of this process.
@@ -51,62 +76,128 @@ pub struct KnownReport {
 /// The known reports in the cluster, and the times of their writes.
 #[derive(Debug)]
 pub struct ReportPlan {
-    interval: Duration,
-    tracked: HashMap<Arc<str>, TrackedReport>,
+    limits: ReportLimits,
+    tracked: HashMap<Arc<str>, TrackedNamespace>,
 }
 
 #[derive(Debug, Default)]
-struct TrackedReport {
-    /// Uid of the namespace, if it was known at the first write.
-    namespace_uid: Option<Arc<str>>,
+struct TrackedNamespace {
+    /// Uid of the namespace, if it is known.
+    uid: Option<Arc<str>>,
     /// The report in the cluster before the first write of this process.
     base: Option<KnownReport>,
     /// The number of suppressed occurrences in the last written report, without those of the base.
     suppressed: u64,
     last_attempt: Option<Moment>,
+    /// The counts of each policy at the last refresh.
+    counted: BTreeMap<PolicyUid, WindowCounts>,
+    /// The occurrences since the start of the process by time.
+    windows: Windows,
+    receipts: BTreeMap<PolicyUid, LastReceipt>,
 }
+
+#[derive(Debug)]
+struct LastReceipt {
+    last_attempt: Moment,
+    /// What was dropped until the last written receipt.
+    drops: EnforcedDrops,
+}
+
+/// What the engine has counted in each namespace, by policy.
+type CountedNamespaces = HashMap<Arc<str>, BTreeMap<PolicyUid, Suppressed>>;
 
 impl ReportPlan {
     /// Creates a plan without known reports.
     pub fn new(limits: ReportLimits) -> Self {
-        Self { interval: limits.interval, tracked: HashMap::new() }
+        Self { limits, tracked: HashMap::new() }
     }
 
-    /// Returns the namespaces whose reports are due, those with the earliest last write first. Forgets namespaces that the
-    /// engine does not know any more, and those that were deleted and created again.
+    /// Records what was counted since the last call, by time. Returns the writes that are due, those with the earliest last
+    /// attempt first. Forgets namespaces that the engine does not know any more, and those that were deleted and created
+    /// again.
     pub fn due(
         &mut self,
         counters: Vec<ScopeCounters>,
         policies: &BTreeMap<PolicyUid, PolicyRef>,
         uids: &NamespaceUids,
         now: Moment,
-    ) -> Vec<OutdatedReport> {
+        wall: Timestamp,
+    ) -> Vec<DueWrite> {
         let all = by_namespace(counters, policies);
-        self.tracked.retain(|namespace, tracked| {
-            let is_same =
-                tracked.namespace_uid.is_none() || tracked.namespace_uid.as_ref() == uids.get(namespace);
-            is_same && all.contains_key(namespace)
-        });
-        let mut due: Vec<_> = { all.into_iter() }
-            .filter_map(|(namespace, counted)| {
-                let suppressed = counted.values().map(|it| suppressed(&it.counters)).sum();
-                let tracked = self.tracked.get(&namespace);
-                let last_attempt = tracked.and_then(|tracked| tracked.last_attempt);
-                let is_outdated = suppressed != tracked.map_or(0, |tracked| tracked.suppressed);
-                let is_late = last_attempt.is_none_or(|last| now.since(last) >= self.interval);
-                (is_outdated && is_late).then_some((
-                    last_attempt,
-                    OutdatedReport {
-                        namespace_uid: uids.get(&namespace).cloned(),
-                        namespace,
-                        counted,
-                        suppressed,
-                    },
-                ))
-            })
-            .collect();
+        self.track(&all, uids, wall);
+        let mut receipts = self.due_receipts(&all, now);
+        let mut due: Vec<_> = self.outdated(all, self.limits.interval, now).collect();
+        due.append(&mut receipts);
         due.sort_by_key(|(last_attempt, _)| *last_attempt);
         due.into_iter().map(|(_, due)| due).collect()
+    }
+
+    /// Forgets namespaces that do not exist any more, and adds what was counted since the last call to the windows.
+    fn track(&mut self, all: &CountedNamespaces, uids: &NamespaceUids, wall: Timestamp) {
+        self.tracked.retain(|namespace, tracked| {
+            let is_same = tracked.uid.is_none() || tracked.uid.as_ref() == uids.get(namespace);
+            is_same && all.contains_key(namespace)
+        });
+        for (namespace, counted) in all {
+            let tracked = self.tracked.entry(namespace.clone()).or_default();
+            tracked.uid = tracked.uid.take().or_else(|| uids.get(namespace).cloned());
+            tracked.receipts.retain(|policy, _| counted.contains_key(policy));
+            let before = std::mem::take(&mut tracked.counted);
+            for (policy, counted) in counted {
+                let counts = WindowCounts::from(&counted.counters);
+                let before = before.get(policy).copied().unwrap_or_default();
+                tracked.windows.add(counts.since(before), wall);
+                tracked.counted.insert(policy.clone(), counts);
+            }
+        }
+    }
+
+    /// Returns the outdated reports without an attempt in the last `interval`.
+    fn outdated(
+        &self,
+        all: CountedNamespaces,
+        interval: Duration,
+        now: Moment,
+    ) -> impl Iterator<Item = (Option<Moment>, DueWrite)> {
+        all.into_iter().filter_map(move |(namespace, counted)| {
+            let suppressed = counted.values().map(|it| suppressed(&it.counters)).sum();
+            let tracked = self.tracked.get(&namespace)?;
+            let is_late = tracked.last_attempt.is_none_or(|last| now.since(last) >= interval);
+            let report = OutdatedReport { namespace, counted, suppressed };
+            (suppressed != tracked.suppressed && is_late)
+                .then_some((tracked.last_attempt, DueWrite::Report(report)))
+        })
+    }
+
+    /// Returns the receipts of policies that have dropped something since their last receipt, in namespaces with a report.
+    fn due_receipts(&self, all: &CountedNamespaces, now: Moment) -> Vec<(Option<Moment>, DueWrite)> {
+        let Some(interval) = self.limits.receipt_interval else { return Vec::new() };
+        let mut due = Vec::new();
+        for (namespace, counted) in all {
+            let has_report = |base: &KnownReport| !base.uid.is_empty();
+            let Some(tracked) = { self.tracked.get(namespace) }
+                .filter(|tracked| tracked.base.as_ref().is_some_and(has_report))
+            else {
+                continue;
+            };
+            for (policy, counted) in counted {
+                let last = tracked.receipts.get(policy);
+                let is_late = last.is_none_or(|last| now.since(last.last_attempt) >= interval);
+                let before = last.map_or(0, |last| last.drops.occurrences);
+                if !is_late || counted.enforced.occurrences == before {
+                    continue;
+                }
+                let none = EnforcedDrops::default();
+                let receipt = DueReceipt {
+                    namespace: namespace.clone(),
+                    policy: policy.clone(),
+                    new: counted.enforced.since(last.map_or(&none, |last| &last.drops)),
+                    counted: counted.clone(),
+                };
+                due.push((last.map(|last| last.last_attempt), DueWrite::Receipt(receipt)));
+            }
+        }
+        due
     }
 
     /// Returns all outdated reports, due or not, for the last writes before exit.
@@ -115,11 +206,17 @@ impl ReportPlan {
         counters: Vec<ScopeCounters>,
         policies: &BTreeMap<PolicyUid, PolicyRef>,
         uids: &NamespaceUids,
+        wall: Timestamp,
     ) -> Vec<OutdatedReport> {
-        let interval = std::mem::take(&mut self.interval);
-        let due = self.due(counters, policies, uids, Moment::default());
-        self.interval = interval;
-        due
+        let all = by_namespace(counters, policies);
+        self.track(&all, uids, wall);
+        let outdated = self.outdated(all, Duration::ZERO, Moment::default());
+        outdated
+            .filter_map(|(_, due)| match due {
+                DueWrite::Report(report) => Some(report),
+                DueWrite::Receipt(_) => None,
+            })
+            .collect()
     }
 
     /// Returns the report that was in the cluster before the first write of this process. `None` if it was not read yet.
@@ -128,8 +225,10 @@ impl ReportPlan {
     }
 
     /// Records the report that was in the cluster.
-    pub fn read(&mut self, due: &OutdatedReport, base: KnownReport) {
-        self.track(due).base = Some(base);
+    pub fn read(&mut self, namespace: &str, base: KnownReport) {
+        if let Some(tracked) = self.tracked.get_mut(namespace) {
+            tracked.base = Some(base);
+        }
     }
 
     /// Records that the report has this uid since a write.
@@ -146,18 +245,29 @@ impl ReportPlan {
         }
     }
 
-    /// Records an attempted write.
+    /// Records an attempted write of a report.
     pub fn attempted(&mut self, due: &OutdatedReport, succeeded: bool, now: Moment) {
-        let tracked = self.track(due);
+        let Some(tracked) = self.tracked.get_mut(&due.namespace) else { return };
         tracked.last_attempt = Some(now);
         if succeeded {
             tracked.suppressed = due.suppressed;
         }
     }
 
-    fn track(&mut self, due: &OutdatedReport) -> &mut TrackedReport {
-        let new = || TrackedReport { namespace_uid: due.namespace_uid.clone(), ..TrackedReport::default() };
-        self.tracked.entry(due.namespace.clone()).or_insert_with(new)
+    /// Records an attempted write of a receipt.
+    pub fn attempted_receipt(&mut self, due: &DueReceipt, succeeded: bool, now: Moment) {
+        let Some(tracked) = self.tracked.get_mut(&due.namespace) else { return };
+        let new = || LastReceipt { last_attempt: now, drops: EnforcedDrops::default() };
+        let receipt = tracked.receipts.entry(due.policy.clone()).or_insert_with(new);
+        receipt.last_attempt = now;
+        if succeeded {
+            receipt.drops = due.counted.enforced.clone();
+        }
+    }
+
+    /// Returns the occurrences of a namespace by time.
+    pub fn windows(&self, namespace: &str) -> Windows {
+        self.tracked.get(namespace).map(|tracked| tracked.windows.clone()).unwrap_or_default()
     }
 }
 
@@ -165,8 +275,8 @@ impl ReportPlan {
 fn by_namespace(
     counters: Vec<ScopeCounters>,
     policies: &BTreeMap<PolicyUid, PolicyRef>,
-) -> HashMap<Arc<str>, BTreeMap<PolicyUid, Suppressed>> {
-    let mut all: HashMap<Arc<str>, BTreeMap<PolicyUid, Suppressed>> = HashMap::new();
+) -> CountedNamespaces {
+    let mut all = CountedNamespaces::new();
     for scope in counters {
         if scope.namespace.is_empty() || !policies.contains_key(&scope.policy.uid) {
             continue;
@@ -174,15 +284,21 @@ fn by_namespace(
         let of_namespace = all.entry(scope.namespace).or_default();
         let suppressed = of_namespace.entry(scope.policy.uid).or_default();
         suppressed.counters.add(&scope.counters);
+        if scope.mode == Mode::Enforce {
+            suppressed.enforced = EnforcedDrops {
+                occurrences: WindowCounts::from(&scope.counters).dropped,
+                warnings: scope.counters.dropped_warnings,
+                entries: scope.dropped.entries.clone(),
+            };
+        }
         suppressed.dropped.extend(scope.dropped.entries);
     }
     all
 }
 
 fn suppressed(counters: &Counters) -> u64 {
-    let merged = [Disposition::Compacted, Disposition::Aggregated];
-    let dropped = [Disposition::Filtered, Disposition::Throttled, Disposition::Muted];
-    merged.iter().chain(&dropped).map(|disposition| counters.of(*disposition)).sum()
+    let counts = WindowCounts::from(counters);
+    counts.merged.saturating_add(counts.dropped)
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! The reads and writes of reports through the API server.
+//! The reads and writes of reports and receipts through the API server.
 
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, Status};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -12,6 +14,7 @@ use crate::FIELD_MANAGER;
 use crate::api::{DROP_REPORT, DropReport, EventDropReport};
 
 use super::plan::KnownReport;
+use super::receipts::Receipt;
 
 /// Timeout of one call.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,8 +26,8 @@ pub(super) enum ReportFailure {
     NoNamespace,
     /// The report was deleted, alone or with its namespace.
     Deleted,
-    /// The CustomResourceDefinition is not installed.
-    NotInstalled,
+    /// There is no such object, or its CustomResourceDefinition is not installed.
+    NotFound,
     /// Any other error.
     Failed(String),
 }
@@ -68,6 +71,27 @@ pub(super) async fn write(
     Ok(written.metadata.uid.unwrap_or_default())
 }
 
+/// Writes a receipt: updates the Event, or creates it if it does not exist.
+pub(super) async fn write_receipt(
+    client: &Client,
+    receipt: &Receipt<'_>,
+    now: Timestamp,
+) -> Result<(), ReportFailure> {
+    let events: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), receipt.namespace, &ApiResource::erase::<Event>(&()));
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(receipt.patch(now));
+    match within(events.patch(&receipt.name(), &params, &patch)).await {
+        // An Event that expired, or was deleted.
+        Err(ReportFailure::NotFound) => {}
+        written => return written.map(|_| ()),
+    }
+    let event = serde_json::from_value(receipt.event(now));
+    let event: DynamicObject = event.map_err(|error| ReportFailure::Failed(error.to_string()))?;
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    within(events.create(&params, &event)).await.map(|_| ())
+}
+
 fn resource() -> ApiResource {
     ApiResource::erase::<EventDropReport>(&())
 }
@@ -81,11 +105,7 @@ async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Rep
         Ok(Ok(response)) => Ok(response),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
             let kind = status.details.as_ref().map(|details| details.kind.as_str());
-            Err(if kind == Some("namespaces") {
-                ReportFailure::NoNamespace
-            } else {
-                ReportFailure::NotInstalled
-            })
+            Err(if kind == Some("namespaces") { ReportFailure::NoNamespace } else { ReportFailure::NotFound })
         }
         Ok(Err(kube::Error::Api(status))) if is_terminating(&status) => Err(ReportFailure::NoNamespace),
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(ReportFailure::Deleted),

@@ -1,4 +1,4 @@
-//! The task that writes the reports.
+//! The task that writes the reports and receipts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use crate::log_limit::LogLimit;
 use crate::policy::Store;
 use crate::status::ReadCounters;
 
-use super::content::{PolicyRef, PolicyUid, report};
-use super::plan::{OutdatedReport, ReportLimits, ReportPlan};
-use super::requests::{ReportFailure, read, write};
+use super::content::{PolicyRef, PolicyUid, counters_of, report};
+use super::plan::{DueReceipt, DueWrite, OutdatedReport, ReportLimits, ReportPlan};
+use super::receipts::Receipt;
+use super::requests::{ReportFailure, read, write, write_receipt};
 
-/// Maximum interval at which outdated reports are looked for. That iterates over all namespaces.
+/// Maximum interval at which due writes are looked for. That iterates over all namespaces.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time without attempts after one has shown that the definition is not installed.
@@ -29,21 +30,21 @@ const NOT_INSTALLED_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum number of concurrent writes before exit.
 const LAST_WRITES_IN_FLIGHT: usize = 16;
 
-/// Writes the reports. No other component writes them.
+/// Writes the reports and receipts. No other component writes them.
 pub struct ReportWriter {
     client: Client,
     store: Arc<Store>,
     read_counters: ReadCounters,
     active: watch::Receiver<bool>,
     plan: ReportPlan,
-    /// The reports that were due at the last refresh, in reverse order.
-    queue: Vec<OutdatedReport>,
+    /// The writes that were due at the last refresh, in reverse order.
+    queue: Vec<DueWrite>,
     /// Time between two refreshes.
     refresh_interval: Duration,
     next_refresh: Moment,
     /// Minimum time between two writes.
     pause: Duration,
-    /// Maximum length of the queue: as many reports as are written until the next refresh. Others are computed again then.
+    /// Maximum length of the queue: as many as are written until the next refresh. Others are computed again then.
     max_queued: usize,
     warnings: LogLimit,
 }
@@ -91,7 +92,8 @@ impl ReportWriter {
             return 0;
         }
         let policies = self.policies();
-        let all = self.plan.all((self.read_counters)(), &policies, self.store.load().namespace_uids());
+        let uids = self.store.load().namespace_uids().clone();
+        let all = self.plan.all((self.read_counters)(), &policies, &uids, clock::wall());
         let (client, plan) = (&self.client, &self.plan);
         let writes = all.iter().map(|due| {
             let policies = &policies;
@@ -100,7 +102,13 @@ impl ReportWriter {
                     Some(base) => base.clone(),
                     None => read(client, &due.namespace).await?,
                 };
-                let content = report(&base.content, &due.counted, policies, clock::wall());
+                let content = report(
+                    &base.content,
+                    &due.counted,
+                    &plan.windows(&due.namespace),
+                    policies,
+                    clock::wall(),
+                );
                 write(client, &due.namespace, &base.uid, &content).await
             }
         });
@@ -126,19 +134,28 @@ impl ReportWriter {
                 &self.policies(),
                 self.store.load().namespace_uids(),
                 now,
+                clock::wall(),
             );
             self.queue.truncate(self.max_queued);
             self.queue.reverse();
         }
-        let Some(due) = self.queue.pop() else { return self.refresh_interval };
-        let outcome = self.write(&due).await;
+        match self.queue.pop() {
+            None => self.refresh_interval,
+            Some(DueWrite::Report(due)) => self.write_report(&due, now).await,
+            Some(DueWrite::Receipt(due)) => self.write_receipt(&due, now).await,
+        }
+    }
+
+    /// Writes a report. Returns the time until the next step.
+    async fn write_report(&mut self, due: &OutdatedReport, now: Moment) -> Duration {
+        let outcome = self.write(due).await;
         // A write in a deleted namespace is not repeated.
         let is_done = matches!(outcome, Ok(()) | Err(ReportFailure::NoNamespace));
-        self.plan.attempted(&due, is_done, now);
+        self.plan.attempted(due, is_done, now);
         match outcome {
             Ok(()) => {}
             Err(ReportFailure::NoNamespace | ReportFailure::Deleted) => self.plan.forget(&due.namespace),
-            Err(ReportFailure::NotInstalled) => {
+            Err(ReportFailure::NotFound) => {
                 warn!(
                     "the CustomResourceDefinition EventDropReport is not installed, no reports are written"
                 );
@@ -146,11 +163,7 @@ impl ReportWriter {
                 self.next_refresh = now.plus(NOT_INSTALLED_PAUSE);
                 return NOT_INSTALLED_PAUSE;
             }
-            Err(ReportFailure::Failed(error)) => {
-                if let Some(suppressed) = self.warnings.permit(now) {
-                    warn!(namespace = %due.namespace, error, suppressed, "writing a report failed, retrying later");
-                }
-            }
+            Err(ReportFailure::Failed(error)) => self.warn("report", &due.namespace, &error, now),
         }
         self.pause
     }
@@ -158,13 +171,42 @@ impl ReportWriter {
     async fn write(&mut self, due: &OutdatedReport) -> Result<(), ReportFailure> {
         if self.plan.base(&due.namespace).is_none() {
             let base = read(&self.client, &due.namespace).await?;
-            self.plan.read(due, base);
+            self.plan.read(&due.namespace, base);
         }
         let base = self.plan.base(&due.namespace).cloned().unwrap_or_default();
-        let content = report(&base.content, &due.counted, &self.policies(), clock::wall());
+        let windows = self.plan.windows(&due.namespace);
+        let content = report(&base.content, &due.counted, &windows, &self.policies(), clock::wall());
         let uid = write(&self.client, &due.namespace, &base.uid, &content).await?;
         self.plan.written(&due.namespace, uid);
         Ok(())
+    }
+
+    /// Writes a receipt. Returns the time until the next step.
+    async fn write_receipt(&mut self, due: &DueReceipt, now: Moment) -> Duration {
+        let policies = self.policies();
+        let (Some(policy), Some(base)) = (policies.get(&due.policy), self.plan.base(&due.namespace)) else {
+            return Duration::ZERO;
+        };
+        let receipt = Receipt {
+            namespace: &due.namespace,
+            report_uid: &base.uid,
+            policy,
+            policy_uid: &due.policy,
+            total: counters_of(&due.policy, &base.content, Some(&due.counted)).dropped(),
+            new: &due.new,
+        };
+        let outcome = write_receipt(&self.client, &receipt, clock::wall()).await;
+        self.plan.attempted_receipt(due, outcome.is_ok(), now);
+        if let Err(ReportFailure::Failed(error)) = outcome {
+            self.warn("receipt", &due.namespace, &error, now);
+        }
+        self.pause
+    }
+
+    fn warn(&mut self, object: &'static str, namespace: &str, error: &str, now: Moment) {
+        if let Some(suppressed) = self.warnings.permit(now) {
+            warn!(object, namespace, error, suppressed, "a write failed, retrying later");
+        }
     }
 
     fn policies(&self) -> BTreeMap<PolicyUid, PolicyRef> {

@@ -13,14 +13,68 @@ pub(crate) const COMMANDS: &[Row] = &[
     Row {
         files: &["src/config.rs", "src/config/"],
         knows: Knows::TheWorld,
-        modules: &["SECRET", "api", "config::values", "output", "replay", "telemetry"],
+        modules: &["SECRET", "api", "cli", "config::values", "output", "replay", "telemetry"],
         crates: NO_KUBERNETES,
     },
     Row {
         files: &["src/output.rs"],
-        knows: Knows::Arguments,
+        knows: Knows::TheWorld,
         modules: &[],
         crates: Crates::Only(&["clap", "serde", "serde_json", "serde_saphyr", "thiserror"]),
+    },
+    // The state and the summary of a recording.
+    Row {
+        files: &["src/cli/record/recording.rs", "src/cli/record/event.rs", "src/cli/record/summary.rs"],
+        knows: Knows::Arguments,
+        modules: &["FIELD_MANAGER", "cli::record", "replay::LastSeen", "replay::text", "squelch_engine"],
+        crates: Crates::Only(&["kube", "serde", "serde_json"]),
+    },
+    // The answer of squelch why to what was read.
+    Row {
+        files: &[
+            "src/cli/why/conclusion.rs",
+            "src/cli/why/drops.rs",
+            "src/cli/why/facts.rs",
+            "src/cli/why/object.rs",
+            "src/cli/why/report.rs",
+            "src/cli/why/stages.rs",
+            "src/cli/why/stored.rs",
+            "src/cli/why/text.rs",
+            "src/cli/why/verdict.rs",
+        ],
+        knows: Knows::Arguments,
+        modules: &["api", "cli::why", "policy", "squelch_engine"],
+        crates: Crates::Only(&["jiff", "k8s_openapi", "kube", "serde"]),
+    },
+    // What squelch top shows.
+    Row {
+        files: &[
+            "src/cli/top/grid.rs",
+            "src/cli/top/plain.rs",
+            "src/cli/top/rows.rs",
+            "src/cli/top/screen.rs",
+            "src/cli/top/snapshot.rs",
+            "src/cli/top/views.rs",
+        ],
+        knows: Knows::Arguments,
+        modules: &["api", "cli::top", "replay::text"],
+        crates: Crates::Only(&[
+            "clap",
+            "crossterm",
+            "jiff",
+            "k8s_openapi",
+            "kube",
+            "ratatui",
+            "serde",
+            "serde_json",
+        ]),
+    },
+    // The commands of kubectl squelch.
+    Row {
+        files: &["src/cli/"],
+        knows: Knows::TheWorld,
+        modules: &["api", "cli", "clock", "output", "policy", "replay", "squelch_engine", "watching"],
+        crates: Crates::AllBut(&[]),
     },
     // The counts, the report and the simulated time of a replay.
     Row {

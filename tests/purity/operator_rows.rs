@@ -24,6 +24,7 @@ pub(crate) const OPERATOR: &[Row] = &[
             "src/policy/glob.rs",
             "src/policy/compile/",
             "src/policy/order.rs",
+            "src/policy/ranking.rs",
             "src/policy/restrictions.rs",
             "src/policy/selection.rs",
             "src/policy/set.rs",
@@ -154,7 +155,12 @@ pub(crate) const OPERATOR: &[Row] = &[
         crates: NO_ANYHOW,
     },
     // Writes squelch's own Events.
-    Row { files: &["src/announcer.rs"], knows: Knows::TheWorld, modules: &[], crates: NO_ANYHOW },
+    Row {
+        files: &["src/announcer.rs"],
+        knows: Knows::TheWorld,
+        modules: &["REPORTING_CONTROLLER"],
+        crates: NO_ANYHOW,
+    },
     // Leader election, by what was read of the Lease.
     Row {
         files: &["src/leader/election.rs"],
@@ -209,12 +215,27 @@ pub(crate) const OPERATOR: &[Row] = &[
         ],
         crates: NO_ANYHOW,
     },
-    // Contents and schedule of a report.
+    // Contents and schedule of reports and receipts.
     Row {
-        files: &["src/reports/content.rs", "src/reports/plan.rs"],
+        files: &[
+            "src/reports/content.rs",
+            "src/reports/plan.rs",
+            "src/reports/receipts.rs",
+            "src/reports/windows.rs",
+        ],
         knows: Knows::Arguments,
-        modules: &["api", "squelch_engine", "reports::content", "status::dropped_by", "status::plus_counted"],
-        crates: Crates::Only(&["jiff", "k8s_openapi", "serde_json"]),
+        modules: &[
+            "FIELD_MANAGER",
+            "REPORTING_CONTROLLER",
+            "api",
+            "squelch_engine",
+            "reports::content",
+            "reports::receipts",
+            "reports::windows",
+            "status::dropped_by",
+            "status::plus_counted",
+        ],
+        crates: Crates::Only(&["jiff", "k8s_openapi", "kube", "serde_json"]),
     },
     Row {
         files: &["src/reports/"],

@@ -45,6 +45,7 @@ const VALUES: &[(&str, &str, &str, &str)] = &[
     ("operator.statusInterval", "7s", "deployment", "+ - --status-interval=7s"),
     ("operator.statusQps", "7", "deployment", "+ - --status-qps=7"),
     ("operator.reportInterval", "7s", "deployment", "+ - --report-interval=7s"),
+    ("operator.receiptInterval", "7m", "deployment", "+ - --receipt-interval=7m"),
     ("operator.reportQps", "7", "deployment", "+ - --report-qps=7"),
     ("operator.flushQps", "7", "deployment", "+ - --flush-qps=7"),
     ("operator.shutdownFlushQps", "7", "deployment", "+ - --shutdown-flush-qps=7"),

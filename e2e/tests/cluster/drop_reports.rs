@@ -8,6 +8,9 @@ use e2e::user::Version;
 use e2e::wait::not_yet;
 use e2e::{GENEROUS, Policy, Test, User, wait_for};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,7 +18,7 @@ use crate::scenarios::helm;
 use crate::top_dropped::{BURST, filtering, storm};
 
 /// Waits until the report of the namespace has this number of dropped occurrences.
-async fn report(test: &Test, dropped: i64) -> Result<Value> {
+pub(crate) async fn report(test: &Test, dropped: i64) -> Result<Value> {
     wait_for(&format!("a report of {dropped} dropped occurrences"), GENEROUS, async || {
         let text = test.kubectl().run(&["get", "edr", "squelch", "--output=json"]).await.map_err(not_yet)?;
         let report: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
@@ -50,7 +53,7 @@ fn expected(entries: &[(&str, &str, i64, &str)]) -> Vec<(String, String, i64, St
 }
 
 /// Grants the rights of the chart's role `squelch-view` in the namespace.
-async fn grant_view(test: &Test, user: &str) -> Result<()> {
+pub(crate) async fn grant_view(test: &Test, user: &str) -> Result<()> {
     let people =
         helm(Path::new("helm"), &["--show-only", "templates/people.yaml"])?.map_err(anyhow::Error::msg)?;
     test.kubectl().run_with(&["apply", "-f", "-"], people).await?;
@@ -101,6 +104,62 @@ async fn a_tenant_sees_what_was_dropped_in_their_namespace() -> Result<()> {
     let seen = report(&test, 100 + 20 + 50 - 3 * BURST).await?;
     assert_eq!(counters_of(&seen, &policy)?, policy.received(170).await?, "after a restart");
     assert_eq!(drops(&seen)[0], expected(&[("Warning", "BackOff", 150 - 2 * BURST, "loud-0")])[0]);
+    squelch.stop().await?;
+    test.passed()
+}
+
+/// Waits until the only receipt in the namespace has this count.
+async fn receipt(test: &Test, count: i64) -> Result<Event> {
+    let events: Api<Event> = Api::namespaced(test.cluster.client.clone(), &test.namespace);
+    let receipts = ListParams::default().fields("reason=EventsDropped");
+    wait_for(&format!("a receipt with count {count}"), GENEROUS, async || {
+        let mut found = events.list(&receipts).await.map_err(not_yet)?.items;
+        match (found.pop(), found.is_empty()) {
+            (Some(receipt), true) if i64::from(receipt.count.unwrap_or_default()) == count => Ok(receipt),
+            found => Err(format!("{found:?}")),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn dropped_events_have_a_receipt_that_is_updated_in_place() -> Result<()> {
+    let test = Test::begin("receipts").await?;
+    let squelch = test.squelch_with(&["--receipt-interval", "1s"]).await?;
+    let policy = test.policy(&filtering()).await?;
+    storm(&test, "quiet", "Pulled", "Normal", 20).await?;
+    let first = receipt(&test, 20 - BURST).await?;
+    assert_eq!(first.type_.as_deref(), Some("Normal"));
+    let message = first.message.clone().unwrap_or_default();
+    ensure!(message.starts_with(&format!("EventPolicy {} dropped ", policy.name)), "{message}");
+    ensure!(message.contains("Pulled of Pod (filtered)"), "{message}");
+    let report = report(&test, 20 - BURST).await?;
+    assert_eq!(first.involved_object.uid.as_deref(), report["metadata"]["uid"].as_str());
+    assert_eq!(first.related.and_then(|related| related.name).as_ref(), Some(&policy.name));
+
+    storm(&test, "loud", "BackOff", "Warning", 50).await?;
+    let second = receipt(&test, 70 - 2 * BURST).await?;
+    assert_eq!((second.type_.as_deref(), &second.metadata.name), (Some("Warning"), &first.metadata.name));
+    assert_eq!(second.first_timestamp, first.first_timestamp);
+
+    let tenant = "tenant-of-receipts";
+    test.kubectl()
+        .run(&["create", "rolebinding", "sees-events", "--clusterrole=view", &format!("--user={tenant}")])
+        .await?;
+    let kubectl = test.kubectl().user(tenant);
+    let shown = wait_for("the tenant to see the receipt", GENEROUS, async || {
+        kubectl.run(&["get", "events", "--field-selector=type=Warning"]).await.map_err(not_yet)
+    })
+    .await?;
+    ensure!(shown.contains("EventsDropped") && shown.contains("kubectl get edr squelch -n"), "{shown}");
+
+    // It was deleted, as after its expiry, and a replica that has just started continues its count.
+    squelch.stop().await?;
+    test.kubectl().run(&["delete", "events", "--field-selector=reason=EventsDropped"]).await?;
+    let squelch = test.squelch_with(&["--receipt-interval", "1s"]).await?;
+    policy.effective().await?;
+    storm(&test, "later", "BackOff", "Warning", 50).await?;
+    receipt(&test, 120 - 3 * BURST).await?;
     squelch.stop().await?;
     test.passed()
 }

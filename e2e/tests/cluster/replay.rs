@@ -14,7 +14,7 @@ const POLICY: &str =
     "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: quickstart}\nspec: {}\n";
 
 /// Replays Events or a trace under a policy in every namespace.
-fn replay(policy_text: &str, input: &str) -> Result<Value> {
+pub(crate) fn replay(policy_text: &str, input: &str) -> Result<Value> {
     let policy = std::env::temp_dir().join(format!("squelch-e2e-replay-{}.yaml", std::process::id()));
     std::fs::write(&policy, policy_text)?;
     let mut command = Command::new(cluster::given("SQUELCH_BIN")?);

@@ -4,6 +4,7 @@
 mod cases;
 mod effect;
 mod kinds;
+mod record;
 
 use anyhow::{Result, ensure};
 use e2e::Test;

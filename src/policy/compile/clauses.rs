@@ -1,5 +1,7 @@
 //! The entries of `spec.match`, `exclude`, `exempt` and `mute`, compiled.
 
+pub(super) mod known;
+
 use squelch_engine::Observation;
 
 use crate::api::{self, EventType};

@@ -3,6 +3,7 @@
 //! It repeats all checks of the CRD, since an object can be stored under an older CRD. No later step uses the spec.
 
 mod clauses;
+mod partial;
 mod selector;
 mod stages;
 
@@ -16,6 +17,8 @@ use clauses::Clauses;
 pub(super) use selector::Requirement;
 use selector::Selector;
 
+pub use clauses::known::{Certainty, KnownFields};
+pub use partial::PartialMatch;
 pub use selector::Labels;
 
 /// Maximum size of a message about an invalid policy in bytes. It quotes text of the tenant.

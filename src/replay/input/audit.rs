@@ -9,7 +9,7 @@ use squelch_engine::{Api, Moment, Operation};
 
 use super::last_seen::LastSeen;
 use super::{Entries, EntryError, EntryFailure, InputStats, LeftOut, time};
-use crate::replay::simulation::Simulations;
+use crate::replay::WriteSink;
 use crate::webhook::review::{ParsedEvent, Write};
 
 /// The largest step back in time. The log has the order of the answers, so entries may be slightly out of order; a
@@ -113,12 +113,12 @@ impl Entries for Audit {
         &mut self,
         entry: &AuditEntry<'_>,
         (): (),
-        simulations: &mut Simulations,
+        sink: &mut dyn WriteSink,
         stats: &mut InputStats,
     ) -> Result<(), EntryFailure> {
         let found = self.request(entry)?;
         match found {
-            Ok(request) => self.write(&request, simulations, stats),
+            Ok(request) => self.write(&request, sink, stats),
             Err(reason) => {
                 stats.leave_out(reason);
                 Ok(())
@@ -162,7 +162,7 @@ impl Audit {
     fn write(
         &mut self,
         request: &RecordedRequest<'_, '_>,
-        simulations: &mut Simulations,
+        sink: &mut dyn WriteSink,
         stats: &mut InputStats,
     ) -> Result<(), EntryFailure> {
         let RecordedRequest { entry, api, namespace, name, operation, object } = request;
@@ -191,9 +191,9 @@ impl Audit {
                 old_object: old_object.as_ref().map(|old| &old.event),
                 stale: false,
             };
-            let observation = write.observe(&simulations.own_user, wall);
+            let observation = write.observe(sink.own_user(), wall);
             let observation = observation.map_err(|_| EntryError::new("the Event has no metadata"))?;
-            simulations.write(now, &observation, object.get().len() as u64)?;
+            sink.write(now, &observation, object.get().len() as u64)?;
         }
         if !dry_run {
             self.remember(request);

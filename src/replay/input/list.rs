@@ -16,10 +16,9 @@ use squelch_engine::{Api, Moment, Observation, Operation};
 
 use super::expand::EventOccurrences;
 use super::{EntryError, InputStats, LeftOut, bad, time};
-use crate::replay::Error;
 use crate::replay::options::Options;
 use crate::replay::progress::Progress;
-use crate::replay::simulation::Simulations;
+use crate::replay::{Error, WriteSink};
 use crate::webhook::review::{ParsedEvent, Write};
 
 /// The number of writes between two updates of the progress bar.
@@ -29,7 +28,7 @@ const SHOWN_EVERY: u64 = 4096;
 pub(super) fn replay(
     reader: impl BufRead,
     options: &Options,
-    simulations: &mut Simulations,
+    sink: &mut dyn WriteSink,
     stats: &mut InputStats,
     progress: &Progress,
 ) -> Result<(), Error> {
@@ -47,23 +46,22 @@ pub(super) fn replay(
             }
         }
     }
-    let mut items: Vec<Item<'_>> =
-        events.iter().filter_map(|event| event.item(&simulations.own_user)).collect();
+    let mut items: Vec<Item<'_>> = events.iter().filter_map(|event| event.item(sink.own_user())).collect();
     stats.bundled = items.iter().map(|item| item.occurrences.bundled()).sum();
     progress.expanding(items.iter().map(|item| item.occurrences.writes()).sum());
-    simulations.adapt_clients();
-    expand(&mut items, simulations, progress)
+    sink.adapt_clients();
+    expand(&mut items, sink, progress)
 }
 
 /// Replays all occurrences in the order of their times; those of the same time in the order of the items.
-fn expand(items: &mut [Item<'_>], simulations: &mut Simulations, progress: &Progress) -> Result<(), Error> {
+fn expand(items: &mut [Item<'_>], sink: &mut dyn WriteSink, progress: &Progress) -> Result<(), Error> {
     let next = |at: usize, item: &Item<'_>| item.occurrences.next_at().map(|when| Reverse((when, at)));
     let mut queue: BinaryHeap<_> = items.iter().enumerate().filter_map(|(at, item)| next(at, item)).collect();
     let mut writes = 0;
     while let Some(Reverse((now, at))) = queue.pop() {
         let item = &mut items[at];
         item.next_occurrence(now);
-        simulations.write(now, &item.write, item.bytes)?;
+        sink.write(now, &item.write, item.bytes)?;
         queue.extend(next(at, item));
         writes += 1;
         if writes % SHOWN_EVERY == 0 {

@@ -13,6 +13,8 @@ mod trace;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Cursor, Read};
 
+pub(crate) use self::last_seen::LastSeen;
+
 use self::audit::Audit;
 use self::batch::{Batch, in_parts};
 use self::detect::{PREFIX, detect};
@@ -20,9 +22,8 @@ use self::lines::Lines;
 use self::trace::Trace;
 use super::options::{Format, Options};
 use super::progress::Progress;
-use super::simulation::Simulations;
 use super::text::clean;
-use super::{Error, name};
+use super::{Error, WriteSink, name};
 
 /// Maximum characters of a reason: it may quote the input.
 const REASON: usize = 300;
@@ -183,16 +184,16 @@ trait Entries {
         &mut self,
         entry: &'r Self::Entry<'_>,
         observed: Self::Observed<'r>,
-        simulations: &mut Simulations,
+        sink: &mut dyn WriteSink,
         stats: &mut InputStats,
     ) -> Result<(), EntryFailure>;
 }
 
-/// Replays all of the input.
+/// Passes all writes of the input to the sink.
 pub(super) fn replay(
-    mut reader: Box<dyn Read>,
+    mut reader: Box<dyn Read + '_>,
     options: &Options,
-    simulations: &mut Simulations,
+    sink: &mut dyn WriteSink,
     progress: &Progress,
 ) -> Result<InputStats, Error> {
     let mut beginning = Vec::with_capacity(PREFIX);
@@ -205,9 +206,9 @@ pub(super) fn replay(
     let whole = BufReader::with_capacity(1 << 18, Cursor::new(beginning).chain(reader));
     let mut stats = InputStats { format: Some(format), ..InputStats::default() };
     match format {
-        Format::List => list::replay(whole, options, simulations, &mut stats, progress)?,
-        Format::Trace => each_line(Lines::new(whole), Trace::default(), options, simulations, &mut stats)?,
-        Format::Audit => each_line(Lines::new(whole), Audit::default(), options, simulations, &mut stats)?,
+        Format::List => list::replay(whole, options, sink, &mut stats, progress)?,
+        Format::Trace => each_line(Lines::new(whole), Trace::default(), options, sink, &mut stats)?,
+        Format::Audit => each_line(Lines::new(whole), Audit::default(), options, sink, &mut stats)?,
     }
     Ok(stats)
 }
@@ -216,10 +217,10 @@ fn each_line<R: BufRead, E: Entries>(
     mut lines: Lines<R>,
     mut entries: E,
     options: &Options,
-    simulations: &mut Simulations,
+    sink: &mut dyn WriteSink,
     stats: &mut InputStats,
 ) -> Result<(), Error> {
-    let own_user = simulations.own_user.clone();
+    let own_user = sink.own_user().to_owned();
     let mut batch = Batch::default();
     loop {
         let filled = batch.fill(&mut lines);
@@ -234,7 +235,7 @@ fn each_line<R: BufRead, E: Entries>(
             stats.entries += 1;
             let replayed = observed.map_err(EntryFailure::Entry);
             let replayed =
-                replayed.and_then(|(entry, observed)| entries.replay(entry, observed, simulations, stats));
+                replayed.and_then(|(entry, observed)| entries.replay(entry, observed, sink, stats));
             match replayed {
                 Ok(()) => {}
                 Err(EntryFailure::Fatal(error)) => return Err(error),

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use squelch_engine::{Api, Moment, Observation, Operation};
 
 use super::{Entries, EntryError, EntryFailure, InputStats, LeftOut, time};
-use crate::replay::simulation::Simulations;
+use crate::replay::WriteSink;
 use crate::webhook::review::{ParseError, ParsedEvent, Write};
 
 /// A line of a trace.
@@ -94,7 +94,7 @@ impl Entries for Trace {
         &mut self,
         entry: &'r TraceEntry<'_>,
         observation: Option<Observation<'r>>,
-        simulations: &mut Simulations,
+        sink: &mut dyn WriteSink,
         stats: &mut InputStats,
     ) -> Result<(), EntryFailure> {
         let now = self.moment(entry.at)?;
@@ -102,7 +102,7 @@ impl Entries for Trace {
             stats.leave_out(LeftOut::NoWrite);
             return Ok(());
         };
-        simulations.write(now, &observation, entry.bytes)?;
+        sink.write(now, &observation, entry.bytes)?;
         Ok(())
     }
 }

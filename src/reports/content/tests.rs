@@ -22,11 +22,31 @@ fn dropped(reason: &str, count: u64) -> Dropped {
 
 fn suppressed(compacted: u64, entries: Vec<Dropped>) -> Suppressed {
     let filtered = entries.iter().map(|entry| entry.count).sum();
-    Suppressed { counters: counters(compacted, filtered), dropped: entries }
+    Suppressed { counters: counters(compacted, filtered), dropped: entries, ..Suppressed::default() }
 }
 
 fn of(name: &str, suppressed: Suppressed) -> BTreeMap<PolicyUid, Suppressed> {
     [(policy(name).0, suppressed)].into()
+}
+
+/// The windows of a busy day.
+fn windows() -> Windows {
+    let mut windows = Windows::default();
+    for minute in (0..1_440).rev() {
+        let now = Timestamp::from_second(NOW.as_second() - minute * 60).unwrap();
+        windows.add((&counters(1, u64::MAX / 4_000)).into(), now);
+    }
+    windows
+}
+
+/// A report without windows.
+fn report(
+    base: &DropReport,
+    counted: &BTreeMap<PolicyUid, Suppressed>,
+    policies: &BTreeMap<PolicyUid, PolicyRef>,
+    now: Timestamp,
+) -> DropReport {
+    super::report(base, counted, &Windows::default(), policies, now)
 }
 
 #[test]
@@ -76,7 +96,8 @@ fn a_report_of_hostile_text_is_within_its_size_and_loses_no_occurrence() {
         policies.keys().map(|uid| (uid.clone(), suppressed(1, texts.clone()))).collect();
     let mut base = DropReport::default();
     for round in 1..=3 {
-        let report = report(&base, &counted, &policies, NOW);
+        let report = super::report(&base, &counted, &windows(), &policies, NOW);
+        assert_eq!((report.last_hour.len(), report.last_day.len()), (12, 24));
         assert!(serde_json::to_vec(&report).unwrap().len() <= MAX_REPORT_BYTES);
         assert!(!report.policies.is_empty() && report.policies.len() <= MAX_REPORTED_POLICIES as usize);
         assert_eq!(report.suppressed, round * 200 * (1 + 32 * 33 / 2), "round {round}");
@@ -92,15 +113,15 @@ fn the_schema_allows_what_is_written() {
     let schema = &schema["openAPIV3Schema"];
     assert_eq!(schema["properties"]["spec"], serde_json::Value::Null);
     let policies = [policy("a")].into();
-    let written =
-        report(&DropReport::default(), &of("a", suppressed(3, vec![dropped("X", 5)])), &policies, NOW);
+    let counted = of("a", suppressed(3, vec![dropped("X", 5)]));
+    let written = super::report(&DropReport::default(), &counted, &windows(), &policies, NOW);
     let written = serde_json::to_value(written).unwrap();
     for field in written.as_object().unwrap().keys() {
         assert!(schema["properties"][field].is_object(), "{field} would be pruned");
     }
-    for (list, of) in [("policies", "policies"), ("dropped", "dropped")] {
+    for list in ["policies", "dropped", "lastHour", "lastDay"] {
         for field in written[list][0].as_object().unwrap().keys() {
-            assert!(schema["properties"][of]["items"]["properties"][field].is_object(), "{list}.{field}");
+            assert!(schema["properties"][list]["items"]["properties"][field].is_object(), "{list}.{field}");
         }
     }
 }

@@ -9,6 +9,9 @@ use tower_test::mock::{self, Handle};
 use super::*;
 use crate::policy::Set;
 use crate::policy::fixtures::{id, policy};
+use crate::reports::MAX_REPORT_BYTES;
+
+mod many_namespaces;
 
 /// A writer, its API server, and the engine's count of muted occurrences of `ci/p`.
 struct Scene {
@@ -20,11 +23,19 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self::among(0)
+        Self::of(0, None)
+    }
+
+    fn with_receipts() -> Self {
+        Self::of(0, Some(Duration::from_secs(600)))
     }
 
     /// Something was suppressed in this number of other namespaces too.
     fn among(others: usize) -> Self {
+        Self::of(others, None)
+    }
+
+    fn of(others: usize, receipt_interval: Option<Duration>) -> Self {
         let (service, server) = mock::pair();
         let store = Arc::new(Store::default());
         store.swap(Set::new([policy("ci", "p", &json!({}), 0)]));
@@ -42,7 +53,7 @@ impl Scene {
             [vec![first], others].concat()
         };
         let (active, active_now) = watch::channel(true);
-        let limits = ReportLimits { interval: Duration::from_secs(30), qps: 5 };
+        let limits = ReportLimits { interval: Duration::from_secs(30), receipt_interval, qps: 5 };
         let client = Client::new(service, "default");
         let writer = ReportWriter::new(client, store, Box::new(read_counters), active_now, limits);
         Self { writer, server, muted, active }
@@ -168,4 +179,35 @@ async fn reports_are_not_queued_longer_than_until_the_next_refresh() {
     let mut scene = Scene::among(1_000);
     scene.step(0, &[absent("eventdropreports"), written("u1")]).await;
     assert_eq!(scene.writer.queue.len(), 24, "25 in 5 s, and one of them is written");
+}
+
+const EVENTS: &str = "/api/v1/namespaces/ci/events";
+
+#[tokio::test]
+async fn a_receipt_is_created_and_then_updated_in_place() {
+    let mut scene = Scene::with_receipts();
+    let found = json!({ "metadata": { "name": "squelch", "uid": "u1" } });
+    scene.step(0, &[(200, found), written("u1")]).await;
+    let name = format!("squelch.{}", id("ci", "p").uid);
+    let requests = scene.step(6, &[absent("events"), (201, json!({ "metadata": { "name": name } }))]).await;
+    assert_eq!(requests[0].0, format!("PATCH {EVENTS}/{name}?&fieldManager=squelch"));
+    assert_eq!(requests[1].0, format!("POST {EVENTS}?&fieldManager=squelch"));
+    let created = &requests[1].1;
+    assert_eq!((&created["count"], &created["involvedObject"]["uid"]), (&json!(1), &json!("u1")));
+    assert_eq!((&created["reason"], &created["related"]["name"]), (&json!("EventsDropped"), &json!("p")));
+    *scene.muted.lock().unwrap() = 5;
+    assert_eq!(scene.step(60, &[written("u1")]).await.len(), 1, "the report only");
+    let requests = scene.step(607, &[(200, json!({ "metadata": { "name": name } }))]).await;
+    assert_eq!((requests.len(), &requests[0].1["count"]), (1, &json!(5)));
+    assert!(requests[0].1.get("firstTimestamp").is_none(), "that of the first one stays");
+    assert!(scene.step(2_000, &[]).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_refused_receipt_is_repeated_after_its_interval() {
+    let mut scene = Scene::with_receipts();
+    scene.step(0, &[absent("eventdropreports"), written("u1")]).await;
+    scene.step(6, &[refused(403, &json!([]))]).await;
+    assert!(scene.step(500, &[]).await.is_empty());
+    assert_eq!(scene.step(607, &[(200, json!({ "metadata": { "name": "x" } }))]).await.len(), 1);
 }

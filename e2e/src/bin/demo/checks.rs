@@ -107,12 +107,12 @@ fn of_reported_counters(with: &Tally, counters: &ReportedCounters) -> Vec<Check>
 }
 
 impl Check {
-    fn and(self, also: bool) -> Self {
+    pub(crate) fn and(self, also: bool) -> Self {
         Self { ok: self.ok && also, ..self }
     }
 }
 
-fn equal(what: &str, left: (&str, i64), right: (&str, i64)) -> Check {
+pub(crate) fn equal(what: &str, left: (&str, i64), right: (&str, i64)) -> Check {
     Check {
         what: what.to_owned(),
         ok: left.1 == right.1,

@@ -1,7 +1,8 @@
 //! `just demo`: a storm of Events on a real API server, first in a namespace without a policy, then in one with a
-//! policy. Shows both side by side, and fails if the counts do not match.
+//! policy. Shows both side by side, then every stage of a policy, and fails if the counts do not match.
 
 mod checks;
+mod every_stage;
 mod keep;
 mod operator;
 mod report;
@@ -71,15 +72,18 @@ async fn play(options: &Options) -> Result<bool> {
     let policy = stage.apply_policy().await?;
     let with = stage.run_storm(WITH_POLICY).await?;
     let counters = stage.counters(&policy, &with).await?;
-    let checks = checks::all(&without, &with, &counters);
-    let report = Report { without, with, counters, checks, seconds: began.elapsed().as_secs() };
+    let every_stage = every_stage::play(&stage).await?;
+    let mut checks = checks::all(&without, &with, &counters);
+    checks.extend(every_stage.checks());
+    let report = Report { without, with, counters, every_stage, checks, seconds: began.elapsed().as_secs() };
     if let Some(file) = options.samples.as_deref().filter(|_| report.adds_up()) {
         std::fs::write(file, report.samples()).with_context(|| file.display().to_string())?;
     }
 
     let text = match options.output {
         Output::Text => {
-            format!("\n{}{}{}", report.table(), show::everything(&stage).await?, report.verdict())
+            let shown = show::everything(&stage).await?;
+            format!("\n{}{shown}{}{}", report.table(), report.every_stage.table(), report.verdict())
         }
         Output::Json => report.json()?,
     };

@@ -37,7 +37,8 @@ impl Operator {
         say("install the CRDs and squelch's rights, start squelch (usually 3 s)");
         cluster.install().await?;
         let identity = SQUELCH.kubeconfig(cluster, folder).await?;
-        Ok(Self::Process(Squelch::start("squelch", &identity, folder, StartOptions::default()).await?))
+        let options = StartOptions { flags: &["--receipt-interval", "1s"], ..StartOptions::default() };
+        Ok(Self::Process(Squelch::start("squelch", &identity, folder, options).await?))
     }
 
     /// Installs the chart with the image that the recipe has built.
@@ -45,6 +46,7 @@ impl Operator {
         say("load squelch's image into the node (usually 2 s)");
         node::load_given(cluster).await?;
         let helm = node::chart(cluster).set("operator.statusInterval", "1s");
+        let helm = helm.set("operator.reportInterval", "1s").set("operator.receiptInterval", "1s");
         say(&format!("{}   (usually 5 s)", helm.typed()));
         helm.install(&json!({})).await?;
         let address = wait_for("an active pod with an address", GENEROUS, async || {

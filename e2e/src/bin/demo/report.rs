@@ -7,6 +7,7 @@ use e2e::figures::by_threes;
 use serde_json::json;
 
 use crate::checks::Check;
+use crate::every_stage::EveryStage;
 use crate::samples;
 use crate::stage::{IDLE_TIMEOUT, NO_POLICY, POLICY_FILE, ReportedCounters, WITH_POLICY};
 use crate::tally::Tally;
@@ -21,6 +22,7 @@ pub(crate) struct Report {
     pub(crate) without: Tally,
     pub(crate) with: Tally,
     pub(crate) counters: ReportedCounters,
+    pub(crate) every_stage: EveryStage,
     pub(crate) checks: Vec<Check>,
     pub(crate) seconds: u64,
 }
@@ -121,6 +123,7 @@ impl Report {
             "etcdWrites": [self.without.etcd_writes(), self.with.etcd_writes()],
             "sumOfCounts": [self.without.sum_of_counts(), self.with.sum_of_counts()],
             "squelch": self.counters,
+            "everyStage": self.every_stage,
             "checks": self.checks,
         });
         Ok(serde_json::to_string_pretty(&object)? + "\n")

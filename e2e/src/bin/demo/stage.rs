@@ -205,7 +205,7 @@ impl Stage {
         self.squelch.end().await
     }
 
-    async fn stored(&self, namespace: &str) -> Result<Vec<Event>> {
+    pub(crate) async fn stored(&self, namespace: &str) -> Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
         Ok(events.list(&ListParams::default().fields(e2e::events::OF_OTHERS)).await?.items)
     }

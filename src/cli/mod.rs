@@ -1,0 +1,9 @@
+//! The commands that read a cluster as the user of `kubectl`, and their common flags.
+
+mod connection;
+pub mod record;
+pub mod suggest;
+pub mod top;
+pub mod why;
+
+pub use connection::{ClusterConnection, ClusterFlags};
