@@ -44,7 +44,7 @@ pub struct ReportWriter {
     next_refresh: Moment,
     /// Minimum time between two writes.
     pause: Duration,
-    /// Maximum length of the queue: as many as are written until the next refresh. Others are computed again then.
+    /// Maximum length of the queue: the number of writes until the next refresh. Others are computed again then.
     max_queued: usize,
     warnings: LogLimit,
 }

@@ -179,7 +179,7 @@ fn field(mask: Mask) -> api::Mask {
     }
 }
 
-/// Returns the entries of `match` for these groups, as many as a policy can have in each list. Groups are of one
+/// Returns the entries of `match` for these groups, up to the limit of a policy for each list. Groups are of one
 /// component.
 pub(super) fn selections(groups: &[&EventGroup]) -> Vec<Vec<Clauses>> {
     // The reasons of each kind and type; then kinds with the same reasons share an entry.
