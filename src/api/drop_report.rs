@@ -147,3 +147,18 @@ pub struct ReportedDrops {
     /// Message of that Event.
     pub example_message: String,
 }
+
+impl ReportedDrops {
+    /// Returns its texts, to sanitise them: somebody else could have written the report.
+    pub fn texts_mut(&mut self) -> [&mut String; 7] {
+        [
+            &mut self.policy_kind,
+            &mut self.policy_name,
+            &mut self.reason,
+            &mut self.kind,
+            &mut self.component,
+            &mut self.example_object,
+            &mut self.example_message,
+        ]
+    }
+}

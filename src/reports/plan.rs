@@ -125,9 +125,10 @@ impl ReportPlan {
     ) -> Vec<DueWrite> {
         let all = by_namespace(counters, policies);
         self.track(&all, uids, wall);
-        let mut receipts = self.due_receipts(&all, now);
-        let mut due: Vec<_> = self.outdated(all, self.limits.interval, now).collect();
-        due.append(&mut receipts);
+        let receipts = self.due_receipts(&all, now);
+        let reports = self.outdated(all, self.limits.interval, now);
+        let mut due: Vec<_> = reports.map(|(last, report)| (last, DueWrite::Report(report))).collect();
+        due.extend(receipts);
         due.sort_by_key(|(last_attempt, _)| *last_attempt);
         due.into_iter().map(|(_, due)| due).collect()
     }
@@ -158,14 +159,13 @@ impl ReportPlan {
         all: CountedNamespaces,
         interval: Duration,
         now: Moment,
-    ) -> impl Iterator<Item = (Option<Moment>, DueWrite)> {
+    ) -> impl Iterator<Item = (Option<Moment>, OutdatedReport)> {
         all.into_iter().filter_map(move |(namespace, counted)| {
             let suppressed = counted.values().map(|it| suppressed(&it.counters)).sum();
             let tracked = self.tracked.get(&namespace)?;
             let is_late = tracked.last_attempt.is_none_or(|last| now.since(last) >= interval);
             let report = OutdatedReport { namespace, counted, suppressed };
-            (suppressed != tracked.suppressed && is_late)
-                .then_some((tracked.last_attempt, DueWrite::Report(report)))
+            (suppressed != tracked.suppressed && is_late).then_some((tracked.last_attempt, report))
         })
     }
 
@@ -210,13 +210,7 @@ impl ReportPlan {
     ) -> Vec<OutdatedReport> {
         let all = by_namespace(counters, policies);
         self.track(&all, uids, wall);
-        let outdated = self.outdated(all, Duration::ZERO, Moment::default());
-        outdated
-            .filter_map(|(_, due)| match due {
-                DueWrite::Report(report) => Some(report),
-                DueWrite::Receipt(_) => None,
-            })
-            .collect()
+        self.outdated(all, Duration::ZERO, Moment::default()).map(|(_, report)| report).collect()
     }
 
     /// Returns the report that was in the cluster before the first write of this process. `None` if it was not read yet.

@@ -68,15 +68,7 @@ impl NamespaceLine {
             sanitise_all([&mut policy.policy_kind, &mut policy.policy_name, &mut policy.policy_uid]);
         }
         for entry in &mut dropped {
-            sanitise_all([
-                &mut entry.policy_kind,
-                &mut entry.policy_name,
-                &mut entry.reason,
-                &mut entry.kind,
-                &mut entry.component,
-                &mut entry.example_object,
-                &mut entry.example_message,
-            ]);
+            sanitise_all(entry.texts_mut());
         }
         Some(Self {
             namespace: shown(object.metadata.namespace.as_deref().unwrap_or_default()),

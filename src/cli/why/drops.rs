@@ -105,18 +105,9 @@ fn as_reported(text: &str) -> String {
     Dropped::new([text, "", ""], Disposition::Filtered, 0).reason().to_owned()
 }
 
-/// Somebody else could have written the report.
 fn printable_entry(entry: &ReportedDrops) -> ReportedDrops {
     let mut entry = entry.clone();
-    for text in [
-        &mut entry.policy_kind,
-        &mut entry.policy_name,
-        &mut entry.reason,
-        &mut entry.kind,
-        &mut entry.component,
-        &mut entry.example_object,
-        &mut entry.example_message,
-    ] {
+    for text in entry.texts_mut() {
         *text = printable(text);
     }
     entry
