@@ -21,6 +21,14 @@ fn every_call_succeeded(report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// client-go's new recorder sends each call from a goroutine of its own: with a slow API server, the first PATCH can
+/// overtake the CREATE (404), and the CREATE that follows it is refused (409).
+fn every_call_succeeded_or_overtook(report: &Report) -> Result<()> {
+    let refused: Vec<u16> = report.refused().iter().map(|call| call.status).collect();
+    ensure!(refused.is_empty() || refused == [404, 409], "not every call succeeded: {:?}", report.refused());
+    Ok(())
+}
+
 /// Checks that each suppressed PATCH was answered with the stored Event, with a `resourceVersion` of a flush. Returns
 /// the number of suppressed PATCHes.
 fn count_suppressed_patches(report: &Report, writes: &[Write]) -> Result<usize> {
@@ -99,7 +107,8 @@ async fn both_calls_of_the_new_recorder_succeed() -> Result<()> {
     let squelch = test.squelch().await?;
     let policy = test.policy(&idle_after("3s")).await?;
 
-    let storm = Emission::new_style().about("pod", 3).count(20).rate(15);
+    // One second between the calls about an object, so that the PATCH does not overtake the CREATE.
+    let storm = Emission::new_style().about("pod", 3).count(10).rate(3);
     let report = test.emit(&storm)?.finish(STORM).await?;
     every_call_succeeded(&report)?;
     assert_eq!(report.calls.len(), 2 * 3, "{:?}", report.calls);
@@ -126,7 +135,7 @@ async fn refreshes_of_a_live_series_keep_the_count_right() -> Result<()> {
     let two = test.emit(&storm.about("shared", 1).count(390).instance("two"))?;
     for emitter in [alone, one, two] {
         let report = emitter.finish(STORM).await?;
-        every_call_succeeded(&report)?;
+        every_call_succeeded_or_overtook(&report)?;
         refreshed(&report)?;
     }
     test.one_event("alone-0", 450).await?;
@@ -151,9 +160,7 @@ async fn refreshes_of_a_closed_series_keep_the_count_right() -> Result<()> {
     let storm = Emission::new_style_fast().about("pod", 1).count(450).rate(30).linger(LAST_PATCH);
     let report = test.emit(&storm)?.finish(STORM).await?;
     test.one_event("pod-0", 450).await?;
-    // With a slow API server the first PATCH can overtake the CREATE (404). The CREATE that follows is refused (409).
-    let refused: Vec<u16> = report.refused().iter().map(|call| call.status).collect();
-    ensure!(refused.is_empty() || refused == [404, 409], "not every call succeeded: {:?}", report.refused());
+    every_call_succeeded_or_overtook(&report)?;
     refreshed(&report)?;
     never_lowered(&writes.so_far().await?)?;
     policy.received(450).await?;

@@ -213,7 +213,8 @@ impl Tenancy {
                 sum + lost == expected || (ending == Ending::Counted && std::ptr::eq(counters, &here));
             ensure!(
                 adds_up,
-                "{sum} stored, {lost} lost, {expected} expected: {counters:?}\n{}",
+                "{sum} stored, {lost} lost, {expected} expected; the API server did not wait for {not_awaited} \
+                 reviews, {failed} of them failed open: {counters:?}\n{}",
                 events::list(stored)
             );
         }
