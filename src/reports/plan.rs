@@ -96,9 +96,25 @@ struct TrackedNamespace {
     receipts: BTreeMap<PolicyUid, LastReceipt>,
 }
 
+impl TrackedNamespace {
+    /// Forgets a former namespace with this name. The engine keeps its counters, so what it has counted until now is no
+    /// part of the windows and receipts of the new namespace.
+    fn begin_anew(&mut self, counted: &BTreeMap<PolicyUid, Suppressed>) {
+        let former = std::mem::take(self);
+        for (policy, counted) in counted {
+            let Some(before) = former.counted.get(policy) else { continue };
+            if WindowCounts::from(&counted.counters).is_after(*before) {
+                let drops = counted.enforced.clone();
+                self.receipts.insert(policy.clone(), LastReceipt { last_attempt: None, drops });
+                self.counted.insert(policy.clone(), *before);
+            }
+        }
+    }
+}
+
 #[derive(Debug)]
 struct LastReceipt {
-    last_attempt: Moment,
+    last_attempt: Option<Moment>,
     /// What was dropped until the last written receipt.
     drops: EnforcedDrops,
 }
@@ -113,8 +129,8 @@ impl ReportPlan {
     }
 
     /// Records what was counted since the last call, by time. Returns the writes that are due, those with the earliest last
-    /// attempt first. Forgets namespaces that the engine does not know any more, and those that were deleted and created
-    /// again.
+    /// attempt first. Forgets namespaces that the engine does not know any more, and begins anew with those that were deleted
+    /// and created again.
     pub fn due(
         &mut self,
         counters: Vec<ScopeCounters>,
@@ -135,12 +151,12 @@ impl ReportPlan {
 
     /// Forgets namespaces that do not exist any more, and adds what was counted since the last call to the windows.
     fn track(&mut self, all: &CountedNamespaces, uids: &NamespaceUids, wall: Timestamp) {
-        self.tracked.retain(|namespace, tracked| {
-            let is_same = tracked.uid.is_none() || tracked.uid.as_ref() == uids.get(namespace);
-            is_same && all.contains_key(namespace)
-        });
+        self.tracked.retain(|namespace, _| all.contains_key(namespace));
         for (namespace, counted) in all {
             let tracked = self.tracked.entry(namespace.clone()).or_default();
+            if tracked.uid.is_some() && tracked.uid.as_ref() != uids.get(namespace) {
+                tracked.begin_anew(counted);
+            }
             tracked.uid = tracked.uid.take().or_else(|| uids.get(namespace).cloned());
             tracked.receipts.retain(|policy, _| counted.contains_key(policy));
             let before = std::mem::take(&mut tracked.counted);
@@ -182,7 +198,8 @@ impl ReportPlan {
             };
             for (policy, counted) in counted {
                 let last = tracked.receipts.get(policy);
-                let is_late = last.is_none_or(|last| now.since(last.last_attempt) >= interval);
+                let last_attempt = last.and_then(|last| last.last_attempt);
+                let is_late = last_attempt.is_none_or(|last_attempt| now.since(last_attempt) >= interval);
                 let before = last.map_or(0, |last| last.drops.occurrences);
                 if !is_late || counted.enforced.occurrences == before {
                     continue;
@@ -194,7 +211,7 @@ impl ReportPlan {
                     new: counted.enforced.since(last.map_or(&none, |last| &last.drops)),
                     counted: counted.clone(),
                 };
-                due.push((last.map(|last| last.last_attempt), DueWrite::Receipt(receipt)));
+                due.push((last_attempt, DueWrite::Receipt(receipt)));
             }
         }
         due
@@ -251,9 +268,9 @@ impl ReportPlan {
     /// Records an attempted write of a receipt.
     pub fn attempted_receipt(&mut self, due: &DueReceipt, succeeded: bool, now: Moment) {
         let Some(tracked) = self.tracked.get_mut(&due.namespace) else { return };
-        let new = || LastReceipt { last_attempt: now, drops: EnforcedDrops::default() };
+        let new = || LastReceipt { last_attempt: None, drops: EnforcedDrops::default() };
         let receipt = tracked.receipts.entry(due.policy.clone()).or_insert_with(new);
-        receipt.last_attempt = now;
+        receipt.last_attempt = Some(now);
         if succeeded {
             receipt.drops = due.counted.enforced.clone();
         }

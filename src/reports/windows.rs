@@ -52,6 +52,11 @@ impl WindowCounts {
         }
     }
 
+    /// Whether counters with these values can have had the values of `earlier` before.
+    pub(super) fn is_after(self, earlier: Self) -> bool {
+        earlier.since(self) == Self::default()
+    }
+
     /// Returns what was counted after `earlier`.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self {

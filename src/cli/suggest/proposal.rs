@@ -1,6 +1,6 @@
 //! Policies from the treatments of groups, with the results of a last replay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use squelch_engine::{Mask, Observation};
@@ -195,16 +195,14 @@ fn proposed(candidates: &[Candidate], min_saved: u64) -> Vec<Suggestion> {
         }
     }
     let mut suggestions = Vec::new();
-    let mut numbers = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for ((component, namespace, treatment), candidates) in alike {
         let treatments = candidates.iter().filter_map(|candidate| candidate.treatment.as_ref());
         let idle_minutes = treatments.filter_map(|treatment| treatment.idle_minutes).max();
         let treatment = GroupTreatment { idle_minutes, ..treatment };
         let groups: Vec<&EventGroup> = candidates.iter().map(|candidate| &candidate.group).collect();
         for matching in selections(&groups) {
-            let number = numbers.entry((name(component), namespace)).or_insert(0);
-            *number += 1;
-            let name = if *number == 1 { name(component) } else { format!("{}-{number}", name(component)) };
+            let name = unused(&mut names, namespace, &name(component));
             let matching = of_component(matching, component);
             let policy = SuggestedPolicy::new(&name, namespace, &matching, &treatment);
             let reasons = reasons(&candidates, &treatment);
@@ -260,6 +258,20 @@ fn total(report: &ReplayReport, has_policies: bool) -> PolicyFigures {
         dropped_warnings: report.total.occurrences.dropped_warnings,
     };
     if has_policies { total } else { total.without_policy() }
+}
+
+/// Returns the name, with a number if another policy in the namespace has it.
+fn unused<'n>(
+    names: &mut BTreeSet<(Option<&'n str>, String)>,
+    namespace: Option<&'n str>,
+    name: &str,
+) -> String {
+    let (mut free, mut number) = (name.to_owned(), 1);
+    while !names.insert((namespace, free.clone())) {
+        number += 1;
+        free = format!("{name}-{number}");
+    }
+    free
 }
 
 /// Returns the name of a policy for a component.
@@ -345,5 +357,36 @@ fn noun(mask: Mask) -> &'static str {
         Mask::Quantities => "quantities",
         Mask::Hashes => "hashes",
         Mask::Numbers => "numbers",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(component: &str, reason: &str, masks: &[Mask]) -> Candidate {
+        let text = |text: &str| text.to_owned();
+        Candidate {
+            group: EventGroup {
+                component: text(component),
+                kind: text("Pod"),
+                is_warning: false,
+                reason: text(reason),
+            },
+            details: GroupDetails::default(),
+            namespace: Some(text("shop")),
+            treatment: Some(GroupTreatment { masks: masks.to_vec(), ..GroupTreatment::default() }),
+            figures: PolicyFigures { writes_without: 100, ..PolicyFigures::default() },
+        }
+    }
+
+    #[test]
+    fn each_policy_has_a_name_of_its_own() {
+        let candidates =
+            [candidate("x", "A", &[]), candidate("x", "B", &[Mask::Uuids]), candidate("x-2", "C", &[])];
+        let suggestions = proposed(&candidates, 1);
+        let names: BTreeSet<_> = suggestions.iter().map(|suggestion| &*suggestion.name).collect();
+        let expected = ["shop/suggested-x", "shop/suggested-x-2", "shop/suggested-x-2-2"];
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), expected);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use squelch_engine::Mask;
 
 use super::groups::EventGroup;
-use crate::api::{self, Clauses, EventType, GroupBy, MAX_SHORT_LIST, Regarding};
+use crate::api::{self, Clauses, EventType, GroupBy, MAX_LONG_LIST, MAX_SHORT_LIST, Regarding};
 
 /// What a policy does with the Events that it governs. Repeats are always compacted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,6 +106,8 @@ struct SuggestedSpec {
     #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
     matching: Vec<Clauses>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    exclude: Vec<Clauses>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     mute: Vec<Clauses>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     normalize: Vec<api::Mask>,
@@ -145,6 +147,7 @@ impl SuggestedPolicy {
             spec: SuggestedSpec {
                 mode: api::Mode::Enforce,
                 matching: matching.to_vec(),
+                exclude: of_any_component(matching),
                 mute: if treatment.drops == Some(Drops::Mute) { matching.to_vec() } else { Vec::new() },
                 normalize: treatment.masks.iter().map(|mask| field(*mask)).collect(),
                 series,
@@ -206,8 +209,11 @@ pub(super) fn selections(groups: &[&EventGroup]) -> Vec<Vec<Clauses>> {
         }
     }
     let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let clauses = entries.iter().map(|(kinds, is_warning, reasons)| Clauses {
-        types: vec![if *is_warning { EventType::Warning } else { EventType::Normal }],
+    let parts = entries.iter().flat_map(|(kinds, is_warning, reasons)| {
+        reasons.chunks(MAX_LONG_LIST).map(move |reasons| (kinds, *is_warning, reasons))
+    });
+    let clauses = parts.map(|(kinds, is_warning, reasons)| Clauses {
+        types: vec![if is_warning { EventType::Warning } else { EventType::Normal }],
         reasons: owned(reasons),
         regarding: owned(kinds)
             .into_iter()
@@ -216,6 +222,16 @@ pub(super) fn selections(groups: &[&EventGroup]) -> Vec<Vec<Clauses>> {
         ..Clauses::default()
     });
     clauses.collect::<Vec<_>>().chunks(MAX_SHORT_LIST).map(<[Clauses]>::to_vec).collect()
+}
+
+/// Returns the entry of `exclude` for Events without a component, which no entry of `match` can select. The policy must
+/// not govern what other components report with the same kind, type and reason.
+fn of_any_component(matching: &[Clauses]) -> Vec<Clauses> {
+    let names_none = matching.iter().all(|clauses| clauses.reporting_components.is_empty());
+    if matching.is_empty() || !names_none {
+        return Vec::new();
+    }
+    vec![Clauses { reporting_components: vec!["?*".to_owned()], ..Clauses::default() }]
 }
 
 /// Adds the component to each entry.
@@ -229,6 +245,8 @@ pub(super) fn of_component(mut matching: Vec<Clauses>, component: &str) -> Vec<C
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::fixtures::id;
+    use crate::policy::{Certainty, KnownFields, compile};
 
     fn group(kind: &str, is_warning: bool, reason: &str) -> EventGroup {
         EventGroup { component: "c".to_owned(), kind: kind.to_owned(), is_warning, reason: reason.to_owned() }
@@ -303,6 +321,38 @@ mod tests {
               "regarding": [{ "kind": "Pod" }] },
         ]);
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_entry_has_at_most_the_reasons_that_a_policy_allows() {
+        let groups: Vec<EventGroup> = (0..40).map(|n| group("Pod", false, &format!("R{n:02}"))).collect();
+        let found = selections(&groups.iter().collect::<Vec<_>>());
+        let reasons: Vec<_> = found.iter().flatten().map(|clauses| clauses.reasons.len()).collect();
+        assert_eq!(reasons, [32, 8]);
+        let policy = SuggestedPolicy::new("p", Some("shop"), &found[0], &GroupTreatment::default());
+        let spec = serde_json::to_value(policy).unwrap()["spec"].clone();
+        compile(id("shop", "p"), &serde_json::from_value(spec).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_policy_for_events_without_a_component_governs_no_others() {
+        let group = EventGroup { component: String::new(), ..group("Pod", false, "Pulled") };
+        let matching = of_component(selections(&[&group]).concat(), "");
+        let muted = GroupTreatment { drops: Some(Drops::Mute), ..GroupTreatment::default() };
+        let policy = SuggestedPolicy::new("p", Some("shop"), &matching, &muted);
+        let spec = serde_json::to_value(policy).unwrap()["spec"].clone();
+        let policy = compile(id("shop", "p"), &serde_json::from_value(spec).unwrap()).unwrap();
+        let governs = |component| {
+            let known = KnownFields {
+                event_type: Some(EventType::Normal),
+                reason: Some("Pulled"),
+                kind: Some("Pod"),
+                component: Some(component),
+                ..KnownFields::default()
+            };
+            policy.governs_known(&known).certainty
+        };
+        assert_eq!((governs(""), governs("kubelet")), (Certainty::Always, Certainty::Never));
     }
 
     #[test]

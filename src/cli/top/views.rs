@@ -8,7 +8,7 @@ use crate::replay::text::grouped;
 
 use super::grid::{Grid, GridCell, GridColumn, GridRow, numbers, texts, words};
 use super::rows::{NamespaceLine, PolicyLine, full_name};
-use super::snapshot::{TopModel, TopOrder};
+use super::snapshot::{Offender, TopModel, TopOrder};
 
 /// A view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,11 +131,22 @@ fn offenders(model: &TopModel, limit: usize, now: Timestamp) -> Grid {
     let rows = shown.iter().map(|offender| {
         let mut cells = drops(offender.drops, now);
         cells.insert(1, GridCell::text(offender.namespace));
-        let ReportedDrops { policy_name, reason, kind, component, .. } = offender.drops;
-        let key = [offender.namespace, policy_name, reason, kind, component, by(offender.drops).0].join("\n");
-        GridRow { key, cells, is_alarming: offender.drops.event_type == EventType::Warning }
+        let is_alarming = offender.drops.event_type == EventType::Warning;
+        GridRow { key: offender_key(offender), cells, is_alarming }
     });
     Grid { columns: OFFENDERS.to_vec(), rows: rows.collect(), total }
+}
+
+/// Returns all that identifies an entry. The first line is the namespace.
+fn offender_key(Offender { namespace, drops }: &Offender<'_>) -> String {
+    let ReportedDrops { policy_kind, policy_name, event_type, reason, kind, component, .. } = drops;
+    let event_type = match event_type {
+        EventType::Normal => "Normal",
+        EventType::Warning => "Warning",
+    };
+    let texts: [&str; 8] =
+        [namespace, policy_kind, policy_name, event_type, reason, kind, component, by(drops).0];
+    texts.join("\n")
 }
 
 /// Count, type, reason, kind, component, disposition, time of the last occurrence, object.

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::{Event as CoreEvent, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use kube::core::{ApiResource, DynamicObject};
@@ -17,6 +17,7 @@ use super::object::{ServedResource, WhyObject};
 use super::stored::ListedEvent;
 use crate::api::{ClusterEventPolicy, DROP_REPORT, DropReport, EventDropReport, EventPolicy, StoredPolicy};
 use crate::cli::ClusterConnection;
+use crate::cli::readable_event::ReadableEvent;
 use crate::policy::Labels;
 
 /// Maximum number of objects in one page of a list.
@@ -86,12 +87,13 @@ fn resources(list: APIGroupDiscoveryList) -> Vec<ServedResource> {
 }
 
 async fn events(client: &Client, object: &WhyObject) -> Result<Part<ReadItems<ListedEvent>>> {
-    let api: Api<CoreEvent> = Api::namespaced(client.clone(), &object.namespace);
+    let api: Api<ReadableEvent> = Api::namespaced(client.clone(), &object.namespace);
     let mut fields = format!("involvedObject.name={}", escaped(&object.name));
     if object.is_kind {
         fields = format!("{fields},involvedObject.kind={}", escaped(&object.kind));
     }
-    part(list(&api, ListParams::default().fields(&fields), ListedEvent::from).await, "Events")
+    let listed = |ReadableEvent(event)| ListedEvent::from(event);
+    part(list(&api, ListParams::default().fields(&fields), listed).await, "Events")
 }
 
 /// As fields.EscapeValue of apimachinery.
@@ -150,5 +152,39 @@ fn part<T>(result: kube::Result<T>, what: &str) -> Result<Part<T>> {
         Err(error) => Err(error).with_context(|| {
             format!("cannot read {what}; check the address of the API server and the user in the kubeconfig")
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower_test::mock;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_event_with_an_unreadable_time_is_listed() {
+        let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
+        let client = Client::new(service, "default");
+        let object = WhyObject::of(&"Pod/web".parse().unwrap(), &[], (None, "shop"));
+        // The API server accepts every time up to the end of the year 9999.
+        let event = json!({
+            "metadata": { "name": "a", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "involvedObject": { "kind": "Pod", "name": "web" }, "reason": "BackOff", "count": 3,
+            "lastTimestamp": "9999-12-31T23:59:59Z", "eventTime": "9999-12-31T23:59:59.000000Z",
+            "series": { "count": 4, "lastObservedTime": "9999-12-31T23:59:59.000000Z" },
+        });
+        let list = json!({ "kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": [event] });
+        let serving = async {
+            let (_, send) = server.next_request().await.unwrap();
+            send.send_response(Response::new(Body::from(list.to_string().into_bytes())));
+        };
+        let (listed, ()) = tokio::join!(events(&client, &object), serving);
+        let listed = listed.unwrap().unwrap().items;
+        assert_eq!((listed.len(), &*listed[0].reason, listed[0].count), (1, "BackOff", 4));
+        let time = listed[0].last_observed_time.as_ref().map(|time| time.0.to_string());
+        assert_eq!(time.as_deref(), Some("2026-01-01T00:00:00Z"), "the first time that can be read");
     }
 }

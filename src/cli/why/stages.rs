@@ -26,11 +26,12 @@ pub(super) fn effects(compiled: &Compiled, known: &KnownFields<'_>) -> Vec<Stage
     let Rules { mode, warning_policy, normalize, series, aggregation, spam_filter, budget, .. } =
         &compiled.rules;
     let disabled = || "Disabled.".to_owned();
+    let exempts = compiled.exempts_known(known);
     let effects = [
         ("mode", mode_effect(*mode)),
         ("warningPolicy", warnings(*warning_policy)),
-        ("exempt", exempt(&compiled.exempts_known(known))),
-        ("mute", mute(&compiled.mutes_known(known), *warning_policy, known.event_type)),
+        ("exempt", exempt(&exempts)),
+        ("mute", mute(&compiled.mutes_known(known), exempts.certainty, *warning_policy, known.event_type)),
         ("series", series.map_or_else(disabled, |series| compacted(series, normalize.is_empty()))),
         ("aggregation", aggregation.map_or_else(disabled, aggregated)),
         ("spamFilter", spam_filter.map_or_else(disabled, filtered)),
@@ -77,6 +78,7 @@ fn exempt(PartialMatch { certainty, clauses }: &PartialMatch) -> String {
 
 fn mute(
     PartialMatch { certainty, clauses }: &PartialMatch,
+    exempts: Certainty,
     warnings: WarningPolicy,
     event_type: Option<EventType>,
 ) -> String {
@@ -87,8 +89,13 @@ fn mute(
         (WarningPolicy::NeverDrop, None) => "of type Normal ",
         _ => "",
     };
+    // `exempt` precedes `mute`.
+    let unless = if exempts == Certainty::Sometimes { "that is not exempt " } else { "" };
     match certainty {
-        Certainty::Always => format!("Every such write {which}is dropped (muted)."),
+        Certainty::Always | Certainty::Sometimes if exempts == Certainty::Always => {
+            "No such write is muted: every one is exempt.".to_owned()
+        }
+        Certainty::Always => format!("Every such write {which}{unless}is dropped (muted)."),
         Certainty::Sometimes => {
             format!("Writes {which}that match an entry are dropped (muted): {}.", clauses_text(clauses))
         }

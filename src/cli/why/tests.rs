@@ -208,6 +208,34 @@ fn the_outcome_depends_on_mode_exempt_and_mute() {
 }
 
 #[test]
+fn a_muted_event_that_may_be_exempt_is_not_always_dropped() {
+    let disabled = json!({ "mode": "Disabled" });
+    let muting = |exempt: Value| {
+        let spec = json!({
+            "mute": [{ "reasons": ["Pulled"] }], "exempt": [exempt],
+            "series": disabled, "aggregation": disabled, "spamFilter": disabled,
+        });
+        let mut facts = facts(&[("p", spec)], &[]);
+        facts.assumed.event_type = Some(EventType::Normal);
+        facts.assumed.reason = Some("Pulled".to_owned());
+        let found = WhyReport::of(&facts);
+        let stages = &found.policies.as_ref().unwrap()[0].stages;
+        let mute = stages.iter().find(|stage| stage.field == "mute").unwrap().effect.clone();
+        (found.conclusion, mute)
+    };
+    let (conclusion, mute) = muting(json!({ "messages": ["*registry*"] }));
+    assert!(!conclusion.contains("drops each of them"), "{conclusion}");
+    assert!(conclusion.contains("compacts, aggregates or drops some of them"), "{conclusion}");
+    assert_eq!(mute, "Every such write that is not exempt is dropped (muted).");
+    let (conclusion, mute) = muting(json!({ "regarding": [{ "kind": "Pod" }] }));
+    assert!(conclusion.contains("they are exempt"), "{conclusion}");
+    assert_eq!(mute, "No such write is muted: every one is exempt.");
+    let (conclusion, mute) = muting(json!({ "regarding": [{ "kind": "Job" }] }));
+    assert!(conclusion.contains("drops each of them"), "{conclusion}");
+    assert_eq!(mute, "Every such write is dropped (muted).");
+}
+
+#[test]
 fn stages_have_their_numbers() {
     let spec = json!({ "budget": { "burst": 7 }, "aggregation": { "maxEvents": 3, "groupBy": "Kind" }, "normalize": ["Numbers"] });
     let policies = WhyReport::of(&facts(&[("p", spec)], &[])).policies.unwrap();

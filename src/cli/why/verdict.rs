@@ -248,15 +248,19 @@ fn effective(policy: &Policy, status: &EventPolicyStatus) -> Option<EffectiveCon
 fn fate(compiled: &Compiled, known: &KnownFields<'_>) -> Fate {
     let rules = &compiled.rules;
     let mutes = compiled.mutes_known(known).certainty;
+    let exempts = compiled.exempts_known(known).certainty;
     let (normal, limit) = (EventType::Normal, rules.warning_policy == WarningPolicy::Limit);
     let drops_type = limit || known.event_type.is_none_or(|event_type| event_type == normal);
     let has_limit = rules.spam_filter.is_some() || rules.budget.is_some() || mutes != Certainty::Never;
     let merges = rules.series.is_some() || rules.aggregation.is_some();
     if rules.mode == Mode::Observe {
         Fate::Observed
-    } else if compiled.exempts_known(known).certainty == Certainty::Always {
+    } else if exempts == Certainty::Always {
         Fate::Exempt
-    } else if mutes == Certainty::Always && (limit || known.event_type == Some(normal)) {
+    } else if mutes == Certainty::Always
+        && exempts == Certainty::Never
+        && (limit || known.event_type == Some(normal))
+    {
         Fate::Muted
     } else if drops_type && has_limit {
         Fate::Open

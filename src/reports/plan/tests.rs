@@ -125,6 +125,27 @@ fn the_report_of_a_recreated_namespace_starts_anew() {
 }
 
 #[test]
+fn windows_and_receipts_of_a_recreated_namespace_have_nothing_of_the_former_one() {
+    let mut plan = ReportPlan::new(LIMITS);
+    write_report(&mut plan, vec![dropping("ci", 500)], at(0));
+    // The engine keeps its counters.
+    let again: NamespaceUids = [("ci".into(), "another uid".into())].into();
+    let mut refresh = |occurrences, now| {
+        let counters = vec![dropping("ci", occurrences)];
+        let due = plan.due(counters, &policies(), &again, now, Timestamp::UNIX_EPOCH).into_iter();
+        plan.read("ci", KnownReport { uid: "u2".to_owned(), ..KnownReport::default() });
+        let windows = plan.windows("ci").last_hour(&[], Timestamp::UNIX_EPOCH);
+        let receipts = due.filter_map(|due| match due {
+            DueWrite::Receipt(receipt) => Some(receipt.new.occurrences),
+            DueWrite::Report(_) => None,
+        });
+        (windows.iter().map(|window| window.dropped).sum::<i64>(), receipts.collect::<Vec<_>>())
+    };
+    assert_eq!(refresh(500, at(5)), (0, Vec::new()));
+    assert_eq!(refresh(503, at(10)), (3, vec![3]));
+}
+
+#[test]
 fn a_receipt_follows_the_report_at_once_and_then_at_its_interval() {
     let mut plan = ReportPlan::new(LIMITS);
     assert!(receipts(&mut plan, vec![dropping("ci", 3)], at(0)).is_empty(), "there is no report yet");

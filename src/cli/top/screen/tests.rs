@@ -159,6 +159,29 @@ fn the_selection_follows_its_row() {
 }
 
 #[test]
+fn the_selection_passes_offenders_that_differ_only_in_their_type_or_kind_of_policy() {
+    let mut model = TopModel::new(None, &[TopSource::Reports], Vec::new());
+    let entry = |event_type: &str, policy_kind: &str, count| {
+        let mut entry = drops([event_type, "BackOff", "Pod", "kubelet", "muted"], count, 0, "web");
+        entry["policyKind"] = policy_kind.into();
+        entry
+    };
+    let entries = [
+        entry("Warning", "EventPolicy", 9_000),
+        entry("Normal", "EventPolicy", 8_000),
+        entry("Normal", "ClusterEventPolicy", 7_000),
+        drops(["Normal", "Pulled", "Pod", "kubelet", "muted"], 6_000, 0, "web"),
+    ];
+    list(&mut model, TopSource::Reports, vec![report("n", 0, &[], &entries)], now());
+    let mut screen = screen();
+    press(&mut screen, &model, &[letter('3')]);
+    for expected in ["9,000", "8,000", "7,000", "6,000"] {
+        assert_eq!(selected(&screen, &model), expected);
+        press(&mut screen, &model, &[letter('j')]);
+    }
+}
+
+#[test]
 fn a_long_list_scrolls_and_says_what_it_leaves_out() {
     let mut model = TopModel::new(None, &[TopSource::Reports], Vec::new());
     let policy = |number| [("EventPolicy", "p", [0, number, 0, 0, 0, 0, 0, 0, 0])];
