@@ -79,7 +79,7 @@ pub const MAX_PRIORITY: i32 = 100_000;
 pub struct EventPolicySpec {
     /// Mode of the policy. With `Enforce`, the stages suppress writes. With `Observe`, squelch makes and counts the same
     /// decisions, and every write is stored unchanged. Use it to see the effect of a policy first. Policies of lower
-    /// precedence do not govern what it observes. Default: Enforce.
+    /// precedence do not govern what it observes. `status.counters` and the EventDropReport show the result. Default: Enforce.
     #[serde(default)]
     pub mode: Mode,
 
@@ -116,8 +116,9 @@ pub struct EventPolicySpec {
     #[x_kube(validation = entries_rule())]
     pub exclude: Vec<Clauses>,
 
-    /// Events that the policy governs, counts as admitted and never suppresses: those that match one of the entries. To
-    /// leave Events to the next policy, use `exclude`. The total weight of the texts in all entries is at most 2048,
+    /// Events that the policy governs, counts as admitted and never suppresses: those that match one of the entries. They
+    /// are not compacted or aggregated, and take no token. To compact Events and never drop them, give them a policy of
+    /// their own. To leave Events to the next policy, use `exclude`. The total weight of the texts in all entries is at most 2048,
     /// counted as in `match`. At most 16 entries, each with at least one list. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
@@ -126,7 +127,9 @@ pub struct EventPolicySpec {
 
     /// Normal Events that are not stored: those that match one of the entries and none of `exempt`. They are refused as
     /// `rejection` says and counted as muted. If `warningPolicy` is Limit, Warnings are muted too; otherwise an entry
-    /// must not name them. To mute some Warnings and keep the others, give those a policy of their own. An update is
+    /// must not name them. Events that match no entry pass the stages; to leave them as
+    /// they are, select only the muted ones in `match`, too. To mute some Warnings and keep the others, give those a policy
+    /// of their own. An update is
     /// refused too, so that the count of an Event that is already stored does not change. The total weight of the texts
     /// in all entries is at most 2048, counted as in `match`. At most 16 entries, each with at least one list. Default:
     /// none.
@@ -147,16 +150,18 @@ pub struct EventPolicySpec {
     pub normalize: Vec<Mask>,
 
     /// Maximum length of a stored message in bytes. squelch cuts longer messages of writes that the stages admit, at a
-    /// character boundary, and compares messages as they are stored. The client reads the shorter message. Exempt Events,
-    /// UPDATEs that keep the message, and changes of other fields than count, time and message, are stored as they are.
+    /// character boundary and without a mark, and compares messages as they are stored. The client reads the shorter
+    /// message. Not cut are exempt Events, and UPDATEs that keep the message or change fields other than count, time and
+    /// message.
     /// The `messages` of an entry read the whole message of a CREATE, and the stored one of an UPDATE. From 256 to 65536.
     /// Default: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32", range(min = MAX_MESSAGE_BYTES.min, max = MAX_MESSAGE_BYTES.max))]
     pub max_message_bytes: Option<i32>,
 
-    /// Series compaction: identical Events about the same object are stored as one Event with a count, which squelch
-    /// keeps up to date. Enabled by default.
+    /// Series compaction: identical Events are stored as one Event with a count, which squelch keeps up to date. Identical
+    /// are Events of one emitter (user, component and instance) with the same object, type, reason, action and message
+    /// (after `normalize`). The containers of a Pod are different objects (`fieldPath`). Enabled by default.
     #[serde(default)]
     pub series: SeriesCompaction,
 
@@ -168,14 +173,14 @@ pub struct EventPolicySpec {
 
     /// Spam filter: a token bucket for each combination of the fields in `per`, by default for each emitter, object and
     /// type. A write that would be stored takes one token. If the bucket is empty, the write is dropped and counted as
-    /// filtered. Warnings are dropped only if `warningPolicy` is Limit. Writes that are compacted or aggregated take no
+    /// filtered. Only if `warningPolicy` is Limit, Warnings take tokens and are dropped. Writes that are compacted or aggregated take no
     /// token. Enabled by default.
     #[serde(default)]
     pub spam_filter: SpamFilter,
 
-    /// Budget: one token bucket for all Events of a namespace that the policy governs. A write that would be stored, also
+    /// Budget: one token bucket for each namespace, for all its Events that the policy governs. A write that would be stored, also
     /// according to the spam filter, takes one token. If the bucket is empty, the write is dropped and counted as
-    /// throttled. Warnings are dropped only if `warningPolicy` is Limit. Writes that are compacted or aggregated take no
+    /// throttled. Only if `warningPolicy` is Limit, Warnings take tokens and are dropped. Writes that are compacted or aggregated take no
     /// token. `{}` is a budget with the default limits. Default: no budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Budget")]

@@ -30,8 +30,8 @@ pub struct NamespaceSelector {
     #[x_kube(validation = Rule::new(format!("self.all(key, {})", label_key("key"))).message(LABEL_KEY))]
     pub match_labels: BTreeMap<String, String>,
 
-    /// Requirements on the labels of the namespace. The namespace must meet all of them. At most 16 entries. Default:
-    /// none.
+    /// Requirements on the labels of the namespace. The namespace must meet all of them. To leave out a namespace, use key
+    /// kubernetes.io/metadata.name, operator NotIn and its name in values. At most 16 entries. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_SHORT_LIST))]
     pub match_expressions: Vec<LabelRequirement>,

@@ -65,14 +65,16 @@ pub struct SeriesCompaction {
     pub mode: StageMode,
 
     /// Time without an occurrence after which a series ends. squelch then writes its final count, and the next such Event
-    /// is stored as a new one. A duration such as 6m or 1h30m (units h, m, s, ms), from 1s to 8760h. Default: 6m.
+    /// is stored as a new one. It must be longer than the interval at which an Event recurs: one that recurs every 10m
+    /// would otherwise be stored as a new Event each time. A duration such as 6m or 1h30m (units h, m, s, ms), from 1s to
+    /// 8760h. Default: 6m.
     #[serde(default = "idle_timeout")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = IDLE_TIMEOUT.form_rule(), validation = IDLE_TIMEOUT.range_rule())]
     pub idle_timeout: String,
 
-    /// Maximum age of the stored count of a live series. squelch updates the count after this time, and whenever it has
-    /// doubled. Set it below the API server's --event-ttl (1h by default). Otherwise the stored Event can expire while its
+    /// Maximum time for which an occurrence is missing in the stored count of a live series. squelch updates a changed
+    /// count after this time, and whenever it has doubled. Set it below the API server's --event-ttl (1h by default). Otherwise the stored Event can expire while its
     /// series is live. A duration such as 30m (units h, m, s, ms), from 1s to 8760h. Default: 30m.
     #[serde(default = "heartbeat_interval")]
     #[schemars(length(max = 64))]
@@ -154,7 +156,8 @@ pub struct SpamFilter {
     #[schemars(range(min = TOKENS_PER_REFILL.min, max = TOKENS_PER_REFILL.max))]
     pub tokens_per_refill: i32,
 
-    /// Fields of an Event by which the buckets are separated: each combination of their values has its own bucket.
+    /// Fields of an Event by which the buckets are separated: each combination of their values has its own bucket. With
+    /// [Object], all emitters, types and reasons of an object share one.
     /// `Emitter`: the user, the reporting component and its instance. `Object`: the object. `Type`: the type, such as
     /// Normal or Warning. `Reason`: the reason. At least one entry, each at most once. Default: [Emitter, Object, Type].
     #[serde(default = "per")]
