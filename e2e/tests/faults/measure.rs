@@ -19,7 +19,16 @@ pub(crate) const STORM: Load = Load { writes: 50, storm: 3, before: 20 };
 
 /// Installs squelch with two replicas, and waits until one is active.
 pub(crate) async fn begin(label: &str, load: Load) -> Result<(Stage, Counters)> {
-    let stage = Stage::under(label, &json!({ "replicas": 2 }), load).await?;
+    begin_with(label, &json!({}), load).await
+}
+
+/// Same with additional values of the chart.
+pub(crate) async fn begin_with(label: &str, more: &Value, load: Load) -> Result<(Stage, Counters)> {
+    let mut values = json!({ "replicas": 2 });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        values[name] = value.clone();
+    }
+    let stage = Stage::under(label, &values, load).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
     let counters = stage.wait_for_decisions(Counters::default()).await?;
     Ok((stage, counters))
