@@ -23,6 +23,7 @@ impl Load {
     pub(crate) fn title(&self) -> String {
         let work = match self.work {
             Work::Creates => "creates that all pass",
+            Work::Unmatched => "creates that no policy matches",
             Work::HotLoop => "hot-loop patches",
             Work::Storm => "the storm of kubernetes#141022",
         };

@@ -23,6 +23,8 @@ pub(crate) enum Group {
     Patches,
     /// New Events that are all admitted, as fast as possible (6 min)
     Creates,
+    /// New Events that no policy matches, as fast as possible (6 min)
+    Unmatched,
     /// Hot-loop patches, 484/s (7 min)
     PacedPatches,
     /// New Events, 484/s (4 min)
@@ -50,6 +52,7 @@ impl Group {
         match self {
             Self::Patches => "patches",
             Self::Creates => "creates",
+            Self::Unmatched => "unmatched",
             Self::PacedPatches => "paced-patches",
             Self::PacedCreates => "paced-creates",
             Self::Minute => "minute",
@@ -106,6 +109,7 @@ impl Group {
         let (rounds, settings, loads) = match self {
             Self::Patches => (9, ROUND, vec![load(Work::HotLoop, Pace::Closed, 5)]),
             Self::Creates => (9, ROUND, vec![load(Work::Creates, Pace::Closed, 5)]),
+            Self::Unmatched => (9, ROUND, vec![load(Work::Unmatched, Pace::Closed, 5)]),
             Self::PacedPatches => (9, ROUND, vec![load(Work::HotLoop, rate, 6)]),
             Self::PacedCreates => (5, ROUND, vec![load(Work::Creates, rate, 6)]),
             Self::Minute => (1, ONCE, vec![load(Work::HotLoop, rate, 60)]),

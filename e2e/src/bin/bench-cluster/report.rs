@@ -27,7 +27,7 @@ pub(crate) fn section(group: Group, cells: &[Cell], verdicts: &[Verdict]) -> Str
         let of_load: Vec<&Cell> = cells.iter().filter(|cell| cell.load.title() == title).collect();
         tables.push(measured(&title, &of_load));
     }
-    if matches!(group, Group::Patches | Group::Creates | Group::PacedPatches | Group::PacedCreates) {
+    if !matches!(group, Group::Minute | Group::Storm | Group::Limiter) {
         tables.push(pairs(cells));
     }
     tables.join("\n")

@@ -232,9 +232,13 @@ impl Stage {
         .await
     }
 
-    /// The defaults, as in the quickstart; for the storm, the example policy for rollouts.
+    /// The defaults, as in the quickstart; for unmatched Events a policy for Normal ones; for the storm, the example policy
+    /// for rollouts.
     async fn policy(&self, namespace: &str, work: Work, mode: &str) -> Result<Policy> {
         let mut spec = json!({});
+        if work == Work::Unmatched {
+            spec = json!({ "match": [{ "types": ["Normal"] }] });
+        }
         if work == Work::Storm {
             let file = std::fs::read_to_string(checkout("examples/policies/rollout.yaml"))?;
             spec = serde_saphyr::from_str::<Value>(&file)?["spec"].take();
@@ -285,8 +289,8 @@ impl Stage {
 
         let mut stored = self.stored(&policy.namespace).await?;
         stored.retain(|event| !events::object(event).starts_with(SENTINEL));
-        let is_governed =
-            |event: &Event| pending_checks.work != Work::Storm || event.type_.as_deref() != Some("Warning");
+        let normal_only = matches!(pending_checks.work, Work::Storm | Work::Unmatched);
+        let is_governed = |event: &Event| !normal_only || event.type_.as_deref() != Some("Warning");
         let (stored, of_others): (Vec<Event>, Vec<Event>) = stored.into_iter().partition(is_governed);
         let sum = |events: &[Event]| events.iter().map(events::value).sum::<i64>();
         ensure!(sum(&of_others) == others.len() as i64, "{} of {} ungoverned", sum(&of_others), others.len());

@@ -15,6 +15,8 @@ use crate::SEED;
 pub(crate) enum Work {
     /// A new Event about a new object: always admitted.
     Creates,
+    /// The same, of a type that no policy matches.
+    Unmatched,
     /// The next count of one of a few Events, as client-go's legacy recorder and kube's Recorder report it.
     HotLoop,
     /// The storm of kubernetes#141022.
@@ -50,6 +52,8 @@ const LOOPS: u32 = 8;
 pub(crate) enum Write {
     /// A new Event about this object.
     Create { object: String },
+    /// The same, if the policy does not match it.
+    Unmatched { object: String },
     /// The Event about this object with this count.
     Repeat { object: String, count: i64 },
     /// A write of the storm.
@@ -66,7 +70,7 @@ impl Work {
     pub(crate) fn before(self) -> Vec<Write> {
         let objects = match self {
             Self::HotLoop => (0..LOOPS).map(looping).collect(),
-            Self::Creates | Self::Storm => Vec::new(),
+            Self::Creates | Self::Unmatched | Self::Storm => Vec::new(),
         };
         objects.into_iter().map(|object| Write::Create { object }).collect()
     }
@@ -92,6 +96,9 @@ impl Work {
             Self::Creates => {
                 Box::new((0..).map(move |n| (due(n), Write::Create { object: format!("web-{worker}-{n}") })))
             }
+            Self::Unmatched => Box::new(
+                (0..).map(move |n| (due(n), Write::Unmatched { object: format!("web-{worker}-{n}") })),
+            ),
             Self::HotLoop => {
                 Box::new((0..).map(move |n| {
                     (due(n), Write::Repeat { object: looping(worker), count: i64::from(n) + 2 })
@@ -115,14 +122,20 @@ fn looping(worker: u32) -> String {
 impl Write {
     /// Whether the policy of the measurement matches it.
     pub(crate) fn is_governed(&self) -> bool {
-        !matches!(self, Self::Of(write) if write.step.is_warning())
+        match self {
+            Self::Of(write) => !write.step.is_warning(),
+            Self::Unmatched { .. } => false,
+            Self::Create { .. } | Self::Repeat { .. } | Self::Sentinel { .. } => true,
+        }
     }
 
     /// The request to the API server.
     pub(crate) fn request(&self, namespace: &str, api: EventApi) -> http::Result<Request<Vec<u8>>> {
         let now = Timestamp::now();
         match self {
-            Self::Create { object } => create(namespace, &event(namespace, object, api, now)),
+            Self::Create { object } | Self::Unmatched { object } => {
+                create(namespace, &event(namespace, object, api, now))
+            }
             Self::Repeat { object, count } => repeat(namespace, &name(object), *count, api, now),
             Self::Sentinel { object } => {
                 let mut event = event(namespace, object, api, now);
