@@ -99,6 +99,11 @@ test-oracle *ARGS:
 test-consumers *ARGS:
     @hack/e2e consumers "$@"
 
+# Compare the match condition of the webhook with the policies on WRITES (1,000,000) random writes, by the API server's own code (5 min; SQUELCH_SEED repeats a run)
+[group('tiers')]
+test-match-conditions *WRITES:
+    @hack/e2e match-conditions "$@"
+
 # Test that the memory of NUMBER (10,000) deleted namespaces is released (35 min)
 [group('tiers')]
 test-namespaces *NUMBER:

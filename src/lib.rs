@@ -11,6 +11,7 @@ pub mod announcer;
 pub mod api;
 pub mod app;
 pub mod arming;
+mod cel;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -103,11 +103,11 @@ impl Parts {
                 policy_metrics::begin(&self.metrics, &set);
                 policy_metrics::count(&self.metrics, &set, &armed.borrow_and_update());
                 self.readiness.meet(Need::PoliciesListed);
-                let namespaces = set.selection();
+                let scope = set.scope();
                 // The configuration is written only if its scope has changed.
-                if applied.as_ref() != Some(&namespaces) {
-                    self.desired.send_modify(|desired| desired.namespaces = namespaces.clone());
-                    applied = Some(namespaces);
+                if applied.as_ref() != Some(&scope) {
+                    self.desired.send_modify(|desired| desired.scope = scope.clone());
+                    applied = Some(scope);
                 }
             }
             loop {

@@ -18,7 +18,7 @@ use crate::config::{LastTimestamp, RunOptions};
 use crate::descriptors::Descriptors;
 use crate::leader::{Leader, LeaseDeadline, Peers};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
-use crate::policy::{Armed, NamespaceSelection, Restrictions, Store, WatchSource, watch as policy_watch};
+use crate::policy::{Armed, Restrictions, Store, WatchSource, WebhookScope, watch as policy_watch};
 use crate::reports::{ReportLimits, ReportWriter};
 use crate::tls::{self, AcceptedTokens};
 use crate::webhook::Webhook;
@@ -163,7 +163,7 @@ fn initial_configuration(
         client: keys.client_config(),
         own_user: cluster.own_user.clone(),
         namespace: cluster.namespace.clone(),
-        namespaces: NamespaceSelection::None,
+        scope: WebhookScope::none(),
         metadata: ConfigurationMetadata {
             labels: options.webhook_label.iter().cloned().collect(),
             annotations: options.webhook_annotation.iter().cloned().collect(),

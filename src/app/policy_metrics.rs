@@ -13,7 +13,7 @@ const TRIED: usize = 20_000;
 
 /// Sets the numbers of policies by state. No policy is effective while the webhook is not armed for its namespaces.
 pub(super) fn count(metrics: &Metrics, set: &Set, armed: &Armed) {
-    let awaiting = armed.as_ref().map(|selection| set.awaiting(selection));
+    let awaiting = armed.as_ref().map(|scope| set.awaiting(scope));
     let is_armed_for = |policy: &Policy| awaiting.as_ref().is_ok_and(|uids| !uids.contains(&*policy.id.uid));
     for kind in [PolicyKind::EventPolicy, PolicyKind::ClusterEventPolicy] {
         let of_kind = |policy: &&Arc<Policy>| {
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
     use crate::policy::fixtures::{cluster_object, labels, object};
-    use crate::policy::{Index, NamespaceSelection};
+    use crate::policy::{Index, NamespaceSelection, WebhookScope};
 
     fn cluster(namespaces: usize) -> Index {
         let mut index = Index::default();
@@ -98,10 +98,11 @@ mod tests {
     #[test]
     fn a_policy_is_effective_only_while_the_webhook_is_armed() {
         let (metrics, set) = (Metrics::new(), cluster(2).set());
-        let named =
-            |names: &[&str]| Ok(NamespaceSelection::of(names.iter().map(ToString::to_string).collect()));
+        let named = |names: &[&str]| {
+            Ok(WebhookScope::all_in(NamespaceSelection::of(names.iter().map(ToString::to_string).collect())))
+        };
         for (armed, effective, not_effective) in [
-            (Ok(NamespaceSelection::All), ["2", "1"], ["0", "0"]),
+            (Ok(WebhookScope::all_in(NamespaceSelection::All)), ["2", "1"], ["0", "0"]),
             (Err("It hangs.".into()), ["0", "0"], ["2", "1"]),
             // `all` needs all namespaces.
             (named(&["ci"]), ["1", "1"], ["1", "0"]),

@@ -122,9 +122,8 @@ impl EntryAdditions {
             let conditions = entry["matchConditions"].as_array().into_iter().flatten();
             conditions.filter_map(|condition| condition["name"].as_str().map(str::to_owned)).collect()
         };
-        let own_names = names(wanted);
         let mut unevaluated = names(live);
-        unevaluated.retain(|name| !own_names.contains(name));
+        unevaluated.retain(|name| !conditions::NAMES.contains(&&**name));
         if live["objectSelector"].as_object().is_some_and(|selector| !selector.is_empty()) {
             unevaluated.push("objectSelector".to_owned());
         }
@@ -140,10 +139,7 @@ impl EntryAdditions {
 
 /// Returns what other writers have added to an entry of `configuration`, in words. `None` if they have added nothing.
 pub fn additions_to(configuration: &Value, entry: &str) -> Option<String> {
-    let wanted = json!({ "webhooks": [
-        { "name": EVENTS_ENTRY, "matchConditions": conditions::not_squelch_itself("") },
-        { "name": PROBE_ENTRY, "matchConditions": conditions::only_squelch_itself("") },
-    ]});
+    let wanted = json!({ "webhooks": [{ "name": EVENTS_ENTRY }, { "name": PROBE_ENTRY }] });
     Additions::found(configuration, None, &wanted).described(entry)
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::arming::additions::{NAME_LABEL, restricts};
 use crate::arming::client_config::ClientConfig;
 use crate::arming::conditions;
-use crate::policy::NamespaceSelection;
+use crate::policy::{NamespaceSelection, WebhookScope};
 use crate::{FIELD_MANAGER, PROBE_PATH};
 
 /// The name of the MutatingWebhookConfiguration.
@@ -46,8 +46,8 @@ pub struct Desired {
     pub own_user: String,
     /// squelch's own namespace, in which probes are sent.
     pub namespace: String,
-    /// The namespaces for which the API server calls the webhook.
-    pub namespaces: NamespaceSelection,
+    /// The Event writes for which the API server calls the webhook.
+    pub scope: WebhookScope,
     /// Additional labels and annotations.
     pub metadata: ConfigurationMetadata,
 }
@@ -85,7 +85,7 @@ impl Desired {
     /// Returns the object without rules, with the `clientConfig` and `namespaceSelector` of `live`: the replica that
     /// wrote it may have newer keys or another address, and other writers may have restricted it.
     pub(super) fn disarmed(&self, owner: Option<&OwnerRole>, live: &Value) -> Value {
-        let mut object = Self { namespaces: NamespaceSelection::None, ..self.clone() }.object(owner);
+        let mut object = Self { scope: WebhookScope::none(), ..self.clone() }.object(owner);
         for entry in object["webhooks"].as_array_mut().into_iter().flatten() {
             if let Some(live) = find_by_name(&live["webhooks"], &entry["name"]) {
                 for field in ["clientConfig", "namespaceSelector"] {
@@ -99,11 +99,11 @@ impl Desired {
     /// Returns the entry for Event writes.
     fn events_entry(&self) -> Value {
         let mut entry = entry(EVENTS_ENTRY, &self.client.object(""), &["CREATE", "UPDATE"]);
-        entry["matchConditions"] = conditions::not_squelch_itself(&self.own_user);
-        if let NamespaceSelection::Named(namespaces) = &self.namespaces {
+        entry["matchConditions"] = conditions::of_event_writes(&self.own_user, &self.scope);
+        if let NamespaceSelection::Named(namespaces) = &self.scope.namespaces {
             entry["namespaceSelector"] = selector(namespaces);
         }
-        if self.namespaces == NamespaceSelection::None {
+        if self.scope.is_none() {
             entry["rules"] = json!([]);
         }
         entry
@@ -112,7 +112,7 @@ impl Desired {
     /// Returns the entry for probes. It always has its rule, because probes go on while the webhook is disarmed.
     fn probe_entry(&self) -> Value {
         let mut entry = entry(PROBE_ENTRY, &self.client.object(PROBE_PATH), &["CREATE"]);
-        entry["matchConditions"] = conditions::only_squelch_itself(&self.own_user);
+        entry["matchConditions"] = conditions::of_probes(&self.own_user);
         entry["namespaceSelector"] = selector(&BTreeSet::from([self.namespace.clone()]));
         entry
     }

@@ -25,7 +25,7 @@ use super::state::{ArmedState, BreakGlass, DisarmedReason, armed_state};
 use super::write_limiter::{ConfigurationChange, RestoreBackoff, WriteLimiter};
 use crate::clock;
 use crate::metrics::{Metrics, WatchedResource};
-use crate::policy::{Armed, NamespaceSelection};
+use crate::policy::{Armed, WebhookScope};
 
 /// The time after which a failed write is retried.
 const RETRY: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ struct Known {
 /// A configuration that this replica has applied.
 struct Applied {
     uid: String,
-    namespaces: NamespaceSelection,
+    scope: WebhookScope,
     /// Without the additions of other writers.
     own: Value,
     /// The same as the API server stored it.
@@ -96,8 +96,8 @@ struct Applied {
 }
 
 impl Applied {
-    fn new(namespaces: NamespaceSelection, own: Value, stored: &Value) -> Self {
-        Self { uid: uid(stored).to_owned(), namespaces, stored: as_stored(&own, stored), own }
+    fn new(scope: WebhookScope, own: Value, stored: &Value) -> Self {
+        Self { uid: uid(stored).to_owned(), scope, stored: as_stored(&own, stored), own }
     }
 }
 
@@ -110,9 +110,9 @@ impl Known {
         let Some(applied) = self.applied.as_ref().filter(|_| self.drift.is_empty()) else {
             return ConfigurationChange::Other;
         };
-        let as_wide = Desired { namespaces: applied.namespaces.clone(), ..desired.clone() };
-        let differs_in_namespaces_only = as_wide.object(self.owner.as_ref()) == applied.own;
-        if differs_in_namespaces_only && desired.namespaces.is_subset_of(&applied.namespaces) {
+        let as_wide = Desired { scope: applied.scope.clone(), ..desired.clone() };
+        let differs_in_scope_only = as_wide.object(self.owner.as_ref()) == applied.own;
+        if differs_in_scope_only && desired.scope.is_subset_of(&applied.scope) {
             ConfigurationChange::Narrow
         } else {
             ConfigurationChange::Other
@@ -125,8 +125,8 @@ fn uid(configuration: &Value) -> &str {
 }
 
 impl ArmingController {
-    /// A controller that applies `desired`, with the prober whose probes it follows. `armed` receives the
-    /// namespaces with rules, or why there are none. `active` is whether this replica writes the configuration. With
+    /// A controller that applies `desired`, with the prober whose probes it follows. `armed` receives the writes for which
+    /// there are rules, or why there are none. `active` is whether this replica writes the configuration. With
     /// `disarmed` there are never rules.
     pub fn new(
         api: ConfigurationApi,
@@ -211,15 +211,15 @@ impl ArmingController {
         if known.break_glass.expire(now) {
             known.applied = None;
         }
-        let state = armed_state(&desired.namespaces, unreachable, &known.break_glass, self.disarmed, now);
+        let state = armed_state(&desired.scope, unreachable, &known.break_glass, self.disarmed, now);
         let (state, wait) = known.after_wait(state, now);
         if let Some(left) = known.break_glass.time_to_recreation(now) {
             self.probe_entry_exists.send_replace(false);
             self.report(&state);
             return Some(left.min(READ_INTERVAL));
         }
-        let namespaces = state.clone().unwrap_or(NamespaceSelection::None);
-        let desired = Desired { namespaces, ..desired };
+        let scope = state.clone().unwrap_or_else(|_| WebhookScope::none());
+        let desired = Desired { scope, ..desired };
         let own = desired.object(known.owner.as_ref());
         let is_unchanged = known.applied.as_ref().is_some_and(|applied| applied.own == own);
         if is_unchanged && known.drift.is_empty() {
@@ -259,7 +259,7 @@ impl ArmingController {
             Ok(stored) => {
                 self.record_restore(&own);
                 let known = &mut self.known;
-                known.applied = Some(Applied::new(desired.namespaces, own, &stored));
+                known.applied = Some(Applied::new(desired.scope, own, &stored));
                 known.limiter.record_write(clock::now());
                 self.metrics.configuration_write();
                 self.api.acknowledge(desired.client);

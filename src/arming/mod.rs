@@ -15,6 +15,7 @@ mod write_limiter;
 
 pub use additions::additions_to;
 pub use client_config::{Address, ClientConfig};
+pub use conditions::matched_by_a_policy;
 pub use configuration::{CONFIGURATION, ConfigurationMetadata, Desired, EVENTS_ENTRY, PROBE_ENTRY};
 pub use configuration_api::ConfigurationApi;
 pub use controller::ArmingController;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use squelch_engine::{Moment, sanitise};
 
 use super::probe::FailingServers;
-use crate::policy::NamespaceSelection;
+use crate::policy::WebhookScope;
 
 /// The break-glass annotation on the configuration. While it is set, to any value, there are no rules.
 pub const DISARM_ANNOTATION: &str = "squelch.dev/disarm";
@@ -81,8 +81,8 @@ fn cleaned(text: &str, max_chars: usize) -> String {
     text.chars().take(max_chars).map(sanitise).collect()
 }
 
-/// The namespaces with rules, or why the webhook is disarmed.
-pub(super) type ArmedState = Result<NamespaceSelection, DisarmedReason>;
+/// The writes for which there are rules, or why the webhook is disarmed.
+pub(super) type ArmedState = Result<WebhookScope, DisarmedReason>;
 
 /// Why the webhook is disarmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub(super) enum DisarmedReason {
 /// Returns the armed state. `unreachable` is why probes have not confirmed reachability, `disarmed` the flag
 /// `--disarm`.
 pub(super) fn armed_state(
-    desired: &NamespaceSelection,
+    desired: &WebhookScope,
     unreachable: Option<FailingServers>,
     break_glass: &BreakGlass,
     disarmed: bool,
@@ -119,7 +119,7 @@ pub(super) fn armed_state(
     if disarmed {
         return Err(DisarmedReason::Flag);
     }
-    if *desired == NamespaceSelection::None {
+    if desired.is_none() {
         return Err(DisarmedReason::NoPolicy);
     }
     unreachable.map_or_else(|| Ok(desired.clone()), |failures| Err(DisarmedReason::Unreachable(failures)))
@@ -204,6 +204,10 @@ impl fmt::Display for DisarmedReason {
 mod tests {
     use super::*;
 
+    fn all() -> WebhookScope {
+        WebhookScope::all_in(crate::policy::NamespaceSelection::All)
+    }
+
     fn at(seconds: u64) -> Moment {
         Moment::from_epoch(Duration::from_secs(seconds))
     }
@@ -211,22 +215,13 @@ mod tests {
     #[test]
     fn the_webhook_is_armed_if_there_is_no_reason_to_disarm_it() {
         let off = BreakGlass::default();
+        assert_eq!(armed_state(&all(), None, &off, false, at(0)), Ok(all()));
         assert_eq!(
-            armed_state(&NamespaceSelection::All, None, &off, false, at(0)),
-            Ok(NamespaceSelection::All)
-        );
-        assert_eq!(
-            armed_state(&NamespaceSelection::None, None, &off, false, at(0)),
+            armed_state(&WebhookScope::none(), None, &off, false, at(0)),
             Err(DisarmedReason::NoPolicy)
         );
-        let unreachable = armed_state(
-            &NamespaceSelection::All,
-            Some(FailingServers::other("it hangs")),
-            &off,
-            false,
-            at(0),
-        )
-        .unwrap_err();
+        let unreachable =
+            armed_state(&all(), Some(FailingServers::other("it hangs")), &off, false, at(0)).unwrap_err();
         assert!(unreachable.is_fault() && unreachable.to_string().contains("it hangs"));
     }
 
@@ -234,7 +229,7 @@ mod tests {
     fn the_annotation_disarms_with_any_value() {
         for value in ["", "INC-7"] {
             let break_glass = BreakGlass::of_annotation(Some(value));
-            let reason = armed_state(&NamespaceSelection::All, None, &break_glass, false, at(0)).unwrap_err();
+            let reason = armed_state(&all(), None, &break_glass, false, at(0)).unwrap_err();
             assert!(reason.is_break_glass() && reason.to_string().contains(&format!("\"{value}\"")));
             assert_eq!(break_glass.time_to_recreation(at(0)), None, "the configuration stays");
         }
@@ -247,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_flag_is_the_reason_with_and_without_policies() {
-        for wanted in [NamespaceSelection::All, NamespaceSelection::None] {
+        for wanted in [all(), WebhookScope::none()] {
             let reason =
                 armed_state(&wanted, Some(FailingServers::other("it hangs")), &BreakGlass::Off, true, at(0))
                     .unwrap_err();
@@ -283,15 +278,9 @@ mod tests {
         let mut break_glass = break_glass.deleted(at(300)).deleted(at(600));
         assert!(!break_glass.expire(at(699)));
         assert_eq!(break_glass.time_to_recreation(at(699)), Some(Duration::from_secs(1)));
-        assert_eq!(
-            armed_state(&NamespaceSelection::All, None, &break_glass, false, at(699)),
-            Err(DisarmedReason::Deleted)
-        );
+        assert_eq!(armed_state(&all(), None, &break_glass, false, at(699)), Err(DisarmedReason::Deleted));
         assert_eq!(break_glass.time_to_recreation(at(700)), None);
-        assert_eq!(
-            armed_state(&NamespaceSelection::All, None, &break_glass, false, at(700)),
-            Ok(NamespaceSelection::All)
-        );
+        assert_eq!(armed_state(&all(), None, &break_glass, false, at(700)), Ok(all()));
         assert!(break_glass.expire(at(700)) && break_glass == BreakGlass::Off);
         // A second deletion starts the time again.
         let again = BreakGlass::of_annotation(None).deleted(at(650));

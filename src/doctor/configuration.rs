@@ -2,11 +2,14 @@
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+use squelch_engine::sanitise;
 
 use super::finding::{Finding, printable};
 use super::snapshot::{Snapshot, Unreadable};
 use super::{policies, replicas};
-use crate::arming::{CONFIGURATION, DISARM_ANNOTATION, EVENTS_ENTRY, PROBE_ENTRY, additions_to};
+use crate::arming::{
+    CONFIGURATION, DISARM_ANNOTATION, EVENTS_ENTRY, PROBE_ENTRY, additions_to, matched_by_a_policy,
+};
 
 /// Maximum foreign entries in a message.
 const NAMED: usize = 5;
@@ -34,6 +37,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
         whole(configuration),
         entries(configuration),
         additions(snapshot, configuration),
+        condition(configuration),
         owner(snapshot, configuration),
         probe(snapshot),
         armed(snapshot, configuration),
@@ -116,6 +120,19 @@ fn additions(snapshot: &Snapshot, configuration: &MutatingWebhookConfiguration) 
             ),
         ),
     }
+}
+
+/// The Event writes of the selected namespaces that are sent to squelch.
+fn condition(configuration: &MutatingWebhookConfiguration) -> Finding {
+    let value = serde_json::to_value(entry(configuration, EVENTS_ENTRY)).unwrap_or_default();
+    let message = match matched_by_a_policy(&value) {
+        None => "every Event write of the selected namespaces is sent to squelch".to_owned(),
+        Some(expression) => {
+            let expression: String = expression.chars().map(sanitise).collect();
+            format!("Event writes of the selected namespaces are sent to squelch if {expression}")
+        }
+    };
+    Finding::ok("condition", message)
 }
 
 /// Returns the ClusterRole that owns the configuration.

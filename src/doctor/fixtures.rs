@@ -14,7 +14,7 @@ use super::rights::needed;
 use super::snapshot::{Installation, Snapshot};
 use crate::arming::{Address, ClientConfig, ConfigurationMetadata, Desired};
 use crate::metrics::WatchedResource;
-use crate::policy::NamespaceSelection;
+use crate::policy::{NamespaceSelection, WebhookScope};
 use crate::tls::Validity;
 use crate::tls::encoding::{self, Keys};
 use crate::tls::rotation::{Lifetimes, Ring};
@@ -42,7 +42,7 @@ pub(super) fn configuration_of(ring: &Ring<Keys>) -> MutatingWebhookConfiguratio
         client: ClientConfig { address, path: path(&ring.current.token), ca_bundle },
         own_user: "system:serviceaccount:squelch:squelch".to_owned(),
         namespace: "squelch".to_owned(),
-        namespaces: NamespaceSelection::of(["a", "b"].map(str::to_owned).into()),
+        scope: WebhookScope::all_in(NamespaceSelection::of(["a", "b"].map(str::to_owned).into())),
         metadata: ConfigurationMetadata::default(),
     };
     serde_json::from_value(desired.owned_by("squelch", OWNER)).unwrap()

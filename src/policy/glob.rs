@@ -10,6 +10,8 @@
 //! globs of 128 characters took 7 to 9 ms for one text of 256 bytes. A complete DFA is exponential in the number of
 //! wildcards.
 
+mod condition;
+
 use std::fmt;
 
 use wide::u8x16;

@@ -7,6 +7,7 @@
 mod compile;
 mod glob;
 mod index;
+mod matched;
 mod namespace;
 mod order;
 mod ranking;
@@ -21,10 +22,11 @@ pub use compile::{
     compile_cluster,
 };
 pub use index::{Index, SetChange, WatchSource};
+pub use matched::MatchedWrites;
 pub use order::{Limit, MAX_LABELS, MAX_POLICIES, Namespaces};
 pub use ranking::{PolicyPlace, RankedPolicy};
 pub use restrictions::{Exclusion, Exclusions, Restrictions};
-pub use selection::{Armed, MAX_NAMED_NAMESPACES, NamespaceSelection};
+pub use selection::{Armed, MAX_NAMED_NAMESPACES, NamespaceSelection, WebhookScope};
 pub use set::{Effect, ExceededLimit, Policy, Set};
 pub use store::{Revision, Store};
 

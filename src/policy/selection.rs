@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::matched::MatchedWrites;
 use super::set::PolicyList;
 
 /// Maximum number of namespaces that the selector of the webhook names. With more, the API server calls the webhook for
@@ -20,9 +21,44 @@ pub enum NamespaceSelection {
     All,
 }
 
-/// The namespaces whose Event writes the API server sends to squelch, as it has acknowledged them, or why there are none,
-/// in a sentence.
-pub type Armed = Result<NamespaceSelection, Arc<str>>;
+/// The Event writes for which the API server calls the webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookScope {
+    /// Their namespaces.
+    pub namespaces: NamespaceSelection,
+    /// Among these, the writes that a policy can match.
+    pub writes: MatchedWrites,
+}
+
+/// The Event writes that the API server sends to squelch, as it has acknowledged them, or why there are none, in a
+/// sentence.
+pub type Armed = Result<WebhookScope, Arc<str>>;
+
+impl WebhookScope {
+    /// No writes.
+    pub fn none() -> Self {
+        Self { namespaces: NamespaceSelection::None, writes: MatchedWrites::default() }
+    }
+
+    /// All writes of these namespaces.
+    #[cfg(test)]
+    pub(crate) fn all_in(namespaces: NamespaceSelection) -> Self {
+        match namespaces {
+            NamespaceSelection::None => Self::none(),
+            _ => Self { namespaces, writes: MatchedWrites::all() },
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        self.namespaces == NamespaceSelection::None
+    }
+
+    /// Whether `other` contains every write of this scope.
+    pub fn is_subset_of(&self, other: &Self) -> bool {
+        self.namespaces.is_subset_of(&other.namespaces) && self.writes.without(&other.writes).is_empty()
+    }
+}
 
 impl NamespaceSelection {
     /// Returns the smallest selection that contains `namespaces`.
@@ -43,8 +79,30 @@ impl NamespaceSelection {
         }
     }
 
+    /// Adds the namespaces of `other`.
+    pub(super) fn extend(&mut self, other: &Self) {
+        *self = match (std::mem::replace(self, Self::None), other) {
+            (Self::All, _) | (_, Self::All) => Self::All,
+            (Self::None, other) => other.clone(),
+            (these, Self::None) => these,
+            (Self::Named(mut these), Self::Named(those)) => {
+                these.extend(those.iter().cloned());
+                Self::of(these)
+            }
+        };
+    }
+
+    /// Returns the namespaces that `other` does not contain; all of them, if that cannot be said by names.
+    pub(super) fn without(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::None, _) | (_, Self::All) => Self::None,
+            (Self::Named(these), Self::Named(those)) => Self::of(these.difference(those).cloned().collect()),
+            _ => self.clone(),
+        }
+    }
+
     /// Whether it contains this namespace.
-    fn contains(&self, namespace: &str) -> bool {
+    pub(super) fn contains(&self, namespace: &str) -> bool {
         match self {
             Self::None => false,
             Self::Named(names) => names.contains(namespace),
@@ -113,7 +171,7 @@ mod tests {
         }
         let awaiting = |index: &Index, selection: &NamespaceSelection| {
             let set = index.set();
-            let awaiting = set.awaiting(selection);
+            let awaiting = set.awaiting(&WebhookScope::all_in(selection.clone()));
             let mut titles: Vec<_> = set
                 .policies()
                 .iter()

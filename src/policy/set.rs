@@ -9,9 +9,10 @@ use squelch_engine::{Applicability, Governing, NamespaceUids, Observation, Polic
 use crate::api::EventPolicyStatus;
 
 use super::compile::{Compiled, Invalid, Labels};
+use super::matched::MatchedWrites;
 use super::order::{Limit, Namespaces, Ordered, Overriding, evaluable};
 use super::restrictions::{Exclusions, Restrictions};
-use super::selection::NamespaceSelection;
+use super::selection::{NamespaceSelection, WebhookScope};
 
 /// A policy of the cluster, valid or invalid.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,6 +116,8 @@ struct Resolved {
     elsewhere: PolicyList,
     /// By policy uid.
     effects: HashMap<Arc<str>, Effect>,
+    /// The writes that they can match.
+    matched: MatchedWrites,
 }
 
 impl Set {
@@ -167,16 +170,27 @@ impl Set {
 
     /// Returns the namespaces whose Event writes have to be sent to squelch: those with a policy in force, or all if one is
     /// in force in every namespace, including future ones.
-    pub fn selection(&self) -> NamespaceSelection {
+    fn selection(&self) -> NamespaceSelection {
         if !self.resolved.elsewhere.is_empty() {
             return NamespaceSelection::All;
         }
         NamespaceSelection::of(self.namespaces().iter().map(ToString::to_string).collect())
     }
 
-    /// Returns the uids of the policies in force whose namespaces are not in `selection` yet.
-    pub fn awaiting(&self, selection: &NamespaceSelection) -> HashSet<&str> {
-        selection.awaited_by(&self.resolved.by_namespace, &self.resolved.elsewhere)
+    /// Returns the Event writes that have to be sent to squelch.
+    pub fn scope(&self) -> WebhookScope {
+        WebhookScope { namespaces: self.selection(), writes: self.resolved.matched.clone() }
+    }
+
+    /// Returns the uids of the policies in force whose writes are not in `scope` yet.
+    pub fn awaiting(&self, scope: &WebhookScope) -> HashSet<&str> {
+        let Resolved { by_namespace, elsewhere, matched, effects: _ } = &*self.resolved;
+        let mut awaiting = scope.namespaces.awaited_by(by_namespace, elsewhere);
+        let missing = matched.without(&scope.writes);
+        if !missing.is_empty() {
+            awaiting.extend(self.resolved.matching(&missing));
+        }
+        awaiting
     }
 
     /// All policies, including invalid ones.
@@ -264,9 +278,10 @@ impl Resolved {
             let in_force = resolve(name, namespaces.get(name).and_then(evaluable), Some(name));
             (name.clone(), in_force)
         });
-        let by_namespace = by_namespace.collect();
+        let by_namespace: HashMap<_, _> = by_namespace.collect();
         let elsewhere = resolve("", None, None);
-        let mut resolved = Self { by_namespace, elsewhere, effects: HashMap::default() };
+        let matched = matched(&by_namespace, &elsewhere);
+        let mut resolved = Self { by_namespace, elsewhere, effects: HashMap::default(), matched };
         let governing: HashSet<_> =
             shared.lists.values().flat_map(|list| list.iter()).map(|policy| &policy.id.uid).collect();
         let unevaluated =
@@ -294,6 +309,59 @@ impl Resolved {
         resolved.effects = effects.collect();
         resolved
     }
+
+    /// Returns the uids of the policies that match some of `writes`, and in each of their namespaces.
+    fn matching(&self, writes: &MatchedWrites) -> HashSet<&str> {
+        let matches = |policy: &Policy, namespace: Option<&str>| {
+            conditions(policy).iter().any(|condition| writes.has(condition, namespace))
+        };
+        let (mut matching, mut not_matching) = (HashSet::new(), HashSet::new());
+        // Namespaces share their lists.
+        let mut unaffected = HashSet::new();
+        for (namespace, policies) in &self.by_namespace {
+            if unaffected.contains(&policies.as_ptr()) {
+                continue;
+            }
+            if !policies.iter().any(|policy| matches(policy, None)) {
+                unaffected.insert(policies.as_ptr());
+                continue;
+            }
+            for policy in policies.iter() {
+                let policies =
+                    if matches(policy, Some(namespace)) { &mut matching } else { &mut not_matching };
+                policies.insert(&*policy.id.uid);
+            }
+        }
+        matching.retain(|uid| !not_matching.contains(uid));
+        let elsewhere = self.elsewhere.iter().filter(|policy| matches(policy, None));
+        matching.extend(elsewhere.map(|policy| &*policy.id.uid));
+        matching
+    }
+}
+
+/// Returns the writes that the policies in force can match.
+fn matched(by_namespace: &HashMap<Arc<str>, PolicyList>, elsewhere: &PolicyList) -> MatchedWrites {
+    let mut matched = MatchedWrites::default();
+    let mut add = |policies: &[Arc<Policy>], namespaces: &NamespaceSelection| {
+        for condition in policies.iter().flat_map(|policy| conditions(policy)) {
+            matched.add(condition, namespaces);
+        }
+    };
+    // Namespaces share their lists.
+    let mut sharing: HashMap<_, (&PolicyList, BTreeSet<String>)> = HashMap::new();
+    for (namespace, policies) in by_namespace.iter().filter(|(_, policies)| !policies.is_empty()) {
+        let (_, names) = sharing.entry(policies.as_ptr()).or_insert_with(|| (policies, BTreeSet::new()));
+        names.insert(namespace.to_string());
+    }
+    for (policies, names) in sharing.into_values() {
+        add(policies, &NamespaceSelection::of(names));
+    }
+    add(elsewhere, &NamespaceSelection::All);
+    matched
+}
+
+fn conditions(policy: &Policy) -> &[Arc<str>] {
+    policy.compiled().map(|compiled| &*compiled.conditions).unwrap_or_default()
 }
 
 /// Lists shared by namespaces. Most namespaces have no policies of their own, and are selected by the same policies.

@@ -225,7 +225,7 @@ impl Plan {
         self.track(set, wall);
         let counted = sums(counters);
         let nothing = Counted::default();
-        let awaiting = armed.as_ref().map(|selection| set.awaiting(selection)).unwrap_or_default();
+        let awaiting = armed.as_ref().map(|scope| set.awaiting(scope)).unwrap_or_default();
         let policies = set.policies().iter();
         let changed = policies.filter_map(|policy| {
             let tracked = self.tracked.get(&policy.id.uid)?;

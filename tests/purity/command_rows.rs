@@ -143,6 +143,8 @@ pub(crate) const COMMANDS: &[Row] = &[
             "arming::EVENTS_ENTRY",
             "arming::PROBE_ENTRY",
             "arming::additions_to",
+            "arming::matched_by_a_policy",
+            "squelch_engine::sanitise",
             "doctor",
             "metrics::WatchedResource",
             "metrics::table",

@@ -18,11 +18,15 @@ pub(crate) const OPERATOR: &[Row] = &[
         modules: &[""],
         crates: Crates::AllBut(&[]),
     },
+    // Text in match conditions.
+    Row { files: &["src/cel.rs"], knows: Knows::Arguments, modules: &[], crates: Crates::Only(&[]) },
     // Compiles a spec for the engine, and selects the governing policy.
     Row {
         files: &[
             "src/policy/glob.rs",
+            "src/policy/glob/",
             "src/policy/compile/",
+            "src/policy/matched.rs",
             "src/policy/order.rs",
             "src/policy/ranking.rs",
             "src/policy/restrictions.rs",
@@ -32,9 +36,11 @@ pub(crate) const OPERATOR: &[Row] = &[
         knows: Knows::Arguments,
         modules: &[
             "api",
+            "cel",
             "squelch_engine",
             "policy::compile",
             "policy::glob",
+            "policy::matched",
             "policy::order",
             "policy::restrictions",
             "policy::selection",
@@ -281,8 +287,10 @@ pub(crate) const OPERATOR: &[Row] = &[
             "squelch_engine::Moment",
             "squelch_engine::sanitise",
             "metrics::ProbeResult",
+            "cel",
             "policy::NamespaceSelection",
             "policy::Restrictions",
+            "policy::WebhookScope",
         ],
         crates: Crates::Only(&["base64", "serde_json"]),
     },
@@ -303,6 +311,7 @@ pub(crate) const OPERATOR: &[Row] = &[
             "policy::Armed",
             "policy::NamespaceSelection",
             "policy::Restrictions",
+            "policy::WebhookScope",
             "tls",
             "watching",
         ],

@@ -22,6 +22,7 @@ mod legacy;
 mod limits;
 mod many_namespaces;
 mod many_policies;
+mod match_conditions;
 mod message_bytes;
 mod metrics;
 mod namespace_identity;

@@ -14,7 +14,7 @@ fn selecting(namespaces: NamespaceSelection) -> Desired {
         },
         own_user: OWN_USER.into(),
         namespace: "squelch".into(),
-        namespaces,
+        scope: WebhookScope::all_in(namespaces),
         metadata: ConfigurationMetadata::default(),
     }
 }

@@ -29,8 +29,8 @@ impl ArmingController {
         self.armed.send_if_modified(|sent| std::mem::replace(sent, armed.clone()) != armed);
         match (&last, state) {
             (Some(last), state) if last == state => {}
-            (_, Ok(selection)) => {
-                let namespaces = described(selection);
+            (_, Ok(scope)) => {
+                let namespaces = described(&scope.namespaces);
                 info!(%namespaces, "webhook armed");
                 if !matches!(last, Some(Ok(_))) {
                     let note = format!("Event writes in {namespaces} are sent to squelch.");

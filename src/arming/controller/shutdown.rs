@@ -6,7 +6,7 @@ use super::{ArmingController, TIMEOUT, uid};
 use crate::arming::configuration::Desired;
 use crate::arming::configuration_api::{ApplyError, Precondition};
 use crate::clock;
-use crate::policy::NamespaceSelection;
+use crate::policy::WebhookScope;
 
 /// Maximum attempts to remove the rules at shutdown.
 const SHUTDOWN_ATTEMPTS: usize = 3;
@@ -22,7 +22,7 @@ impl ArmingController {
                 return info!("webhook configuration does not exist, nothing to disarm");
             }
         }
-        let last = Desired { namespaces: NamespaceSelection::None, ..self.desired.borrow().clone() };
+        let last = Desired { scope: WebhookScope::none(), ..self.desired.borrow().clone() };
         let mut object = last.object(self.known.owner.as_ref());
         self.known.additions.carry(&mut object);
         let mut known_uid = self.known.applied.as_ref().map(|applied| applied.uid.clone());

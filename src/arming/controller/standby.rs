@@ -11,7 +11,7 @@ use crate::arming::configuration_api::{ApplyError, Precondition};
 use crate::arming::state::BreakGlass;
 use crate::clock;
 use crate::metrics::ArmTransition;
-use crate::policy::NamespaceSelection;
+use crate::policy::WebhookScope;
 
 impl ArmingController {
     /// Discards what is known when this replica becomes active or standby.
@@ -41,7 +41,7 @@ impl ArmingController {
             self.probes.reset();
         } else if self.probes.unreachable().is_none() {
             // The rules stay in force, so no change is reported.
-            self.known.reported = Some(Ok(NamespaceSelection::None));
+            self.known.reported = Some(Ok(WebhookScope::none()));
         }
         true
     }

@@ -23,7 +23,7 @@ use crate::announcer::{AnnouncementReceiver, Announcer};
 use crate::arming::{
     Address, ApiServerClients, ClientConfig, ConfigurationMetadata, DISARM_ANNOTATION, NOT_PROBED_YET,
 };
-use crate::policy::{Armed, Restrictions};
+use crate::policy::{Armed, NamespaceSelection, Restrictions};
 use crate::tls::{AcceptedTokens, PathToken};
 use crate::{PROBE_ANNOTATION, PROBE_SIGNATURE_ANNOTATION};
 
@@ -76,7 +76,7 @@ fn desired(namespaces: NamespaceSelection) -> Desired {
         },
         own_user: "system:serviceaccount:squelch:squelch".into(),
         namespace: "squelch".into(),
-        namespaces,
+        scope: WebhookScope::all_in(namespaces),
         metadata: ConfigurationMetadata::default(),
     }
 }
@@ -145,7 +145,7 @@ impl Scene {
     }
 
     fn policies(&self, names: &[&str]) {
-        self.desired.send_modify(|desired| desired.namespaces = namespaces(names));
+        self.desired.send_modify(|desired| desired.scope = WebhookScope::all_in(namespaces(names)));
     }
 
     async fn is_armed(&mut self, armed: bool) {

@@ -1,5 +1,6 @@
 //! The entries of `spec.match`, `exclude`, `exempt` and `mute`, compiled.
 
+pub(super) mod condition;
 pub(super) mod known;
 
 use squelch_engine::Observation;

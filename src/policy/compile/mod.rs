@@ -7,6 +7,8 @@ mod partial;
 mod selector;
 mod stages;
 
+use std::sync::Arc;
+
 use squelch_engine::{
     Mask, Mode, Observation, PolicyId, Rejection, Rules, Treatment, WarningPolicy, sanitise,
 };
@@ -14,6 +16,7 @@ use squelch_engine::{
 use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, EventType, Precedence};
 
 use clauses::Clauses;
+pub(super) use clauses::condition::ALWAYS;
 pub(super) use selector::Requirement;
 use selector::Selector;
 
@@ -35,6 +38,8 @@ pub struct Compiled {
     pub tier: Tier,
     /// Weight of `spec.match` and `spec.exclude`, which bounds the cost of selecting the policy.
     pub weight: usize,
+    /// For each entry of `spec.match` a condition in CEL, of which one holds for every write that the policy governs.
+    pub(super) conditions: Box<[Arc<str>]>,
     /// Never empty.
     matching: Box<[Clauses]>,
     exclude: Box<[Clauses]>,
@@ -182,9 +187,12 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
     if names_warnings && spec.warning_policy == api::WarningPolicy::NeverDrop {
         return Err(Invalid::new("spec.mute", api::MUTED_WARNINGS));
     }
+    let weight_of_match = check_weight(weight(&matching) + weight(&exclude), "spec.match")?;
+    let matching = if matching.is_empty() { [Clauses::of_every_write()].into() } else { matching };
     Ok(Compiled {
-        weight: check_weight(weight(&matching) + weight(&exclude), "spec.match")?,
-        matching: if matching.is_empty() { [Clauses::of_every_write()].into() } else { matching },
+        weight: weight_of_match,
+        conditions: matching.iter().map(|clauses| clauses.condition().into()).collect(),
+        matching,
         exclude,
         exempt,
         mute,

@@ -5,7 +5,7 @@ use squelch_engine::{Counters, Disposition, Dropped, Mode, PolicyId, TopDropped}
 
 use super::*;
 use crate::policy::fixtures::{cluster_object, id, labels, object, policy};
-use crate::policy::{Index, NamespaceSelection};
+use crate::policy::{Index, NamespaceSelection, WebhookScope};
 use crate::status::TransitionKind;
 
 fn after(seconds: u64) -> Moment {
@@ -40,7 +40,7 @@ impl Scene {
             plan: Plan::new(limits),
             set: Set::new(policies),
             counters: Vec::new(),
-            armed: Ok(NamespaceSelection::All),
+            armed: Ok(WebhookScope::all_in(NamespaceSelection::All)),
         }
     }
 
@@ -101,7 +101,8 @@ fn conditions_are_due_after_a_second_and_before_counters() {
 fn a_policy_is_effective_once_the_webhook_is_armed_for_its_namespace() {
     let mut scene = Scene::new(&["p"]);
     let mut condition = |names: &[&str]| {
-        scene.armed = Ok(NamespaceSelection::of(names.iter().map(ToString::to_string).collect()));
+        scene.armed =
+            Ok(WebhookScope::all_in(NamespaceSelection::of(names.iter().map(ToString::to_string).collect())));
         let condition = scene.due(0).remove(0).status.conditions.remove(1);
         (condition.status, condition.reason)
     };

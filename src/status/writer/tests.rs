@@ -9,7 +9,7 @@ use tower_test::mock::{self, Handle};
 use super::*;
 use crate::announcer::AnnouncementReceiver;
 use crate::policy::fixtures::{cluster_policy, id, policy};
-use crate::policy::{NamespaceSelection, Set};
+use crate::policy::{NamespaceSelection, Set, WebhookScope};
 
 type ApiServer = Handle<Request<Body>, Response<Body>>;
 
@@ -37,7 +37,7 @@ impl Scene {
             let (policy, dropped) = (id("ci", "p"), TopDropped::default());
             vec![ScopeCounters { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped }]
         };
-        let (armed, armed_now) = watch::channel(Ok(NamespaceSelection::All));
+        let (armed, armed_now) = watch::channel(Ok(WebhookScope::all_in(NamespaceSelection::All)));
         let (active, active_now) = watch::channel(true);
         let (metrics, note) = (Arc::new(Metrics::new()), watch::channel(None).1);
         let inputs = Inputs { armed: armed_now, note, active: active_now, metrics: metrics.clone() };

@@ -57,7 +57,7 @@ async fn policies_that_change_often_cause_few_writes_and_the_last_state_is_writt
             tokio::time::sleep(Duration::from_millis(100)).await;
             // The policies learn of a namespace after the write, which may be delayed.
             if let Ok(reported) = &*scene.reported.borrow() {
-                assert_eq!(json!(selected(&scene)), json!(names(reported)));
+                assert_eq!(json!(selected(&scene)), json!(names(&reported.namespaces)));
             }
         }
         found.push(scene.state.borrow().applied - applied);
