@@ -2,54 +2,33 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in the functions around it")]
 
+mod command_folder;
 #[path = "replay_command/errors.rs"]
 mod errors;
 #[path = "replay_command/inputs.rs"]
 mod inputs;
 
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::Deref;
 
+use command_folder::CommandFolder;
 use serde_json::{Value, json};
 
 const POLICY: &str =
     "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: team}\nspec: {}\n";
 
-/// A temporary folder, removed on drop.
-struct Folder(PathBuf);
+/// A folder with the policy.
+struct Folder(CommandFolder);
 
 impl Folder {
     fn new() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("squelch-replay-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        let folder = Self(path);
+        let folder = CommandFolder::new("replay");
         folder.write("policy.yaml", POLICY);
-        folder
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).unwrap();
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.join(name)).unwrap()
+        Self(folder)
     }
 
     /// Runs `squelch replay` in the folder. Returns exit code, standard output, standard error.
     fn replay(&self, arguments: &[&str], input: &str) -> (i32, String, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_squelch"));
-        command.current_dir(&self.0).arg("replay").args(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        // After a usage error the command does not read.
-        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        let output = child.wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+        self.run(&[&["replay"], arguments].concat(), input)
     }
 
     /// Replays standard input with the policy in namespace shop. Returns the report and the decisions.
@@ -69,9 +48,11 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+impl Deref for Folder {
+    type Target = CommandFolder;
+
+    fn deref(&self) -> &CommandFolder {
+        &self.0
     }
 }
 

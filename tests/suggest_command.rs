@@ -2,46 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test, also in the functions around it")]
 
-use std::fs;
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod command_folder;
 
+use std::fs;
+use std::io::Read as _;
+use std::ops::Deref;
+use std::path::Path;
+
+use command_folder::CommandFolder;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
-/// A temporary folder, removed on drop.
-struct Folder(PathBuf);
+struct Folder(CommandFolder);
 
 impl Folder {
     fn new() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("squelch-suggest-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.0.join(name), text).unwrap();
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap()
-    }
-
-    /// Runs squelch in the folder. Returns exit code, standard output, standard error.
-    fn run(&self, arguments: &[&str], input: &str) -> (i32, String, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_squelch"));
-        command.current_dir(&self.0).args(arguments).env_remove("KUBECONFIG").env("HOME", &self.0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        // After a usage error the command does not read.
-        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        let output = child.wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+        Self(CommandFolder::new("suggest"))
     }
 
     fn succeed(&self, arguments: &[&str], input: &str) -> String {
@@ -133,9 +109,11 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+impl Deref for Folder {
+    type Target = CommandFolder;
+
+    fn deref(&self) -> &CommandFolder {
+        &self.0
     }
 }
 

@@ -48,6 +48,6 @@ pub use squelch::Squelch;
 pub use storm::Storm;
 pub use test::Test;
 pub use user::User;
-pub use wait::{GENEROUS, wait_for};
+pub use wait::{GENEROUS, STORM, wait_for};
 pub use writer::Writer;
 pub use writes::Writes;

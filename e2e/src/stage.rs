@@ -1,7 +1,5 @@
 //! The environment of a row: squelch on the node, a policy, the demo's storm, and an independent writer.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
@@ -11,10 +9,7 @@ use serde_json::{Value, json};
 use crate::policy::Counters;
 use crate::wait::not_yet;
 use crate::writer::{Answers, Timed, Writer};
-use crate::{Emission, GENEROUS, Node, Policy, Storm, events, wait_for};
-
-/// Deadline of the storm's emitters, for a busy machine.
-const STORM: Duration = Duration::from_secs(600);
+use crate::{Emission, GENEROUS, Node, Policy, STORM, Storm, events, wait_for};
 
 /// Writes per second of the independent writer.
 const WRITES: u32 = 50;

@@ -8,6 +8,9 @@ use anyhow::{Result, anyhow};
 /// Deadline of an operation that takes a second or two on an idle machine.
 pub const GENEROUS: Duration = Duration::from_secs(60);
 
+/// Deadline of emitters: they take up to a minute on an idle machine, and many times that on a busy one.
+pub const STORM: Duration = Duration::from_secs(900);
+
 /// Interval between two polls.
 const POLL: Duration = Duration::from_millis(50);
 

@@ -77,9 +77,10 @@ pub const MAX_PRIORITY: i32 = 100_000;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = selection_weight_rule(), validation = muted_warnings_rule())]
 pub struct EventPolicySpec {
-    /// Mode of the policy. With `Enforce`, the stages suppress writes. With `Observe`, squelch makes and counts the same
-    /// decisions, and every write is stored unchanged. Use it to see the effect of a policy first. Policies of lower
-    /// precedence do not govern what it observes. `status.counters` and the EventDropReport show the result. Default: Enforce.
+    /// Mode of the policy. With `Enforce`, the stages suppress writes. With `Observe`, squelch makes and counts the
+    /// same decisions, and every write is stored unchanged. Use it to see the effect of a policy first. Policies of
+    /// lower precedence do not govern what it observes. `status.counters` and the EventDropReport show the result.
+    /// Default: Enforce.
     #[serde(default)]
     pub mode: Mode,
 
@@ -116,10 +117,10 @@ pub struct EventPolicySpec {
     #[x_kube(validation = entries_rule())]
     pub exclude: Vec<Clauses>,
 
-    /// Events that the policy governs, counts as admitted and never suppresses: those that match one of the entries. They
-    /// are not compacted or aggregated, and take no token. To compact Events and never drop them, give them a policy of
-    /// their own. To leave Events to the next policy, use `exclude`. The total weight of the texts in all entries is at most 2048,
-    /// counted as in `match`. At most 16 entries, each with at least one list. Default: none.
+    /// Events that the policy governs, counts as admitted and never suppresses: those that match one of the entries.
+    /// They are not compacted or aggregated, and take no token. To compact Events and never drop them, give them a
+    /// policy of their own. To leave Events to the next policy, use `exclude`. The total weight of the texts in all
+    /// entries is at most 2048, counted as in `match`. At most 16 entries, each with at least one list. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = MAX_SHORT_LIST))]
     #[x_kube(validation = entries_rule(), validation = weight_rule())]
@@ -127,9 +128,8 @@ pub struct EventPolicySpec {
 
     /// Normal Events that are not stored: those that match one of the entries and none of `exempt`. They are refused as
     /// `rejection` says and counted as muted. If `warningPolicy` is Limit, Warnings are muted too; otherwise an entry
-    /// must not name them. Events that match no entry pass the stages; to leave them as
-    /// they are, select only the muted ones in `match`, too. To mute some Warnings and keep the others, give those a policy
-    /// of their own. An update is
+    /// must not name them. Events that match no entry pass the stages; to leave them as they are, select only the muted
+    /// ones in `match`, too. To mute some Warnings and keep the others, give those a policy of their own. An update is
     /// refused too, so that the count of an Event that is already stored does not change. The total weight of the texts
     /// in all entries is at most 2048, counted as in `match`. At most 16 entries, each with at least one list. Default:
     /// none.
@@ -173,15 +173,15 @@ pub struct EventPolicySpec {
 
     /// Spam filter: a token bucket for each combination of the fields in `per`, by default for each emitter, object and
     /// type. A write that would be stored takes one token. If the bucket is empty, the write is dropped and counted as
-    /// filtered. Only if `warningPolicy` is Limit, Warnings take tokens and are dropped. Writes that are compacted or aggregated take no
-    /// token. Enabled by default.
+    /// filtered. Only if `warningPolicy` is Limit, Warnings take tokens and are dropped. Writes that are compacted or
+    /// aggregated take no token. Enabled by default.
     #[serde(default)]
     pub spam_filter: SpamFilter,
 
-    /// Budget: one token bucket for each namespace, for all its Events that the policy governs. A write that would be stored, also
-    /// according to the spam filter, takes one token. If the bucket is empty, the write is dropped and counted as
-    /// throttled. Only if `warningPolicy` is Limit, Warnings take tokens and are dropped. Writes that are compacted or aggregated take no
-    /// token. `{}` is a budget with the default limits. Default: no budget.
+    /// Budget: one token bucket for each namespace, for all its Events that the policy governs. A write that would be
+    /// stored, also according to the spam filter, takes one token. If the bucket is empty, the write is dropped and
+    /// counted as throttled. Only if `warningPolicy` is Limit, Warnings take tokens and are dropped. Writes that are
+    /// compacted or aggregated take no token. `{}` is a budget with the default limits. Default: no budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Budget")]
     pub budget: Option<Budget>,

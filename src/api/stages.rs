@@ -74,8 +74,9 @@ pub struct SeriesCompaction {
     pub idle_timeout: String,
 
     /// Maximum time for which an occurrence is missing in the stored count of a live series. squelch updates a changed
-    /// count after this time, and whenever it has doubled. Set it below the API server's --event-ttl (1h by default). Otherwise the stored Event can expire while its
-    /// series is live. A duration such as 30m (units h, m, s, ms), from 1s to 8760h. Default: 30m.
+    /// count after this time, and whenever it has doubled. Set it below the API server's --event-ttl (1h by default).
+    /// Otherwise the stored Event can expire while its series is live. A duration such as 30m (units h, m, s, ms), from
+    /// 1s to 8760h. Default: 30m.
     #[serde(default = "heartbeat_interval")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = HEARTBEAT_INTERVAL.form_rule(), validation = HEARTBEAT_INTERVAL.range_rule())]

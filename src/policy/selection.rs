@@ -1,10 +1,9 @@
 //! The namespaces whose Event writes are sent to squelch. Pure.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::matched::MatchedWrites;
-use super::set::PolicyList;
 
 /// Maximum number of namespaces that the selector of the webhook names. With more, the API server calls the webhook for
 /// all namespaces. A selector of 1,000 names has 66 KB in every watcher of the configuration.
@@ -109,33 +108,6 @@ impl NamespaceSelection {
             Self::All => true,
         }
     }
-
-    /// Returns the uids of the policies that are in force, and in no namespace of this selection. `elsewhere` are those
-    /// in force in every namespace: they need all.
-    pub(super) fn awaited_by<'p>(
-        &self,
-        in_force: &'p HashMap<Arc<str>, PolicyList>,
-        elsewhere: &'p PolicyList,
-    ) -> HashSet<&'p str> {
-        if *self == Self::All {
-            return HashSet::new();
-        }
-        // Namespaces share their lists.
-        let (mut outside, mut inside) = (HashMap::new(), HashMap::new());
-        for (namespace, policies) in in_force {
-            let lists = if self.contains(namespace) { &mut inside } else { &mut outside };
-            lists.insert(policies.as_ptr(), policies);
-        }
-        let uids = |lists: HashMap<_, &'p PolicyList>| {
-            lists.into_values().flat_map(|policies| policies.iter()).map(|policy| &*policy.id.uid)
-        };
-        let mut awaiting: HashSet<_> = uids(outside).collect();
-        for uid in uids(inside) {
-            awaiting.remove(uid);
-        }
-        awaiting.extend(elsewhere.iter().map(|policy| &*policy.id.uid));
-        awaiting
-    }
 }
 
 #[cfg(test)]
@@ -193,5 +165,35 @@ mod tests {
         index.apply(&cluster_object("all", json!({"spec": {"match": [{"types": ["Warning"]}]}})));
         assert_eq!(awaiting(&index, &named(&["a", "b", "c", "d"])), ["\"all\""]);
         assert_eq!(awaiting(&index, &NamespaceSelection::All), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_policy_awaits_the_condition_for_its_writes_in_one_of_its_namespaces() {
+        let spec = |reason: &str| json!({"spec": {"match": [{"reasons": [reason]}]}});
+        let mut index = Index::default();
+        index.apply(&object("a", "own", spec("A")));
+        let mut team = spec("B");
+        team["spec"]["namespaceSelector"] = json!({"matchLabels": {"team": "x"}});
+        index.apply(&cluster_object("team", team));
+        index.apply_namespace("c", "1", labels(&[("team", "x")]));
+        let acknowledged = index.set().scope();
+        let awaiting = |index: &Index| {
+            let set = index.set();
+            let awaiting = set.awaiting(&acknowledged).into_iter().map(str::to_owned);
+            awaiting.collect::<Vec<_>>()
+        };
+        let uid = |set: &crate::policy::Set, name: &str| {
+            set.policies().iter().find(|policy| &*policy.name == name).unwrap().id.uid.to_string()
+        };
+        assert_eq!(awaiting(&index), Vec::<String>::new());
+        index.apply_namespace("d", "1", labels(&[("team", "x")]));
+        assert_eq!(awaiting(&index), Vec::<String>::new(), "one of its namespaces is enough for `team`");
+        // Both namespaces stay selected.
+        index.apply(&object("a", "other", spec("C")));
+        assert_eq!(awaiting(&index), [uid(&index.set(), "other")]);
+        index.delete(&object("a", "other", spec("C")));
+        assert_eq!(awaiting(&index), Vec::<String>::new());
+        index.apply(&object("c", "other", spec("A")));
+        assert_eq!(awaiting(&index).len(), 1, "in another namespace than the acknowledged one");
     }
 }

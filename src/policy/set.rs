@@ -185,11 +185,31 @@ impl Set {
     /// Returns the uids of the policies in force whose writes are not in `scope` yet.
     pub fn awaiting(&self, scope: &WebhookScope) -> HashSet<&str> {
         let Resolved { by_namespace, elsewhere, matched, effects: _ } = &*self.resolved;
-        let mut awaiting = scope.namespaces.awaited_by(by_namespace, elsewhere);
         let missing = matched.without(&scope.writes);
-        if !missing.is_empty() {
-            awaiting.extend(self.resolved.matching(&missing));
+        let misses = |policy: &Policy, namespace: Option<&str>| {
+            conditions(policy).iter().any(|condition| missing.has(condition, namespace))
+        };
+        let (mut sent, mut awaiting) = (HashSet::new(), HashSet::new());
+        // Namespaces share their lists.
+        let mut seen = HashSet::new();
+        for (namespace, policies) in by_namespace {
+            let selected = scope.namespaces.contains(namespace);
+            let depends_on_namespace =
+                selected && !missing.is_empty() && policies.iter().any(|policy| misses(policy, None));
+            if !depends_on_namespace && !seen.insert((policies.as_ptr(), selected)) {
+                continue;
+            }
+            for policy in policies.iter() {
+                let is_sent = selected && !(depends_on_namespace && misses(policy, Some(namespace)));
+                let uids = if is_sent { &mut sent } else { &mut awaiting };
+                uids.insert(&*policy.id.uid);
+            }
         }
+        // One namespace is enough, unless the policy is in force in every namespace.
+        awaiting.retain(|uid| !sent.contains(uid));
+        let everywhere = scope.namespaces == NamespaceSelection::All;
+        let of_all = elsewhere.iter().filter(|policy| !everywhere || misses(policy, None));
+        awaiting.extend(of_all.map(|policy| &*policy.id.uid));
         awaiting
     }
 
@@ -308,34 +328,6 @@ impl Resolved {
         });
         resolved.effects = effects.collect();
         resolved
-    }
-
-    /// Returns the uids of the policies that match some of `writes`, and in each of their namespaces.
-    fn matching(&self, writes: &MatchedWrites) -> HashSet<&str> {
-        let matches = |policy: &Policy, namespace: Option<&str>| {
-            conditions(policy).iter().any(|condition| writes.has(condition, namespace))
-        };
-        let (mut matching, mut not_matching) = (HashSet::new(), HashSet::new());
-        // Namespaces share their lists.
-        let mut unaffected = HashSet::new();
-        for (namespace, policies) in &self.by_namespace {
-            if unaffected.contains(&policies.as_ptr()) {
-                continue;
-            }
-            if !policies.iter().any(|policy| matches(policy, None)) {
-                unaffected.insert(policies.as_ptr());
-                continue;
-            }
-            for policy in policies.iter() {
-                let policies =
-                    if matches(policy, Some(namespace)) { &mut matching } else { &mut not_matching };
-                policies.insert(&*policy.id.uid);
-            }
-        }
-        matching.retain(|uid| !not_matching.contains(uid));
-        let elsewhere = self.elsewhere.iter().filter(|policy| matches(policy, None));
-        matching.extend(elsewhere.map(|policy| &*policy.id.uid));
-        matching
     }
 }
 

@@ -17,6 +17,9 @@ const (
 	recorderCreateEvents = "create-events"
 )
 
+// settleTime is the default of --settle: the legacy recorder repeats a call without an answer for two minutes.
+const settleTime = 5 * time.Minute
+
 // A limiter of client-go's correlator: default or disabled.
 const (
 	limitOpen    = "open"
@@ -85,7 +88,7 @@ func ParseOptions(args []string, output io.Writer) (Options, error) {
 	f.DurationVar(&o.Duration, "duration", 0, "stop emitting after this time; 0: at --count or a signal")
 	f.DurationVar(&o.Linger, "linger", 0,
 		"keep running after the last occurrence (timers of the new recorder); negative: until a signal")
-	f.DurationVar(&o.Settle, "settle", 30*time.Second, "maximum time to wait for the remaining answers")
+	f.DurationVar(&o.Settle, "settle", settleTime, "maximum time to wait for the remaining answers")
 	f.StringVar(&o.SpamFilter, "spam-filter", limitDefault, "spam filter of the legacy recorder: default or open")
 	f.StringVar(&o.Aggregation, "aggregation", limitDefault, "aggregation of the legacy recorder: default or open")
 	f.BoolVar(&o.GenerateName, "generate-name", false, "create-core and create-events let the API server generate the names")

@@ -12,7 +12,7 @@ use crate::metrics::Samples;
 use crate::policy::Counters;
 use crate::squelch::StartOptions;
 use crate::wait::not_yet;
-use crate::{FaultProxy, GENEROUS, Policy, Squelch, Test, wait_for};
+use crate::{FaultProxy, GENEROUS, Policy, STORM, Squelch, Test, wait_for};
 
 use super::evidence::{Evidence, Sent, Stored};
 use super::trouble;
@@ -23,8 +23,6 @@ const LIFE: Duration = Duration::from_secs(5);
 /// The API server is stopped for this long after its restart: longer than the renew deadline of the Lease. When it
 /// continues, it asks about writes of Events that it has read before.
 const PAUSE: Duration = Duration::from_secs(6);
-/// Deadline of the clients. client-go retries 10 s after a failure.
-const CLIENTS: Duration = Duration::from_secs(180);
 /// Deadline of the flushes, with a tenth of the calls failing.
 const QUIET: Duration = Duration::from_secs(120);
 
@@ -244,7 +242,7 @@ fn all_have_ended(storms: &Storms) -> Result<bool> {
 }
 
 async fn all_end(storms: Storms) -> Result<Vec<Vec<Report>>> {
-    let ends = storms.into_iter().map(|storm| try_join_all(storm.into_iter().map(|it| it.finish(CLIENTS))));
+    let ends = storms.into_iter().map(|storm| try_join_all(storm.into_iter().map(|it| it.finish(STORM))));
     try_join_all(ends).await
 }
 

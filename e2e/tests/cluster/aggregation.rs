@@ -1,15 +1,12 @@
 //! Similar Events are aggregated into one summary with the right count.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::emitters::Report;
 use e2e::writes::{every_change_raised, history};
-use e2e::{Emission, Test, Writes, conservation, events};
+use e2e::{Emission, STORM, Test, Writes, conservation, events};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(300);
 /// The message prefix of a summary, the same as client-go's.
 const PREFIX: &str = "(combined from similar events): ";
 

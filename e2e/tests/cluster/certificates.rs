@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::accounts::SQUELCH;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Policy, Squelch, Test, wait_for};
+use e2e::{Emission, GENEROUS, Policy, STORM, Squelch, Test, wait_for};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
@@ -22,7 +22,6 @@ use squelch::tls::Authority;
 use squelch::tls::encoding::{self, Keys};
 use squelch::tls::rotation::{Lifetimes, Ring};
 
-const STORM: Duration = Duration::from_secs(60);
 const RATE: u32 = 50;
 /// Deadline: three rotations take half a minute on an idle machine.
 const LONG: Duration = Duration::from_secs(180);

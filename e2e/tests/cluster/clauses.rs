@@ -1,13 +1,9 @@
 //! `match`, `exclude`, `exempt` and `mute`: what a policy governs, and what becomes of it.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::policy::series_alone;
-use e2e::{Emission, Policy, Test, conservation};
+use e2e::{Emission, Policy, STORM, Test, conservation};
 use serde_json::json;
-
-const STORM: Duration = Duration::from_secs(120);
 
 fn pulled(emission: Emission, object: &str, event_type: &str) -> Emission {
     emission.about(object, 1).reason("Pulled").with("--type", event_type).count(20).rate(50)

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Policy, Squelch, Test, wait_for};
+use e2e::{Emission, GENEROUS, Policy, STORM, Squelch, Test, wait_for};
 use serde_json::{Value, json};
-
-const STORM: Duration = Duration::from_secs(60);
 
 /// Deadline for a changed label: a second on an idle machine.
 const SOON: Duration = Duration::from_secs(5);

@@ -1,12 +1,9 @@
 //! Clients without a recorder, which create a new Event for every occurrence.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::policy::idle_after;
-use e2e::{Emission, GENEROUS, Test};
+use e2e::{Emission, GENEROUS, STORM, Test};
 
-const STORM: Duration = Duration::from_secs(60);
 const OCCURRENCES: i64 = 200;
 
 /// One Event is stored with the full count; the other CREATEs are answered with AlreadyExists.

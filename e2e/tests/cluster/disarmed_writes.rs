@@ -1,11 +1,9 @@
 //! Writes while the webhook is disarmed are counted once, with the next reported count, whether the series is still
 //! live or not.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Test, wait_for};
+use e2e::{Emission, GENEROUS, STORM, Test, wait_for};
 use serde_json::json;
 
 const WEBHOOK: &str = "mutatingwebhookconfiguration/squelch";
@@ -13,7 +11,6 @@ const OBJECTS: usize = 4;
 /// Occurrences per object, two per second.
 const OCCURRENCES: i64 = 60;
 const RATE: u32 = 8;
-const STORM: Duration = Duration::from_secs(180);
 
 #[tokio::test]
 async fn disarmed_writes_into_a_live_series_are_counted_once() -> Result<()> {

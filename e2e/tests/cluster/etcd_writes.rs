@@ -1,14 +1,10 @@
 //! The etcd writes of ten thousand occurrences.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::matrix::Row;
 use e2e::writes::{every_change_raised, history};
-use e2e::{Emission, GENEROUS, Test};
+use e2e::{Emission, GENEROUS, STORM, Test};
 
-/// At an unlimited rate.
-const STORM: Duration = Duration::from_secs(300);
 const OCCURRENCES: i64 = 10_000;
 /// log2(10,000) + 1, one at the close, and one to spare.
 const MOST_WRITES: usize = 16;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::matrix::Row;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Test, events, wait_for};
+use e2e::{Emission, GENEROUS, STORM, Test, events, wait_for};
 use serde_json::json;
 
 /// Longer than the TTL of an Event.
@@ -15,7 +15,6 @@ const TTL: Duration = Duration::from_secs(120 + 30);
 const BURST: i64 = 900;
 /// One occurrence per 4 s: the series stays live, and its count does not double.
 const TRICKLE: i64 = 60;
-const STORM: Duration = Duration::from_secs(400);
 
 #[tokio::test]
 #[ignore = "long, and needs --event-ttl=2m: just test-nothing-lost"]

@@ -1,14 +1,10 @@
 //! The spam filter and the budget: Events without a token are dropped and counted exactly.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::emitters::Report;
 use e2e::policy::Counters;
-use e2e::{Emission, Test, conservation};
+use e2e::{Emission, STORM, Test, conservation};
 use serde_json::{Value, json};
-
-const STORM: Duration = Duration::from_secs(300);
 
 /// A policy with this spam filter, without refill in the time of the test, and without aggregation.
 fn filtering(mut filter: Value) -> Value {

@@ -1,15 +1,11 @@
 //! `maxMessageBytes`: longer messages are stored cut, and clients go on with what they read.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::policy::series_alone;
 use e2e::user::Version;
-use e2e::{Emission, Test, User, conservation};
+use e2e::{Emission, STORM, Test, User, conservation};
 use jiff::Timestamp;
 use serde_json::json;
-
-const STORM: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn long_messages_of_every_client_are_stored_cut() -> Result<()> {

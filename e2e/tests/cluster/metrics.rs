@@ -1,15 +1,11 @@
 //! The metrics of squelch.
 
-use std::process::Command;
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::policy::idle_after;
 use e2e::process::run_with_input;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Test, conservation, wait_for};
-
-const STORM: Duration = Duration::from_secs(60);
+use e2e::{Emission, GENEROUS, STORM, Test, conservation, wait_for};
+use std::process::Command;
 
 #[tokio::test]
 async fn status_and_metrics_match_what_the_emitters_sent() -> Result<()> {

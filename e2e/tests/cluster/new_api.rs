@@ -7,9 +7,8 @@ use e2e::emitters::Report;
 use e2e::events;
 use e2e::policy::idle_after;
 use e2e::writes::{Write, every_change_raised, history, never_lowered};
-use e2e::{Emission, GENEROUS, Test};
+use e2e::{Emission, GENEROUS, STORM, Test};
 
-const STORM: Duration = Duration::from_secs(300);
 /// A series of client-go's new recorder with shortened timers ends 3 s after its last occurrence, checked every 3 s.
 const LAST_PATCH: Duration = Duration::from_secs(8);
 /// log2(1,000) + 1, one at the close, and one for the value 3, which is always admitted.

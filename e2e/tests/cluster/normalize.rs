@@ -1,13 +1,9 @@
 //! `normalize`: messages that differ only in masked parts are repeats, and the stored Event shows the newest one.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::policy::series_alone;
-use e2e::{Emission, Test, conservation};
+use e2e::{Emission, STORM, Test, conservation};
 use serde_json::json;
-
-const STORM: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn messages_that_differ_in_a_number_are_one_event_with_the_newest_message() -> Result<()> {

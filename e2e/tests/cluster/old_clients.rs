@@ -6,12 +6,10 @@ use anyhow::{Context, Result, ensure};
 use e2e::emitters::{Call, OldClientGo, Report};
 use e2e::policy::idle_after;
 use e2e::writes::{history, never_lowered};
-use e2e::{Emission, GENEROUS, Test};
+use e2e::{Emission, GENEROUS, STORM, Test};
 use k8s_openapi::api::core::v1::Event;
 
 const OCCURRENCES: i64 = 400;
-/// Deadline; the emitters take 8 s on an idle machine.
-const STORM: Duration = Duration::from_secs(300);
 /// A series of the new recorder with shortened timers ends 3 s after its last occurrence, checked every 3 s.
 const LAST_PATCH: Duration = Duration::from_secs(8);
 /// log2(400) + 1, one at the close, and one to spare.

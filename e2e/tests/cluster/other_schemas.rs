@@ -1,19 +1,15 @@
 //! Policies that were stored under other versions of their definition than squelch's.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::policy::Policy;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Squelch, Test, wait_for};
+use e2e::{Emission, GENEROUS, STORM, Squelch, Test, wait_for};
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use crate::policy_api::tried;
-
-const STORM: Duration = Duration::from_secs(60);
 
 /// The first minor version of Kubernetes that accepts a status although the unchanged spec breaks a CEL rule.
 const FIRST_WITH_RATCHETING: u32 = 33;

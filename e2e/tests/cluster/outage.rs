@@ -8,10 +8,9 @@ use e2e::metrics::Samples;
 use e2e::proxy::{Fault, ProxiedCall, Rule};
 use e2e::squelch::StartOptions;
 use e2e::wait::not_yet;
-use e2e::{Emission, FaultProxy, GENEROUS, Squelch, Test, wait_for};
+use e2e::{Emission, FaultProxy, GENEROUS, STORM, Squelch, Test, wait_for};
 use tokio::time::interval;
 
-const STORM: Duration = Duration::from_secs(240);
 /// Rate per second, far below the capacity of the API server.
 const RATE: u32 = 100;
 const OBJECTS: usize = 10;

@@ -1,14 +1,11 @@
 //! squelch's own writes are not reviewed; if they are, they pass uncounted; and none of them causes another.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::matrix::Row;
 use e2e::squelch::StartOptions;
-use e2e::{Emission, FaultProxy, GENEROUS, Policy, Squelch, Test};
+use e2e::{Emission, FaultProxy, GENEROUS, Policy, STORM, Squelch, Test};
 use serde_json::json;
 
-const STORM: Duration = Duration::from_secs(60);
 const OCCURRENCES: i64 = 200;
 
 /// squelch's own writes of Events so far.

@@ -1,14 +1,10 @@
 //! EventPolicies as users write and read them.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::checkout;
 use e2e::policy::{Policy, idle_after};
-use e2e::{Emission, Test};
+use e2e::{Emission, STORM, Test};
 use serde_json::{Value, json};
-
-const STORM: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn the_quickstart_applies_and_becomes_effective() -> Result<()> {

@@ -8,13 +8,12 @@ use e2e::policy::idle_after;
 use e2e::proxy::{Fault, Rule};
 use e2e::squelch::StartOptions;
 use e2e::wait::not_yet;
-use e2e::{Emission, FaultProxy, GENEROUS, Policy, Squelch, Test, wait_for};
+use e2e::{Emission, FaultProxy, GENEROUS, Policy, STORM, Squelch, Test, wait_for};
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(300);
 const RATE: u32 = 50;
 const NAME: &str = "mutatingwebhookconfiguration/squelch";
 

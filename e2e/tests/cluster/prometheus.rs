@@ -1,15 +1,11 @@
 //! squelch's metrics, rules and dashboard in a real Prometheus.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::policy::Policy;
 use e2e::prometheus::dashboard;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Prometheus, Squelch, Test, conservation, wait_for};
+use e2e::{Emission, GENEROUS, Prometheus, STORM, Squelch, Test, conservation, wait_for};
 use serde_json::json;
-
-const STORM: Duration = Duration::from_secs(60);
 
 /// squelch with a Prometheus, under a policy that drops, after a storm with every disposition; and the received
 /// occurrences.

@@ -8,13 +8,12 @@ use e2e::proxy::{Fault, Rule};
 use e2e::recorder::{RecordedWrite, Recorder};
 use e2e::user::Version;
 use e2e::wait::not_yet;
-use e2e::{Emission, FaultProxy, GENEROUS, Test, User, wait_for};
+use e2e::{Emission, FaultProxy, GENEROUS, STORM, Test, User, wait_for};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::replay::replay;
 
-const STORM: Duration = Duration::from_secs(60);
 const POLICY: &str =
     "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: quickstart}\nspec: {}\n";
 

@@ -1,15 +1,12 @@
 //! `squelch replay` on the stored Events of a real cluster, and on its recorded reviews.
 
-use std::process::Command;
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::process::run_with_input;
 use e2e::squelch::StartOptions;
-use e2e::{Emission, FaultProxy, GENEROUS, Test, cluster, conservation, events, wait_for};
+use e2e::{Emission, FaultProxy, GENEROUS, STORM, Test, cluster, conservation, events, wait_for};
 use serde_json::{Value, json};
+use std::process::Command;
 
-const STORM: Duration = Duration::from_secs(60);
 const POLICY: &str =
     "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: quickstart}\nspec: {}\n";
 

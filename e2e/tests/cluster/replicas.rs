@@ -1,6 +1,6 @@
 //! Two replicas as processes: one is active, the other takes over.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use e2e::accounts::SQUELCH;
@@ -9,10 +9,9 @@ use e2e::policy::idle_after;
 use e2e::squelch::StartOptions;
 use e2e::wait::not_yet;
 use e2e::writes::never_lowered;
-use e2e::{Emission, GENEROUS, Policy, Squelch, Test, events, wait_for};
+use e2e::{Emission, GENEROUS, Policy, STORM, Squelch, Test, events, wait_for};
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(300);
 const RATE: u32 = 50;
 
 /// The Secret of the replicas: they share authority and token.

@@ -1,17 +1,14 @@
 //! squelch is restarted during a storm.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::emitters::{Call, RunningEmitter};
 use e2e::policy::idle_after;
 use e2e::squelch::StartOptions;
 use e2e::wait::{not_yet, wait_for};
 use e2e::writes::never_lowered;
-use e2e::{Emission, GENEROUS, Test};
+use e2e::{Emission, GENEROUS, STORM, Test};
 use serde_json::{Value, json};
 
-const STORM: Duration = Duration::from_secs(300);
 const OCCURRENCES: i64 = 500;
 const RATE: u32 = 50;
 

@@ -1,13 +1,9 @@
 //! `squelch suggest` on the stored Events of a real cluster.
 
-use std::process::Command;
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::process::run_with_input;
-use e2e::{Emission, GENEROUS, Test, cluster, events, wait_for};
-
-const STORM: Duration = Duration::from_secs(60);
+use e2e::{Emission, GENEROUS, STORM, Test, cluster, events, wait_for};
+use std::process::Command;
 
 #[tokio::test]
 async fn a_suggested_policy_for_a_noisy_client_can_be_applied() -> Result<()> {

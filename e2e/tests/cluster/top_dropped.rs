@@ -1,12 +1,8 @@
 //! `status.topDropped` and the metric of dropped Warnings.
 
-use std::time::Duration;
-
 use anyhow::Result;
-use e2e::{Emission, Policy, Test};
+use e2e::{Emission, Policy, STORM, Test};
 use serde_json::{Value, json};
-
-const STORM: Duration = Duration::from_secs(60);
 
 /// Events of an object that pass the filter.
 pub(crate) const BURST: i64 = 5;

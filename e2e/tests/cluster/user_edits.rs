@@ -1,16 +1,12 @@
 //! Edits of Events by users and tools are neither refused nor counted.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::emitters::RunningEmitter;
 use e2e::policy::idle_after;
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Squelch, Test, events, wait_for};
+use e2e::{Emission, GENEROUS, STORM, Squelch, Test, events, wait_for};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
-
-const STORM: Duration = Duration::from_secs(60);
 
 /// A storm of 6 s, enough for the edits.
 async fn storm(test: &Test) -> Result<RunningEmitter> {

@@ -1,15 +1,11 @@
 //! `squelch record` compared with the API server's audit log.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::oracle::{AuditLog, Write};
 use e2e::recorder::{RecordedWrite, Recorder};
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Test, wait_for};
-
-const STORM: Duration = Duration::from_secs(60);
+use e2e::{Emission, GENEROUS, STORM, Test, wait_for};
+use std::collections::BTreeMap;
 
 /// The writes of the log that changed what is stored, by version. A write without a change has the version before it.
 fn stored(log: &[Write]) -> Result<Vec<RecordedWrite>> {

@@ -86,6 +86,10 @@ const POLICIES: &[GridColumn] = &[
     words("MODE", "MODE"),
     words("ACCEPTED", "ACC"),
     words("EFFECTIVE", "EFF"),
+];
+
+/// The columns of [`dispositions`].
+const DISPOSITIONS: &[GridColumn] = &[
     numbers("RECEIVED", "RECV"),
     numbers("ADMITTED", "ADMIT"),
     numbers("COMPACTED", "COMP"),
@@ -111,20 +115,9 @@ fn policies(model: &TopModel, order: TopOrder, limit: usize) -> Grid {
             is_alarming: row.effective != "True" || row.counters.dropped_warnings > 0,
         }
     };
-    Grid { columns: POLICIES.to_vec(), rows: all.iter().take(limit).map(row).collect(), total: all.len() }
+    let columns = [POLICIES, DISPOSITIONS].concat();
+    Grid { columns, rows: all.iter().take(limit).map(row).collect(), total: all.len() }
 }
-
-const OFFENDERS: &[GridColumn] = &[
-    numbers("COUNT", "COUNT"),
-    texts("NAMESPACE", "NAMESPACE", 9),
-    words("TYPE", "TYPE"),
-    texts("REASON", "REASON", 12),
-    texts("KIND", "KIND", 6),
-    texts("COMPONENT", "COMPONENT", 9),
-    words("DISPOSITION", "BY"),
-    numbers("LAST", "LAST"),
-    texts("OBJECT", "OBJECT", 9),
-];
 
 fn offenders(model: &TopModel, limit: usize, now: Timestamp) -> Grid {
     let (shown, total) = model.offenders(limit);
@@ -134,7 +127,9 @@ fn offenders(model: &TopModel, limit: usize, now: Timestamp) -> Grid {
         let is_alarming = offender.drops.event_type == EventType::Warning;
         GridRow { key: offender_key(offender), cells, is_alarming }
     });
-    Grid { columns: OFFENDERS.to_vec(), rows: rows.collect(), total }
+    let mut columns = DROPS.to_vec();
+    columns.insert(1, texts("NAMESPACE", "NAMESPACE", 9));
+    Grid { columns, rows: rows.collect(), total }
 }
 
 /// Returns all that identifies an entry. The first line is the namespace.
@@ -176,18 +171,7 @@ fn by(drops: &ReportedDrops) -> (&'static str, &'static str) {
     }
 }
 
-const SHARES: &[GridColumn] = &[
-    texts("POLICY", "POLICY", 20),
-    numbers("RECEIVED", "RECV"),
-    numbers("ADMITTED", "ADMIT"),
-    numbers("COMPACTED", "COMP"),
-    numbers("AGGREGATED", "AGGR"),
-    numbers("FILTERED", "FILT"),
-    numbers("THROTTLED", "THROT"),
-    numbers("MUTED", "MUTED"),
-    numbers("WARNINGS", "WARN"),
-];
-
+/// The columns of [`drops`].
 const DROPS: &[GridColumn] = &[
     numbers("COUNT", "COUNT"),
     words("TYPE", "TYPE"),
@@ -197,7 +181,6 @@ const DROPS: &[GridColumn] = &[
     words("DISPOSITION", "BY"),
     numbers("LAST", "LAST"),
     texts("OBJECT", "OBJECT", 9),
-    texts("MESSAGE", "MESSAGE", 12),
 ];
 
 /// The details of a namespace, in lines of this width.
@@ -229,8 +212,10 @@ pub(super) fn namespace_details(row: &NamespaceLine, now: Timestamp, width: usiz
             elapsed(row.last_updated.as_ref(), now),
         ),
     ];
-    for (columns, rows) in [(SHARES, shares), (DROPS, dropped.collect())] {
-        let table = Grid { columns: columns.to_vec(), total: rows.len(), rows }.lines(width);
+    let of_shares = [&[texts("POLICY", "POLICY", 20)], DISPOSITIONS].concat();
+    let of_drops = [DROPS, &[texts("MESSAGE", "MESSAGE", 12)]].concat();
+    for (columns, rows) in [(of_shares, shares), (of_drops, dropped.collect())] {
+        let table = Grid { columns, total: rows.len(), rows }.lines(width);
         lines.extend([String::new(), table.head]);
         lines.extend(table.rows);
     }
