@@ -39,7 +39,7 @@ test-unit *ARGS:
 test-lives *ARGS:
     @hack/lives "$@"
 
-# Run end-to-end tests on four clusters, or with arguments for the tests, e.g. a name, on one (15 min; --kubernetes MINOR: on another version than the newest; then --short: 3)
+# Run end-to-end tests on three clusters, or with arguments for the tests, e.g. a name, on one (15 min; --kubernetes MINOR: on another version than the newest; then --short: 3)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test "$@"
@@ -99,7 +99,7 @@ test-oracle *ARGS:
 test-consumers *ARGS:
     @hack/e2e consumers "$@"
 
-# Compare the match condition of the webhook with the policies on WRITES (1,000,000) random writes, by the API server's own code (5 min; SQUELCH_SEED repeats a run)
+# Compare the match condition of the webhook with the policies on WRITES (1,000,000) random writes, by the API server's own code (5 min; SQUELCH_SEED repeats a run; --churn [MINUTES]: change policies under 100 writes a second, 10 min)
 [group('tiers')]
 test-match-conditions *WRITES:
     @hack/e2e match-conditions "$@"

@@ -17,7 +17,7 @@ use crate::replay;
 
 pub use run::RunOptions;
 use values::uninstall_timeout;
-pub use values::{LastTimestamp, WebhookService, WebhookUrl};
+pub use values::{CollectorHeader, LastTimestamp, WebhookService, WebhookUrl};
 
 /// Event policy operator for Kubernetes: compacts, aggregates and limits Events, and counts what it suppresses.
 #[derive(Debug, Parser)]

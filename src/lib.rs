@@ -17,6 +17,7 @@ pub mod clock;
 pub mod config;
 pub mod descriptors;
 pub mod doctor;
+pub mod export;
 pub mod flush;
 pub mod keys;
 pub mod leader;

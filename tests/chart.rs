@@ -234,7 +234,7 @@ fn every_rule_of_the_network_policy_begins_with_its_peers() {
             rules += 1;
         }
     }
-    assert_eq!(rules, 5, "reviews, scrapes, probes; the API server, DNS");
+    assert_eq!(rules, 6, "reviews, scrapes, probes; the API server, the collector, DNS");
     let refused = template.lines().position(|line| line == "{{- if not $values.apiServerPeers }}").unwrap();
     let reason = template.lines().nth(refused + 1).unwrap();
     assert!(reason.starts_with("{{- fail \"networkPolicy.apiServerPeers"), "{reason}");

@@ -246,6 +246,7 @@ async fn serve(places: Option<usize>) {
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: Clock::default(),
         lease_deadline: Arc::new(LeaseDeadline::unlimited()),
+        exporters: squelch::export::Exporters::default(),
     };
     let hour = Duration::from_secs(3_600);
     let authority = Authority::generate(hour, clock::wall()).unwrap();

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use squelch::metrics::table::{ALL, MAX_OF_NAMESPACE, MAX_SCOPES, OTHER, Row, Type};
 use squelch::metrics::{
-    ArmTransition, BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind,
-    PolicyState, ProbeResult, RestoredField, ReviewResult, WatchedResource,
+    ArmTransition, BackgroundTask, EntryTable, EvictionTable, ExportLoss, ExporterKind, FlushResult,
+    PendingLimit, PolicyKind, PolicyState, ProbeResult, RestoredField, ReviewResult, WatchedResource,
 };
 use squelch_engine::Disposition;
 
@@ -96,6 +96,8 @@ fn values(text: &mut String, row: &Row, label: &str) {
         }
         "table" => EvictionTable::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "task" => BackgroundTask::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "exporter" => ExporterKind::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
+        "reason" => ExportLoss::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "state" => PolicyState::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect(),
         "kind" if row.name == "squelch_policies" => {
             PolicyKind::ALL.iter().map(|of| (of.as_str(), of.meaning())).collect()

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use squelch::metrics::table::{ALL, OTHER, Row, Type};
 use squelch::metrics::{
-    ArmTransition, BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind,
-    PolicyState, ProbeResult, RestoredField, ReviewResult, WatchedResource,
+    ArmTransition, BackgroundTask, EntryTable, EvictionTable, ExportLoss, ExporterKind, FlushResult,
+    PendingLimit, PolicyKind, PolicyState, ProbeResult, RestoredField, ReviewResult, WatchedResource,
 };
 use squelch_engine::Disposition;
 
@@ -89,6 +89,8 @@ fn values(row: &Row, label: &str) -> Option<Vec<&'static str>> {
         }
         "table" => EvictionTable::ALL.iter().map(|of| of.as_str()).collect(),
         "task" => BackgroundTask::ALL.iter().map(|of| of.as_str()).collect(),
+        "exporter" => ExporterKind::ALL.iter().map(|of| of.as_str()).collect(),
+        "reason" => ExportLoss::ALL.iter().map(|of| of.as_str()).collect(),
         "state" => PolicyState::ALL.iter().map(|of| of.as_str()).collect(),
         "kind" if row.name == "squelch_policies" => PolicyKind::ALL.iter().map(|of| of.as_str()).collect(),
         "resource" => WatchedResource::ALL.iter().map(|of| of.as_str()).collect(),

@@ -98,6 +98,7 @@ impl Served {
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: clock.clone(),
             lease_deadline: Arc::new(LeaseDeadline::unlimited()),
+            exporters: squelch::export::Exporters::default(),
         };
         let (router, path) = (router(Arc::new(webhook)), path(&token));
         Self { engine, flusher: Flusher::default(), clock, router, path, flushes: 0, began }

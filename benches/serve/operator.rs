@@ -46,6 +46,7 @@ pub(crate) fn start(mode: &str, token: PathToken, namespaces: usize) -> Result<W
         tokens: Arc::new(AcceptedTokens::new(vec![token])),
         clock: Clock::default(),
         lease_deadline: Arc::new(LeaseDeadline::unlimited()),
+        exporters: squelch::export::Exporters::default(),
     })
 }
 

@@ -59,6 +59,7 @@ impl Served {
             tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: Clock::default(),
             lease_deadline: Arc::new(LeaseDeadline::unlimited()),
+            exporters: squelch::export::Exporters::default(),
         };
         // The API server adds its timeout as a query.
         Self { path: format!("{}?timeout=1s", path(&token)), router: router(Arc::new(webhook)) }

@@ -44,6 +44,22 @@ pub fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
+/// Event reviews that an API server admitted without an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedReviews {
+    /// Because of its timeout, which passes on a starved machine.
+    pub timeouts: i64,
+    /// For other reasons, such as an invalid certificate.
+    pub others: i64,
+}
+
+impl FailedReviews {
+    /// All of them.
+    pub fn all(self) -> i64 {
+        self.timeouts + self.others
+    }
+}
+
 impl Cluster {
     /// Connects to the cluster of `KUBECONFIG` and `SQUELCH_CLUSTER_DIR`.
     ///
@@ -89,6 +105,19 @@ impl Cluster {
     pub async fn failed_webhook_calls(&self) -> Result<i64> {
         let webhook = [("name", "events.squelch.dev")];
         Ok(self.metrics().await?.sum("apiserver_admission_webhook_fail_open_count", &webhook) as i64)
+    }
+
+    /// The Event reviews that its API servers admitted without an answer, by their log, which goes on after a restart.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn failed_reviews(&self) -> Result<FailedReviews> {
+        let log = self.folder.join("logs/kube-apiserver.log");
+        let log = std::fs::read_to_string(&log).with_context(|| log.display().to_string())?;
+        let failed: Vec<_> =
+            log.lines().filter(|line| line.contains("failing open events.squelch.dev")).collect();
+        let timeouts = failed.iter().filter(|line| line.contains("context deadline exceeded")).count() as i64;
+        Ok(FailedReviews { timeouts, others: failed.len() as i64 - timeouts })
     }
 
     /// The URL of its API server, and the CA certificate (PEM).

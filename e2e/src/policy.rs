@@ -1,7 +1,7 @@
 //! A policy of a test.
 
 use anyhow::Result;
-use kube::api::DynamicObject;
+use kube::api::{DeleteParams, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
@@ -149,6 +149,15 @@ impl Policy {
             object["metadata"]["namespace"] = json!(self.namespace);
         }
         kubectl.apply(&object).await.map(drop)
+    }
+
+    /// Deletes it.
+    ///
+    /// # Errors
+    /// The error of the API server.
+    pub async fn delete(&self) -> Result<()> {
+        self.api.delete(&self.name, &DeleteParams::default()).await?;
+        Ok(())
     }
 
     /// Waits until its current generation is in force.

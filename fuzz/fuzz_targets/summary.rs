@@ -84,6 +84,7 @@ impl Hostile {
             spam_filter: None,
             budget: None,
             rejection: Rejection::AlreadyExists,
+            export: squelch_engine::Exported::None,
         }
     }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::clauses::{
     Clauses, MAX_SHORT_LIST, entries_rule, muted_warnings_rule, selection_weight_rule, weight_rule,
 };
+use super::export::Export;
 use super::limits::NumberField;
 use super::stages::{Aggregation, Budget, SeriesCompaction, SpamFilter};
 use super::status::EventPolicyStatus;
@@ -193,6 +194,12 @@ pub struct EventPolicySpec {
     /// series. Default: AlreadyExists.
     #[serde(default)]
     pub rejection: Rejection,
+
+    /// Export of Event writes, so that the full stream can be kept outside of the cluster while the API server stores few
+    /// Events. Each exported write has the Event as its client wrote it, with what squelch did with it. Where it goes is a
+    /// setting of squelch (`--export-file`, `--export-otlp`); without one nothing is exported. Default: no export.
+    #[serde(default)]
+    pub export: Export,
 }
 
 /// `spec.mode`.

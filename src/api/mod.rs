@@ -5,6 +5,7 @@ mod cluster_event_policy;
 mod drop_report;
 mod duration;
 mod event_policy;
+mod export;
 mod generate;
 mod limits;
 mod namespaces;
@@ -27,6 +28,7 @@ pub use duration::{BadDuration, DurationField, parse_duration};
 pub use event_policy::{
     EventPolicy, EventPolicySpec, MAX_MESSAGE_BYTES, MAX_PRIORITY, Mask, Mode, Rejection, WarningPolicy,
 };
+pub use export::{Export, ExportInclude};
 pub use generate::{GenerateError, crds, render, run};
 pub use limits::{BucketFields, NumberField, TOO_SLOW};
 pub use namespaces::{

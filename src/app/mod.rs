@@ -2,6 +2,7 @@
 
 mod cluster;
 pub mod doctor;
+mod exporting;
 mod keys;
 mod leading;
 mod parts;

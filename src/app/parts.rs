@@ -16,6 +16,7 @@ use crate::arming::{
 };
 use crate::config::{LastTimestamp, RunOptions};
 use crate::descriptors::Descriptors;
+use crate::export::Exporters;
 use crate::leader::{Leader, LeaseDeadline, Peers};
 use crate::metrics::{BackgroundTask, Metrics, WatchedResource};
 use crate::policy::{Armed, Restrictions, Store, WatchSource, WebhookScope, watch as policy_watch};
@@ -27,7 +28,7 @@ use crate::{clock, flush, status};
 
 use super::cluster::Cluster;
 use super::tasks::{Failures, Supervisor, Task};
-use super::{keys, leading, serving};
+use super::{exporting, keys, leading, serving};
 
 /// The running operator.
 pub(super) struct Parts {
@@ -49,6 +50,8 @@ pub(super) struct Parts {
     pub(super) serving_webhook: Task<()>,
     pub(super) serving_http: Task<()>,
     pub(super) watching_policies: Task<()>,
+    /// End after the webhook.
+    pub(super) exporting: Vec<Task<()>>,
     pub(super) stages: Stages,
     pub(super) leading: Task<Leader>,
     /// Cancelled once this replica has been active.
@@ -71,8 +74,7 @@ impl Parts {
         let metrics = Arc::new(Metrics::new());
         let readiness = Arc::new(Readiness::default());
         let (supervisor, failures) = Supervisor::new();
-        let http = options.http_bind_address;
-        let serving_http = serving::serve_http(&supervisor, http, &metrics, &readiness, descriptors)?;
+        let serving_http = serving::serve_http(&supervisor, options, &metrics, &readiness, descriptors)?;
         let listener = serving::bind(options.webhook_bind_address, "--webhook-bind-address")?;
 
         let engine = Arc::new(Engine::new(settings(options)?));
@@ -86,7 +88,8 @@ impl Parts {
         readiness.meet(Need::KeyLoaded);
 
         let probing = cluster.probing(keys.tokens())?;
-        let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), deadline);
+        let (exporters, exporting) = exporting::start(&supervisor, options, &metrics)?;
+        let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), deadline, exporters);
         let stages = Stages::default();
         let tls = tls::server_config(keys.certificate(), serving::callers(options)?)?;
         let serving_webhook =
@@ -95,16 +98,15 @@ impl Parts {
         let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let armed = Arc::new(watch::Sender::new(Err(NOT_PROBED_YET.into())));
         let flush_writer = flush_writer(cluster.client()?, engine.clone(), metrics.clone(), options);
-        let desired_keys = desired.clone();
         let (acknowledged, restrictions) = (api.acknowledged(), api.restrictions());
         let (reported, disarm) = (armed.clone(), options.disarm);
         let (controller, prober) =
             ArmingController::new(api, probing, wanted, active.clone(), reported, disarm, metrics.clone());
-        let exposed = prober.exposed();
         let state = status_inputs(&armed, &controller, &active, &metrics);
         let parts = Self {
-            keeping_keys: supervisor
-                .start(BackgroundTask::Keys, |stop| keys.run(desired_keys, acknowledged, exposed, stop)),
+            keeping_keys: supervisor.start(BackgroundTask::Keys, |stop| {
+                keys.run(desired.clone(), acknowledged, prober.exposed(), stop)
+            }),
             keeping_armed: keep_armed(&supervisor, controller, prober),
             flushing: start_flushing(&supervisor, &flush_writer, qps(options.flush_qps), active.clone()),
             statuses: write_statuses(&supervisor, options, &client, &policies, &engine, state, announcer),
@@ -124,6 +126,7 @@ impl Parts {
             flush_writer,
             serving_webhook,
             serving_http,
+            exporting,
             stages,
         };
         Ok((parts, failures))
@@ -179,6 +182,7 @@ fn webhook(
     metrics: &Arc<Metrics>,
     tokens: Arc<AcceptedTokens>,
     lease_deadline: Arc<LeaseDeadline>,
+    exporters: Exporters,
 ) -> Arc<Webhook> {
     Arc::new(Webhook {
         engine: engine.clone(),
@@ -188,6 +192,7 @@ fn webhook(
         tokens,
         clock: clock::Clock::default(),
         lease_deadline,
+        exporters,
     })
 }
 

@@ -27,13 +27,13 @@ pub(super) fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
 /// Starts the plain HTTP server.
 pub(super) fn serve_http(
     supervisor: &Supervisor,
-    address: SocketAddr,
+    options: &RunOptions,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
     descriptors: Descriptors,
 ) -> Result<Task<()>> {
     let admin = Admin::new(metrics.clone(), readiness.clone());
-    let listener = bind(address, "--http-bind-address")?;
+    let listener = bind(options.http_bind_address, "--http-bind-address")?;
     let places = descriptors.admin_connections();
     Ok(supervisor.start(BackgroundTask::Http, |stop| admin::serve(listener, admin, places, stop)))
 }

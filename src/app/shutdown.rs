@@ -98,12 +98,14 @@ impl Parts {
             serving_webhook,
             serving_http,
             watching_policies,
+            exporting,
             stages,
             armed,
             metrics,
             ..
         } = self;
-        let ending = Ending { recording_events, serving_webhook, serving_http, watching_policies, stages };
+        let ending =
+            Ending { recording_events, serving_webhook, serving_http, watching_policies, exporting, stages };
         if let Some(peers) = peers {
             if peers.wait_until_serving(SUCCESSION).await {
                 info!("another replica is active, closing the connections of the API server");
@@ -137,8 +139,18 @@ impl Parts {
         if let Some(leader) = leader {
             leader.release().await;
         }
-        let Self { recording_events, serving_webhook, serving_http, watching_policies, stages, .. } = self;
-        Ending { recording_events, serving_webhook, serving_http, watching_policies, stages }.end().await;
+        let Self {
+            recording_events,
+            serving_webhook,
+            serving_http,
+            watching_policies,
+            exporting,
+            stages,
+            ..
+        } = self;
+        Ending { recording_events, serving_webhook, serving_http, watching_policies, exporting, stages }
+            .end()
+            .await;
     }
 }
 
@@ -196,6 +208,7 @@ struct Ending {
     serving_webhook: Task<()>,
     serving_http: Task<()>,
     watching_policies: Task<()>,
+    exporting: Vec<Task<()>>,
     stages: Stages,
 }
 
@@ -207,6 +220,11 @@ impl Ending {
         self.stages.closing.cancel();
         if self.serving_webhook.end().await.is_none() {
             error!(task = "webhook", "task panicked");
+        }
+        for exporting in self.exporting {
+            if exporting.end().await.is_none() {
+                error!(task = "export", "task panicked");
+            }
         }
         if self.serving_http.end().await.is_none() {
             error!(task = "http", "task panicked");

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use hyper::Uri;
 use jiff::SignedDuration;
 
 use super::values::{
-    LastTimestamp, WebhookService, WebhookUrl, annotation, bind, certificate_lifetime, clock_offset,
-    dns_name, label, log_level, receipt_interval, report_interval, shutdown_timeout, status_interval,
-    token_lifetime, webhook_service, webhook_url,
+    CollectorHeader, LastTimestamp, WebhookService, WebhookUrl, annotation, bind, certificate_lifetime,
+    clock_offset, collector_header, collector_url, dns_name, label, log_level, receipt_interval,
+    report_interval, shutdown_timeout, status_interval, token_lifetime, webhook_service, webhook_url,
 };
 use crate::telemetry::LogFormat;
 
@@ -290,6 +291,35 @@ pub struct RunOptions {
         help_heading = "Events"
     )]
     pub last_timestamp: LastTimestamp,
+
+    /// File to which the Event writes are appended that policies export, one JSON object per line; - for standard output. It is
+    /// opened again when it was renamed
+    #[arg(long, env = "SQUELCH_EXPORT_FILE", value_name = "FILE", help_heading = "Export")]
+    pub export_file: Option<PathBuf>,
+
+    /// URL of an OpenTelemetry collector that gets the Event writes that policies export, as logs by OTLP over HTTP, such as
+    /// http://collector.monitoring:4318. Without a path: /v1/logs
+    #[arg(
+        long,
+        env = "SQUELCH_EXPORT_OTLP",
+        value_name = "URL",
+        value_parser = collector_url,
+        help_heading = "Export"
+    )]
+    pub export_otlp: Option<Uri>,
+
+    /// Header of each request to the collector, for example for authentication. Repeatable
+    #[arg(
+        long,
+        env = "SQUELCH_EXPORT_OTLP_HEADER",
+        value_name = "NAME=VALUE",
+        value_parser = collector_header,
+        value_delimiter = ',',
+        hide_env_values = true,
+        requires = "export_otlp",
+        help_heading = "Export"
+    )]
+    pub export_otlp_header: Vec<CollectorHeader>,
 
     /// Maximum time to flush during shutdown, from 0s to 1h. Occurrences that are still pending then are counted as lost
     #[arg(

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use hyper::Uri;
 use jiff::SignedDuration;
 
@@ -130,6 +131,44 @@ pub(super) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
     Ok(WebhookUrl(format!("https://{authority}")))
 }
 
+pub(super) fn collector_url(text: &str) -> Result<Uri, String> {
+    let refuse =
+        |what: &str| format!("{what}; must have scheme, host and port, such as http://127.0.0.1:4318");
+    let url: Uri = text.parse().map_err(|_| refuse("not a URL"))?;
+    if !matches!(url.scheme_str(), Some("http" | "https")) {
+        return Err(refuse("squelch sends logs by OTLP over http or https"));
+    }
+    let authority = url.authority().filter(|authority| !authority.host().is_empty());
+    let authority = authority.ok_or_else(|| refuse("the host is missing"))?;
+    if authority.as_str().contains('@') {
+        return Err(refuse("a user is given by --export-otlp-header"));
+    }
+    Ok(url)
+}
+
+/// `--export-otlp-header`: a header of HTTP. Its value may be a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CollectorHeader {
+    /// The name.
+    pub name: HeaderName,
+    /// The value.
+    pub value: HeaderValue,
+}
+
+impl fmt::Debug for CollectorHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CollectorHeader").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+pub(super) fn collector_header(text: &str) -> Result<CollectorHeader, String> {
+    let refuse = |what: &str| format!("{what}; must be NAME=VALUE, such as Authorization=Bearer ...");
+    let (name, value) = text.split_once('=').ok_or_else(|| refuse("no ="))?;
+    let name = name.parse().map_err(|_| refuse("not the name of a header"))?;
+    let value = HeaderValue::from_str(value).map_err(|_| refuse("not the value of a header"))?;
+    Ok(CollectorHeader { name, value })
+}
+
 pub(super) fn bind(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "must be an IP address and a port, such as 0.0.0.0:8080 or [::]:8080".to_owned())
 }
@@ -203,5 +242,28 @@ mod tests {
         ];
         let hosts = hosts.map(|url| webhook_url(url).unwrap().host().to_owned());
         assert_eq!(hosts, ["h.example", "h.example", "127.0.0.1", "::1", "::1"]);
+    }
+
+    #[test]
+    fn a_collector_has_a_host_and_its_headers_a_name() {
+        for url in ["http://127.0.0.1:4318", "https://collector.monitoring/v1/logs", "http://[::1]:4318"] {
+            assert_eq!(collector_url(url).map(|url| url.scheme().is_some()), Ok(true), "{url}");
+        }
+        for (url, problem) in [
+            ("grpc://h:4317", "squelch sends logs by OTLP over http or https"),
+            ("h:4318", "squelch sends logs by OTLP over http or https"),
+            ("http://u:p@h:4318", "a user is given by --export-otlp-header"),
+            ("http://", "not a URL"),
+            ("", "not a URL"),
+        ] {
+            let error = collector_url(url).unwrap_err();
+            assert!(error.starts_with(problem), "{url}: {error}");
+        }
+        let header = collector_header("Authorization=Basic dTpw=").unwrap();
+        assert_eq!((header.name.as_str(), header.value.as_bytes()), ("authorization", &b"Basic dTpw="[..]));
+        assert!(!format!("{header:?}").contains("dTpw"), "a secret");
+        for header in ["Authorization", "=x", "a b=x", "a=\n"] {
+            assert!(collector_header(header).unwrap_err().contains("must be NAME=VALUE"), "{header:?}");
+        }
     }
 }

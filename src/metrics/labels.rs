@@ -153,6 +153,24 @@ labels! {
         Status = "status": "Writes the statuses of the policies.",
         Reports = "reports": "Writes the EventDropReports and the EventsDropped Events of the namespaces.",
         Announcer = "announcer": "Writes Events about squelch itself.",
+        Export = "export": "Exports Event writes.",
+    }
+}
+
+labels! {
+    /// An exporter: the label `exporter`.
+    ExporterKind {
+        File = "file": "JSON lines: `--export-file`.",
+        Otlp = "otlp": "OpenTelemetry logs: `--export-otlp`.",
+    }
+}
+
+labels! {
+    /// Why occurrences were not exported: the label `reason` of lost exports.
+    ExportLoss {
+        QueueFull = "queue_full": "65,536 records or 64 MiB were pending: the file or the collector is too slow, or fails.",
+        Refused = "refused": "The collector refused the records.",
+        Shutdown = "shutdown": "The process ended, and they were not delivered within five seconds.",
     }
 }
 

@@ -19,10 +19,13 @@ use prometheus::{Histogram, IntCounter, IntGauge, IntGaugeVec, Registry, TextEnc
 use api_servers::ProbeFailures;
 pub use api_servers::{MAX_API_SERVERS, OTHER_API_SERVERS};
 pub use labels::{
-    ArmTransition, BackgroundTask, EntryTable, EvictionTable, FlushResult, PendingLimit, PolicyKind,
-    PolicyState, ProbeResult, RestoredField, ReviewKind, ReviewResult, WatchedResource,
+    ArmTransition, BackgroundTask, EntryTable, EvictionTable, ExportLoss, ExporterKind, FlushResult,
+    PendingLimit, PolicyKind, PolicyState, ProbeResult, RestoredField, ReviewKind, ReviewResult,
+    WatchedResource,
 };
-use registration::{counter, counters_by, gauge, gauges, histogram, policies, register_process, reviews};
+use registration::{
+    counter, counters_by, export_losses, gauge, gauges, histogram, policies, register_process, reviews,
+};
 pub use scopes::InForce;
 use scopes::Scopes;
 use squelch_engine::{Engine, Moment};
@@ -66,6 +69,9 @@ pub struct Metrics {
     certificate_expiration: IntGauge,
     keys_rejected: IntCounter,
     task_failures: Vec<IntCounter>,
+    exported: Vec<IntCounter>,
+    export_lost: Vec<IntCounter>,
+    export_pending: Vec<IntGauge>,
 }
 
 impl Metrics {
@@ -73,6 +79,7 @@ impl Metrics {
     pub fn new() -> Self {
         let registry = Registry::new();
         let watches = gauges(&registry, &table::WATCH_LAST_RESPONSE);
+        let export_pending = gauges(&registry, &table::EXPORT_PENDING);
         register_process(&registry);
         Self {
             reviews: reviews(&registry),
@@ -116,6 +123,12 @@ impl Metrics {
                 BackgroundTask::ALL,
                 BackgroundTask::as_str,
             ),
+            exported: counters_by(&registry, &table::EXPORTED, ExporterKind::ALL, ExporterKind::as_str),
+            export_lost: export_losses(&registry),
+            export_pending: ExporterKind::ALL
+                .iter()
+                .map(|kind| export_pending.with_label_values(&[kind.as_str()]))
+                .collect(),
             registry,
             scopes: Arc::default(),
             collecting: Mutex::default(),
@@ -252,6 +265,23 @@ impl Metrics {
         self.task_failures[task as usize].inc();
     }
 
+    /// Adds occurrences that wait for their delivery to an exporter.
+    pub fn export_pending(&self, exporter: ExporterKind, occurrences: u64) {
+        self.export_pending[exporter as usize].add(signed(occurrences));
+    }
+
+    /// Counts pending occurrences as delivered.
+    pub fn exported(&self, exporter: ExporterKind, occurrences: u64) {
+        self.export_pending[exporter as usize].sub(signed(occurrences));
+        self.exported[exporter as usize].inc_by(occurrences);
+    }
+
+    /// Counts pending occurrences as lost.
+    pub fn export_lost(&self, exporter: ExporterKind, reason: ExportLoss, occurrences: u64) {
+        self.export_pending[exporter as usize].sub(signed(occurrences));
+        self.export_lost[exporter as usize * ExportLoss::ALL.len() + reason as usize].inc_by(occurrences);
+    }
+
     /// Returns all metrics in the Prometheus text format. Collecting them iterates over all namespaces, so only one call
     /// collects at a time. Concurrent calls return the last text if it is at most 1 s old. Otherwise they wait.
     pub fn text(&self) -> String {
@@ -282,6 +312,10 @@ impl Metrics {
         let last = locked(&self.last);
         last.as_ref().filter(|(began, _)| clock::now().since(*began) < FRESH).map(|(_, text)| text.clone())
     }
+}
+
+fn signed(occurrences: u64) -> i64 {
+    i64::try_from(occurrences).unwrap_or(i64::MAX)
 }
 
 /// Locks a mutex, also after a panic elsewhere: counters stay valid sums.

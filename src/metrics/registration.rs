@@ -6,7 +6,7 @@ use prometheus::{
 };
 
 use super::table::{self, Row};
-use super::{PolicyKind, PolicyState, ReviewKind, ReviewResult, process};
+use super::{ExportLoss, ExporterKind, PolicyKind, PolicyState, ReviewKind, ReviewResult, process};
 
 /// Registers the metrics of the process and its build.
 pub(super) fn register_process(registry: &Registry) {
@@ -61,6 +61,16 @@ pub(super) fn reviews(registry: &Registry) -> Vec<IntCounter> {
         ReviewResult::ALL.iter().map(counter).collect::<Vec<_>>()
     };
     ReviewKind::ALL.iter().flat_map(by_result).collect()
+}
+
+/// Registers the counters of lost exports, by exporter and then by reason.
+pub(super) fn export_losses(registry: &Registry) -> Vec<IntCounter> {
+    let lost = counters(registry, &table::EXPORT_LOST);
+    let by_reason = |exporter: &ExporterKind| {
+        let counter = |reason: &ExportLoss| lost.with_label_values(&[exporter.as_str(), reason.as_str()]);
+        ExportLoss::ALL.iter().map(counter).collect::<Vec<_>>()
+    };
+    ExporterKind::ALL.iter().flat_map(by_reason).collect()
 }
 
 pub(super) fn policies(registry: &Registry) -> IntGaugeVec {

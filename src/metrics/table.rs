@@ -127,6 +127,12 @@ rows! {
         "Reads of the Secret or the mounted files that yielded unusable keys. The previous keys stay in use.";
     TASK_FAILURES = Counter "squelch_task_failures_total" ["task"]
         "Background tasks that panicked or ended unexpectedly. The process then flushes pending occurrences and exits with an error.";
+    EXPORTED = Counter "squelch_exported_occurrences_total" ["exporter"]
+        "Occurrences delivered to an exporter, of the writes that the export of a policy includes.";
+    EXPORT_LOST = Counter "squelch_export_lost_occurrences_total" ["exporter", "reason"]
+        "Occurrences that the export of a policy includes and that were not delivered, by reason.";
+    EXPORT_PENDING = Gauge "squelch_export_pending_occurrences" ["exporter"]
+        "Occurrences that wait for their delivery to an exporter.";
     BUILD_INFO = Gauge "squelch_build_info" ["version"]
         "Always 1; the version is in the label.";
 }

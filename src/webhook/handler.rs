@@ -15,6 +15,7 @@ use super::patch::PatchOperation;
 use super::response;
 use super::review::{self, NotObserved, Review, ReviewHead, ReviewVersion};
 use crate::clock::Clock;
+use crate::export::Exporters;
 use crate::leader::LeaseDeadline;
 use crate::log_limit::LogLimit;
 use crate::metrics::{Metrics, ReviewKind, ReviewResult};
@@ -40,6 +41,8 @@ pub struct Webhook {
     pub clock: Clock,
     /// The time until which this replica is active.
     pub lease_deadline: Arc<LeaseDeadline>,
+    /// Where the writes go that policies export.
+    pub exporters: Exporters,
 }
 
 impl Webhook {
@@ -125,6 +128,9 @@ impl Webhook {
             return self.fail_open(review, governing, write, now);
         }
         let decided = catch_panic(|| self.engine.decide(governing, write, now));
+        if let Some(verdict) = &decided {
+            self.export(review, governing, write, verdict);
+        }
         let response = decided.and_then(|verdict| respond(review, governing, &verdict));
         response.unwrap_or_else(|| self.fail_open(review, governing, write, now))
     }
@@ -137,8 +143,25 @@ impl Webhook {
         write: &Observation<'_>,
         now: Moment,
     ) -> (ReviewResult, Bytes) {
-        catch_panic(|| self.engine.fail_open(governing, write, now));
+        if let Some(verdict) = catch_panic(|| self.engine.fail_open(governing, write, now)) {
+            self.export(review, governing, write, &verdict);
+        }
         (ReviewResult::FailedOpen, allow(review))
+    }
+
+    /// Exports the write if its policy asks for that.
+    fn export(
+        &self,
+        review: &Review<'_>,
+        governing: Option<Governing<'_>>,
+        write: &Observation<'_>,
+        verdict: &Verdict,
+    ) {
+        let Some(governing) = governing.filter(|governing| self.exporters.include(governing, verdict)) else {
+            return;
+        };
+        let message = review.written_message();
+        self.exporters.export(governing.rules, write, &message, verdict, self.clock.wall());
     }
 }
 

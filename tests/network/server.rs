@@ -194,6 +194,7 @@ pub(crate) fn webhook(token: &PathToken) -> Webhook {
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: Clock::default(),
         lease_deadline: Arc::new(LeaseDeadline::unlimited()),
+        exporters: squelch::export::Exporters::default(),
     }
 }
 

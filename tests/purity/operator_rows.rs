@@ -123,6 +123,7 @@ pub(crate) const OPERATOR: &[Row] = &[
             "PROBE_PATH",
             "accept",
             "clock",
+            "export::Exporters",
             "squelch_engine",
             "leader::LeaseDeadline",
             "log_limit",
@@ -256,6 +257,19 @@ pub(crate) const OPERATOR: &[Row] = &[
             "reports",
             "status::ReadCounters",
         ],
+        crates: NO_ANYHOW,
+    },
+    // What is exported, and its account.
+    Row {
+        files: &["src/export/record.rs"],
+        knows: Knows::Arguments,
+        modules: &["squelch_engine"],
+        crates: Crates::Only(&["jiff"]),
+    },
+    Row {
+        files: &["src/export/"],
+        knows: Knows::TheWorld,
+        modules: &["export", "metrics", "squelch_engine", "tls"],
         crates: NO_ANYHOW,
     },
     // The desired webhook configuration, and what probes show.

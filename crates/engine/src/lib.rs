@@ -32,12 +32,12 @@ pub use model::dropped::{Dropped, TopDropped};
 pub use model::gauges::{Gauges, PendingLimit, PendingLimitAdmissions};
 pub use model::observation::{Api, EventView, ObjectReference, Observation, Operation, is_namespace_name};
 pub use model::rules::{
-    AggregationRules, Applicability, BucketRules, Governing, GroupBy, KnownPolicy, Mode, Per, PolicyId,
-    Rejection, Rules, SeriesRules, SpamFilterRules, Treatment, WarningPolicy, is_cluster_scoped,
+    AggregationRules, Applicability, BucketRules, Exported, Governing, GroupBy, KnownPolicy, Mode, Per,
+    PolicyId, Rejection, Rules, SeriesRules, SpamFilterRules, Treatment, WarningPolicy, is_cluster_scoped,
 };
 pub use model::verdict::{Answer, Denial, Disposition, Stage, Verdict};
 pub use state::namespace::NamespaceUids;
-pub use text::sanitise;
+pub use text::{sanitise, truncate};
 pub use time::Moment;
 
 use decide::keys::{ByKey, Hasher, Key};

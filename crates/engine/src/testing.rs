@@ -12,8 +12,8 @@ pub(crate) use crate::tests::support::{
     counters, counters_of, flush, planned, revise, stored, summing, witness,
 };
 use crate::{
-    Api, Engine, EventView, Governing, Masks, Mode, Moment, ObjectReference, Observation, Operation,
-    PolicyId, Rejection, Rules, SeriesRules, Settings, Treatment, WarningPolicy,
+    Api, Engine, EventView, Exported, Governing, Masks, Mode, Moment, ObjectReference, Observation,
+    Operation, PolicyId, Rejection, Rules, SeriesRules, Settings, Treatment, WarningPolicy,
 };
 
 /// Returns a CREATE of the first Event of a crash-looping Pod.
@@ -78,6 +78,7 @@ pub fn rules() -> Rules {
         spam_filter: None,
         budget: None,
         rejection: Rejection::AlreadyExists,
+        export: Exported::None,
     }
 }
 

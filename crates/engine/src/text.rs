@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Returns the longest prefix of at most `limit` bytes that ends between two characters.
-pub(crate) fn truncate(text: &str, limit: usize) -> &str {
+pub fn truncate(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 

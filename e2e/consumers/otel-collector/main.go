@@ -1,4 +1,4 @@
-// A collector of OpenTelemetry with the two receivers that read Events, built as its documentation
+// A collector of OpenTelemetry with the two receivers that read Events and the one for OTLP, built as its documentation
 // (https://opentelemetry.io/docs/collector/extend/ocb/) generates it: component factories and otelcol.NewCommand. It has
 // no component of this repository. Flags: those of the collector (--config FILE).
 package main
@@ -18,13 +18,14 @@ import (
 	"go.opentelemetry.io/collector/exporter/debugexporter"
 	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 )
 
 func main() {
 	command := otelcol.NewCommand(otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{
 			Command:     "otel-collector",
-			Description: "Collector with the receivers k8s_events and k8sobjects",
+			Description: "Collector with the receivers k8s_events, k8sobjects and otlp",
 			Version:     "0.111.0",
 		},
 		Factories: factories,
@@ -47,6 +48,7 @@ func factories() (otelcol.Factories, error) {
 	receivers, err := receiver.MakeFactoryMap(
 		k8seventsreceiver.NewFactory(),
 		k8sobjectsreceiver.NewFactory(),
+		otlpreceiver.NewFactory(),
 	)
 	if err != nil {
 		return otelcol.Factories{}, err

@@ -46,7 +46,7 @@ pub async fn run(column: Column, cells: &[Cell], time: Duration) -> Result<()> {
 
 /// Runs the cells once. Returns false if the webhook was disarmed meanwhile, so that nothing can be judged.
 async fn was_armed_throughout(column: Column, cells: &[Cell], time: Duration) -> Result<bool> {
-    let (mut stage, squelch) = Stage::set(column, cells).await?;
+    let (stage, squelch) = Stage::set(column, cells).await?;
     let storms = stage.storms(time)?;
     let (squelch, before) = stage.trouble(squelch, &storms, time).await?;
     let reports = all_end(storms).await?;
@@ -66,9 +66,8 @@ struct Stage {
     column: Column,
     proxy: Option<FaultProxy>,
     cells: Vec<Place>,
-    /// Reviews that the API server admitted without an answer before. Negative: those of a previous API server
-    /// process, which the current one does not count.
-    failed_calls: i64,
+    /// Reviews that the API server admitted without an answer before.
+    failed_reviews: i64,
 }
 
 /// A cell with its namespace.
@@ -100,8 +99,8 @@ impl Stage {
             anyhow::Ok(Place { cell: *cell, test, policy })
         };
         let cells = try_join_all(cells.iter().map(place)).await?;
-        let failed_calls = test.cluster.failed_webhook_calls().await?;
-        Ok((Self { test, column, proxy, cells, failed_calls }, squelch))
+        let failed_reviews = test.cluster.failed_reviews()?.all();
+        Ok((Self { test, column, proxy, cells, failed_reviews }, squelch))
     }
 
     /// Starts all clients.
@@ -116,7 +115,7 @@ impl Stage {
     /// Applies the faults of the column while the clients report. Returns the squelch that runs afterwards, and the
     /// counters of each cell at its start.
     async fn trouble(
-        &mut self,
+        &self,
         squelch: Squelch,
         storms: &Storms,
         time: Duration,
@@ -128,9 +127,6 @@ impl Stage {
             Column::ApiServer => {
                 // A fixed time, so that the restart is in the middle.
                 pass(time / 2).await;
-                // A new API server counts from 0: its number is added to the previous one's.
-                let failed_calls = self.test.cluster.failed_webhook_calls().await? - self.failed_calls;
-                self.failed_calls = -failed_calls;
                 self.test.cluster.restart_apiserver(false, &[]).await?;
                 let _frozen = Frozen::component(&self.test.cluster, "kube-apiserver")?;
                 pass(PAUSE).await;
@@ -170,7 +166,7 @@ impl Stage {
         // Allowed while the Lease had expired, because the API server was away for longer than its renew deadline.
         let while_inactive = scrape.reviews("standby") as i64;
         let failed_open = scrape.occurrences(&[("disposition", "failed_open")]) as i64;
-        let undecided = self.unanswered().await? + while_inactive + failed_open;
+        let undecided = self.unanswered()? + while_inactive + failed_open;
         let mut all = Vec::new();
         for (place, (reports, before)) in self.cells.iter().zip(reports.iter().zip(before)) {
             let metrics = counted(&scrape, &place.test.namespace);
@@ -191,10 +187,10 @@ impl Stage {
     }
 
     /// Reviews that the API server admitted without an answer although the proxy injected no fault.
-    async fn unanswered(&self) -> Result<i64> {
+    fn unanswered(&self) -> Result<i64> {
         let reviews = self.cells.iter().map(|place| self.reviews(place));
         let cut: u64 = reviews.map(|it| it.cut_before + it.cut_after).sum();
-        Ok(self.test.cluster.failed_webhook_calls().await? - self.failed_calls - cut as i64)
+        Ok(self.test.cluster.failed_reviews()?.all() - self.failed_reviews - cut as i64)
     }
 
     fn reviews(&self, place: &Place) -> crate::proxy::ReviewCounts {

@@ -10,13 +10,14 @@ use serde_json::Value;
 use crate::scenarios::{OPERATOR, helm};
 
 /// Values on which others depend: without them, these others change nothing.
-const BASE: [&str; 6] = [
+const BASE: [&str; 7] = [
     r#"image.tag="base""#,
     r#"webhook.clientCA.configMap="base""#,
     r"metrics.dashboard.enabled=true",
     r#"serviceAccount.name="base""#,
     r"networkPolicy.enabled=true",
     r#"networkPolicy.apiServerPeers=[{"ipBlock": {"cidr": "10.0.0.0/28"}}]"#,
+    r#"networkPolicy.exportPeers=[{"ipBlock": {"cidr": "10.0.1.0/28"}}]"#,
 ];
 
 /// A key of a map whose keys the schema leaves open, in paths `*`.
@@ -54,6 +55,8 @@ const VALUES: &[(&str, &str, &str, &str)] = &[
     ("operator.maxPendingSeries", "7", "deployment", "+ - --max-pending-series=7"),
     ("operator.maxSeries", "7000", "deployment", "+ - --max-series=7000"),
     ("operator.extraArgs", "[--extra]", "deployment", r#"+ - "--extra""#),
+    ("export.otlp", "http://collector:4318", "deployment", r#"+ - "--export-otlp=http://collector:4318""#),
+    ("export.file", "/export/events", "deployment", r#"+ - "--export-file=/export/events""#),
     ("operator.extraEnv", "[{name: EXTRA, value: x}]", "deployment", "+ - name: EXTRA"),
     ("webhook.port", "7443", "deployment", "+ containerPort: 7443"),
     ("webhook.labels", "{team: a}", "deployment", r#"+ - "--webhook-label=team=a""#),
@@ -125,6 +128,8 @@ const VALUES: &[(&str, &str, &str, &str)] = &[
     ("networkPolicy.apiServerPorts", "[7443]", "networkpolicy", "+ - port: 7443"),
     ("networkPolicy.metricsPeers", "[{podSelector: {}}]", "networkpolicy", "+ - podSelector: {}"),
     ("networkPolicy.nodePeers", "[{podSelector: {}}]", "networkpolicy", "+ - podSelector: {}"),
+    ("networkPolicy.exportPeers", "[{podSelector: {}}]", "networkpolicy", "+ - podSelector: {}"),
+    ("networkPolicy.exportPorts", "[4319]", "networkpolicy", "+ - port: 4319"),
     ("networkPolicy.dnsPeers", "[{podSelector: {}}]", "networkpolicy", "+ - podSelector: {}"),
     ("podDisruptionBudget.enabled", "false", "availability", "- kind: PodDisruptionBudget"),
     ("podDisruptionBudget.maxUnavailable", "7", "availability", "+ maxUnavailable: 7"),

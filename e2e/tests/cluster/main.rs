@@ -17,6 +17,7 @@ mod drop_reports;
 mod etcd_writes;
 mod examples;
 mod expiry;
+mod export;
 mod flushes;
 mod legacy;
 mod limits;

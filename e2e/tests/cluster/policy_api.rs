@@ -71,6 +71,7 @@ async fn defaults_are_in_the_object_and_limits_are_inclusive() -> Result<()> {
             "per": ["Emitter", "Object", "Type"],
         },
         "budget": { "mode": "Enforce", "burst": 500, "refillInterval": "100ms", "tokensPerRefill": 1 },
+        "export": { "include": "None" },
     });
     assert_eq!(defaults, expected);
     assert_eq!(tried(&test, &json!({})).await?.get("budget"), None, "no budget unless it is given");

@@ -181,7 +181,7 @@ fn a_network_policy_has_peers_in_every_rule() -> Result<()> {
     let scenario = checkout("charts/squelch/scenarios/network-policy.yaml").display().to_string();
     let peers = "networkPolicy.apiServerPeers[0].ipBlock.cidr=10.0.0.0/28";
     let least = ["--set", "networkPolicy.enabled=true", "--set", peers];
-    for (arguments, ingress, egress) in [(&["--values", scenario.as_str()][..], 3, 2), (&least, 1, 2)] {
+    for (arguments, ingress, egress) in [(&["--values", scenario.as_str()][..], 3, 3), (&least, 1, 2)] {
         let policy = policy(arguments)?;
         for (direction, peers, number) in [("ingress", "from", ingress), ("egress", "to", egress)] {
             let rules = policy["spec"][direction].as_array().context("no rules")?;

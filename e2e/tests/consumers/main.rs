@@ -1,6 +1,7 @@
 //! Consumers of Events that nobody here wrote: what each sees of the same storm without a policy, with one, and with
 //! `--last-timestamp=flush`.
 
+mod collector;
 mod recordings;
 mod storm;
 

@@ -283,17 +283,17 @@ impl Recordings {
     }
 }
 
-fn json_lines(text: &str) -> impl Iterator<Item = Value> {
+pub(crate) fn json_lines(text: &str) -> impl Iterator<Item = Value> {
     // The last line may be incomplete.
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
-fn array(value: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn array(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
 /// The value of an OTLP attribute.
-fn attribute(of: &Value, key: &str) -> Value {
+pub(crate) fn attribute(of: &Value, key: &str) -> Value {
     let found = array(&of["attributes"]).find(|attribute| attribute["key"] == key);
     found.and_then(|attribute| attribute["value"].as_object()?.values().next().cloned()).unwrap_or_default()
 }

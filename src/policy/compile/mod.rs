@@ -10,7 +10,7 @@ mod stages;
 use std::sync::Arc;
 
 use squelch_engine::{
-    Mask, Mode, Observation, PolicyId, Rejection, Rules, Treatment, WarningPolicy, sanitise,
+    Exported, Mask, Mode, Observation, PolicyId, Rejection, Rules, Treatment, WarningPolicy, sanitise,
 };
 
 use crate::api::{self, ClusterEventPolicySpec, EventPolicySpec, EventType, Precedence};
@@ -85,6 +85,7 @@ impl Compiled {
             normalize: _,
             max_message_bytes: _,
             rejection: _,
+            export: _,
             series,
             aggregation,
             spam_filter,
@@ -218,6 +219,12 @@ pub fn compile(policy: PolicyId, spec: &EventPolicySpec) -> Result<Compiled, Inv
             rejection: match spec.rejection {
                 api::Rejection::AlreadyExists => Rejection::AlreadyExists,
                 api::Rejection::Forbidden => Rejection::Forbidden,
+            },
+            export: match spec.export.include {
+                api::ExportInclude::None => Exported::None,
+                api::ExportInclude::Dropped => Exported::Dropped,
+                api::ExportInclude::Suppressed => Exported::Suppressed,
+                api::ExportInclude::All => Exported::All,
             },
         },
     })

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value, json};
 use squelch_engine::{
-    Denial, Disposition, Masks, Mode, PolicyId, Rejection, Rules, Stage, Treatment, WarningPolicy,
+    Denial, Disposition, Exported, Masks, Mode, PolicyId, Rejection, Rules, Stage, Treatment, WarningPolicy,
 };
 
 const CREATE: &[u8] = include_bytes!("../testdata/core_create.json");
@@ -19,6 +19,7 @@ fn rules() -> Rules {
         spam_filter: None,
         budget: None,
         rejection: Rejection::AlreadyExists,
+        export: Exported::None,
     }
 }
 

@@ -34,6 +34,7 @@ fn router_with(clock: clock::Clock, lease_deadline: LeaseDeadline) -> (Router, P
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock,
         lease_deadline: Arc::new(lease_deadline),
+        exporters: crate::export::Exporters::default(),
     };
     (router(Arc::new(webhook)), token)
 }

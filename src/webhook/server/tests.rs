@@ -70,6 +70,7 @@ fn serving(
         tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock: crate::clock::Clock::default(),
         lease_deadline: Arc::clone(&lease_deadline),
+        exporters: crate::export::Exporters::default(),
     };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();

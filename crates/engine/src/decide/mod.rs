@@ -14,7 +14,9 @@ pub(crate) mod standby;
 
 use std::sync::atomic::Ordering;
 
-use crate::{Answer, Engine, Governing, Mode, Moment, Observation, PendingLimitAdmissions, Stage, Verdict};
+use crate::{
+    Answer, Disposition, Engine, Governing, Mode, Moment, Observation, PendingLimitAdmissions, Stage, Verdict,
+};
 use pipeline::Decision;
 use prefetch::WriteKeys;
 
@@ -40,14 +42,23 @@ impl Engine {
     }
 
     /// Counts a write that passes without a decision (overload, a panic) and records its value.
-    pub fn fail_open(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) {
-        let Some(governing) = governing else { return };
+    pub fn fail_open(
+        &self,
+        governing: Option<Governing<'_>>,
+        write: &Observation<'_>,
+        now: Moment,
+    ) -> Verdict {
+        let Some(governing) = governing else { return Verdict::passed(Stage::NoPolicy) };
         if write.own || write.dry_run || write.edited || write.stale {
-            return;
+            return Verdict::passed(Stage::Edit);
         }
-        self.with_decision(governing, write, now, |deciding, write| {
-            deciding.fail_open(write);
-        });
+        self.with_decision(governing, write, now, |deciding, write| match deciding.fail_open(write) {
+            Some(occurrences) => {
+                let disposition = Some(Disposition::FailedOpen);
+                Verdict { disposition, occurrences, ..Verdict::passed(Stage::Admit) }
+            }
+            None => Verdict::passed(Stage::Edit),
+        })
     }
 
     /// Runs `act` on the write, with the message as it is stored, under the lock of its namespace.

@@ -108,15 +108,16 @@ impl Decision<'_> {
 
     /// Counts a write that passes without a decision. Occurrences that other clients reported for the same
     /// series stay pending, whatever count this write stores.
-    pub(crate) fn fail_open(&mut self, write: &Observation<'_>) {
+    pub(crate) fn fail_open(&mut self, write: &Observation<'_>) -> Option<i64> {
         if self.carries_nothing(write) {
-            return;
+            return None;
         }
         let carried = self.carry(write);
         if !carried.foreign {
             self.admit_beside_series(write, &carried, Stage::Admit);
         }
         self.scope.counters.count(Disposition::FailedOpen, carried.occurrences.unsigned_abs());
+        Some(carried.occurrences)
     }
 
     /// Whether an UPDATE carries no occurrence.

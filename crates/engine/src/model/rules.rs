@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::text::{cut, truncate};
-use crate::{EventView, Masks, Observation};
+use crate::{Disposition, EventView, Masks, Observation};
 
 /// Identifies a policy. The uid distinguishes a policy from a later one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +44,32 @@ pub enum WarningPolicy {
     NeverDrop,
     /// They treat Warnings like Normal Events.
     Limit,
+}
+
+/// `spec.export.include`: the writes that are exported. The engine does not read it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exported {
+    /// None.
+    #[default]
+    None,
+    /// Those that are dropped.
+    Dropped,
+    /// Those that are suppressed: merged or dropped.
+    Suppressed,
+    /// All that are counted.
+    All,
+}
+
+impl Exported {
+    /// Whether writes with this disposition are exported.
+    pub fn includes(self, disposition: Disposition) -> bool {
+        match self {
+            Self::None => false,
+            Self::Dropped => disposition.is_dropped(),
+            Self::Suppressed => disposition.is_suppressed(),
+            Self::All => true,
+        }
+    }
 }
 
 /// `spec.rejection`: how a write is refused where its client accepts a refusal.
@@ -144,6 +170,8 @@ pub struct Rules {
     pub budget: Option<BucketRules>,
     /// How writes are refused.
     pub rejection: Rejection,
+    /// The writes that are exported.
+    pub export: Exported,
 }
 
 impl Rules {

@@ -36,6 +36,11 @@ impl Disposition {
         matches!(self, Self::Filtered | Self::Throttled | Self::Muted)
     }
 
+    /// Whether the occurrence is missing in what the client wrote: it was merged or dropped.
+    pub fn is_suppressed(self) -> bool {
+        !matches!(self, Self::Admitted | Self::FailedOpen)
+    }
+
     /// Returns the name used in metrics, answers and reports.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -197,7 +197,7 @@ fn a_retried_create_loses_nothing() {
     type Again = fn(&Engine, &Rules);
     let again: [Again; 2] = [
         |engine, rules| drop(engine.decide(by(rules), &write(), at(10_000))),
-        |engine, rules| engine.fail_open(by(rules), &write(), at(10_000)),
+        |engine, rules| drop(engine.fail_open(by(rules), &write(), at(10_000))),
     ];
     let found = |count, seconds| {
         Some(StoredEvent { age: Some(Duration::from_secs(seconds)), ..StoredEvent::with_count(count) })

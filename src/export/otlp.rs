@@ -1,0 +1,210 @@
+//! Export to an OpenTelemetry collector: OTLP logs in Protobuf over HTTP.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use jiff::Timestamp;
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message as _;
+
+use super::delivery::{Exporter, Outcome};
+use super::record::{Attribute, ExportRecord};
+use crate::tls;
+
+/// The time for one request, the default of OpenTelemetry.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Maximum length of an answer that is read, in bytes.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// The path of logs, if the URL has none.
+const LOGS: &str = "/v1/logs";
+
+/// A collector.
+pub struct OtlpCollector {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    url: Uri,
+    headers: HeaderMap,
+    instance: Arc<str>,
+}
+
+/// The reason why a collector cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    /// No certificates of the system.
+    #[error("cannot read the certificate authorities of the system: {0}")]
+    Authorities(std::io::Error),
+    /// Another error of TLS.
+    #[error("cannot use TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl OtlpCollector {
+    /// Prepares the client. It connects with the first records. `url` is checked by the flag.
+    ///
+    /// # Errors
+    /// With https, if there are no certificate authorities.
+    pub fn new(url: Uri, headers: HeaderMap, instance: Arc<str>) -> Result<Self, CollectorError> {
+        let tls = rustls::ClientConfig::builder_with_provider(tls::provider())
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?;
+        let tls = if url.scheme_str() == Some("https") {
+            tls.with_root_certificates(system_authorities()?)
+        } else {
+            tls.with_root_certificates(rustls::RootCertStore::empty())
+        };
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls.with_no_client_auth())
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { client, url: with_path(url), headers, instance })
+    }
+
+    fn failed(&self, cause: &str) -> Outcome {
+        let error = format!("cannot reach the collector at {}: {cause}; check --export-otlp", self.url);
+        Outcome::Failed { error, pause: None }
+    }
+
+    async fn exchange(
+        &self,
+        body: Vec<u8>,
+    ) -> Result<(StatusCode, HeaderMap, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.url.clone();
+        request.headers_mut().extend(self.headers.clone());
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        let (head, body) =
+            self.client.request(request).await.map_err(|error| described(&error))?.into_parts();
+        let answer = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
+        Ok((head.status, head.headers, answer))
+    }
+}
+
+impl Exporter for OtlpCollector {
+    async fn send(&self, batch: &[Arc<ExportRecord>]) -> Outcome {
+        let body = encode(batch, &self.instance);
+        match tokio::time::timeout(DEADLINE, self.exchange(body)).await {
+            Ok(Ok((status, headers, answer))) => outcome(status, &headers, &answer),
+            Ok(Err(error)) => self.failed(&error.to_string()),
+            Err(_) => self.failed(&format!("no answer within {} s", DEADLINE.as_secs())),
+        }
+    }
+}
+
+/// The error with its causes, of which the last one says what happened.
+fn described(error: &hyper_util::client::legacy::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+fn system_authorities() -> Result<rustls::RootCertStore, CollectorError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut authorities = rustls::RootCertStore::empty();
+    authorities.add_parsable_certificates(found.certs);
+    if authorities.is_empty() {
+        let cause = found
+            .errors
+            .into_iter()
+            .next()
+            .map_or_else(|| "none found".to_owned(), |error| error.to_string());
+        return Err(CollectorError::Authorities(std::io::Error::other(cause)));
+    }
+    Ok(authorities)
+}
+
+/// Adds the path of logs to a URL without a path.
+fn with_path(url: Uri) -> Uri {
+    if !matches!(url.path(), "" | "/") {
+        return url;
+    }
+    let mut parts = url.clone().into_parts();
+    parts.path_and_query = Some(http::uri::PathAndQuery::from_static(LOGS));
+    Uri::from_parts(parts).unwrap_or(url)
+}
+
+/// The outcome of an answer, as the OTLP specification says (section "OTLP/HTTP Response").
+fn outcome(status: StatusCode, headers: &HeaderMap, answer: &[u8]) -> Outcome {
+    if status.is_success() {
+        let answer = ExportLogsServiceResponse::decode(answer).unwrap_or_default();
+        let refused = answer.partial_success.map_or(0, |partial| partial.rejected_log_records);
+        return Outcome::Delivered { refused: usize::try_from(refused).unwrap_or(0) };
+    }
+    let error = format!("the collector answered {status}");
+    match status.as_u16() {
+        429 | 502 | 503 | 504 => {
+            let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            Outcome::Failed { error, pause: asked.map(Duration::from_secs) }
+        }
+        _ => Outcome::Refused { error: format!("{error}; check --export-otlp and --export-otlp-header") },
+    }
+}
+
+/// The request with these records.
+fn encode(batch: &[Arc<ExportRecord>], instance: &str) -> Vec<u8> {
+    let service = [
+        ("service.name", "squelch"),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+        ("service.instance.id", instance),
+    ];
+    let resource = Resource {
+        attributes: service.map(|(name, value)| attribute(name, Attribute::Text(value))).into(),
+        ..Resource::default()
+    };
+    let scope = InstrumentationScope { name: "squelch".into(), ..InstrumentationScope::default() };
+    let log_records = batch.iter().map(|record| log_record(record, instance)).collect();
+    let logs = ScopeLogs { scope: Some(scope), log_records, ..ScopeLogs::default() };
+    let logs = ResourceLogs { resource: Some(resource), scope_logs: vec![logs], ..ResourceLogs::default() };
+    ExportLogsServiceRequest { resource_logs: vec![logs] }.encode_to_vec()
+}
+
+fn log_record(record: &ExportRecord, instance: &str) -> LogRecord {
+    let uid = format!("{instance}-{}", record.number);
+    let uid = attribute("log.record.uid", Attribute::Text(&uid));
+    LogRecord {
+        time_unix_nano: nanoseconds(record.occurred_at),
+        observed_time_unix_nano: nanoseconds(record.received_at),
+        severity_number: record.severity(),
+        severity_text: record.event_type.to_string(),
+        body: Some(value(Attribute::Text(&record.message))),
+        attributes: record.attributes().map(|(name, value)| attribute(name, value)).chain([uid]).collect(),
+        ..LogRecord::default()
+    }
+}
+
+/// Since the Unix epoch; 0 before it and after the year 2554, which OTLP reads as unknown.
+fn nanoseconds(time: Timestamp) -> u64 {
+    u64::try_from(time.as_nanosecond()).unwrap_or(0)
+}
+
+fn attribute(name: &str, of: Attribute<'_>) -> KeyValue {
+    KeyValue { key: name.to_owned(), value: Some(value(of)), ..KeyValue::default() }
+}
+
+fn value(of: Attribute<'_>) -> AnyValue {
+    let value = match of {
+        Attribute::Text(text) => any_value::Value::StringValue(text.to_owned()),
+        Attribute::Number(number) => any_value::Value::IntValue(number),
+    };
+    AnyValue { value: Some(value) }
+}
+
+#[cfg(test)]
+mod tests;
