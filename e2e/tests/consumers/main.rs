@@ -1,5 +1,5 @@
 //! Consumers of Events that nobody here wrote: what each sees of the same storm without a policy, with one, and with
-//! `--last-timestamp=flush`.
+//! `--last-timestamp=flush`. And a collector that gets the exported Events.
 
 mod collector;
 mod recordings;
