@@ -1,5 +1,7 @@
 //! A policy of a test.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use kube::api::{DeleteParams, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -80,6 +82,15 @@ impl Counters {
             ("muted", self.muted),
             ("failed_open", self.failed_open),
         ]
+    }
+
+    /// The dispositions with occurrences, of those that `include` returns true for.
+    pub fn included(&self, include: impl Fn(&str) -> bool) -> BTreeMap<String, i64> {
+        self.by_disposition()
+            .into_iter()
+            .filter(|(disposition, occurrences)| *occurrences > 0 && include(disposition))
+            .map(|(disposition, occurrences)| (disposition.to_owned(), occurrences))
+            .collect()
     }
 
     /// Dropped in any way: no stored Event counts them.

@@ -106,7 +106,10 @@ pub fn send(pid: u32, signal: &str) -> Result<()> {
 }
 
 /// A currently free port of this machine.
-pub(crate) fn free_port() -> Result<u16> {
+///
+/// # Errors
+/// An error of the operating system.
+pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -37,6 +37,13 @@ pub async fn wait_for<T>(
     found.map_err(|_| anyhow!("waited {deadline:?} for {what}; last seen: {}", seen.take()))
 }
 
+/// Lets this time pass under a load.
+pub async fn pass(time: Duration) {
+    let mut ticks = tokio::time::interval(time);
+    ticks.tick().await;
+    ticks.tick().await;
+}
+
 /// Converts an error into the text of a condition that is not met yet.
 pub fn not_yet(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())

@@ -11,7 +11,7 @@ use crate::faults::Frozen;
 use crate::metrics::Samples;
 use crate::policy::Counters;
 use crate::squelch::StartOptions;
-use crate::wait::not_yet;
+use crate::wait::{not_yet, pass};
 use crate::{FaultProxy, GENEROUS, Policy, STORM, Squelch, Test, wait_for};
 
 use super::evidence::{Evidence, Sent, Stored};
@@ -215,13 +215,6 @@ impl Stage {
         }
         self.test.passed()
     }
-}
-
-/// Lets this time pass while the clients report.
-async fn pass(time: Duration) {
-    let mut ticks = interval(time);
-    ticks.tick().await;
-    ticks.tick().await;
 }
 
 fn namespace(place: &Place) -> (&'static str, &str) {
