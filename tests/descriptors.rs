@@ -15,9 +15,8 @@ use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use squelch::admin::{self, Admin, Readiness};
 use squelch::arming::Probe;
-use squelch::clock::{self, Clock};
+use squelch::clock;
 use squelch::descriptors::Descriptors;
-use squelch::leader::LeaseDeadline;
 use squelch::metrics::Metrics;
 use squelch::policy::Store;
 use squelch::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
@@ -239,14 +238,8 @@ async fn serve(places: Option<usize>) {
     let settings =
         Settings { seed: [1, 2], max_series: 1_000, max_pending_series: 1_000, began: Timestamp::UNIX_EPOCH };
     let webhook = Webhook {
-        engine: Arc::new(Engine::new(settings)),
-        policies: Arc::new(Store::default()),
         metrics: metrics.clone(),
-        own_user: "squelch".to_owned(),
-        tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
-        clock: Clock::default(),
-        lease_deadline: Arc::new(LeaseDeadline::unlimited()),
-        exporters: squelch::export::Exporters::default(),
+        ..Webhook::new(Arc::new(Engine::new(settings)), Arc::new(Store::default()), "squelch", token.clone())
     };
     let hour = Duration::from_secs(3_600);
     let authority = Authority::generate(hour, clock::wall()).unwrap();

@@ -24,11 +24,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use squelch::clock::Clock;
 use squelch::config::{Cli, Command};
-use squelch::leader::LeaseDeadline;
-use squelch::metrics::Metrics;
 use squelch::policy::{Index, Set, Store};
 use squelch::replay::{Flusher, engine};
-use squelch::tls::{AcceptedTokens, PathToken};
+use squelch::tls::PathToken;
 use squelch::webhook::{Router, Webhook, path, review, router};
 use squelch_engine::{
     Answer, Denial, Disposition, Engine, KnownPolicy, Moment, ScopeCounters, Stage, Verdict,
@@ -91,14 +89,8 @@ impl Served {
         let wall = Timestamp::from_millisecond(began as i64).unwrap();
         let (clock, token) = (Clock::manual_from(wall), PathToken::generate().unwrap());
         let webhook = Webhook {
-            engine: engine.clone(),
-            policies: Arc::new(policies),
-            metrics: Arc::new(Metrics::new()),
-            own_user: OWN_USER.to_owned(),
-            tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
             clock: clock.clone(),
-            lease_deadline: Arc::new(LeaseDeadline::unlimited()),
-            exporters: squelch::export::Exporters::default(),
+            ..Webhook::new(engine.clone(), Arc::new(policies), OWN_USER, token.clone())
         };
         let (router, path) = (router(Arc::new(webhook)), path(&token));
         Self { engine, flusher: Flusher::default(), clock, router, path, flushes: 0, began }

@@ -8,11 +8,10 @@ use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 use squelch::api::ClusterEventPolicy;
-use squelch::clock::{self, Clock};
-use squelch::leader::LeaseDeadline;
+use squelch::clock;
 use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
-use squelch::tls::{self, AcceptedTokens, PathToken};
+use squelch::tls::{self, PathToken};
 use squelch::webhook::server::{self, ConnectionLimits, Stages};
 use squelch::webhook::{Webhook, router};
 use squelch_engine::{Engine, FlushPlan, FlushTask, Settings, StoredEvent};
@@ -39,14 +38,13 @@ pub(crate) fn start(mode: &str, token: PathToken, namespaces: usize) -> Result<W
     metrics.register_engine(Arc::clone(&engine));
     tokio::spawn(flush(Arc::clone(&engine)));
     Ok(Webhook {
-        engine,
-        policies: Arc::new(policies(mode, namespaces)),
         metrics,
-        own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
-        tokens: Arc::new(AcceptedTokens::new(vec![token])),
-        clock: Clock::default(),
-        lease_deadline: Arc::new(LeaseDeadline::unlimited()),
-        exporters: squelch::export::Exporters::default(),
+        ..Webhook::new(
+            engine,
+            Arc::new(policies(mode, namespaces)),
+            "system:serviceaccount:squelch-system:squelch",
+            token,
+        )
     })
 }
 

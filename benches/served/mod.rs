@@ -12,11 +12,8 @@ use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use squelch::api::EventPolicy;
-use squelch::clock::Clock;
-use squelch::leader::LeaseDeadline;
-use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
-use squelch::tls::{AcceptedTokens, PathToken};
+use squelch::tls::PathToken;
 use squelch::webhook::{Router, Webhook, path, router};
 use squelch_engine::{Engine, Settings};
 
@@ -51,16 +48,7 @@ impl Served {
             max_pending_series: 100_000,
             began: Timestamp::UNIX_EPOCH,
         });
-        let webhook = Webhook {
-            engine: Arc::new(engine),
-            policies: Arc::new(policies(spec)),
-            metrics: Arc::new(Metrics::new()),
-            own_user: OWN_USER.to_owned(),
-            tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
-            clock: Clock::default(),
-            lease_deadline: Arc::new(LeaseDeadline::unlimited()),
-            exporters: squelch::export::Exporters::default(),
-        };
+        let webhook = Webhook::new(Arc::new(engine), Arc::new(policies(spec)), OWN_USER, token.clone());
         // The API server adds its timeout as a query.
         Self { path: format!("{}?timeout=1s", path(&token)), router: router(Arc::new(webhook)) }
     }

@@ -12,11 +12,8 @@ use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use squelch::api::EventPolicy;
-use squelch::clock::Clock;
-use squelch::leader::LeaseDeadline;
-use squelch::metrics::Metrics;
 use squelch::policy::{Index, Store};
-use squelch::tls::{AcceptedTokens, PathToken};
+use squelch::tls::PathToken;
 use squelch::webhook::{Router, Webhook, path, router};
 use squelch_engine::{Engine, Settings};
 use tokio::runtime::{Builder, Runtime};
@@ -45,15 +42,12 @@ impl Served {
         let token = PathToken::generate().expect("random numbers");
         let settings =
             Settings { seed: [3, 4], max_series: 64, max_pending_series: 16, began: Timestamp::UNIX_EPOCH };
-        let webhook = Webhook {
-            engine: Arc::new(Engine::new(settings)),
-            policies: Arc::new(policies(spec)),
-            metrics: Arc::new(Metrics::new()),
-            own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
-            tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
-            clock: Clock::default(),
-            lease_deadline: Arc::new(LeaseDeadline::unlimited()),
-        };
+        let webhook = Webhook::new(
+            Arc::new(Engine::new(settings)),
+            Arc::new(policies(spec)),
+            "system:serviceaccount:squelch-system:squelch",
+            token.clone(),
+        );
         // The deadline of the body needs a runtime.
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         Self { path: path(&token), router: router(Arc::new(webhook)), runtime }

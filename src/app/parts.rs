@@ -27,6 +27,7 @@ use crate::webhook::server::Stages;
 use crate::{clock, flush, status};
 
 use super::cluster::Cluster;
+use super::shutdown::Ending;
 use super::tasks::{Failures, Supervisor, Task};
 use super::{exporting, keys, leading, serving};
 
@@ -46,13 +47,6 @@ pub(super) struct Parts {
     pub(super) keeping_keys: Task<()>,
     pub(super) statuses: Task<status::StatusWriter>,
     pub(super) reports: Task<ReportWriter>,
-    pub(super) recording_events: Task<()>,
-    pub(super) serving_webhook: Task<()>,
-    pub(super) serving_http: Task<()>,
-    pub(super) watching_policies: Task<()>,
-    /// End after the webhook.
-    pub(super) exporting: Vec<Task<()>>,
-    pub(super) stages: Stages,
     pub(super) leading: Task<Leader>,
     /// Cancelled once this replica has been active.
     pub(super) begun: CancellationToken,
@@ -60,6 +54,7 @@ pub(super) struct Parts {
     pub(super) deposed: CancellationToken,
     /// The other replicas; `None` outside of pods.
     pub(super) peers: Option<Peers>,
+    pub(super) ending: Ending,
 }
 
 impl Parts {
@@ -74,11 +69,10 @@ impl Parts {
         let metrics = Arc::new(Metrics::new());
         let readiness = Arc::new(Readiness::default());
         let (supervisor, failures) = Supervisor::new();
-        let serving_http = serving::serve_http(&supervisor, options, &metrics, &readiness, descriptors)?;
+        let serving_http = serving::http(&supervisor, options, &metrics, &readiness, descriptors)?;
         let listener = serving::bind(options.webhook_bind_address, "--webhook-bind-address")?;
 
-        let engine = Arc::new(Engine::new(settings(options)?));
-        metrics.register_engine(engine.clone());
+        let engine = engine(options, &metrics)?;
         let policies = Arc::new(Store::default());
         let (announcer, announced) = Announcer::new();
         let deadline = Arc::new(LeaseDeadline::default());
@@ -92,8 +86,7 @@ impl Parts {
         let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), deadline, exporters);
         let stages = Stages::default();
         let tls = tls::server_config(keys.certificate(), serving::callers(options)?)?;
-        let serving_webhook =
-            serving::serve_webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
+        let serving_webhook = serving::webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
         let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys, options));
         let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let armed = Arc::new(watch::Sender::new(Err(NOT_PROBED_YET.into())));
@@ -111,8 +104,14 @@ impl Parts {
             flushing: start_flushing(&supervisor, &flush_writer, qps(options.flush_qps), active.clone()),
             statuses: write_statuses(&supervisor, options, &client, &policies, &engine, state, announcer),
             reports: write_reports(&supervisor, options, cluster, &policies, &engine, &active)?,
-            recording_events: record_events(&supervisor, client.clone(), announced),
-            watching_policies: watch_policies(&supervisor, &client, &policies, restrictions, &metrics),
+            ending: Ending {
+                recording_events: record_events(&supervisor, client.clone(), announced),
+                watching_policies: watch_policies(&supervisor, &client, &policies, restrictions, &metrics),
+                serving_webhook,
+                serving_http,
+                exporting,
+                stages,
+            },
             begun: leader.was_active(),
             deposed: leader.lost(),
             leading: leading::campaign(&supervisor, leader, &policies),
@@ -124,10 +123,6 @@ impl Parts {
             desired,
             armed,
             flush_writer,
-            serving_webhook,
-            serving_http,
-            exporting,
-            stages,
         };
         Ok((parts, failures))
     }
@@ -196,14 +191,17 @@ fn webhook(
     })
 }
 
-fn settings(options: &RunOptions) -> Result<Settings> {
+/// The engine, whose counters are in the metrics.
+fn engine(options: &RunOptions, metrics: &Metrics) -> Result<Arc<Engine>> {
     let seed = tls::random_seed().context("cannot read random numbers")?;
-    Ok(Settings {
+    let engine = Arc::new(Engine::new(Settings {
         seed,
         max_series: options.max_series as usize,
         max_pending_series: options.max_pending_series as usize,
         began: clock::wall(),
-    })
+    }));
+    metrics.register_engine(engine.clone());
+    Ok(engine)
 }
 
 fn watch_policies(

@@ -25,7 +25,7 @@ pub(super) fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
 }
 
 /// Starts the plain HTTP server.
-pub(super) fn serve_http(
+pub(super) fn http(
     supervisor: &Supervisor,
     options: &RunOptions,
     metrics: &Arc<Metrics>,
@@ -46,7 +46,7 @@ pub(super) fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthoriti
 }
 
 /// Starts the webhook's server.
-pub(super) fn serve_webhook(
+pub(super) fn webhook(
     supervisor: &Supervisor,
     listener: TcpListener,
     tls: rustls::ServerConfig,

@@ -93,36 +93,23 @@ impl Parts {
             Some(leader) => leader.release().await,
             None => error!("leader task panicked, another replica becomes active when the Lease expires"),
         }
-        let Self {
-            recording_events,
-            serving_webhook,
-            serving_http,
-            watching_policies,
-            exporting,
-            stages,
-            armed,
-            metrics,
-            ..
-        } = self;
-        let ending =
-            Ending { recording_events, serving_webhook, serving_http, watching_policies, exporting, stages };
         if let Some(peers) = peers {
             if peers.wait_until_serving(SUCCESSION).await {
                 info!("another replica is active, closing the connections of the API server");
-                ending.stages.closing.cancel();
+                self.ending.stages.closing.cancel();
                 sleep(CLOSING).await;
             } else {
                 warn!("no other replica became active");
-                disarm(controller.as_mut(), &armed, &metrics).await;
+                disarm(controller.as_mut(), &self.armed, &self.metrics).await;
             }
         }
-        ending.end().await;
+        self.ending.end().await;
     }
 
     /// The shutdown of a standby: it has nothing to hand over. If it was active before, it flushes what is still
     /// pending, and writes nothing else that belongs to the active replica.
     async fn leave(self, options: &RunOptions) {
-        self.stages.closing.cancel();
+        self.ending.stages.closing.cancel();
         let leader = self.leading.end().await;
         self.keeping_keys.end().await;
         self.keeping_armed.end().await;
@@ -139,18 +126,7 @@ impl Parts {
         if let Some(leader) = leader {
             leader.release().await;
         }
-        let Self {
-            recording_events,
-            serving_webhook,
-            serving_http,
-            watching_policies,
-            exporting,
-            stages,
-            ..
-        } = self;
-        Ending { recording_events, serving_webhook, serving_http, watching_policies, exporting, stages }
-            .end()
-            .await;
+        self.ending.end().await;
     }
 }
 
@@ -203,13 +179,14 @@ async fn write_reports(reports: Option<&mut ReportWriter>, deposed: &Cancellatio
 }
 
 /// What runs until the end.
-struct Ending {
-    recording_events: Task<()>,
-    serving_webhook: Task<()>,
-    serving_http: Task<()>,
-    watching_policies: Task<()>,
-    exporting: Vec<Task<()>>,
-    stages: Stages,
+pub(super) struct Ending {
+    pub(super) recording_events: Task<()>,
+    pub(super) serving_webhook: Task<()>,
+    pub(super) serving_http: Task<()>,
+    pub(super) watching_policies: Task<()>,
+    /// End after the webhook.
+    pub(super) exporting: Vec<Task<()>>,
+    pub(super) stages: Stages,
 }
 
 impl Ending {

@@ -74,7 +74,7 @@ fn line(record: &ExportRecord, instance: &str) -> String {
         (name.to_owned(), value)
     });
     let mut attributes: Map<_, _> = attributes.collect();
-    attributes.insert("log.record.uid".to_owned(), format!("{instance}-{}", record.number).into());
+    attributes.insert("log.record.uid".to_owned(), record.uid(instance).into());
     let line = json!({
         "timestamp": record.occurred_at,
         "observedTimestamp": record.received_at,

@@ -12,17 +12,17 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
-use squelch_engine::{Governing, Observation, Rules, Verdict};
+use squelch_engine::{Observation, Rules, Verdict};
 
 pub use delivery::{Delivery, Exporter, Outcome, deliver};
 pub use json_lines::JsonLines;
 pub use otlp::{CollectorError, OtlpCollector};
 use queue::Queue;
-use record::Decided;
 pub use record::ExportRecord;
 
 use crate::metrics::{ExporterKind, Metrics};
@@ -43,25 +43,23 @@ impl Exporters {
         delivery
     }
 
-    /// Whether a decided write is exported.
-    pub fn include(&self, governing: &Governing<'_>, verdict: &Verdict) -> bool {
-        let export = governing.rules.export;
-        !self.queues.is_empty() && verdict.disposition.is_some_and(|disposition| export.includes(disposition))
-    }
-
-    /// Exports a decided write. Never waits.
-    pub fn export(
+    /// Exports a decided write if its policy includes it. `received` returns the time and the message, which other writes
+    /// do not need. Never waits.
+    pub fn export<'a>(
         &self,
         rules: &Rules,
         write: &Observation<'_>,
-        message: &str,
         verdict: &Verdict,
-        received_at: Timestamp,
+        received: impl FnOnce() -> (Timestamp, Cow<'a, str>),
     ) {
         let Some(disposition) = verdict.disposition else { return };
+        if self.queues.is_empty() || !rules.export.includes(disposition) {
+            return;
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let decided = Decided { rules, disposition, occurrences: verdict.occurrences };
-        let record = Arc::new(ExportRecord::new(number, received_at, &decided, write, message));
+        let (received_at, message) = received();
+        let decided = (disposition, verdict.occurrences);
+        let record = Arc::new(ExportRecord::new(number, received_at, rules, decided, write, &message));
         for queue in &self.queues {
             queue.offer(&record);
         }

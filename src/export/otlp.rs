@@ -20,6 +20,7 @@ use prost::Message as _;
 
 use super::delivery::{Exporter, Outcome};
 use super::record::{Attribute, ExportRecord};
+use crate::output::with_causes;
 use crate::tls;
 
 /// The time for one request, the default of OpenTelemetry.
@@ -86,8 +87,7 @@ impl OtlpCollector {
         *request.uri_mut() = self.url.clone();
         request.headers_mut().extend(self.headers.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        let (head, body) =
-            self.client.request(request).await.map_err(|error| described(&error))?.into_parts();
+        let (head, body) = self.client.request(request).await?.into_parts();
         let answer = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
         Ok((head.status, head.headers, answer))
     }
@@ -98,21 +98,10 @@ impl Exporter for OtlpCollector {
         let body = encode(batch, &self.instance);
         match tokio::time::timeout(DEADLINE, self.exchange(body)).await {
             Ok(Ok((status, headers, answer))) => outcome(status, &headers, &answer),
-            Ok(Err(error)) => self.failed(&error.to_string()),
+            Ok(Err(error)) => self.failed(&with_causes(&*error)),
             Err(_) => self.failed(&format!("no answer within {} s", DEADLINE.as_secs())),
         }
     }
-}
-
-/// The error with its causes, of which the last one says what happened.
-fn described(error: &hyper_util::client::legacy::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 fn system_authorities() -> Result<rustls::RootCertStore, CollectorError> {
@@ -176,8 +165,7 @@ fn encode(batch: &[Arc<ExportRecord>], instance: &str) -> Vec<u8> {
 }
 
 fn log_record(record: &ExportRecord, instance: &str) -> LogRecord {
-    let uid = format!("{instance}-{}", record.number);
-    let uid = attribute("log.record.uid", Attribute::Text(&uid));
+    let uid = attribute("log.record.uid", Attribute::Text(&record.uid(instance)));
     LogRecord {
         time_unix_nano: nanoseconds(record.occurred_at),
         observed_time_unix_nano: nanoseconds(record.received_at),

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use squelch_engine::{
-    Api, Disposition, Mode, Observation, Operation, PolicyId, Rules, is_cluster_scoped, truncate,
+    Api, Disposition, Mode, Observation, Operation, PolicyId, Rules, is_cluster_scoped, split_display,
+    truncate,
 };
 
 /// Maximum length of an exported message in bytes. The API server limits notes of events.k8s.io to 1 KiB, and messages of
@@ -19,18 +20,11 @@ const FIXED_SIZE: usize = 1024;
 const INFO: i32 = 9;
 const WARN: i32 = 13;
 
-/// The decision on a write.
-pub(super) struct Decided<'a> {
-    pub(super) rules: &'a Rules,
-    pub(super) disposition: Disposition,
-    pub(super) occurrences: i64,
-}
-
 /// One exported write. Its texts are cut.
 #[derive(Debug)]
 pub struct ExportRecord {
     /// Unique in this process.
-    pub(super) number: u64,
+    number: u64,
     pub(super) received_at: Timestamp,
     /// When the Event occurred, according to its client.
     pub(super) occurred_at: Timestamp,
@@ -60,7 +54,8 @@ impl ExportRecord {
     pub(super) fn new(
         number: u64,
         received_at: Timestamp,
-        decided: &Decided<'_>,
+        rules: &Rules,
+        (disposition, occurrences): (Disposition, i64),
         write: &Observation<'_>,
         message: &str,
     ) -> Self {
@@ -88,17 +83,22 @@ impl ExportRecord {
             number,
             received_at,
             occurred_at: write.occurred_at,
-            occurrences: u64::try_from(decided.occurrences).unwrap_or(0),
+            occurrences: u64::try_from(occurrences).unwrap_or(0),
             event_type: truncate(&event.event_type, MAX_TEXT).into(),
             message: truncate(message, MAX_MESSAGE).into(),
-            policy: decided.rules.policy.clone(),
-            mode: decided.rules.mode,
-            disposition: decided.disposition,
+            policy: rules.policy.clone(),
+            mode: rules.mode,
+            disposition,
             operation: write.operation,
             api: write.api,
             count: write.value,
             texts: present.map(|(name, text)| (name, truncate(text, MAX_TEXT).into())).collect(),
         }
+    }
+
+    /// Its identifier, `log.record.uid`. `process` distinguishes this process from others.
+    pub(super) fn uid(&self, process: &str) -> String {
+        format!("{process}-{}", self.number)
     }
 
     /// Its size in memory in bytes, at most 18 KiB.
@@ -116,11 +116,7 @@ impl ExportRecord {
     pub(super) fn attributes(&self) -> impl Iterator<Item = (&'static str, Attribute<'_>)> {
         let display = &*self.policy.display;
         let kind = if is_cluster_scoped(display) { "ClusterEventPolicy" } else { "EventPolicy" };
-        let (namespace, policy) = display.split_once('/').unwrap_or(("", display));
-        let mode = match self.mode {
-            Mode::Enforce => "Enforce",
-            Mode::Observe => "Observe",
-        };
+        let (namespace, policy) = split_display(display);
         let operation = match self.operation {
             Operation::Create => "CREATE",
             Operation::Update => "UPDATE",
@@ -132,9 +128,9 @@ impl ExportRecord {
         let texts = self.texts.iter().map(|(name, text)| (*name, Attribute::Text(text)));
         let decision = [
             ("squelch.policy.kind", kind),
-            ("squelch.policy.namespace", namespace),
+            ("squelch.policy.namespace", namespace.unwrap_or_default()),
             ("squelch.policy.name", policy),
-            ("squelch.mode", mode),
+            ("squelch.mode", self.mode.as_str()),
             ("squelch.disposition", self.disposition.as_str()),
             ("squelch.operation", operation),
             ("squelch.api_version", api),

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use squelch_engine::testing::{rules, write};
-use squelch_engine::{Answer, Disposition, Exported, Governing, Rules, Stage, Treatment, Verdict};
+use squelch_engine::{Answer, Disposition, Exported, Rules, Stage, Verdict};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -19,8 +19,8 @@ pub(super) fn verdict(disposition: Disposition) -> Verdict {
 /// ExportRecord `number`, with this message.
 pub(super) fn record(number: u64, message: &str) -> Arc<ExportRecord> {
     let rules = rules();
-    let decided = Decided { rules: &rules, disposition: Disposition::Muted, occurrences: 3 };
-    Arc::new(ExportRecord::new(number, Timestamp::UNIX_EPOCH, &decided, &write(), message))
+    let decided = (Disposition::Muted, 3);
+    Arc::new(ExportRecord::new(number, Timestamp::UNIX_EPOCH, &rules, decided, &write(), message))
 }
 
 struct Exporting {
@@ -40,7 +40,7 @@ impl Exporting {
 
     fn offer(&self, message: &str) {
         let verdict = verdict(Disposition::Compacted);
-        self.exporters.export(&self.rules, &write(), message, &verdict, Timestamp::UNIX_EPOCH);
+        self.exporters.export(&self.rules, &write(), &verdict, || (Timestamp::UNIX_EPOCH, message.into()));
     }
 
     fn metric(&self, name: &str) -> u64 {
@@ -96,16 +96,20 @@ async fn delivered(exporting: &mut Exporting, delivery: Delivery, exporter: impl
 #[test]
 fn only_writes_that_the_policy_includes_are_exported() {
     let (exporting, _delivery) = Exporting::new();
+    let exports = |exporters: &Exporters, rules: &Rules, verdict: &Verdict| {
+        let mut exported = false;
+        exporters.export(rules, &write(), verdict, || {
+            exported = true;
+            (Timestamp::UNIX_EPOCH, "".into())
+        });
+        exported
+    };
     let included = |export: Exported| {
         let rules = Rules { export, ..rules() };
-        let governing = Governing { rules: &rules, treatment: Treatment::Stages };
-        let included =
-            |disposition: &Disposition| exporting.exporters.include(&governing, &verdict(*disposition));
-        assert!(!exporting.exporters.include(&governing, &Verdict::passed(Stage::Edit)));
-        assert!(
-            !Exporters::default().include(&governing, &verdict(Disposition::Muted)),
-            "without an exporter"
-        );
+        assert!(!exports(&exporting.exporters, &rules, &Verdict::passed(Stage::Edit)));
+        let muted = verdict(Disposition::Muted);
+        assert!(!exports(&Exporters::default(), &rules, &muted), "without an exporter");
+        let included = |it: &Disposition| exports(&exporting.exporters, &rules, &verdict(*it));
         let names = Disposition::ALL.iter().filter(|it| included(it)).map(|it| it.as_str());
         names.collect::<Vec<_>>()
     };
@@ -192,9 +196,9 @@ fn the_texts_of_a_record_are_cut_between_characters() {
     let mut write = write();
     write.event.reason = "ü".repeat(2000).into();
     let rules = rules();
-    let decided = Decided { rules: &rules, disposition: Disposition::Admitted, occurrences: -1 };
-    let record =
-        ExportRecord::new(1, Timestamp::UNIX_EPOCH, &decided, &write, &format!("a{}", "ü".repeat(4000)));
+    let message = format!("a{}", "ü".repeat(4000));
+    let decided = (Disposition::Admitted, -1);
+    let record = ExportRecord::new(1, Timestamp::UNIX_EPOCH, &rules, decided, &write, &message);
     assert_eq!(record.message.len(), 4095);
     assert_eq!(record.occurrences, 0);
     let reason = record.attributes().find(|(name, _)| *name == "k8s.event.reason").unwrap().1;

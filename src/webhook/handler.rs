@@ -20,7 +20,7 @@ use crate::leader::LeaseDeadline;
 use crate::log_limit::LogLimit;
 use crate::metrics::{Metrics, ReviewKind, ReviewResult};
 use crate::policy;
-use crate::tls::AcceptedTokens;
+use crate::tls::{AcceptedTokens, PathToken};
 
 /// The rate limit of the warning about unreadable reviews.
 static UNREADABLE: LogLimit = LogLimit::new();
@@ -46,6 +46,25 @@ pub struct Webhook {
 }
 
 impl Webhook {
+    /// A webhook that is always active, with this only token, and without exporters.
+    pub fn new(
+        engine: Arc<Engine>,
+        policies: Arc<policy::Store>,
+        own_user: impl Into<String>,
+        token: PathToken,
+    ) -> Self {
+        Self {
+            engine,
+            policies,
+            metrics: Arc::new(Metrics::new()),
+            own_user: own_user.into(),
+            tokens: Arc::new(AcceptedTokens::new(vec![token])),
+            clock: Clock::default(),
+            lease_deadline: Arc::new(LeaseDeadline::unlimited()),
+            exporters: Exporters::default(),
+        }
+    }
+
     /// Whether this replica is active.
     pub(super) fn is_active(&self) -> bool {
         self.lease_deadline.is_active(self.clock.now())
@@ -128,8 +147,8 @@ impl Webhook {
             return self.fail_open(review, governing, write, now);
         }
         let decided = catch_panic(|| self.engine.decide(governing, write, now));
-        if let Some(verdict) = &decided {
-            self.export(review, governing, write, verdict);
+        if let (Some(verdict), Some(governing)) = (&decided, governing) {
+            self.export(review, governing.rules, write, verdict);
         }
         let response = decided.and_then(|verdict| respond(review, governing, &verdict));
         response.unwrap_or_else(|| self.fail_open(review, governing, write, now))
@@ -143,25 +162,17 @@ impl Webhook {
         write: &Observation<'_>,
         now: Moment,
     ) -> (ReviewResult, Bytes) {
-        if let Some(verdict) = catch_panic(|| self.engine.fail_open(governing, write, now)) {
-            self.export(review, governing, write, &verdict);
+        let counted = catch_panic(|| self.engine.fail_open(governing, write, now));
+        if let (Some(verdict), Some(governing)) = (&counted, governing) {
+            self.export(review, governing.rules, write, verdict);
         }
         (ReviewResult::FailedOpen, allow(review))
     }
 
-    /// Exports the write if its policy asks for that.
-    fn export(
-        &self,
-        review: &Review<'_>,
-        governing: Option<Governing<'_>>,
-        write: &Observation<'_>,
-        verdict: &Verdict,
-    ) {
-        let Some(governing) = governing.filter(|governing| self.exporters.include(governing, verdict)) else {
-            return;
-        };
-        let message = review.written_message();
-        self.exporters.export(governing.rules, write, &message, verdict, self.clock.wall());
+    /// Exports the write if its policy includes it.
+    fn export(&self, review: &Review<'_>, rules: &Rules, write: &Observation<'_>, verdict: &Verdict) {
+        let received = || (self.clock.wall(), review.written_message());
+        self.exporters.export(rules, write, verdict, received);
     }
 }
 

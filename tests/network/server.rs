@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 use squelch::admin::{self, Admin, Readiness};
 use squelch::clock::{self, Clock};
 use squelch::descriptors::Descriptors;
-use squelch::leader::LeaseDeadline;
 use squelch::metrics::{InForce, Metrics};
 use squelch::policy::Store;
-use squelch::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
+use squelch::tls::{self, Authority, PathToken, ServedCertificate};
 use squelch::webhook::server::{self, ConnectionLimits, Stages};
 use squelch::webhook::{Webhook, path, router};
 use squelch_engine::{Engine, Mode, Settings};
@@ -186,16 +185,7 @@ fn server_process() {
 pub(crate) fn webhook(token: &PathToken) -> Webhook {
     let settings =
         Settings { seed: [1, 2], max_series: 1_000, max_pending_series: 1_000, began: Timestamp::UNIX_EPOCH };
-    Webhook {
-        engine: Arc::new(Engine::new(settings)),
-        policies: Arc::new(Store::default()),
-        metrics: Arc::new(Metrics::new()),
-        own_user: "squelch".to_owned(),
-        tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
-        clock: Clock::default(),
-        lease_deadline: Arc::new(LeaseDeadline::unlimited()),
-        exporters: squelch::export::Exporters::default(),
-    }
+    Webhook::new(Arc::new(Engine::new(settings)), Arc::new(Store::default()), "squelch", token.clone())
 }
 
 async fn serve(connections: Option<usize>, pairs: usize) {

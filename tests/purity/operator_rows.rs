@@ -269,7 +269,7 @@ pub(crate) const OPERATOR: &[Row] = &[
     Row {
         files: &["src/export/"],
         knows: Knows::TheWorld,
-        modules: &["export", "metrics", "squelch_engine", "tls"],
+        modules: &["export", "metrics", "output", "squelch_engine", "tls"],
         crates: NO_ANYHOW,
     },
     // The desired webhook configuration, and what probes show.

@@ -34,6 +34,7 @@ pub use model::observation::{Api, EventView, ObjectReference, Observation, Opera
 pub use model::rules::{
     AggregationRules, Applicability, BucketRules, Exported, Governing, GroupBy, KnownPolicy, Mode, Per,
     PolicyId, Rejection, Rules, SeriesRules, SpamFilterRules, Treatment, WarningPolicy, is_cluster_scoped,
+    split_display,
 };
 pub use model::verdict::{Answer, Denial, Disposition, Stage, Verdict};
 pub use state::namespace::NamespaceUids;

@@ -156,7 +156,7 @@ fn explained(
         name: printable(&policy.name),
         precedence: compiled.ok().map(|compiled| tier(compiled.tier)),
         priority: compiled.ok().map(|compiled| compiled.priority),
-        mode: compiled.ok().map(|compiled| mode(compiled.rules.mode)),
+        mode: compiled.ok().map(|compiled| compiled.rules.mode.as_str()),
         governs: match certainty {
             Certainty::Always => "Always",
             Certainty::Sometimes => "Sometimes",
@@ -276,12 +276,5 @@ fn tier(tier: Tier) -> &'static str {
         Tier::Override => "Override",
         Tier::Namespace => "Namespace",
         Tier::Default => "Default",
-    }
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "Enforce",
-        Mode::Observe => "Observe",
     }
 }

@@ -5,9 +5,8 @@ use super::*;
 use crate::PROBE_PATH;
 use crate::clock;
 use crate::leader::LeaseDeadline;
-use crate::metrics::Metrics;
 use crate::policy;
-use crate::tls::{AcceptedTokens, PathToken};
+use crate::tls::PathToken;
 use futures::FutureExt as _;
 use http_body_util::BodyExt;
 use hyper::header::{ALLOW, CONTENT_TYPE};
@@ -27,14 +26,14 @@ fn router_of(lease_deadline: LeaseDeadline) -> (Router, PathToken) {
 fn router_with(clock: clock::Clock, lease_deadline: LeaseDeadline) -> (Router, PathToken) {
     let token = PathToken::generate().unwrap();
     let webhook = Webhook {
-        engine: Arc::new(squelch_engine::testing::engine()),
-        policies: Arc::new(policy::Store::default()),
-        metrics: Arc::new(Metrics::new()),
-        own_user: "system:serviceaccount:squelch-system:squelch".to_owned(),
-        tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
         clock,
         lease_deadline: Arc::new(lease_deadline),
-        exporters: crate::export::Exporters::default(),
+        ..Webhook::new(
+            Arc::new(squelch_engine::testing::engine()),
+            Arc::new(policy::Store::default()),
+            "system:serviceaccount:squelch-system:squelch",
+            token.clone(),
+        )
     };
     (router(Arc::new(webhook)), token)
 }

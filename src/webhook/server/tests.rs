@@ -9,7 +9,7 @@ use super::*;
 use crate::leader::LeaseDeadline;
 use crate::metrics::Metrics;
 use crate::policy;
-use crate::tls::{self, AcceptedTokens, Authority, PathToken, ServedCertificate};
+use crate::tls::{self, Authority, PathToken, ServedCertificate};
 use crate::webhook::{Webhook, path, router};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioExecutor;
@@ -63,14 +63,9 @@ fn serving(
     let engine = Arc::new(squelch_engine::testing::engine());
     let policies = Arc::new(policy::Store::default());
     let webhook = Webhook {
-        engine: Arc::clone(&engine),
-        policies: Arc::clone(&policies),
         metrics: metrics.clone(),
-        own_user: "squelch".to_owned(),
-        tokens: Arc::new(AcceptedTokens::new(vec![token.clone()])),
-        clock: crate::clock::Clock::default(),
         lease_deadline: Arc::clone(&lease_deadline),
-        exporters: crate::export::Exporters::default(),
+        ..Webhook::new(Arc::clone(&engine), Arc::clone(&policies), "squelch", token.clone())
     };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();

@@ -23,6 +23,11 @@ impl PolicyId {
     }
 }
 
+/// The namespace, if any, and the name of a policy displayed by this name ([`PolicyId::display`]).
+pub fn split_display(display: &str) -> (Option<&str>, &str) {
+    display.split_once('/').map_or((None, display), |(namespace, name)| (Some(namespace), name))
+}
+
 /// Whether a policy displayed by this name ([`PolicyId::display`]) is a ClusterEventPolicy.
 pub fn is_cluster_scoped(display: &str) -> bool {
     !display.contains('/')
@@ -35,6 +40,16 @@ pub enum Mode {
     Enforce,
     /// Counts the same decisions and lets every write pass unchanged.
     Observe,
+}
+
+impl Mode {
+    /// Its value in `spec.mode`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "Enforce",
+            Self::Observe => "Observe",
+        }
+    }
 }
 
 /// `spec.warningPolicy`: whether squelch may drop Warnings.
