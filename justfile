@@ -189,6 +189,10 @@ bench *ARGS:
 bench-cluster *ARGS:
     @hack/e2e bench-cluster "$@"
 
+# Benchmark rollouts on 2,000 nodes of kwok with the real scheduler and controllers, with and without squelch, and update docs/benchmarks/results.md (30 min; --rounds N for medians; --short: 3)
+bench-kwok *ARGS:
+    @hack/e2e bench-kwok "$@"
+
 # Benchmark squelch's webhook over TLS beside a constant answer and a Go webhook, and update docs/benchmarks/results.md (6 min; --short: 1)
 bench-serve *ARGS:
     @hack/bench-serve "$@"

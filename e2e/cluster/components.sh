@@ -1,9 +1,12 @@
 # The command lines of the components. Sourced by ./cluster; needs $dir, $binaries, the ports and the options.
 
 # know_components [NODE]: sets $control_components and $components, in start order; they stop in reverse order. $servers are the
-# API servers.
+# API servers. Those that an option adds are known by their recorded command lines.
 know_components() {
-  control_components=(etcd "${servers[@]}" kube-controller-manager)
+  control_components=(etcd)
+  [[ ! -e $dir/run/etcd-events.command ]] || control_components+=(etcd-events)
+  control_components+=("${servers[@]}" kube-controller-manager)
+  [[ -n $1 || ! -e $dir/run/kube-scheduler.command ]] || control_components+=(kube-scheduler)
   components=("${control_components[@]}")
   [[ -z $1 ]] || components+=("${node_components[@]}")
 }
@@ -16,18 +19,19 @@ command_line() {
   printf '%s\0' "$binaries/$name" "$@" >"$dir/run/$name.command"
 }
 
+# write_etcd NAME CLIENT_PORT PEER_PORT METRICS_PORT
 write_etcd() {
   # Clients need a certificate: every user of the machine can connect to the socket, and the kubelet of the node runs
   # the contents of etcd as root. The metrics are plain HTTP and contain no secrets.
   local arguments=(
-    --name=etcd
-    --data-dir="$dir/etcd"
-    --listen-client-urls="https://127.0.0.1:$etcd_port"
-    --advertise-client-urls="https://127.0.0.1:$etcd_port"
-    --listen-peer-urls="http://127.0.0.1:$etcd_peer_port"
-    --initial-advertise-peer-urls="http://127.0.0.1:$etcd_peer_port"
-    --initial-cluster="etcd=http://127.0.0.1:$etcd_peer_port"
-    --listen-metrics-urls="http://127.0.0.1:$etcd_metrics_port"
+    --name="$1"
+    --data-dir="$dir/$1"
+    --listen-client-urls="https://127.0.0.1:$2"
+    --advertise-client-urls="https://127.0.0.1:$2"
+    --listen-peer-urls="http://127.0.0.1:$3"
+    --initial-advertise-peer-urls="http://127.0.0.1:$3"
+    --initial-cluster="$1=http://127.0.0.1:$3"
+    --listen-metrics-urls="http://127.0.0.1:$4"
     --client-cert-auth
     --trusted-ca-file="$dir/pki/ca.crt"
     --cert-file="$dir/pki/etcd.crt"
@@ -37,7 +41,7 @@ write_etcd() {
   )
   # Tests need no durability, and the disks of test machines are slow. Measurements use real fsyncs.
   [[ $fsync == yes ]] || arguments+=(--unsafe-no-fsync)
-  command_line etcd "${arguments[@]}"
+  printf '%s\0' "$binaries/etcd" "${arguments[@]}" >"$dir/run/$1.command"
 }
 
 # write_apiserver COMPONENT ADDRESS [PREFIX...]: PREFIX is a command that runs the server.
@@ -79,6 +83,7 @@ write_apiserver() {
     # written.
     arguments+=(--endpoint-reconciler-type=none)
   fi
+  [[ $events_etcd == no ]] || arguments+=(--etcd-servers-overrides="/events#https://127.0.0.1:$events_etcd_port")
   # Priority and fairness has its defaults: tests check whether it answers 429 while a webhook hangs.
   if [[ -n $audit_policy ]]; then
     cp "$audit_policy" "$dir/audit-policy.yaml"
@@ -99,4 +104,10 @@ write_controller_manager() {
     --concurrent-namespace-syncs=20 \
     --kube-api-qps=2000 \
     --kube-api-burst=4000
+}
+
+write_scheduler() {
+  certificate kube-scheduler /CN=system:kube-scheduler
+  kubeconfig kube-scheduler "$dir/kube-scheduler.kubeconfig" "$(<"$dir/run/server")"
+  command_line kube-scheduler --kubeconfig="$dir/kube-scheduler.kubeconfig" --leader-elect=false --secure-port=0
 }

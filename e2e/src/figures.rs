@@ -9,6 +9,15 @@ pub fn median(figures: &[f64]) -> f64 {
     f64::midpoint(sorted[last / 2], sorted[last.div_ceil(2)])
 }
 
+/// A quantile, such as 0.99; 0 for no values.
+#[must_use]
+pub fn quantile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+}
+
 /// A number rounded to a whole number, with thousands separators.
 #[must_use]
 pub fn grouped(number: f64) -> String {

@@ -3,6 +3,7 @@
 
 pub mod accounts;
 pub mod api_servers;
+pub mod bench;
 pub mod cluster;
 pub mod conservation;
 pub mod documents;

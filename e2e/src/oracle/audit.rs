@@ -5,6 +5,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -82,6 +83,15 @@ impl AuditLog {
         writes_in(&text, namespace)
     }
 
+    /// The milliseconds that the answered writes of a resource, such as "leases", took, if they are by users that
+    /// `is_asked` selects.
+    ///
+    /// # Errors
+    /// If the log is unreadable.
+    pub fn latencies(&self, resource: &str, is_asked: impl Fn(&str) -> bool) -> Result<Vec<f64>> {
+        latencies_in(&self.text()?, resource, is_asked)
+    }
+
     fn text(&self) -> Result<String> {
         let mut file = File::open(&self.path).with_context(|| self.path.display().to_string())?;
         file.seek(SeekFrom::Start(self.from))?;
@@ -104,6 +114,25 @@ fn writes_in(log: &str, namespace: &str) -> Result<Vec<Write>> {
         }
     }
     Ok(writes)
+}
+
+fn latencies_in(log: &str, resource: &str, is_asked: impl Fn(&str) -> bool) -> Result<Vec<f64>> {
+    let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+    let mut all = Vec::new();
+    for line in whole.lines().filter(|line| line.contains(resource)) {
+        let entry: Value = serde_json::from_str(line).with_context(|| format!("an audit entry: {line}"))?;
+        let is_write = ["create", "update", "patch"].contains(&text(&entry["verb"]));
+        if is_write
+            && entry["objectRef"]["resource"] == resource
+            && is_asked(text(&entry["user"]["username"]))
+        {
+            let [began, ended] =
+                ["requestReceivedTimestamp", "stageTimestamp"].map(|it| text(&entry[it]).parse());
+            let (began, ended): (Timestamp, Timestamp) = (began?, ended?);
+            all.push(ended.duration_since(began).as_secs_f64() * 1000.0);
+        }
+    }
+    Ok(all)
 }
 
 impl Write {
@@ -241,6 +270,27 @@ mod tests {
         entry["annotations"]["mutation.webhook.admission.k8s.io/round_0_index_0"] =
             r#"{"configuration":"squelch","webhook":"events.squelch.dev","mutated":false}"#.into();
         assert!(Write::of(&entry).unwrap().reached_admission());
+    }
+
+    #[test]
+    fn the_latency_of_a_write_is_between_its_receipt_and_its_answer() {
+        let of = |user: &str, verb: &str, ended: &str| {
+            let mut entry = entry(verb, 200, &json!({}), &json!({}));
+            entry["user"]["username"] = user.into();
+            entry["objectRef"]["resource"] = "leases".into();
+            entry["requestReceivedTimestamp"] = "2026-03-02T08:00:00.990000Z".into();
+            entry["stageTimestamp"] = ended.into();
+            entry
+        };
+        let log = [
+            of("kwok", "update", "2026-03-02T08:00:01.002500Z"),
+            of("squelch", "update", "2026-03-02T08:00:02.000000Z"),
+            of("kwok", "get", "2026-03-02T08:00:03.000000Z"),
+        ];
+        let log = log.map(|entry| format!("{entry}\n")).concat();
+        let took = latencies_in(&log, "leases", |user| user != "squelch").unwrap();
+        assert_eq!(took.iter().map(|ms| (ms * 10.0).round() as i64).collect::<Vec<_>>(), [125]);
+        assert_eq!(latencies_in(&log, "events", |_| true).unwrap().len(), 0);
     }
 
     #[test]

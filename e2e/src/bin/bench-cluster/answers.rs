@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::figures::{millis, quantile};
+use e2e::figures::quantile;
+
+use crate::figures::millis;
 
 /// One write with its answer.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +27,7 @@ pub(crate) fn within(answered: &[Answered], from: Duration, to: Duration) -> Vec
 
 /// A quantile of the latency, in milliseconds.
 pub(crate) fn latency(answered: &[Answered], part: f64) -> f64 {
-    let mut took: Vec<f64> = answered.iter().map(|it| millis(it.took)).collect();
-    took.sort_by(f64::total_cmp);
+    let took: Vec<f64> = answered.iter().map(|it| millis(it.took)).collect();
     quantile(&took, part)
 }
 

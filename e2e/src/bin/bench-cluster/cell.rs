@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use e2e::bench::gauges::{Spent, Stored, Usage};
 use e2e::policy::Counters;
 use serde::Serialize;
 
-use crate::gauges::{Spent, Stored};
 use crate::setting::Setting;
 use crate::work::{EventApi, Pace, Work};
 
@@ -66,6 +66,10 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
+    pub(crate) fn usage(&self) -> Usage {
+        Usage { seconds: self.seconds, spent: self.spent, stored: self.stored }
+    }
+
     pub(crate) fn per_second(&self) -> f64 {
         self.writes as f64 / self.seconds
     }

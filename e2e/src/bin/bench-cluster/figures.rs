@@ -8,12 +8,6 @@ pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// A quantile of sorted values; 0 for no values.
-pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
-    let rank = (sorted.len() as f64 * part).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
-}
-
 /// Minimum, median and maximum.
 pub(crate) fn spread(values: &[f64]) -> [f64; 3] {
     let mut sorted = values.to_vec();
@@ -56,11 +50,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spreads_and_quantiles_come_from_the_measured_values() {
+    fn spreads_come_from_the_measured_values() {
         assert_eq!(spread(&[3.0, 1.0, 2.0]).map(|it| it as i64), [1, 2, 3]);
-        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!([0.5, 0.99, 1.0].map(|part| quantile(&hundred, part) as i64), [50, 99, 100]);
-        assert!(quantile(&[], 0.5).abs() < f64::EPSILON);
     }
 
     #[test]

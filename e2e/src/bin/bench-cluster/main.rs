@@ -3,14 +3,10 @@
 
 mod answers;
 mod cell;
-mod document;
 mod figures;
-mod gauges;
 mod groups;
 mod leases;
-mod limiter;
 mod load;
-mod machine;
 mod peer;
 mod report;
 mod setting;
@@ -24,10 +20,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use e2e::bench::{document, machine};
 use e2e::storm::churn::Churn;
 use jiff::Timestamp;
 use serde_json::json;
 
+use cell::Cell;
 use groups::Group;
 use stage::Stage;
 
@@ -98,12 +96,13 @@ async fn measure(options: &Options) -> Result<()> {
     for group in groups {
         let cells = group.measure(&mut stage, options.short).await?;
         let verdicts = verdicts::of(*group, &cells);
-        let section = format!("{}\n{}", machine::line(&cells), report::section(*group, &cells, &verdicts));
+        let used: Vec<_> = cells.iter().map(Cell::usage).collect();
+        let section = format!("{}\n{}", machine::line(&used), report::section(*group, &cells, &verdicts));
         if options.output == Output::Text {
             std::io::stdout().lock().write_all(format!("\n{section}").as_bytes())?;
         }
         if let Some(file) = options.write.as_deref().filter(|_| !options.short) {
-            document::write(file, group.name(), &section)?;
+            document::write(file, &format!("bench-cluster {}", group.name()), &section)?;
         }
         results.push(json!({ "group": group.name(), "cells": cells, "verdicts": verdicts }));
     }

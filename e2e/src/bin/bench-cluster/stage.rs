@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::accounts::{EMITTER, SQUELCH, install_emitter};
-use e2e::cluster::{checkout, given};
+use e2e::bench::gauges::{Gauges, Stored, Usage};
+use e2e::bench::limiter;
+use e2e::cluster::checkout;
 use e2e::squelch::StartOptions;
 use e2e::test::make_namespace;
 use e2e::wait::not_yet;
@@ -19,12 +21,11 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::answers::{Answered, latency, statuses, within};
 use crate::cell::{Cell, Load};
-use crate::gauges::{Gauges, Stored};
+use crate::leases;
 use crate::load::{Target, prepare, run_workers};
 use crate::peer::Peer;
 use crate::setting::Setting;
 use crate::work::{Work, Write};
-use crate::{leases, limiter};
 
 /// Warm-up time, not measured.
 const WARM: Duration = Duration::from_secs(1);
@@ -80,7 +81,7 @@ impl Stage {
         leases::make(&cluster.kubectl).await?;
         let emitter = client_without_retries(&EMITTER.kubeconfig(&cluster, &folder).await?).await?;
         let renewer = client_without_retries(&cluster.kubeconfig).await?;
-        let gauges = gauges(&cluster)?;
+        let gauges = Gauges::of(&cluster)?;
         let (installed, pending_checks) = (Installed::Nothing, Vec::new());
         let stage = Self { cluster, folder, gauges, emitter, renewer, installed, started: 0, pending_checks };
         stage.wait_until_idle().await?;
@@ -121,7 +122,7 @@ impl Stage {
     }
 
     async fn wait_until_restarted(&mut self) -> Result<()> {
-        self.gauges = gauges(&self.cluster)?;
+        self.gauges = Gauges::of(&self.cluster)?;
         self.wait_until_idle().await
     }
 
@@ -137,7 +138,7 @@ impl Stage {
         wait_for("the API server to be idle", GENEROUS, async || {
             let before = self.gauges.read(None).await.map_err(not_yet)?;
             sleep(Duration::from_secs(1)).await;
-            let (_, spent, _) = self.gauges.read(None).await.map_err(not_yet)?.since(&before);
+            let spent = self.gauges.read(None).await.map_err(not_yet)?.since(&before).spent;
             if spent.together() < 0.15 {
                 Ok(())
             } else {
@@ -182,7 +183,7 @@ impl Stage {
         let after = self.gauges.read(self.webhook()).await?;
         let (events, leases) = (blowing.await?, renewing.await?);
 
-        let (seconds, spent, stored) = after.since(&before);
+        let Usage { seconds, spent, stored } = after.since(&before);
         let [counted, renewed] = [&events, &leases].map(|all| within(all, WARM, WARM + time));
         answered.extend(events);
         if let Some(policy) = policy {
@@ -201,7 +202,7 @@ impl Stage {
             load,
             setting,
             round,
-            seconds: seconds.as_secs_f64(),
+            seconds,
             writes: counted.len(),
             statuses: statuses(&counted),
             event_ms: [0.5, 0.99].map(|part| latency(&counted, part)),
@@ -315,9 +316,4 @@ impl Stage {
             }
         }
     }
-}
-
-fn gauges(cluster: &Cluster) -> Result<Gauges> {
-    let etcd = given("SQUELCH_ETCD_METRICS_URL")?.display().to_string();
-    Gauges::of(cluster, &etcd)
 }

@@ -135,11 +135,11 @@ fn conservation(cells: &[Cell]) -> Verdict {
 mod tests {
     use std::collections::BTreeMap;
 
+    use e2e::bench::gauges::{Spent, Stored};
     use e2e::policy::Counters;
 
     use super::*;
     use crate::cell::Load;
-    use crate::gauges::{Spent, Stored};
     use crate::work::{EventApi, Work};
 
     fn cell(round: usize, setting: Setting, writes: usize, cpu: f64, puts: f64) -> Cell {

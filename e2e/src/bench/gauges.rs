@@ -1,32 +1,40 @@
-//! Counters of the machine and of etcd before and after a cell.
+//! Counters of the machine and of etcd before and after a measurement.
 
 use std::time::{Duration, Instant};
 
+use crate::Cluster;
+use crate::squelch::Admin;
 use anyhow::{Context, Result};
-use e2e::Cluster;
-use e2e::squelch::Admin;
 use serde::Serialize;
+
+/// The components, and the variables with their metrics.
+const ETCDS: [(&str, &str); 2] =
+    [("etcd", "SQUELCH_ETCD_METRICS_URL"), ("etcd-events", "SQUELCH_EVENTS_ETCD_METRICS_URL")];
 
 /// Linux counts processor time in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Processor time in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Spent {
-    pub(crate) api_server: f64,
-    pub(crate) etcd: f64,
+pub struct Spent {
+    /// Of the API server.
+    pub api_server: f64,
+    /// Of each etcd.
+    pub etcd: f64,
     /// squelch, or the webhook in Go.
-    pub(crate) webhook: f64,
+    pub webhook: f64,
     /// Of the load generator, which competes for the processors.
-    pub(crate) generator: f64,
+    pub generator: f64,
     /// Of all processes of this machine, and the time stolen by its host.
-    pub(crate) machine: f64,
-    pub(crate) stolen: f64,
+    pub machine: f64,
+    /// The stolen time alone.
+    pub stolen: f64,
 }
 
 impl Spent {
     /// Processor time of the cluster for the writes.
-    pub(crate) fn together(&self) -> f64 {
+    #[must_use]
+    pub fn together(&self) -> f64 {
         self.api_server + self.etcd + self.webhook
     }
 
@@ -42,18 +50,25 @@ impl Spent {
     }
 }
 
-/// Writes of etcd.
+/// Writes of each etcd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Stored {
-    pub(crate) puts: f64,
-    pub(crate) proposals: f64,
-    pub(crate) wal_bytes: f64,
-    pub(crate) fsyncs: f64,
-    pub(crate) fsync_seconds: f64,
+pub struct Stored {
+    /// Written keys.
+    pub puts: f64,
+    /// Committed proposals.
+    pub proposals: f64,
+    /// Bytes of the write-ahead log.
+    pub wal_bytes: f64,
+    /// Calls of fsync.
+    pub fsyncs: f64,
+    /// Their time.
+    pub fsync_seconds: f64,
 }
 
 impl Stored {
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    /// What was written since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
         Self {
             puts: self.puts - before.puts,
             proposals: self.proposals - before.proposals,
@@ -64,43 +79,72 @@ impl Stored {
     }
 }
 
+/// What a measurement used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// Its time.
+    pub seconds: f64,
+    /// Processor time.
+    pub spent: Spent,
+    /// Writes of etcd.
+    pub stored: Stored,
+}
+
 /// All gauges at one moment.
-pub(crate) struct Reading {
+pub struct Reading {
     at: Instant,
     spent: Spent,
     stored: Stored,
 }
 
 impl Reading {
-    /// Time, processor time and etcd writes since `before`.
-    pub(crate) fn since(&self, before: &Self) -> (Duration, Spent, Stored) {
-        (self.at - before.at, self.spent.since(&before.spent), self.stored.since(&before.stored))
+    /// What was used since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Usage {
+        Usage {
+            seconds: (self.at - before.at).as_secs_f64(),
+            spent: self.spent.since(&before.spent),
+            stored: self.stored.since(&before.stored),
+        }
     }
 }
 
 /// Sources of the gauges.
-pub(crate) struct Gauges {
-    etcd: Admin,
+pub struct Gauges {
     api_server: u32,
-    etcd_process: u32,
+    /// Metrics and process of each etcd.
+    etcds: Vec<(Admin, u32)>,
 }
 
 impl Gauges {
     /// The sources of this cluster.
-    pub(crate) fn of(cluster: &Cluster, etcd_metrics: &str) -> Result<Self> {
-        let etcd = Admin::at(etcd_metrics.trim_end_matches("/metrics").to_owned())?;
-        let [api_server, etcd_process] = ["kube-apiserver", "etcd"].map(|name| cluster.process_of(name));
-        Ok(Self { etcd, api_server: api_server?, etcd_process: etcd_process? })
+    ///
+    /// # Errors
+    /// If a component does not run.
+    pub fn of(cluster: &Cluster) -> Result<Self> {
+        let mut etcds = Vec::new();
+        for (name, variable) in ETCDS {
+            // A cluster with a common etcd has no other.
+            if let Some(url) = std::env::var_os(variable) {
+                let url = url.to_string_lossy().trim_end_matches("/metrics").to_owned();
+                etcds.push((Admin::at(url)?, cluster.process_of(name)?));
+            }
+        }
+        Ok(Self { api_server: cluster.process_of("kube-apiserver")?, etcds })
     }
 
-    /// Reads the gauges.
-    pub(crate) async fn read(&self, webhook: Option<u32>) -> Result<Reading> {
+    /// Reads the gauges. `webhook` is its process.
+    ///
+    /// # Errors
+    /// If a process has ended.
+    pub async fn read(&self, webhook: Option<u32>) -> Result<Reading> {
         let stored = self.stored().await?;
         let own = std::process::id();
+        let etcd = self.etcds.iter().map(|(_, pid)| process(*pid)).sum::<Result<f64>>()?;
         let (machine, stolen) = machine(&std::fs::read_to_string("/proc/stat")?);
         let spent = Spent {
             api_server: process(self.api_server)?,
-            etcd: process(self.etcd_process)?,
+            etcd,
             webhook: webhook.map_or(Ok(0.0), process)?,
             generator: process(own)?,
             machine,
@@ -109,12 +153,18 @@ impl Gauges {
         Ok(Reading { at: Instant::now(), spent, stored })
     }
 
-    /// Writes of etcd.
-    pub(crate) async fn stored(&self) -> Result<Stored> {
-        let samples = self.etcd.metrics().await?;
+    /// Writes of each etcd.
+    ///
+    /// # Errors
+    /// If its metrics cannot be read.
+    pub async fn stored(&self) -> Result<Stored> {
+        let mut all = Vec::new();
+        for (etcd, _) in &self.etcds {
+            all.push(etcd.metrics().await?);
+        }
         let read = |name| {
-            anyhow::ensure!(samples.count(name, &[]) > 0, "etcd has no metric {name}");
-            Ok(samples.sum(name, &[]))
+            anyhow::ensure!(all.iter().all(|it| it.count(name, &[]) > 0), "etcd has no metric {name}");
+            Ok(all.iter().map(|it| it.sum(name, &[])).sum())
         };
         Ok(Stored {
             puts: read("etcd_mvcc_put_total")?,

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use crate::Cluster;
 use anyhow::Result;
-use e2e::Cluster;
 
 /// The namespace limits of the example in its documentation.
 const CONFIGURATION: &str = "\
@@ -19,7 +19,10 @@ plugins:
 ";
 
 /// Restarts the API server with the plugin.
-pub(crate) async fn switch_on(cluster: &Cluster, folder: &Path) -> Result<()> {
+///
+/// # Errors
+/// If it is not ready in time.
+pub async fn switch_on(cluster: &Cluster, folder: &Path) -> Result<()> {
     let file = folder.join("admission.yaml");
     std::fs::write(&file, CONFIGURATION)?;
     let file = format!("--admission-control-config-file={}", file.display());

@@ -4,8 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Replaces the section of this name.
-pub(crate) fn write(file: &Path, name: &str, section: &str) -> Result<()> {
+/// Replaces the section of this name, such as "bench-cluster storm".
+///
+/// # Errors
+/// If the file cannot be read or written, or has no such section.
+pub fn write(file: &Path, name: &str, section: &str) -> Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let text = replaced(&text, name, section)
         .with_context(|| format!("{} has no section {name}", file.display()))?;
@@ -13,7 +16,7 @@ pub(crate) fn write(file: &Path, name: &str, section: &str) -> Result<()> {
 }
 
 fn replaced(text: &str, name: &str, section: &str) -> Option<String> {
-    let [begin, end] = ["begin", "end"].map(|word| format!("<!-- bench-cluster {name}: {word} -->\n"));
+    let [begin, end] = ["begin", "end"].map(|word| format!("<!-- {name}: {word} -->\n"));
     let (before, rest) = text.split_once(&begin)?;
     let (_, after) = rest.split_once(&end)?;
     Some(format!("{before}{begin}\n{section}\n{end}{after}"))
@@ -23,14 +26,14 @@ fn replaced(text: &str, name: &str, section: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "a\n<!-- bench-cluster x: begin -->\nold\n<!-- bench-cluster x: end -->\n\
-                        <!-- bench-cluster y: begin -->\nkept\n<!-- bench-cluster y: end -->\n";
+    const TEXT: &str = "a\n<!-- a x: begin -->\nold\n<!-- a x: end -->\n\
+                        <!-- a y: begin -->\nkept\n<!-- a y: end -->\n";
 
     #[test]
     fn a_section_replaces_only_the_section_of_its_name() {
-        let text = replaced(TEXT, "x", "new").unwrap();
+        let text = replaced(TEXT, "a x", "new").unwrap();
         assert_eq!(text, TEXT.replace("old", "\nnew"));
-        assert_eq!(replaced(&text, "x", "newer").unwrap(), TEXT.replace("old", "\nnewer"));
-        assert_eq!(replaced(TEXT, "z", "new"), None);
+        assert_eq!(replaced(&text, "a x", "newer").unwrap(), TEXT.replace("old", "\nnewer"));
+        assert_eq!(replaced(TEXT, "a z", "new"), None);
     }
 }

@@ -4,13 +4,14 @@ use std::process::Command;
 
 use jiff::Timestamp;
 
-use crate::cell::Cell;
+use super::gauges::Usage;
 
 /// Share of the processors taken by other processes above which a run is not meaningful.
 const BUSY: f64 = 0.05;
 
-/// The line above the tables of these cells.
-pub(crate) fn line(cells: &[Cell]) -> String {
+/// The line above the tables of these measurements.
+#[must_use]
+pub fn line(used: &[Usage]) -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("unknown processor", |(_, model)| model.trim());
@@ -23,7 +24,7 @@ pub(crate) fn line(cells: &[Cell]) -> String {
     let cores = cores();
     format!(
         "{date}, {model}, {cores:.0} cores, Linux {linux}, profile `quick`, commit {commit}{}.\n",
-        circumstances(cells, cores)
+        circumstances(used, cores)
     )
 }
 
@@ -32,16 +33,16 @@ fn cores() -> f64 {
 }
 
 /// Duration of etcd's fsyncs, and the share of the processors that others used.
-fn circumstances(cells: &[Cell], cores: f64) -> String {
-    let sum = |figure: fn(&Cell) -> f64| cells.iter().map(figure).sum::<f64>();
-    let time = sum(|cell| cell.seconds) * cores;
+fn circumstances(used: &[Usage], cores: f64) -> String {
+    let sum = |figure: fn(&Usage) -> f64| used.iter().map(figure).sum::<f64>();
+    let time = sum(|used| used.seconds) * cores;
     if time == 0.0 {
         return String::new();
     }
-    let fsync = sum(|cell| cell.stored.fsync_seconds) * 1000.0 / sum(|cell| cell.stored.fsyncs).max(1.0);
-    let others = sum(|cell| cell.spent.machine - cell.spent.together() - cell.spent.generator) / time;
-    let stolen = sum(|cell| cell.spent.stolen) / time;
-    let generator = sum(|cell| cell.spent.generator) / time;
+    let fsync = sum(|used| used.stored.fsync_seconds) * 1000.0 / sum(|used| used.stored.fsyncs).max(1.0);
+    let others = sum(|used| used.spent.machine - used.spent.together() - used.spent.generator) / time;
+    let stolen = sum(|used| used.spent.stolen) / time;
+    let generator = sum(|used| used.spent.generator) / time;
     let mark = if others + stolen > BUSY { "**" } else { "" };
     format!(
         "; etcd fsync {fsync:.2} ms; processor shares: load generator {:.0} %, {mark}other processes {:.0} %, \
