@@ -189,7 +189,7 @@ bench *ARGS:
 bench-cluster *ARGS:
     @hack/e2e bench-cluster "$@"
 
-# Benchmark rollouts on 2,000 nodes of kwok with the real scheduler and controllers, with and without squelch, and update docs/benchmarks/results.md (30 min; --rounds N for medians; --short: 3)
+# Benchmark rollouts on 2,000 nodes of kwok with the real scheduler and controllers, with and without squelch, and update docs/benchmarks/results.md (1 h; --rounds N for medians; --short: 6 min)
 bench-kwok *ARGS:
     @hack/e2e bench-kwok "$@"
 

@@ -18,6 +18,11 @@ use serde_json::json;
 /// Number of nodes that are created at the same time.
 const AT_ONCE: usize = 8;
 
+/// The duration of a node's Lease in seconds; kwok renews it four times as often. A node without a renewal for 50 s is
+/// NotReady, and kwok does not repair the pods that the node controller then marks: with renewals every 10 s, as by
+/// kubelets, two busy processors fell behind.
+const LEASE: u32 = 80;
+
 /// Starts kwok with its own Stages. It renews the Lease of each node.
 pub(crate) fn start(cluster: &Cluster, folder: &Path) -> Result<Process> {
     let mut command = Command::new(given("SQUELCH_KWOK")?);
@@ -26,7 +31,7 @@ pub(crate) fn start(cluster: &Cluster, folder: &Path) -> Result<Process> {
         .arg(&cluster.kubeconfig)
         .arg("--config")
         .arg(given("SQUELCH_KWOK_STAGES")?)
-        .args(["--manage-all-nodes=true", "--node-lease-duration-seconds=40"]);
+        .args(["--manage-all-nodes=true", &format!("--node-lease-duration-seconds={LEASE}")]);
     Process::start("kwok", &mut command, folder)
 }
 
