@@ -226,8 +226,11 @@ impl Stage {
             sent += 1;
             let sentinel = Write::Sentinel { object: format!("{SENTINEL}{sent}") };
             prepare(target, vec![sentinel], Instant::now()).await;
-            let counted =
-                squelch.metrics().await.map_err(not_yet)?.sum("squelch_occurrences_total", &namespace) as i64;
+            let metrics = squelch.metrics().await.map_err(not_yet)?;
+            // By a policy in Enforce, or in Observe.
+            let counted = ["squelch_occurrences_total", "squelch_observed_occurrences_total"]
+                .map(|name| metrics.sum(name, &namespace) as i64);
+            let counted = counted.iter().sum();
             if counted > 0 { Ok(counted) } else { Err(format!("{sent} Events, none of them reviewed")) }
         })
         .await
