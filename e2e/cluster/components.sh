@@ -106,8 +106,10 @@ write_controller_manager() {
     --kube-api-burst=4000
 }
 
+# write_scheduler [PREFIX...]: PREFIX is a command that runs it.
 write_scheduler() {
   certificate kube-scheduler /CN=system:kube-scheduler
   kubeconfig kube-scheduler "$dir/kube-scheduler.kubeconfig" "$(<"$dir/run/server")"
-  command_line kube-scheduler --kubeconfig="$dir/kube-scheduler.kubeconfig" --leader-elect=false --secure-port=0
+  printf '%s\0' "$@" "$binaries/kube-scheduler" --kubeconfig="$dir/kube-scheduler.kubeconfig" \
+    --leader-elect=false --secure-port=0 >"$dir/run/kube-scheduler.command"
 }

@@ -134,18 +134,16 @@ prepare_node() {
   : >"$dir/node/resolv.conf"
   certificate kubelet "/O=system:nodes/CN=system:node:$node_name" "IP:$node_address,DNS:$node_name"
   certificate kube-proxy /CN=system:kube-proxy
-  certificate kube-scheduler /CN=system:kube-scheduler
   certificate apiserver-kubelet /O=system:masters/CN=kube-apiserver-kubelet-client
   local name
-  for name in kubelet kube-proxy kube-scheduler; do
+  for name in kubelet kube-proxy; do
     kubeconfig "$name" "$dir/$name.kubeconfig" "$(<"$dir/run/server")"
   done
   inside_command_line namespace
   write_containerd
   write_kubelet
   write_kube_proxy
-  inside_command_line kube-scheduler "$binaries/kube-scheduler" \
-    --kubeconfig="$dir/kube-scheduler.kubeconfig" --leader-elect=false --secure-port=0
+  write_scheduler "$here/inside" "$dir"
 }
 
 # inside_command_line NAME COMMAND...: records that NAME runs in the node's namespace and cgroup; without a command,

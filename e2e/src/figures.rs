@@ -79,6 +79,13 @@ mod tests {
     }
 
     #[test]
+    fn quantiles_come_from_the_measured_values() {
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 1.0].map(|part| quantile(&hundred, part) as i64), [50, 99, 100]);
+        assert!(quantile(&[], 0.5).abs() < f64::EPSILON);
+    }
+
+    #[test]
     fn digits_are_grouped_by_three() {
         assert_eq!([0.0, 999.0, 1000.0, 1_234_567.4].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([7.0, 999.6, 12_345.0, 1e6].map(grouped), ["7", "1,000", "12,345", "1,000,000"]);

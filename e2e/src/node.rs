@@ -125,16 +125,7 @@ impl Node {
     pub async fn rolled_out(&self, namespace: &str, name: &str) -> Result<()> {
         let api: Api<Deployment> = Api::namespaced(self.cluster.client.clone(), namespace);
         wait_for(&format!("the Deployment {namespace}/{name} to be rolled out"), ROLLOUT, async || {
-            let deployment = api.get(name).await.map_err(not_yet)?;
-            let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-            let status = deployment.status.unwrap_or_default();
-            let counts = [status.replicas, status.updated_replicas, status.available_replicas];
-            let seen = status.observed_generation >= deployment.metadata.generation;
-            if seen && counts.iter().all(|count| count.unwrap_or(0) == wanted) {
-                Ok(())
-            } else {
-                Err(format!("{wanted} wanted; there, updated, available: {counts:?}"))
-            }
+            is_rolled_out(api.get(name).await.map_err(not_yet)?)
         })
         .await
     }
@@ -235,6 +226,23 @@ impl Node {
             let log = self.cluster.folder.join(format!("logs/{daemon}.log"));
             eprintln!("--- the end of {}:\n{}", log.display(), tail(&log, 10));
         }
+    }
+}
+
+/// Whether a Deployment is rolled out, or what it lacks: all pods have the newest template and are ready, and no others are
+/// left.
+///
+/// # Errors
+/// The wanted and the actual numbers of pods.
+pub fn is_rolled_out(deployment: Deployment) -> Result<(), String> {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let status = deployment.status.unwrap_or_default();
+    let counts = [status.replicas, status.updated_replicas, status.available_replicas];
+    let seen = status.observed_generation >= deployment.metadata.generation;
+    if seen && counts.iter().all(|count| count.unwrap_or(0) == wanted) {
+        Ok(())
+    } else {
+        Err(format!("{wanted} wanted; there, updated, available: {counts:?}"))
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kube::api::{DeleteParams, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::cluster::checkout;
 use crate::kubectl::Kubectl;
 use crate::wait::{GENEROUS, not_yet, wait_for};
 
@@ -20,6 +21,15 @@ pub struct Policy {
     /// Its name.
     pub name: String,
     kind: &'static str,
+}
+
+/// The policy in a file of the checkout, such as `examples/policies/rollout.yaml`.
+///
+/// # Errors
+/// If the file does not exist or is invalid.
+pub fn in_file(file: &str) -> Result<Value> {
+    let text = std::fs::read_to_string(checkout(file)).with_context(|| file.to_owned())?;
+    serde_saphyr::from_str(&text).with_context(|| file.to_owned())
 }
 
 /// `status.counters`.

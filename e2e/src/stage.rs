@@ -1,9 +1,6 @@
 //! The environment of a row: squelch on the node, a policy, the demo's storm, and an independent writer.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Event;
-use kube::Api;
-use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use crate::policy::Counters;
@@ -149,8 +146,7 @@ impl Stage {
             since_restart if since_restart < self.failed_webhook_calls => since_restart,
             all => all - self.failed_webhook_calls,
         };
-        let api: Api<Event> = Api::namespaced(self.node.cluster.client.clone(), &self.node.namespace);
-        let mut stored = api.list(&ListParams::default().fields(events::OF_OTHERS)).await?.items;
+        let mut stored = events::of_others(&self.node.cluster.client, &self.node.namespace).await?;
         stored.retain(|event| !events::object(event).starts_with(TEST_POD_PREFIX));
         let sent: i64 = emissions.iter().map(crate::emitters::Report::sent).sum();
         let evidence = Evidence {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Event, Namespace};
-use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -222,8 +222,7 @@ impl Test {
     /// # Errors
     /// The error of the API server.
     pub async fn events(&self, object: Option<&str>) -> Result<Vec<Event>> {
-        let api: Api<Event> = Api::namespaced(self.client(), &self.namespace);
-        let mut stored = api.list(&ListParams::default().fields(events::OF_OTHERS)).await?.items;
+        let mut stored = events::of_others(&self.client(), &self.namespace).await?;
         stored.retain(|event| object.is_none_or(|object| events::object(event) == object));
         Ok(stored)
     }

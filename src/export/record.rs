@@ -2,8 +2,7 @@
 
 use jiff::Timestamp;
 use squelch_engine::{
-    Api, Disposition, Mode, Observation, Operation, PolicyId, Rules, is_cluster_scoped, split_display,
-    truncate,
+    Api, Disposition, Mode, Observation, Operation, PolicyId, Rules, split_display, truncate,
 };
 
 /// Maximum length of an exported message in bytes. The API server limits notes of events.k8s.io to 1 KiB, and messages of
@@ -114,9 +113,8 @@ impl ExportRecord {
 
     /// Its attributes. Absent texts are left out.
     pub(super) fn attributes(&self) -> impl Iterator<Item = (&'static str, Attribute<'_>)> {
-        let display = &*self.policy.display;
-        let kind = if is_cluster_scoped(display) { "ClusterEventPolicy" } else { "EventPolicy" };
-        let (namespace, policy) = split_display(display);
+        let (namespace, policy) = split_display(&self.policy.display);
+        let kind = if namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" };
         let operation = match self.operation {
             Operation::Create => "CREATE",
             Operation::Update => "UPDATE",

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts};
-use squelch_engine::{Disposition, Engine, Gauges, Mode, is_cluster_scoped, split_display};
+use squelch_engine::{Disposition, Engine, Gauges, Mode, split_display};
 
 use super::labels::{EntryTable, EvictionTable, PendingLimit, PolicyKind};
 use super::scopes::Scopes;
@@ -103,9 +103,9 @@ fn policy_labels(display: &str) -> (&str, &str) {
     if display == table::OTHER {
         return (table::OTHER, table::OTHER);
     }
-    let kind =
-        if is_cluster_scoped(display) { PolicyKind::ClusterEventPolicy } else { PolicyKind::EventPolicy };
-    (kind.as_str(), split_display(display).1)
+    let (namespace, name) = split_display(display);
+    let kind = if namespace.is_some() { PolicyKind::EventPolicy } else { PolicyKind::ClusterEventPolicy };
+    (kind.as_str(), name)
 }
 
 fn counter(row: &Row) -> IntCounterVec {

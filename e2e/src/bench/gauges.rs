@@ -1,15 +1,14 @@
 //! Counters of the machine and of etcd before and after a measurement.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::Cluster;
-use crate::squelch::Admin;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// The components, and the variables with their metrics.
-const ETCDS: [(&str, &str); 2] =
-    [("etcd", "SQUELCH_ETCD_METRICS_URL"), ("etcd-events", "SQUELCH_EVENTS_ETCD_METRICS_URL")];
+use crate::Cluster;
+use crate::cluster::given;
+use crate::squelch::Admin;
 
 /// Linux counts processor time in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
@@ -120,15 +119,16 @@ impl Gauges {
     /// The sources of this cluster.
     ///
     /// # Errors
-    /// If a component does not run.
+    /// If a component does not run, or if there is no cluster.
     pub fn of(cluster: &Cluster) -> Result<Self> {
-        let mut etcds = Vec::new();
-        for (name, variable) in ETCDS {
-            // A cluster with a common etcd has no other.
-            if let Some(url) = std::env::var_os(variable) {
-                let url = url.to_string_lossy().trim_end_matches("/metrics").to_owned();
-                etcds.push((Admin::at(url)?, cluster.process_of(name)?));
-            }
+        let etcd = |name: &str, url: &Path| {
+            let url = url.display().to_string().trim_end_matches("/metrics").to_owned();
+            Ok::<_, anyhow::Error>((Admin::at(url)?, cluster.process_of(name)?))
+        };
+        let mut etcds = vec![etcd("etcd", &given("SQUELCH_ETCD_METRICS_URL")?)?];
+        // A cluster with one etcd does not have this variable.
+        if let Ok(url) = given("SQUELCH_EVENTS_ETCD_METRICS_URL") {
+            etcds.push(etcd("etcd-events", &url)?);
         }
         Ok(Self { api_server: cluster.process_of("kube-apiserver")?, etcds })
     }

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use crate::Cluster;
 use anyhow::Result;
+
+use crate::Cluster;
 
 /// The namespace limits of the example in its documentation.
 const CONFIGURATION: &str = "\

@@ -101,26 +101,33 @@ impl AuditLog {
     }
 }
 
-/// The writes of the Events of `namespace`. The last line may be incomplete.
-fn writes_in(log: &str, namespace: &str) -> Result<Vec<Write>> {
+/// The entries whose lines contain `word`. The last line may be incomplete.
+fn entries<'a>(log: &'a str, word: &'a str) -> impl Iterator<Item = Result<Value>> + 'a {
     let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+    whole
+        .lines()
+        .filter(move |line| line.contains(word))
+        .map(|line| serde_json::from_str(line).with_context(|| format!("an audit entry: {line}")))
+}
+
+/// The writes of the Events of `namespace`.
+fn writes_in(log: &str, namespace: &str) -> Result<Vec<Write>> {
     let mut writes = Vec::new();
-    for line in whole.lines().filter(|line| line.contains(namespace)) {
-        let entry: Value = serde_json::from_str(line).with_context(|| format!("an audit entry: {line}"))?;
+    for entry in entries(log, namespace) {
+        let entry = entry?;
         let object = &entry["objectRef"];
         let is_write = ["create", "update", "patch", "delete"].contains(&text(&entry["verb"]));
         if object["resource"] == "events" && object["namespace"] == namespace && is_write {
-            writes.push(Write::of(&entry).with_context(|| format!("an audit entry: {line}"))?);
+            writes.push(Write::of(&entry).with_context(|| format!("an audit entry: {entry}"))?);
         }
     }
     Ok(writes)
 }
 
 fn latencies_in(log: &str, resource: &str, is_asked: impl Fn(&str) -> bool) -> Result<Vec<f64>> {
-    let whole = log.rfind('\n').map_or("", |end| &log[..end]);
     let mut all = Vec::new();
-    for line in whole.lines().filter(|line| line.contains(resource)) {
-        let entry: Value = serde_json::from_str(line).with_context(|| format!("an audit entry: {line}"))?;
+    for entry in entries(log, resource) {
+        let entry = entry?;
         let is_write = ["create", "update", "patch"].contains(&text(&entry["verb"]));
         if is_write
             && entry["objectRef"]["resource"] == resource

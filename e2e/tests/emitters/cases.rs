@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::accounts::EMITTER;
-use e2e::cluster::checkout;
 use e2e::oracle::{AuditLog, Judgement, Write};
-use e2e::policy::{Counters, series_alone};
+use e2e::policy::{self, Counters, series_alone};
 use e2e::user::REFUSED;
 use e2e::wait::not_yet;
 use e2e::{GENEROUS, Test, wait_for};
@@ -76,8 +75,7 @@ impl Case {
 
 /// The spec of examples/exempt-emitters.yaml, with this user in place of the first one.
 fn exempting(user: &str) -> Result<Value> {
-    let text = std::fs::read_to_string(checkout("examples/exempt-emitters.yaml"))?;
-    let mut policy: Value = serde_saphyr::from_str(&text)?;
+    let mut policy = policy::in_file("examples/exempt-emitters.yaml")?;
     let users = policy.pointer_mut("/spec/exempt/0/users/0").context("no user is exempt")?;
     *users = user.into();
     Ok(policy["spec"].take())

@@ -30,7 +30,7 @@ pub fn split_display(display: &str) -> (Option<&str>, &str) {
 
 /// Whether a policy displayed by this name ([`PolicyId::display`]) is a ClusterEventPolicy.
 pub fn is_cluster_scoped(display: &str) -> bool {
-    !display.contains('/')
+    split_display(display).0.is_none()
 }
 
 /// `spec.mode`.

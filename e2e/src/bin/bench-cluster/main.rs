@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use e2e::bench::{document, machine};
+use e2e::bench::{document, exit_code, machine};
 use e2e::storm::churn::Churn;
 use jiff::Timestamp;
 use serde_json::json;
@@ -70,13 +70,7 @@ async fn main() -> ExitCode {
         Some(part) => print_storm(part),
         None => measure(&options).await,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(done)
 }
 
 fn print_storm(part: u32) -> Result<()> {

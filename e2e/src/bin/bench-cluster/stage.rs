@@ -7,16 +7,15 @@ use anyhow::{Context, Result, ensure};
 use e2e::accounts::{EMITTER, SQUELCH, install_emitter};
 use e2e::bench::gauges::{Gauges, Stored, Usage};
 use e2e::bench::limiter;
-use e2e::cluster::checkout;
+use e2e::policy;
 use e2e::squelch::StartOptions;
 use e2e::test::make_namespace;
 use e2e::wait::not_yet;
 use e2e::writer::client_without_retries;
 use e2e::{Cluster, GENEROUS, Policy, Squelch, conservation, events, wait_for};
 use k8s_openapi::api::core::v1::Event;
-use kube::api::ListParams;
-use kube::{Api, Client};
-use serde_json::{Value, json};
+use kube::Client;
+use serde_json::json;
 use tokio::time::{sleep, sleep_until};
 
 use crate::answers::{Answered, latency, statuses, within};
@@ -244,8 +243,7 @@ impl Stage {
             spec = json!({ "match": [{ "types": ["Normal"] }] });
         }
         if work == Work::Storm {
-            let file = std::fs::read_to_string(checkout("examples/policies/rollout.yaml"))?;
-            spec = serde_saphyr::from_str::<Value>(&file)?["spec"].take();
+            spec = policy::in_file("examples/policies/rollout.yaml")?["spec"].take();
         }
         spec["mode"] = mode.into();
         let kubectl = self.cluster.kubectl.namespace(namespace);
@@ -291,7 +289,7 @@ impl Stage {
         );
         ensure!(counters.failed_open == 0, "failed open: {counters:?}");
 
-        let mut stored = self.stored(&policy.namespace).await?;
+        let mut stored = events::of_others(&self.cluster.client, &policy.namespace).await?;
         stored.retain(|event| !events::object(event).starts_with(SENTINEL));
         let normal_only = matches!(pending_checks.work, Work::Storm | Work::Unmatched);
         let is_governed = |event: &Event| !normal_only || event.type_.as_deref() != Some("Warning");
@@ -303,20 +301,5 @@ impl Stage {
             return Ok(());
         }
         conservation::stored_matches(&stored, &counters)
-    }
-
-    /// All Events of a namespace except squelch's Events about policies.
-    async fn stored(&self, namespace: &str) -> Result<Vec<Event>> {
-        let api: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
-        let mut page = ListParams::default().fields(events::OF_OTHERS).limit(2000);
-        let mut stored = Vec::new();
-        loop {
-            let list = api.list(&page).await?;
-            stored.extend(list.items);
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(stored),
-            }
-        }
     }
 }

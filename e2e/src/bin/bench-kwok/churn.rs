@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use e2e::node::is_rolled_out;
 use e2e::wait::{not_yet, pass};
 use e2e::{STORM, wait_for};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -73,7 +74,7 @@ impl Churn {
         wait_for("the Deployments to be rolled out", STORM, async || {
             pass(Duration::from_secs(1)).await;
             let deployments = deployments.list(&all).await.map_err(not_yet)?.items;
-            let done = deployments.iter().filter(|it| self.is_rolled_out(it)).count();
+            let done = deployments.into_iter().filter_map(|it| is_rolled_out(it).ok()).count();
             if done < self.deployments {
                 return Err(format!("{done} of {} are rolled out", self.deployments));
             }
@@ -81,15 +82,6 @@ impl Churn {
             if pods == self.pods() { Ok(()) } else { Err(format!("{pods} pods of {}", self.pods())) }
         })
         .await
-    }
-
-    fn is_rolled_out(self, deployment: &Deployment) -> bool {
-        let Some(status) = &deployment.status else { return false };
-        let wanted = Some(self.replicas);
-        status.observed_generation >= deployment.metadata.generation
-            && [status.replicas, status.updated_replicas, status.available_replicas]
-                .iter()
-                .all(|it| *it == wanted)
     }
 }
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use e2e::bench::{document, machine};
+use e2e::bench::{document, exit_code, machine};
 use serde_json::json;
 
 use churn::Churn;
@@ -61,13 +61,7 @@ enum Output {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match measure(&Options::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(measure(&Options::parse()).await)
 }
 
 async fn measure(options: &Options) -> Result<()> {
@@ -77,7 +71,7 @@ async fn measure(options: &Options) -> Result<()> {
     } else {
         (options.nodes, Churn { deployments, replicas, rollouts })
     };
-    let mut scene = Scene::set(nodes).await?;
+    let scene = Scene::set(nodes).await?;
     let mut rows = Vec::new();
     for round in 0..options.rounds {
         for setting in Setting::ALL {

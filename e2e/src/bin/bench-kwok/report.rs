@@ -48,18 +48,18 @@ fn line(setting: Setting, rows: &[Row]) -> Option<Vec<String>> {
         vec![
             setting.title().to_owned(),
             format!("{:.0}", middle(&|row| row.rollouts_seconds)),
-            grouped(middle(&|row| row.requests as f64)),
-            grouped(middle(&|row| row.stored_writes as f64)),
-            sum(&|row| row.account.reported),
-            sum(&|row| row.account.stored),
-            sum(&|row| row.account.dropped),
-            sum(&|row| row.account.lost),
+            grouped(middle(&|row| row.evidence.requests as f64)),
+            grouped(middle(&|row| row.evidence.stored_writes as f64)),
+            sum(&|row| row.evidence.account.reported),
+            sum(&|row| row.evidence.account.stored),
+            sum(&|row| row.evidence.account.dropped),
+            sum(&|row| row.evidence.account.lost),
             format!("{:.1}", middle(&|row| row.used.stored.wal_bytes) / f64::from(1 << 20)),
             format!("{:.1}", middle(&|row| row.used.spent.api_server)),
             format!("{:.1}", middle(&|row| row.used.spent.etcd)),
             format!("{:.1}", middle(&|row| row.used.spent.webhook)),
-            pair(&|row| row.event_ms),
-            pair(&|row| row.lease_ms),
+            pair(&|row| row.evidence.event_ms),
+            pair(&|row| row.evidence.lease_ms),
         ]
     })
 }

@@ -20,6 +20,12 @@ pub(crate) struct Row {
     pub(crate) rollouts_seconds: f64,
     /// Until the last Event write.
     pub(crate) used: Usage,
+    pub(crate) evidence: Evidence,
+}
+
+/// What the audit log and the stored Events say.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Evidence {
     /// Requests of emitters to write an Event.
     pub(crate) requests: usize,
     /// Event writes in etcd: by emitters, and by squelch.
@@ -71,7 +77,8 @@ pub(crate) fn stored_writes(writes: &[Write]) -> usize {
 impl Row {
     /// For progress.
     pub(crate) fn line(&self) -> String {
-        let Self { setting, rollouts_seconds, requests, stored_writes, account, event_ms, .. } = self;
+        let Self { setting, rollouts_seconds, evidence, .. } = self;
+        let Evidence { requests, stored_writes, account, event_ms, .. } = evidence;
         format!(
             "{}: {rollouts_seconds:.0} s, {requests} requests, {stored_writes} stored; {account:?}; p50 {:.1} ms, p99 {:.1} ms",
             setting.title(),

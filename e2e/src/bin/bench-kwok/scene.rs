@@ -15,13 +15,13 @@ use e2e::squelch::StartOptions;
 use e2e::test::make_namespace;
 use e2e::wait::{not_yet, pass};
 use e2e::{Cluster, Policy, STORM, Squelch, events, wait_for};
-use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::DeleteParams;
 
 use crate::churn::Churn;
 use crate::nodes;
-use crate::row::{Account, Row, stored_writes};
+use crate::row::{Account, Evidence, Row, stored_writes};
 use crate::setting::Setting;
 
 /// Deadline of the flushes at the end.
@@ -35,7 +35,6 @@ pub(crate) struct Scene {
     cluster: Cluster,
     folder: PathBuf,
     squelch_kubeconfig: PathBuf,
-    is_limited: bool,
     /// Ends with the scene.
     _kwok: Process,
 }
@@ -52,7 +51,7 @@ impl Scene {
         let began = Instant::now();
         nodes::create(&cluster, number).await?;
         eprintln!("{number} nodes are ready after {:.0} s", began.elapsed().as_secs_f64());
-        Ok(Self { cluster, folder, squelch_kubeconfig, is_limited: false, _kwok: kwok })
+        Ok(Self { cluster, folder, squelch_kubeconfig, _kwok: kwok })
     }
 
     /// Where the Events are stored, in the name of the section.
@@ -61,7 +60,7 @@ impl Scene {
     }
 
     /// Measures the rollouts in a new namespace.
-    pub(crate) async fn measure(&mut self, setting: Setting, churn: Churn) -> Result<Row> {
+    pub(crate) async fn measure(&self, setting: Setting, churn: Churn) -> Result<Row> {
         self.limit(setting == Setting::Limiter).await?;
         let client = &self.cluster.client;
         let namespace = make_namespace(client, "kwok").await?;
@@ -92,9 +91,9 @@ impl Scene {
             ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
             ensure!(counters.failed_open == 0, "failed open: {counters:?}");
         }
-        let row = self.row(setting, &log, &namespace, counters).await?;
+        let evidence = self.evidence(&log, &namespace, counters).await?;
         self.remove(&namespace).await?;
-        Ok(Row { rollouts_seconds, used, ..row })
+        Ok(Row { setting, rollouts_seconds, used, evidence })
     }
 
     /// Deletes a namespace, and waits until it is gone: deletions are load, too.
@@ -110,26 +109,16 @@ impl Scene {
     }
 
     /// Reads the audit log and the stored Events.
-    async fn row(
-        &self,
-        setting: Setting,
-        log: &AuditLog,
-        namespace: &str,
-        counters: Counters,
-    ) -> Result<Row> {
+    async fn evidence(&self, log: &AuditLog, namespace: &str, counters: Counters) -> Result<Evidence> {
         let own_user = SQUELCH.user();
         let writes = log.writes(&self.cluster.client, namespace).await?;
-        let api: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
-        let stored = api.list(&ListParams::default().fields(events::OF_OTHERS)).await?.items;
+        let stored = events::of_others(&self.cluster.client, namespace).await?;
         let stored = stored.iter().map(events::value).sum();
         let latency = |resource: &str| {
             let took = log.latencies(resource, |user| user != own_user)?;
             Ok::<_, anyhow::Error>([0.5, 0.99].map(|part| quantile(&took, part)))
         };
-        Ok(Row {
-            setting,
-            rollouts_seconds: 0.0,
-            used: Default::default(),
+        Ok(Evidence {
             requests: writes.iter().filter(|write| write.user != own_user).count(),
             stored_writes: stored_writes(&writes),
             account: Account::of(&writes, &own_user, stored, counters),
@@ -139,17 +128,12 @@ impl Scene {
     }
 
     /// Starts the API server with or without EventRateLimit.
-    async fn limit(&mut self, limited: bool) -> Result<()> {
-        if limited == self.is_limited {
-            return Ok(());
-        }
+    async fn limit(&self, limited: bool) -> Result<()> {
         if limited {
-            limiter::switch_on(&self.cluster, &self.folder).await?;
+            limiter::switch_on(&self.cluster, &self.folder).await
         } else {
-            self.cluster.restart_apiserver(false, &[]).await?;
+            self.cluster.as_it_came_up().await
         }
-        self.is_limited = limited;
-        Ok(())
     }
 
     /// Waits until the API server is asked to write no Event any more. squelch's probes are dry runs.

@@ -1,7 +1,7 @@
 //! What handles the Events.
 
 use anyhow::Result;
-use e2e::cluster::checkout;
+use e2e::policy;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -41,10 +41,7 @@ impl Setting {
         Ok(match self {
             Self::None | Self::Limiter => None,
             Self::Defaults => Some(json!({})),
-            Self::Rollout => {
-                let file = std::fs::read_to_string(checkout("examples/policies/rollout.yaml"))?;
-                Some(serde_saphyr::from_str::<Value>(&file)?["spec"].take())
-            }
+            Self::Rollout => Some(policy::in_file("examples/policies/rollout.yaml")?["spec"].take()),
             Self::ByKind => Some(json!({ "aggregation": { "groupBy": "Kind" } })),
         })
     }

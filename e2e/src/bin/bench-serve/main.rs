@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use e2e::bench::exit_code;
 use e2e::load::{Pace, Reviews, writing};
 
 use report::Report;
@@ -64,13 +65,7 @@ async fn main() -> ExitCode {
     if options.short {
         (options.series, options.rounds, options.milliseconds) = (vec![10_000], 1, 500);
     }
-    match compare(&options).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(compare(&options).await)
 }
 
 #[expect(clippy::print_stdout, reason = "a program that reports")]

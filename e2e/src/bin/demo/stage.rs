@@ -14,8 +14,6 @@ use e2e::storm::Storm;
 use e2e::wait::not_yet;
 use e2e::{Cluster, GENEROUS, Policy, Prometheus, Writes, wait_for};
 use k8s_openapi::api::core::v1::Event;
-use kube::Api;
-use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::operator::{self, Operator};
@@ -206,8 +204,7 @@ impl Stage {
     }
 
     pub(crate) async fn stored(&self, namespace: &str) -> Result<Vec<Event>> {
-        let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
-        Ok(events.list(&ListParams::default().fields(e2e::events::OF_OTHERS)).await?.items)
+        Ok(e2e::events::of_others(&self.cluster.client, namespace).await?)
     }
 
     /// Requests for single Events that the API server has answered, through both APIs.
