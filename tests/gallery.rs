@@ -47,6 +47,8 @@ fn happenings() -> BTreeMap<&'static str, Vec<Occurrence>> {
         ("failing-probes", storms::failing_probes(dice, "shop", 30, 30 * MINUTE)),
         ("flux-reconciliations", storms::flux_reconciliations(&mut Dice::new(37), "flux-system", 40, 3)),
         ("image-pulls", storms::image_pulls(&mut Dice::new(38), "shop", 100)),
+        ("java-operators", storms::java_operator(&mut Dice::new(42), "data", 30, 60 * MINUTE)),
+        ("karpenter", storms::karpenter(&mut Dice::new(41), 25, 120 * MINUTE)),
         ("kube-system", storms::kube_system(dice, 60 * MINUTE)),
         ("mixed", mixed),
         ("node-not-ready", storms::node_not_ready(&mut Dice::new(40), 3, 80, 5)),

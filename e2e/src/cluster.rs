@@ -112,12 +112,20 @@ impl Cluster {
     /// # Errors
     /// If the log cannot be read.
     pub fn failed_reviews(&self) -> Result<FailedReviews> {
-        let log = self.folder.join("logs/kube-apiserver.log");
-        let log = std::fs::read_to_string(&log).with_context(|| log.display().to_string())?;
-        let failed: Vec<_> =
-            log.lines().filter(|line| line.contains("failing open events.squelch.dev")).collect();
+        let lines = self.lines_about_reviews()?;
+        let failed: Vec<_> = lines.iter().filter(|line| line.contains("failing open")).collect();
         let timeouts = failed.iter().filter(|line| line.contains("context deadline exceeded")).count() as i64;
         Ok(FailedReviews { timeouts, others: failed.len() as i64 - timeouts })
+    }
+
+    /// The lines about Event reviews in the log of its API servers.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn lines_about_reviews(&self) -> Result<Vec<String>> {
+        let log = self.folder.join("logs/kube-apiserver.log");
+        let log = std::fs::read_to_string(&log).with_context(|| log.display().to_string())?;
+        Ok(log.lines().filter(|line| line.contains("events.squelch.dev")).map(ToOwned::to_owned).collect())
     }
 
     /// The URL of its API server, and the CA certificate (PEM).

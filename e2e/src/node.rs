@@ -202,6 +202,23 @@ impl Node {
         Ok(())
     }
 
+    /// Copies the logs of squelch's pods, and those of their previous containers, into the test's folder.
+    pub(crate) fn keep_logs(&self) {
+        let of_squelch = self.cluster.kubectl.namespace(SQUELCH);
+        for pod in of_squelch.say(&["get", "pods", "--output=name"]).lines() {
+            let name = pod.trim_start_matches("pod/");
+            for (file, which) in
+                [(format!("{name}.log"), &[][..]), (format!("{name}-previous.log"), &["--previous"])]
+            {
+                let said = of_squelch.say(&[&["logs", pod, "--all-containers"], which].concat());
+                // Without a previous container, this is kubectl's error.
+                if !said.contains("previous terminated container") {
+                    let _ = std::fs::write(self.folder.join(file), said);
+                }
+            }
+        }
+    }
+
     /// Prints the state after a failed test.
     fn report(&self) {
         let kubectl = &self.cluster.kubectl;
@@ -214,17 +231,27 @@ impl Node {
             kubectl.namespace(&self.namespace).say(&["get", "eventpolicies,pods", "--output=wide"])
         );
         eprintln!("{}", kubectl.say(&["get", "mutatingwebhookconfigurations"]));
-        for pod in of_squelch.say(&["get", "pods", "--output=name"]).lines() {
-            let tail = format!("--tail={SHOWN}");
-            eprintln!("--- {pod}:\n{}", of_squelch.say(&["logs", pod, "--all-containers", &tail]));
-            let before = of_squelch.say(&["logs", pod, "--all-containers", "--previous", &tail]);
-            if !before.contains("previous terminated container") {
-                eprintln!("--- {pod}, previous container:\n{before}");
+        self.keep_logs();
+        for file in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let path = file.path();
+            if path.extension() == Some("log".as_ref()) {
+                eprintln!("--- the end of {}:\n{}", path.display(), tail(&path, SHOWN));
             }
         }
         for daemon in ["kubelet", "containerd", "kube-proxy"] {
             let log = self.cluster.folder.join(format!("logs/{daemon}.log"));
             eprintln!("--- the end of {}:\n{}", log.display(), tail(&log, 10));
+        }
+        match self.cluster.lines_about_reviews() {
+            Ok(lines) => {
+                let last = &lines[lines.len().saturating_sub(SHOWN)..];
+                eprintln!(
+                    "--- the API server, the last of {} lines about reviews:\n{}",
+                    lines.len(),
+                    last.join("\n")
+                );
+            }
+            Err(error) => eprintln!("{error:#}"),
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct Evidence {
     pub answers: Answers,
     /// Each of its writes.
     pub times: Vec<Timed>,
+    /// When it started.
+    pub writer_started: jiff::Timestamp,
     /// Errors in the logs of the storm's emitters.
     complaints: Vec<String>,
 }
@@ -135,10 +137,12 @@ impl Stage {
             Some(storm) => storm.finish(STORM).await?,
             None => Vec::new(),
         };
-        let times = self.writer.times();
+        let (times, writer_started) = (self.writer.times(), self.writer.started);
         let answers = self.writer.stop().await;
         let complaints = emissions.iter().flat_map(crate::emitters::Report::error_lines);
         let complaints = complaints.map(|line| format!("{line:?}")).collect();
+        // The pods' logs go with them.
+        self.node.keep_logs();
         self.node.helm().uninstall().await?;
         let counters = self.policy.counters().await?;
         let failed_webhook_calls = match self.node.cluster.failed_webhook_calls().await? {
@@ -157,6 +161,7 @@ impl Stage {
             counters,
             answers,
             times,
+            writer_started,
             complaints,
         };
         Ok((self.node, evidence))

@@ -2,6 +2,7 @@
 //! answer that squelch causes or prevents.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,12 +66,21 @@ pub struct Timed {
 /// The longest time without an active replica, as observed by a continuous writer: between two refusals, of which the
 /// later came after `since`. Up to `until` if there is no later refusal.
 pub fn gap(times: &[Timed], since: Duration, until: Duration) -> Duration {
+    let Range { start, end } = longest_gap(times, since, until);
+    end.saturating_sub(start)
+}
+
+/// Same, as its begin and end on the writer's clock.
+pub fn longest_gap(times: &[Timed], since: Duration, until: Duration) -> Range<Duration> {
     let mut refused: Vec<_> = times.iter().filter(|timed| timed.refused).map(|timed| timed.after).collect();
     refused.sort_unstable();
     refused.retain(|after| *after <= until);
     refused.push(until);
     let pairs = refused.windows(2).filter(|pair| pair[1] > since);
-    pairs.map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(until)
+    pairs
+        .map(|pair| pair[0]..pair[1])
+        .max_by_key(|gap| gap.end.saturating_sub(gap.start))
+        .unwrap_or(Duration::ZERO..until)
 }
 
 /// A percentile of the latency of writes that began in this window.
@@ -115,6 +125,8 @@ impl fmt::Display for Answers {
 
 /// A running writer. Stopped on drop.
 pub struct Writer {
+    /// When it started, for a comparison with logs.
+    pub started: jiff::Timestamp,
     began: Instant,
     ended: Arc<AtomicBool>,
     answers: Arc<Mutex<Answers>>,
@@ -131,7 +143,8 @@ impl Writer {
     pub async fn start(kubeconfig: &Path, namespace: &str, about: &str, per_second: u32) -> Result<Self> {
         let client = client_without_retries(kubeconfig).await?;
         let (ended, answers, times) = (Arc::default(), Arc::default(), Arc::default());
-        let mut writer = Self { began: Instant::now(), ended, answers, times, workers: JoinSet::new() };
+        let (started, began) = (jiff::Timestamp::now(), Instant::now());
+        let mut writer = Self { started, began, ended, answers, times, workers: JoinSet::new() };
         for number in 0..HANDS {
             let worker = Worker {
                 client: client.clone(),

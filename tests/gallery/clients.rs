@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::cluster::Dice;
 use crate::correlator::Correlator;
 
 /// Milliseconds since the start of the trace.
@@ -31,6 +32,8 @@ pub(crate) enum Recorder {
     New,
     /// None: the component creates an Event for each occurrence, through `v1`.
     Creates,
+    /// That of the Java operator SDK 5.6: reads the Event, adds one, and writes it back, through `v1`.
+    Adds,
 }
 
 /// A component with its recorder.
@@ -105,6 +108,7 @@ impl Clients {
             Recorder::Legacy => self.legacy(occurrence),
             Recorder::New => self.new_style(occurrence),
             Recorder::Creates => self.create(occurrence),
+            Recorder::Adds => self.add(occurrence),
         }
         &self.trace[before..]
     }
@@ -112,6 +116,17 @@ impl Clients {
     fn create(&mut self, occurrence: &Occurrence) {
         let name = self.name(occurrence);
         self.write_legacy(occurrence, &name, 1, &occurrence.message);
+    }
+
+    /// DefaultEventRecorder.java, DefaultEventSink.java: the name is a hash of the object and the message, and the count is
+    /// the stored one plus one.
+    fn add(&mut self, occurrence: &Occurrence) {
+        let Occurrence { about, event_type, reason, message, .. } = occurrence;
+        let name =
+            format!("{}.{}", about.name, digest(&format!("{} {event_type} {reason} {message}", about.uid)));
+        let stored = self.stored.get(&(about.namespace.clone(), name.clone()));
+        let count = stored.map_or(0, |stored| stored["count"].as_i64().unwrap());
+        self.write_legacy(occurrence, &name, count + 1, message);
     }
 
     /// tools/record: aggregate, count, and then apply the spam filter.
@@ -230,6 +245,12 @@ impl Clients {
         let nanos = moment(occurrence.at).as_nanosecond() + i128::from(self.names % 1_000_000);
         format!("{}.{nanos:x}", occurrence.about.name)
     }
+}
+
+/// 32 hexadecimal digits that depend on the text.
+fn digest(text: &str) -> String {
+    let mut dice = text.bytes().fold(Dice::new(0), |mut dice, byte| Dice::new(dice.next() ^ u64::from(byte)));
+    format!("{:016x}{:016x}", dice.next(), dice.next())
 }
 
 fn moment(at: Millis) -> Timestamp {

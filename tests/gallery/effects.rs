@@ -208,6 +208,25 @@ fn each_application_has_one_event_of_each_kind_with_the_newest_commit() {
 }
 
 #[test]
+fn each_blocked_node_and_its_claim_have_one_event() {
+    let replay = Replayed::of("karpenter");
+    replay.drops_nothing();
+    let stored = replay.stored(about);
+    assert_eq!(stored.len(), 25 * 2);
+    assert!(stored.values().all(|names| names.len() == 1), "{stored:?}");
+}
+
+#[test]
+fn each_object_of_a_java_operator_has_one_event_with_the_newest_duration() {
+    let replay = Replayed::of("java-operators");
+    replay.drops_nothing();
+    let stored = replay.stored(about);
+    assert_eq!(stored.len(), 30);
+    assert!(stored.values().all(|names| names.len() == 1), "{stored:?}");
+    assert!(replay.warnings(&["compacted"]) > 100, "failures are compacted too");
+}
+
+#[test]
 fn a_failed_zone_becomes_four_events_and_a_summary() {
     let replay = Replayed::of("node-not-ready");
     replay.drops_nothing();

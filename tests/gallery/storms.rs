@@ -324,6 +324,69 @@ pub(crate) fn argo_cd(dice: &mut Dice, namespace: &str, applications: u64, until
     all
 }
 
+/// Karpenter examines nodes that a pod keeps from being disrupted, and reports it for the Node and its NodeClaim, at most
+/// every two minutes each. Each pod ends after some time, and another one blocks the node.
+pub(crate) fn karpenter(dice: &mut Dice, nodes: u64, until: Millis) -> Vec<Occurrence> {
+    let karpenter =
+        Emitter { user: "system:serviceaccount:kube-system:karpenter".to_owned(), ..controller("karpenter") };
+    let mut all = Vec::new();
+    for number in 0..nodes {
+        let claim = format!("default-{}", dice.letters());
+        let about = [
+            object("v1", "Node", "", &format!("ip-10-0-{number}-17.example.internal"), &dice.uid()),
+            object("karpenter.sh/v1", "NodeClaim", "", &claim, &dice.uid()),
+        ];
+        let (mut at, mut another) = (dice.below(2 * MINUTE), 0);
+        let mut pod = dice.pod("batch", "encoder-7d9f6c5b8d");
+        while at < until {
+            if at >= another {
+                pod = dice.pod("batch", "encoder-7d9f6c5b8d");
+                another = at + 10 * MINUTE + dice.below(20 * MINUTE);
+            }
+            let message =
+                format!("Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=batch/{})", pod.name);
+            all.extend(
+                about
+                    .iter()
+                    .map(|about| occurrence(at, &karpenter, about, "Normal", "DisruptionBlocked", &*message)),
+            );
+            at += 2 * MINUTE + dice.below(10 * SECOND);
+        }
+    }
+    all
+}
+
+/// An operator with the Java operator SDK reports each reconciliation of its objects with its duration; one in ten fails.
+pub(crate) fn java_operator(
+    dice: &mut Dice,
+    namespace: &str,
+    objects: u64,
+    until: Millis,
+) -> Vec<Occurrence> {
+    let operator = Emitter {
+        recorder: Recorder::Adds,
+        user: format!("system:serviceaccount:{namespace}:database-operator"),
+        ..controller("databasereconciler")
+    };
+    let mut all = Vec::new();
+    for number in 0..objects {
+        let about =
+            object("example.com/v1", "Database", namespace, &format!("database-{number}"), &dice.uid());
+        let mut at = dice.below(MINUTE);
+        while at < until {
+            let took = 100 + dice.below(400);
+            let (event_type, reason, message) = if number % 10 == 3 {
+                ("Warning", "ReconcileFailed", format!("Connection refused after {took}ms"))
+            } else {
+                ("Normal", "Reconciled", format!("Reconciled in {took}ms"))
+            };
+            all.push(occurrence(at, &operator, &about, event_type, reason, message));
+            at += MINUTE + dice.below(5 * SECOND);
+        }
+    }
+    all
+}
+
 /// A zone fails several times: the node controller reports each pod of each of its nodes.
 pub(crate) fn node_not_ready(dice: &mut Dice, nodes: u64, pods: u64, failures: u64) -> Vec<Occurrence> {
     let mut all = Vec::new();

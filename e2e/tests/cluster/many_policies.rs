@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use e2e::wait::not_yet;
-use e2e::{Emission, GENEROUS, Test, wait_for};
+use e2e::{Emission, GENEROUS, Squelch, Test, wait_for};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
-use serde_json::json;
+use serde_json::{Value, json};
 use squelch::api::EventPolicy;
 
 const POLICIES: usize = 2_000;
@@ -28,48 +28,77 @@ async fn status_writes(test: &Test) -> Result<f64> {
     Ok(metrics.sum("apiserver_request_total", &labels))
 }
 
-/// Creates the policies: in the test's own namespace first, then in others of this test.
-async fn make_policies(test: &Test) -> Result<Vec<Api<DynamicObject>>> {
+/// Creates `number` policies with these specs: in the test's own namespace first, then in others of this test.
+pub(crate) async fn make_policies(
+    test: &Test,
+    number: usize,
+    spec: impl Fn(usize) -> Value,
+) -> Result<Vec<Api<DynamicObject>>> {
     let resource = ApiResource::erase::<EventPolicy>(&());
     let namespaces: Api<Namespace> = Api::all(test.client());
     let mut policies = Vec::new();
-    for number in 0..POLICIES / OF_NAMESPACE {
-        let name = match number {
+    for at in 0..number / OF_NAMESPACE {
+        let name = match at {
             0 => test.namespace.clone(),
             more => format!("{}-{more}", test.namespace),
         };
-        if number > 0 {
+        if at > 0 {
             let mut namespace = Namespace::default();
             namespace.metadata.name = Some(name.clone());
             namespaces.create(&PostParams::default(), &namespace).await?;
         }
         policies.push(Api::namespaced_with(test.client(), &name, &resource));
     }
-    let make = |number: usize| {
-        let api: Api<DynamicObject> = policies[number / OF_NAMESPACE].clone();
-        let spec = json!({ "spec": { "match": [{ "reasons": [format!("Reason{number}")] }] } });
-        let policy = DynamicObject::new(&format!("p{number:04}"), &resource).data(spec);
+    let make = |at: usize| {
+        let api: Api<DynamicObject> = policies[at / OF_NAMESPACE].clone();
+        let policy = DynamicObject::new(&format!("p{at:04}"), &resource).data(json!({ "spec": spec(at) }));
         async move { api.create(&PostParams::default(), &policy).await }
     };
-    let made = futures::stream::iter((0..POLICIES).map(make)).buffer_unordered(16);
+    let made = futures::stream::iter((0..number).map(make)).buffer_unordered(16);
     made.try_for_each(|_| async { Ok(()) }).await?;
     Ok(policies)
+}
+
+/// Waits until squelch knows all policies, and the API server calls it.
+pub(crate) async fn wait_until_known(squelch: &Squelch, policies: usize) -> Result<()> {
+    wait_for("every policy to be compiled, and the webhook to be called", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(not_yet)?;
+        let of = |state| metrics.sum("squelch_policies", &[("kind", "EventPolicy"), ("state", state)]);
+        let known = of("effective") + of("not_effective");
+        let armed = metrics.is_armed();
+        if known >= policies as f64 && armed { Ok(()) } else { Err(format!("{known}, {armed}")) }
+    })
+    .await
+}
+
+/// Deletes the policies and their namespaces: otherwise squelch would write all final statuses.
+pub(crate) async fn delete(test: &Test, squelch: &Squelch, policies: &[Api<DynamicObject>]) -> Result<()> {
+    for of_namespace in policies {
+        of_namespace.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    }
+    wait_for("every policy to be deleted", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(not_yet)?;
+        match metrics.sum("squelch_policies", &[]) {
+            0.0 => Ok(()),
+            left => Err(format!("{left} are left")),
+        }
+    })
+    .await?;
+    for number in 1..policies.len() {
+        let name = format!("{}-{number}", test.namespace);
+        test.kubectl().say(&["delete", "namespace", &name, "--wait=false"]);
+    }
+    Ok(())
 }
 
 #[tokio::test]
 async fn two_thousand_policies_take_at_most_five_status_writes_per_second() -> Result<()> {
     let test = Test::begin("many").await?;
-    let policies = make_policies(&test).await?;
+    let match_reason = |number: usize| json!({ "match": [{ "reasons": [format!("Reason{number}")] }] });
+    let policies = make_policies(&test, POLICIES, match_reason).await?;
     let (before, began) = (status_writes(&test).await?, Instant::now());
     let squelch = test.squelch().await?;
-    wait_for("every policy to be compiled, and the webhook to be called", GENEROUS, async || {
-        let metrics = squelch.metrics().await.map_err(not_yet)?;
-        let of = |state| metrics.sum("squelch_policies", &[("kind", "EventPolicy"), ("state", state)]);
-        let understood = of("effective") + of("not_effective");
-        let armed = metrics.is_armed();
-        if understood >= POLICIES as f64 && armed { Ok(()) } else { Err(format!("{understood}, {armed}")) }
-    })
-    .await?;
+    wait_until_known(&squelch, POLICIES).await?;
 
     // Every status has a change, those of the busy policies continuously.
     let mut storms = Vec::new();
@@ -93,22 +122,7 @@ async fn two_thousand_policies_take_at_most_five_status_writes_per_second() -> R
     ensure!(written >= 10.0, "{written} status writes in {seconds} s");
     ensure!(written <= QPS * seconds + 1.0, "{written} status writes in {seconds} s");
     eprintln!("{written} status writes in {seconds:.0} s for {POLICIES} policies");
-    // Otherwise squelch would write two thousand final statuses.
-    for of_namespace in &policies {
-        of_namespace.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-    }
-    wait_for("every policy to be deleted", GENEROUS, async || {
-        let metrics = squelch.metrics().await.map_err(not_yet)?;
-        match metrics.sum("squelch_policies", &[]) {
-            0.0 => Ok(()),
-            left => Err(format!("{left} are left")),
-        }
-    })
-    .await?;
-    for number in 1..policies.len() {
-        let name = format!("{}-{number}", test.namespace);
-        test.kubectl().say(&["delete", "namespace", &name, "--wait=false"]);
-    }
+    delete(&test, &squelch, &policies).await?;
     squelch.stop().await?;
     test.passed()
 }

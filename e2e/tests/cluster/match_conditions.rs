@@ -2,6 +2,7 @@
 
 mod churn;
 mod oracle;
+mod worst_policies;
 
 use anyhow::{Result, ensure};
 use e2e::{Cluster, Test};

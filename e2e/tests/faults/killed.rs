@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use e2e::faults::{active, process};
 use e2e::node::SQUELCH;
 use e2e::policy::Counters;
 use e2e::process::send;
 use e2e::stage::Stage;
-use e2e::writer::gap;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::measure::{STORM, begin, begin_routed};
+use crate::measure::{STORM, begin, begin_routed, gap_below};
 
 /// Maximum time until a replica with the Lease is active.
 const GAP: Duration = Duration::from_secs(7);
@@ -45,8 +44,7 @@ async fn killed((stage, counters): (Stage, Counters), with_pod: bool) -> Result<
     let ended = stage.writer.elapsed();
     let (node, evidence) = stage.end().await?;
     evidence.no_write_failed()?;
-    let gap = gap(&evidence.times, began, ended);
-    ensure!(gap < GAP, "no active replica for {gap:.1?}, allowed {GAP:?}");
+    let gap = gap_below(GAP, &evidence, began, ended)?;
     node.passed()?;
     // Occurrences pending at that moment are lost, as documented for crashes.
     Ok(format!(

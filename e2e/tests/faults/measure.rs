@@ -1,13 +1,14 @@
 //! Common code of the rows: times on the writer's clock, and waiting for them.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::node::SQUELCH;
 use e2e::policy::Counters;
-use e2e::stage::{Load, Stage};
+use e2e::stage::{Evidence, Load, Stage};
 use e2e::wait::not_yet;
-use e2e::writer::Writer;
+use e2e::writer::{Writer, longest_gap};
 use e2e::{Cluster, GENEROUS, wait_for};
 use serde_json::{Value, json};
 
@@ -83,6 +84,22 @@ pub(crate) async fn disarmed(cluster: &Cluster, writer: &Writer, since: Duration
         Ok(writer.elapsed().saturating_sub(since))
     })
     .await
+}
+
+/// The longest time without an active replica between `since` and `until` on the writer's clock.
+///
+/// # Errors
+/// If it is `most` or more, with the time of day, for a comparison with logs.
+pub(crate) fn gap_below(
+    most: Duration,
+    evidence: &Evidence,
+    since: Duration,
+    until: Duration,
+) -> Result<Duration> {
+    let Range { start, end } = longest_gap(&evidence.times, since, until);
+    let (gap, began) = (end.saturating_sub(start), evidence.writer_started + start);
+    ensure!(gap < most, "no active replica for {gap:.1?} from {began:.1} on, allowed {most:?}");
+    Ok(gap)
 }
 
 /// Checks that no write failed that began outside of `outage`.

@@ -8,11 +8,10 @@ use e2e::faults::active;
 use e2e::node::{SQUELCH, running_pods};
 use e2e::stage::Stage;
 use e2e::wait::not_yet;
-use e2e::writer::gap;
 use e2e::{Cluster, GENEROUS, wait_for};
 use kube::ResourceExt;
 
-use crate::measure::{STORM, begin, until, wait_until_active_again};
+use crate::measure::{STORM, begin, gap_below, until, wait_until_active_again};
 
 /// From this minor version on, an API server that routes by endpoint resolves the endpoint of each request, and not only
 /// of each connection.
@@ -85,8 +84,7 @@ pub(crate) async fn to_the_standby(route: Route) -> Result<String> {
     let ended = stage.writer.elapsed();
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
-    let gap = gap(&evidence.times, began, ended);
-    ensure!(gap < DECIDED, "no decision for {gap:.1?}; {measured}");
+    let gap = gap_below(DECIDED, &evidence, began, ended).context(measured.clone())?;
     node.passed()?;
     let back = back.saturating_sub(began);
     Ok(format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use e2e::cluster::given;
 use e2e::faults::{active, containerd};
 use e2e::node::{IMAGE, SQUELCH, TAG, running_pods};
@@ -16,7 +16,7 @@ use kube::{Api, ResourceExt};
 
 use serde_json::json;
 
-use crate::measure::{CALM, STORM, begin, begin_routed, begin_with};
+use crate::measure::{CALM, STORM, begin, begin_routed, begin_with, gap_below};
 
 /// Name of the image in the cluster.
 const NODE: &str = "node1";
@@ -191,8 +191,7 @@ async fn handed_over(
     let ended = stage.writer.elapsed();
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
-    let gap = gap(&evidence.times, began, ended);
-    ensure!(gap < most, "no active replica for {gap:.1?}, allowed {most:?}; {measured}");
+    let gap = gap_below(most, &evidence, began, ended).context(measured.clone())?;
     node.passed()?;
     Ok(format!("no active replica for {gap:.1?}; {measured}"))
 }

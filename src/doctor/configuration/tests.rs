@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::super::finding::Level;
 use super::super::fixtures::healthy;
 use super::*;
@@ -85,6 +87,24 @@ fn changes_of_other_writers_are_reported() {
 }
 
 #[test]
+fn the_event_writes_that_are_sent_to_squelch_are_shown() {
+    let all = changed(|_, _| {});
+    let (level, text) = finding_of(&all, "condition");
+    assert!(level == Level::Ok && text.starts_with("every Event write"), "{text}");
+    let some = changed(|configuration, _| {
+        let conditions = &mut configuration.webhooks.as_mut().unwrap()[0].match_conditions;
+        let condition =
+            json!({ "name": "matched-by-a-policy", "expression": "object.reason == 'BackOff\u{1b}'" });
+        conditions.get_or_insert_default().push(serde_json::from_value(condition).unwrap());
+    });
+    let (level, text) = finding_of(&some, "condition");
+    assert!(
+        level == Level::Ok && text.contains("if object.reason == 'BackOff") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_owner_is_read_from_the_configuration() {
     let mut configuration = healthy().configuration.unwrap();
     assert_eq!(owner_role(&configuration).as_deref(), Some("squelch"));
@@ -103,7 +123,7 @@ fn a_probe_without_permission_is_a_warning() {
 fn restrictions_of_other_writers_are_reported() {
     let restrict = |configuration: &mut MutatingWebhookConfiguration, entry: usize| {
         let selector = configuration.webhooks.as_mut().unwrap()[entry].namespace_selector.as_mut().unwrap();
-        let added = serde_json::json!({ "key": "control-plane", "operator": "DoesNotExist" });
+        let added = json!({ "key": "control-plane", "operator": "DoesNotExist" });
         selector.match_expressions.as_mut().unwrap().insert(0, serde_json::from_value(added).unwrap());
     };
     let found = changed(|configuration, _| restrict(configuration, 0));

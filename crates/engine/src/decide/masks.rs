@@ -6,7 +6,7 @@
 
 use std::net::Ipv6Addr;
 
-use memchr::memmem::Finder;
+use memchr::memchr_iter;
 
 use crate::EventView;
 
@@ -48,6 +48,10 @@ pub enum Mask {
 }
 
 impl Mask {
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
     /// All masks, in the order in which they are tried.
     pub const ALL: [Self; 7] = [
         Self::ObjectNames,
@@ -79,7 +83,7 @@ pub struct Masks(u8);
 
 impl FromIterator<Mask> for Masks {
     fn from_iter<T: IntoIterator<Item = Mask>>(masks: T) -> Self {
-        Self(masks.into_iter().fold(0, |set, mask| set | 1 << mask as u8))
+        Self(masks.into_iter().fold(0, |set, mask| set | mask.bit()))
     }
 }
 
@@ -108,7 +112,7 @@ impl Masks {
 
     /// Whether it has this mask.
     pub fn contains(self, mask: Mask) -> bool {
-        self.0 & 1 << mask as u8 != 0
+        self.0 & mask.bit() != 0
     }
 
     /// Calls `each` with the parts of the Event's message, in order.
@@ -163,10 +167,10 @@ impl Masks {
 struct Scan<'m> {
     masks: Masks,
     bytes: &'m [u8],
-    /// Name of the regarding object.
+    /// Name of the regarding object; empty if it is not masked.
     name: &'m [u8],
-    /// Finds the name; `None` if it is not masked.
-    names: Option<Finder<'m>>,
+    /// Position of the first digit or `:` in the name.
+    digit_of_name: Option<usize>,
     /// Position of the next name that begins a word; behind the end if there is none.
     next_name: usize,
     /// Position of the next digit or `:`; behind the end if there is none.
@@ -189,6 +193,10 @@ const UPPER_HEX: u8 = 8;
 const HEX: u8 = 16;
 /// A byte of the names that Kubernetes generates (apimachinery, util/rand).
 const GENERATED: u8 = 32;
+/// A byte of a duration of ASCII characters, or of any other character.
+const DURATION: u8 = 64;
+/// A byte of a quantity.
+const QUANTITY: u8 = 128;
 
 /// The classes of each byte. A table, because each byte of each message is looked up.
 static CLASSES: [u8; 256] = {
@@ -205,11 +213,25 @@ static CLASSES: [u8; 256] = {
         };
         at += 1;
     }
-    let generated = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut at = 0;
-    while at < generated.len() {
-        classes[generated[at] as usize] |= GENERATED;
+    at = 128;
+    while at < 256 {
+        classes[at] |= DURATION;
         at += 1;
+    }
+    let sets: [(u8, &[u8]); 3] = [
+        (GENERATED, b"bcdfghjklmnpqrstvwxz2456789"),
+        (DURATION, b"0123456789nusmhd"),
+        (QUANTITY, b"0123456789numkKMGTPEiB"),
+    ];
+    let mut set = 0;
+    while set < sets.len() {
+        let (class, bytes) = sets[set];
+        let mut at = 0;
+        while at < bytes.len() {
+            classes[bytes[at] as usize] |= class;
+            at += 1;
+        }
+        set += 1;
     }
     classes
 };
@@ -226,13 +248,18 @@ fn is_word(byte: u8) -> bool {
 struct Word {
     length: usize,
     /// The classes that all its bytes have.
-    classes: u8,
-    digits: usize,
+    all: u8,
+    /// The classes that any of its bytes has.
+    any: u8,
 }
 
 impl Word {
     fn is_all(&self, class: u8) -> bool {
-        self.classes & class != 0
+        self.all & class != 0
+    }
+
+    fn has_digit(&self) -> bool {
+        self.any & DIGIT != 0
     }
 }
 
@@ -240,23 +267,36 @@ fn leading(bytes: &[u8], belongs: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !belongs(*byte)).unwrap_or(bytes.len())
 }
 
+/// Whether a part can have this byte before the word of its first digit or `:`.
+fn may_precede_digit(byte: u8) -> bool {
+    is(byte, HEX) || matches!(byte, b'-' | b'[')
+}
+
 /// Returns the position of the first digit or `:`.
 fn digit_or_colon(bytes: &[u8]) -> Option<usize> {
     let is_either = |byte: &u8| byte.wrapping_sub(b'0') <= b':' - b'0';
-    // Without a branch for each byte, whole blocks are compared at once.
-    let blocks = bytes.chunks(32);
-    let before =
-        blocks.take_while(|block| !block.iter().fold(false, |any, byte| any | is_either(byte))).count();
-    let at = (32 * before).min(bytes.len());
+    // Without a branch for each byte, and of a known length, whole blocks are compared at once.
+    let (blocks, _) = bytes.as_chunks::<32>();
+    let has_one = |block: &[u8; 32]| block.iter().fold(0, |any, byte| any | u8::from(is_either(byte))) != 0;
+    let at = 32 * blocks.iter().position(has_one).unwrap_or(blocks.len());
     bytes[at..].iter().position(is_either).map(|found| at + found)
 }
 
 impl<'m> Scan<'m> {
     fn new(masks: Masks, bytes: &'m [u8], name: &'m [u8]) -> Self {
         let is_masked = masks.contains(Mask::ObjectNames) && (MIN_NAME..=MAX_NAME).contains(&name.len());
-        let names = is_masked.then(|| Finder::new(name));
-        let mut scan =
-            Self { masks, bytes, name, names, next_name: 0, next_digit: 0, near_digit: 0, last_hash: 0 };
+        let name = if is_masked { name } else { &[] };
+        let digit_of_name = digit_or_colon(name);
+        let mut scan = Self {
+            masks,
+            bytes,
+            name,
+            digit_of_name,
+            next_name: 0,
+            next_digit: 0,
+            near_digit: 0,
+            last_hash: 0,
+        };
         scan.find_name(0);
         scan.find_digit(0);
         scan
@@ -276,29 +316,38 @@ impl<'m> Scan<'m> {
         if follows_hash { at } else { self.near_digit.max(at).min(self.next_name) }
     }
 
-    fn find_name(&mut self, mut at: usize) {
+    /// A name with a digit or `:` is found together with that.
+    fn find_name(&mut self, at: usize) {
         self.next_name = usize::MAX;
-        let Some(names) = &self.names else { return };
+        let (Some(first), None) = (self.name.first(), self.digit_of_name) else { return };
         let bytes = &self.bytes[..self.bytes.len().min(MAX_MASKED + MAX_NAME)];
-        while let Some(found) = bytes.get(at..).and_then(|rest| names.find(rest)) {
-            at += found;
-            if !self.is_in_word(at) {
-                self.next_name = at;
-                return;
-            }
-            at += 1;
-        }
+        let begins = bytes.get(at..).into_iter().flat_map(|rest| memchr_iter(*first, rest));
+        self.next_name =
+            begins.map(|found| at + found).find(|begin| self.is_name(*begin)).unwrap_or(usize::MAX);
+    }
+
+    /// Whether the name begins here, and a word with it.
+    fn is_name(&self, at: usize) -> bool {
+        !self.is_in_word(at) && self.bytes[at..].starts_with(self.name)
     }
 
     fn find_digit(&mut self, at: usize) {
         (self.next_digit, self.near_digit) = (usize::MAX, usize::MAX);
         let Some(found) = digit_or_colon(&self.bytes[at..]) else { return };
         let digit = at + found;
-        let word =
-            self.bytes[at..digit].iter().rposition(|byte| !is_word(*byte)).map_or(at, |end| at + end + 1);
-        let near = at.max(digit.saturating_sub(UUID));
-        let near = (near..digit).find(|near| *near == at || !self.is_in_word(*near)).unwrap_or(digit);
-        (self.next_digit, self.near_digit) = (digit, near.min(word));
+        let before = |end: usize, belongs: fn(u8) -> bool| {
+            let first = self.bytes[at..end].iter().rposition(|byte| !belongs(*byte));
+            first.map_or(at, |last| at + last + 1)
+        };
+        let word = before(digit, is_word);
+        // A UUID whose first groups have no digit, or the `[` of an address, begins before that word.
+        let near = before(word, may_precede_digit).max(digit.saturating_sub(UUID));
+        let near = (near..word).find(|near| !self.is_in_word(*near)).unwrap_or(word);
+        (self.next_digit, self.near_digit) = (digit, near);
+        let name = self.digit_of_name.and_then(|offset| digit.checked_sub(offset));
+        if let Some(begin) = name.filter(|begin| *begin >= at && self.is_name(*begin)) {
+            self.next_name = begin;
+        }
     }
 
     /// Whether the byte continues a word.
@@ -308,15 +357,15 @@ impl<'m> Scan<'m> {
 
     /// Returns the word that begins here.
     fn word(&self, at: usize) -> Word {
-        let mut word = Word { length: 0, classes: u8::MAX, digits: 0 };
+        let mut word = Word { length: 0, all: u8::MAX, any: 0 };
         for byte in &self.bytes[at..] {
             let classes = CLASSES[usize::from(*byte)];
             if classes & WORD == 0 {
                 break;
             }
             word.length += 1;
-            word.classes &= classes;
-            word.digits += usize::from(classes & DIGIT != 0);
+            word.all &= classes;
+            word.any |= classes;
         }
         word
     }
@@ -336,23 +385,21 @@ impl<'m> Scan<'m> {
     fn find(&mut self, at: usize, word: &Word) -> Option<(Mask, usize)> {
         let may_be_name = at == self.next_name;
         // Most words have no digit, and are of no kind.
-        if word.digits == 0 && !may_be_name && !word.is_all(HEX | GENERATED) {
+        if !word.has_digit() && !may_be_name && !word.is_all(HEX | GENERATED) {
             return None;
         }
-        let begins_with_digit = is(self.bytes[at], DIGIT);
         let end_of_word = at + word.length;
-        let next = self.bytes.get(end_of_word);
-        let found = Mask::ALL.into_iter().filter(|mask| self.masks.contains(*mask)).find_map(|mask| {
+        let possible = self.possible(at, word, may_be_name);
+        let found = Mask::ALL.into_iter().filter(|mask| possible & mask.bit() != 0).find_map(|mask| {
             let end = match mask {
-                Mask::ObjectNames if may_be_name => self.object_name(at),
-                Mask::Uuids if word.length == 8 && word.is_all(HEX) => self.uuid(at),
-                Mask::Ips if word.length <= 3 && word.is_all(DIGIT) && next == Some(&b'.') => self.ipv4(at),
-                Mask::Ips if word.length <= 4 && word.is_all(HEX) && next == Some(&b':') => self.ipv6(at),
-                Mask::Durations if begins_with_digit => self.amounts(at, duration_unit, true),
-                Mask::Quantities if begins_with_digit => self.amounts(at, quantity_suffix, false),
+                Mask::ObjectNames => self.object_name(at),
+                Mask::Uuids => self.uuid(at),
+                Mask::Ips if self.bytes.get(end_of_word) == Some(&b'.') => self.ipv4(at),
+                Mask::Ips => self.ipv6(at),
+                Mask::Durations => self.amounts(at, duration_unit, true),
+                Mask::Quantities => self.amounts(at, quantity_suffix, false),
                 Mask::Hashes => self.is_hash(at, word).then_some(end_of_word),
-                Mask::Numbers if begins_with_digit => self.number(at),
-                _ => None,
+                Mask::Numbers => self.number(at),
             };
             Some((mask, end?))
         });
@@ -360,6 +407,23 @@ impl<'m> Scan<'m> {
             self.last_hash = end;
         }
         found
+    }
+
+    /// Returns the bits of the masks that may match at a word, by its length and classes.
+    fn possible(&self, at: usize, word: &Word, may_be_name: bool) -> u8 {
+        let one = |mask: Mask, may_match: bool| if may_match { mask.bit() } else { 0 };
+        let next = self.bytes.get(at + word.length);
+        let is_ipv4 = word.length <= 3 && word.is_all(DIGIT) && next == Some(&b'.');
+        let is_ipv6 = word.length <= 4 && word.is_all(HEX) && next == Some(&b':');
+        let begins_with_digit = is(self.bytes[at], DIGIT);
+        let possible = one(Mask::ObjectNames, may_be_name)
+            | one(Mask::Uuids, word.length == 8 && word.is_all(HEX))
+            | one(Mask::Ips, is_ipv4 || is_ipv6)
+            | one(Mask::Durations, begins_with_digit && word.is_all(DURATION))
+            | one(Mask::Quantities, begins_with_digit && word.is_all(QUANTITY))
+            | one(Mask::Hashes, word.length >= 5 && word.is_all(LOWER_HEX | UPPER_HEX | GENERATED))
+            | one(Mask::Numbers, word.is_all(DIGIT));
+        possible & self.masks.0
     }
 
     /// Returns `end` if no word continues there.
@@ -389,19 +453,17 @@ impl<'m> Scan<'m> {
     }
 
     fn uuid(&self, at: usize) -> Option<usize> {
-        const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
-        let mut end = at;
-        for (number, length) in GROUPS.into_iter().enumerate() {
-            if number > 0 {
-                (self.bytes.get(end) == Some(&b'-')).then_some(())?;
-                end += 1;
+        let text: &[u8; UUID] = self.bytes.get(at..)?.first_chunk()?;
+        let (mut all, mut any) = (u8::MAX, 0);
+        for (number, byte) in text.iter().enumerate() {
+            if matches!(number, 8 | 13 | 18 | 23) {
+                (*byte == b'-').then_some(())?;
+            } else {
+                (all, any) = (all & CLASSES[usize::from(*byte)], any | CLASSES[usize::from(*byte)]);
             }
-            let group = self.bytes.get(end..end + length)?;
-            group.iter().all(u8::is_ascii_hexdigit).then_some(())?;
-            end += length;
         }
-        self.bytes[at..end].iter().any(u8::is_ascii_digit).then_some(())?;
-        self.ending(end)
+        (all & HEX != 0 && any & DIGIT != 0).then_some(())?;
+        self.ending(at + UUID)
     }
 
     fn ipv4(&self, at: usize) -> Option<usize> {
@@ -491,8 +553,8 @@ impl<'m> Scan<'m> {
 
     /// Whether the word is a hexadecimal hash, or a part of a generated name.
     fn is_hash(&self, at: usize, word: &Word) -> bool {
-        let has_letter = word.digits < word.length;
-        let is_mixed = has_letter && word.digits > 0;
+        let has_letter = !word.is_all(DIGIT);
+        let is_mixed = has_letter && word.has_digit();
         let is_hexadecimal = word.length >= 7 && is_mixed && word.is_all(LOWER_HEX | UPPER_HEX);
         let is_template = (8..=10).contains(&word.length) && is_mixed && word.is_all(GENERATED);
         let follows_hash = self.last_hash > 0 && self.last_hash + 1 == at;

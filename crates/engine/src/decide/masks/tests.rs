@@ -169,6 +169,20 @@ fn message() -> impl Strategy<Value = String> {
     prop::collection::vec(fragment, 0..24).prop_map(|fragments| fragments.concat())
 }
 
+/// Names with and without a digit or `:`, at the begin, in the middle and at the end. All are fragments of messages.
+fn name() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "web",
+        "web-1",
+        "7d4b9c6f5d",
+        "12345678",
+        "fd00:",
+        "-bcdfg",
+        "took",
+        "10.0.0.7",
+    ])
+}
+
 fn any_masks() -> impl Strategy<Value = Masks> {
     prop::sample::subsequence(Mask::ALL.to_vec(), 0..=Mask::ALL.len())
         .prop_map(|masks| masks.into_iter().collect())
@@ -191,8 +205,7 @@ proptest! {
     #![proptest_config(cases(5_000))]
 
     #[test]
-    fn keys_are_equal_exactly_when_the_reference_masks_say_so((one, other) in pair(), masks in any_masks(), named: bool) {
-        let name = if named { "web" } else { "web-1" };
+    fn keys_are_equal_exactly_when_the_reference_masks_say_so((one, other) in pair(), masks in any_masks(), name in name()) {
         let hasher = crate::decide::keys::Hasher::new([7, 8]);
         let of = |message: &str| {
             let mut asked = write();
@@ -206,14 +219,16 @@ proptest! {
     }
 
     #[test]
-    fn a_masked_message_masked_again_is_the_same(message in message(), masks in any_masks()) {
-        let once = masks.shown(&about("web", &message));
-        prop_assert_eq!(masks.shown(&about("web", &once)), once);
+    fn a_masked_message_masked_again_is_the_same(message in message(), masks in any_masks(), name in name()) {
+        // After a name that ends within no word, a placeholder can begin where a word was.
+        let name = name.trim_matches(['-', ':']);
+        let once = masks.shown(&about(name, &message));
+        prop_assert_eq!(masks.shown(&about(name, &once)), once);
     }
 
     #[test]
-    fn the_parts_are_those_of_the_reference(message in message(), masks in any_masks()) {
-        let event = about("web", &message);
+    fn the_parts_are_those_of_the_reference(message in message(), masks in any_masks(), name in name()) {
+        let event = about(name, &message);
         let mut shown = String::new();
         masks.split(&event, |part| match part {
             MessagePart::Text(text) => shown.push_str(text),

@@ -1,0 +1,75 @@
+//! Policies whose match condition would be too long: the API server sends every write of their namespaces to squelch.
+
+use anyhow::{Context, Result, ensure};
+use e2e::wait::not_yet;
+use e2e::{GENEROUS, Test, wait_for};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::{calls_and_exclusions, create, evaluation_errors, event};
+use crate::many_policies::{delete, make_policies, wait_until_known};
+
+const POLICIES: usize = 1_000;
+/// Texts of each policy: together as long as the API server accepts.
+const TEXTS: usize = 31;
+/// Maximum bytes of the match condition: docs/semantics.md.
+const MAX_BYTES: usize = 2 << 10;
+
+/// The reason of a policy, and others.
+fn worst(number: usize) -> Value {
+    let reasons = (0..TEXTS).map(|text| format!("Reason{number:04}{text:02}{}", "x".repeat(48)));
+    json!({ "mode": "Observe", "match": [{ "reasons": reasons.collect::<Vec<_>>() }] })
+}
+
+/// The longest match condition of the webhook for Event writes.
+async fn longest_condition(test: &Test) -> Result<usize> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(test.client());
+    let configuration = api.get("squelch").await?;
+    let entries = configuration.webhooks.unwrap_or_default();
+    let entry = entries.into_iter().find(|entry| entry.name == "events.squelch.dev").context("no entry")?;
+    let conditions = entry.match_conditions.unwrap_or_default();
+    conditions.iter().map(|condition| condition.expression.len()).max().context("no condition")
+}
+
+#[tokio::test]
+async fn every_write_of_a_thousand_worst_policies_reaches_squelch() -> Result<()> {
+    let test = Test::begin("matched-worst").await?;
+    let squelch = test.squelch().await?;
+    let policies = make_policies(&test, POLICIES, worst).await?;
+    wait_until_known(&squelch, POLICIES).await?;
+    wait_for("all policies to be in force", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(not_yet)?;
+        let effective = metrics.sum("squelch_policies", &[("kind", "EventPolicy"), ("state", "effective")]);
+        if effective >= POLICIES as f64 { Ok(()) } else { Err(format!("{effective}")) }
+    })
+    .await?;
+    let longest = longest_condition(&test).await?;
+    ensure!(longest <= MAX_BYTES, "a match condition of {longest} bytes");
+
+    let client = test.emitter_client().await?;
+    let errors = evaluation_errors(&test.cluster).await?;
+    let [calls, _] = calls_and_exclusions(&test.cluster).await?;
+    let reason = worst(0)["match"][0]["reasons"][TEXTS - 1].as_str().unwrap_or_default().to_owned();
+    let last = worst(POLICIES - 1)["match"][0]["reasons"][0].as_str().unwrap_or_default().to_owned();
+    let of_last = format!("{}-{}", test.namespace, policies.len() - 1);
+    for number in 0..5 {
+        let message = format!("{number}");
+        create(&client, &event(&test.namespace, &reason, &message), "").await?;
+        create(&client, &event(&of_last, &last, &message), "").await?;
+        create(&client, &event(&test.namespace, "Other", &message), "").await?;
+    }
+    let metrics = squelch.metrics().await?;
+    assert_eq!(
+        metrics.sum("squelch_observed_occurrences_total", &[]) as i64,
+        10,
+        "a governed write was skipped"
+    );
+    let [called, _] = calls_and_exclusions(&test.cluster).await?;
+    assert_eq!(called - calls, 15);
+    assert_eq!(evaluation_errors(&test.cluster).await?, errors, "a failed evaluation skips squelch silently");
+    eprintln!("{POLICIES} policies, a match condition of {longest} bytes, 15 of 15 writes sent to squelch");
+    delete(&test, &squelch, &policies).await?;
+    squelch.stop().await?;
+    test.passed()
+}
