@@ -74,7 +74,7 @@ test-arm64 *ARGS:
 test-matrix *MINOR:
     @hack/matrix "$@"
 
-# Test every kind of client under every kind of policy with every kind of fault, one row per combination (11 min)
+# Test every kind of client under every kind of policy with every kind of fault, and stops of the process, one row per combination (45 min)
 [group('tiers')]
 test-nothing-lost:
     @hack/e2e nothing-lost

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::process::{output_of, words_of};
+use crate::process::{Process, output_of, run, words_of};
 use crate::wait::{GENEROUS, not_yet, wait_for};
 
 /// kubectl with an identity and an optional namespace.
@@ -85,6 +85,22 @@ impl Kubectl {
     /// Runs it without async, and returns its output, whatever the exit code.
     pub fn say(&self, arguments: &[&str]) -> String {
         words_of(self.command(arguments))
+    }
+
+    /// Runs it without async and returns its standard output.
+    ///
+    /// # Errors
+    /// If the command fails, with its standard error.
+    pub(crate) fn run_now(&self, arguments: &[&str]) -> Result<String> {
+        run(&format!("kubectl {}", arguments.join(" ")), self.command(arguments))
+    }
+
+    /// Starts it; its output goes to files in `folder` that are named after it.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub(crate) fn start(&self, name: &str, arguments: &[&str], folder: &Path) -> Result<Process> {
+        Process::start(name, &mut self.command(arguments), folder)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

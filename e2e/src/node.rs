@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::cluster::{checkout, given, script};
 use crate::emitters::RunningEmitter;
 use crate::metrics::Samples;
-use crate::process::tail;
+use crate::process::{Process, tail};
 use crate::test::make_namespace;
 use crate::wait::{GENEROUS, not_yet, wait_for};
 use crate::{Cluster, Emission, Helm, Storm, Writer, accounts};
@@ -202,21 +202,34 @@ impl Node {
         Ok(())
     }
 
-    /// Copies the logs of squelch's pods, and those of their previous containers, into the test's folder.
-    pub(crate) fn keep_logs(&self) {
+    /// Copies the logs of squelch's pods, and those of their previous containers, into the test's folder. Those of a pod
+    /// that does not exist any more stay as they are.
+    pub fn keep_logs(&self) {
         let of_squelch = self.cluster.kubectl.namespace(SQUELCH);
-        for pod in of_squelch.say(&["get", "pods", "--output=name"]).lines() {
-            let name = pod.trim_start_matches("pod/");
+        let pods = of_squelch.run_now(&["get", "pods", "--output=name"]).unwrap_or_default();
+        for pod in pods.lines().filter_map(|line| line.strip_prefix("pod/")) {
             for (file, which) in
-                [(format!("{name}.log"), &[][..]), (format!("{name}-previous.log"), &["--previous"])]
+                [(format!("{pod}.log"), &[][..]), (format!("{pod}-previous.log"), &["--previous"])]
             {
-                let said = of_squelch.say(&[&["logs", pod, "--all-containers"], which].concat());
-                // Without a previous container, this is kubectl's error.
-                if !said.contains("previous terminated container") {
-                    let _ = std::fs::write(self.folder.join(file), said);
+                // Most pods have no previous container.
+                if let Ok(log) = of_squelch.run_now(&[&["logs", pod, "--all-containers"], which].concat()) {
+                    let _ = std::fs::write(self.folder.join(file), log);
                 }
             }
         }
+    }
+
+    /// Copies the logs of squelch's present pods into the test's folder until their end, or until the drop of the result.
+    ///
+    /// # Errors
+    /// If kubectl cannot be started.
+    pub fn follow_logs(&self) -> Result<Process> {
+        let selector = "--selector=app.kubernetes.io/name=squelch";
+        self.cluster.kubectl.namespace(SQUELCH).start(
+            "squelch-pods",
+            &["logs", "--follow", "--prefix", "--all-containers", selector],
+            &self.folder,
+        )
     }
 
     /// Prints the state after a failed test.
@@ -234,7 +247,7 @@ impl Node {
         self.keep_logs();
         for file in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let path = file.path();
-            if path.extension() == Some("log".as_ref()) {
+            if path.extension().is_some_and(|extension| extension == "log" || extension == "out") {
                 eprintln!("--- the end of {}:\n{}", path.display(), tail(&path, SHOWN));
             }
         }

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::policy::Counters;
+use crate::process::Process;
 use crate::wait::not_yet;
 use crate::writer::{Answers, Timed, Writer};
 use crate::{Emission, GENEROUS, Node, Policy, STORM, Storm, events, wait_for};
@@ -53,6 +54,8 @@ pub struct Stage {
     /// The independent writer.
     pub writer: Writer,
     storm: Option<Storm>,
+    /// The logs of the pods before the fault.
+    logs: Option<Process>,
     reported: i64,
     failed_webhook_calls: i64,
 }
@@ -103,7 +106,16 @@ impl Stage {
         let policy = Policy::apply(client, &kubectl, &node.namespace, "policy", &spec).await?;
         let storm = if load.storm == 0 { None } else { Some(node.storm(load.storm)?) };
         let failed_webhook_calls = node.cluster.failed_webhook_calls().await?;
-        Ok(Self { node, policy, writer, storm, reported: 0, failed_webhook_calls })
+        Ok(Self { node, policy, writer, storm, logs: None, reported: 0, failed_webhook_calls })
+    }
+
+    /// Keeps the logs of squelch's present pods for the report of a failed row, also if the row ends the pods.
+    ///
+    /// # Errors
+    /// If kubectl cannot be started.
+    pub fn follow_logs(&mut self) -> Result<()> {
+        self.logs = Some(self.node.follow_logs()?);
+        Ok(())
     }
 
     /// Runs another emitter to its end.
@@ -141,8 +153,9 @@ impl Stage {
         let answers = self.writer.stop().await;
         let complaints = emissions.iter().flat_map(crate::emitters::Report::error_lines);
         let complaints = complaints.map(|line| format!("{line:?}")).collect();
-        // The pods' logs go with them.
+        // The logs of the pods go with them.
         self.node.keep_logs();
+        drop(self.logs);
         self.node.helm().uninstall().await?;
         let counters = self.policy.counters().await?;
         let failed_webhook_calls = match self.node.cluster.failed_webhook_calls().await? {

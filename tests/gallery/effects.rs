@@ -208,16 +208,22 @@ fn each_application_has_one_event_of_each_kind_with_the_newest_commit() {
 }
 
 #[test]
-fn each_blocked_node_and_its_claim_have_one_event() {
+fn each_blocked_node_and_its_claim_have_one_event_for_each_workload() {
     let replay = Replayed::of("karpenter");
     replay.drops_nothing();
-    let stored = replay.stored(about);
-    assert_eq!(stored.len(), 25 * 2);
-    assert!(stored.values().all(|names| names.len() == 1), "{stored:?}");
+    let workload = |event: &Value| {
+        let message = event["message"].as_str().unwrap();
+        if message.contains("batch/queue-") { "StatefulSet" } else { "Deployment" }
+    };
+    let stored = replay.stored(|event| format!("{} {}", about(event), workload(event)));
+    assert!((80..=100).contains(&stored.len()), "{stored:?}");
+    // A suffix of digits alone is a number, and not a hash: a second Event, for one pod in a thousand.
+    let of_one_name = stored.values().filter(|names| names.len() == 1).count();
+    assert!(of_one_name + 2 >= stored.len(), "{stored:?}");
 }
 
 #[test]
-fn each_object_of_a_java_operator_has_one_event_with_the_newest_duration() {
+fn each_object_of_a_java_operator_has_one_event() {
     let replay = Replayed::of("java-operators");
     replay.drops_nothing();
     let stored = replay.stored(about);

@@ -325,7 +325,8 @@ pub(crate) fn argo_cd(dice: &mut Dice, namespace: &str, applications: u64, until
 }
 
 /// Karpenter examines nodes that a pod keeps from being disrupted, and reports it for the Node and its NodeClaim, at most
-/// every two minutes each. Each pod ends after some time, and another one blocks the node.
+/// every two minutes each. Each pod ends after some time, and another one blocks the node: of a Deployment, or of a
+/// StatefulSet.
 pub(crate) fn karpenter(dice: &mut Dice, nodes: u64, until: Millis) -> Vec<Occurrence> {
     let karpenter =
         Emitter { user: "system:serviceaccount:kube-system:karpenter".to_owned(), ..controller("karpenter") };
@@ -336,15 +337,16 @@ pub(crate) fn karpenter(dice: &mut Dice, nodes: u64, until: Millis) -> Vec<Occur
             object("v1", "Node", "", &format!("ip-10-0-{number}-17.example.internal"), &dice.uid()),
             object("karpenter.sh/v1", "NodeClaim", "", &claim, &dice.uid()),
         ];
-        let (mut at, mut another) = (dice.below(2 * MINUTE), 0);
-        let mut pod = dice.pod("batch", "encoder-7d9f6c5b8d");
+        let (mut at, mut another, mut pod) = (dice.below(2 * MINUTE), 0, String::new());
         while at < until {
             if at >= another {
-                pod = dice.pod("batch", "encoder-7d9f6c5b8d");
+                let of_deployment = dice.below(2) == 0;
+                let ordinal = dice.below(20);
+                let owned = dice.pod("batch", "encoder-7d9f6c5b8d").name;
+                pod = if of_deployment { owned } else { format!("queue-{ordinal}") };
                 another = at + 10 * MINUTE + dice.below(20 * MINUTE);
             }
-            let message =
-                format!("Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=batch/{})", pod.name);
+            let message = format!("Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=batch/{pod})");
             all.extend(
                 about
                     .iter()

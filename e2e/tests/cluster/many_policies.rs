@@ -37,7 +37,7 @@ pub(crate) async fn make_policies(
     let resource = ApiResource::erase::<EventPolicy>(&());
     let namespaces: Api<Namespace> = Api::all(test.client());
     let mut policies = Vec::new();
-    for at in 0..number / OF_NAMESPACE {
+    for at in 0..number.div_ceil(OF_NAMESPACE) {
         let name = match at {
             0 => test.namespace.clone(),
             more => format!("{}-{more}", test.namespace),

@@ -29,8 +29,9 @@ pub(crate) async fn begin_with(label: &str, more: &Value, load: Load) -> Result<
     for (name, value) in more.as_object().into_iter().flatten() {
         values[name] = value.clone();
     }
-    let stage = Stage::under(label, &values, load).await?;
+    let mut stage = Stage::under(label, &values, load).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
+    stage.follow_logs()?;
     let counters = stage.wait_for_decisions(Counters::default()).await?;
     Ok((stage, counters))
 }

@@ -171,7 +171,8 @@ struct Scan<'m> {
     name: &'m [u8],
     /// Position of the first digit or `:` in the name.
     digit_of_name: Option<usize>,
-    /// Position of the next name that begins a word; behind the end if there is none.
+    /// Position of the next name that begins a word; behind the end if there is none. A name with a digit or `:` is known
+    /// only once that is at `next_digit`.
     next_name: usize,
     /// Position of the next digit or `:`; behind the end if there is none.
     next_digit: usize,
@@ -193,7 +194,7 @@ const UPPER_HEX: u8 = 8;
 const HEX: u8 = 16;
 /// A byte of the names that Kubernetes generates (apimachinery, util/rand).
 const GENERATED: u8 = 32;
-/// A byte of a duration of ASCII characters, or of any other character.
+/// A byte of a duration: a decimal digit, a letter of a unit, or a byte of a character other than ASCII, as `µ`.
 const DURATION: u8 = 64;
 /// A byte of a quantity.
 const QUANTITY: u8 = 128;
@@ -316,7 +317,7 @@ impl<'m> Scan<'m> {
         if follows_hash { at } else { self.near_digit.max(at).min(self.next_name) }
     }
 
-    /// A name with a digit or `:` is found together with that.
+    /// Finds the next name without a digit or `:`. `find_digit` finds the others.
     fn find_name(&mut self, at: usize) {
         self.next_name = usize::MAX;
         let (Some(first), None) = (self.name.first(), self.digit_of_name) else { return };

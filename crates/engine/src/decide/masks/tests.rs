@@ -104,7 +104,9 @@ fn no_message_costs_more_than_a_linear_number_of_steps() {
     // Each is the worst case of one mask. A quadratic scan of 64 KiB would take minutes in a debug build.
     for word in ["1.", "1m", "a-", "::", "1.2.3.4.", "f-", "2x-", "web-"] {
         let message = word.repeat(64 * 1024 / word.len());
-        all().shown(&about("web-web-web", &message));
+        for name in ["web-web-web", "web-1", "1.1.1.1.1.1", &"a-".repeat(126)] {
+            all().shown(&about(name, &message));
+        }
     }
 }
 
@@ -220,7 +222,8 @@ proptest! {
 
     #[test]
     fn a_masked_message_masked_again_is_the_same(message in message(), masks in any_masks(), name in name()) {
-        // After a name that ends within no word, a placeholder can begin where a word was.
+        // Kubernetes refuses names that end with `-` or `:`. A part after such a name begins at a word only while the name
+        // is not masked.
         let name = name.trim_matches(['-', ':']);
         let once = masks.shown(&about(name, &message));
         prop_assert_eq!(masks.shown(&about(name, &once)), once);
