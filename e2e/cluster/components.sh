@@ -11,12 +11,10 @@ know_components() {
   [[ -z $1 ]] || components+=("${node_components[@]}")
 }
 
-# command NAME ARGUMENT...: records the command line of NAME, with NUL between the arguments. A restart uses the same
+# command_line NAME COMMAND...: records the command line of NAME, with NUL between the arguments. A restart uses the same
 # file.
 command_line() {
-  local name=$1
-  shift
-  printf '%s\0' "$binaries/$name" "$@" >"$dir/run/$name.command"
+  printf '%s\0' "${@:2}" >"$dir/run/$1.command"
 }
 
 # write_etcd NAME CLIENT_PORT PEER_PORT METRICS_PORT
@@ -41,7 +39,7 @@ write_etcd() {
   )
   # Tests need no durability, and the disks of test machines are slow. Measurements use real fsyncs.
   [[ $fsync == yes ]] || arguments+=(--unsafe-no-fsync)
-  printf '%s\0' "$binaries/etcd" "${arguments[@]}" >"$dir/run/$1.command"
+  command_line "$1" "$binaries/etcd" "${arguments[@]}"
 }
 
 # write_apiserver COMPONENT ADDRESS [PREFIX...]: PREFIX is a command that runs the server.
@@ -90,11 +88,11 @@ write_apiserver() {
     arguments+=(--audit-policy-file="$dir/audit-policy.yaml" --audit-log-path="$dir/logs/audit${component#kube-apiserver}.log")
   fi
   # Last, so that they override the flags above.
-  printf '%s\0' "$@" "$binaries/kube-apiserver" "${arguments[@]}" "${apiserver_flags[@]}" >"$dir/run/$component.command"
+  command_line "$component" "$@" "$binaries/kube-apiserver" "${arguments[@]}" "${apiserver_flags[@]}"
 }
 
 write_controller_manager() {
-  command_line kube-controller-manager \
+  command_line kube-controller-manager "$binaries/kube-controller-manager" \
     --kubeconfig="$dir/controller-manager.kubeconfig" \
     --service-account-private-key-file="$dir/pki/service-account.key" \
     --root-ca-file="$dir/pki/ca.crt" \
@@ -110,6 +108,6 @@ write_controller_manager() {
 write_scheduler() {
   certificate kube-scheduler /CN=system:kube-scheduler
   kubeconfig kube-scheduler "$dir/kube-scheduler.kubeconfig" "$(<"$dir/run/server")"
-  printf '%s\0' "$@" "$binaries/kube-scheduler" --kubeconfig="$dir/kube-scheduler.kubeconfig" \
-    --leader-elect=false --secure-port=0 >"$dir/run/kube-scheduler.command"
+  command_line kube-scheduler "$@" "$binaries/kube-scheduler" --kubeconfig="$dir/kube-scheduler.kubeconfig" \
+    --leader-elect=false --secure-port=0
 }

@@ -149,9 +149,7 @@ prepare_node() {
 # inside_command_line NAME COMMAND...: records that NAME runs in the node's namespace and cgroup; without a command,
 # NAME is the process that creates them.
 inside_command_line() {
-  local name=$1
-  shift
-  printf '%s\0' "$here/inside" "$dir" "$@" >"$dir/run/$name.command"
+  command_line "$1" "$here/inside" "$dir" "${@:2}"
 }
 
 write_containerd() {

@@ -33,10 +33,15 @@ pub struct Policy {
     pub reported: Option<EventPolicyStatus>,
 }
 
+/// Returns the kind of a policy in this namespace.
+pub fn kind_of(namespace: Option<&str>) -> &'static str {
+    if namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" }
+}
+
 impl Policy {
     /// Returns its kind.
     pub fn kind(&self) -> &'static str {
-        if self.namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" }
+        kind_of(self.namespace.as_deref())
     }
 
     /// Returns kind and name, for messages.

@@ -59,18 +59,6 @@ pub(crate) async fn make_policies(
     Ok(policies)
 }
 
-/// Waits until squelch knows all policies, and the API server calls it.
-pub(crate) async fn wait_until_known(squelch: &Squelch, policies: usize) -> Result<()> {
-    wait_for("every policy to be compiled, and the webhook to be called", GENEROUS, async || {
-        let metrics = squelch.metrics().await.map_err(not_yet)?;
-        let of = |state| metrics.sum("squelch_policies", &[("kind", "EventPolicy"), ("state", state)]);
-        let known = of("effective") + of("not_effective");
-        let armed = metrics.is_armed();
-        if known >= policies as f64 && armed { Ok(()) } else { Err(format!("{known}, {armed}")) }
-    })
-    .await
-}
-
 /// Deletes the policies and their namespaces: otherwise squelch would write all final statuses.
 pub(crate) async fn delete(test: &Test, squelch: &Squelch, policies: &[Api<DynamicObject>]) -> Result<()> {
     for of_namespace in policies {
@@ -98,7 +86,14 @@ async fn two_thousand_policies_take_at_most_five_status_writes_per_second() -> R
     let policies = make_policies(&test, POLICIES, match_reason).await?;
     let (before, began) = (status_writes(&test).await?, Instant::now());
     let squelch = test.squelch().await?;
-    wait_until_known(&squelch, POLICIES).await?;
+    wait_for("every policy to be compiled, and the webhook to be called", GENEROUS, async || {
+        let metrics = squelch.metrics().await.map_err(not_yet)?;
+        let of = |state| metrics.sum("squelch_policies", &[("kind", "EventPolicy"), ("state", state)]);
+        let understood = of("effective") + of("not_effective");
+        let armed = metrics.is_armed();
+        if understood >= POLICIES as f64 && armed { Ok(()) } else { Err(format!("{understood}, {armed}")) }
+    })
+    .await?;
 
     // Every status has a change, those of the busy policies continuously.
     let mut storms = Vec::new();

@@ -104,7 +104,7 @@ pub(crate) fn gap_below(
 }
 
 /// Checks that no write failed that began outside of `outage`.
-pub(crate) fn none_failed_but(writer: &Writer, outage: std::ops::Range<Duration>) -> Result<usize> {
+pub(crate) fn none_failed_but(writer: &Writer, outage: Range<Duration>) -> Result<usize> {
     let failed = writer.so_far().failed;
     let ends = |failed: &e2e::writer::Failed| failed.after + failed.took;
     let others: Vec<_> =

@@ -6,6 +6,7 @@ use squelch_engine::Mask;
 
 use super::groups::EventGroup;
 use crate::api::{self, Clauses, EventType, GroupBy, MAX_LONG_LIST, MAX_SHORT_LIST, Regarding};
+use crate::policy;
 
 /// What a policy does with the Events that it governs. Repeats are always compacted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,7 +143,7 @@ impl SuggestedPolicy {
         let series = treatment.idle_minutes.map(|minutes| json!({ "idleTimeout": idle_timeout(minutes) }));
         Self {
             api_version: "squelch.dev/v1alpha1",
-            kind: if namespace.is_some() { "EventPolicy" } else { "ClusterEventPolicy" },
+            kind: policy::kind_of(namespace),
             metadata: SuggestedMetadata { name: name.to_owned(), namespace: namespace.map(str::to_owned) },
             spec: SuggestedSpec {
                 mode: api::Mode::Enforce,

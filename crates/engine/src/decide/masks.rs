@@ -206,36 +206,29 @@ static CLASSES: [u8; 256] = {
     while at < 256 {
         let byte = at as u8;
         classes[at] = match byte {
-            b'0'..=b'9' => WORD | DIGIT | LOWER_HEX | UPPER_HEX | HEX,
+            b'0'..=b'9' => WORD | DIGIT | LOWER_HEX | UPPER_HEX | HEX | DURATION | QUANTITY,
             b'a'..=b'f' => WORD | LOWER_HEX | HEX,
             b'A'..=b'F' => WORD | UPPER_HEX | HEX,
-            b'g'..=b'z' | b'G'..=b'Z' | b'_' | 128.. => WORD,
+            b'g'..=b'z' | b'G'..=b'Z' | b'_' => WORD,
+            128.. => WORD | DURATION,
             _ => 0,
         };
         at += 1;
     }
-    at = 128;
-    while at < 256 {
-        classes[at] |= DURATION;
+    classes = with(classes, GENERATED, b"bcdfghjklmnpqrstvwxz2456789");
+    classes = with(classes, DURATION, b"nusmhd");
+    with(classes, QUANTITY, b"numkKMGTPEiB")
+};
+
+/// Adds a class to these bytes.
+const fn with(mut classes: [u8; 256], class: u8, bytes: &[u8]) -> [u8; 256] {
+    let mut at = 0;
+    while at < bytes.len() {
+        classes[bytes[at] as usize] |= class;
         at += 1;
     }
-    let sets: [(u8, &[u8]); 3] = [
-        (GENERATED, b"bcdfghjklmnpqrstvwxz2456789"),
-        (DURATION, b"0123456789nusmhd"),
-        (QUANTITY, b"0123456789numkKMGTPEiB"),
-    ];
-    let mut set = 0;
-    while set < sets.len() {
-        let (class, bytes) = sets[set];
-        let mut at = 0;
-        while at < bytes.len() {
-            classes[bytes[at] as usize] |= class;
-            at += 1;
-        }
-        set += 1;
-    }
     classes
-};
+}
 
 fn is(byte: u8, class: u8) -> bool {
     CLASSES[usize::from(byte)] & class != 0
@@ -391,7 +384,7 @@ impl<'m> Scan<'m> {
         }
         let end_of_word = at + word.length;
         let possible = self.possible(at, word, may_be_name);
-        let found = Mask::ALL.into_iter().filter(|mask| possible & mask.bit() != 0).find_map(|mask| {
+        let found = Mask::ALL.into_iter().filter(|mask| possible.contains(*mask)).find_map(|mask| {
             let end = match mask {
                 Mask::ObjectNames => self.object_name(at),
                 Mask::Uuids => self.uuid(at),
@@ -410,8 +403,8 @@ impl<'m> Scan<'m> {
         found
     }
 
-    /// Returns the bits of the masks that may match at a word, by its length and classes.
-    fn possible(&self, at: usize, word: &Word, may_be_name: bool) -> u8 {
+    /// Returns the masks that may match at a word, by its length and classes.
+    fn possible(&self, at: usize, word: &Word, may_be_name: bool) -> Masks {
         let one = |mask: Mask, may_match: bool| if may_match { mask.bit() } else { 0 };
         let next = self.bytes.get(at + word.length);
         let is_ipv4 = word.length <= 3 && word.is_all(DIGIT) && next == Some(&b'.');
@@ -424,7 +417,7 @@ impl<'m> Scan<'m> {
             | one(Mask::Quantities, begins_with_digit && word.is_all(QUANTITY))
             | one(Mask::Hashes, word.length >= 5 && word.is_all(LOWER_HEX | UPPER_HEX | GENERATED))
             | one(Mask::Numbers, word.is_all(DIGIT));
-        possible & self.masks.0
+        Masks(possible & self.masks.0)
     }
 
     /// Returns `end` if no word continues there.

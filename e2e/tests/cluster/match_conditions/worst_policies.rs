@@ -2,13 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::wait::not_yet;
-use e2e::{GENEROUS, Test, wait_for};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use kube::Api;
+use e2e::{GENEROUS, Test, other_writer, wait_for};
 use serde_json::{Value, json};
 
 use super::{calls_and_exclusions, create, evaluation_errors, event};
-use crate::many_policies::{delete, make_policies, wait_until_known};
+use crate::many_policies::{delete, make_policies};
 
 const POLICIES: usize = 1_000;
 /// Texts of each policy. The conditions of two policies are longer than the longest match condition.
@@ -24,12 +22,13 @@ fn worst(number: usize) -> Value {
 
 /// The match condition of the webhook for the writes that a policy can match.
 async fn matched_by_a_policy(test: &Test) -> Result<String> {
-    let api: Api<MutatingWebhookConfiguration> = Api::all(test.client());
-    let entries = api.get("squelch").await?.webhooks.unwrap_or_default();
-    let entry = entries.into_iter().find(|entry| entry.name == "events.squelch.dev").context("no entry")?;
-    let conditions = entry.match_conditions.unwrap_or_default();
-    let matched = conditions.into_iter().find(|condition| condition.name == "matched-by-a-policy");
-    Ok(matched.context("no such condition")?.expression)
+    let configuration = other_writer::stored(&test.cluster).await?;
+    let mut entries = configuration["webhooks"].as_array().into_iter().flatten();
+    let entry = entries.find(|it| it["name"] == "events.squelch.dev").context("no entry")?;
+    let mut conditions = entry["matchConditions"].as_array().into_iter().flatten();
+    let matched = conditions.find(|it| it["name"] == "matched-by-a-policy");
+    let expression = matched.and_then(|it| it["expression"].as_str());
+    Ok(expression.context("no such condition")?.to_owned())
 }
 
 #[tokio::test]
@@ -37,7 +36,6 @@ async fn every_write_of_a_thousand_worst_policies_reaches_squelch() -> Result<()
     let test = Test::begin("matched-worst").await?;
     let squelch = test.squelch().await?;
     let policies = make_policies(&test, POLICIES, worst).await?;
-    wait_until_known(&squelch, POLICIES).await?;
     wait_for("all policies to be in force", GENEROUS, async || {
         let metrics = squelch.metrics().await.map_err(not_yet)?;
         let effective = metrics.sum("squelch_policies", &[("kind", "EventPolicy"), ("state", "effective")]);
