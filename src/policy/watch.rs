@@ -1,14 +1,17 @@
 //! Updates the [`Store`] from the cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::{Fuse, FusedFuture};
 use futures::stream::{BoxStream, select_all};
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use crate::api::{ClusterEventPolicy, EventPolicy, PAGE, StoredPolicy};
@@ -20,8 +23,11 @@ use super::restrictions::Restrictions;
 use super::store::Store;
 
 /// Maximum number of simultaneous changes that are combined into one new set. Computing a set takes time in proportion to
-/// the number of namespaces.
+/// the number of policies and namespaces.
 const MAX_BATCH: usize = 1000;
+
+/// Minimum time between two sets. Changes in between are combined, as when a thousand policies are applied.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Watches policies and namespaces, and updates `store`. Never returns: drop the future to stop it. Failures are logged and
 /// retried with exponential backoff. `restrictions` are what other writers have added to the webhook's entry. Calls
@@ -94,11 +100,17 @@ async fn follow(
 ) {
     let mut index = Index::default();
     let mut batches = std::pin::pin!(events.ready_chunks(MAX_BATCH));
+    let mut unpublished = SetChange::Nothing;
+    let mut pause = std::pin::pin!(Fuse::terminated());
     loop {
         let batch = tokio::select! {
-            batch = batches.next() => match batch { Some(batch) => batch, None => return },
+            batch = batches.next() => match batch {
+                Some(batch) => batch,
+                None => return publish(unpublished, &index, store),
+            },
             // The sender may end first, at shutdown.
             Ok(()) = restrictions.changed() => Vec::new(),
+            () = &mut pause => Vec::new(),
         };
         let restricted = index.restrict(restrictions.borrow_and_update().clone());
         let changes = batch.into_iter().map(|(source, result)| match result {
@@ -108,8 +120,14 @@ async fn follow(
                 SetChange::Nothing
             }
         });
-        let change = changes.max().unwrap_or(SetChange::Nothing);
-        publish(change.max(restricted), &index, store);
+        unpublished = changes.fold(unpublished.max(restricted), SetChange::max);
+        if unpublished == SetChange::Policies && store.listed() {
+            if !pause.is_terminated() {
+                continue;
+            }
+            pause.set(sleep(MIN_INTERVAL).fuse());
+        }
+        publish(std::mem::replace(&mut unpublished, SetChange::Nothing), &index, store);
     }
 }
 

@@ -31,8 +31,11 @@ impl ArmingController {
             (Some(last), state) if last == state => {}
             (_, Ok(scope)) => {
                 let namespaces = described(&scope.namespaces);
-                info!(%namespaces, "webhook armed");
-                if !matches!(last, Some(Ok(_))) {
+                let last = last.and_then(Result::ok);
+                if last.as_ref().is_none_or(|last| last.namespaces != scope.namespaces) {
+                    info!(%namespaces, "webhook armed");
+                }
+                if last.is_none() {
                     let note = format!("Event writes in {namespaces} are sent to squelch.");
                     self.api.announce(uid, true, false, note);
                 }

@@ -2,6 +2,7 @@ use std::future::ready;
 
 use futures::stream;
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::*;
 use crate::policy::fixtures::{cluster_object, event, labels, object};
@@ -38,14 +39,15 @@ fn feed(store: &Store, batches: impl IntoIterator<Item = Batch>) {
 
 fn feed_restricted(store: &Store, batches: impl IntoIterator<Item = Batch>, restrictions: Restrictions) {
     let streams = batches.into_iter().map(|batch| {
-        // The stream is pending once between two batches.
-        let pause = stream::once(tokio::task::yield_now()).filter_map(|()| ready(None));
+        // Each batch makes a set of its own.
+        let pause = stream::once(async { sleep(2 * MIN_INTERVAL).await }).filter_map(|()| ready(None));
         let events =
             batch.into_iter().map(|(source, event)| (source, event.ok_or(watcher::Error::NoResourceVersion)));
         pause.chain(stream::iter(events)).boxed()
     });
     let events = stream::iter(streams.collect::<Vec<_>>()).flatten();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let (_sender, restrictions) = watch::channel(restrictions);
     runtime.block_on(follow(events, restrictions, store));
 }
@@ -117,6 +119,40 @@ fn a_batch_of_changes_makes_one_revision() {
     feed(&store, [of(WatchSource::EventPolicies, list([])), nothing_else(), together.concat()]);
     assert!(store.load().governing(&event()).is_some());
     assert_eq!(store.subscribe().borrow().number, 2);
+}
+
+/// The first change is in force at once. The others, which follow within the minimum interval, make one more revision.
+#[tokio::test(start_paused = true)]
+async fn changes_soon_after_another_make_one_revision() {
+    let store = Store::default();
+    let revision = || store.subscribe().borrow().number;
+    let (sender, events) = futures::channel::mpsc::unbounded();
+    let (_sender, restrictions) = watch::channel(Restrictions::default());
+    let send = |source, event| sender.unbounded_send((source, Ok(event))).unwrap();
+    let change = |generation: i64| {
+        let mut changed = object("ci", "p", json!({"spec": {}}));
+        changed.metadata.generation = Some(generation);
+        send(WatchSource::EventPolicies, Event::Apply(WatchedObject::Policy(changed)));
+    };
+    let changes = async {
+        for (source, event) in [of(WatchSource::EventPolicies, list([])), nothing_else()].concat() {
+            send(source, event.unwrap());
+        }
+        sleep(2 * MIN_INTERVAL).await;
+        change(1);
+        sleep(MIN_INTERVAL / 20).await;
+        assert_eq!(revision(), 2);
+        for generation in 2..10 {
+            change(generation);
+            sleep(MIN_INTERVAL / 20).await;
+        }
+        sleep(MIN_INTERVAL).await;
+        assert_eq!(revision(), 3);
+    };
+    tokio::select! {
+        () = follow(events, restrictions, &store) => unreachable!("the sender lives"),
+        () = changes => {}
+    }
 }
 
 #[test]

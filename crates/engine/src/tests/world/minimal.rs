@@ -1,13 +1,13 @@
-//! The shortest runs in which an abandoned rule broke a promise. The last three show what cannot be promised
-//! across restarts, and its bound.
+//! The shortest runs in which an abandoned rule broke a promise, and some that show the bound of a promise.
 
 use super::laws::rules_with;
 use super::steps::Fate;
 use super::*;
 use crate::testing::rules;
 use Step::{
-    Applier, ApplierRestarts, Begin, CatchUp, CreateOnly, Depart, Generate, Kill, Kube, Legacy, LoseLease,
-    Overlook, Pass, Read, Retry, Take, Terminate, Tools, ToolsFinish, ToolsRefresh, ToolsRestart,
+    Applier, ApplierRestarts, Begin, CatchUp, CreateOnly, Delete, Depart, Generate, Kill, Kube, Legacy,
+    LoseLease, Overlook, Pass, Read, Retry, Take, TakeName, Terminate, Tools, ToolsFinish, ToolsRefresh,
+    ToolsRestart,
 };
 
 const COMMIT: Step = Step::Commit(0, Commit::Tried);
@@ -260,4 +260,15 @@ fn an_event_stays_shared_while_its_client_reports_to_another_series() {
     let elsewhere = [Legacy(1), Legacy(0), Pass(3 * SECOND), CatchUp, IDLE, Legacy(0), Overlook, Legacy(0)];
     let world = in_the_end(plain(), &[&shared[..], &elsewhere, &[COMMIT, Legacy(0)]].concat());
     assert_eq!(world.etcd.get("l.1").unwrap().count, 6);
+}
+
+/// "squelch never writes another Event under the same name": a tenant takes the name of the deleted Event. The UPDATE of its
+/// client meets a conflict with the tenant's Event and is merged. The pending occurrences are lost and counted.
+#[test]
+fn an_update_merged_after_another_user_took_its_name_is_lost_and_counted() {
+    let deleted = [Legacy(0), COMMIT, Legacy(0), TakeName(0), Delete(0)];
+    let merged = [CreateOnly(0, Api::Events), Step::Commit(1, Commit::Tried), COMMIT];
+    let world = in_the_end(plain(), &[deleted.as_slice(), &merged].concat());
+    let counters = world.counters();
+    assert_eq!((counters.received(), counters.lost, world.etcd.gained), (4, 2, 2));
 }

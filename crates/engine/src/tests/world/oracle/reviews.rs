@@ -118,7 +118,7 @@ impl Oracle {
 
     /// This number of occurrences must be stored, if nothing happens to their Event.
     fn add_certain(&mut self, request: &mut Request, number: i64, target: Option<&Target>, etcd: &Etcd) {
-        // It passed before it met a conflict, and is merged now.
+        // What it carried when it passed, if it then met a conflict. It may be merged now.
         let (user, before) = (request.client.user(), request.certain);
         let sums = self.sums_of(user);
         let is_lost = match target {
@@ -132,10 +132,8 @@ impl Oracle {
                 lost.count() > 0
             }
         };
-        if !is_lost {
-            self.sums_of(user).low += number;
-            request.certain += number;
-        }
+        request.certain = if is_lost { 0 } else { before + number };
+        self.sums_of(user).low += request.certain - before;
     }
 
     /// Returns whether the occurrences can be lost because the Event is absent: "If its Event is not stored 5 s
