@@ -26,7 +26,8 @@ use super::store::Store;
 /// the number of policies and namespaces.
 const MAX_BATCH: usize = 1000;
 
-/// Minimum time between two sets. Changes in between are combined, as when a thousand policies are applied.
+/// Minimum time between the starts of two sets. Changes in between are combined, as when a thousand policies are applied:
+/// such a set takes 10 to 20 ms of a processor.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Watches policies and namespaces, and updates `store`. Never returns: drop the future to stop it. Failures are logged and

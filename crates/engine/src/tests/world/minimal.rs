@@ -1,4 +1,4 @@
-//! The shortest runs in which an abandoned rule broke a promise, and some that show the bound of a promise.
+//! The shortest runs that broke a promise under earlier rules, and runs that show the limit of a promise.
 
 use super::laws::rules_with;
 use super::steps::Fate;
@@ -262,8 +262,9 @@ fn an_event_stays_shared_while_its_client_reports_to_another_series() {
     assert_eq!(world.etcd.get("l.1").unwrap().count, 6);
 }
 
-/// "squelch never writes another Event under the same name": a tenant takes the name of the deleted Event. The UPDATE of its
-/// client meets a conflict with the tenant's Event and is merged. The pending occurrences are lost and counted.
+/// "squelch never writes another Event under the same name": a tenant takes the name of the deleted Event. Another client's
+/// CREATE is merged into the series. The UPDATE meets a conflict with the tenant's Event and is merged as well. Both pending
+/// occurrences are lost and counted.
 #[test]
 fn an_update_merged_after_another_user_took_its_name_is_lost_and_counted() {
     let deleted = [Legacy(0), COMMIT, Legacy(0), TakeName(0), Delete(0)];

@@ -116,9 +116,10 @@ impl Oracle {
         }
     }
 
-    /// This number of occurrences must be stored, if nothing happens to their Event.
+    /// Adds this number of occurrences, which must be stored if nothing happens to their Event. If they can be lost,
+    /// subtracts what an earlier review of the same write added.
     fn add_certain(&mut self, request: &mut Request, number: i64, target: Option<&Target>, etcd: &Etcd) {
-        // What it carried when it passed, if it then met a conflict. It may be merged now.
+        // What an earlier review added. The write passed, and met a conflict.
         let (user, before) = (request.client.user(), request.certain);
         let sums = self.sums_of(user);
         let is_lost = match target {
