@@ -21,7 +21,7 @@ demo-picture:
     @hack/e2e demo --samples docs/images/demo.csv
     @hack/charts
 
-# Run the checks of `ci` and every tier of tests, as CI does (28 min, 40 the first time)
+# Run the checks of `ci` and every tier of tests, as CI does (35 min, 60 the first time)
 test:
     @hack/test
 
@@ -108,6 +108,11 @@ test-match-conditions *WRITES:
 [group('tiers')]
 test-namespaces *NUMBER:
     @hack/e2e namespaces "$@"
+
+# Test that the reports of NUMBER (10,000) namespaces add up to the statuses of a fifth as many policies, over a restart (40 min)
+[group('tiers')]
+test-reports *NUMBER:
+    @hack/e2e reports "$@"
 
 # Test for MINUTES (30) that memory, descriptors and threads stay constant under a storm with changing policies (35 min)
 [group('tiers')]

@@ -23,6 +23,7 @@ mod legacy;
 mod limits;
 mod many_namespaces;
 mod many_policies;
+mod many_reports;
 mod match_conditions;
 mod message_bytes;
 mod metrics;
