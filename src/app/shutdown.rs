@@ -88,6 +88,10 @@ impl Parts {
         flush::flush_all(self.flush_writer.clone(), limits, LAST_FLUSHES).await;
         log_lost(&self.engine.discard_pending());
         write_statuses(statuses.as_mut(), &self.deposed).await;
+        let occurrences = unwritten(statuses.as_mut());
+        if occurrences > 0 && !self.deposed.is_cancelled() {
+            error!(occurrences, "occurrences missing from the statuses of policies");
+        }
         write_reports(reports.as_mut(), &self.deposed).await;
         match leader {
             Some(leader) => leader.release().await,
@@ -119,9 +123,9 @@ impl Parts {
         flush_pending(self.flush_writer.clone(), &self.engine, limits, options.shutdown_timeout).await;
         log_lost(&self.engine.discard_pending());
         self.reports.end().await;
-        let unwritten = self.statuses.end().await.map_or(0, |mut statuses| statuses.unwritten());
-        if unwritten > 0 {
-            warn!(occurrences = unwritten, "occurrences missing from the statuses of policies");
+        let occurrences = unwritten(self.statuses.end().await.as_mut());
+        if occurrences > 0 {
+            warn!(occurrences, "occurrences missing from the statuses of policies");
         }
         if let Some(leader) = leader {
             leader.release().await;
@@ -161,10 +165,14 @@ async fn disarm(
 /// Writes the statuses, unless another replica is active.
 async fn write_statuses(statuses: Option<&mut status::StatusWriter>, deposed: &CancellationToken) {
     let Some(statuses) = statuses.filter(|_| !deposed.is_cancelled()) else { return };
-    let written = tokio::time::timeout(LAST_STATUSES, statuses.write_all_now()).await;
-    if written != Ok(0) {
-        error!("not all statuses written, their counters may be up to --status-interval old");
+    if tokio::time::timeout(LAST_STATUSES, statuses.write_all_now()).await != Ok(0) {
+        info!("not all statuses written, those with changed counters come first");
     }
+}
+
+/// Returns the number of received occurrences that no status includes.
+fn unwritten(statuses: Option<&mut status::StatusWriter>) -> u64 {
+    statuses.map_or(0, status::StatusWriter::unwritten)
 }
 
 /// Writes the reports, unless another replica is active.

@@ -57,7 +57,13 @@ impl Findings<'_> {
                 "The emitter may not have written it, or it has expired (by default after 1h): kubectl get events -n {namespace}"
             ));
         }
-        if !self.facts.missing().is_empty() {
+        if self.facts.lacks_only_cluster_policies() {
+            next.push(
+                "To see the policies of the cluster too, ask its administrator: kubectl auth can-i list \
+                 clustereventpolicies.squelch.dev"
+                    .to_owned(),
+            );
+        } else if !self.facts.missing().is_empty() {
             next.push(format!(
                 "To see what is missing here, ask for the ClusterRoles view and squelch-view: kubectl auth can-i --list -n \
                  {namespace}"
@@ -137,17 +143,15 @@ impl Findings<'_> {
             let partial = if suppression.unlisted > 0 { ", which lists the most frequent ones" } else { "" };
             return Some(format!("The report{partial} has no dropped Events of kind {kind} that fit."));
         }
-        let about = if suppression.dropped.iter().any(|it| it.is_about_object) {
-            format!(", among them one about {}", printable(&self.facts.object.name))
-        } else {
-            String::new()
-        };
+        let is_named = suppression.dropped.iter().any(|it| it.is_about_object);
+        let about = if is_named { "at least one about" } else { "the report does not name" };
+        let name = printable(&self.facts.object.name);
         let observed = self.policies.into_iter().flatten().any(|policy| {
             policy.fate == Fate::Observed && suppression.dropped.iter().any(|it| policy.dropped(&it.entry))
         });
         let observed = if observed { " In mode Observe they were stored nevertheless." } else { "" };
         Some(format!(
-            "Of such Events of kind {kind} in this namespace, {} occurrences were dropped{about}: {}.{observed}",
+            "Of such Events of kind {kind} in this namespace, {} occurrences were dropped ({about} {name}): {}.{observed}",
             suppression.occurrences,
             by_policy(suppression).join(", ")
         ))

@@ -88,6 +88,11 @@ impl WhyFacts {
         }
     }
 
+    /// Whether the only right that is missing is to list the policies of the cluster.
+    pub(super) fn lacks_only_cluster_policies(&self) -> bool {
+        self.cluster_policies.as_ref().err() == Some(&Unread::Forbidden) && self.missing().len() == 1
+    }
+
     /// The rights that the user lacks, and what is missing because of that.
     pub(super) fn missing(&self) -> Vec<String> {
         let namespace = printable(&self.object.namespace);

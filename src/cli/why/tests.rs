@@ -82,12 +82,17 @@ fn dropped_events_are_found_with_the_policy_that_dropped_them() {
     assert_eq!(
         found.conclusion,
         "EventPolicy noisy governs BackOff Events about Pod batch-1 in namespace ci: it compacts, aggregates or drops some \
-         of them, as its stages say. Of such Events of kind Pod in this namespace, 112 occurrences were dropped, among \
-         them one about batch-1: 112 throttled by EventPolicy noisy. No such Event is stored."
+         of them, as its stages say. Of such Events of kind Pod in this namespace, 112 occurrences were dropped (at \
+         least one about batch-1): 112 throttled by EventPolicy noisy. No such Event is stored."
     );
     let next = found.next.join("\n");
     assert!(next.contains("kubectl get edr squelch -n ci -o yaml"), "{next}");
     assert!(next.contains("kubectl edit evp noisy -n ci"), "{next}");
+
+    facts.object.name = "batch-2".to_owned();
+    let found = WhyReport::of(&facts).conclusion;
+    assert!(found.contains("112 occurrences were dropped (the report does not name batch-2): "), "{found}");
+    facts.object.name = "batch-1".to_owned();
 
     facts.assumed.reason = None;
     let found = WhyReport::of(&facts).report.unwrap();
@@ -282,8 +287,11 @@ fn stored_events_are_counted_with_their_series() {
 #[test]
 fn missing_rights_are_named_and_do_not_end_the_answer() {
     let mut facts = facts(&[("own", json!({}))], &[]);
+    let asks = |facts: &WhyFacts, whom: &str| WhyReport::of(facts).next.join("\n").contains(whom);
     facts.cluster_policies = Err(Unread::Forbidden);
+    assert!(asks(&facts, "ask its administrator: kubectl auth can-i list clustereventpolicies.squelch.dev"));
     facts.labels = Err(Unread::Forbidden);
+    assert!(asks(&facts, "ask for the ClusterRoles view and squelch-view"));
     let found = WhyReport::of(&facts);
     assert!(found.conclusion.contains("EventPolicy own governs"), "{}", found.conclusion);
     assert!(found.conclusion.contains("Policies that you may not list are not considered."));
