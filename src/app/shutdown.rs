@@ -87,9 +87,9 @@ impl Parts {
         self.engine.drain_remaining();
         flush::flush_all(self.flush_writer.clone(), limits, LAST_FLUSHES).await;
         log_lost(&self.engine.discard_pending());
-        write_statuses(statuses.as_mut(), &self.deposed).await;
+        let are_written = write_statuses(statuses.as_mut(), &self.deposed).await;
         let occurrences = unwritten(statuses.as_mut());
-        if occurrences > 0 && !self.deposed.is_cancelled() {
+        if !are_written && occurrences > 0 {
             error!(occurrences, "occurrences missing from the statuses of policies");
         }
         write_reports(reports.as_mut(), &self.deposed).await;
@@ -162,12 +162,10 @@ async fn disarm(
     metrics.armed(false);
 }
 
-/// Writes the statuses, unless another replica is active.
-async fn write_statuses(statuses: Option<&mut status::StatusWriter>, deposed: &CancellationToken) {
-    let Some(statuses) = statuses.filter(|_| !deposed.is_cancelled()) else { return };
-    if tokio::time::timeout(LAST_STATUSES, statuses.write_all_now()).await != Ok(0) {
-        info!("not all statuses written, those with changed counters come first");
-    }
+/// Writes the statuses, unless another replica is active. Returns false if a write failed or the time was too short.
+async fn write_statuses(statuses: Option<&mut status::StatusWriter>, deposed: &CancellationToken) -> bool {
+    let Some(statuses) = statuses.filter(|_| !deposed.is_cancelled()) else { return true };
+    tokio::time::timeout(LAST_STATUSES, statuses.write_all_now()).await == Ok(0)
 }
 
 /// Returns the number of received occurrences that no status includes.
