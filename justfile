@@ -26,8 +26,12 @@ test:
     @hack/test
 
 # Check formatting, lint, generated files, dependencies, gates, vocabulary, instruction counts (2 min)
-ci: && fmt-check lint check-generated deny gates prose instructions
+ci: && fmt-check lint built-checks
     @hack/tools
+
+# The checks of `ci` after lint. hack/test runs them beside the end-to-end tests.
+[private]
+built-checks: check-generated deny gates prose instructions
 
 # Run unit, property and router tests without a cluster; arguments are passed to the tests, e.g. a name (10 s)
 [group('tiers')]

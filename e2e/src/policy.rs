@@ -76,6 +76,15 @@ pub fn series_alone(more: &Value) -> Value {
 }
 
 impl Counters {
+    /// Those in the status of a policy; 0 without a status.
+    ///
+    /// # Errors
+    /// If they are no counters.
+    pub fn in_status(policy: &DynamicObject) -> Result<Self> {
+        let counters = &policy.data["status"]["counters"];
+        Ok(if counters.is_null() { Self::default() } else { Self::deserialize(counters)? })
+    }
+
     /// Whether received = admitted + compacted + ...
     pub fn are_conserved(&self) -> bool {
         self.received == self.by_disposition().iter().map(|(_, occurrences)| occurrences).sum::<i64>()
@@ -232,8 +241,7 @@ impl Policy {
     /// The error of the API server.
     pub async fn counters(&self) -> Result<Counters> {
         let policy = self.api.get(&self.name).await?;
-        let counters = &policy.data["status"]["counters"];
-        Ok(if counters.is_null() { Counters::default() } else { Counters::deserialize(counters)? })
+        Counters::in_status(&policy)
     }
 
     /// `status.topDropped` now.

@@ -88,8 +88,8 @@ impl Parts {
         flush::flush_all(self.flush_writer.clone(), limits, LAST_FLUSHES).await;
         log_lost(&self.engine.discard_pending());
         let are_written = write_statuses(statuses.as_mut(), &self.deposed).await;
-        let occurrences = unwritten(statuses.as_mut());
-        if !are_written && occurrences > 0 {
+        let occurrences = if are_written { 0 } else { unwritten(statuses.as_mut()) };
+        if occurrences > 0 {
             error!(occurrences, "occurrences missing from the statuses of policies");
         }
         write_reports(reports.as_mut(), &self.deposed).await;

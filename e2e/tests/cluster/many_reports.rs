@@ -199,9 +199,7 @@ impl Scene {
             ("ClusterEventPolicy", self.all::<ClusterEventPolicy>()),
         ] {
             for policy in api.list(&ListParams::default()).await?.items {
-                let counters = &policy.data["status"]["counters"];
-                let counters =
-                    if counters.is_null() { Counters::default() } else { Counters::deserialize(counters)? };
+                let counters = Counters::in_status(&policy)?;
                 let name = policy.metadata.name.context("a policy without a name")?;
                 all.insert((kind.to_owned(), name), counters);
             }
@@ -251,7 +249,7 @@ async fn each<F: Future<Output = Result<()>>>(
     numbers: std::ops::Range<usize>,
     call: impl FnMut(usize) -> F,
 ) -> Result<()> {
-    stream::iter(numbers.map(call)).buffer_unordered(AT_ONCE).try_for_each(|()| async { Ok(()) }).await
+    stream::iter(numbers.map(call)).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 fn add(sum: &mut Counters, more: Counters) {
