@@ -9,7 +9,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Admin;
@@ -22,12 +22,16 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// by default.
 const DEADLINE: Duration = Duration::from_secs(15);
 
+/// Time that every connection has for its request before an eviction takes effect. New connections wait in the backlog.
+const MIN_LIFETIME: Duration = Duration::from_millis(25);
+
 /// Serves `admin` on `listener` until `stop`, then cuts its connections. At most `slots` connections are open. Errors of
 /// single connections are logged.
 ///
 /// Other clients cannot starve a probe. Every connection is accepted, and at capacity the oldest connection without a
-/// request is evicted. With 256 slots and 10,000 new connections a second a client has at least 12 ms to send its request.
-/// The kubelet of the node takes less than one. A request that has arrived is answered before an eviction takes effect.
+/// request is evicted. However many connections arrive at once, a client has [`MIN_LIFETIME`] to send its request. With 256
+/// slots that is enough for 10,000 new connections a second. The kubelet of the node takes less than one millisecond. A
+/// request that has arrived is answered before an eviction takes effect.
 pub async fn serve(listener: TcpListener, admin: Admin, slots: usize, stop: CancellationToken) {
     let mut acceptor = Acceptor::new(listener, slots, Eviction::Any);
     let mut connections = JoinSet::new();
@@ -42,7 +46,7 @@ pub async fn serve(listener: TcpListener, admin: Admin, slots: usize, stop: Canc
             tokio::select! {
                 biased;
                 _ = timeout(DEADLINE, serve_connection(stream, admin, &connection)) => {}
-                () = connection.evicted() => {}
+                _ = async { tokio::join!(connection.evicted(), sleep(MIN_LIFETIME)) } => {}
             }
             drop(slot);
         });
@@ -147,6 +151,25 @@ mod tests {
             slow.push(stream);
         }
         is_alive(served.address, Duration::from_secs(1)).await;
+    }
+
+    /// The paused time stands still while the server accepts the burst.
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_connections_leaves_time_to_send_a_request() {
+        let served = start(16).await;
+        let mut probe = TcpStream::connect(served.address).await.unwrap();
+        let mut burst = Vec::new();
+        // Less than the backlog.
+        for _ in 0..100 {
+            burst.push(std::net::TcpStream::connect(served.address).unwrap());
+        }
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        probe.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("ok\n"), "{answer}");
     }
 
     /// The kubelet waits for five seconds.

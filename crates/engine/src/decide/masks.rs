@@ -98,6 +98,16 @@ impl Masks {
         self.0 & mask.bit() != 0
     }
 
+    /// In the order in which they are tried.
+    fn iter(self) -> impl Iterator<Item = Mask> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let first = Mask::ALL.get(rest.trailing_zeros() as usize)?;
+            rest &= rest - 1;
+            Some(*first)
+        })
+    }
+
     /// Calls `each` with the parts of the Event's message, in order.
     pub fn split<'m>(self, event: &'m EventView<'_>, mut each: impl FnMut(MessagePart<'m>)) {
         let message = &*event.message;

@@ -187,25 +187,29 @@ impl<'m> Scan<'m> {
         if !word.has_digit() && !may_be_name && !word.is_all(HEX | GENERATED) {
             return None;
         }
-        let end_of_word = at + word.length;
         let possible = self.possible(at, word, may_be_name);
-        let found = Mask::ALL.into_iter().filter(|mask| possible.contains(*mask)).find_map(|mask| {
-            let end = match mask {
-                Mask::ObjectNames => self.object_name(at),
-                Mask::Uuids => self.uuid(at),
-                Mask::Ips if self.bytes.get(end_of_word) == Some(&b'.') => self.ipv4(at),
-                Mask::Ips => self.ipv6(at),
-                Mask::Durations => self.amounts(at, duration_unit, true),
-                Mask::Quantities => self.amounts(at, quantity_suffix, false),
-                Mask::Hashes => self.is_hash(at, word).then_some(end_of_word),
-                Mask::Numbers => self.number(at),
-            };
-            Some((mask, end?))
-        });
+        let found = possible.iter().find_map(|mask| Some((mask, self.end_of(mask, at, word)?)));
         if let Some((Mask::Hashes, end)) = found {
             self.last_hash = end;
         }
         found
+    }
+
+    /// Returns the end of a part that this mask replaces at a word. Inlined into `find`, it would compute for each word what
+    /// any mask needs: 8 % more instructions for all masks.
+    #[inline(never)]
+    fn end_of(&self, mask: Mask, at: usize, word: &Word) -> Option<usize> {
+        let end_of_word = at + word.length;
+        match mask {
+            Mask::ObjectNames => self.object_name(at),
+            Mask::Uuids => self.uuid(at),
+            Mask::Ips if self.bytes.get(end_of_word) == Some(&b'.') => self.ipv4(at),
+            Mask::Ips => self.ipv6(at),
+            Mask::Durations => self.amounts(at, duration_unit, true),
+            Mask::Quantities => self.amounts(at, quantity_suffix, false),
+            Mask::Hashes => self.is_hash(at, word).then_some(end_of_word),
+            Mask::Numbers => self.number(at),
+        }
     }
 
     /// Returns the masks that may match at a word, by its length and classes.
@@ -253,14 +257,12 @@ impl<'m> Scan<'m> {
 
     fn uuid(&self, at: usize) -> Option<usize> {
         let text: &[u8; UUID] = self.bytes.get(at..)?.first_chunk()?;
-        let (mut all, mut any) = (u8::MAX, 0);
-        for (number, byte) in text.iter().enumerate() {
-            if matches!(number, 8 | 13 | 18 | 23) {
-                (*byte == b'-').then_some(())?;
-            } else {
-                (all, any) = (all & CLASSES[usize::from(*byte)], any | CLASSES[usize::from(*byte)]);
-            }
-        }
+        [8, 13, 18, 23].into_iter().all(|dash| text[dash] == b'-').then_some(())?;
+        let digits =
+            [&text[..8], &text[9..13], &text[14..18], &text[19..23], &text[24..]].into_iter().flatten();
+        let (all, any) = digits.fold((u8::MAX, 0), |(all, any), byte| {
+            (all & CLASSES[usize::from(*byte)], any | CLASSES[usize::from(*byte)])
+        });
         (all & HEX != 0 && any & DIGIT != 0).then_some(())?;
         self.ending(at + UUID)
     }
