@@ -21,9 +21,13 @@ demo-picture:
     @hack/e2e demo --samples docs/images/demo.csv
     @hack/charts
 
-# Run the checks of `ci` and every tier of tests, as CI does (35 min, 60 the first time)
+# Run the checks of `ci`, unit tests and end-to-end tests (18 min, 40 the first time)
 test:
     @hack/test
+
+# Run the other tests of each change: end-to-end tests that measure time, several API servers, a node, faults (root, 17 min)
+test-alone:
+    @hack/test-alone
 
 # Check formatting, lint, generated files, dependencies, gates, vocabulary, instruction counts (2 min)
 ci: && fmt-check lint built-checks
@@ -43,7 +47,7 @@ test-unit *ARGS:
 test-lives *ARGS:
     @hack/lives "$@"
 
-# Run end-to-end tests on three clusters, or with arguments for the tests, e.g. a name, on one (15 min; --kubernetes MINOR: on another version than the newest; then --short: 3)
+# Run end-to-end tests on three clusters, or with arguments for the tests, e.g. a name, on one (13 min; --kubernetes MINOR: on another version than the newest; then --short: 4; --alone: those that measure time, 6; --all)
 [group('tiers')]
 test-e2e *ARGS:
     @hack/e2e test "$@"

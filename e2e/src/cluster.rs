@@ -39,6 +39,17 @@ pub fn given(variable: &str) -> Result<PathBuf> {
     path.with_context(|| format!("{variable} is not set: run these tests with `just test-e2e`"))
 }
 
+/// Number of namespaces in a long test.
+///
+/// # Errors
+/// If the recipe set none, or no number.
+pub fn namespaces() -> Result<usize> {
+    let variable = "SQUELCH_NAMESPACES";
+    let value =
+        env::var(variable).with_context(|| format!("{variable} is not set: run this test by its recipe"))?;
+    value.parse().with_context(|| format!("{variable}={value}"))
+}
+
 /// A file of the checkout, by its path from the root.
 pub fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)

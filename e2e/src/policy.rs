@@ -1,6 +1,7 @@
 //! A policy of a test.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use anyhow::{Context, Result};
 use kube::api::{DeleteParams, DynamicObject};
@@ -73,6 +74,22 @@ pub fn series_alone(more: &Value) -> Value {
         spec[field] = value.clone();
     }
     spec
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, more: Self) {
+        let Self { received, admitted, compacted, aggregated, filtered, throttled, muted, .. } = more;
+        self.received += received;
+        self.admitted += admitted;
+        self.compacted += compacted;
+        self.aggregated += aggregated;
+        self.filtered += filtered;
+        self.throttled += throttled;
+        self.muted += muted;
+        self.failed_open += more.failed_open;
+        self.recovered += more.recovered;
+        self.dropped_warnings += more.dropped_warnings;
+    }
 }
 
 impl Counters {

@@ -14,9 +14,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-/// Total number of namespaces in the long form.
-const ALL: &str = "SQUELCH_NAMESPACES";
-const MANY: usize = 10_000;
+/// Total number of namespaces in the short form.
 const SOME: usize = 100;
 /// Number of concurrent namespaces.
 const AT_ONCE: usize = 50;
@@ -153,6 +151,5 @@ async fn a_deleted_namespace_releases_its_memory() -> Result<()> {
 #[tokio::test]
 #[ignore = "long: just test-namespaces"]
 async fn ten_thousand_deleted_namespaces_release_their_memory() -> Result<()> {
-    let asked = std::env::var(ALL).ok().map(|text| text.parse()).transpose()?;
-    come_and_go("ten-thousand", asked.unwrap_or(MANY)).await
+    come_and_go("ten-thousand", e2e::cluster::namespaces()?).await
 }

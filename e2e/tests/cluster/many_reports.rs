@@ -19,9 +19,6 @@ use serde::Deserialize as _;
 use serde_json::json;
 use squelch::api::{ClusterEventPolicy, EventDropReport, EventPolicy};
 
-/// Number of namespaces in place of [`MANY`].
-const ALL: &str = "SQUELCH_NAMESPACES";
-const MANY: usize = 10_000;
 /// Namespaces per policy, and policies per `ClusterEventPolicy` among them.
 const OF_POLICY: usize = 5;
 const OF_CLUSTER: usize = 20;
@@ -52,7 +49,7 @@ struct Scene {
 
 impl Scene {
     async fn set(namespaces: usize) -> Result<Self> {
-        ensure!(namespaces >= LEAST, "{ALL}={namespaces}: at least {LEAST}");
+        ensure!(namespaces >= LEAST, "{namespaces} namespaces: at least {LEAST}");
         let test = Test::begin("reports").await?;
         let builder = User::in_group(&test.cluster, BUILDER, "system:masters").await?;
         let scene = Self { test, builder, namespaces };
@@ -185,7 +182,7 @@ impl Scene {
             for entry in report.data["policies"].as_array().into_iter().flatten() {
                 let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
                 let counters = Counters::deserialize(&entry["counters"])?;
-                add(all.entry((text("policyKind"), text("policyName"))).or_default(), counters);
+                *all.entry((text("policyKind"), text("policyName"))).or_default() += counters;
             }
         }
         Ok(all)
@@ -252,25 +249,10 @@ async fn each<F: Future<Output = Result<()>>>(
     stream::iter(numbers.map(call)).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-fn add(sum: &mut Counters, more: Counters) {
-    let Counters { received, admitted, compacted, aggregated, filtered, throttled, muted, .. } = more;
-    sum.received += received;
-    sum.admitted += admitted;
-    sum.compacted += compacted;
-    sum.aggregated += aggregated;
-    sum.filtered += filtered;
-    sum.throttled += throttled;
-    sum.muted += muted;
-    sum.failed_open += more.failed_open;
-    sum.recovered += more.recovered;
-    sum.dropped_warnings += more.dropped_warnings;
-}
-
 #[tokio::test]
 #[ignore = "long: just test-reports"]
 async fn the_reports_of_ten_thousand_namespaces_add_up_to_the_statuses() -> Result<()> {
-    let asked = std::env::var(ALL).ok().map(|text| text.parse()).transpose()?;
-    let scene = Scene::set(asked.unwrap_or(MANY)).await?;
+    let scene = Scene::set(e2e::cluster::namespaces()?).await?;
     let namespaces = scene.namespaces;
     eprintln!("{namespaces} namespaces, {} policies", scene.policies());
     // Twice what the rate needs: before each write squelch may read the report.
