@@ -12,7 +12,7 @@ pub(crate) fn section(nodes: usize, churn: Churn, rows: &[Row]) -> String {
     let lines = Setting::ALL.iter().filter_map(|setting| line(*setting, rows));
     let rounds = rows.iter().filter(|row| row.setting == Setting::None).count();
     format!(
-        "{nodes} nodes, {deployments} Deployments of {replicas} pods, {rollouts} rollouts of all of them; {rounds} round(s).\n\n{}",
+        "{nodes} nodes, {deployments} Deployments of {replicas} pods. Rollouts of all of them: {rollouts}; rounds: {rounds}.\n\n{}",
         table(
             &[
                 "rollouts on nodes of kwok",
