@@ -25,7 +25,7 @@ demo-picture:
 test:
     @hack/test
 
-# Run the other tests of each change: end-to-end tests that measure time, several API servers, a node, faults (root, 17 min)
+# Run the other tests of each change: end-to-end tests that measure time, several API servers, a node, faults (root, 15 min)
 test-alone:
     @hack/test-alone
 
