@@ -1,5 +1,6 @@
 //! The `squelch` binary.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ fn main() -> ExitCode {
     let failure =
         if matches!(command, Command::Doctor(_)) { ExitCode::from(CHECK_NOT_RUN) } else { ExitCode::FAILURE };
     run(command).unwrap_or_else(|error| {
-        eprintln!("squelch: {}", output::with_causes(&*error));
+        // The exit code says it too, if standard error is closed.
+        let _ = writeln!(std::io::stderr(), "squelch: {}", output::with_causes(&*error));
         failure
     })
 }

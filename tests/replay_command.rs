@@ -340,3 +340,62 @@ fn a_cluster_policy_applies_where_the_labels_match() {
     let (code, _, err) = folder.replay(&compared, &folder.read("namespaces.json"));
     assert_eq!((code, err.as_str()), (0, ""));
 }
+
+#[test]
+fn the_summaries_with_the_highest_counts_are_listed_and_the_others_counted() {
+    let folder = Folder::new();
+    folder.write("policy.yaml", &POLICY.replace("spec: {}", "spec: {aggregation: {maxEvents: 2}}"));
+    let mut trace = String::new();
+    for object in 0..1_002 {
+        let last = object == 1_001;
+        for number in 0..if last { 50 } else { 5 } {
+            let mut event = event(&format!("e{object}.{number}"), 1);
+            event["involvedObject"]["name"] = json!(format!("pod-{object}"));
+            event["message"] = json!(format!("message {number}"));
+            trace += &line(f64::from(object), "CREATE", &event, None);
+        }
+    }
+    let report = folder.report(&[], &trace).0;
+    let summaries = report["summaries"].as_array().unwrap();
+    assert_eq!((summaries.len(), &report["summariesNotListed"]), (1_000, &json!(2)));
+    let counts: Vec<_> = summaries.iter().map(|summary| summary["count"].as_i64().unwrap()).collect();
+    assert!(counts[0] >= 48 && counts.is_sorted_by(|one, next| one >= next), "{:?}", &counts[..5]);
+}
+
+#[test]
+fn a_comparison_shows_only_what_differs() {
+    let folder = Folder::new();
+    folder.write("policy.yaml", &POLICY.replace("spec: {}", "spec: {mute: [{types: [Normal]}]}"));
+    let exempt = "spec: {mute: [{types: [Normal]}], exempt: [{reasons: [R0-0, R12-7]}]}";
+    folder.write("other.yaml", &POLICY.replace("spec: {}", exempt));
+    let mut trace = String::new();
+    for number in 0..1_040 {
+        let (namespace, reason) = (number % 13, number / 13 % 8);
+        let mut event = event(&format!("e.{number}"), 1);
+        event["metadata"]["namespace"] = json!(format!("ns{namespace}"));
+        event["type"] = json!("Normal");
+        event["reason"] = json!(format!("R{namespace}-{reason}"));
+        trace += &line(f64::from(number), "CREATE", &event, None);
+    }
+    let compared = ["--policy", "policy.yaml", "--against", "other.yaml", "-A", "-"];
+    let (code, out, err) = folder.replay(&compared, &trace);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let table: Vec<_> = out.lines().skip_while(|line| !line.starts_with("DROPPED")).skip(1).collect();
+    let differing: Vec<_> = table.iter().map_while(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(differing, ["R0-0", "R12-7"], "{out}");
+}
+
+#[test]
+fn texts_of_an_input_move_no_cursor() {
+    let folder = Folder::new();
+    folder.write("policy.yaml", &POLICY.replace("spec: {}", "spec: {mute: [{types: [Warning]}]}"));
+    let mut hostile = event("a", 1);
+    hostile["metadata"]["namespace"] = json!("x\u{1b}[2J\u{7}\u{202e}");
+    let trace = line(1.0, "CREATE", &hostile, None);
+    for format in ["table", "json"] {
+        let arguments = ["--policy", "policy.yaml", "-A", "-o", format, "-"];
+        let (code, out, err) = folder.replay(&arguments, &trace);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(!out.contains(['\u{1b}', '\u{7}', '\u{202e}']) && !out.contains("\\u001b"), "{out}");
+    }
+}

@@ -1,7 +1,6 @@
 //! `squelch crds`: generates the CustomResourceDefinitions from the Rust types.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -9,6 +8,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 use serde_json::json;
+
+use crate::output;
 
 use super::{ClusterEventPolicy, ConditionType, EventDropReport, EventPolicy, Reason};
 
@@ -126,7 +127,7 @@ pub fn run(out_dir: Option<&Path>) -> Result<(), GenerateError> {
             let path = directory.join(&name);
             std::fs::write(&path, text).map_err(failed(&path))?;
         } else {
-            std::io::stdout().write_all(text.as_bytes()).map_err(failed(Path::new("standard output")))?;
+            output::print(&text).map_err(failed(Path::new("standard output")))?;
         }
     }
     Ok(())

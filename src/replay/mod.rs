@@ -23,6 +23,7 @@ pub(crate) mod text;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 pub use flusher::{Flush, Flusher};
@@ -69,6 +70,12 @@ pub enum Error {
         "standard input (-) can be the input, a policy file or the namespaces file, but only one of them"
     )]
     StandardInputTwice,
+    /// `--decisions` names an input.
+    #[error("--decisions would overwrite the input {}; choose another file", .path.display())]
+    DecisionsOverInput {
+        /// The input.
+        path: PathBuf,
+    },
     /// A policy is invalid.
     #[error(transparent)]
     Policy(#[from] BadPolicy),
@@ -112,11 +119,12 @@ pub fn replay(options: &Options) -> Result<ReplayReport, Error> {
     let trial = trial(options)?;
     let policy = Policies::load(&policy, &trial)?;
     let against = if against.is_empty() { None } else { Some(Policies::load(&against, &trial)?) };
-    let decisions = options.decisions.as_deref().map(Decisions::create).transpose()?;
-    let mut simulations = vec![Simulation::new(policy, options.clients, decisions)];
-    simulations.extend(against.map(|policies| Simulation::new(policies, options.clients, None)));
     let progress = Progress::default();
     let reader = open(&options.input, &progress)?;
+    // Only now: the file of another run stays if an input is missing.
+    let decisions = options.decisions.as_deref().map(|path| create(path, options)).transpose()?;
+    let mut simulations = vec![Simulation::new(policy, options.clients, decisions)];
+    simulations.extend(against.map(|policies| Simulation::new(policies, options.clients, None)));
     let mut reports = simulate(reader, options, simulations, &progress)?;
     let against = if reports.len() > 1 { reports.pop().map(Box::new) } else { None };
     Ok(ReplayReport { against, ..reports.swap_remove(0) })
@@ -135,6 +143,21 @@ fn simulate(
     let reports = finished.map(|finished| Ok(ReplayReport::new(&finished?, &stats, options))).collect();
     progress.finish();
     reports
+}
+
+/// Creates the file of decisions, unless it is an input.
+fn create(path: &Path, options: &Options) -> Result<Decisions, Error> {
+    let identity = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    // --against conflicts with --decisions.
+    let inputs = options.policies.iter().chain(&options.namespaces).chain([&options.input]);
+    let written = identity(path);
+    if let Some(input) = inputs.into_iter().find(|input| written.is_some() && identity(input) == written) {
+        return Err(Error::DecisionsOverInput { path: input.clone() });
+    }
+    Decisions::create(path)
 }
 
 fn files(paths: &[PathBuf]) -> Result<Vec<PolicyFile>, Error> {

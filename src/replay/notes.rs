@@ -78,6 +78,13 @@ fn of_policies(finished: &Finished, options: &Options, rows: &[PolicyRow]) -> Ve
             idle.join(", ")
         ));
     }
+    let over_limit = finished.policies.over_limit().into_iter().collect::<Vec<_>>();
+    if !over_limit.is_empty() {
+        notes.push(format!(
+            "a limit of a namespace keeps these policies out of it, as in a cluster (docs/precedence.md): {}",
+            over_limit.join(", ")
+        ));
+    }
     if rows.iter().any(|row| row.mode == "Observe") {
         notes.push(
             "mode Observe admits every write; --as-enforced replays the policies in mode Enforce".to_owned(),

@@ -9,10 +9,12 @@ use squelch_engine::KnownPolicy;
 
 use super::text::clean;
 use crate::api::{SchemaViolation, schema_violation};
-use crate::policy::{Index, Namespaces, Policy, Set};
+use crate::policy::{Effect, Index, Namespaces, Policy, Set};
 
 /// Maximum characters of an error.
 const REASON: usize = 400;
+/// Maximum characters of the name of a policy with its namespace.
+pub(super) const NAME: usize = 63 + 1 + 253;
 
 /// A file of policies.
 #[derive(Clone, Debug)]
@@ -65,10 +67,17 @@ impl Policies {
             for (document, value) in documents(file)? {
                 let place = PolicyLocation { file, document, value: &value };
                 let Some(object) = place.policy(trial)? else { continue };
-                if !names.insert((object.metadata.namespace.clone(), object.metadata.name.clone())) {
-                    return Err(
-                        place.bad("", "another document has a policy of this name; remove one of them")
-                    );
+                // With --all-namespaces the own namespace has no meaning.
+                let own_namespace = object.metadata.namespace.as_ref();
+                let namespace = own_namespace.map(|own| trial.namespace.as_ref().map(|_| own.clone()));
+                if !names.insert((namespace, object.metadata.name.clone())) {
+                    let reason = if trial.namespace.is_none() && own_namespace.is_some() {
+                        "another document has an EventPolicy of this name, and --all-namespaces applies each in every \
+                         namespace; rename or remove one of them"
+                    } else {
+                        "another document has a policy of this name; remove one of them"
+                    };
+                    return Err(place.bad("", reason));
                 }
                 objects.push(object);
             }
@@ -110,6 +119,18 @@ impl Policies {
         self.set.policies().iter().map(known).collect()
     }
 
+    /// Returns the names of policies that a limit keeps out of a namespace of the input.
+    pub(super) fn over_limit(&self) -> BTreeSet<String> {
+        let sets = self.everywhere.iter().flat_map(HashMap::values).chain([&self.set]);
+        let over = sets.flat_map(|set| {
+            let part = |policy: &&Arc<Policy>| {
+                matches!(set.effect(policy), Some(Effect::TooMany(_) | Effect::GovernsInPart(_)))
+            };
+            set.policies().iter().filter(part).map(|policy| clean(&policy.name, NAME))
+        });
+        over.collect()
+    }
+
     /// Returns the display names of policies with `users` clauses. A List of Events does not record users.
     pub(super) fn naming_users(&self) -> Vec<String> {
         let names_users = |object: &&DynamicObject| {
@@ -117,7 +138,7 @@ impl Policies {
             let mut entries = lists.into_iter().filter_map(Value::as_array).flatten();
             entries.any(|clauses| clauses["users"].is_array())
         };
-        self.objects.iter().filter(names_users).map(display).collect()
+        self.objects.iter().filter(names_users).map(|object| clean(&display(object), NAME)).collect()
     }
 }
 

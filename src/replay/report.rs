@@ -8,6 +8,7 @@ use squelch_engine::{Counters, Disposition, Dropped, Mode, Moment, ScopeCounters
 
 use super::input::InputStats;
 use super::options::{Format, Options};
+use super::policies::NAME;
 use super::simulation::Finished;
 use super::tally::{MESSAGE, Summary, Writes};
 use super::text::clean;
@@ -15,6 +16,9 @@ use super::{name, notes};
 
 /// Maximum entries of the dropped Events; the others are counted.
 const MOST_DROPPED: usize = 100;
+
+/// Maximum summaries; the others are counted.
+const MOST_SUMMARIES: usize = 1_000;
 
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,6 +38,9 @@ pub struct ReplayReport {
     pub dropped: Vec<DroppedRow>,
     /// Dropped occurrences that `dropped` does not list.
     pub dropped_not_listed: u64,
+    /// All rows of dropped occurrences that the engine lists.
+    #[serde(skip)]
+    pub(super) all_dropped: Vec<DroppedRow>,
     /// Summaries that would be written, the highest count first.
     pub summaries: Vec<Summary>,
     /// Summaries that `summaries` does not list.
@@ -188,7 +195,9 @@ impl ReplayReport {
         total.occurrences = Occurrences::from(&counters);
         rows.iter().for_each(|row| total.writes.add(&row.writes));
         total.bytes_saved = saved(&total.writes);
-        let dropped = dropped(&scopes);
+        let all_dropped = dropped(&scopes);
+        let dropped: Vec<_> = all_dropped.iter().take(MOST_DROPPED).cloned().collect();
+        let summaries = finished.tally.summaries();
         let listed: u64 = dropped.iter().map(|row| row.count).sum();
         Self {
             schema_version: 1,
@@ -198,8 +207,9 @@ impl ReplayReport {
             passed: finished.tally.passed.clone(),
             dropped_not_listed: total.occurrences.dropped() - listed,
             dropped,
-            summaries: finished.tally.summaries(),
-            summaries_not_listed: finished.tally.more_summaries,
+            all_dropped,
+            summaries_not_listed: summaries.len().saturating_sub(MOST_SUMMARIES) as u64,
+            summaries: summaries.into_iter().take(MOST_SUMMARIES).collect(),
             total,
             against: None,
         }
@@ -218,7 +228,7 @@ fn rows(scopes: &[ScopeCounters], finished: &Finished) -> Vec<PolicyRow> {
             let writes = finished.tally.writes(&scope.namespace, &scope.policy);
             PolicyRow {
                 namespace: clean(&scope.namespace, 63),
-                policy: scope.policy.display.to_string(),
+                policy: clean(&scope.policy.display, NAME),
                 mode: match scope.mode {
                     Mode::Enforce => "Enforce",
                     Mode::Observe => "Observe",
@@ -238,7 +248,7 @@ fn dropped(scopes: &[ScopeCounters]) -> Vec<DroppedRow> {
     let of = |scope: &ScopeCounters| {
         let row = |dropped: &Dropped| DroppedRow {
             namespace: clean(&scope.namespace, 63),
-            policy: scope.policy.display.to_string(),
+            policy: clean(&scope.policy.display, NAME),
             reason: clean(dropped.reason(), MESSAGE),
             kind: clean(dropped.kind(), MESSAGE),
             component: clean(dropped.component(), MESSAGE),
@@ -252,7 +262,6 @@ fn dropped(scopes: &[ScopeCounters]) -> Vec<DroppedRow> {
         [&row.namespace, &row.policy, &row.reason, &row.kind, &row.component].map(String::clone)
     };
     dropped.sort_by_cached_key(|row| (std::cmp::Reverse(row.count), texts(row), row.disposition));
-    dropped.truncate(MOST_DROPPED);
     dropped
 }
 

@@ -12,8 +12,8 @@ const MOST_ROWS: usize = 100;
 const WIDTH: usize = 110;
 /// Maximum rows of the summaries and of the dropped Events.
 pub(super) const MOST_LISTED: usize = 10;
-/// Maximum characters of the message of a summary.
-const MESSAGE: usize = 60;
+/// Maximum characters of a text in a table.
+pub(super) const MESSAGE: usize = 60;
 
 /// Returns the report as text.
 pub(super) fn render(report: &ReplayReport) -> String {

@@ -7,10 +7,9 @@ use serde::Serialize;
 use squelch_engine::{Answer, Denial, Governing, Moment, Observation, PolicyId, Stage, Verdict};
 
 use super::flusher::{Flush, Presence};
+use super::policies::NAME;
 use super::text::clean;
 
-/// Maximum summaries in the report; the others are counted.
-const MOST_SUMMARIES: usize = 1_000;
 /// Maximum characters of a message.
 pub(super) const MESSAGE: usize = 120;
 
@@ -128,8 +127,6 @@ pub(super) struct Tally {
     /// Writes that passed uncounted, by reason.
     pub(super) passed: BTreeMap<&'static str, u64>,
     summaries: BTreeMap<(Arc<str>, Box<str>), Summary>,
-    /// Flushes of summaries that are not listed. A summary may be counted more than once.
-    pub(super) more_summaries: u64,
     pub(super) first: Option<Moment>,
     pub(super) last: Option<Moment>,
 }
@@ -163,14 +160,10 @@ impl Tally {
         self.of(&task.namespace, &task.policy).add_flush(flush);
         let Some(content) = &flush.summary else { return };
         let key = (task.namespace.clone(), task.name.clone());
-        if self.summaries.len() >= MOST_SUMMARIES && !self.summaries.contains_key(&key) {
-            self.more_summaries += 1;
-            return;
-        }
         let summary = Summary {
             namespace: clean(&task.namespace, MESSAGE),
             name: clean(&task.name, 253),
-            policy: task.policy.display.to_string(),
+            policy: clean(&task.policy.display, NAME),
             count: flush.count,
             message: clean(&content.view().message, MESSAGE),
         };
@@ -183,7 +176,7 @@ impl Tally {
         scopes.filter(|(id, _)| id == policy).map(|(_, writes)| *writes).next().unwrap_or_default()
     }
 
-    /// Returns the listed summaries, the highest count first.
+    /// Returns all summaries, the highest count first.
     pub(super) fn summaries(&self) -> Vec<Summary> {
         let mut summaries: Vec<_> = self.summaries.values().cloned().collect();
         summaries.sort_by_key(|summary| std::cmp::Reverse(summary.count));

@@ -1,5 +1,9 @@
 //! What cannot be read is reported with its place and a remedy.
 
+use std::fs::OpenOptions;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
 use super::*;
 
 #[test]
@@ -65,6 +69,23 @@ fn bad_lines_can_be_skipped_and_are_counted() {
 }
 
 #[test]
+fn decisions_overwrite_no_input() {
+    let folder = Folder::new();
+    let trace = line(1.0, "CREATE", &event("a", 1), None);
+    folder.write("trace", &trace);
+    for (decisions, input) in [("trace", "trace"), ("./policy.yaml", "trace")] {
+        let arguments = ["--policy", "policy.yaml", "-n", "shop", "--decisions", decisions, input];
+        let (code, out, err) = folder.replay(&arguments, "");
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(err.contains("--decisions would overwrite the input"), "{err}");
+        assert_eq!((folder.read("trace"), folder.read("policy.yaml")), (trace.clone(), POLICY.to_owned()));
+    }
+    folder.write("d", "of another run");
+    let (code, ..) = folder.replay(&["--policy", "policy.yaml", "--decisions", "d", "missing"], "");
+    assert_eq!((code, folder.read("d").as_str()), (1, "of another run"));
+}
+
+#[test]
 fn an_invalid_policy_is_reported_before_the_input_is_read() {
     let folder = Folder::new();
     folder.write("bad.yaml", &POLICY.replace("spec: {}", "spec: {series: {idleTimeout: 1ms}}"));
@@ -82,4 +103,20 @@ fn an_invalid_policy_is_reported_before_the_input_is_read() {
     assert_eq!((code, err.starts_with("squelch: standard input (-)")), (1, true), "{err}");
     let (code, _, err) = folder.replay(&["-"], "");
     assert_eq!((code, err.contains("--policy <FILE>")), (2, true), "{err}");
+}
+
+#[test]
+fn the_exit_code_does_not_depend_on_who_reads() {
+    let squelch = || Command::new(env!("CARGO_BIN_EXE_squelch"));
+    for (arguments, code) in
+        [(&["replay", "--policy", "gone", "-"][..], 1), (&["doctor", "--kubeconfig", "/gone"], 3)]
+    {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = squelch().args(arguments).stdin(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+    let mut crds = squelch().arg("crds").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    crds.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    let ended = crds.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
 }

@@ -9,17 +9,19 @@ fn a_list_is_replayed_as_one_write_per_occurrence() {
     legacy["lastTimestamp"] = json!("2026-01-01T00:16:30Z");
     let mut own = event("own", 50);
     own["metadata"]["labels"] = json!({"squelch.dev/summary": "true"});
+    let mut receipt = event("receipt", 65_181);
+    receipt["reason"] = json!("EventsDropped");
+    receipt["reportingComponent"] = json!("squelch.dev/squelch");
     let mut timeless = event("timeless", 2);
     for time in ["firstTimestamp", "lastTimestamp"] {
         timeless[time] = Value::Null;
     }
-    let list =
-        json!({"apiVersion": "v1", "items": [legacy, new_event("n", 5), own, timeless], "kind": "List"});
+    let list = json!({"apiVersion": "v1", "items": [legacy, new_event("n", 5), own, receipt, timeless], "kind": "List"});
     let pretty = serde_json::to_string_pretty(&list).unwrap();
     let (report, decisions) = folder.report(&[], &pretty);
     assert_eq!(report["input"]["format"], "list");
-    assert_eq!(report["input"]["entries"], 4);
-    assert_eq!(report["input"]["leftOut"], json!({"noTime": 1, "ownSummary": 1}));
+    assert_eq!(report["input"]["entries"], 5);
+    assert_eq!(report["input"]["leftOut"], json!({"noTime": 1, "ownEvent": 1, "ownSummary": 1}));
     assert_eq!(report["total"]["occurrences"]["received"], 105);
     assert_eq!(decisions.len(), 105);
     let times: Vec<f64> = decisions.iter().map(|decision| decision["at"].as_f64().unwrap()).collect();

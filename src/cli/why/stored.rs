@@ -26,7 +26,7 @@ pub(super) struct ListedEvent {
     pub reason: String,
     /// Reporting component.
     pub component: String,
-    /// Count of its series, else its count, else 1.
+    /// The larger of its count and that of its series, or 1.
     pub count: i64,
     /// Time of its last occurrence.
     pub last_observed_time: Option<Time>,
@@ -38,7 +38,8 @@ impl From<CoreEvent> for ListedEvent {
     fn from(event: CoreEvent) -> Self {
         let text = |text: Option<String>| printable(&text.unwrap_or_default());
         let series = event.series.as_ref();
-        let count = series.and_then(|series| series.count).or(event.count).unwrap_or(1);
+        let counts = [series.and_then(|series| series.count), event.count];
+        let count = counts.into_iter().flatten().max().unwrap_or(1);
         let times = [
             series.and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0),
             event.last_timestamp.map(|time| time.0),

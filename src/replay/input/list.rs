@@ -16,6 +16,7 @@ use squelch_engine::{Api, Moment, Observation, Operation};
 
 use super::expand::EventOccurrences;
 use super::{EntryError, InputStats, LeftOut, bad, time};
+use crate::REPORTING_CONTROLLER;
 use crate::replay::options::Options;
 use crate::replay::progress::Progress;
 use crate::replay::{Error, WriteSink};
@@ -194,6 +195,9 @@ fn event(item: &RawValue, default_api: Api) -> Result<Result<Event<'_>, LeftOut>
     let namespace = parsed.event.namespace().into_owned();
     let created = more.metadata.creation_timestamp;
     let event = Event { parsed, namespace, created, bytes: compact_length(item.get()) };
+    if event.observed("").is_some_and(|write| write.event.reporting_component == REPORTING_CONTROLLER) {
+        return Ok(Err(LeftOut::OwnEvent));
+    }
     Ok(if event.times().is_some() { Ok(event) } else { Err(LeftOut::NoTime) })
 }
 

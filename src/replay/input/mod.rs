@@ -81,6 +81,8 @@ pub(super) enum LeftOut {
     NoTime,
     /// A summary of squelch.
     OwnSummary,
+    /// An Event about squelch or what it has dropped.
+    OwnEvent,
 }
 
 impl LeftOut {
@@ -96,6 +98,7 @@ impl LeftOut {
             Self::NoOldObject => "noOldObject",
             Self::NoTime => "noTime",
             Self::OwnSummary => "ownSummary",
+            Self::OwnEvent => "ownEvent",
         }
     }
 
@@ -113,6 +116,7 @@ impl LeftOut {
             Self::NoOldObject => "updates of Events that the log does not contain before",
             Self::NoTime => "Events without a time",
             Self::OwnSummary => "summaries written by squelch, whose occurrences are unknown",
+            Self::OwnEvent => "Events in which squelch reports what it did",
         }
     }
 

@@ -44,6 +44,24 @@ fn with_all_namespaces_each_policy_applies_in_each() {
 }
 
 #[test]
+fn with_all_namespaces_no_policy_is_lost() {
+    let both = policy("a, namespace: one", "spec: {}") + "---\n" + &policy("a, namespace: two", "spec: {}");
+    let error = load(&both, None).unwrap_err();
+    assert!(
+        error.contains("document 2 (EventPolicy two/a)") && error.contains("--all-namespaces"),
+        "{error}"
+    );
+    assert!(load(&both, Some("z")).unwrap().over_limit().is_empty());
+    let many: Vec<_> = (0..70).map(|at| policy(&format!("p{at:02}"), "spec: {}")).collect();
+    let mut policies = load(&many.join("---\n"), None).unwrap();
+    policies.of("x");
+    assert_eq!(
+        policies.over_limit().into_iter().collect::<Vec<_>>(),
+        ["p64", "p65", "p66", "p67", "p68", "p69"]
+    );
+}
+
+#[test]
 fn lists_are_read_and_other_objects_are_skipped() {
     let items = format!(
         "kind: List\napiVersion: v1\nitems:\n- {}",
