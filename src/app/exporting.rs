@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use tracing::info;
 
 use crate::config::RunOptions;
@@ -32,11 +32,15 @@ pub(super) fn start(
         tasks.push(supervisor.start(BackgroundTask::Export, |stop| deliver(delivery, file, stop)));
     }
     if let Some(url) = &options.export_otlp {
-        let headers = options.export_otlp_header.iter();
-        let headers = headers.map(|header| (header.name.clone(), header.value.clone())).collect();
-        let collector = OtlpCollector::new(url.clone(), headers, instance)
-            .with_context(|| format!("cannot use --export-otlp {url}"))?;
-        info!(%url, "exporting as OpenTelemetry logs");
+        let headers = options.export_otlp_header.iter().enumerate().map(|(position, header)| {
+            header.parse().map_err(|problem| {
+                let number = position + 1;
+                anyhow!("header {number} of --export-otlp-header: {problem}; must be NAME=VALUE, such as Authorization=Bearer ...")
+            })
+        });
+        let collector = OtlpCollector::new(url.clone(), headers.collect::<Result<_>>()?, instance)
+            .context("cannot use --export-otlp")?;
+        info!(url = collector.shown_url(), "exporting as OpenTelemetry logs");
         let delivery = exporters.add(ExporterKind::Otlp, metrics);
         tasks.push(supervisor.start(BackgroundTask::Export, |stop| deliver(delivery, collector, stop)));
     }

@@ -14,7 +14,8 @@ const TRIED: usize = 20_000;
 /// Sets the numbers of policies by state. No policy is effective while the webhook is not armed for its namespaces.
 pub(super) fn count(metrics: &Metrics, set: &Set, armed: &Armed) {
     let awaiting = armed.as_ref().map(|scope| set.awaiting(scope));
-    let is_armed_for = |policy: &Policy| awaiting.as_ref().is_ok_and(|uids| !uids.contains(&*policy.id.uid));
+    let is_armed_for =
+        |policy: &Policy| awaiting.as_ref().is_ok_and(|awaiting| !awaiting.wholly(&policy.id.uid));
     for kind in [PolicyKind::EventPolicy, PolicyKind::ClusterEventPolicy] {
         let of_kind = |policy: &&Arc<Policy>| {
             let cluster_scoped = policy.namespace.is_none();

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use squelch_engine::Engine;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -80,19 +81,28 @@ impl Parts {
         let mut reports = self.reports.end().await;
 
         // From here on reviews count nothing. What was merged and admitted since the first flush is flushed.
-        let leader = self.leading.end().await;
+        let mut leader = self.leading.end().await;
         if let Some(leader) = &leader {
             leader.deactivate();
         }
-        self.engine.drain_remaining();
-        flush::flush_all(self.flush_writer.clone(), limits, LAST_FLUSHES).await;
-        log_lost(&self.engine.discard_pending());
-        let are_written = write_statuses(statuses.as_mut(), &self.deposed).await;
-        let occurrences = if are_written { 0 } else { unwritten(statuses.as_mut()) };
-        if occurrences > 0 {
-            error!(occurrences, "occurrences missing from the statuses of policies");
+        let last_writes = async {
+            self.engine.drain_remaining();
+            flush::flush_all(self.flush_writer.clone(), limits, LAST_FLUSHES).await;
+            log_lost(&self.engine.discard_pending());
+            write_statuses(statuses.as_mut(), &self.deposed).await;
+            let occurrences = unwritten(statuses.as_mut());
+            if occurrences > 0 {
+                error!(occurrences, "occurrences missing from the statuses of policies");
+            }
+            write_reports(reports.as_mut(), &self.deposed).await;
+        };
+        // The next active replica begins with what these writes leave.
+        match &mut leader {
+            Some(leader) => {
+                tokio::select! { () = last_writes => {}, never = leader.keep() => match never {} }
+            }
+            None => last_writes.await,
         }
-        write_reports(reports.as_mut(), &self.deposed).await;
         match leader {
             Some(leader) => leader.release().await,
             None => error!("leader task panicked, another replica becomes active when the Lease expires"),
@@ -162,10 +172,11 @@ async fn disarm(
     metrics.armed(false);
 }
 
-/// Writes the statuses, unless another replica is active. Returns false if a write failed or the time was too short.
-async fn write_statuses(statuses: Option<&mut status::StatusWriter>, deposed: &CancellationToken) -> bool {
-    let Some(statuses) = statuses.filter(|_| !deposed.is_cancelled()) else { return true };
-    tokio::time::timeout(LAST_STATUSES, statuses.write_all_now()).await == Ok(0)
+/// Writes the statuses, unless another replica is active. [`unwritten`] says what they lack.
+async fn write_statuses(statuses: Option<&mut status::StatusWriter>, deposed: &CancellationToken) {
+    if let Some(statuses) = statuses.filter(|_| !deposed.is_cancelled()) {
+        let _ = tokio::time::timeout(LAST_STATUSES, statuses.write_all_now()).await;
+    }
 }
 
 /// Returns the number of received occurrences that no status includes.
@@ -204,8 +215,8 @@ impl Ending {
         if self.serving_webhook.end().await.is_none() {
             error!(task = "webhook", "task panicked");
         }
-        for exporting in self.exporting {
-            if exporting.end().await.is_none() {
+        for ended in join_all(self.exporting.into_iter().map(Task::end)).await {
+            if ended.is_none() {
                 error!(task = "export", "task panicked");
             }
         }

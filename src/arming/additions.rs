@@ -118,17 +118,16 @@ impl EntryAdditions {
             // Without `own` these are the namespaces of another replica's policies.
             replacement = at.map(|at| expressions.remove(at)).filter(|_| own.is_some());
         }
-        let names = |entry: &Value| -> Vec<String> {
-            let conditions = entry["matchConditions"].as_array().into_iter().flatten();
-            conditions.filter_map(|condition| condition["name"].as_str().map(str::to_owned)).collect()
-        };
-        let mut unevaluated = names(live);
-        unevaluated.retain(|name| !conditions::NAMES.contains(&&**name));
+        let conditions = live["matchConditions"].as_array().into_iter().flatten();
+        let names = conditions.filter_map(|condition| condition["name"].as_str());
+        let entry = live["name"].as_str().unwrap_or_default();
+        let foreign = names.filter(|name| !conditions::names(entry).contains(name));
+        let mut unevaluated: Vec<_> = foreign.map(str::to_owned).collect();
         if live["objectSelector"].as_object().is_some_and(|selector| !selector.is_empty()) {
             unevaluated.push("objectSelector".to_owned());
         }
         Self {
-            entry: live["name"].as_str().unwrap_or_default().to_owned(),
+            entry: entry.to_owned(),
             expressions,
             replacement,
             labels: selector["matchLabels"].as_object().cloned().unwrap_or_default(),
@@ -215,12 +214,12 @@ mod tests {
         let mut live = object(&[named(&["a"]), aks()]);
         live["webhooks"][0]["namespaceSelector"]["matchLabels"] = json!({"team": "x"});
         live["webhooks"][0]["matchConditions"] =
-            json!([{"name": "not-squelch-itself", "expression": "x"}, {"name": "theirs", "expression": "y"}]);
+            json!(["not-squelch-itself", "only-squelch-itself", "theirs"].map(|name| json!({"name": name})));
         live["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"a": "b"}});
         let mut wanted = object(&[named(&["a"])]);
         Additions::found(&live, None, &wanted).carry(&mut wanted);
         assert_eq!(wanted["webhooks"][0]["namespaceSelector"]["matchLabels"], json!({"team": "x"}));
-        let words = "control-plane DoesNotExist, team=x, theirs, objectSelector";
+        let words = "control-plane DoesNotExist, team=x, only-squelch-itself, theirs, objectSelector";
         assert_eq!(additions_to(&live, EVENTS_ENTRY).unwrap(), words);
         assert_eq!(additions_to(&object(&[named(&["a"])]), EVENTS_ENTRY), None);
         assert_eq!(additions_to(&live, PROBE_ENTRY), None);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::Value;
+use squelch_engine::Moment;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -65,6 +66,10 @@ struct Known {
     drift: Vec<String>,
     /// What other writers have added, which stays.
     additions: Additions,
+    /// The scope and object of the last write, if it failed: the API server may have stored it.
+    unanswered: Option<(WebhookScope, Value)>,
+    /// When another writer's change of what is sent to squelch was last in force.
+    contested: Option<Moment>,
     /// Whether it may have changed since it was read.
     outdated: bool,
     /// Whether it was just read and may be armed.
@@ -221,15 +226,18 @@ impl ArmingController {
         let scope = state.clone().unwrap_or_else(|_| WebhookScope::none());
         let desired = Desired { scope, ..desired };
         let own = desired.object(known.owner.as_ref());
-        let is_unchanged = known.applied.as_ref().is_some_and(|applied| applied.own == own);
+        // A write without an answer may have stored other rules than those applied.
+        let is_certain = known.unanswered.is_none();
+        let is_unchanged = is_certain && known.applied.as_ref().is_some_and(|applied| applied.own == own);
         if is_unchanged && known.drift.is_empty() {
             known.limiter.record_synced();
             self.report(&state);
-            return wait;
+            return wait.into_iter().chain(self.known.settling(now)).min();
         }
         let change = known.change(&desired, &state);
         let restore = if is_unchanged { known.restores.delay(now) } else { None };
         if let Some(delay) = known.limiter.delay(change, now).max(restore) {
+            self.report_contested();
             return Some(delay);
         }
         if (state.is_ok() || is_unchanged) && !is_fresh {
@@ -255,10 +263,15 @@ impl ArmingController {
         // Removing the rules does not wait for a read.
         let version = known.live.as_ref().filter(|_| is_fresh).and_then(version);
         let required = Precondition { uid: known.applied.as_ref().map(|applied| &*applied.uid), version };
+        // The API server may use the new rules before its answer arrives.
+        if state.is_ok() {
+            narrow(&self.armed, &desired.scope);
+        }
         match self.api.apply(&object, required, timeout).await {
             Ok(stored) => {
                 self.record_restore(&own);
                 let known = &mut self.known;
+                known.unanswered = None;
                 known.applied = Some(Applied::new(desired.scope, own, &stored));
                 known.limiter.record_write(clock::now());
                 self.metrics.configuration_write();
@@ -267,7 +280,7 @@ impl ArmingController {
                 self.record_live(stored);
                 self.probe_entry_exists.send_replace(true);
                 self.report(state);
-                None
+                self.known.settling(clock::now())
             }
             Err(ApplyError::Outdated) => {
                 self.read().await;
@@ -278,10 +291,23 @@ impl ArmingController {
                     warn!(%error, "cannot write the webhook configuration, retrying");
                     known.failure = Some(error);
                 }
+                known.unanswered = Some((desired.scope, own));
+                self.report_contested();
                 Some(retry)
             }
         }
     }
+}
+
+/// Reports no more writes as sent to squelch than `scope` contains.
+fn narrow(armed: &watch::Sender<Armed>, scope: &WebhookScope) {
+    armed.send_if_modified(|sent| {
+        let Ok(before) = sent else { return false };
+        let common = before.common(scope);
+        let is_less = common != *before;
+        *before = common;
+        is_less
+    });
 }
 
 fn version(configuration: &Value) -> Option<&str> {

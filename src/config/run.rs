@@ -10,8 +10,8 @@ use jiff::SignedDuration;
 
 use super::values::{
     CollectorHeader, LastTimestamp, WebhookService, WebhookUrl, annotation, bind, certificate_lifetime,
-    clock_offset, collector_header, collector_url, dns_name, label, log_level, receipt_interval,
-    report_interval, shutdown_timeout, status_interval, token_lifetime, webhook_service, webhook_url,
+    clock_offset, collector_url, dns_name, label, log_level, receipt_interval, report_interval,
+    shutdown_timeout, status_interval, token_lifetime, webhook_service, webhook_url,
 };
 use crate::telemetry::LogFormat;
 
@@ -313,7 +313,6 @@ pub struct RunOptions {
         long,
         env = "SQUELCH_EXPORT_OTLP_HEADER",
         value_name = "NAME=VALUE",
-        value_parser = collector_header,
         value_delimiter = ',',
         hide_env_values = true,
         requires = "export_otlp",

@@ -146,27 +146,34 @@ pub(super) fn collector_url(text: &str) -> Result<Uri, String> {
     Ok(url)
 }
 
-/// `--export-otlp-header`: a header of HTTP. Its value may be a secret.
+/// `--export-otlp-header`: a header of HTTP. It may be a secret, and clap prints a value that a parser refuses. So it is
+/// parsed later.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CollectorHeader {
-    /// The name.
-    pub name: HeaderName,
-    /// The value.
-    pub value: HeaderValue,
+pub struct CollectorHeader(String);
+
+impl CollectorHeader {
+    /// Returns its name and value. A line break at the end, as of a file in a Secret, is no part of the value.
+    ///
+    /// # Errors
+    /// A sentence that does not contain the value.
+    pub fn parse(&self) -> Result<(HeaderName, HeaderValue), &'static str> {
+        let (name, value) = self.0.split_once('=').ok_or("no = (a comma separates headers)")?;
+        let name = name.parse().map_err(|_| "not the name of a header")?;
+        let value = value.trim_end_matches(['\r', '\n']);
+        Ok((name, HeaderValue::from_str(value).map_err(|_| "not the value of a header")?))
+    }
+}
+
+impl From<&str> for CollectorHeader {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
 }
 
 impl fmt::Debug for CollectorHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CollectorHeader").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("CollectorHeader").finish_non_exhaustive()
     }
-}
-
-pub(super) fn collector_header(text: &str) -> Result<CollectorHeader, String> {
-    let refuse = |what: &str| format!("{what}; must be NAME=VALUE, such as Authorization=Bearer ...");
-    let (name, value) = text.split_once('=').ok_or_else(|| refuse("no ="))?;
-    let name = name.parse().map_err(|_| refuse("not the name of a header"))?;
-    let value = HeaderValue::from_str(value).map_err(|_| refuse("not the value of a header"))?;
-    Ok(CollectorHeader { name, value })
 }
 
 pub(super) fn bind(text: &str) -> Result<SocketAddr, String> {
@@ -259,11 +266,19 @@ mod tests {
             let error = collector_url(url).unwrap_err();
             assert!(error.starts_with(problem), "{url}: {error}");
         }
-        let header = collector_header("Authorization=Basic dTpw=").unwrap();
-        assert_eq!((header.name.as_str(), header.value.as_bytes()), ("authorization", &b"Basic dTpw="[..]));
-        assert!(!format!("{header:?}").contains("dTpw"), "a secret");
-        for header in ["Authorization", "=x", "a b=x", "a=\n"] {
-            assert!(collector_header(header).unwrap_err().contains("must be NAME=VALUE"), "{header:?}");
+    }
+
+    #[test]
+    fn a_header_is_parsed_without_showing_its_value() {
+        let header = CollectorHeader::from("Authorization=Basic dTpw=\n");
+        let (name, value) = header.parse().unwrap();
+        assert_eq!((name.as_str(), value.as_bytes()), ("authorization", &b"Basic dTpw="[..]));
+        assert!(!format!("{header:?}").contains("dTpw"));
+        for (text, problem) in
+            [("dTpw", "no ="), ("=dTpw", "name"), ("dT pw=x", "name"), ("a=dT\npw", "value")]
+        {
+            let error = CollectorHeader::from(text).parse().unwrap_err();
+            assert!(error.contains(problem) && !error.contains("dT"), "{text:?}: {error}");
         }
     }
 }

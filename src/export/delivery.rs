@@ -117,7 +117,9 @@ pub async fn deliver(mut delivery: Delivery, exporter: impl Exporter, stop: Canc
         tokio::select! {
             biased;
             () = &mut end => break,
-            refused = attempt(delivery.account.kind(), &delivery.batch, &exporter) => delivery.delivered(refused),
+            refused = attempt(delivery.account.kind(), &delivery.batch, &exporter, &stop) => {
+                delivery.delivered(refused);
+            }
         }
     }
     let records = delivery.discard();
@@ -127,8 +129,14 @@ pub async fn deliver(mut delivery: Delivery, exporter: impl Exporter, stop: Canc
     }
 }
 
-/// Attempts to deliver a batch until it is delivered or refused. Returns the number of refused records.
-async fn attempt(kind: ExporterKind, batch: &[Arc<ExportRecord>], to: &impl Exporter) -> usize {
+/// Attempts to deliver a batch until it is delivered or refused. Returns the number of refused records. `stop` ends a
+/// pause: the receiver may be back.
+async fn attempt(
+    kind: ExporterKind,
+    batch: &[Arc<ExportRecord>],
+    to: &impl Exporter,
+    stop: &CancellationToken,
+) -> usize {
     let exporter = kind.as_str();
     let (mut pause, mut failures) = (FIRST_PAUSE, 0_u32);
     loop {
@@ -150,8 +158,12 @@ async fn attempt(kind: ExporterKind, batch: &[Arc<ExportRecord>], to: &impl Expo
                 failures += 1;
                 let pause_now = asked.map_or(pause, |asked| asked.clamp(pause, LONGEST_PAUSE));
                 warn!(exporter, error, retry_after_seconds = pause_now.as_secs(), "export failed, retrying");
-                sleep(pause_now).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
+                if stop.is_cancelled() {
+                    sleep(pause_now).await;
+                } else if stop.run_until_cancelled(sleep(pause_now)).await.is_none() {
+                    pause = FIRST_PAUSE;
+                }
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -87,50 +88,65 @@ fn line(record: &ExportRecord, instance: &str) -> String {
 }
 
 /// Where the lines go.
-enum LinesTarget {
-    Stdout,
-    File {
-        path: PathBuf,
-        file: File,
-        /// Bytes of a failed write that are written. The next write is the same one again.
-        written: usize,
-    },
+struct LinesTarget {
+    /// `None` for standard output.
+    path: Option<PathBuf>,
+    file: File,
+    /// Bytes of a failed write that are written. The next write is the same one again.
+    written: usize,
+    /// Whether the file ends within a line, which an earlier process has not finished.
+    is_torn: bool,
 }
 
 impl LinesTarget {
     fn open(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == STDOUT {
-            return Ok(Self::Stdout);
+            let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+            return Ok(Self { path: None, file, written: 0, is_torn: false });
         }
-        Ok(Self::File { path: path.to_owned(), file: append(path)?, written: 0 })
+        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        Ok(Self { path: Some(path.to_owned()), file, written: 0, is_torn: is_torn(path) })
     }
 
-    /// Writes the whole text. After an error it continues where it has stopped. A file that was renamed or deleted, as by
-    /// logrotate, is opened again.
+    /// Writes the whole text. After an error it continues where it has stopped. A file that was renamed, as by logrotate, is
+    /// opened again before the next text, and a deleted one at once.
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
-        let Self::File { path, file, written } = self else {
-            let mut stdout = io::stdout().lock();
-            stdout.write_all(text)?;
-            return stdout.flush();
-        };
-        if *written == 0 && !is_at(file, path) {
-            *file = append(path)?;
+        if let Some(path) = &self.path
+            && (is_deleted(&self.file) || self.written == 0 && !is_at(&self.file, path))
+        {
+            *self = Self::open(path)?;
         }
-        while *written < text.len() {
-            match file.write(&text[*written..]) {
+        if self.is_torn {
+            self.file.write_all(b"\n")?;
+            self.is_torn = false;
+        }
+        while self.written < text.len() {
+            match self.file.write(&text[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => *written += bytes,
+                Ok(bytes) => self.written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        *written = 0;
+        self.written = 0;
         Ok(())
     }
 }
 
-fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+/// Whether the file ends within a line. A pipe or a file that cannot be read does not.
+fn is_torn(path: &Path) -> bool {
+    let last_byte = || {
+        let length = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.len();
+        let mut last = [0];
+        File::open(path).ok()?.read_exact_at(&mut last, length.checked_sub(1)?).ok()?;
+        Some(last[0])
+    };
+    last_byte().is_some_and(|last| last != b'\n')
+}
+
+/// Whether the file was deleted.
+fn is_deleted(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 0)
 }
 
 /// Whether the file is still the one at this path.

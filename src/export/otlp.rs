@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -73,8 +73,14 @@ impl OtlpCollector {
         Ok(Self { client, url: with_path(url), headers, instance })
     }
 
+    /// Returns the URL for logs: without its query, which may have a secret.
+    pub fn shown_url(&self) -> String {
+        self.url.to_string().split('?').next().unwrap_or_default().to_owned()
+    }
+
     fn failed(&self, cause: &str) -> Outcome {
-        let error = format!("cannot reach the collector at {}: {cause}; check --export-otlp", self.url);
+        let url = self.shown_url();
+        let error = format!("cannot reach the collector at {url}: {cause}; check --export-otlp");
         Outcome::Failed { error, pause: None }
     }
 
@@ -88,7 +94,17 @@ impl OtlpCollector {
         request.headers_mut().extend(self.headers.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let (head, body) = self.client.request(request).await?.into_parts();
-        let answer = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
+        // The body of an error says nothing that changes the outcome.
+        let answer = if head.status.is_success() {
+            match Limited::new(body, MAX_ANSWER).collect().await {
+                Ok(answer) => answer.to_bytes(),
+                // The records were accepted. A partial success is never this long.
+                Err(error) if error.is::<LengthLimitError>() => Bytes::new(),
+                Err(error) => return Err(error),
+            }
+        } else {
+            Bytes::new()
+        };
         Ok((head.status, head.headers, answer))
     }
 }
@@ -132,6 +148,11 @@ fn with_path(url: Uri) -> Uri {
 /// The outcome of an answer, as the OTLP specification says (section "OTLP/HTTP Response").
 fn outcome(status: StatusCode, headers: &HeaderMap, answer: &[u8]) -> Outcome {
     if status.is_success() {
+        // A page for people, such as that of a login: there is no collector.
+        if headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/html")) {
+            let error = "the answer is a web page, not one of a collector; check --export-otlp".to_owned();
+            return Outcome::Refused { error };
+        }
         let answer = ExportLogsServiceResponse::decode(answer).unwrap_or_default();
         let refused = answer.partial_success.map_or(0, |partial| partial.rejected_log_records);
         return Outcome::Delivered { refused: usize::try_from(refused).unwrap_or(0) };

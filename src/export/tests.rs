@@ -174,6 +174,21 @@ async fn at_the_end_pending_records_have_five_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_end_interrupts_a_pause() {
+    let (exporting, delivery) = Exporting::new();
+    exporting.offer("m");
+    let (stop, began) = (CancellationToken::new(), clock::now());
+    let stopping = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        stop.cancel();
+    };
+    let outcomes = [failed(Some(Duration::from_secs(30))), failed(None), Outcome::Delivered { refused: 0 }];
+    tokio::join!(deliver(delivery, Scripted::new(outcomes), stop.clone()), stopping);
+    assert_eq!((exporting.exported(), exporting.lost(ExportLoss::Shutdown)), (3, 0));
+    assert_eq!(clock::now().since(began).as_secs(), 10 + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_queue_is_bounded_by_records_and_by_bytes() {
     for (message, most) in [("m", queue::MAX_RECORDS), (&*"m".repeat(9000), queue::MAX_BYTES / 4096)] {
         let (mut exporting, delivery) = Exporting::new();

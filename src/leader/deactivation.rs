@@ -1,5 +1,9 @@
 //! How a replica becomes inactive.
 
+use std::convert::Infallible;
+use std::future::pending;
+
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::lease::LeaseWrite;
@@ -31,6 +35,17 @@ impl Leader {
     pub fn deactivate(&self) {
         self.deadline.revoke();
         self.set_inactive();
+    }
+
+    /// Keeps the Lease of an inactive replica until this future is dropped, so that no other one writes the same objects
+    /// meanwhile.
+    pub async fn keep(&mut self) -> Infallible {
+        self.is_leaving = true;
+        while !self.lost.is_cancelled() {
+            let pause = self.step().await;
+            sleep(pause).await;
+        }
+        pending().await
     }
 
     fn set_inactive(&self) {

@@ -177,31 +177,45 @@ impl Election {
     /// Records that this replica holds the Lease by a renewal sent at `sent`, and is active.
     pub fn record_renewal(&mut self, sent: Moment) {
         self.last_renewal = Some(sent);
+        // What was read before that is no longer consecutive.
+        self.last_read = None;
     }
 
     /// Records the result of a read at `now`, and returns what to do.
     pub fn observe(&mut self, found: &LeaseState, now: Moment) -> Action {
         let unchanged = self.unchanged_for(found, now);
+        let was_active = self.last_renewal.is_some();
+        let may_be_active = self.last_renewal.is_some_and(|sent| now.since(sent) <= RENEW_DEADLINE);
         let holder = match found {
+            // Another replica has been active since, so the counts of this one are outdated.
+            LeaseState::Present(lease) if lease.released && was_active && !may_be_active => {
+                return Action::StepDown("a replica that has released it".to_owned());
+            }
             LeaseState::Present(lease) if lease.released => return Action::Acquire,
             LeaseState::Present(lease) => lease.holder.as_str(),
             LeaseState::Absent => "",
         };
         let is_of_another = !holder.is_empty() && holder != self.me.name;
-        match self.last_renewal {
-            Some(_) if is_of_another => Action::StepDown(holder.to_owned()),
-            // A person has edited or deleted the Lease. No other replica takes it before this deadline has passed.
-            Some(sent) if now.since(sent) <= RENEW_DEADLINE => Action::Acquire,
-            // An earlier process of this pod holds it, and nobody has renewed it since this process started.
-            None if self.me.is_restart_of(holder)
-                && self.first.as_ref().is_some_and(|first| found.is_same_renewal(first)) =>
-            {
-                Action::Acquire
-            }
-            // The former holder may still be active and write it again, so a deleted Lease has to wait as well.
-            _ if unchanged >= LEASE_DURATION => Action::Acquire,
-            _ => Action::Wait(POLL_INTERVAL.min(LEASE_DURATION.saturating_sub(unchanged))),
+        // An earlier process of this pod holds it, and nobody has renewed it since this process started.
+        let is_restart = !was_active
+            && self.me.is_restart_of(holder)
+            && self.first.as_ref().is_some_and(|first| found.is_same_renewal(first));
+        if was_active && is_of_another {
+            return Action::StepDown(holder.to_owned());
         }
+        // While this replica may be active, no other one takes a Lease that a person has edited or deleted.
+        if may_be_active || is_restart {
+            return Action::Acquire;
+        }
+        // The former holder may still be active and write it again, so a deleted Lease has to wait as well.
+        if unchanged < LEASE_DURATION {
+            return Action::Wait(POLL_INTERVAL.min(LEASE_DURATION.saturating_sub(unchanged)));
+        }
+        // Another replica may have held it before it was edited or deleted.
+        if was_active && holder.is_empty() {
+            return Action::StepDown("a replica that is not known".to_owned());
+        }
+        Action::Acquire
     }
 
     /// Returns for how long consecutive reads have shown this renewal. An outage starts the time again: the holder

@@ -77,6 +77,8 @@ pub struct Leader {
     calls: FuturesUnordered<BoxFuture<'static, WriteResult>>,
     /// When the renew loop last ran.
     last_run: Moment,
+    /// Whether this replica holds the Lease for its last writes only.
+    is_leaving: bool,
     /// Consecutive writes that the API server refused while it served reads.
     refused: u32,
     /// The last read error that was logged.
@@ -115,6 +117,7 @@ impl Leader {
             in_flight: InFlightWrites::default(),
             calls: FuturesUnordered::new(),
             last_run: clock::now(),
+            is_leaving: false,
             refused: 0,
             read_failure: None,
             write_failure: None,
@@ -194,6 +197,7 @@ impl Leader {
     /// Renews the Lease, or reads it if the renewal failed. After a refused write there is no second write in the step.
     async fn step(&mut self) -> Duration {
         let mut refused = false;
+        self.check_deadline();
         if let Some(own) = self.own.clone() {
             let renewed = self.acquire(LeaseState::Present(own)).await;
             self.check_deadline();
@@ -221,6 +225,7 @@ impl Leader {
             Action::Wait(pause) => {
                 // Set if the answer to an acquisition came after its deadline.
                 self.own = None;
+                self.check_deadline();
                 pause
             }
             Action::Acquire if refused => pause_after(self.refused),
@@ -249,7 +254,7 @@ impl Leader {
         self.in_flight.record_committed(sent);
         (self.own, self.own_sent) = (Some(own), sent);
         let deadline = sent.plus(RENEW_DEADLINE);
-        if deadline <= clock::now() {
+        if deadline <= clock::now() || self.is_leaving {
             return pause;
         }
         self.election.record_renewal(sent);

@@ -40,6 +40,22 @@ impl MatchedWrites {
         }
     }
 
+    /// Returns the writes that `other` includes too.
+    pub(super) fn common(&self, other: &Self) -> Self {
+        let mut common = Self::default();
+        for (these, those) in [(self, other), (other, self)] {
+            for (condition, namespaces) in &these.0 {
+                let known = [those.0.get(condition), those.0.get(ALWAYS)].into_iter().flatten();
+                for shared in known.map(|known| namespaces.common(known)) {
+                    if shared != NamespaceSelection::None {
+                        common.add(condition, &shared);
+                    }
+                }
+            }
+        }
+        common
+    }
+
     /// Returns the writes that `other` does not include.
     pub(super) fn without(&self, other: &Self) -> Self {
         let every_write = other.0.get(ALWAYS);

@@ -27,7 +27,7 @@ pub use order::{Limit, MAX_LABELS, MAX_POLICIES, Namespaces};
 pub use ranking::{PolicyPlace, RankedPolicy};
 pub use restrictions::{Exclusion, Exclusions, Restrictions};
 pub use selection::{Armed, MAX_NAMED_NAMESPACES, NamespaceSelection, WebhookScope};
-pub use set::{Effect, ExceededLimit, Policy, Set, kind_of};
+pub use set::{Awaiting, Effect, ExceededLimit, Policy, Set, kind_of};
 pub use store::{Revision, Store};
 
 #[cfg(test)]

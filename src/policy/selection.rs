@@ -53,6 +53,12 @@ impl WebhookScope {
         self.namespaces == NamespaceSelection::None
     }
 
+    /// Returns the writes that `other` contains too.
+    pub fn common(&self, other: &Self) -> Self {
+        let namespaces = self.namespaces.common(&other.namespaces);
+        Self { namespaces, writes: self.writes.common(&other.writes) }
+    }
+
     /// Whether `other` contains every write of this scope.
     pub fn is_subset_of(&self, other: &Self) -> bool {
         self.namespaces.is_subset_of(&other.namespaces) && self.writes.without(&other.writes).is_empty()
@@ -89,6 +95,15 @@ impl NamespaceSelection {
                 Self::of(these)
             }
         };
+    }
+
+    /// Returns the namespaces that `other` contains too.
+    pub(super) fn common(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::None, _) | (_, Self::None) => Self::None,
+            (Self::All, common) | (common, Self::All) => common.clone(),
+            (Self::Named(these), Self::Named(those)) => Self::of(these & those),
+        }
     }
 
     /// Returns the namespaces that `other` does not contain; all of them, if that cannot be said by names.
@@ -130,6 +145,31 @@ mod tests {
     }
 
     #[test]
+    fn common_writes_are_those_of_both_scopes() {
+        let (all, ab, bc) = (NamespaceSelection::All, named(&["a", "b"]), named(&["b", "c"]));
+        for (one, other, common) in [
+            (&all, &all, all.clone()),
+            (&all, &ab, ab.clone()),
+            (&ab, &bc, named(&["b"])),
+            (&ab, &named(&["c"]), NamespaceSelection::None),
+            (&ab, &NamespaceSelection::None, NamespaceSelection::None),
+        ] {
+            assert_eq!((one.common(other), other.common(one)), (common.clone(), common));
+        }
+        let scope = |condition, of: &NamespaceSelection| WebhookScope {
+            namespaces: all.clone(),
+            writes: MatchedWrites::of(condition, of.clone()),
+        };
+        let (x, y, every) = (scope("x", &ab), scope("y", &ab), scope("true", &bc));
+        assert_eq!(x.common(&x), x);
+        assert!(x.common(&y).writes.is_empty());
+        assert_eq!(
+            (x.common(&every), every.common(&x)),
+            (scope("x", &named(&["b"])), scope("x", &named(&["b"])))
+        );
+    }
+
+    #[test]
     fn a_policy_awaits_the_selection_of_its_namespaces() {
         let mut index = Index::default();
         index.apply(&object("a", "own", json!({"spec": {}})));
@@ -147,7 +187,7 @@ mod tests {
             let mut titles: Vec<_> = set
                 .policies()
                 .iter()
-                .filter(|policy| awaiting.contains(&*policy.id.uid))
+                .filter(|policy| awaiting.wholly(&policy.id.uid))
                 .map(|policy| format!("{:?}", policy.id.display))
                 .collect();
             titles.sort_unstable();
@@ -177,20 +217,23 @@ mod tests {
         index.apply(&cluster_object("team", team));
         index.apply_namespace("c", "1", labels(&[("team", "x")]));
         let acknowledged = index.set().scope();
-        let awaiting = |index: &Index| {
+        let names = |index: &Index, in_part: bool| {
             let set = index.set();
-            let awaiting = set.awaiting(&acknowledged).into_iter().map(str::to_owned);
-            awaiting.collect::<Vec<_>>()
+            let awaiting = set.awaiting(&acknowledged);
+            let is_awaiting = |uid: &str| if in_part { awaiting.in_part(uid) } else { awaiting.wholly(uid) };
+            let policies = set.policies().iter().filter(|policy| is_awaiting(&policy.id.uid));
+            let mut names: Vec<_> = policies.map(|policy| policy.id.display.to_string()).collect();
+            names.sort_unstable();
+            names
         };
-        let uid = |set: &crate::policy::Set, name: &str| {
-            set.policies().iter().find(|policy| &*policy.name == name).unwrap().id.uid.to_string()
-        };
+        let (awaiting, in_part) = (|index: &Index| names(index, false), |index: &Index| names(index, true));
         assert_eq!(awaiting(&index), Vec::<String>::new());
         index.apply_namespace("d", "1", labels(&[("team", "x")]));
-        assert_eq!(awaiting(&index), Vec::<String>::new(), "one of its namespaces is enough for `team`");
+        assert_eq!(awaiting(&index), Vec::<String>::new());
+        assert_eq!(in_part(&index), ["team"], "one of its namespaces is sent");
         // Both namespaces stay selected.
         index.apply(&object("a", "other", spec("C")));
-        assert_eq!(awaiting(&index), [uid(&index.set(), "other")]);
+        assert_eq!(awaiting(&index), ["a/other"]);
         index.delete(&object("a", "other", spec("C")));
         assert_eq!(awaiting(&index), Vec::<String>::new());
         index.apply(&object("c", "other", spec("A")));

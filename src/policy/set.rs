@@ -187,8 +187,8 @@ impl Set {
         WebhookScope { namespaces: self.selection(), writes: self.resolved.matched.clone() }
     }
 
-    /// Returns the uids of the policies in force whose writes are not in `scope` yet.
-    pub fn awaiting(&self, scope: &WebhookScope) -> HashSet<&str> {
+    /// Returns the policies in force whose writes are not in `scope` yet.
+    pub fn awaiting(&self, scope: &WebhookScope) -> Awaiting<'_> {
         let Resolved { by_namespace, elsewhere, matched, effects: _ } = &*self.resolved;
         let missing = matched.without(&scope.writes);
         let misses = |policy: &Policy, namespace: Option<&str>| {
@@ -210,12 +210,12 @@ impl Set {
                 uids.insert(&*policy.id.uid);
             }
         }
-        // One namespace is enough, unless the policy is in force in every namespace.
+        let in_part = awaiting.clone();
         awaiting.retain(|uid| !sent.contains(uid));
         let everywhere = scope.namespaces == NamespaceSelection::All;
         let of_all = elsewhere.iter().filter(|policy| !everywhere || misses(policy, None));
         awaiting.extend(of_all.map(|policy| &*policy.id.uid));
-        awaiting
+        Awaiting { wholly: awaiting, in_part }
     }
 
     /// All policies, including invalid ones.
@@ -273,6 +273,26 @@ impl Set {
 fn governing<'p>(in_force: &'p [Arc<Policy>], write: &Observation<'_>) -> Option<Governing<'p>> {
     let governing = in_force.iter().filter_map(|policy| policy.compiled()).find(|it| it.governs(write))?;
     Some(Governing { rules: &governing.rules, treatment: governing.treatment(write) })
+}
+
+/// The policies in force whose writes the API server does not send to squelch yet, by uid.
+#[derive(Debug, Default)]
+pub struct Awaiting<'s> {
+    wholly: HashSet<&'s str>,
+    in_part: HashSet<&'s str>,
+}
+
+impl Awaiting<'_> {
+    /// Whether no namespace of the policy is sent. A policy in force in every namespace needs all, including future
+    /// ones.
+    pub fn wholly(&self, uid: &str) -> bool {
+        self.wholly.contains(uid)
+    }
+
+    /// Whether a namespace of the policy is not sent.
+    pub fn in_part(&self, uid: &str) -> bool {
+        self.wholly(uid) || self.in_part.contains(uid)
+    }
 }
 
 impl Resolved {

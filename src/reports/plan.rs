@@ -86,6 +86,9 @@ struct TrackedNamespace {
     uid: Option<Arc<str>>,
     /// The report in the cluster before the first write of this process.
     base: Option<KnownReport>,
+    /// The content of the base of a report that was deleted. One that others have restored has it, and what this process has
+    /// counted since.
+    deleted: Option<DropReport>,
     /// The number of suppressed occurrences in the last written report, without those of the base.
     suppressed: u64,
     last_attempt: Option<Moment>,
@@ -236,9 +239,19 @@ impl ReportPlan {
     }
 
     /// Records the report that was in the cluster.
-    pub fn read(&mut self, namespace: &str, base: KnownReport) {
+    pub fn read(&mut self, namespace: &str, found: KnownReport) {
+        let base = self.base_of(namespace, found);
         if let Some(tracked) = self.tracked.get_mut(namespace) {
-            tracked.base = Some(base);
+            (tracked.base, tracked.deleted) = (Some(base), None);
+        }
+    }
+
+    /// Returns the base for the report that was found in the cluster.
+    pub fn base_of(&self, namespace: &str, found: KnownReport) -> KnownReport {
+        let deleted = self.tracked.get(namespace).and_then(|tracked| tracked.deleted.clone());
+        match deleted.filter(|_| !found.uid.is_empty()) {
+            Some(content) => KnownReport { content, ..found },
+            None => found,
         }
     }
 
@@ -249,10 +262,17 @@ impl ReportPlan {
         }
     }
 
-    /// Forgets the report: it was deleted, alone or with its namespace.
+    /// Records that the report was deleted. Others may have restored it.
+    pub fn deleted(&mut self, namespace: &str) {
+        if let Some(tracked) = self.tracked.get_mut(namespace) {
+            tracked.deleted = tracked.base.take().map(|base| base.content);
+        }
+    }
+
+    /// Forgets the report: it was deleted with its namespace.
     pub fn forget(&mut self, namespace: &str) {
         if let Some(tracked) = self.tracked.get_mut(namespace) {
-            tracked.base = None;
+            (tracked.base, tracked.deleted) = (None, None);
         }
     }
 

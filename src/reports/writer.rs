@@ -100,7 +100,7 @@ impl ReportWriter {
             async move {
                 let base = match plan.base(&due.namespace) {
                     Some(base) => base.clone(),
-                    None => read(client, &due.namespace).await?,
+                    None => plan.base_of(&due.namespace, read(client, &due.namespace).await?),
                 };
                 let content = report(
                     &base.content,
@@ -154,7 +154,8 @@ impl ReportWriter {
         self.plan.attempted(due, is_done, now);
         match outcome {
             Ok(()) => {}
-            Err(ReportFailure::NoNamespace | ReportFailure::Deleted) => self.plan.forget(&due.namespace),
+            Err(ReportFailure::NoNamespace) => self.plan.forget(&due.namespace),
+            Err(ReportFailure::Deleted) => self.plan.deleted(&due.namespace),
             Err(ReportFailure::NotFound) => {
                 warn!(
                     "the CustomResourceDefinition EventDropReport is not installed, no reports are written"

@@ -28,7 +28,7 @@ pub struct Facts<'a> {
     pub unevaluated: Option<&'a str>,
     /// Why the webhook is not armed, in a sentence. `None` while it is armed.
     pub disarmed_reason: Option<&'a str>,
-    /// Whether the rules of the armed webhook include namespaces of the policy.
+    /// Whether the armed webhook gets the writes of the policy: in all its namespaces, or in one if it was effective.
     pub is_selected: bool,
     /// Which API servers do not reach the armed webhook, in a sentence. `None` if all do.
     pub note: Option<&'a str>,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use squelch_engine::{Moment, ScopeCounters};
 
-use crate::api::EventPolicyStatus;
+use crate::api::{ConditionType, EventPolicyStatus};
 use crate::policy::{Armed, Policy, Set};
 
 use super::desired::{Difference, Facts, desired, difference};
@@ -230,6 +230,13 @@ impl Plan {
         let changed = policies.filter_map(|policy| {
             let tracked = self.tracked.get(&policy.id.uid)?;
             let counted = counted.get(&policy.id.uid).unwrap_or(&nothing);
+            let uid = &*policy.id.uid;
+            // A namespace that comes to a policy in force changes nothing for its other namespaces.
+            let is_awaiting = if was_effective(tracked.current.as_ref(), policy.generation) {
+                awaiting.wholly(uid)
+            } else {
+                awaiting.in_part(uid)
+            };
             let status = desired(&Facts {
                 generation: policy.generation,
                 outcome: &policy.outcome,
@@ -238,7 +245,7 @@ impl Plan {
                 exclusion: set.exclusions().of(policy),
                 unevaluated: set.exclusions().unevaluated(),
                 disarmed_reason: armed.as_ref().err().map(AsRef::as_ref),
-                is_selected: !awaiting.contains(&*policy.id.uid),
+                is_selected: !is_awaiting,
                 note: self.note.as_deref(),
                 counted: &counted.counters,
                 dropped: &counted.dropped,
@@ -292,6 +299,13 @@ fn alternate(
         next
     });
     alternating.collect()
+}
+
+/// Whether this generation of a policy was in force.
+fn was_effective(status: Option<&EventPolicyStatus>, generation: i64) -> bool {
+    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+    let kind = ConditionType::Effective.as_str();
+    conditions.any(|it| it.type_ == kind && it.status == "True" && it.observed_generation == Some(generation))
 }
 
 #[cfg(test)]

@@ -147,9 +147,6 @@ impl StatusWriter {
 
     /// Returns the number of received occurrences that no status includes yet.
     pub fn unwritten(&mut self) -> u64 {
-        if !self.has_initial_statuses {
-            return 0;
-        }
         let counters = (self.read_counters)();
         self.plan.unwritten(&self.store.load(), &counters, &self.armed.borrow(), clock::wall())
     }

@@ -20,6 +20,11 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{TlsError, certificates, provider};
+use crate::clock;
+use crate::log_limit::LogLimit;
+
+/// The rate limit of the warning about an unreadable file.
+static UNREADABLE: LogLimit = LogLimit::new();
 
 /// Why a file of authorities cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +81,7 @@ impl ClientAuthorities {
         Ok(Self { file, subjects, current: ArcSwap::from_pointee(Loaded { stamp, verifier }) })
     }
 
-    /// Returns the authorities that are in the file now. If they cannot be used, logs it once and keeps the former
+    /// Returns the authorities that are in the file now. If they cannot be used, logs it and keeps the former
     /// ones.
     fn current(&self) -> Arc<Loaded> {
         let current = self.current.load_full();
@@ -86,8 +91,17 @@ impl ClientAuthorities {
         if stamp == current.stamp {
             return current;
         }
-        let read = fs::read(&self.file).map_err(ClientAuthoritiesError::Read);
-        let verifier = match read.and_then(|pem| verifier(&pem)) {
+        let pem = match fs::read(&self.file) {
+            Ok(pem) => pem,
+            // It may be readable again without a change.
+            Err(error) => {
+                if let Some(suppressed) = UNREADABLE.permit(clock::now()) {
+                    tracing::warn!(%error, suppressed, "cannot read --client-ca-file, keeping the former authorities");
+                }
+                return current;
+            }
+        };
+        let verifier = match verifier(&pem) {
             Ok(verifier) => verifier,
             Err(error) => {
                 tracing::warn!(%error, "cannot load the changed --client-ca-file, keeping the former authorities");

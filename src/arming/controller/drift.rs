@@ -4,7 +4,7 @@ use serde_json::Value;
 use squelch_engine::sanitise;
 use tracing::{debug, info, warn};
 
-use super::{ArmingController, uid, version};
+use super::{Applied, ArmingController, uid, version};
 use crate::arming::additions::Additions;
 use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, differences, foreign_entries, has_rules};
 use crate::arming::configuration_api::Change;
@@ -44,6 +44,7 @@ impl ArmingController {
                 self.record_live(live);
             }
             Ok(None) => {
+                self.known.unanswered = None;
                 self.report_foreign(Vec::new());
                 self.api.restrict(Restrictions::default());
                 let existed = self.known.live.take().is_some();
@@ -62,6 +63,11 @@ impl ArmingController {
 
     /// Records the stored configuration: what other writers have changed, and what they have added.
     pub(super) fn record_live(&mut self, live: Value) {
+        if let Some((scope, own)) = self.known.unanswered.take()
+            && differences(&own, &live).is_empty()
+        {
+            self.known.applied = Some(Applied::new(scope, own, &live));
+        }
         self.report_foreign(foreign_entries(&live));
         self.record_additions(&live);
         let differing = self.known.applied.as_ref().map(|applied| differences(&applied.stored, &live));

@@ -8,10 +8,14 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{ArmingController, Known};
+use crate::arming::configuration::EVENTS_ENTRY;
 use crate::arming::state::{ArmedState, DisarmedReason, tolerated_message};
 use crate::clock;
 use crate::metrics::ArmTransition;
-use crate::policy::NamespaceSelection;
+use crate::policy::{Armed, NamespaceSelection};
+
+/// How long a configuration that another writer has contested must stay as squelch wrote it.
+const SETTLED: Duration = Duration::from_secs(10);
 
 impl ArmingController {
     /// Reports the armed state. Logs and Events report changes only.
@@ -26,7 +30,8 @@ impl ArmingController {
             return;
         }
         let armed = state.clone().map_err(|reason| reason.policy_message());
-        self.armed.send_if_modified(|sent| std::mem::replace(sent, armed.clone()) != armed);
+        let is_settling = state.is_ok() && self.known.settling(clock::now()).is_some();
+        self.armed.send_if_modified(|sent| !is_settling && std::mem::replace(sent, armed.clone()) != armed);
         match (&last, state) {
             (Some(last), state) if last == state => {}
             (_, Ok(scope)) => {
@@ -59,7 +64,21 @@ impl ArmingController {
     }
 }
 
+/// Whether a field of the configuration decides which Event writes are sent to squelch. Excluded namespaces are reported as
+/// `ExcludedByPlatform`.
+fn selects_writes(field: &str) -> bool {
+    let Some(of_entry) = field.strip_prefix(EVENTS_ENTRY) else { return false };
+    ["", ": clientConfig", ": matchConditions", ": matchPolicy", ": rules"].contains(&of_entry)
+}
+
 impl Known {
+    /// Returns how long a restored configuration must stay as it is until policies are in force again. Otherwise their statuses
+    /// would change with each restore.
+    pub(super) fn settling(&self, now: Moment) -> Option<Duration> {
+        let left = SETTLED.saturating_sub(now.since(self.contested?));
+        (!left.is_zero()).then_some(left)
+    }
+
     /// Delays the arming after a disarming. Returns the time until then, too.
     pub(super) fn after_wait(&self, state: ArmedState, now: Moment) -> (ArmedState, Option<Duration>) {
         let is_armed = matches!(self.reported, Some(Ok(_)));
@@ -71,6 +90,23 @@ impl Known {
 }
 
 impl ArmingController {
+    /// Reports that no policy is in force, if another writer has changed what decides which writes are sent to squelch.
+    pub(super) fn report_contested(&mut self) {
+        let fields: Vec<_> =
+            { self.known.drift.iter() }.map(String::as_str).filter(|field| selects_writes(field)).collect();
+        if fields.is_empty() || !matches!(self.known.reported, Some(Ok(_))) {
+            return;
+        }
+        let contested: Armed = Err(format!(
+            "Its rules are not those of squelch for now: another writer has changed {}. squelch restores them, with \
+             increasing delays if they are changed again.",
+            fields.join(", ")
+        )
+        .into());
+        self.armed.send_if_modified(|sent| std::mem::replace(sent, contested.clone()) != contested);
+        self.known.contested = Some(clock::now());
+    }
+
     /// Returns which API servers do not reach the armed webhook, in a sentence for the policies. `None` if all do.
     pub fn note(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.note.subscribe()

@@ -30,7 +30,7 @@ impl ArmingController {
             let required = Precondition { uid: known_uid.as_deref(), version: None };
             match self.api.apply(&object, required, TIMEOUT).await {
                 Ok(stored) => {
-                    if self.armed.borrow().is_ok() {
+                    if matches!(self.known.reported, Some(Ok(_))) {
                         let note = "squelch shuts down. All Events are stored as written.".to_owned();
                         self.api.announce(uid(&stored), false, false, note);
                     }

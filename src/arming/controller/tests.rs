@@ -22,8 +22,9 @@ use super::*;
 use crate::announcer::{AnnouncementReceiver, Announcer};
 use crate::arming::{
     Address, ApiServerClients, ClientConfig, ConfigurationMetadata, DISARM_ANNOTATION, NOT_PROBED_YET,
+    matched_by_a_policy,
 };
-use crate::policy::{Armed, NamespaceSelection, Restrictions};
+use crate::policy::{Armed, MatchedWrites, NamespaceSelection, Restrictions};
 use crate::tls::{AcceptedTokens, PathToken};
 use crate::{PROBE_ANNOTATION, PROBE_SIGNATURE_ANNOTATION};
 
@@ -33,6 +34,8 @@ struct ApiServerState {
     role: Option<String>,
     created: u32,
     applied: u32,
+    /// The number of refused writes.
+    refused: u32,
     /// The status for probes. 201 is signed.
     probe_status: u16,
     /// Replaces each written `objectSelector`, as another webhook may do.
@@ -51,6 +54,10 @@ struct ApiServerState {
     unreadable: bool,
     /// Latency of probes.
     probe_latency: Duration,
+    /// Time between the storage of a write of the configuration and its answer.
+    apply_latency: Duration,
+    /// The configuration can be read but not written.
+    unwritable: bool,
     /// A proxy answers the next read of the configuration with 404 and a page.
     proxy_404: bool,
 }
@@ -85,6 +92,15 @@ fn namespaces(names: &[&str]) -> NamespaceSelection {
     NamespaceSelection::of(names.iter().map(ToString::to_string).collect::<BTreeSet<_>>())
 }
 
+fn matching(reason: &str) -> WebhookScope {
+    let writes = MatchedWrites::of(&format!("object.reason == '{reason}'"), namespaces(&["shop"]));
+    WebhookScope { namespaces: namespaces(&["shop"]), writes }
+}
+
+fn condition(state: &ApiServerState) -> Option<&str> {
+    matched_by_a_policy(&state.configuration.as_ref().unwrap()["webhooks"][0])
+}
+
 impl Scene {
     /// There is no configuration yet, and probes succeed.
     fn new() -> Self {
@@ -106,6 +122,7 @@ impl Scene {
             role,
             created: 0,
             applied: 0,
+            refused: 0,
             probe_status: 201,
             selector: None,
             added_at_admission: None,
@@ -115,6 +132,8 @@ impl Scene {
             probes: 0,
             unreadable: false,
             probe_latency: Duration::ZERO,
+            apply_latency: Duration::ZERO,
+            unwritable: false,
             proxy_404: false,
         };
         let state = watch::Sender::new(state);

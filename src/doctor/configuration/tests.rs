@@ -93,9 +93,8 @@ fn the_event_writes_that_are_sent_to_squelch_are_shown() {
     assert!(level == Level::Ok && text.starts_with("every Event write"), "{text}");
     let some = changed(|configuration, _| {
         let conditions = &mut configuration.webhooks.as_mut().unwrap()[0].match_conditions;
-        let condition =
-            json!({ "name": "matched-by-a-policy", "expression": "object.reason == 'BackOff\u{1b}'" });
-        conditions.get_or_insert_default().push(serde_json::from_value(condition).unwrap());
+        let matched = conditions.iter_mut().flatten().find(|it| it.name == "matched-by-a-policy");
+        matched.unwrap().expression = "object.reason == 'BackOff\u{1b}'".to_owned();
     });
     let (level, text) = finding_of(&some, "condition");
     assert!(

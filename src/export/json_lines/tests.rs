@@ -59,17 +59,43 @@ fn a_file_that_cannot_be_opened_is_an_error_at_the_start() {
     assert_eq!(JsonLines::open(missing, "i".into()).err().unwrap().kind(), io::ErrorKind::NotFound);
 }
 
+/// The first half of the next text is written, as by a disk that became full.
+fn half_written(target: &mut LinesTarget) {
+    target.file.write_all(b"tw").unwrap();
+    target.written = 2;
+}
+
+#[test]
+fn a_file_that_was_deleted_on_a_full_disk_is_created_again() {
+    let folder = Folder::new("deleted");
+    let path = folder.0.join("events");
+    let mut target = LinesTarget::open(&path).unwrap();
+    half_written(&mut target);
+    fs::remove_file(&path).unwrap();
+    target.write(b"two\n").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "two\n");
+}
+
+#[test]
+fn the_unfinished_line_of_an_earlier_process_damages_no_other() {
+    let folder = Folder::new("torn");
+    for (found, expected) in [("", "one\ntwo\n"), ("zero\n", "zero\none\ntwo\n"), ("ze", "ze\none\ntwo\n")] {
+        let path = folder.0.join("events");
+        fs::write(&path, found).unwrap();
+        let mut target = LinesTarget::open(&path).unwrap();
+        target.write(b"one\n").unwrap();
+        target.write(b"two\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+    }
+}
+
 #[test]
 fn a_write_continues_where_it_has_stopped() {
     let folder = Folder::new("stopped");
     let path = folder.0.join("events");
     let mut target = LinesTarget::open(&path).unwrap();
     target.write(b"one\n").unwrap();
-    if let LinesTarget::File { file, written, .. } = &mut target {
-        // The first half of the next text is written, as by a disk that became full.
-        file.write_all(b"tw").unwrap();
-        *written = 2;
-    }
+    half_written(&mut target);
     target.write(b"two\n").unwrap();
     target.write(b"three\n").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\nthree\n");

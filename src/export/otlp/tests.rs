@@ -86,6 +86,30 @@ async fn the_status_says_whether_to_send_again() {
 }
 
 #[tokio::test]
+async fn a_long_answer_does_not_hide_the_status() {
+    fn long(status: u16) -> Response<Full<Bytes>> {
+        Response::builder().status(status).body(Full::new(vec![b'x'; MAX_ANSWER + 1].into())).unwrap()
+    }
+    let sent = client(&collector(|| long(404)).await.0).send(&[record(1, "a")]).await;
+    assert!(matches!(sent, Outcome::Refused { .. }), "{sent:?}");
+    let sent = client(&collector(|| long(200)).await.0).send(&[record(1, "a")]).await;
+    assert_eq!(sent, Outcome::Delivered { refused: 0 });
+}
+
+#[tokio::test]
+async fn a_web_page_is_no_answer_of_a_collector() {
+    let page = || {
+        let page = Response::builder().header("content-type", "text/html; charset=utf-8");
+        page.body(Full::new("<html>Log in</html>".into())).unwrap()
+    };
+    let sent = client(&collector(page).await.0).send(&[record(1, "a")]).await;
+    assert!(
+        matches!(&sent, Outcome::Refused { error } if error.contains("web page")),
+        "the records are nowhere: {sent:?}"
+    );
+}
+
+#[tokio::test]
 async fn refused_records_are_counted() {
     let url = collector(|| {
         let partial = ExportLogsPartialSuccess { rejected_log_records: 2, error_message: String::new() };

@@ -40,6 +40,22 @@ fn assert_waits_for_lease_duration(found: &LeaseState) {
 }
 
 #[test]
+fn a_former_holder_steps_down_if_another_replica_may_have_held_the_lease_since() {
+    let former = || {
+        let mut former = election(Some("squelch-a"));
+        former.observe(&LeaseState::Absent, at(0));
+        former.record_renewal(at(0));
+        former
+    };
+    assert_eq!(former().observe(&released(), at(3_000)), Action::Acquire);
+    let step = former().observe(&released(), at(3_001));
+    assert!(matches!(step, Action::StepDown(_)), "{step:?}");
+    let mut former = former();
+    let steps = actions_for(&mut former, &LeaseState::Absent, 4..9);
+    assert!(matches!(steps.last(), Some(Action::StepDown(_))), "{steps:?}");
+}
+
+#[test]
 fn a_released_lease_is_acquired_at_once() {
     assert_eq!(election(None).observe(&released(), at(0)), Action::Acquire);
     let mut standby = election(None);

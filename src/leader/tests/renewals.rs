@@ -13,6 +13,23 @@ async fn inactive_checks(scene: &Scene, time: Duration) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replica_whose_lease_was_deleted_and_cannot_be_written_becomes_inactive() {
+    let server = ApiServer::default();
+    let mut scene = Scene::new(&server, "a");
+    scene.is_active(true).await;
+    {
+        let mut state = server.lock().unwrap();
+        (state.lease, state.refuses_writes) = (None, Some(500));
+        state.slow = Slow { reads: Duration::from_millis(800), ..Slow::default() };
+    }
+    scene.is_active(false).await;
+    assert!(
+        !scene.lost.is_cancelled(),
+        "its tasks wrote as those of the active replica until it stepped down"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_answered_after_1200_ms_extends_the_deadline() {
     let late = Duration::from_millis(1_200);
     let cases = [

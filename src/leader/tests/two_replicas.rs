@@ -53,6 +53,51 @@ async fn two_replicas_are_never_active_while_the_lease_is_deleted_and_a_replica_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replica_that_missed_another_holder_is_not_active_again() {
+    let server = ApiServer::default();
+    let mut one = Scene::new(&server, "a");
+    one.is_active(true).await;
+    server.lock().unwrap().refuses = Some(500);
+    one.is_active(false).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    {
+        // Meanwhile another replica has acquired and released it.
+        let mut state = server.lock().unwrap();
+        let mut lease = state.lease.clone().unwrap();
+        let released = json!({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 1});
+        for (field, value) in released.as_object().unwrap() {
+            lease["spec"][field] = value.clone();
+        }
+        state.write(lease, 200);
+        state.refuses = None;
+    }
+    let again = tokio::time::timeout(Duration::from_secs(10), one.is_active(true)).await;
+    assert!(again.is_err() && one.lost.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_replica_takes_over_during_the_last_writes_of_a_shutdown() {
+    let server = ApiServer::default();
+    let mut one = Scene::new(&server, "a");
+    one.is_active(true).await;
+    let mut other = Scene::new(&server, "b");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let deadline = one.deadline.clone();
+    let mut leader = one.end().await;
+    leader.deactivate();
+    let last_writes = async {
+        for _ in 0..120 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(!*other.active.borrow() && !deadline.is_active(clock::now()));
+        }
+    };
+    tokio::select! { () = last_writes => {}, never = leader.keep() => match never {} }
+    leader.release().await;
+    let took = tokio::time::timeout(Duration::from_secs(1), other.is_active(true)).await;
+    assert!(took.is_ok(), "it was not released");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_standby_acquires_the_lease_although_another_writer_annotates_it() {
     let server = ApiServer::default();
     let mut one = Scene::new(&server, "a");

@@ -8,14 +8,23 @@ use crate::cel::quoted;
 const MAX_SEARCHED: usize = 1024;
 
 impl Glob {
+    /// Returns the only text that the glob matches, as a literal in CEL.
+    pub(in crate::policy) fn exact(&self) -> Option<String> {
+        match self {
+            Self::Literal(text) if is_plain(text) => Some(quoted(text)),
+            _ => None,
+        }
+    }
+
     /// Returns a condition on the text at the CEL expression `path` that holds for each text that the glob matches, and for
     /// few others. `None`: every text fulfils it.
     pub(in crate::policy) fn condition(&self, path: &str) -> Option<String> {
         let text = match self {
             Self::Any => return None,
-            Self::Literal(literal) => return Some(format!("{path} == {}", quoted(literal))),
-            Self::Prefix(prefix) => return Some(starts_with(path, prefix)),
-            Self::Pattern(pattern) => &*pattern.text,
+            Self::Literal(_) => return self.exact().map(|text| format!("{path} == {text}")),
+            Self::Prefix(prefix) if is_plain(prefix) => return Some(starts_with(path, prefix)),
+            Self::Pattern(pattern) if is_plain(&pattern.text) => &*pattern.text,
+            Self::Prefix(_) | Self::Pattern(_) => return None,
         };
         let mut parts = text.split(['*', '?']);
         let prefix = parts.next().unwrap_or_default();
@@ -29,6 +38,12 @@ impl Glob {
             (false, false) => Some(format!("{} && {}", starts_with(path, prefix), searched())),
         }
     }
+}
+
+/// Whether CEL sees the text as a review has it. A review has U+FFFD in place of bytes that are not valid UTF-8, and CEL
+/// sees the bytes.
+fn is_plain(text: &str) -> bool {
+    !text.contains(char::REPLACEMENT_CHARACTER)
 }
 
 fn starts_with(path: &str, prefix: &str) -> String {
@@ -46,6 +61,9 @@ mod tests {
             ("?", None),
             ("*??*", None),
             ("BackOff", Some("t == 'BackOff'")),
+            ("bad \u{fffd}", None),
+            ("bad \u{fffd}*", None),
+            ("*\u{fffd}?", None),
             ("Failed*", Some("t.startsWith('Failed')")),
             ("a?", Some("t.startsWith('a')")),
             ("*.io", Some("(t.size() > 1024 || t.contains('.io'))")),

@@ -126,6 +126,18 @@ async fn a_report_continues_the_one_in_the_cluster_and_keeps_its_uid() {
 }
 
 #[tokio::test]
+async fn a_report_that_others_have_restored_counts_nothing_twice() {
+    let mut scene = Scene::new();
+    let mut restored = scene.step(0, &[absent("eventdropreports"), written("u1")]).await.remove(1).1;
+    restored["metadata"]["uid"] = "u2".into();
+    *scene.muted.lock().unwrap() = 2;
+    scene.step(60, &[refused(409, &json!([]))]).await;
+    let requests = scene.step(120, &[(200, restored), written("u2")]).await;
+    let body = &requests[1].1;
+    assert_eq!((&body["metadata"]["uid"], &body["suppressed"]), (&json!("u2"), &json!(2)));
+}
+
+#[tokio::test]
 async fn a_deleted_report_is_created_again_without_what_it_had() {
     let mut scene = Scene::new();
     let requests = scene.step(0, &[absent("eventdropreports"), written("u1")]).await;

@@ -111,6 +111,30 @@ fn a_policy_is_effective_once_the_webhook_is_armed_for_its_namespace() {
 }
 
 #[test]
+fn a_new_policy_is_effective_once_all_its_namespaces_are_sent() {
+    let mut index = Index::default();
+    let selecting = json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "x"}}}});
+    index.apply(&cluster_object("team", selecting));
+    for namespace in ["a", "b"] {
+        index.apply_namespace(namespace, "1", labels(&[("team", "x")]));
+    }
+    let mut scene = Scene { set: index.set(), ..Scene::new(&[]) };
+    let mut status = |set: Set, names: &[&str], now: u64| {
+        scene.set = set;
+        scene.armed =
+            Ok(WebhookScope::all_in(NamespaceSelection::of(names.iter().map(ToString::to_string).collect())));
+        scene.write(now);
+        scene.plan.tracked.values().next().unwrap().current.clone().unwrap().conditions[1].status.clone()
+    };
+    assert_eq!(status(index.set(), &["a"], 0), "False");
+    assert_eq!(status(index.set(), &["a", "b"], 10), "True");
+    // A namespace that comes changes nothing for the others.
+    index.apply_namespace("c", "1", labels(&[("team", "x")]));
+    assert_eq!(status(index.set(), &["a", "b"], 20), "True");
+    assert_eq!(status(index.set(), &["z"], 30), "False");
+}
+
+#[test]
 fn a_transition_is_returned_once_after_a_successful_write() {
     let mut scene = Scene::new(&["p"]);
     let due = scene.due(0).remove(0);

@@ -218,6 +218,15 @@ async fn only_the_active_replica_writes() {
     assert!(scene.request(1_000).await.is_some());
 }
 
+#[tokio::test]
+async fn counts_are_unwritten_if_the_statuses_were_never_read() {
+    let mut scene = Scene::new(&["p"]);
+    scene.writer.has_initial_statuses = false;
+    *scene.compacted.lock().unwrap() = 3;
+    scene.writer.write_all_now().await;
+    assert_eq!(scene.writer.unwritten(), 3);
+}
+
 /// The watch may not have received the last write of the previous active replica.
 #[tokio::test]
 async fn counters_are_added_to_the_statuses_read_when_the_replica_becomes_active() {

@@ -144,6 +144,48 @@ async fn a_writer_that_contests_the_configuration_is_met_with_backoff() {
     scene.end().await;
 }
 
+/// A backup that is restored, from when a policy matched less.
+#[tokio::test(start_paused = true)]
+async fn a_condition_with_the_name_of_an_own_one_is_restored() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    assert_eq!(condition(&scene.state.borrow()), None, "every write");
+    scene.state.send_modify(|state| {
+        state.change(|object| {
+            let entry = object["webhooks"][0]["matchConditions"].as_array_mut().unwrap();
+            entry.last_mut().unwrap()["expression"] = json!("object.reason == 'Old'");
+        });
+    });
+    assert!(condition(&scene.state.borrow()).is_some());
+    scene.wait_for(|state| condition(state).is_none()).await;
+    assert_eq!(restored(&scene, "matchConditions"), "1");
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_policy_is_in_force_while_another_writer_contests_a_condition() {
+    let mut scene = Scene::new();
+    scene.desired.send_modify(|desired| desired.scope = matching("A"));
+    scene.is_armed(true).await;
+    let rendered = scene.state.borrow().configuration.clone().unwrap();
+    scene.desired.send_modify(|desired| desired.scope = matching("B"));
+    scene.wait_for(|state| condition(state) == Some("object.reason == 'B'")).await;
+    for _ in 0..60 {
+        scene.state.send_modify(|state| state.configuration = Some(rendered.clone()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let contested = scene.reported.borrow().clone().unwrap_err();
+    assert!(contested.contains("has changed events.squelch.dev: matchConditions"), "{contested}");
+    // It stops.
+    scene.wait_for(|state| condition(state) == Some("object.reason == 'B'")).await;
+    scene.is_armed(true).await;
+    assert_eq!(*scene.reported.borrow(), Ok(matching("B")));
+    let text = scene.metrics.text();
+    assert!(text.contains("squelch_arm_transitions_total{to=\"disarmed\"} 0\n"), "the rules were there");
+    scene.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_that_its_writer_takes_back_is_not_restored() {
     let mut scene = Scene::new();

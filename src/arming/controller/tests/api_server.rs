@@ -33,8 +33,12 @@ pub(super) async fn serve(
             state.send_modify(|state| state.proxy_404 = false);
             (answer.0, text) = (404, complete("404 page not found".to_owned()));
         }
-        let slow = state.borrow().probe_latency;
-        if head.uri.path().ends_with("/events") && !slow.is_zero() {
+        let slow = match head.method {
+            _ if head.uri.path().ends_with("/events") => state.borrow().probe_latency,
+            Method::PATCH => state.borrow().apply_latency,
+            _ => Duration::ZERO,
+        };
+        if !slow.is_zero() {
             tokio::spawn(async move {
                 sleep(slow).await;
                 send.send_response(Response::builder().status(answer.0).body(text).unwrap());
@@ -97,6 +101,10 @@ impl ApiServerState {
                 || missing("mutatingwebhookconfigurations"),
                 |object| (200, with_version(object)),
             );
+        }
+        if self.unwritable {
+            self.refused += 1;
+            return status(403);
         }
         self.apply(body).map_or_else(|| status(409), |object| (200, with_version(object)))
     }

@@ -71,6 +71,59 @@ async fn policies_that_change_often_cause_few_writes_and_the_last_state_is_writt
     assert!(found[0] <= 1 && found[1] <= 1 && found[2] <= 81, "{found:?} writes");
 }
 
+/// Whether the policies may say that writes with reason `A` are sent.
+fn covers_a(scene: &Scene) -> bool {
+    scene.reported.borrow().as_ref().is_ok_and(|scope| matching("A").is_subset_of(scope))
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_are_no_longer_sent_are_not_reported_as_sent() {
+    // An answer that comes late, and one that does not come.
+    for latency in [1_500, 3_000] {
+        let mut scene = Scene::new();
+        scene.desired.send_modify(|desired| desired.scope = matching("A"));
+        scene.is_armed(true).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(covers_a(&scene));
+        scene.state.send_modify(|state| state.apply_latency = Duration::from_millis(latency));
+        scene.desired.send_modify(|desired| desired.scope = matching("B"));
+        scene.wait_for(|state| condition(state) == Some("object.reason == 'B'")).await;
+        scene.desired.send_modify(|desired| desired.scope = matching("A"));
+        let mut is_restored = false;
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            is_restored |= condition(&scene.state.borrow()) == Some("object.reason == 'A'");
+            assert!(is_restored || !covers_a(&scene), "the stored configuration has B only");
+            assert!(scene.reported.borrow().is_ok(), "no other writer has changed it");
+        }
+        scene.state.send_modify(|state| state.apply_latency = Duration::ZERO);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(is_restored && covers_a(&scene), "{latency}: {:?}", scene.reported.borrow());
+        scene.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_writes_are_retried_with_pauses_and_delay_no_shutdown() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    // More namespaces, and then no rules, because probes fail.
+    for (probe_status, most) in [(201, 12), (403, 45)] {
+        let (reads, refused) = {
+            let state = scene.state.borrow();
+            (state.reads, state.refused)
+        };
+        scene.state.send_modify(|state| (state.unwritable, state.probe_status) = (true, probe_status));
+        scene.policies(&["ci", "shop"]);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let state = scene.state.borrow();
+        let (reads, refused) = (state.reads - reads, state.refused - refused);
+        assert!((1..=most).contains(&refused) && reads <= most, "{refused} writes, {reads} reads");
+    }
+    tokio::time::timeout(Duration::from_secs(30), scene.end()).await.expect("the controller ends");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_configuration_is_widened_at_once_and_narrowed_after_five_seconds() {
     let mut scene = Scene::new();

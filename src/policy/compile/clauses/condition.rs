@@ -78,12 +78,13 @@ fn of_message(globs: &[Glob]) -> Option<String> {
 fn of_field(path: &str, globs: &[Glob]) -> Option<String> {
     let (literals, patterns): (Vec<_>, Vec<_>) =
         globs.iter().partition(|glob| matches!(glob, Glob::Literal(_)));
-    let texts: Vec<_> = { literals.iter() }
-        .filter_map(|glob| if let Glob::Literal(text) = glob { Some(quoted(text)) } else { None })
-        .collect();
-    let of_literals = match &texts[..] {
-        [] | [_] => literals.first().map(|glob| glob.condition(path)),
-        _ => Some(Some(format!("{path} in [{}]", texts.join(", ")))),
+    let of_literals = match &literals[..] {
+        [] => None,
+        [literal] => Some(literal.condition(path)),
+        _ => {
+            let texts: Option<Vec<_>> = literals.iter().map(|literal| literal.exact()).collect();
+            Some(texts.map(|texts| format!("{path} in [{}]", texts.join(", "))))
+        }
     };
     let condition =
         any_of(of_literals.into_iter().chain(patterns.into_iter().map(|glob| glob.condition(path))))?;
@@ -118,6 +119,7 @@ mod tests {
         let user = "has(request.userInfo.username) && request.userInfo.username.startsWith('system:node:')";
         for (clauses, expected) in [
             (json!({"types": ["Normal", "Warning"]}), "true"),
+            (json!({"messages": ["a", "bad \u{fffd}"]}), "true"),
             (json!({"types": ["Normal"]}), "has(object.type) && object.type == 'Normal'"),
             (json!({"types": ["Warning"]}), "!(has(object.type) && object.type == 'Normal')"),
             (json!({"reasons": ["Pulled"]}), "has(object.reason) && object.reason == 'Pulled'"),
