@@ -388,7 +388,10 @@ fn a_comparison_shows_only_what_differs() {
 #[test]
 fn texts_of_an_input_move_no_cursor() {
     let folder = Folder::new();
-    folder.write("policy.yaml", &POLICY.replace("spec: {}", "spec: {mute: [{types: [Warning]}]}"));
+    folder.write(
+        "policy.yaml",
+        &POLICY.replace("spec: {}", "spec: {warningPolicy: Limit, mute: [{types: [Warning]}]}"),
+    );
     let mut hostile = event("a", 1);
     hostile["metadata"]["namespace"] = json!("x\u{1b}[2J\u{7}\u{202e}");
     let trace = line(1.0, "CREATE", &hostile, None);

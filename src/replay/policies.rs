@@ -7,14 +7,12 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use squelch_engine::KnownPolicy;
 
-use super::text::clean;
+use super::text::{NAME, clean};
 use crate::api::{SchemaViolation, schema_violation};
 use crate::policy::{Effect, Index, Namespaces, Policy, Set};
 
 /// Maximum characters of an error.
 const REASON: usize = 400;
-/// Maximum characters of the name of a policy with its namespace.
-pub(super) const NAME: usize = 63 + 1 + 253;
 
 /// A file of policies.
 #[derive(Clone, Debug)]

@@ -8,10 +8,9 @@ use squelch_engine::{Counters, Disposition, Dropped, Mode, Moment, ScopeCounters
 
 use super::input::InputStats;
 use super::options::{Format, Options};
-use super::policies::NAME;
 use super::simulation::Finished;
 use super::tally::{MESSAGE, Summary, Writes};
-use super::text::clean;
+use super::text::{NAME, clean};
 use super::{name, notes};
 
 /// Maximum entries of the dropped Events; the others are counted.

@@ -7,8 +7,7 @@ use serde::Serialize;
 use squelch_engine::{Answer, Denial, Governing, Moment, Observation, PolicyId, Stage, Verdict};
 
 use super::flusher::{Flush, Presence};
-use super::policies::NAME;
-use super::text::clean;
+use super::text::{NAME, clean};
 
 /// Maximum characters of a message.
 pub(super) const MESSAGE: usize = 120;

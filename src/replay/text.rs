@@ -2,6 +2,9 @@
 
 use squelch_engine::sanitise;
 
+/// Maximum characters of the name of a policy with its namespace.
+pub(super) const NAME: usize = 63 + 1 + 253;
+
 /// Returns at most `most` characters of the text, without characters that move a cursor or change the text direction.
 pub(crate) fn clean(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).map(sanitise).collect();

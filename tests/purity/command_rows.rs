@@ -114,7 +114,15 @@ pub(crate) const COMMANDS: &[Row] = &[
     Row {
         files: &["src/replay/"],
         knows: Knows::TheWorld,
-        modules: &["api", "output", "squelch_engine", "policy", "replay", "webhook::review"],
+        modules: &[
+            "REPORTING_CONTROLLER",
+            "api",
+            "output",
+            "squelch_engine",
+            "policy",
+            "replay",
+            "webhook::review",
+        ],
         crates: NO_ANYHOW,
     },
     // The checks of a snapshot.

@@ -7,7 +7,7 @@ pub(crate) const OPERATOR: &[Row] = &[
     Row {
         files: &["src/api/"],
         knows: Knows::TheWorld,
-        modules: &["api", "squelch_engine::sanitise"],
+        modules: &["api", "output", "squelch_engine::sanitise"],
         crates: NO_ANYHOW,
     },
     // The engine decides by its arguments only. Cargo keeps Kubernetes, tokio and the rest of squelch out of this
@@ -90,7 +90,12 @@ pub(crate) const OPERATOR: &[Row] = &[
         modules: &["tls::rotation"],
         crates: Crates::Only(&["jiff"]),
     },
-    Row { files: &["src/tls/"], knows: Knows::TheWorld, modules: &["tls"], crates: NO_KUBERNETES },
+    Row {
+        files: &["src/tls/"],
+        knows: Knows::TheWorld,
+        modules: &["clock", "log_limit", "tls"],
+        crates: NO_KUBERNETES,
+    },
     // Until when a replica is active: the webhook checks it.
     Row {
         files: &["src/leader/lease_deadline.rs"],
