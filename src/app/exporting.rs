@@ -32,9 +32,8 @@ pub(super) fn start(
         tasks.push(supervisor.start(BackgroundTask::Export, |stop| deliver(delivery, file, stop)));
     }
     if let Some(url) = &options.export_otlp {
-        let headers = options.export_otlp_header.iter().enumerate().map(|(position, header)| {
+        let headers = (1..).zip(&options.export_otlp_header).map(|(number, header)| {
             header.parse().map_err(|problem| {
-                let number = position + 1;
                 anyhow!("header {number} of --export-otlp-header: {problem}; must be NAME=VALUE, such as Authorization=Bearer ...")
             })
         });

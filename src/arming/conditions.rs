@@ -11,9 +11,6 @@ const ONLY_SQUELCH_ITSELF: &str = "only-squelch-itself";
 const NOT_A_DRY_RUN: &str = "not-a-dry-run";
 const MATCHED_BY_A_POLICY: &str = "matched-by-a-policy";
 
-/// The condition that every write fulfils.
-const EVERY_WRITE: &str = "true";
-
 /// Returns the names of the conditions that squelch writes in an entry.
 pub(super) fn names(entry: &str) -> &'static [&'static str] {
     match entry {
@@ -32,7 +29,7 @@ pub(super) fn of_event_writes(own_user: &str, scope: &WebhookScope) -> Value {
     json!([
         { "name": NOT_SQUELCH_ITSELF, "expression": own },
         { "name": NOT_A_DRY_RUN, "expression": "!request.dryRun" },
-        { "name": MATCHED_BY_A_POLICY, "expression": matched.as_deref().unwrap_or(EVERY_WRITE) },
+        { "name": MATCHED_BY_A_POLICY, "expression": matched.as_deref().unwrap_or(WebhookScope::EVERY_WRITE) },
     ])
 }
 
@@ -47,7 +44,7 @@ pub(super) fn of_probes(own_user: &str) -> Value {
 /// Returns the condition of an entry that selects the writes that a policy can match. `None`: it selects every write.
 pub fn matched_by_a_policy(entry: &Value) -> Option<&str> {
     let condition = find_by_name(&entry["matchConditions"], &MATCHED_BY_A_POLICY.into())?;
-    condition["expression"].as_str().filter(|expression| *expression != EVERY_WRITE)
+    condition["expression"].as_str().filter(|expression| *expression != WebhookScope::EVERY_WRITE)
 }
 
 #[cfg(test)]

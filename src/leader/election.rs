@@ -186,14 +186,9 @@ impl Election {
         let unchanged = self.unchanged_for(found, now);
         let was_active = self.last_renewal.is_some();
         let may_be_active = self.last_renewal.is_some_and(|sent| now.since(sent) <= RENEW_DEADLINE);
-        let holder = match found {
-            // Another replica has been active since, so the counts of this one are outdated.
-            LeaseState::Present(lease) if lease.released && was_active && !may_be_active => {
-                return Action::StepDown("a replica that has released it".to_owned());
-            }
-            LeaseState::Present(lease) if lease.released => return Action::Acquire,
-            LeaseState::Present(lease) => lease.holder.as_str(),
-            LeaseState::Absent => "",
+        let (holder, is_released) = match found {
+            LeaseState::Present(lease) => (lease.holder.as_str(), lease.released),
+            LeaseState::Absent => ("", false),
         };
         let is_of_another = !holder.is_empty() && holder != self.me.name;
         // An earlier process of this pod holds it, and nobody has renewed it since this process started.
@@ -208,12 +203,12 @@ impl Election {
             return Action::Acquire;
         }
         // The former holder may still be active and write it again, so a deleted Lease has to wait as well.
-        if unchanged < LEASE_DURATION {
+        if !is_released && unchanged < LEASE_DURATION {
             return Action::Wait(POLL_INTERVAL.min(LEASE_DURATION.saturating_sub(unchanged)));
         }
-        // Another replica may have held it before it was edited or deleted.
+        // Another replica may have been active since. Then the counts of this one are outdated.
         if was_active && holder.is_empty() {
-            return Action::StepDown("a replica that is not known".to_owned());
+            return Action::StepDown("a replica that no longer holds it".to_owned());
         }
         Action::Acquire
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::compile::ALWAYS;
 use super::matched::MatchedWrites;
 
 /// Maximum number of namespaces that the selector of the webhook names. With more, the API server calls the webhook for
@@ -34,6 +35,9 @@ pub struct WebhookScope {
 pub type Armed = Result<WebhookScope, Arc<str>>;
 
 impl WebhookScope {
+    /// The condition that every write fulfils.
+    pub const EVERY_WRITE: &'static str = ALWAYS;
+
     /// No writes.
     pub fn none() -> Self {
         Self { namespaces: NamespaceSelection::None, writes: MatchedWrites::default() }

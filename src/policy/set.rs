@@ -194,7 +194,7 @@ impl Set {
         let misses = |policy: &Policy, namespace: Option<&str>| {
             conditions(policy).iter().any(|condition| missing.has(condition, namespace))
         };
-        let (mut sent, mut awaiting) = (HashSet::new(), HashSet::new());
+        let (mut sent, mut in_part) = (HashSet::new(), HashSet::new());
         // Namespaces share their lists.
         let mut seen = HashSet::new();
         for (namespace, policies) in by_namespace {
@@ -206,16 +206,16 @@ impl Set {
             }
             for policy in policies.iter() {
                 let is_sent = selected && !(depends_on_namespace && misses(policy, Some(namespace)));
-                let uids = if is_sent { &mut sent } else { &mut awaiting };
+                let uids = if is_sent { &mut sent } else { &mut in_part };
                 uids.insert(&*policy.id.uid);
             }
         }
-        let in_part = awaiting.clone();
-        awaiting.retain(|uid| !sent.contains(uid));
         let everywhere = scope.namespaces == NamespaceSelection::All;
         let of_all = elsewhere.iter().filter(|policy| !everywhere || misses(policy, None));
-        awaiting.extend(of_all.map(|policy| &*policy.id.uid));
-        Awaiting { wholly: awaiting, in_part }
+        let of_all: HashSet<_> = of_all.map(|policy| &*policy.id.uid).collect();
+        let wholly = in_part.difference(&sent).chain(&of_all).copied().collect();
+        in_part.extend(of_all);
+        Awaiting { wholly, in_part }
     }
 
     /// All policies, including invalid ones.
@@ -291,7 +291,7 @@ impl Awaiting<'_> {
 
     /// Whether a namespace of the policy is not sent.
     pub fn in_part(&self, uid: &str) -> bool {
-        self.wholly(uid) || self.in_part.contains(uid)
+        self.in_part.contains(uid)
     }
 }
 

@@ -94,30 +94,31 @@ fn namespaces(both: [&ReplayReport; 2]) -> Option<String> {
 
 /// The combinations of which a different number of occurrences is dropped, the largest difference first.
 fn dropped(both: [&ReplayReport; 2]) -> Option<String> {
-    let mut by_texts = BTreeMap::<[String; 5], [i64; 2]>::new();
+    // `None`: the side does not list the combination.
+    let mut by_texts = BTreeMap::<[String; 5], [Option<i64>; 2]>::new();
+    // The dropped occurrences of each namespace that a side does not list.
+    let mut unlisted = [(); 2].map(|()| BTreeMap::<String, i64>::new());
     for (at, report) in both.into_iter().enumerate() {
-        for row in &report.all_dropped {
-            by_texts.entry(dropped_texts(row)).or_default()[at] += counted(row.count);
+        for row in &report.policies {
+            *unlisted[at].entry(clean(&row.namespace, MESSAGE)).or_default() +=
+                counted(row.occurrences.dropped());
+        }
+        for row in report.dropped.iter().chain(&report.more_dropped) {
+            let texts = dropped_texts(row);
+            *unlisted[at].entry(texts[0].clone()).or_default() -= counted(row.count);
+            *by_texts.entry(texts).or_default()[at].get_or_insert(0) += counted(row.count);
         }
     }
     // The engine does not list all combinations of a busy namespace. The number of one that it does not list is unknown.
-    let incomplete = both.map(|report| {
-        let mut unlisted = BTreeMap::<&str, i64>::new();
-        for row in &report.policies {
-            *unlisted.entry(&row.namespace).or_default() += counted(row.occurrences.dropped());
-        }
-        for row in &report.all_dropped {
-            *unlisted.entry(&row.namespace).or_default() -= counted(row.count);
-        }
-        unlisted.retain(|_, occurrences| *occurrences != 0);
-        unlisted.into_keys().map(|namespace| clean(namespace, MESSAGE)).collect::<BTreeSet<_>>()
-    });
-    let listed = both.map(|report| report.all_dropped.iter().map(dropped_texts).collect::<BTreeSet<_>>());
-    let is_known = |texts: &[String; 5]| {
-        let mut sides = incomplete.iter().zip(&listed);
-        sides.all(|(incomplete, listed)| !incomplete.contains(&texts[0]) || listed.contains(texts))
+    let is_known = |(texts, numbers): &([String; 5], [Option<i64>; 2])| {
+        let mut sides = unlisted.iter().zip(numbers);
+        sides.all(|(unlisted, number)| {
+            number.is_some() || unlisted.get(&texts[0]).is_none_or(|left| *left == 0)
+        })
     };
-    let (rows, unknown): (Vec<_>, Vec<_>) = by_texts.into_iter().partition(|(texts, _)| is_known(texts));
+    let (known, unknown): (Vec<_>, Vec<_>) = by_texts.into_iter().partition(is_known);
+    let rows =
+        known.into_iter().map(|(texts, numbers)| (texts, numbers.map(Option::unwrap_or_default))).collect();
     let table = differing(["DROPPED", "REASON", "KIND", "COMPONENT", "BY"], rows);
     if unknown.is_empty() {
         return table;

@@ -109,10 +109,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 /// Replays as the options say.
 pub fn replay(options: &Options) -> Result<ReplayReport, Error> {
-    let is_standard_input = |path: &PathBuf| path.as_os_str() == "-";
-    let policies = options.policies.iter().chain(&options.against);
-    let inputs = policies.chain(&options.namespaces).chain([&options.input]);
-    if inputs.filter(|path| is_standard_input(path)).count() > 1 {
+    let is_standard_input = |path: &&PathBuf| path.as_os_str() == "-";
+    if inputs(options).filter(is_standard_input).count() > 1 {
         return Err(Error::StandardInputTwice);
     }
     let (policy, against) = (files(&options.policies)?, files(&options.against)?);
@@ -145,16 +143,21 @@ fn simulate(
     reports
 }
 
+/// Returns the paths of everything that is read.
+fn inputs(options: &Options) -> impl Iterator<Item = &PathBuf> {
+    let policies = options.policies.iter().chain(&options.against);
+    policies.chain(&options.namespaces).chain([&options.input])
+}
+
 /// Creates the file of decisions, unless it is an input.
 fn create(path: &Path, options: &Options) -> Result<Decisions, Error> {
     let identity = |path: &Path| {
         let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
         Some((metadata.dev(), metadata.ino()))
     };
-    // --against conflicts with --decisions.
-    let inputs = options.policies.iter().chain(&options.namespaces).chain([&options.input]);
-    let written = identity(path);
-    if let Some(input) = inputs.into_iter().find(|input| written.is_some() && identity(input) == written) {
+    if let Some(written) = identity(path)
+        && let Some(input) = inputs(options).find(|input| identity(input) == Some(written))
+    {
         return Err(Error::DecisionsOverInput { path: input.clone() });
     }
     Decisions::create(path)

@@ -65,11 +65,11 @@ impl Policies {
             for (document, value) in documents(file)? {
                 let place = PolicyLocation { file, document, value: &value };
                 let Some(object) = place.policy(trial)? else { continue };
-                // With --all-namespaces the own namespace has no meaning.
-                let own_namespace = object.metadata.namespace.as_ref();
-                let namespace = own_namespace.map(|own| trial.namespace.as_ref().map(|_| own.clone()));
-                if !names.insert((namespace, object.metadata.name.clone())) {
-                    let reason = if trial.namespace.is_none() && own_namespace.is_some() {
+                // With --all-namespaces its own namespace has no meaning.
+                let is_everywhere = trial.namespace.is_none() && object.metadata.namespace.is_some();
+                let namespace = object.metadata.namespace.clone().filter(|_| !is_everywhere);
+                if !names.insert((is_everywhere, namespace, object.metadata.name.clone())) {
+                    let reason = if is_everywhere {
                         "another document has an EventPolicy of this name, and --all-namespaces applies each in every \
                          namespace; rename or remove one of them"
                     } else {

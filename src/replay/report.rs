@@ -37,9 +37,9 @@ pub struct ReplayReport {
     pub dropped: Vec<DroppedRow>,
     /// Dropped occurrences that `dropped` does not list.
     pub dropped_not_listed: u64,
-    /// All rows of dropped occurrences that the engine lists.
+    /// The rows of dropped occurrences beyond `dropped` that the engine lists.
     #[serde(skip)]
-    pub(super) all_dropped: Vec<DroppedRow>,
+    pub(super) more_dropped: Vec<DroppedRow>,
     /// Summaries that would be written, the highest count first.
     pub summaries: Vec<Summary>,
     /// Summaries that `summaries` does not list.
@@ -194,8 +194,8 @@ impl ReplayReport {
         total.occurrences = Occurrences::from(&counters);
         rows.iter().for_each(|row| total.writes.add(&row.writes));
         total.bytes_saved = saved(&total.writes);
-        let all_dropped = dropped(&scopes);
-        let dropped: Vec<_> = all_dropped.iter().take(MOST_DROPPED).cloned().collect();
+        let mut dropped = dropped(&scopes);
+        let more_dropped = dropped.split_off(dropped.len().min(MOST_DROPPED));
         let summaries = finished.tally.summaries();
         let listed: u64 = dropped.iter().map(|row| row.count).sum();
         Self {
@@ -206,9 +206,9 @@ impl ReplayReport {
             passed: finished.tally.passed.clone(),
             dropped_not_listed: total.occurrences.dropped() - listed,
             dropped,
-            all_dropped,
+            more_dropped,
             summaries_not_listed: summaries.len().saturating_sub(MOST_SUMMARIES) as u64,
-            summaries: summaries.into_iter().take(MOST_SUMMARIES).collect(),
+            summaries: summaries.into_iter().take(MOST_SUMMARIES).cloned().collect(),
             total,
             against: None,
         }

@@ -176,8 +176,8 @@ impl Tally {
     }
 
     /// Returns all summaries, the highest count first.
-    pub(super) fn summaries(&self) -> Vec<Summary> {
-        let mut summaries: Vec<_> = self.summaries.values().cloned().collect();
+    pub(super) fn summaries(&self) -> Vec<&Summary> {
+        let mut summaries: Vec<_> = self.summaries.values().collect();
         summaries.sort_by_key(|summary| std::cmp::Reverse(summary.count));
         summaries
     }

@@ -19,7 +19,7 @@ use crate::api::{ConditionType, EventPolicyStatus};
 use crate::policy::{Armed, Policy, Set};
 
 use super::desired::{Difference, Facts, desired, difference};
-use super::transitions::{Transition, transitions};
+use super::transitions::{Transition, condition, transitions};
 use counted::{Counted, sums};
 use tracked::Tracked;
 
@@ -303,9 +303,8 @@ fn alternate(
 
 /// Whether this generation of a policy was in force.
 fn was_effective(status: Option<&EventPolicyStatus>, generation: i64) -> bool {
-    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
-    let kind = ConditionType::Effective.as_str();
-    conditions.any(|it| it.type_ == kind && it.status == "True" && it.observed_generation == Some(generation))
+    let effective = status.and_then(|status| condition(status, ConditionType::Effective));
+    effective.is_some_and(|it| it.status == "True" && it.observed_generation == Some(generation))
 }
 
 #[cfg(test)]

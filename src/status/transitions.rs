@@ -42,7 +42,8 @@ pub fn transitions(before: Option<&EventPolicyStatus>, after: &EventPolicyStatus
     transitions
 }
 
-fn condition(status: &EventPolicyStatus, condition_type: ConditionType) -> Option<&Condition> {
+/// Returns the condition of this type.
+pub(super) fn condition(status: &EventPolicyStatus, condition_type: ConditionType) -> Option<&Condition> {
     status.conditions.iter().find(|condition| condition.type_ == condition_type.as_str())
 }
 

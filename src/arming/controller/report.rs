@@ -72,6 +72,11 @@ fn selects_writes(field: &str) -> bool {
 }
 
 impl Known {
+    /// Whether the last reported state is armed.
+    pub(super) fn is_armed(&self) -> bool {
+        matches!(self.reported, Some(Ok(_)))
+    }
+
     /// Returns how long a restored configuration must stay as it is until policies are in force again. Otherwise their statuses
     /// would change with each restore.
     pub(super) fn settling(&self, now: Moment) -> Option<Duration> {
@@ -81,8 +86,7 @@ impl Known {
 
     /// Delays the arming after a disarming. Returns the time until then, too.
     pub(super) fn after_wait(&self, state: ArmedState, now: Moment) -> (ArmedState, Option<Duration>) {
-        let is_armed = matches!(self.reported, Some(Ok(_)));
-        match self.rearming.delay(now).filter(|_| state.is_ok() && !is_armed) {
+        match self.rearming.delay(now).filter(|_| state.is_ok() && !self.is_armed()) {
             Some(left) => (Err(DisarmedReason::Waiting(self.rearming.wait())), Some(left)),
             None => (state, None),
         }
@@ -94,7 +98,7 @@ impl ArmingController {
     pub(super) fn report_contested(&mut self) {
         let fields: Vec<_> =
             { self.known.drift.iter() }.map(String::as_str).filter(|field| selects_writes(field)).collect();
-        if fields.is_empty() || !matches!(self.known.reported, Some(Ok(_))) {
+        if fields.is_empty() || !self.known.is_armed() {
             return;
         }
         let contested: Armed = Err(format!(

@@ -30,7 +30,7 @@ impl ArmingController {
             let required = Precondition { uid: known_uid.as_deref(), version: None };
             match self.api.apply(&object, required, TIMEOUT).await {
                 Ok(stored) => {
-                    if matches!(self.known.reported, Some(Ok(_))) {
+                    if self.known.is_armed() {
                         let note = "squelch shuts down. All Events are stored as written.".to_owned();
                         self.api.announce(uid(&stored), false, false, note);
                     }

@@ -164,7 +164,11 @@ impl Scene {
     }
 
     fn policies(&self, names: &[&str]) {
-        self.desired.send_modify(|desired| desired.scope = WebhookScope::all_in(namespaces(names)));
+        self.policies_for(WebhookScope::all_in(namespaces(names)));
+    }
+
+    fn policies_for(&self, scope: WebhookScope) {
+        self.desired.send_modify(|desired| desired.scope = scope);
     }
 
     async fn is_armed(&mut self, armed: bool) {

@@ -64,10 +64,8 @@ async fn a_replica_that_missed_another_holder_is_not_active_again() {
         // Meanwhile another replica has acquired and released it.
         let mut state = server.lock().unwrap();
         let mut lease = state.lease.clone().unwrap();
-        let released = json!({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 1});
-        for (field, value) in released.as_object().unwrap() {
-            lease["spec"][field] = value.clone();
-        }
+        lease["spec"]["holderIdentity"] = json!("");
+        lease["spec"]["leaseDurationSeconds"] = json!(1);
         state.write(lease, 200);
         state.refuses = None;
     }

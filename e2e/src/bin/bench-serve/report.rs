@@ -147,7 +147,7 @@ fn costs_head() -> Vec<&'static str> {
 
 fn costs(row: &Row) -> Vec<String> {
     let mut cells = vec![name(row)];
-    let at_saturation = |text: fn(&Cell) -> String| row.at(None).map(text).unwrap_or_default();
+    let at_saturation = |text: fn(&Cell) -> String| cell_text(row.at(None), text);
     cells.push(at_saturation(|cell| format!("{}/s", grouped(cell.median(|sample| sample.rate)))));
     cells.push(at_saturation(|cell| grouped(cell.median(|sample| sample.per_cpu_second))));
     cells.push(at_saturation(|cell| format!("{:.1}", cell.median(|sample| 1e6 / sample.per_cpu_second))));

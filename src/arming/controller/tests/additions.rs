@@ -166,10 +166,10 @@ async fn a_condition_with_the_name_of_an_own_one_is_restored() {
 #[tokio::test(start_paused = true)]
 async fn no_policy_is_in_force_while_another_writer_contests_a_condition() {
     let mut scene = Scene::new();
-    scene.desired.send_modify(|desired| desired.scope = matching("A"));
+    scene.policies_for(matching("A"));
     scene.is_armed(true).await;
     let rendered = scene.state.borrow().configuration.clone().unwrap();
-    scene.desired.send_modify(|desired| desired.scope = matching("B"));
+    scene.policies_for(matching("B"));
     scene.wait_for(|state| condition(state) == Some("object.reason == 'B'")).await;
     for _ in 0..60 {
         scene.state.send_modify(|state| state.configuration = Some(rendered.clone()));

@@ -81,14 +81,14 @@ async fn writes_that_are_no_longer_sent_are_not_reported_as_sent() {
     // An answer that comes late, and one that does not come.
     for latency in [1_500, 3_000] {
         let mut scene = Scene::new();
-        scene.desired.send_modify(|desired| desired.scope = matching("A"));
+        scene.policies_for(matching("A"));
         scene.is_armed(true).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         assert!(covers_a(&scene));
         scene.state.send_modify(|state| state.apply_latency = Duration::from_millis(latency));
-        scene.desired.send_modify(|desired| desired.scope = matching("B"));
+        scene.policies_for(matching("B"));
         scene.wait_for(|state| condition(state) == Some("object.reason == 'B'")).await;
-        scene.desired.send_modify(|desired| desired.scope = matching("A"));
+        scene.policies_for(matching("A"));
         let mut is_restored = false;
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_millis(100)).await;
