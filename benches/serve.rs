@@ -78,7 +78,7 @@ fn run(options: &Options) -> Result<()> {
 
 async fn serve(options: &Options) -> Result<()> {
     let tls = tls::server_config(Arc::new(ServedCertificate::new(leaf(options)?)?), None)?;
-    let listener = server::bind(options.address)?;
+    let listener = server::bind(options.address)?.listen()?;
     let address = listener.local_addr()?;
     let token = PathToken::parse(&options.token).context("--token is invalid")?;
     let mode = match options.kind {

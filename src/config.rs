@@ -16,8 +16,8 @@ use crate::output::OutputFormat;
 use crate::replay;
 
 pub use run::RunOptions;
-use values::uninstall_timeout;
 pub use values::{CollectorHeader, LastTimestamp, WebhookService, WebhookUrl};
+use values::{doctor_wait, uninstall_timeout};
 
 /// Event policy operator for Kubernetes: compacts, aggregates and limits Events, and counts what it suppresses.
 #[derive(Debug, Parser)]
@@ -124,6 +124,10 @@ pub struct DoctorOptions {
     /// Secret of the certificate authority and the token [default: --secret of the Deployment, else squelch-webhook]
     #[arg(long, env = "SQUELCH_SECRET", value_name = "NAME")]
     pub secret: Option<String>,
+
+    /// Repeat the checks each second until none fails, for at most this time, up to 10m
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = doctor_wait)]
+    pub wait: Duration,
 
     /// Output format
     #[arg(long, short, value_enum, default_value_t = OutputFormat::Table)]

@@ -246,7 +246,8 @@ async fn serve(places: Option<usize>) {
     let leaf = authority.issue(&["127.0.0.1".to_owned()], hour, clock::wall()).unwrap();
     let config = tls::server_config(Arc::new(ServedCertificate::new(leaf).unwrap()), None).unwrap();
 
-    let [plain, secure] = ["127.0.0.1:0"; 2].map(|address| server::bind(address.parse().unwrap()).unwrap());
+    let [plain, secure] =
+        ["127.0.0.1:0"; 2].map(|address| server::bind(address.parse().unwrap()).unwrap().listen().unwrap());
     let said = json!({
         "webhook": secure.local_addr().unwrap(),
         "admin": plain.local_addr().unwrap(),

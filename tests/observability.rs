@@ -197,3 +197,19 @@ fn every_panel_uses_the_chosen_data_source_and_has_a_description() {
         assert!(titles.iter().any(|title| title.contains(shown)), "no panel shows {shown}");
     }
 }
+
+#[test]
+fn the_dashboard_counts_every_admitted_review_as_stored() {
+    let dashboard: Value = serde_json::from_str(&read("charts/squelch/files/dashboard.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let mut stored = targets.filter(|target| target["legendFormat"] == "stored");
+    let query = stored.next().unwrap()["expr"].as_str().unwrap();
+    let counted = query.split("squelch_reviews_total{result=~\"").nth(1).unwrap().split('"').next().unwrap();
+    for result in
+        [ReviewResult::Allowed, ReviewResult::Named, ReviewResult::FailedOpen, ReviewResult::Standby]
+    {
+        assert!(counted.split('|').any(|it| it == result.as_str()), "{counted} lacks {}", result.as_str());
+    }
+    assert!(stored.next().is_none());
+}

@@ -34,8 +34,8 @@ pub struct Helm {
     pub namespace: String,
     /// The chart's folder.
     pub chart: PathBuf,
-    /// Settings (`--set`) of every install and upgrade.
-    settings: Vec<String>,
+    /// Options of every install and upgrade, such as settings (`--set`).
+    options: Vec<String>,
 }
 
 impl Helm {
@@ -46,14 +46,20 @@ impl Helm {
             release: release.to_owned(),
             namespace: namespace.to_owned(),
             chart,
-            settings: Vec::new(),
+            options: Vec::new(),
         }
     }
 
     /// Adds a setting.
     #[must_use]
-    pub fn set(mut self, key: &str, value: &str) -> Self {
-        self.settings.push(format!("--set={key}={value}"));
+    pub fn set(self, key: &str, value: &str) -> Self {
+        self.option(&format!("--set={key}={value}"))
+    }
+
+    /// Adds an option.
+    #[must_use]
+    pub fn option(mut self, option: &str) -> Self {
+        self.options.push(option.to_owned());
         self
     }
 
@@ -65,12 +71,12 @@ impl Helm {
         self.put(&["install", "--create-namespace"], values).await
     }
 
-    /// The install command with its settings alone, as typed in the checkout.
+    /// The install command with its options alone, as typed in the checkout.
     pub fn typed(&self) -> String {
         let chart = self.chart.strip_prefix(checkout("")).unwrap_or(&self.chart);
         let Self { release, namespace, .. } = self;
         let install = format!("helm install {release} {} --namespace={namespace}", chart.display());
-        format!("{install} --create-namespace --wait {}", self.settings.join(" "))
+        format!("{install} --create-namespace --wait {}", self.options.join(" "))
     }
 
     /// Upgrades it to these values alone and waits until it is ready.
@@ -86,7 +92,7 @@ impl Helm {
         let mut arguments = vec![verb[0], self.release.as_str(), chart.as_str()];
         arguments.extend(&verb[1..]);
         arguments.extend(["--wait", TIMEOUT, "--values=-"]);
-        arguments.extend(self.settings.iter().map(String::as_str));
+        arguments.extend(self.options.iter().map(String::as_str));
         self.run_with(&arguments, values.to_string()).await
     }
 
@@ -113,7 +119,7 @@ impl Helm {
     pub async fn template(&self, values: &Value) -> Result<String> {
         let chart = self.chart.display().to_string();
         let mut arguments = vec!["template", self.release.as_str(), chart.as_str(), "--values=-"];
-        arguments.extend(self.settings.iter().map(String::as_str));
+        arguments.extend(self.options.iter().map(String::as_str));
         self.run_with(&arguments, values.to_string()).await
     }
 

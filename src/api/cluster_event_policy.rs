@@ -66,7 +66,7 @@ use super::status::EventPolicyStatus;
 #[serde(rename_all = "camelCase")]
 pub struct ClusterEventPolicySpec {
     /// Selects the namespaces of the policy by their labels. A changed label takes effect within a second. In a new
-    /// namespace, only policies without a selector are in force until squelch has read its labels. Default: all
+    /// namespace, no policy is in force until squelch has read it; its Event writes pass uncounted. Default: all
     /// namespaces.
     #[serde(default, skip_serializing_if = "NamespaceSelector::is_empty")]
     pub namespace_selector: NamespaceSelector,

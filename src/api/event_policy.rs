@@ -152,8 +152,8 @@ pub struct EventPolicySpec {
 
     /// Maximum length of a stored message in bytes. squelch cuts longer messages of writes that the stages admit, at a
     /// character boundary and without a mark, and compares messages as they are stored. The client reads the shorter
-    /// message. Not cut are exempt Events, and UPDATEs that keep the message or change fields other than count, time and
-    /// message.
+    /// message. Not cut are exempt Events, writes through events.k8s.io (which have at most 1024 bytes and cannot be
+    /// changed later), and UPDATEs that keep the message or change fields other than count, time and message.
     /// The `messages` of an entry read the whole message of a CREATE, and the stored one of an UPDATE. From 256 to 65536.
     /// Default: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,8 +188,9 @@ pub struct EventPolicySpec {
     pub budget: Option<Budget>,
 
     /// Response to a CREATE that is suppressed. `AlreadyExists` is status code 409, which client-go ignores. `Forbidden` is
-    /// status code 403, which clients log. The response to an UPDATE or PATCH that is suppressed does not depend on this
-    /// field. Through v1 it is 409. Through events.k8s.io it is the stored Event, with two exceptions: it is 409 for a
+    /// status code 403, which clients log. A CREATE with a series above 1 always gets 403. The response to an UPDATE or PATCH
+    /// that is suppressed does not depend on this field. Through v1 it is 409, or the stored Event for a client that reads
+    /// the count and adds one. Through events.k8s.io it is the stored Event, with two exceptions: it is 409 for a
     /// series that begins at 1, and 403 for a refresh that reports several occurrences or comes after the end of its
     /// series. Default: AlreadyExists.
     #[serde(default)]

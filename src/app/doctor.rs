@@ -7,8 +7,10 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::{Api, Client};
+use tokio::time::{sleep, timeout};
 
 use super::cluster;
+use crate::clock;
 use crate::config::{DoctorOptions, Target};
 use crate::doctor::{self, Clients, DoctorReport, Installation, Level};
 use crate::output;
@@ -22,6 +24,9 @@ const DISARM: &str = "disarm";
 /// The deadline of the first call.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// The time between two attempts with `--wait`.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Prints the findings. Returns whether none of them is an error.
 ///
 /// # Errors
@@ -29,7 +34,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub async fn examine(options: &DoctorOptions) -> Result<bool> {
     let kubeconfig = options.target.kubeconfig.as_deref();
     let own = cluster::connect(kubeconfig).await?;
-    let asked = tokio::time::timeout(DEADLINE, own.apiserver_version()).await;
+    let asked = timeout(DEADLINE, own.apiserver_version()).await;
     let version = asked
         .context("the API server did not answer in time")?
         .context("the API server cannot be reached; check that it runs, and its address in the kubeconfig")?;
@@ -38,7 +43,15 @@ pub async fn examine(options: &DoctorOptions) -> Result<bool> {
     let inside = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let clients = Clients { own, squelch, api_servers, inside };
     let version = (version.major, version.minor, version.git_version);
-    let report = DoctorReport::of(doctor::findings(&doctor::collect(&clients, installation, version).await));
+    let began = clock::now();
+    let report = loop {
+        let snapshot = doctor::collect(&clients, installation.clone(), version.clone()).await;
+        let report = DoctorReport::of(doctor::findings(&snapshot));
+        if report.result() < Level::Error || clock::now().since(began) >= options.wait {
+            break report;
+        }
+        sleep(PAUSE).await;
+    };
     let text = options.output.render(&report, DoctorReport::table)?;
     output::print(&text).context("cannot write to standard output")?;
     Ok(report.result() < Level::Error)

@@ -74,7 +74,7 @@ pub async fn run(options: RunOptions) -> Result<()> {
         _ = following => Some(TaskFailure::panicked(BackgroundTask::Policies)),
     };
     if let Some(failure) = failure {
-        return fail(parts, failure, &options).await;
+        return Box::pin(fail(parts, failure, &options)).await;
     }
     parts.shut_down(&options).await;
     Ok(())

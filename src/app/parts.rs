@@ -59,7 +59,8 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Binds the ports first, so that an address in use is reported at once. Then starts everything that watches and
-    /// writes.
+    /// writes. The port of the webhook refuses connections until it is served: the keys may take long, and an Event write
+    /// would wait for an answer.
     pub(super) async fn start(
         options: &RunOptions,
         cluster: &Cluster,
@@ -70,7 +71,7 @@ impl Parts {
         let readiness = Arc::new(Readiness::default());
         let (supervisor, failures) = Supervisor::new();
         let serving_http = serving::http(&supervisor, options, &metrics, &readiness, descriptors)?;
-        let listener = serving::bind(options.webhook_bind_address, "--webhook-bind-address")?;
+        let port = serving::bind(options.webhook_bind_address, serving::WEBHOOK_FLAG)?;
 
         let engine = engine(options, &metrics)?;
         let policies = Arc::new(Store::default());
@@ -86,7 +87,7 @@ impl Parts {
         let webhook = webhook(cluster, &engine, &policies, &metrics, keys.tokens(), deadline, exporters);
         let stages = Stages::default();
         let tls = tls::server_config(keys.certificate(), serving::callers(options)?)?;
-        let serving_webhook = serving::webhook(&supervisor, listener, tls, webhook, &stages, descriptors);
+        let serving_webhook = serving::webhook(&supervisor, port, tls, webhook, &stages, descriptors)?;
         let (desired, wanted) = watch::channel(initial_configuration(cluster, &keys, options));
         let api = ConfigurationApi::new(&client, announcer.clone(), options.owner_cluster_role.clone());
         let armed = Arc::new(watch::Sender::new(Err(NOT_PROBED_YET.into())));

@@ -13,14 +13,21 @@ use crate::config::RunOptions;
 use crate::descriptors::Descriptors;
 use crate::metrics::{BackgroundTask, Metrics};
 use crate::tls::ClientAuthorities;
-use crate::webhook::server::{self, ConnectionLimits, Stages};
+use crate::webhook::server::{self, ConnectionLimits, ReservedPort, Stages};
 use crate::webhook::{Webhook, router};
 
+/// The flag of the webhook's address.
+pub(super) const WEBHOOK_FLAG: &str = "--webhook-bind-address";
+
 /// Binds `address`, which `flag` sets.
-pub(super) fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
-    let listener = server::bind(address)
-        .with_context(|| format!("cannot listen on {address}; choose another address with {flag}"))?;
-    info!(%address, flag, "listening");
+pub(super) fn bind(address: SocketAddr, flag: &str) -> Result<ReservedPort> {
+    server::bind(address)
+        .with_context(|| format!("cannot listen on {address}; choose another address with {flag}"))
+}
+
+fn listen(port: ReservedPort, flag: &str) -> Result<TcpListener> {
+    let listener = port.listen().with_context(|| format!("cannot listen on the port of {flag}"))?;
+    info!(address = %listener.local_addr()?, flag, "listening");
     Ok(listener)
 }
 
@@ -33,7 +40,8 @@ pub(super) fn http(
     descriptors: Descriptors,
 ) -> Result<Task<()>> {
     let admin = Admin::new(metrics.clone(), readiness.clone());
-    let listener = bind(options.http_bind_address, "--http-bind-address")?;
+    let flag = "--http-bind-address";
+    let listener = listen(bind(options.http_bind_address, flag)?, flag)?;
     let places = descriptors.admin_connections();
     Ok(supervisor.start(BackgroundTask::Http, |stop| admin::serve(listener, admin, places, stop)))
 }
@@ -48,15 +56,16 @@ pub(super) fn callers(options: &RunOptions) -> Result<Option<Arc<ClientAuthoriti
 /// Starts the webhook's server.
 pub(super) fn webhook(
     supervisor: &Supervisor,
-    listener: TcpListener,
+    port: ReservedPort,
     tls: rustls::ServerConfig,
     webhook: Arc<Webhook>,
     stages: &Stages,
     descriptors: Descriptors,
-) -> Task<()> {
+) -> Result<Task<()>> {
+    let listener = listen(port, WEBHOOK_FLAG)?;
     let limits =
         ConnectionLimits { connections: descriptors.webhook_connections(), ..ConnectionLimits::default() };
-    supervisor.start_with(BackgroundTask::Webhook, stages.stop.clone(), |_stop| {
+    Ok(supervisor.start_with(BackgroundTask::Webhook, stages.stop.clone(), |_stop| {
         server::serve(listener, Arc::new(tls), router(webhook), stages.clone(), limits)
-    })
+    }))
 }

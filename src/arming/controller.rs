@@ -66,8 +66,10 @@ struct Known {
     drift: Vec<String>,
     /// What other writers have added, which stays.
     additions: Additions,
-    /// The scope and object of the last write, if it failed: the API server may have stored it.
-    unanswered: Option<(WebhookScope, Value)>,
+    /// The last write, if it failed: the API server may have stored it.
+    unanswered: Option<(Desired, Value)>,
+    /// The same for the write of a standby that removes the rules.
+    unanswered_disarm: Option<Value>,
     /// When another writer's change of what is sent to squelch was last in force.
     contested: Option<Moment>,
     /// Whether it may have changed since it was read.
@@ -270,15 +272,11 @@ impl ArmingController {
         match self.api.apply(&object, required, timeout).await {
             Ok(stored) => {
                 self.record_restore(&own);
-                let known = &mut self.known;
-                known.unanswered = None;
-                known.applied = Some(Applied::new(desired.scope, own, &stored));
-                known.limiter.record_write(clock::now());
-                self.metrics.configuration_write();
-                self.api.acknowledge(desired.client);
-                known.failure = None;
+                self.known.unanswered = None;
+                self.known.limiter.record_write(clock::now());
+                self.record_write(desired, own, &stored);
+                self.known.failure = None;
                 self.record_live(stored);
-                self.probe_entry_exists.send_replace(true);
                 self.report(state);
                 self.known.settling(clock::now())
             }
@@ -291,7 +289,7 @@ impl ArmingController {
                     warn!(%error, "cannot write the webhook configuration, retrying");
                     known.failure = Some(error);
                 }
-                known.unanswered = Some((desired.scope, own));
+                known.unanswered = Some((desired, own));
                 self.report_contested();
                 Some(retry)
             }

@@ -225,6 +225,10 @@ pub(super) fn uninstall_timeout(text: &str) -> Result<Duration, String> {
     duration(text, "1s", "2h", "90s")
 }
 
+pub(super) fn doctor_wait(text: &str) -> Result<Duration, String> {
+    duration(text, "0s", "10m", "30s")
+}
+
 fn duration(text: &str, least: &str, most: &str, example: &str) -> Result<Duration, String> {
     let found = parse_duration(text).map_err(|bad| format!("the duration {bad}"))?;
     let limit = |text| parse_duration(text).expect("limits are constants that a test parses");

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -104,7 +104,9 @@ impl LinesTarget {
             let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
             return Ok(Self { path: None, file, written: 0, is_torn: false });
         }
-        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        // A pipe is opened for reading too. Otherwise this waits for its reader, and a reader that restarts loses lines.
+        let is_pipe = fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());
+        let file = OpenOptions::new().append(true).create(true).read(is_pipe).open(path)?;
         Ok(Self { path: Some(path.to_owned()), file, written: 0, is_torn: is_torn(path) })
     }
 

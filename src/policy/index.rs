@@ -165,7 +165,9 @@ impl Index {
             return SetChange::Nothing;
         }
         Arc::make_mut(&mut self.uids).insert(name.clone(), uid.into());
-        let has_policies = || self.policies.keys().any(|(namespace, _)| namespace.as_ref() == Some(name));
+        let from = (Some(name.clone()), Arc::from(""));
+        let has_policies =
+            || self.policies.range(from..).next().is_some_and(|((of, _), _)| of.as_ref() == Some(name));
         if known == Some(false) || has_policies() { SetChange::Policies } else { SetChange::Nothing }
     }
 

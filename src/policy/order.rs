@@ -154,6 +154,11 @@ impl Ordered {
         separate_overridden(Partition { in_force, over_limit, overridden: Vec::new() })
     }
 
+    /// Whether a policy with precedence Override depends on the labels of namespaces.
+    pub(super) fn has_overriding_selector(&self) -> bool {
+        self.overriding.iter().any(|policy| policy.has_selector())
+    }
+
     /// The namespaces with policies of their own.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_namespace.keys()

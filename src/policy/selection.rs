@@ -243,4 +243,17 @@ mod tests {
         index.apply(&object("c", "other", spec("A")));
         assert_eq!(awaiting(&index).len(), 1, "in another namespace than the acknowledged one");
     }
+
+    #[test]
+    fn a_policy_of_all_namespaces_does_not_make_others_wait() {
+        let mut index = Index::default();
+        index.apply(&object("a", "own", json!({"spec": {}})));
+        let acknowledged = index.set().scope();
+        // It has the same entry of `match`: every write.
+        index.apply(&cluster_object("all", json!({"spec": {}})));
+        let set = index.set();
+        let awaiting = set.awaiting(&acknowledged);
+        assert!(awaiting.wholly("uid-of-all"));
+        assert!(!awaiting.wholly("uid-of-a-own"), "its writes are sent all the time");
+    }
 }

@@ -8,7 +8,7 @@ use squelch_engine::{Applicability, Governing, NamespaceUids, Observation, Polic
 
 use crate::api::EventPolicyStatus;
 
-use super::compile::{Compiled, Invalid, Labels};
+use super::compile::{ALWAYS, Compiled, Invalid, Labels};
 use super::matched::MatchedWrites;
 use super::order::{Limit, Namespaces, Ordered, Overriding, evaluable};
 use super::restrictions::{Exclusions, Restrictions};
@@ -54,7 +54,7 @@ impl Policy {
     }
 
     /// Whether the policy has a namespace selector.
-    fn has_selector(&self) -> bool {
+    pub(super) fn has_selector(&self) -> bool {
         self.namespace.is_none() && self.compiled().is_some_and(|compiled| !compiled.selects_all())
     }
 
@@ -119,6 +119,8 @@ struct Resolved {
     by_namespace: HashMap<Arc<str>, PolicyList>,
     /// For namespaces that are not known yet.
     elsewhere: PolicyList,
+    /// Namespaces with policies that are not known yet, if their labels decide whether a policy overrides those.
+    unlabelled: HashSet<Arc<str>>,
     /// By policy uid.
     effects: HashMap<Arc<str>, Effect>,
     /// The writes that they can match.
@@ -162,6 +164,9 @@ impl Set {
 
     /// Returns the policy that governs `write` in a known namespace. Called for every write, without allocations.
     pub fn governing_in_known(&self, write: &Observation<'_>) -> Option<Governing<'_>> {
+        if self.resolved.unlabelled.contains(write.namespace) {
+            return None;
+        }
         governing(self.resolved.by_namespace.get(write.namespace)?, write)
     }
 
@@ -189,10 +194,15 @@ impl Set {
 
     /// Returns the policies in force whose writes are not in `scope` yet.
     pub fn awaiting(&self, scope: &WebhookScope) -> Awaiting<'_> {
-        let Resolved { by_namespace, elsewhere, matched, effects: _ } = &*self.resolved;
+        let Resolved { by_namespace, elsewhere, matched, .. } = &*self.resolved;
         let missing = matched.without(&scope.writes);
         let misses = |policy: &Policy, namespace: Option<&str>| {
             conditions(policy).iter().any(|condition| missing.has(condition, namespace))
+        };
+        // `missing` may say that a condition is missing in all namespaces, where it is missing in some.
+        let misses_in = |policy: &Policy, namespace: &str| {
+            let is_sent = |condition: &str| scope.writes.has(condition, Some(namespace));
+            !is_sent(ALWAYS) && conditions(policy).iter().any(|condition| !is_sent(condition))
         };
         let (mut sent, mut in_part) = (HashSet::new(), HashSet::new());
         // Namespaces share their lists.
@@ -205,7 +215,7 @@ impl Set {
                 continue;
             }
             for policy in policies.iter() {
-                let is_sent = selected && !(depends_on_namespace && misses(policy, Some(namespace)));
+                let is_sent = selected && !(depends_on_namespace && misses_in(policy, namespace));
                 let uids = if is_sent { &mut sent } else { &mut in_part };
                 uids.insert(&*policy.id.uid);
             }
@@ -326,7 +336,10 @@ impl Resolved {
         let by_namespace: HashMap<_, _> = by_namespace.collect();
         let elsewhere = resolve("", None, None);
         let matched = matched(&by_namespace, &elsewhere);
-        let mut resolved = Self { by_namespace, elsewhere, effects: HashMap::default(), matched };
+        let depends_on_labels = ordered.has_overriding_selector();
+        let is_unlabelled = |name: &&Arc<str>| depends_on_labels && !namespaces.contains_key(*name);
+        let unlabelled = ordered.namespaces().filter(is_unlabelled).cloned().collect();
+        let mut resolved = Self { by_namespace, elsewhere, unlabelled, effects: HashMap::default(), matched };
         let governing: HashSet<_> =
             shared.lists.values().flat_map(|list| list.iter()).map(|policy| &policy.id.uid).collect();
         let unevaluated =
@@ -340,8 +353,10 @@ impl Resolved {
                     Effect::GovernsInPart(ExceededLimit { namespace, limit: Limit::Labels })
                 }),
                 (true, Some(exceeded)) => Effect::GovernsInPart(exceeded),
-                (false, Some(exceeded)) => Effect::TooMany(exceeded),
-                (false, None) => match overridden.remove(&policy.id.uid) {
+                (false, Some(exceeded)) if !overridden.contains_key(&policy.id.uid) => {
+                    Effect::TooMany(exceeded)
+                }
+                (false, _) => match overridden.remove(&policy.id.uid) {
                     Some(effect) => effect,
                     None => {
                         let unevaluated = unevaluated.cloned();

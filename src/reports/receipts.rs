@@ -77,7 +77,8 @@ impl Receipt<'_> {
         format!("{DROP_REPORT}.{}", self.policy_uid)
     }
 
-    /// Returns the fields that each receipt replaces.
+    /// Returns the fields that each receipt replaces. Somebody else may have created an Event of its name: with an
+    /// `eventTime` the API server would refuse the other fields, and kubectl would show the count of a `series`.
     pub(super) fn patch(&self, now: Timestamp) -> Value {
         let policy_namespace = (self.policy.kind == "EventPolicy").then_some(self.namespace);
         let api_version = EventDropReport::api_version(&());
@@ -99,6 +100,8 @@ impl Receipt<'_> {
             "source": { "component": FIELD_MANAGER },
             "reportingComponent": REPORTING_CONTROLLER,
             "reportingInstance": "",
+            "eventTime": null,
+            "series": null,
         })
     }
 
@@ -209,5 +212,24 @@ mod tests {
             (&event["related"]["namespace"], &event["involvedObject"]["uid"]),
             (&Value::Null, &json!("r"))
         );
+    }
+
+    /// A user who may create Events can create one of this name first.
+    #[test]
+    fn a_receipt_removes_the_fields_of_a_foreign_event_of_its_name() {
+        let policy = PolicyRef { kind: "ClusterEventPolicy", name: "all".into() };
+        let new = EnforcedDrops { occurrences: 5, warnings: 2, entries: vec![dropped("BackOff", 5)] };
+        let receipt = Receipt {
+            namespace: "ci",
+            report_uid: "r",
+            policy: &policy,
+            policy_uid: "p",
+            total: 5,
+            new: &new,
+        };
+        let patch = receipt.patch(Timestamp::UNIX_EPOCH);
+        for field in ["eventTime", "series"] {
+            assert_eq!(patch.get(field), Some(&Value::Null), "{field}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use squelch_engine::{Moment, ScopeCounters};
+use squelch_engine::{Moment, NamespaceUids, ScopeCounters};
 
 use crate::api::{ConditionType, EventPolicyStatus};
 use crate::policy::{Armed, Policy, Set};
@@ -68,8 +68,12 @@ pub struct Plan {
     pause: Duration,
     /// Statuses in the cluster when this replica became active, by policy uid, until a policy is tracked.
     initial: HashMap<Arc<str>, EventPolicyStatus>,
+    /// Whether the policies that existed when this replica became active are tracked. Later ones are new.
+    has_begun: bool,
     /// By policy uid.
     tracked: HashMap<Arc<str>, Tracked>,
+    /// The uids of the namespaces at the last call.
+    namespace_uids: Arc<NamespaceUids>,
     /// Time of the last attempt to write conditions, per namespace of the policy. `None` for cluster-scoped policies.
     conditions_attempts: HashMap<Option<Arc<str>>, Moment>,
     /// Which API servers do not reach the webhook, in a sentence.
@@ -139,6 +143,7 @@ impl Plan {
                 due_conditions.push((conditions_at, due));
             }
         }
+        self.has_begun = true;
         due_counters.sort_by_key(|(at, _)| *at);
         self.counters_due = !due_counters.is_empty();
         let is_urgent = self.is_urgent(&due_counters, load, now);
@@ -269,14 +274,22 @@ impl Plan {
         for policy in set.policies() {
             let known = before.remove(&policy.id.uid);
             let initial = self.initial.remove(&policy.id.uid);
-            let mut tracked = known.unwrap_or_else(|| Tracked::new(policy, initial, wall));
+            let is_new = self.has_begun && initial.is_none();
+            let mut tracked = known.unwrap_or_else(|| Tracked::new(policy, initial, is_new, wall));
             tracked.revise(policy.generation);
             if policy.namespace.is_none() {
-                // Otherwise entries of deleted namespaces would stay in the list.
-                tracked.base_dropped.retain(|dropped| set.has_namespace(&dropped.namespace));
+                // Otherwise entries of deleted namespaces would stay in the list. One with another uid is a new one.
+                let before = &self.namespace_uids;
+                let is_same = |name: &str| {
+                    before.get(name).is_none_or(|uid| set.namespace_uids().get(name) == Some(uid))
+                };
+                tracked
+                    .base_dropped
+                    .retain(|dropped| set.has_namespace(&dropped.namespace) && is_same(&dropped.namespace));
             }
             self.tracked.insert(policy.id.uid.clone(), tracked);
         }
+        self.namespace_uids = set.namespace_uids().clone();
         let namespaces: HashSet<_> = set.policies().iter().map(|policy| &policy.namespace).collect();
         self.conditions_attempts.retain(|namespace, _| namespaces.contains(namespace));
     }

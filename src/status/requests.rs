@@ -74,7 +74,7 @@ pub(super) async fn write(client: &Client, due: &Due) -> WriteOutcome {
         None => Api::all_with(client, &resource),
     };
     // Without uid, since the API server does not compare it in a write of a subresource (seen on 1.35). A policy that was
-    // just created again under the name has the old counts until the watch receives it, which makes its status due.
+    // just created again under the name has the old counts until the watch receives it: see [`Plan`](super::plan::Plan).
     let body = json!({
         "apiVersion": resource.api_version,
         "kind": resource.kind,

@@ -183,7 +183,10 @@ impl StatusWriter {
             // Another replica may be active. A write would overwrite its counters.
             return REFRESH_INTERVAL;
         }
-        if let Some(due) = self.queue.pop() {
+        if let Some(due) = self.queue.pop()
+            // It may be deleted meanwhile, and another one have its name.
+            && self.store.load().policies().iter().any(|policy| policy.id.uid == due.policy.id.uid)
+        {
             // Set before the write, so that the pause also follows an interrupted write.
             self.next = now.plus(self.pause);
             let outcome = write(&self.client, &due).await;

@@ -20,6 +20,7 @@ pub(super) struct ClientConnection {
     limit_exceeded: Notify,
     responded: Notify,
     close_requested: Notify,
+    retired: AtomicBool,
 }
 
 impl ClientConnection {
@@ -32,6 +33,7 @@ impl ClientConnection {
             limit_exceeded: Notify::new(),
             responded: Notify::new(),
             close_requested: Notify::new(),
+            retired: AtomicBool::new(false),
         }
     }
 
@@ -76,6 +78,15 @@ impl ClientConnection {
     /// Waits for the first response. Must be awaited to completion only once.
     pub(super) async fn first_response(&self) {
         self.responded.notified().await;
+    }
+
+    /// Makes the next response the last one.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
     }
 
     /// Requests a graceful shutdown after the current response.

@@ -257,7 +257,7 @@ fn respond(
 
 /// Returns the message to store, if the stages admitted the write and its message is too long for the policy. Exempt
 /// Events, edits and writes without a decision are stored as they are. So are UPDATEs that do not change the message: an
-/// Event may be older than the policy, and the API server refuses another message in events.k8s.io.
+/// Event may be older than the policy.
 fn cut_message(review: &Review<'_>, rules: &Rules, verdict: &Verdict) -> Option<String> {
     let is_decided = verdict.disposition == Some(Disposition::Admitted)
         && !matches!(verdict.stage, Stage::Exempt | Stage::Standby);
@@ -268,7 +268,7 @@ fn cut_message(review: &Review<'_>, rules: &Rules, verdict: &Verdict) -> Option<
         return None;
     }
     let written = review.written_message();
-    let stored = rules.stored_message(&written);
+    let stored = rules.stored_message(review.api()?, &written);
     (stored.len() < written.len()).then(|| stored.to_owned())
 }
 

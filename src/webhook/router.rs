@@ -170,9 +170,10 @@ impl Router {
                 (timeout(BODY_TIMEOUT, answering).await, Some(permits))
             }
             Prepared::Review { body, mut permits, review } => {
-                let began = review.began;
+                let (webhook, began) = (&self.webhook, review.began);
+                // Also if the client no longer waits, and this is dropped.
+                scopeguard::defer! { webhook.metrics.admission(webhook.clock.now().since(began)) }
                 let answered = timeout(BODY_TIMEOUT, self.answer_review(body, &mut permits, review)).await;
-                self.webhook.metrics.admission(self.webhook.clock.now().since(began));
                 (answered, Some(permits))
             }
         };

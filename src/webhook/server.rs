@@ -39,13 +39,23 @@ pub use limits::{ConnectionLimits, Stages};
 /// write. (The kernel caps it at `net.core.somaxconn`, 4096 by default.)
 const BACKLOG: u32 = 4_000;
 
-/// Binds `address`, with a backlog for the dials of a stalled API server.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+/// A bound port that refuses connections until it [listens](Self::listen).
+pub struct ReservedPort(TcpSocket);
+
+impl ReservedPort {
+    /// Accepts connections from now on, with a backlog for the dials of a stalled API server.
+    pub fn listen(self) -> io::Result<TcpListener> {
+        self.0.listen(BACKLOG)
+    }
+}
+
+/// Binds `address`.
+pub fn bind(address: SocketAddr) -> io::Result<ReservedPort> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A restart must not wait for connections of the previous process.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    Ok(ReservedPort(socket))
 }
 
 /// Serves `router` on `listener` until [`Stages::stop`], then waits up to [`ConnectionLimits::shutdown_grace`] for responses in
@@ -139,9 +149,11 @@ impl Server {
         stream: TlsStream<ReadLimited<TcpStream>>,
         client: Arc<ClientConnection>,
     ) {
-        let (builder, max_unauthenticated) = match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => (builder(&self.limits).http2_only(), MAX_UNAUTHENTICATED_HTTP2),
-            _ => (builder(&self.limits).http1_only(), MAX_UNAUTHENTICATED_HTTP1),
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let (builder, max_unauthenticated) = if is_http2 {
+            (builder(&self.limits).http2_only(), MAX_UNAUTHENTICATED_HTTP2)
+        } else {
+            (builder(&self.limits).http1_only(), MAX_UNAUTHENTICATED_HTTP1)
         };
         let reviews = self.router.connection();
         let stream = ReadLimited::new(stream, max_unauthenticated, client.authentication());
@@ -152,7 +164,7 @@ impl Server {
         });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         // In a set of its own, this future is polled only when it wakes, not with every review.
-        let mut ends = FuturesUnordered::from_iter([self.end(&client)]);
+        let mut ends = FuturesUnordered::from_iter([self.end(&client, is_http2)]);
         let end = tokio::select! {
             biased;
             ended = connection.as_mut() => {
@@ -190,7 +202,7 @@ impl Server {
     }
 
     /// Waits until the server must end the connection.
-    async fn end(&self, client: &ClientConnection) -> CloseMode {
+    async fn end(&self, client: &ClientConnection, is_http2: bool) -> CloseMode {
         let closing = async {
             tokio::select! {
                 () = self.stages.closing.cancelled() => {}
@@ -205,11 +217,20 @@ impl Server {
                 std::future::pending::<()>().await;
             }
         };
+        let aged = async {
+            sleep(self.limits.age).await;
+            if !is_http2 {
+                // The client's next review may be on its way, and it does not retry a POST. So the next response is the last
+                // one. The client closes an idle connection itself.
+                client.retire();
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
             () = closing => CloseMode::Graceful,
             () = client.closed() => CloseMode::Graceful,
             () = self.stages.stop.cancelled() => CloseMode::Graceful,
-            () = sleep(self.limits.age) => CloseMode::Graceful,
+            () = aged => CloseMode::Graceful,
             () = authentication_timeout => CloseMode::Cut,
             () = client.evicted() => CloseMode::Cut,
         }
@@ -247,7 +268,7 @@ impl Server {
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         let mut response = self.router.answer(prepared).await;
         // The next probe must dial, and the next review may reach the active replica.
-        let is_last = head.is_probe || !self.router.is_active();
+        let is_last = head.is_probe || client.is_retired() || !self.router.is_active();
         // HTTP/2 has no such header: `end` sends GOAWAY.
         if head.is_http1 && (self.stages.closing.is_cancelled() || !head.is_authenticated || is_last) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

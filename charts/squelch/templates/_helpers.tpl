@@ -14,23 +14,28 @@ app.kubernetes.io/name: squelch
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{- define "squelch.labels" -}}
+{{/* The labels of every object that no value overrides. A version may have a "+", which no label may have. */}}
+{{- define "squelch.ownLabels" -}}
 {{- $own := include "squelch.selector" . | fromYaml -}}
 {{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion -}}
 {{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service -}}
-{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version) -}}
-{{ merge $own .Values.commonLabels | toYaml }}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{ toYaml $own }}
 {{- end }}
 
-{{/* The metadata of an object: {root, name, namespace, labels, annotations}; all but root and name are optional. The
-chart's labels override `labels`. */}}
+{{- define "squelch.labels" -}}
+{{ merge (include "squelch.ownLabels" . | fromYaml) .Values.commonLabels | toYaml }}
+{{- end }}
+
+{{/* The metadata of an object: {root, name, namespace, labels, annotations}; all but root and name are optional. Its
+labels override the common ones, and the chart's own override both. */}}
 {{- define "squelch.metadata" -}}
 name: {{ .name }}
 {{- with .namespace }}
 namespace: {{ . }}
 {{- end }}
 labels:
-  {{- merge (include "squelch.labels" .root | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
+  {{- merge (include "squelch.ownLabels" .root | fromYaml) (.labels | default dict) .root.Values.commonLabels | toYaml | nindent 2 }}
 {{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
@@ -58,10 +63,14 @@ annotations:
 
 {{/* The Secrets to pull the image: a field of a pod, or nothing. */}}
 {{- define "squelch.pullSecrets" -}}
-{{- with concat .Values.image.pullSecrets .Values.global.imagePullSecrets -}}
+{{- $names := list -}}
+{{- range concat .Values.image.pullSecrets .Values.global.imagePullSecrets -}}
+{{- $names = append $names (kindIs "string" . | ternary . (get (kindIs "string" . | ternary dict .) "name")) -}}
+{{- end -}}
+{{- with uniq $names -}}
 imagePullSecrets:
 {{- range . }}
-- name: {{ kindIs "string" . | ternary . (get (kindIs "string" . | ternary dict .) "name") }}
+- name: {{ . }}
 {{- end }}
 {{- end -}}
 {{- end }}
@@ -104,10 +113,13 @@ imagePullSecrets:
 {{- $seconds -}}
 {{- end }}
 
-{{/* Whether the cluster has a CRD of Prometheus Operator. For `helm template` set --api-versions. */}}
+{{/* Whether the cluster has a CRD of Prometheus Operator. For `helm template` set --api-versions: a version without its
+kinds stands for all of them. */}}
 {{- define "squelch.monitors" -}}
 {{- $versions := .root.Capabilities.APIVersions -}}
-{{- if or ($versions.Has (printf "monitoring.coreos.com/v1/%s" .kind)) ($versions.Has "monitoring.coreos.com/v1") -}}yes{{- end -}}
+{{- $kinds := false -}}
+{{- range $versions }}{{ if hasPrefix "monitoring.coreos.com/v1/" . }}{{ $kinds = true }}{{ end }}{{ end -}}
+{{- if or ($versions.Has (printf "monitoring.coreos.com/v1/%s" .kind)) (and ($versions.Has "monitoring.coreos.com/v1") (not $kinds)) -}}yes{{- end -}}
 {{- end }}
 
 {{/* Metadata of the objects of the uninstall hook: {root, weight, namespace}. */}}

@@ -171,6 +171,8 @@ fn every_value_changes_what_is_rendered() -> Result<()> {
     let schema = std::fs::read_to_string(checkout("charts/squelch/values.schema.json"))?;
     let mut known = BTreeSet::new();
     leaves(&serde_json::from_str(&schema)?, "", &mut known);
+    // For the condition of a parent chart.
+    known.remove("enabled");
     let tried: BTreeSet<_> = VALUES.iter().map(|(path, ..)| (*path).to_owned()).collect();
     let untried: Vec<_> = known.symmetric_difference(&tried).collect();
     ensure!(untried.is_empty(), "either in values.schema.json or in the table of this test: {untried:?}");

@@ -1,4 +1,4 @@
-//! `maxMessageBytes`: longer messages are stored cut, and clients go on with what they read.
+//! `maxMessageBytes`: longer messages of core/v1 are stored cut, and clients go on with what they read.
 
 use anyhow::{Context, Result, ensure};
 use e2e::policy::series_alone;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 #[tokio::test]
-async fn long_messages_of_every_client_are_stored_cut() -> Result<()> {
+async fn long_messages_are_stored_cut_except_through_the_new_api() -> Result<()> {
     let test = Test::begin("message-bytes").await?;
     let squelch = test.squelch().await?;
     let spec = series_alone(&json!({ "maxMessageBytes": 257, "exempt": [{ "reasons": ["Kept"] }] }));
@@ -25,10 +25,13 @@ async fn long_messages_of_every_client_are_stored_cut() -> Result<()> {
     let exempt = Emission::creates_core().about("exempt", 1).reason("Kept").message(&long).count(1);
     sent += test.emit(&exempt)?.finish(STORM).await?.sent();
     conservation::holds(&test, squelch, &policy, sent).await?;
+    // Without squelch, the API server would refuse the next write of a client of events.k8s.io, which has the whole message.
+    let cut = "ä".repeat(128);
     for (object, _) in Emission::of_each_kind() {
+        let expected = if ["legacy", "core"].contains(&object) { &cut } else { &long };
         for stored in test.events(Some(&format!("{object}-0"))).await? {
             let message = stored.message.context("a message")?;
-            ensure!(message == "ä".repeat(128), "{object}: {} bytes", message.len());
+            ensure!(message == *expected, "{object}: {} bytes", message.len());
         }
     }
     let kept = test.one_event("exempt-0", 1).await?.message.context("a message")?;

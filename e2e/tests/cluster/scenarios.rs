@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::Test;
 use e2e::cluster::{checkout, given};
 use e2e::helm::scenarios;
+use serde_json::Value;
 
 /// Flags by which the chart finds Prometheus Operator.
 pub(crate) const OPERATOR: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
@@ -87,6 +88,91 @@ fn without_prometheus_operator_none_of_its_objects_are_rendered() -> Result<()> 
     let rendered = helm(Path::new("helm"), &["--values", &values])?.map_err(anyhow::Error::msg)?;
     ensure!(!rendered.contains("monitoring.coreos.com"), "{rendered}");
     ensure!(rendered.contains("grafana_dashboard"), "the dashboard needs no operator");
+    Ok(())
+}
+
+/// The API groups of a cluster are those with their kinds; `--api-versions` by hand may name the group alone.
+#[test]
+fn only_kinds_that_the_cluster_has_are_rendered() -> Result<()> {
+    let has = [&OPERATOR[..], &["--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"]].concat();
+    for program in [given("SQUELCH_HELM3")?, PathBuf::from("helm")] {
+        let rendered = helm(&program, &has)?.map_err(anyhow::Error::msg)?;
+        ensure!(rendered.contains("kind: ServiceMonitor"), "{rendered}");
+        ensure!(!rendered.contains("kind: PrometheusRule"), "{rendered}");
+    }
+    Ok(())
+}
+
+/// Flux appends the digest or the revision to the version. No label may have a "+".
+#[test]
+fn a_version_with_a_revision_gives_a_valid_label() -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("squelch-chart-{}", std::process::id()));
+    let run = |arguments: &[&str]| {
+        let output = Command::new("helm").args(arguments).current_dir(&folder).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    std::fs::create_dir_all(&folder)?;
+    let chart = checkout("charts/squelch").display().to_string();
+    let rendered = run(&["package", &chart, "--version", "0.1.0+4fda46fd8c4e"]).and_then(|_| {
+        let given = ["--kube-version", "1.35.0", "--set", "image.repository=registry.example/squelch"];
+        run(&[&["template", "squelch", "squelch-0.1.0+4fda46fd8c4e.tgz"], &given[..]].concat())
+    });
+    std::fs::remove_dir_all(&folder)?;
+    let rendered = rendered?;
+    let labels: Vec<_> =
+        rendered.lines().filter_map(|line| line.trim().strip_prefix("helm.sh/chart: ")).collect();
+    ensure!(
+        labels.len() > 20 && labels.iter().all(|label| *label == "squelch-0.1.0_4fda46fd8c4e"),
+        "{labels:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn labels_of_an_object_override_common_labels() -> Result<()> {
+    let set = [
+        "commonLabels.app\\.kubernetes\\.io/component=platform",
+        "commonLabels.release=prod",
+        "metrics.monitor.labels.release=monitoring",
+    ];
+    let arguments = [&OPERATOR[..], &set.map(|value| ["--set", value]).concat()].concat();
+    let rendered = helm(Path::new("helm"), &arguments)?.map_err(anyhow::Error::msg)?;
+    let documents = rendered.split("---\n").filter(|document| document.contains("\nkind:"));
+    let objects: Vec<Value> = documents.map(serde_saphyr::from_str).collect::<Result<_, _>>()?;
+    let monitor = objects.iter().find(|object| object["kind"] == "ServiceMonitor").context("no monitor")?;
+    let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().context("no selector")?;
+    let has = |object: &Value| wanted.iter().all(|(key, value)| object["metadata"]["labels"][key] == *value);
+    let selected = objects.iter().filter(|object| object["kind"] == "Service" && has(object)).count();
+    ensure!(selected == 1, "the monitor selects {selected} Services: {wanted:?}");
+    ensure!(monitor["metadata"]["labels"]["release"] == "monitoring", "{monitor}");
+    Ok(())
+}
+
+/// A YAML parser such as that of Flux refuses a key that is there twice, and server-side apply a pull secret.
+#[test]
+fn values_that_meet_are_rendered_once() -> Result<()> {
+    let arguments = [
+        "--set",
+        "commonLabels.team=a,podLabels.team=b,podLabels.app\\.kubernetes\\.io/name=x",
+        "--set-json",
+        r#"image.pullSecrets=[{"name":"s"}],global.imagePullSecrets=["s"]"#,
+        "--show-only",
+        "templates/deployment.yaml",
+    ];
+    let rendered = helm(Path::new("helm"), &arguments)?.map_err(anyhow::Error::msg)?;
+    let lines = |wanted: &str| rendered.lines().filter(|line| line.trim() == wanted).count();
+    // The label of the Deployment itself is `a`.
+    ensure!((lines("team: a"), lines("team: b")) == (1, 1), "{rendered}");
+    ensure!(lines("app.kubernetes.io/name: x") == 0 && lines("- name: s") == 1, "{rendered}");
+    Ok(())
+}
+
+#[test]
+fn a_parent_chart_can_have_a_condition() -> Result<()> {
+    for program in [given("SQUELCH_HELM3")?, PathBuf::from("helm")] {
+        helm(&program, &["--set", "enabled=true"])?.map_err(anyhow::Error::msg)?;
+    }
     Ok(())
 }
 

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use e2e::Node;
 use e2e::cluster::given;
 use e2e::node::SQUELCH;
 use e2e::policy::Counters;
 use e2e::process::run_with_input;
 use serde_json::json;
 
-use e2e::stage::Stage;
+use e2e::stage::{Stage, values};
 
 /// The checks that a healthy installation passes.
 const CHECKS: [&str; 14] = [
@@ -29,6 +30,17 @@ const CHECKS: [&str; 14] = [
     "probe",
     "armed",
 ];
+
+/// Succeeds at once after the first installation, before a replica is active.
+pub(crate) async fn first_installation() -> Result<String> {
+    let node = Node::begin("row-first-doctor").await?;
+    let helm = node.helm();
+    helm.install(&values(&json!({}))).await?;
+    helm.run(&["test", SQUELCH]).await.context("helm test at once after helm install --wait")?;
+    helm.uninstall().await?;
+    node.passed()?;
+    Ok("no error".to_owned())
+}
 
 /// Succeeds and prints its log with Helm 4 and Helm 3, leaves no objects, and fails for a fault.
 pub(crate) async fn helm_test() -> Result<String> {

@@ -80,6 +80,47 @@ pub(crate) async fn removed() -> Result<String> {
     Ok(format!("{measured}; only the policies are left"))
 }
 
+/// Back from "no replica" by helm upgrade, as docs/runbooks.md says: since `kubectl scale` owns the number, Helm 4 refuses
+/// without an option.
+pub(crate) async fn scaled_to_zero() -> Result<String> {
+    let stage = Stage::begin("row-scaled-to-zero", &json!({}), 1).await?;
+    let counters = stage.wait_for_decisions(Counters::default()).await?;
+    let kubectl = stage.node.cluster.kubectl.namespace(SQUELCH);
+    kubectl.run(&["scale", "deployment", SQUELCH, "--replicas=0"]).await?;
+    stage.node.rolled_out(SQUELCH, SQUELCH).await?;
+    let helm = stage.node.helm();
+    let refused = helm.upgrade(&values(&json!({}))).await;
+    ensure!(
+        refused.is_err_and(|error| format!("{error:#}").contains("conflict")),
+        "helm upgrade is not refused"
+    );
+    helm.option("--force-conflicts").upgrade(&values(&json!({}))).await?;
+    stage.wait_for_decisions(counters).await?;
+    let (node, evidence) = stage.end().await?;
+    let measured = evidence.nothing_lost()?;
+    node.passed()?;
+    Ok(measured)
+}
+
+/// A release in another namespace uses the definitions and the policy that an uninstalled one has left, and back.
+pub(crate) async fn moved() -> Result<String> {
+    let stage = Stage::begin("row-moved", &json!({}), 2).await?;
+    let mut counters = stage.wait_for_decisions(Counters::default()).await?;
+    let here = stage.node.helm().option("--take-ownership");
+    let mut elsewhere = here.clone();
+    "squelch-moved".clone_into(&mut elsewhere.namespace);
+    here.uninstall().await?;
+    elsewhere.install(&values(&json!({}))).await?;
+    counters = stage.wait_for_decisions(counters).await.context("in another namespace")?;
+    elsewhere.uninstall().await?;
+    here.install(&values(&json!({}))).await?;
+    stage.wait_for_decisions(counters).await.context("in the first namespace")?;
+    let (node, evidence) = stage.end().await?;
+    let measured = evidence.nothing_lost()?;
+    node.passed()?;
+    Ok(measured)
+}
+
 /// kubectl rollout restart during a storm.
 pub(crate) async fn restarted() -> Result<String> {
     let stage = Stage::begin("row-restart", &json!({}), 2).await?;

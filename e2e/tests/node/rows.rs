@@ -6,7 +6,7 @@ use e2e::rows::{Row, run};
 use crate::{doctor, documents, gitops, key_rotation, lifecycle, permissions, unauthenticated_callers};
 
 /// The last row inspects the requests of all others.
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 16] = [
     ("helm install, upgrade, rollback, install again", || Box::pin(lifecycle::upgraded())),
     ("helm upgrade to another version and back", || Box::pin(lifecycle::another_version())),
     ("helm uninstall during the storm", || Box::pin(lifecycle::removed())),
@@ -19,11 +19,14 @@ const ROWS: [Row; 13] = [
     ("every scenario installed", || Box::pin(gitops::scenarios())),
     ("forged reviews from another pod", || Box::pin(unauthenticated_callers::forged_reviews())),
     ("helm test: squelch doctor", || Box::pin(doctor::helm_test())),
+    ("helm test at once after the first installation", || Box::pin(doctor::first_installation())),
+    ("scaled to zero by kubectl, and helm upgrade", || Box::pin(lifecycle::scaled_to_zero())),
+    ("helm uninstall, and install in another namespace", || Box::pin(lifecycle::moved())),
     ("permissions granted and used", || Box::pin(permissions::rights())),
 ];
 
 /// The rows of every run.
-const SHORT: [usize; 4] = [2, 3, 10, 11];
+const SHORT: [usize; 5] = [2, 3, 10, 11, 12];
 
 #[tokio::test]
 async fn the_short_table() -> Result<()> {

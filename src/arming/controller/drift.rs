@@ -4,7 +4,7 @@ use serde_json::Value;
 use squelch_engine::sanitise;
 use tracing::{debug, info, warn};
 
-use super::{Applied, ArmingController, uid, version};
+use super::{Applied, ArmingController, Desired, uid, version};
 use crate::arming::additions::Additions;
 use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, differences, foreign_entries, has_rules};
 use crate::arming::configuration_api::Change;
@@ -63,10 +63,10 @@ impl ArmingController {
 
     /// Records the stored configuration: what other writers have changed, and what they have added.
     pub(super) fn record_live(&mut self, live: Value) {
-        if let Some((scope, own)) = self.known.unanswered.take()
+        if let Some((desired, own)) = self.known.unanswered.take()
             && differences(&own, &live).is_empty()
         {
-            self.known.applied = Some(Applied::new(scope, own, &live));
+            self.record_write(desired, own, &live);
         }
         self.report_foreign(foreign_entries(&live));
         self.record_additions(&live);
@@ -85,6 +85,14 @@ impl ArmingController {
             }
         }
         (known.drift, known.live) = (differing, Some(live));
+    }
+
+    /// Records that a write is `stored`.
+    pub(super) fn record_write(&mut self, desired: Desired, own: Value, stored: &Value) {
+        self.known.applied = Some(Applied::new(desired.scope, own, stored));
+        self.metrics.configuration_write();
+        self.api.acknowledge(desired.client);
+        self.probe_entry_exists.send_replace(true);
     }
 
     /// Counts a write that restores `own` after a change by another writer.

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use tracing::{info, warn};
 
 use super::{ArmingController, DISARM_RETRY, DISARM_TIMEOUT, READ_INTERVAL, uid};
-use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, has_rules};
+use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, differences, has_rules};
 use crate::arming::configuration_api::{ApplyError, Precondition};
 use crate::arming::state::BreakGlass;
 use crate::clock;
@@ -61,27 +62,21 @@ impl ArmingController {
         }
         // The active replica may have removed them since. The watch may fail with the probes.
         self.read().await;
+        let unanswered = self.known.unanswered_disarm.take();
         let Some(live) = self.known.live.clone().filter(|live| has_rules(Some(live), EVENTS_ENTRY)) else {
+            let live = self.known.live.clone();
+            if let (Some(object), Some(live)) = (unanswered, live)
+                && differences(&object, &live).is_empty()
+            {
+                self.record_disarmed(live);
+            }
             return Some(READ_INTERVAL);
         };
         let object = self.desired.borrow().disarmed(self.known.owner.as_ref(), &live);
         let required = Precondition { uid: Some(uid(&live)), version: None };
         match self.api.apply(&object, required, DISARM_TIMEOUT).await {
             Ok(stored) => {
-                self.metrics.arm_transition(ArmTransition::Disarmed);
-                self.known.rearming.record_disarmed(clock::now());
-                let reason = self.probes.unreachable.borrow().clone().unwrap_or_default().message;
-                let note = format!(
-                    "A standby has removed the rules, because probes of the active replica's webhook fail: {reason}. \
-                     All Events are stored as written."
-                );
-                warn!(
-                    reason,
-                    "probes of the active replica's webhook fail, webhook disarmed by this standby"
-                );
-                self.api.announce(uid(&stored), false, true, note);
-                (self.known.live, self.known.failure) = (Some(stored), None);
-                self.show_metrics();
+                self.record_disarmed(stored);
                 None
             }
             Err(ApplyError::Outdated) => {
@@ -93,9 +88,25 @@ impl ArmingController {
                     warn!(%error, "cannot disarm the webhook, retrying");
                     self.known.failure = Some(error);
                 }
+                self.known.unanswered_disarm = Some(object);
                 Some(DISARM_RETRY)
             }
         }
+    }
+
+    /// Reports that this standby has removed the rules.
+    fn record_disarmed(&mut self, stored: Value) {
+        self.metrics.arm_transition(ArmTransition::Disarmed);
+        self.known.rearming.record_disarmed(clock::now());
+        let reason = self.probes.unreachable.borrow().clone().unwrap_or_default().message;
+        let note = format!(
+            "A standby has removed the rules, because probes of the active replica's webhook fail: {reason}. All Events \
+             are stored as written."
+        );
+        warn!(reason, "probes of the active replica's webhook fail, webhook disarmed by this standby");
+        self.api.announce(uid(&stored), false, true, note);
+        (self.known.live, self.known.failure) = (Some(stored), None);
+        self.show_metrics();
     }
 
     fn show_metrics(&self) {

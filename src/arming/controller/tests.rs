@@ -67,6 +67,7 @@ struct Scene {
     desired: watch::Sender<Desired>,
     reported: watch::Receiver<Armed>,
     restrictions: watch::Receiver<Restrictions>,
+    acknowledged: watch::Receiver<Option<ClientConfig>>,
     active: watch::Sender<bool>,
     announced: AnnouncementReceiver,
     metrics: Arc<Metrics>,
@@ -147,7 +148,7 @@ impl Scene {
         let reported = Arc::new(watch::Sender::new(Err(NOT_PROBED_YET.into())));
         let metrics = Arc::new(Metrics::new());
         let api = ConfigurationApi::new(&client, announcer, Some("squelch".to_owned()));
-        let restrictions = api.restrictions();
+        let (restrictions, acknowledged) = (api.restrictions(), api.acknowledged());
         let clients = ApiServerClients::only(client);
         let probing = Probing { clients, namespace: "squelch".to_owned(), tokens };
         let (active, follows) = watch::channel(active);
@@ -160,7 +161,18 @@ impl Scene {
             controller
         });
         let reported = reported.subscribe();
-        Self { state, desired, reported, restrictions, active, announced, metrics, stop, running }
+        Self {
+            state,
+            desired,
+            reported,
+            restrictions,
+            acknowledged,
+            active,
+            announced,
+            metrics,
+            stop,
+            running,
+        }
     }
 
     fn policies(&self, names: &[&str]) {

@@ -1,3 +1,7 @@
+use std::io::{BufRead as _, BufReader};
+use std::process::Command;
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::*;
@@ -41,6 +45,30 @@ async fn a_renamed_file_is_opened_again() {
     let bodies = |path: &Path| lines(path).iter().map(|line| line["body"].to_string()).collect::<Vec<_>>();
     assert_eq!(bodies(&rotated), ["null", "\"a\"", "\"b\""], "appended");
     assert_eq!(bodies(&path), ["\"c\""]);
+}
+
+#[tokio::test]
+async fn a_named_pipe_needs_no_reader_at_the_start() {
+    let folder = Folder::new("pipe");
+    let path = folder.0.join("events");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let opened = tokio::task::spawn_blocking({
+        let path = path.clone();
+        move || JsonLines::open(&path, "i".into())
+    });
+    let file = tokio::time::timeout(Duration::from_secs(60), opened).await.expect("opened").unwrap().unwrap();
+    assert_eq!(file.send(&[record(1, "a")]).await, Outcome::Delivered { refused: 0 });
+    // The first reader comes after the line.
+    let mut reader = BufReader::new(File::open(&path).unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["body"], "a");
+    // And the next one after another line.
+    drop(reader);
+    assert_eq!(file.send(&[record(2, "b")]).await, Outcome::Delivered { refused: 0 });
+    line.clear();
+    BufReader::new(File::open(&path).unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["body"], "b");
 }
 
 #[tokio::test]

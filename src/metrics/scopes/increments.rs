@@ -19,8 +19,8 @@ pub(super) struct ScopeKey {
 #[derive(Default)]
 pub(super) struct LastScrape {
     scopes: HashMap<ScopeKey, Scraped>,
-    /// Counters of cluster-scoped policies in deleted namespaces, by policy uid.
-    retained: HashMap<Arc<str>, Counters>,
+    /// Counters of cluster-scoped policies in deleted namespaces, by policy uid and mode.
+    retained: HashMap<(Arc<str>, Mode), Counters>,
 }
 
 /// The increments since the last scrape.
@@ -48,11 +48,11 @@ impl LastScrape {
     pub(super) fn increments(&mut self, current: &[ScopeCounters]) -> Increments {
         let mut increments = Increments::default();
         let mut before = std::mem::take(&mut self.scopes);
-        // Scraped counters of scopes that have ended, by policy uid.
-        let mut ended: HashMap<Arc<str>, Counters> = HashMap::new();
-        let mut end = |counters: &CountersByUid| {
+        // Scraped counters of scopes that have ended, by policy uid and mode.
+        let mut ended: HashMap<(Arc<str>, Mode), Counters> = HashMap::new();
+        let mut end = |mode: Mode, counters: &CountersByUid| {
             for (uid, counters) in &counters.0 {
-                ended.entry(uid.clone()).or_default().add(counters);
+                ended.entry((uid.clone(), mode)).or_default().add(counters);
             }
         };
         for (key, counters) in by_key(current) {
@@ -64,13 +64,13 @@ impl LastScrape {
             let increment = if counters.continues(&last) {
                 difference(&counters.sum(), &last.sum())
             } else {
-                end(&last);
+                end(key.mode, &last);
                 counters.sum()
             };
             increments.known.push((labels.clone(), key.mode, increment));
             self.scopes.insert(key, Scraped { counters, labels: Some(labels) });
         }
-        before.values().for_each(|scraped| end(&scraped.counters));
+        before.iter().for_each(|(key, scraped)| end(key.mode, &scraped.counters));
         increments.retained = self.retained_increments(current, &ended);
         // A fixed order, so that at the limit the same scopes get series of their own.
         increments.new.sort_unstable_by(|one, other| one.0.cmp(&other.0));
@@ -82,15 +82,15 @@ impl LastScrape {
     fn retained_increments(
         &mut self,
         current: &[ScopeCounters],
-        ended: &HashMap<Arc<str>, Counters>,
+        ended: &HashMap<(Arc<str>, Mode), Counters>,
     ) -> Vec<(Arc<str>, Mode, Counters)> {
         let before = std::mem::take(&mut self.retained);
         let retained = current.iter().filter(|scope| scope.namespace.is_empty());
         let unscraped = retained.filter_map(|ScopeCounters { policy, mode, counters, .. }| {
-            let none = Counters::default();
-            let increment = difference(counters, before.get(&policy.uid).unwrap_or(&none));
-            self.retained.insert(policy.uid.clone(), *counters);
-            let unscraped = difference(&increment, ended.get(&policy.uid).unwrap_or(&none));
+            let (none, key) = (Counters::default(), (policy.uid.clone(), *mode));
+            let increment = difference(counters, before.get(&key).unwrap_or(&none));
+            let unscraped = difference(&increment, ended.get(&key).unwrap_or(&none));
+            self.retained.insert(key, *counters);
             (unscraped != none).then(|| (policy.display.clone(), *mode, unscraped))
         });
         unscraped.collect()

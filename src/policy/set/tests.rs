@@ -240,3 +240,31 @@ fn ten_thousand_namespaces_share_lists_of_two_thousand_policies() {
     let lists: HashSet<_> = set.resolved.by_namespace.values().map(Arc::as_ptr).collect();
     assert_eq!(lists.len(), 1000 + 90, "one per namespace with policies of its own, and one per shard");
 }
+
+#[test]
+fn no_policy_governs_before_the_labels_that_an_override_selects_are_known() {
+    let strong = shops(&json!({"precedence": "Override", "match": [{"types": ["Warning"]}]}));
+    let strong = cluster_policy("strong", &strong, 1);
+    let own = policy("ci", "own", &json!({"warningPolicy": "Limit"}), 2);
+    let governing = |namespaces: &Namespaces| {
+        let set = Set::in_cluster([strong.clone(), own.clone()], namespaces);
+        set.governing_in_known(&event()).map(|it| it.rules.policy.display.to_string())
+    };
+    assert_eq!(governing(&cluster(&[("ci", "shop")])).as_deref(), Some("strong"));
+    assert_eq!(governing(&Namespaces::new()), None, "`strong` may override `own`");
+}
+
+#[test]
+fn a_policy_overridden_where_no_limit_excludes_it_is_accepted() {
+    let normal = json!({"match": [{"types": ["Normal"]}]});
+    let shop = (0..64).map(|at| cluster_policy(&format!("{at:02}"), &shops(&normal), 0));
+    let teams = json!({"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}});
+    let last = cluster_policy("last", &teams, 1);
+    let policies: Vec<_> = shop.chain([last.clone()]).collect();
+    let namespaces = cluster(&[("ci", "shop"), ("bank", "bank")]);
+    let set = Set::in_cluster(policies.clone(), &namespaces);
+    assert!(set.is_accepted(&last), "it governs in bank");
+    let own = policy("bank", "own", &json!({}), 0);
+    let set = Set::in_cluster(policies.into_iter().chain([own]), &namespaces);
+    assert!(matches!(set.effect(&last), Some(Effect::Overridden { .. })), "{:?}", set.effect(&last));
+}

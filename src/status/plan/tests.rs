@@ -280,3 +280,37 @@ fn all_changed_statuses_are_written_before_exit() {
     let all = scene.plan.all(&scene.set, &scene.counters, &scene.armed, Timestamp::UNIX_EPOCH);
     assert_eq!(all.iter().map(|due| &*due.policy.name).collect::<Vec<_>>(), ["p"]);
 }
+
+/// The API server does not compare uids in a write of a status, so that the last one for a deleted policy can reach the next
+/// one of its name.
+#[test]
+fn a_policy_created_again_does_not_inherit_the_counters_of_the_former_one() {
+    let mut index = Index::default();
+    index.apply(&object("ci", "p", json!({"spec": {}})));
+    let mut scene =
+        Scene { set: index.set(), counters: vec![counters("p", Mode::Enforce, 7)], ..Scene::new(&[]) };
+    let due = scene.due(0).remove(0);
+    let mut again = object("ci", "p", json!({"spec": {}, "status": due.status}));
+    again.metadata.uid = Some("another".into());
+    scene.plan.attempted(due, true, after(0));
+    index.delete(&again);
+    index.apply(&again);
+    scene.set = index.set();
+    let received = scene.due(1).first().map(|due| due.status.counters.unwrap().received);
+    assert_eq!(received, Some(0));
+}
+
+#[test]
+fn entries_of_a_namespace_that_was_created_again_are_removed() {
+    let entry = json!({"namespace": "ci", "reason": "R", "kind": "Pod", "component": "c",
+        "disposition": "filtered", "count": 1});
+    let mut index = Index::default();
+    index.apply(&cluster_object("all", json!({"spec": {}, "status": {"topDropped": [entry]}})));
+    index.apply_namespace("ci", "1", labels(&[]));
+    let mut scene = Scene { set: index.set(), ..Scene::new(&[]) };
+    assert_eq!(scene.due(0).remove(0).status.top_dropped.len(), 1);
+    // A list after an interrupted watch shows only the new namespace.
+    index.apply_namespace("ci", "2", labels(&[]));
+    scene.set = index.set();
+    assert!(scene.due(0).remove(0).status.top_dropped.is_empty());
+}

@@ -30,9 +30,16 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) fn new(policy: &Policy, initial: Option<EventPolicyStatus>, wall: Timestamp) -> Self {
+    /// `is_new`: the policy was created since this replica became active. A status that it has then was written for a former
+    /// policy of its name.
+    pub(super) fn new(
+        policy: &Policy,
+        initial: Option<EventPolicyStatus>,
+        is_new: bool,
+        wall: Timestamp,
+    ) -> Self {
         let current = initial.or_else(|| policy.reported.clone());
-        let status = current.as_ref();
+        let status = current.as_ref().filter(|_| !is_new);
         Self {
             base: status.and_then(|status| status.counters).unwrap_or_default(),
             base_dropped: status.map(|status| status.top_dropped.clone()).unwrap_or_default(),

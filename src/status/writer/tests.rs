@@ -300,3 +300,26 @@ async fn the_write_for_a_deleted_policy_is_no_failure() {
     let (failed, _) = tokio::join!(writer.write_all_now(), respond(&mut server, 404));
     assert_eq!(failed, 0);
 }
+
+#[tokio::test]
+async fn the_status_of_a_former_policy_is_not_written_to_its_successor() {
+    let mut scene = Scene::new(&["a", "p"]);
+    // Several writes between two refreshes.
+    scene.writer.pause = Duration::from_millis(10);
+    *scene.compacted.lock().unwrap() = 3;
+    assert!(scene.request(0).await.unwrap().contains("/a/"));
+    let former = policy("ci", "p", &json!({}), 1);
+    let id = squelch_engine::PolicyId { uid: "another".into(), ..former.id.clone() };
+    let again = Arc::new(Policy { id, ..(*former).clone() });
+    scene.writer.store.swap(Set::new([policy("ci", "a", &json!({}), 0), again]));
+    scene.writer.outdated = true;
+    let mut received = Vec::new();
+    for millisecond in (10..400).step_by(10) {
+        if let (_, Some((request, body))) = scene.step(millisecond, 200).await
+            && request.contains("/p/")
+        {
+            received.push(body["status"]["counters"]["received"].clone());
+        }
+    }
+    assert_eq!(received, [json!(0)]);
+}

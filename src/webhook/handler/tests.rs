@@ -6,6 +6,7 @@ use squelch_engine::{
 
 const CREATE: &[u8] = include_bytes!("../testdata/core_create.json");
 const UPDATE: &[u8] = include_bytes!("../testdata/events_update.json");
+const CORE_UPDATE: &[u8] = include_bytes!("../testdata/core_update.json");
 
 fn rules() -> Rules {
     Rules {
@@ -115,7 +116,7 @@ fn a_long_message_is_cut_if_a_stage_of_an_enforced_policy_admitted_the_write() {
         (&observe, Answer::Allow, Some(Disposition::Compacted), Stage::Series, None, false),
         (&observe, Answer::Allow, Some(Disposition::Admitted), Stage::Admit, None, false),
     ] {
-        let mut update = serde_json::from_slice::<Value>(UPDATE).unwrap();
+        let mut update: Value = serde_json::from_slice(CORE_UPDATE).unwrap();
         let unchanged = serde_json::to_vec(&update).unwrap();
         assert_eq!(update["request"]["object"]["message"], update["request"]["oldObject"]["message"]);
         update["request"]["oldObject"]["message"] = json!("an older message");
@@ -138,6 +139,30 @@ fn a_long_message_is_cut_if_a_stage_of_an_enforced_policy_admitted_the_write() {
             let expected = if is_cut { &message[..9] } else { message };
             assert_eq!(stored["message"], expected, "{stage:?}");
             assert!(name.is_none_or(|name| stored["metadata"]["name"] == name));
+        }
+    }
+}
+
+/// The API server accepts no other message of an Event of events.k8s.io later. Its client would fail while squelch does not
+/// decide.
+#[test]
+fn the_message_of_an_event_of_the_new_api_is_never_cut() {
+    let create = include_bytes!("../testdata/events_create.json");
+    let rules = Rules { max_message_bytes: Some(9), ..rules() };
+    let governing = Some(Governing { rules: &rules, treatment: Treatment::Stages });
+    let disposition = Some(Disposition::Admitted);
+    let review = review::decode(create).unwrap();
+    let written = review.written_message();
+    assert!(written.len() > 9);
+    for answer in [Answer::Allow, Answer::AllowNamed("web-x7k2m".to_owned())] {
+        let verdict = Verdict { disposition, stage: Stage::Admit, occurrences: 1, answer };
+        let (_, response) = respond(&review, governing, &verdict).unwrap();
+        let response = serde_json::from_slice::<Value>(&response).unwrap();
+        if response["response"].get("patch").is_some() {
+            let patched: Vec<_> =
+                patch_of(&response).0.iter().map(|operation| operation.path().to_string()).collect();
+            assert!(!patched.contains(&"/note".to_owned()), "{patched:?}");
+            assert!(!patched.contains(&"/message".to_owned()), "{patched:?}");
         }
     }
 }

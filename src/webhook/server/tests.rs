@@ -67,7 +67,7 @@ fn serving(
         lease_deadline: Arc::clone(&lease_deadline),
         ..Webhook::new(Arc::clone(&engine), Arc::clone(&policies), "squelch", token.clone())
     };
-    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap().listen().unwrap();
     let address = listener.local_addr().unwrap();
     let config =
         Arc::new(tls::server_config(Arc::clone(&certificate), client_authorities.map(Arc::new)).unwrap());
@@ -172,7 +172,7 @@ async fn a_silent_connection_takes_little_memory() {
         limits: ConnectionLimits::default(),
         has_logged_rejection: AtomicBool::new(false),
     });
-    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap().listen().unwrap();
     let address = listener.local_addr().unwrap();
     let mut acceptor = Acceptor::new(listener, 1, Eviction::Unprotected);
     let _dialled = TcpStream::connect(address).await.unwrap();
@@ -216,4 +216,16 @@ async fn a_body_above_the_maximum_is_answered_before_its_end() {
     assert!(is_allowed(&String::from_utf8(response).unwrap()));
     ends(&mut reader).await;
     assert!(writing.await.unwrap().is_err(), "the rest is not read");
+}
+
+/// The keys may take 30 s to load. A connection that is refused costs an Event write nothing, and one without an answer a
+/// second.
+#[tokio::test]
+async fn a_bound_port_refuses_connections_until_it_listens() {
+    let port = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = port.0.local_addr().unwrap();
+    assert!(TcpStream::connect(address).await.is_err(), "the kernel accepts");
+    let listener = port.listen().unwrap();
+    TcpStream::connect(address).await.unwrap();
+    drop(listener);
 }

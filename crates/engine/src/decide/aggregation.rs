@@ -1,7 +1,7 @@
 //! Step 9 of a decision: aggregation.
 
 use crate::decide::keys::AGGREGATE_PREFIX;
-use crate::decide::pipeline::{Decision, refusal, verdict};
+use crate::decide::pipeline::{ClientCount, Decision, refusal, verdict};
 use crate::model::content::Content;
 use crate::state::groups::ObjectCount;
 use crate::state::names::Carried;
@@ -40,7 +40,10 @@ impl Decision<'_> {
             self.scope.too_many(group, [message, object], &aggregation, self.at_capacity, self.now)?;
         let key = self.hasher.summary(group);
         let found = self.scope.series.find(key).and_then(|summary| self.living(summary));
-        if self.refuses_pending(found, carried) {
+        let exceeded = self.exceeded_pending_limit(found, carried);
+        if exceeded.is_some() {
+            // The limits may still drop the write.
+            self.exceeded = exceeded;
             return None;
         }
         let summary = match found {
@@ -57,18 +60,17 @@ impl Decision<'_> {
         let across = (aggregation.group_by == GroupBy::Kind).then_some(objects);
         let before = self.scope.series.content(summary);
         let content = summary_content(&write.event, before, &rules.policy, across);
-        self.scope.remember(summary, content);
+        // At the limit on text a summary shows an older occurrence.
+        if !self.at_capacity.text || before.is_none_or(|before| content.len() <= before.len()) {
+            self.scope.remember(summary, content);
+        }
         self.scope.change(summary, self.now, |series| {
             series.add(carried.occurrences);
             series.merge(write.occurred_at, true);
         });
         let occurrences = carried.occurrences;
-        Some(verdict(
-            Disposition::Aggregated,
-            Stage::Aggregation,
-            occurrences,
-            refusal(rules, write, carried.reads),
-        ))
+        let answer = refusal(rules, write, ClientCount::of(rules, write, carried, self.now));
+        Some(verdict(Disposition::Aggregated, Stage::Aggregation, occurrences, answer))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Steps 10 and 11 of a decision: spam filter and budget.
 
-use crate::decide::pipeline::{Decision, refusal, verdict};
+use crate::decide::pipeline::{ClientCount, Decision, refusal, verdict};
 use crate::state::names::Carried;
 use crate::{Disposition, Observation, Rules, Stage, Verdict};
 
@@ -19,8 +19,10 @@ impl Decision<'_> {
         if !rules.may_drop(&write.event) {
             return None;
         }
+        let now = self.now;
         let refused = |disposition, stage| {
-            Some(verdict(disposition, stage, carried.occurrences, refusal(rules, write, carried.reads)))
+            let answer = refusal(rules, write, ClientCount::of(rules, write, carried, now));
+            Some(verdict(disposition, stage, carried.occurrences, answer))
         };
         let mut of_filter = None;
         if let (Some(filter), Some(key)) = (&rules.spam_filter, self.keys.bucket) {

@@ -46,8 +46,8 @@ mod tests {
 
     use crate::testing::{at, by, counters, flush, named, rules, update, write};
     use crate::{
-        AggregationRules, Answer, Api, Denial, Disposition, Engine, GroupBy, Observation,
-        PendingLimitAdmissions, Rules, Settings, Stage, Verdict,
+        AggregationRules, Answer, Api, BucketRules, Denial, Disposition, Engine, GroupBy, Mode, Observation,
+        PendingLimitAdmissions, Per, PolicyId, Rules, Settings, SpamFilterRules, Stage, Verdict,
     };
 
     /// An engine at its limit: another series is pending, that of `write()` is not.
@@ -192,5 +192,49 @@ mod tests {
         };
         assert_eq!((0..20).filter(|message| merged("hostile", *message)).count(), 10);
         assert_eq!((0..20).filter(|message| merged("shop", *message)).count(), 5);
+    }
+
+    #[test]
+    fn series_in_observe_are_not_pending() {
+        let began = Timestamp::UNIX_EPOCH;
+        let engine = Engine::new(Settings { seed: [3, 4], max_series: 100, max_pending_series: 1, began });
+        let policy = PolicyId { display: "shop/observed".into(), uid: "p2".into() };
+        let observing = Rules { policy, mode: Mode::Observe, ..rules() };
+        for name in ["other.1", "other.2"] {
+            engine.decide(by(&observing), &other(name), at(1));
+        }
+        assert_eq!((engine.gauges().pending_series, engine.gauges().pending_occurrences), (0, 0));
+        let rules = rules();
+        engine.decide(by(&rules), &write(), at(2));
+        let merged = engine.decide(by(&rules), &named("cart.2", write()), at(3));
+        assert_eq!(merged.disposition, Some(Disposition::Compacted));
+        assert_eq!(engine.gauges().pending_limit_admissions, admissions(0));
+    }
+
+    #[test]
+    fn a_write_that_the_limits_drop_is_not_admitted_because_of_pending_series() {
+        let aggregation = AggregationRules {
+            max_events: 1,
+            idle_timeout: std::time::Duration::from_secs(600),
+            group_by: GroupBy::Object,
+        };
+        let spam_filter = SpamFilterRules {
+            bucket: BucketRules {
+                burst: 1.try_into().unwrap(),
+                refill_interval: std::time::Duration::from_secs(3600),
+            },
+            per: Per { emitter: true, object: true, event_type: true, reason: false },
+        };
+        let plain = rules();
+        let engine = at_limit(&plain);
+        let rules = Rules { aggregation: Some(aggregation), spam_filter: Some(spam_filter), ..plain };
+        let decide = |name, message: &'static str| {
+            let mut news = named(name, write());
+            news.event.message = message.into();
+            engine.decide(by(&rules), &news, at(3)).disposition
+        };
+        assert_eq!(decide("cart.2", "another"), Some(Disposition::Admitted));
+        assert_eq!(decide("cart.3", "one more"), Some(Disposition::Filtered));
+        assert_eq!(engine.gauges().pending_limit_admissions, admissions(0));
     }
 }

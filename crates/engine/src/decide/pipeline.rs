@@ -7,7 +7,7 @@ use crate::state::live_series::Handle;
 use crate::state::names::{Carried, Names};
 use crate::state::scope::Scope;
 use crate::{
-    Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation,
+    Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation, PendingLimit,
     PendingLimitAdmissions, Rejection, Rules, Stage, Treatment, Verdict,
 };
 
@@ -28,6 +28,8 @@ pub(crate) struct Decision<'a> {
     pub(crate) number: u64,
     /// Writes admitted because a limit on pending occurrences was reached.
     pub(crate) pending_limit_admissions: PendingLimitAdmissions,
+    /// The limit that keeps the write out of a summary.
+    pub(crate) exceeded: Option<PendingLimit>,
     pub(crate) now: Moment,
     /// The keys of the write.
     pub(crate) keys: WriteKeys,
@@ -41,9 +43,39 @@ pub(crate) fn lowers(write: &Observation<'_>) -> bool {
     write.operation == Operation::Update && write.value < write.old_value
 }
 
-/// Returns the refusal that the write's client handles best. `reads`: the client counts from what it reads, so that it
-/// does not notice a restored Event.
-pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>, reads: bool) -> Answer {
+/// How a client counts the occurrences of an Event that it updates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientCount {
+    /// It has a count of its own.
+    Own,
+    /// It reads the stored count and adds one. It does not notice a restored Event.
+    Read,
+    /// A recorder of the new API, which collects occurrences, reports them late, and counts from the answer.
+    Collected,
+}
+
+impl ClientCount {
+    pub(crate) fn of(rules: &Rules, write: &Observation<'_>, carried: &Carried, now: Moment) -> Self {
+        let is_silent = || {
+            let idle_timeout = rules.timing(false).idle_timeout;
+            carried.seen_before.is_none_or(|seen| now.since(seen) > idle_timeout)
+        };
+        if carried.reads {
+            Self::Read
+        } else if write.operation == Operation::Update
+            && write.api == Api::Events
+            && !write.begins_at_one()
+            && (carried.occurrences > 1 || is_silent())
+        {
+            Self::Collected
+        } else {
+            Self::Own
+        }
+    }
+}
+
+/// Returns the refusal that the write's client handles best.
+pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>, client: ClientCount) -> Answer {
     match (write.operation, write.api) {
         (Operation::Create, _) if write.has_series && !write.begins_at_one() => {
             Answer::Deny(Denial::Forbidden)
@@ -52,8 +84,11 @@ pub(crate) fn refusal(rules: &Rules, write: &Observation<'_>, reads: bool) -> An
             Rejection::AlreadyExists => Denial::AlreadyExists,
             Rejection::Forbidden => Denial::Forbidden,
         }),
+        (Operation::Update, Api::Events) if client == ClientCount::Collected => {
+            Answer::Deny(Denial::Forbidden)
+        }
         (Operation::Update, Api::Events) if !write.begins_at_one() => Answer::Restore,
-        (Operation::Update, Api::Core) if reads => Answer::Restore,
+        (Operation::Update, Api::Core) if client == ClientCount::Read => Answer::Restore,
         (Operation::Update, _) => Answer::Deny(Denial::AlreadyExists),
     }
 }
@@ -77,7 +112,7 @@ impl Decision<'_> {
         } else if self.draining && !merged_while_draining(rules, write, carried.occurrences) {
             self.admit_beside_series(write, &carried, Stage::Standby)
         } else if !self.draining
-            && let Some(muted) = mute(governing, write, &carried)
+            && let Some(muted) = mute(governing, write, &carried, self.now)
         {
             muted
         } else {
@@ -158,7 +193,7 @@ impl Decision<'_> {
             Stage::Exempt
         } else if self.draining {
             Stage::Standby
-        } else if let Some(muted) = mute(governing, write, carried) {
+        } else if let Some(muted) = mute(governing, write, carried, self.now) {
             return muted;
         } else {
             self.prefetch_limits(governing.rules, write);
@@ -196,10 +231,15 @@ impl Decision<'_> {
 }
 
 /// Returns a verdict if the policy mutes the write.
-fn mute(governing: Governing<'_>, write: &Observation<'_>, carried: &Carried) -> Option<Verdict> {
+fn mute(
+    governing: Governing<'_>,
+    write: &Observation<'_>,
+    carried: &Carried,
+    now: Moment,
+) -> Option<Verdict> {
     let Governing { rules, treatment } = governing;
     let muted = treatment == Treatment::Mute && rules.may_drop(&write.event);
-    let answer = || refusal(rules, write, carried.reads);
+    let answer = || refusal(rules, write, ClientCount::of(rules, write, carried, now));
     muted.then(|| verdict(Disposition::Muted, Stage::Mute, carried.occurrences, answer()))
 }
 

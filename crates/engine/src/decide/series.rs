@@ -3,27 +3,15 @@
 use jiff::Timestamp;
 
 use crate::decide::keys::Key;
-use crate::decide::pipeline::{Decision, lowers, refusal, verdict};
+use crate::decide::pipeline::{ClientCount, Decision, lowers, refusal, verdict};
 use crate::model::content::Content;
 use crate::state::live_series::Handle;
 use crate::state::names::Carried;
 use crate::state::series::Series;
-use crate::{
-    Answer, Api, Denial, Disposition, Mode, Moment, Observation, Operation, Rules, SeriesRules, Stage,
-    Verdict,
-};
+use crate::{Answer, Api, Disposition, Mode, Observation, Operation, Rules, SeriesRules, Stage, Verdict};
 
 /// The value of the first refresh of client-go's events recorder, if nothing else happened.
 const FIRST_REFRESH: i64 = 3;
-
-/// Whether an UPDATE is one of a recorder of the new API, which collects occurrences and reports them late.
-fn collects(series: &SeriesRules, write: &Observation<'_>, carried: &Carried, now: Moment) -> bool {
-    let is_silent = || carried.seen_before.is_none_or(|seen| now.since(seen) > series.idle_timeout);
-    write.api == Api::Events
-        && !write.begins_at_one()
-        && !carried.reads
-        && (carried.occurrences > 1 || is_silent())
-}
 
 impl Decision<'_> {
     /// Compacts the write. `None` if no series handles it; the next steps decide then.
@@ -68,12 +56,8 @@ impl Decision<'_> {
             let (newly_shared, first) = changed.unwrap_or_default();
             self.mark_shared(handle, newly_shared);
             self.remember(handle, write, first);
-            return verdict(
-                Disposition::Compacted,
-                Stage::Series,
-                occurrences,
-                refusal(rules, write, carried.reads),
-            );
+            let answer = refusal(rules, write, ClientCount::of(rules, write, carried, now));
+            return verdict(Disposition::Compacted, Stage::Series, occurrences, answer);
         }
         self.scope.change(handle, now, |series| series.create_again(occurrences, write.value, now));
         if occurrences > 0 {
@@ -91,10 +75,9 @@ impl Decision<'_> {
         carried: &Carried,
     ) -> Option<Verdict> {
         let (now, occurrences) = (self.now, carried.occurrences);
-        let collects = collects(series, write, carried, now);
-        let refusal =
-            if collects { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write, carried.reads) };
-        let merged = verdict(Disposition::Compacted, Stage::Series, occurrences, refusal);
+        let client = ClientCount::of(rules, write, carried, now);
+        let answer = refusal(rules, write, client);
+        let merged = verdict(Disposition::Compacted, Stage::Series, occurrences, answer);
         let Some((handle, was_shared)) = self.series_of_update(rules, write, carried) else {
             // No series can be opened for its occurrences, and it must not lower the stored count.
             if !lowers(write) {
@@ -129,7 +112,8 @@ impl Decision<'_> {
             }
             let complete = own && write.value == state.total && write.value >= old;
             let raises = write.value > old;
-            let refreshes = write.api == Api::Events && (collects || write.value == FIRST_REFRESH);
+            let refreshes =
+                client == ClientCount::Collected || write.api == Api::Events && write.value == FIRST_REFRESH;
             let passes = complete && (refreshes || raises && state.is_due(series, now));
             let reported_again = write.value - state.total;
             let instead = exceeded.filter(|_| !passes && own && raises && reported_again >= 0);
@@ -274,7 +258,10 @@ impl Decision<'_> {
         let is_kept = is_masked && !self.at_capacity.text && Content::keeps_whole(&event.message);
         let newest = if is_kept { &*event.message } else { "" };
         let content = match first {
-            Some(opened_at) => Some(Content::of_first_merged(event, newest, opened_at, rules)),
+            Some(opened_at) => {
+                let max_message = rules.max_message(write.api);
+                Some(Content::of_first_merged(event, newest, opened_at, rules.normalize, max_message))
+            }
             None if is_masked => {
                 let kept = self.scope.series.content(handle).filter(|kept| !kept.is_newest(newest));
                 kept.map(|kept| kept.with_newest(newest))

@@ -1,7 +1,7 @@
 //! The verdict of a standby replica, which has no state and counts nothing.
 
-use crate::decide::pipeline::{lowers, refusal};
-use crate::{Answer, Api, Denial, Governing, Mode, Observation, Stage, Treatment, Verdict};
+use crate::decide::pipeline::{ClientCount, lowers, refusal};
+use crate::{Api, Governing, Mode, Observation, Stage, Treatment, Verdict};
 
 /// Lets every write pass uncounted, except an UPDATE that would lower a count with merged occurrences. That one
 /// gets the answer of an engine that does not know its Event.
@@ -10,8 +10,9 @@ pub fn stand_by(governing: Option<Governing<'_>>, write: &Observation<'_>) -> Ve
     let passes = write.own || write.dry_run || write.edited || write.stale || !lowers(write);
     let Some(Governing { rules, treatment }) = governing.filter(|_| !passes) else { return verdict };
     if treatment != Treatment::Exempt && rules.series.is_some() && rules.mode == Mode::Enforce {
-        let silent = write.api == Api::Events && !write.begins_at_one();
-        verdict.answer = if silent { Answer::Deny(Denial::Forbidden) } else { refusal(rules, write, false) };
+        let is_refresh = write.api == Api::Events && !write.begins_at_one();
+        let client = if is_refresh { ClientCount::Collected } else { ClientCount::Own };
+        verdict.answer = refusal(rules, write, client);
     }
     verdict
 }
@@ -20,7 +21,7 @@ pub fn stand_by(governing: Option<Governing<'_>>, write: &Observation<'_>) -> Ve
 mod tests {
     use super::*;
     use crate::testing::{at, by, engine, rules, update, write};
-    use crate::{Disposition, Rules};
+    use crate::{Answer, Disposition, Rules};
 
     #[test]
     fn a_standby_answers_like_an_empty_draining_engine() {

@@ -217,8 +217,9 @@ pub(crate) fn plan(
         // By squelch, if the answer to its last write was lost.
         series.written_at = now;
     }
-    // Only squelch writes a summary. A higher count was not written by squelch.
-    let raised = series.summary && found.is_some_and(|found| found > series.total);
+    // Only squelch writes a summary. A higher count was not written by squelch, unless the answer to its last write was lost.
+    let known = if series.failures == 0 { series.stored } else { series.total };
+    let raised = series.summary && found.is_some_and(|found| found > known);
     if series.summary && (series.base_unknown || raised) {
         series.rebase(found.unwrap_or(0));
     }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::text::{cut, truncate};
-use crate::{EventView, Masks, ObjectReference, Rules};
+use crate::{EventView, Masks, ObjectReference};
 
 /// Maximum length of a kept message, in bytes. The API server accepts messages of events.k8s.io up to this
 /// length.
@@ -70,11 +70,12 @@ impl Content {
         event: &EventView<'_>,
         newest: &str,
         opened_at: Timestamp,
-        rules: &Rules,
+        masks: Masks,
+        max_message: Option<usize>,
     ) -> Self {
-        let max_message = rules.max_message_bytes.and_then(|max| u16::try_from(max).ok());
+        let max_message = max_message.and_then(|max| u16::try_from(max).ok());
         let header = Header {
-            masks: rules.normalize,
+            masks,
             max_message: max_message.unwrap_or(u16::MAX),
             opened_at: opened_at.as_microsecond(),
         };

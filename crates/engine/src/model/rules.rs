@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::text::{cut, truncate};
-use crate::{Disposition, EventView, Masks, Observation};
+use crate::{Api, Disposition, EventView, Masks, Observation};
 
 /// Identifies a policy. The uid distinguishes a policy from a later one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -173,7 +173,8 @@ pub struct Rules {
     pub warning_policy: WarningPolicy,
     /// Parts of messages that do not distinguish Events.
     pub normalize: Masks,
-    /// Maximum length of a message in bytes. Longer ones are cut, and compared as they are stored.
+    /// Maximum length of a message in bytes. Longer ones are cut, and compared as they are stored; see
+    /// [`Self::max_message`].
     pub max_message_bytes: Option<usize>,
     /// Series compaction; `None` if disabled.
     pub series: Option<SeriesRules>,
@@ -190,14 +191,21 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Returns the maximum length of a message that is written through this API. Through events.k8s.io a message is never
+    /// cut: the API server accepts no other message later, and a client that still has the whole one would fail while
+    /// squelch does not decide.
+    pub(crate) fn max_message(&self, api: Api) -> Option<usize> {
+        self.max_message_bytes.filter(|_| api == Api::Core)
+    }
+
     /// Returns the message as it is stored: cut at a character boundary if it is too long.
-    pub fn stored_message<'a>(&self, message: &'a str) -> &'a str {
-        self.max_message_bytes.map_or(message, |max| truncate(message, max))
+    pub fn stored_message<'a>(&self, api: Api, message: &'a str) -> &'a str {
+        self.max_message(api).map_or(message, |max| truncate(message, max))
     }
 
     /// Returns the write with the message as it is stored; `None` if that is the same.
     pub(crate) fn with_stored_message<'a>(&self, write: &Observation<'a>) -> Option<Observation<'a>> {
-        let length = self.max_message_bytes.map(|_| self.stored_message(&write.event.message).len())?;
+        let length = self.max_message(write.api).map(|max| truncate(&write.event.message, max).len())?;
         (length < write.event.message.len()).then(|| {
             let mut shorter = write.clone();
             cut(&mut shorter.event.message, length);

@@ -177,6 +177,9 @@ impl Names {
                 Operation::Update => {}
             }
         }
+        if now.since(entry.seen.moment()) > REMEMBERED {
+            entry.forget_time();
+        }
         let missing = entry.missing(write);
         let occurrences = entry.carried(user, write);
         if write.value > entry.highest() {

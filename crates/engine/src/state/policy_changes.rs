@@ -14,8 +14,8 @@ impl Engine {
     /// Sets the current policies and their applicability to each namespace. A scope flushes its pending
     /// occurrences if its policy was deleted, is invalid, changed its mode, disabled series, or no longer
     /// applies. After that the scope of a deleted policy is removed, and so is the scope of a namespace that
-    /// stays unknown. A namespaced policy gets its scope here, so that its counters exist before the first
-    /// write.
+    /// stays unknown. A namespaced policy that is in force gets its scope here, so that its counters exist before the first
+    /// write. (A namespace can have thousands of policies, and a decision goes through its scopes.)
     pub fn revise_within(
         &self,
         policies: &[KnownPolicy],
@@ -38,7 +38,9 @@ impl Engine {
         self.gone_namespaces.retain(&by_uid);
         self.shared_rules.retain(&by_uid);
         for known_policy in policies {
-            if let (Some(namespace), Some(rules)) = (&known_policy.namespace, &known_policy.rules) {
+            if let (Some(namespace), Some(rules)) = (&known_policy.namespace, &known_policy.rules)
+                && applicability(namespace, &known_policy.policy) != Applicability::NotApplicable
+            {
                 self.namespace(namespace).scope_of(rules, &self.shared_rules);
             }
         }

@@ -15,15 +15,15 @@ use std::time::Duration;
 use dashmap::DashMap;
 
 use crate::state::scope::Scope;
-use crate::{Counters, KnownPolicy, Moment, ScopeCounters, TopDropped};
+use crate::{Counters, KnownPolicy, Mode, Moment, ScopeCounters, TopDropped};
 
 /// Time after which an unknown namespace counts as deleted. A new one may not be known yet.
 pub(crate) const GONE_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// One entry for each policy, by uid. Bounded by the number of existing policies.
+/// One entry for each policy, by uid, and mode. Bounded by the number of existing policies.
 #[derive(Default)]
 pub(crate) struct GoneNamespaces {
-    by_policy: DashMap<Arc<str>, ScopeCounters>,
+    by_policy: DashMap<(Arc<str>, Mode), ScopeCounters>,
     /// Number of entries added so far.
     moves: AtomicU64,
 }
@@ -37,15 +37,16 @@ impl GoneNamespaces {
             dropped: TopDropped::default(),
             ..scope.scope_counters(&Arc::from(String::new()))
         };
-        match self.by_policy.get_mut(&line.policy.uid) {
+        let key = (line.policy.uid.clone(), line.mode);
+        match self.by_policy.get_mut(&key) {
             Some(mut kept) => kept.counters.add(&line.counters),
-            None => drop(self.by_policy.insert(line.policy.uid.clone(), line)),
+            None => drop(self.by_policy.insert(key, line)),
         }
     }
 
     /// Removes the entries of deleted policies.
     pub(crate) fn retain(&self, policies: &HashMap<&Arc<str>, &KnownPolicy>) {
-        self.by_policy.retain(|uid, _| policies.contains_key(uid));
+        self.by_policy.retain(|(uid, _), _| policies.contains_key(uid));
     }
 
     /// Returns the current counters and the retained ones, each exactly once. Repeats if a scope moved

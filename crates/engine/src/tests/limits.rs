@@ -207,3 +207,29 @@ fn invented_keys_evict_entries_of_their_own_namespace_only() {
     }
     assert!(engine.gauges().series <= 1000 + 100 / MAX_EVICTION_ATTEMPTS, "{:?}", engine.gauges());
 }
+
+/// A decision goes through all scopes of its namespace, under a lock that other namespaces share.
+#[test]
+fn a_policy_that_is_not_in_force_takes_no_scope() {
+    let (engine, rules) = (engine_for(1000), rules());
+    let policy = |number: usize| PolicyId {
+        display: format!("shop/p{number}").into(),
+        uid: format!("u{number}").into(),
+    };
+    let policies: Vec<_> =
+        (0..1_000).map(|number| known_policy(&Rules { policy: policy(number), ..rules.clone() })).collect();
+    let revise = |in_force: std::ops::Range<usize>, now| {
+        let in_force: Vec<_> = in_force.map(policy).collect();
+        let applicability = |_: &str, policy: &PolicyId| {
+            if in_force.contains(policy) { Applicability::Governs } else { Applicability::NotApplicable }
+        };
+        engine.revise_within(&policies, applicability, now);
+    };
+    revise(0..64, at(0));
+    assert_eq!(engine.counters().len(), 64);
+    // Others take their places, as when priorities are edited.
+    revise(64..128, at(1000));
+    engine.tick(at(1000), 10);
+    engine.tick(at(2000), 10);
+    assert_eq!(engine.counters().len(), 64);
+}

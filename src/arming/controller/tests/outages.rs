@@ -127,3 +127,35 @@ async fn a_restart_of_the_api_server_does_not_remove_the_rules() {
     assert!(without.is_zero(), "without rules for {without:?}: {events:?}");
     scene.end().await;
 }
+
+/// The API server stores a new token and answers too late. The keys wait for the acknowledgement.
+#[tokio::test(start_paused = true)]
+async fn a_stored_write_without_an_answer_is_acknowledged() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    sleep(Duration::from_secs(30)).await;
+    scene.state.send_modify(|state| state.apply_latency = Duration::from_secs(3));
+    scene.desired.send_modify(|desired| desired.client.path = "/next".into());
+    let is_stored = |state: &ApiServerState| {
+        state.configuration.as_ref().unwrap()["webhooks"][0]["clientConfig"]["url"] == "https://h/next"
+    };
+    scene.wait_for(is_stored).await;
+    scene.state.send_modify(|state| state.apply_latency = Duration::ZERO);
+    sleep(Duration::from_secs(3_600)).await;
+    let acknowledged = scene.acknowledged.borrow().as_ref().map(|client| client.path.clone());
+    assert_eq!(acknowledged.as_deref(), Some("/next"), "the rotation of the keys waits for it");
+    scene.end().await;
+}
+
+/// The first writes are stored, and their answers come after a second.
+#[tokio::test(start_paused = true)]
+async fn a_first_write_without_an_answer_does_not_keep_the_webhook_disarmed() {
+    let mut scene = Scene::new();
+    scene.state.send_modify(|state| state.apply_latency = Duration::from_millis(1_500));
+    scene.policies(&["shop"]);
+    sleep(Duration::from_secs(30)).await;
+    scene.state.send_modify(|state| state.apply_latency = Duration::ZERO);
+    scene.is_armed(true).await;
+    scene.end().await;
+}

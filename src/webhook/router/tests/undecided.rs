@@ -136,3 +136,13 @@ async fn a_write_in_an_invalid_namespace_is_admitted_without_a_decision() {
     assert_eq!(router.webhook.engine.gauges().series, 0);
     assert_eq!(reviews(&router, "create", "core", "failed_open"), "1");
 }
+
+#[tokio::test]
+async fn the_time_of_a_cancelled_review_is_recorded() {
+    let (router, token) = active_router();
+    let mut request = post(&review_path(&token), CREATE);
+    *request.version_mut() = Version::HTTP_2;
+    assert!(router.route(request).now_or_never().is_none(), "pending when its client resets it");
+    let text = router.webhook.metrics.text();
+    assert!(text.contains("squelch_admission_duration_seconds_count 1\n"), "{text}");
+}

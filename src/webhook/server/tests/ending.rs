@@ -1,6 +1,7 @@
 //! Which connections end, and when.
 
 use super::*;
+use crate::clock;
 
 #[tokio::test]
 async fn closing_ends_idle_connections_and_new_ones_after_one_response() {
@@ -44,11 +45,23 @@ async fn stop_ends_the_server() {
     assert!(TcpStream::connect(served.address).await.is_err());
 }
 
+/// Go does not retry a POST on a connection that the server has closed while it was idle.
 #[tokio::test]
-async fn a_connection_ends_at_its_maximum_age() {
-    let served = start(ConnectionLimits { age: Duration::from_millis(300), ..ConnectionLimits::default() });
+async fn a_connection_ends_with_the_first_response_after_its_maximum_age() {
+    let served = start(ConnectionLimits { age: Duration::from_secs(1), ..ConnectionLimits::default() });
+    let began = clock::now();
     let mut stream = served.connect().await.unwrap();
-    served.send_review(&mut stream).await;
+    loop {
+        let response = served.send_review(&mut stream).await;
+        assert!(is_allowed(&response), "{response}");
+        if response.contains("connection: close") {
+            break;
+        }
+        assert!(clock::now().since(began) < Duration::from_secs(60), "it does not end");
+        tokio::task::yield_now().await;
+    }
+    let elapsed = clock::now().since(began);
+    assert!(elapsed >= Duration::from_secs(1), "it ended after {elapsed:?}");
     ends(&mut stream).await;
 }
 

@@ -33,7 +33,7 @@ impl LiveSeries {
         let JustWritten(records) = &mut self.just_written;
         while records.pop_front_if(|oldest| !is_recent(oldest.written_at, now)).is_some() {}
         let Series { stored, written_at, .. } = *series;
-        if is_recent(written_at, now) && !series.summary && !series.unverified {
+        if is_recent(written_at, now) && series.read && !series.summary && !series.unverified {
             records.push_back(Record { birth: handle.birth, stored, written_at });
         }
     }

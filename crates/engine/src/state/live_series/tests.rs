@@ -107,3 +107,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_series_that_squelch_never_wrote_leaves_no_written_count() {
+    let mut live = LiveSeries::default();
+    let opened = Series::opened_by_update(3, Timestamp::UNIX_EPOCH, at(1000));
+    let handle = live.insert(1, "cart.1", &opened, 1);
+    live.remove(handle);
+    live.remember_written(handle, &opened, at(1001));
+    assert_eq!(live.just_written(handle, at(1002)), None);
+    let flushed = Series { read: true, ..opened };
+    live.remember_written(handle, &flushed, at(1003));
+    assert_eq!(live.just_written(handle, at(1004)), Some(3));
+}

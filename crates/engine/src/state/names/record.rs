@@ -100,6 +100,12 @@ impl NameRecord {
         self.confirm_owner(write);
     }
 
+    /// Forgets the time of the last occurrence. After more than a day no retry is left, and the clock of the record may have
+    /// wrapped.
+    pub(super) fn forget_time(&mut self) {
+        self.occurred &= !TIME;
+    }
+
     /// Records that a CREATE with the highest value is admitted.
     pub(super) fn record_created(&mut self) {
         self.occurred |= CREATED;
@@ -124,7 +130,7 @@ impl NameRecord {
     }
 
     /// Whether the write's occurrence time is later than all seen. The 29-bit clock compares times up to 3 days
-    /// apart; names are remembered for one day, and times are at most another day older.
+    /// apart. The last one is forgotten after a day, and times are at most another day older.
     fn is_before(&self, write: &Observation<'_>) -> bool {
         let seen = self.occurred & TIME;
         occurrence_time(write).is_some_and(|time| {

@@ -105,7 +105,11 @@ impl Scope {
 
     /// Returns the sizes of the tables.
     pub(crate) fn sizes(&self) -> Sizes {
-        self.sizes
+        match self.rules.mode {
+            Mode::Enforce => self.sizes,
+            // Every write is stored: nothing is pending.
+            Mode::Observe => Sizes { pending_occurrences: 0, pending_series: 0, ..self.sizes },
+        }
     }
 
     /// Updates the sizes from the tables. Call it after any change of their lengths.

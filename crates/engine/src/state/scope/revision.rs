@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Scope;
 use crate::state::retained_counters::GONE_AFTER;
-use crate::{Applicability, KnownPolicy, Moment};
+use crate::{Applicability, Counters, KnownPolicy, Moment};
 
 impl Scope {
     /// Adopts the current rules; see [`crate::Engine::revise`]. [`Self::revise_series`] revises the series.
@@ -86,8 +86,10 @@ impl Scope {
         self.is_unneeded(now) && self.groups.is_empty_and_freed() && self.spam_filter.is_empty_and_freed()
     }
 
-    /// Whether the policy or the namespace is gone and no series is left.
+    /// Whether the policy or the namespace is gone, or the policy no longer applies and has counted nothing; and no series is
+    /// left.
     fn is_unneeded(&self, now: Moment) -> bool {
-        (self.deleted || self.is_namespace_gone(now)) && self.series.is_empty()
+        let is_unused = || self.retired && self.counters == Counters::default();
+        (self.deleted || self.is_namespace_gone(now) || is_unused()) && self.series.is_empty()
     }
 }

@@ -3,11 +3,12 @@
 use super::masks::masked;
 use super::*;
 
-/// Returns how a write is refused.
-pub(super) fn refused(rules: &Rules, write: &Observation<'_>, reads: bool) -> Answer {
+/// Returns how a write is refused. `reads`, `collects`: how its client counts.
+pub(super) fn refused(rules: &Rules, write: &Observation<'_>, reads: bool, collects: bool) -> Answer {
     let first_of_old = first_repeat_of_an_old_client(write);
     let forbidden = rules.rejection == Rejection::Forbidden || write.has_series && !first_of_old;
     match (write.operation, write.api) {
+        (Operation::Update, Api::Events) if collects => Answer::Deny(Denial::Forbidden),
         (Operation::Update, Api::Events) if !first_of_old => Answer::Restore,
         (Operation::Update, Api::Core) if reads => Answer::Restore,
         (Operation::Create, _) if forbidden => Answer::Deny(Denial::Forbidden),

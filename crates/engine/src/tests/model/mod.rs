@@ -121,7 +121,8 @@ impl NaiveModel {
         now: Moment,
     ) -> Verdict {
         let mut write = write.clone();
-        if let Some(max) = self.rules.max_message_bytes {
+        // The API server accepts no other message later.
+        if let Some(max) = self.rules.max_message_bytes.filter(|_| write.api == Api::Core) {
             let mut message = write.event.message.into_owned();
             while message.len() > max {
                 message.pop();
@@ -161,6 +162,13 @@ impl NaiveModel {
         if foreign {
             return self.foreign(write, treatment, now);
         }
+        let timing = self.rules.timing(false);
+        let collects = update
+            && write.api == Api::Events
+            && !first_repeat_of_an_old_client(write)
+            && !reads
+            && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout));
+        let refused = refused(&self.rules, write, reads, collects);
         if treatment == Treatment::Exempt {
             return self.beside(write, carried, Stage::Exempt, now);
         }
@@ -168,18 +176,19 @@ impl NaiveModel {
             return self.beside(write, carried, Stage::Standby, now);
         }
         if treatment == Treatment::Mute && !self.draining && self.may_be_dropped(write) {
-            return verdict(Disposition::Muted, Stage::Mute, carried, refused(&self.rules, write, reads));
+            return verdict(Disposition::Muted, Stage::Mute, carried, refused);
         }
         if self.rules.series.is_some()
-            && let Some(verdict) = self.in_series(write, carried, reads, (seen_before, created), now)
+            && let Some(verdict) =
+                self.in_series(write, carried, (reads, collects), (seen_before, created), &refused, now)
         {
             return verdict;
         }
-        if let Some(verdict) = self.in_summary(write, carried, now) {
+        if let Some(verdict) = self.in_summary(write, carried, &refused, now) {
             return verdict;
         }
         if let Some((disposition, stage)) = self.limited(write, now) {
-            return verdict(disposition, stage, carried, refused(&self.rules, write, reads));
+            return verdict(disposition, stage, carried, refused);
         }
         self.admitted(write, carried, minted, now)
     }
@@ -207,11 +216,17 @@ impl NaiveModel {
             (Treatment::Exempt, _) => Stage::Exempt,
             (_, true) => Stage::Standby,
             (Treatment::Mute, _) if self.may_be_dropped(write) => {
-                return verdict(Disposition::Muted, Stage::Mute, 1, refused(&self.rules, write, false));
+                return verdict(
+                    Disposition::Muted,
+                    Stage::Mute,
+                    1,
+                    refused(&self.rules, write, false, false),
+                );
             }
             _ => {
                 if let Some((disposition, stage)) = self.limited(write, now) {
-                    return verdict(disposition, stage, 1, refused(&self.rules, write, false));
+                    let refused = refused(&self.rules, write, false, false);
+                    return verdict(disposition, stage, 1, refused);
                 }
                 Stage::Admit
             }
@@ -224,8 +239,9 @@ impl NaiveModel {
         &mut self,
         write: &Observation<'_>,
         carried: i64,
-        reads: bool,
+        (reads, collects): (bool, bool),
         (seen_before, created): (Option<Moment>, i64),
+        refused: &Answer,
         now: Moment,
     ) -> Option<Verdict> {
         let series = match write.operation {
@@ -260,11 +276,6 @@ impl NaiveModel {
         };
         self.join(write, series);
         let timing = self.rules.series?;
-        let collects = write.operation == Operation::Update
-            && write.api == Api::Events
-            && !first_repeat_of_an_old_client(write)
-            && !reads
-            && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout));
         let series = self.find_series(series)?;
         (series.seen, series.closing) = (now, false);
         let own = write.name.as_deref() == Some(&*series.name);
@@ -281,11 +292,7 @@ impl NaiveModel {
         }
         Some(match fate {
             Outcome::Passed => verdict(Disposition::Admitted, Stage::Series, carried, Answer::Allow),
-            Outcome::Merged => {
-                let forbidden = Answer::Deny(Denial::Forbidden);
-                let answer = if collects { forbidden } else { refused(&self.rules, write, reads) };
-                verdict(Disposition::Compacted, Stage::Series, carried, answer)
-            }
+            Outcome::Merged => verdict(Disposition::Compacted, Stage::Series, carried, refused.clone()),
         })
     }
 

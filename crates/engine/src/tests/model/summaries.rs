@@ -8,6 +8,7 @@ impl NaiveModel {
         &mut self,
         write: &Observation<'_>,
         carried: i64,
+        refused: &Answer,
         now: Moment,
     ) -> Option<Verdict> {
         let rules = self.rules.aggregation?;
@@ -47,12 +48,7 @@ impl NaiveModel {
         let series = self.find_series(summary)?;
         (series.seen, series.closing, series.merged) = (now, false, true);
         series.total += carried;
-        Some(verdict(
-            Disposition::Aggregated,
-            Stage::Aggregation,
-            carried,
-            refused(&self.rules, write, false),
-        ))
+        Some(verdict(Disposition::Aggregated, Stage::Aggregation, carried, refused.clone()))
     }
 
     /// Records the witness of the group, from the second message on.

@@ -417,3 +417,25 @@ fn a_create_of_an_old_event_loses_no_pending_occurrences() {
     };
     assert_eq!(value, 4, "both occurrences");
 }
+
+/// The clock of a name's record wraps after six days.
+#[test]
+fn a_client_that_reads_is_counted_after_days_of_silence() {
+    const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
+    let (engine, mut rules) = (engine(), rules());
+    rules.series = Some(SeriesRules { idle_timeout: MONTH, heartbeat_interval: MONTH });
+    revise(&engine, &rules, at(0));
+    let decide = |second: i64, write: Observation<'static>| {
+        let last_observed = Some(Timestamp::from_second(1_000_000 + second).unwrap());
+        let now = at(u64::try_from(second).unwrap() * 1000);
+        engine.decide(by(&rules), &Observation { last_observed, ..write }, now)
+    };
+    decide(0, write());
+    assert_eq!(decide(10, update(2, 1)).answer, Answer::Allow);
+    assert_eq!(decide(20, update(3, 2)).occurrences, 1);
+    assert_eq!(decide(30, update(3, 2)).occurrences, 1);
+    let task = engine.tick(at(40_000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, Some(2), at(40_000)), Some(4));
+    assert_eq!(decide(50, update(5, 4)).occurrences, 1);
+    assert_eq!(decide(50 + 4 * 24 * 3600, update(5, 4)).occurrences, 1);
+}

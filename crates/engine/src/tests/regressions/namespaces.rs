@@ -71,3 +71,21 @@ fn counters_of_a_namespace_deleted_with_its_policy_are_retained_for_the_last_scr
     assert!(engine.all_counters().is_empty());
     assert_eq!(engine.gauges(), Gauges::default());
 }
+
+#[test]
+fn counters_of_deleted_namespaces_are_separate_for_each_mode() {
+    let (engine, mut rules) = (engine(), rules());
+    rules.policy.display = "quiet".into();
+    for (mode, name) in [(Mode::Observe, "pr-1"), (Mode::Enforce, "pr-2")] {
+        let rules = Rules { mode, ..rules.clone() };
+        namespaces(&engine, &[(name, "uid")]);
+        engine.decide(by(&rules), &Observation { namespace: name, ..write() }, at(0));
+        namespaces(&engine, &[]);
+    }
+    let mut kept: Vec<_> =
+        engine.all_counters().iter().map(|line| (line.mode, line.counters.received())).collect();
+    kept.sort_unstable();
+    let mut expected = [(Mode::Enforce, 1), (Mode::Observe, 1)];
+    expected.sort_unstable();
+    assert_eq!(kept, expected);
+}

@@ -156,3 +156,41 @@ fn a_generated_name_belongs_to_the_user_of_the_write() {
         assert_eq!(counters(&engine).received() - before.received(), 1, "the API server refuses it with 409");
     }
 }
+
+/// A tenant can write contents of 11 KiB, and the API server has no limit for their fields.
+#[test]
+fn newer_contents_of_summaries_do_not_exceed_the_limit_on_text() {
+    let (engine, rules) = (engine(), crate::testing::summing());
+    let of = |pod: usize, number: usize| {
+        let mut write = Observation { name: Some(format!("pod-{pod}.{number}").into()), ..write() };
+        write.event.regarding.name = format!("pod-{pod}").into();
+        write
+    };
+    for pod in 0..100 {
+        for number in 0..2 {
+            engine.decide(by(&rules), &of(pod, number), at(1));
+        }
+    }
+    assert_eq!(engine.gauges().series, 100);
+    let long = "x".repeat(1000);
+    for pod in 0..100 {
+        let mut longer = of(pod, 2);
+        longer.event.regarding.field_path = long.clone().into();
+        longer.event.action = long.clone().into();
+        let text = || long.clone().into();
+        longer.event.related = Some(ObjectReference {
+            api_version: text(),
+            kind: text(),
+            namespace: text(),
+            name: text(),
+            uid: text(),
+            field_path: text(),
+        });
+        let verdict = engine.decide(by(&rules), &longer, at(2));
+        assert_eq!(verdict.disposition, Some(Disposition::Aggregated));
+    }
+    // 1,000 series of 96 bytes each. One write may exceed it.
+    let (limit, text) = (1000 * 96, engine.gauges().text);
+    assert!(text <= limit + limit / 16 + 12_000, "{text} bytes of text");
+    assert_eq!(engine.gauges().pending_occurrences, 200, "nothing is lost by it");
+}

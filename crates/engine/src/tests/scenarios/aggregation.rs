@@ -154,3 +154,28 @@ fn client_side_aggregates_are_not_aggregated_again() {
     let by_client = saying("(combined from similar events): z", "3");
     assert_eq!(engine.decide(by(&rules), &by_client, at(9000)), admitted(Stage::Admit, 1));
 }
+
+#[test]
+fn an_update_of_a_summary_by_a_user_hides_no_aggregated_occurrence() {
+    let (engine, rules) = (engine(), Rules { series: rules().series, ..crate::testing::summing() });
+    engine.decide(by(&rules), &named("a.1", write()), at(1));
+    let second = engine.decide(by(&rules), &saying("another", "a.2"), at(2));
+    assert_eq!(second.disposition, Some(Disposition::Aggregated));
+    let task = engine.tick(at(5000), 10).remove(0);
+    assert_eq!(flush(&engine, &task, None, at(5000)), Some(1));
+
+    let raised = Observation { user: "admin", ..named(&task.name, update(2, 1)) };
+    assert_eq!(engine.decide(by(&rules), &raised, at(6000)).answer, Answer::Allow);
+
+    let third = engine.decide(by(&rules), &saying("one more", "a.3"), at(20_000));
+    assert_eq!(third.disposition, Some(Disposition::Aggregated));
+    let mut stored = 2;
+    // The second time it is idle, and closes.
+    for now in [at(25_000), at(1_000_000)] {
+        for task in engine.tick(now, 10).iter().filter(|other| other.name == task.name) {
+            stored = flush(&engine, task, Some(stored), now).unwrap_or(stored);
+        }
+    }
+    // Created by squelch, raised by the user, and aggregated since.
+    assert_eq!((stored, counters(&engine).lost), (3, 0));
+}

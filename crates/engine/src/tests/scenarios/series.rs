@@ -139,3 +139,27 @@ fn at_capacity_the_oldest_series_is_evicted_unless_pending() {
     }
     assert!(engine.gauges().names <= 4, "{:?}", engine.gauges());
 }
+
+/// client-go counts from the answer to a refresh. After a restored one it would count from the lower stored count, and its
+/// next occurrences would be in no counter.
+#[test]
+fn a_dropped_refresh_is_refused_like_a_compacted_one() {
+    let forbidden = Answer::Deny(Denial::Forbidden);
+    let (muting, rules) = (engine(), rules());
+    muting.decide(by(&rules), &through_events(write()), at(1));
+    let first = muting.decide(by(&rules), &through_events(update(2, 1)), at(2));
+    assert_eq!(first.answer, Answer::Allow);
+    let mute = Some(Governing { rules: &rules, treatment: Treatment::Mute });
+    let muted = muting.decide(mute, &through_events(update(40, 2)), at(1_800_000));
+    assert_eq!((muted.disposition, muted.occurrences), (Some(Disposition::Muted), 38));
+    assert_eq!(muted.answer, forbidden);
+
+    let per = Per { emitter: true, object: true, event_type: true, reason: false };
+    let spam_filter = Some(SpamFilterRules { bucket: bucket(1, 86_400), per });
+    let filtering = Rules { series: None, spam_filter, ..rules };
+    let engine = engine();
+    engine.decide(by(&filtering), &through_events(write()), at(1));
+    let filtered = engine.decide(by(&filtering), &through_events(update(40, 1)), at(1_800_000));
+    assert_eq!((filtered.disposition, filtered.occurrences), (Some(Disposition::Filtered), 39));
+    assert_eq!(filtered.answer, forbidden);
+}

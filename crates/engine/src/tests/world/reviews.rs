@@ -1,7 +1,7 @@
 //! Reviews: what the API server asks squelch, and what squelch answers.
 
 use super::*;
-use crate::decide::pipeline::{lowers, refusal};
+use crate::decide::pipeline::{ClientCount, lowers, refusal};
 
 impl World {
     /// Admission: squelch decides on the stored Event, which may change before the commit.
@@ -153,7 +153,7 @@ impl World {
         let asked = request.observed(stored);
         let enforced = self.rules.series.is_some() && self.rules.mode == Mode::Enforce;
         if self.webhook == Webhook::Standby && enforced && lowers(&asked) {
-            let answer = refusal(&self.rules, &asked, false);
+            let answer = refusal(&self.rules, &asked, ClientCount::Own);
             self.note(format_args!("{request}: a standby replica answers {answer:?}"));
             self.balance.passed_unseen = true;
             return answer;

@@ -174,13 +174,15 @@ fn an_event_created_again_after_a_failed_flush_loses_nothing() {
     assert!(!matches!(with, FlushPlan::Lost { .. }), "with masks: {with:?}");
 }
 
-/// The API server stored the first Event uncut, because the answer was late, and cuts the second one. No masks.
+/// The API server stored the first Event uncut, because the answer was late, and cuts the second one. No masks. A client of
+/// core/v1 can write an `eventTime`.
 #[test]
 fn an_event_stored_uncut_and_created_again_loses_nothing() {
     let rules = Rules { max_message_bytes: Some(256), ..rules() };
     let engine = engine();
     let (long, short) = ("x ".repeat(200), "x ".repeat(128));
-    let (first, again) = (timed(says(&long, write())), timed(says(&short, write())));
+    let written = |message| Observation { api: Api::Core, ..timed(says(message, write())) };
+    let (first, again) = (written(&long), written(&short));
     engine.decide(by(&rules), &first, at(1));
     repeat(&engine, &rules, &first, 1, 2);
     let task = due(&engine, 4000);
