@@ -11,8 +11,7 @@ use super::snapshot::{Snapshot, Unreadable};
 /// Maximum differing fields in a message.
 const NAMED: usize = 3;
 
-const APPLY: &str =
-    "upgrade the chart; without it: squelch crds | kubectl apply --server-side --force-conflicts -f -";
+const APPLY: &str = "squelch crds | kubectl apply --server-side --force-conflicts -f -";
 
 pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     snapshot

@@ -53,7 +53,10 @@ fn pods(snapshot: &Snapshot) -> Finding {
         (_, 0) => Finding::error(
             "replicas",
             format!("the Deployment {} is scaled to 0: Events are stored without a review", printable(name)),
-            format!("kubectl --namespace {namespace} scale deployment/{} --replicas=2", printable(name)),
+            format!(
+                "kubectl --namespace {namespace} scale deployment/{} --replicas=2, or helm upgrade",
+                printable(name)
+            ),
         ),
         (0, _) => Finding::error("replicas", message, remedy),
         _ if ready < wanted => Finding::warning("replicas", message, remedy),

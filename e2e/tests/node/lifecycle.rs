@@ -80,21 +80,14 @@ pub(crate) async fn removed() -> Result<String> {
     Ok(format!("{measured}; only the policies are left"))
 }
 
-/// Back from "no replica" by helm upgrade, as docs/runbooks.md says: since `kubectl scale` owns the number, Helm 4 refuses
-/// without an option.
+/// helm upgrade after `kubectl scale --replicas=0` starts squelch again, as docs/runbooks.md says.
 pub(crate) async fn scaled_to_zero() -> Result<String> {
     let stage = Stage::begin("row-scaled-to-zero", &json!({}), 1).await?;
     let counters = stage.wait_for_decisions(Counters::default()).await?;
     let kubectl = stage.node.cluster.kubectl.namespace(SQUELCH);
     kubectl.run(&["scale", "deployment", SQUELCH, "--replicas=0"]).await?;
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
-    let helm = stage.node.helm();
-    let refused = helm.upgrade(&values(&json!({}))).await;
-    ensure!(
-        refused.is_err_and(|error| format!("{error:#}").contains("conflict")),
-        "helm upgrade is not refused"
-    );
-    helm.option("--force-conflicts").upgrade(&values(&json!({}))).await?;
+    stage.node.helm().upgrade(&values(&json!({}))).await?;
     stage.wait_for_decisions(counters).await?;
     let (node, evidence) = stage.end().await?;
     let measured = evidence.nothing_lost()?;
