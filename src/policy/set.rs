@@ -196,9 +196,8 @@ impl Set {
     pub fn awaiting(&self, scope: &WebhookScope) -> Awaiting<'_> {
         let Resolved { by_namespace, elsewhere, matched, .. } = &*self.resolved;
         let missing = matched.without(&scope.writes);
-        let misses = |policy: &Policy, namespace: Option<&str>| {
-            conditions(policy).iter().any(|condition| missing.has(condition, namespace))
-        };
+        let misses =
+            |policy: &Policy| conditions(policy).iter().any(|condition| missing.has(condition, None));
         // `missing` may say that a condition is missing in all namespaces, where it is missing in some.
         let misses_in = |policy: &Policy, namespace: &str| {
             let is_sent = |condition: &str| scope.writes.has(condition, Some(namespace));
@@ -210,7 +209,7 @@ impl Set {
         for (namespace, policies) in by_namespace {
             let selected = scope.namespaces.contains(namespace);
             let depends_on_namespace =
-                selected && !missing.is_empty() && policies.iter().any(|policy| misses(policy, None));
+                selected && !missing.is_empty() && policies.iter().any(|policy| misses(policy));
             if !depends_on_namespace && !seen.insert((policies.as_ptr(), selected)) {
                 continue;
             }
@@ -221,7 +220,7 @@ impl Set {
             }
         }
         let everywhere = scope.namespaces == NamespaceSelection::All;
-        let of_all = elsewhere.iter().filter(|policy| !everywhere || misses(policy, None));
+        let of_all = elsewhere.iter().filter(|policy| !everywhere || misses(policy));
         let of_all: HashSet<_> = of_all.map(|policy| &*policy.id.uid).collect();
         let wholly = in_part.difference(&sent).chain(&of_all).copied().collect();
         in_part.extend(of_all);

@@ -191,19 +191,16 @@ mod tests {
         assert!(text.len() <= MAX_MESSAGE && text.ends_with("-n ci -o yaml"), "{text}");
     }
 
+    /// Calls `act` with the receipt of a cluster-scoped policy that has dropped Warnings.
+    fn of_warnings(total: i64, act: impl Fn(&Receipt<'_>) -> Value) -> Value {
+        let policy = &PolicyRef { kind: "ClusterEventPolicy", name: "all".into() };
+        let new = &EnforcedDrops { occurrences: 5, warnings: 2, entries: vec![dropped("BackOff", 5)] };
+        act(&Receipt { namespace: "ci", report_uid: "r", policy, policy_uid: "p", total, new })
+    }
+
     #[test]
     fn warnings_make_a_warning() {
-        let policy = PolicyRef { kind: "ClusterEventPolicy", name: "all".into() };
-        let new = EnforcedDrops { occurrences: 5, warnings: 2, entries: vec![dropped("BackOff", 5)] };
-        let receipt = Receipt {
-            namespace: "ci",
-            report_uid: "r",
-            policy: &policy,
-            policy_uid: "p",
-            total: i64::MAX,
-            new: &new,
-        };
-        let event = receipt.event(Timestamp::UNIX_EPOCH);
+        let event = of_warnings(i64::MAX, |receipt| receipt.event(Timestamp::UNIX_EPOCH));
         assert_eq!((&event["type"], &event["count"]), (&json!("Warning"), &json!(i32::MAX)));
         assert_eq!(event["metadata"]["name"], "squelch.p");
         assert!(event["message"].as_str().unwrap().contains(" 2 of them were Warnings."));
@@ -217,17 +214,7 @@ mod tests {
     /// A user who may create Events can create one of this name first.
     #[test]
     fn a_receipt_removes_the_fields_of_a_foreign_event_of_its_name() {
-        let policy = PolicyRef { kind: "ClusterEventPolicy", name: "all".into() };
-        let new = EnforcedDrops { occurrences: 5, warnings: 2, entries: vec![dropped("BackOff", 5)] };
-        let receipt = Receipt {
-            namespace: "ci",
-            report_uid: "r",
-            policy: &policy,
-            policy_uid: "p",
-            total: 5,
-            new: &new,
-        };
-        let patch = receipt.patch(Timestamp::UNIX_EPOCH);
+        let patch = of_warnings(5, |receipt| receipt.patch(Timestamp::UNIX_EPOCH));
         for field in ["eventTime", "series"] {
             assert_eq!(patch.get(field), Some(&Value::Null), "{field}");
         }

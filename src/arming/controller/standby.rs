@@ -63,15 +63,13 @@ impl ArmingController {
         // The active replica may have removed them since. The watch may fail with the probes.
         self.read().await;
         let unanswered = self.known.unanswered_disarm.take();
-        let Some(live) = self.known.live.clone().filter(|live| has_rules(Some(live), EVENTS_ENTRY)) else {
-            let live = self.known.live.clone();
-            if let (Some(object), Some(live)) = (unanswered, live)
-                && differences(&object, &live).is_empty()
-            {
+        let Some(live) = self.known.live.clone() else { return Some(READ_INTERVAL) };
+        if !has_rules(Some(&live), EVENTS_ENTRY) {
+            if unanswered.is_some_and(|object| differences(&object, &live).is_empty()) {
                 self.record_disarmed(live);
             }
             return Some(READ_INTERVAL);
-        };
+        }
         let object = self.desired.borrow().disarmed(self.known.owner.as_ref(), &live);
         let required = Precondition { uid: Some(uid(&live)), version: None };
         match self.api.apply(&object, required, DISARM_TIMEOUT).await {

@@ -12,9 +12,6 @@ impl Decision<'_> {
     /// its Event may already be stored with an unknown count.
     pub(super) fn admit(&mut self, rules: &Rules, write: &Observation<'_>, carried: &Carried) -> Verdict {
         let mut admitted = self.admit_outside_series(write, carried, Stage::Admit);
-        if let Some(limit) = self.exceeded {
-            self.pending_limit_admissions += limit;
-        }
         if write.operation == Operation::Update && rules.series.is_some() && rules.mode == Mode::Enforce {
             // No series could be opened. Occurrences that the written count does not include are lost.
             let left_out = carried.occurrences - (write.value - write.old_value);

@@ -1,7 +1,7 @@
 //! Step 9 of a decision: aggregation.
 
 use crate::decide::keys::AGGREGATE_PREFIX;
-use crate::decide::pipeline::{ClientCount, Decision, refusal, verdict};
+use crate::decide::pipeline::Decision;
 use crate::model::content::Content;
 use crate::state::groups::ObjectCount;
 use crate::state::names::Carried;
@@ -40,10 +40,7 @@ impl Decision<'_> {
             self.scope.too_many(group, [message, object], &aggregation, self.at_capacity, self.now)?;
         let key = self.hasher.summary(group);
         let found = self.scope.series.find(key).and_then(|summary| self.living(summary));
-        let exceeded = self.exceeded_pending_limit(found, carried);
-        if exceeded.is_some() {
-            // The limits may still drop the write.
-            self.exceeded = exceeded;
+        if self.refuses_pending(found, carried) {
             return None;
         }
         let summary = match found {
@@ -68,9 +65,7 @@ impl Decision<'_> {
             series.add(carried.occurrences);
             series.merge(write.occurred_at, true);
         });
-        let occurrences = carried.occurrences;
-        let answer = refusal(rules, write, ClientCount::of(rules, write, carried, self.now));
-        Some(verdict(Disposition::Aggregated, Stage::Aggregation, occurrences, answer))
+        Some(self.suppressed(Disposition::Aggregated, Stage::Aggregation, rules, write, carried))
     }
 }
 

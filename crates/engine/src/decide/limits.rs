@@ -1,6 +1,6 @@
 //! Steps 10 and 11 of a decision: spam filter and budget.
 
-use crate::decide::pipeline::{ClientCount, Decision, refusal, verdict};
+use crate::decide::pipeline::Decision;
 use crate::state::names::Carried;
 use crate::{Disposition, Observation, Rules, Stage, Verdict};
 
@@ -19,21 +19,18 @@ impl Decision<'_> {
         if !rules.may_drop(&write.event) {
             return None;
         }
-        let now = self.now;
-        let refused = |disposition, stage| {
-            let answer = refusal(rules, write, ClientCount::of(rules, write, carried, now));
-            Some(verdict(disposition, stage, carried.occurrences, answer))
-        };
         let mut of_filter = None;
         if let (Some(filter), Some(key)) = (&rules.spam_filter, self.keys.bucket) {
             of_filter = self.scope.ask_spam_filter(key, &filter.bucket, self.at_capacity.buckets, self.now);
             if of_filter.is_none() {
-                return refused(Disposition::Filtered, Stage::SpamFilter);
+                let (filtered, stage) = (Disposition::Filtered, Stage::SpamFilter);
+                return Some(self.suppressed(filtered, stage, rules, write, carried));
             }
         }
         if let Some(budget) = &rules.budget {
             let Some(charge) = self.scope.budget.ask(budget, self.now) else {
-                return refused(Disposition::Throttled, Stage::Budget);
+                let (throttled, stage) = (Disposition::Throttled, Stage::Budget);
+                return Some(self.suppressed(throttled, stage, rules, write, carried));
             };
             self.few_tokens |= charge.leaves_fewer_than(FEW_TOKENS, budget, self.now);
             self.scope.budget.charge(charge);

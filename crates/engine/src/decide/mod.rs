@@ -106,7 +106,6 @@ impl Engine {
                 .is_some_and(|first| first.as_microsecond() < self.began.load(Ordering::Relaxed)),
             number,
             pending_limit_admissions: PendingLimitAdmissions::default(),
-            exceeded: None,
             now,
             keys: WriteKeys::of_name(&self.hasher, write.name.as_deref()),
             few_tokens: false,

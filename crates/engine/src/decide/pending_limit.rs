@@ -30,7 +30,8 @@ impl Decision<'_> {
         }
     }
 
-    /// Whether merging the write would exceed a limit. If so, counts the write as admitted because of it.
+    /// Whether merging the write would exceed a limit. If so, counts the write as admitted because of it, unless a later step
+    /// drops it.
     pub(crate) fn refuses_pending(&mut self, series: Option<Handle>, carried: &Carried) -> bool {
         let exceeded = self.exceeded_pending_limit(series, carried);
         if let Some(limit) = exceeded {

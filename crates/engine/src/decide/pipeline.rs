@@ -7,7 +7,7 @@ use crate::state::live_series::Handle;
 use crate::state::names::{Carried, Names};
 use crate::state::scope::Scope;
 use crate::{
-    Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation, PendingLimit,
+    Answer, Api, Denial, Disposition, Governing, Mode, Moment, Observation, Operation,
     PendingLimitAdmissions, Rejection, Rules, Stage, Treatment, Verdict,
 };
 
@@ -28,8 +28,6 @@ pub(crate) struct Decision<'a> {
     pub(crate) number: u64,
     /// Writes admitted because a limit on pending occurrences was reached.
     pub(crate) pending_limit_admissions: PendingLimitAdmissions,
-    /// The limit that keeps the write out of a summary.
-    pub(crate) exceeded: Option<PendingLimit>,
     pub(crate) now: Moment,
     /// The keys of the write.
     pub(crate) keys: WriteKeys,
@@ -112,7 +110,7 @@ impl Decision<'_> {
         } else if self.draining && !merged_while_draining(rules, write, carried.occurrences) {
             self.admit_beside_series(write, &carried, Stage::Standby)
         } else if !self.draining
-            && let Some(muted) = mute(governing, write, &carried, self.now)
+            && let Some(muted) = self.mute(governing, write, &carried)
         {
             muted
         } else {
@@ -122,6 +120,9 @@ impl Decision<'_> {
             verdict.disposition == Some(Disposition::Admitted) && write.operation == Operation::Create;
         if is_created && carried.occurrences > 0 && !carried.foreign {
             self.names.record_created(carried.name);
+        }
+        if verdict.disposition != Some(Disposition::Admitted) {
+            self.pending_limit_admissions = PendingLimitAdmissions::default();
         }
         if let Some(disposition) = verdict.disposition {
             self.count(disposition, write, verdict.occurrences.unsigned_abs());
@@ -193,7 +194,7 @@ impl Decision<'_> {
             Stage::Exempt
         } else if self.draining {
             Stage::Standby
-        } else if let Some(muted) = mute(governing, write, carried, self.now) {
+        } else if let Some(muted) = self.mute(governing, write, carried) {
             return muted;
         } else {
             self.prefetch_limits(governing.rules, write);
@@ -223,24 +224,31 @@ impl Decision<'_> {
         self.admit(rules, write, carried)
     }
 
+    /// Returns a verdict if the policy mutes the write.
+    fn mute(&self, governing: Governing<'_>, write: &Observation<'_>, carried: &Carried) -> Option<Verdict> {
+        let Governing { rules, treatment } = governing;
+        let muted = treatment == Treatment::Mute && rules.may_drop(&write.event);
+        muted.then(|| self.suppressed(Disposition::Muted, Stage::Mute, rules, write, carried))
+    }
+
+    /// Returns the verdict on a write that is refused, with the answer that its client handles best.
+    pub(crate) fn suppressed(
+        &self,
+        disposition: Disposition,
+        stage: Stage,
+        rules: &Rules,
+        write: &Observation<'_>,
+        carried: &Carried,
+    ) -> Verdict {
+        let answer = refusal(rules, write, ClientCount::of(rules, write, carried, self.now));
+        verdict(disposition, stage, carried.occurrences, answer)
+    }
+
     /// Whether series are disabled, but the series of this name still lives because it must be flushed.
     fn has_live_series(&self, carried: &Carried) -> bool {
         let series = carried.name.and_then(|name| self.names.series_of(name));
         series.is_some_and(|series| self.scope.series.get(series).is_some())
     }
-}
-
-/// Returns a verdict if the policy mutes the write.
-fn mute(
-    governing: Governing<'_>,
-    write: &Observation<'_>,
-    carried: &Carried,
-    now: Moment,
-) -> Option<Verdict> {
-    let Governing { rules, treatment } = governing;
-    let muted = treatment == Treatment::Mute && rules.may_drop(&write.event);
-    let answer = || refusal(rules, write, ClientCount::of(rules, write, carried, now));
-    muted.then(|| verdict(Disposition::Muted, Stage::Mute, carried.occurrences, answer()))
 }
 
 /// Whether an UPDATE is merged even while draining. It is if it lowers the stored count, or carries more occurrences

@@ -56,8 +56,7 @@ impl Decision<'_> {
             let (newly_shared, first) = changed.unwrap_or_default();
             self.mark_shared(handle, newly_shared);
             self.remember(handle, write, first);
-            let answer = refusal(rules, write, ClientCount::of(rules, write, carried, now));
-            return verdict(Disposition::Compacted, Stage::Series, occurrences, answer);
+            return self.suppressed(Disposition::Compacted, Stage::Series, rules, write, carried);
         }
         self.scope.change(handle, now, |series| series.create_again(occurrences, write.value, now));
         if occurrences > 0 {

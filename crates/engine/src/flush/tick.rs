@@ -11,7 +11,7 @@ use crate::flush::tasks::FlushTask;
 use crate::state::capacity::Sizes;
 use crate::state::namespace::Namespace;
 use crate::state::scope::Scope;
-use crate::{Counters, Engine, Moment};
+use crate::{Engine, Moment};
 use scope::ScopeTick;
 
 /// Maximum number of tasks of one scope before the next one's turn.
@@ -106,7 +106,7 @@ impl Engine {
             if over {
                 if scope.deleted {
                     gone_policies.keep(scope, name);
-                } else if scope.counters != Counters::default() {
+                } else {
                     self.gone_namespaces.keep(scope);
                 }
                 self.forget_sizes(scope);

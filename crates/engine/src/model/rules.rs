@@ -205,7 +205,7 @@ impl Rules {
 
     /// Returns the write with the message as it is stored; `None` if that is the same.
     pub(crate) fn with_stored_message<'a>(&self, write: &Observation<'a>) -> Option<Observation<'a>> {
-        let length = self.max_message(write.api).map(|max| truncate(&write.event.message, max).len())?;
+        let length = self.stored_message(write.api, &write.event.message).len();
         (length < write.event.message.len()).then(|| {
             let mut shorter = write.clone();
             cut(&mut shorter.event.message, length);

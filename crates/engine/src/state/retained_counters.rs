@@ -31,6 +31,9 @@ pub(crate) struct GoneNamespaces {
 impl GoneNamespaces {
     /// Keeps the counters of a scope whose policy still exists. Called under the lock of its namespace.
     pub(crate) fn keep(&self, scope: &Scope) {
+        if scope.counters == Counters::default() {
+            return;
+        }
         self.moves.fetch_add(1, Ordering::SeqCst);
         // The top dropped of a deleted namespace are of no use.
         let line = ScopeCounters {
