@@ -290,3 +290,29 @@ fn a_late_create_does_not_reset_a_confirmed_count() {
     // 4 of this client, and the other client's.
     assert_eq!(flush(&engine, &task, Some(3), at(400_000)), Some(5));
 }
+
+/// Two CREATEs of one client, of 1 and 2, are reviewed. The API server has stored the first, whose client retries it without an
+/// answer, and refuses the second with 409.
+#[test]
+fn a_retry_of_an_earlier_create_does_not_hide_a_refused_one() {
+    let (engine, rules) = (engine(), rules());
+    for value in [1, 2, 1] {
+        engine.decide(by(&rules), &Observation { value, ..write() }, at(0));
+    }
+    engine.tick(at(400_000), 10); // its series is over
+    assert_eq!(engine.decide(by(&rules), &update(2, 1), at(400_000)).answer, Answer::Allow);
+}
+
+/// A person deletes the Event, and its client starts again at 1 under the same name.
+#[test]
+fn an_event_created_anew_with_a_lower_count_stores_what_its_client_reports() {
+    for reported in [2, 3] {
+        let (engine, rules) = (engine(), rules());
+        for value in [2, 1] {
+            engine.decide(by(&rules), &Observation { value, ..write() }, at(0));
+        }
+        engine.tick(at(400_000), 10);
+        assert_eq!(engine.decide(by(&rules), &update(reported, 1), at(400_000)).answer, Answer::Allow);
+        assert!(engine.tick(at(800_000), 10).is_empty(), "nothing more to store");
+    }
+}

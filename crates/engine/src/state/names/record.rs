@@ -35,8 +35,8 @@ pub(super) const OWNER_CONFIRMED: u32 = 1 << 31;
 /// Bit of [`NameRecord::occurred`]: several clients reported to the last series stored under this name.
 pub(super) const SHARED: u32 = 1 << 30;
 
-/// Bit of [`NameRecord::occurred`]: the last write was an admitted CREATE with the highest value, or a retry of it. The
-/// API server may have refused it.
+/// Bit of [`NameRecord::occurred`]: a CREATE with the highest value was admitted, and no UPDATE has followed. The API
+/// server may have refused it.
 const CREATED: u32 = 1 << 29;
 
 /// Bits of [`NameRecord::occurred`] for the time.
@@ -111,12 +111,12 @@ impl NameRecord {
         self.occurred |= CREATED;
     }
 
-    /// Returns how many occurrences of an admitted CREATE the stored count of an UPDATE lacks. Only a retry of the CREATE
-    /// keeps [`CREATED`].
+    /// Returns how many occurrences of an admitted CREATE the stored count of an UPDATE lacks. Only a retry of the CREATE,
+    /// or of an earlier one with a lower value, keeps [`CREATED`].
     pub(super) fn missing(&mut self, write: &Observation<'_>) -> i64 {
         let is_update = write.operation == Operation::Update;
         let was_created = self.occurred & CREATED != 0;
-        if is_update || write.value != self.highest() {
+        if is_update || write.value > self.highest() {
             self.occurred &= !CREATED;
         }
         if is_update && was_created { (self.highest() - write.old_value).max(0) } else { 0 }

@@ -38,7 +38,7 @@ impl NaiveModel {
                 return Carried { foreign: true, ..by(1, None) };
             }
             let created = if known.created { known.highest } else { 0 };
-            known.created &= !update && write.value == created;
+            known.created &= !update && write.value <= created;
             let one_more = update && write.value == write.old_value + 1;
             let later = write.last_observed.is_some() && write.last_observed > known.latest;
             let another = known.user != write.user;
