@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
+use k8s_openapi::api::events::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::REPORTING_CONTROLLER;
+use crate::{REPORTING_CONTROLLER, clock};
 
 /// Maximum number of queued Events. Most of them follow the write of a status, which `--status-qps` limits.
 const MAX_QUEUED: usize = 256;
@@ -20,6 +23,9 @@ const MAX_QUEUED: usize = 256;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Maximum length of a note in bytes; the API server rejects longer ones.
 const MAX_NOTE: usize = 1024;
+/// Maximum length of an object's name for a [`Recorder`]. It makes the name of the Event by adding a dot and 16 digits, and
+/// the API server accepts 253 bytes.
+const MAX_RECORDED_NAME: usize = 253 - 17;
 /// Maximum number of Events whose recorders are kept, to recognize repeats.
 const MAX_REMEMBERED: usize = 1024;
 
@@ -186,7 +192,8 @@ impl EventEmitter {
         let mut recorder = same.map_or_else(|| self.recorder(), |emitted| emitted.recorder);
         // The first attempt fails if the Event of the series was deleted.
         for last_attempt in [false, true] {
-            let published = tokio::time::timeout(DEADLINE, recorder.publish(&event, &regarding)).await;
+            let publish = self.publish(&recorder, &event, &regarding);
+            let published = tokio::time::timeout(DEADLINE, publish).await;
             let error = match published {
                 Ok(Ok(())) => {
                     self.remember(about, note, recorder);
@@ -202,6 +209,41 @@ impl EventEmitter {
                 debug!(reason, %error, "emitting an Event failed, retrying");
             }
         }
+    }
+
+    /// Publishes an Event. One about an object with a long name gets a shorter name than that of a [`Recorder`], and no series.
+    async fn publish(
+        &self,
+        recorder: &Recorder,
+        event: &Event,
+        regarding: &ObjectReference,
+    ) -> kube::Result<()> {
+        let mut name = regarding.name.clone().unwrap_or_default();
+        if name.len() <= MAX_RECORDED_NAME {
+            return recorder.publish(event, regarding).await;
+        }
+        name.truncate(name.floor_char_boundary(MAX_RECORDED_NAME));
+        let (name, now) = (name.trim_end_matches(['-', '.']), clock::wall());
+        let Reporter { controller, instance } = self.reporter.clone();
+        let event = v1::Event {
+            metadata: ObjectMeta {
+                namespace: regarding.namespace.clone(),
+                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(now)),
+            regarding: Some(regarding.clone()),
+            type_: Some(if event.type_ == EventType::Warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(event.reason.clone()),
+            note: event.note.clone(),
+            action: Some(event.action.clone()),
+            reporting_instance: Some(instance.unwrap_or_else(|| controller.clone())),
+            reporting_controller: Some(controller),
+            ..v1::Event::default()
+        };
+        let events: Api<v1::Event> =
+            Api::namespaced(self.client.clone(), regarding.namespace.as_deref().unwrap_or("default"));
+        events.create(&PostParams::default(), &event).await.map(|_| ())
     }
 
     fn recorder(&self) -> Recorder {

@@ -75,7 +75,7 @@ pub struct CrdsOptions {
 /// Selects an installation of the operator.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
-    /// Kubeconfig file [default: the ServiceAccount of the pod, else KUBECONFIG, else ~/.kube/config]
+    /// Kubeconfig file [default: KUBECONFIG, else ~/.kube/config, else the ServiceAccount of the pod]
     #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 

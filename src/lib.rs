@@ -20,6 +20,7 @@ pub mod doctor;
 pub mod export;
 pub mod flush;
 pub mod keys;
+mod kubeconfig;
 pub mod leader;
 mod log_limit;
 pub mod metrics;

@@ -19,7 +19,8 @@ const HEAD: &str = "# Metrics
 
 `/metrics` on `--http-bind-address`, in Prometheus' text format. Labels are closed sets: no label holds a reason, an object's
 name or a message. One scrape is gathered at a time. Gathering takes at most a tenth of one processor: a scrape beyond
-that shows the last text again, which is older than a second only in clusters where gathering takes 100 ms. What can be counted is there from the start with 0, so that `rate()` sees the first drop. The
+that shows the last text again, which is older than a second only in clusters where gathering takes 100 ms, and never
+older than ten seconds. What can be counted is there from the start with 0, so that `rate()` sees the first drop. The
 process' own metrics are there too (`process_*`).
 ";
 

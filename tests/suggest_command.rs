@@ -346,6 +346,21 @@ fn texts_of_tenants_cannot_leave_a_comment() {
 }
 
 #[test]
+fn a_character_that_yaml_excludes_ends_no_suggestion() {
+    let folder = Folder::new();
+    let trace: String = (0..100_u64)
+        .map(|n| {
+            create(n, "shop", "Warning", "Bad", "x", "fails\u{ffff}")
+                + &create(n, "shop", "Warning", "Ba\u{fffe}d", "x", "m")
+        })
+        .collect();
+    folder.write("trace.jsonl", &trace);
+    let suggestions = folder.suggest(&[]);
+    assert_eq!(suggestions["policies"].as_array().unwrap().len(), 1);
+    folder.confirm(&suggestions);
+}
+
+#[test]
 fn an_input_that_cannot_be_read_is_refused_as_by_replay() {
     let folder = Folder::new();
     let policy = "apiVersion: squelch.dev/v1alpha1\nkind: EventPolicy\nmetadata: {name: p}\nspec: {}\n";

@@ -86,6 +86,8 @@ write_apiserver() {
   if [[ -n $audit_policy ]]; then
     cp "$audit_policy" "$dir/audit-policy.yaml"
     arguments+=(--audit-policy-file="$dir/audit-policy.yaml" --audit-log-path="$dir/logs/audit${component#kube-apiserver}.log")
+    # By default a log of 100 MB is renamed and another one begun, so that a reader misses what it waits for.
+    arguments+=(--audit-log-maxsize=100000)
   fi
   # Last, so that they override the flags above.
   command_line "$component" "$@" "$binaries/kube-apiserver" "${arguments[@]}" "${apiserver_flags[@]}"

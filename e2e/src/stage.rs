@@ -179,6 +179,17 @@ impl Stage {
         };
         Ok((self.node, evidence))
     }
+
+    /// Ends the storm, and checks that nothing was lost. Returns what was measured.
+    ///
+    /// # Errors
+    /// If a step fails, a write failed or an occurrence is lost.
+    pub async fn passed(self) -> Result<String> {
+        let (node, evidence) = self.end().await?;
+        let measured = evidence.nothing_lost()?;
+        node.passed()?;
+        Ok(measured)
+    }
 }
 
 impl Evidence {

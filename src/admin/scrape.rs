@@ -1,5 +1,5 @@
 //! The text of `/metrics`. Gathering visits every namespace, so it is limited: one at a time, on a blocking thread, and at
-//! most a tenth of one processor.
+//! most a tenth of one processor. A text is shown again for at most ten seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,10 @@ const INVERSE_SHARE: u32 = 10;
 /// The size of the bucket: gathering may exceed its share by a tenth of this time, so that several Prometheus servers that
 /// scrape at the same moment each get a new text.
 const BURST: Duration = Duration::from_secs(1);
+
+/// The time up to which one gathering is charged. A longer one has waited for a processor, or the process was stalled: it
+/// must not hide new metrics for ten times as long.
+const MAX_CHARGED: Duration = Duration::from_secs(1);
 
 /// Gathers the metrics for scrapes.
 pub(super) struct Scrapes {
@@ -69,7 +73,7 @@ impl ProcessorShare {
     }
 
     fn spend(&mut self, took: Duration, now: Moment) {
-        self.empty_at = self.empty_at.max(now).plus(took * INVERSE_SHARE);
+        self.empty_at = self.empty_at.max(now).plus(took.min(MAX_CHARGED) * INVERSE_SHARE);
     }
 }
 
@@ -112,6 +116,16 @@ mod tests {
                 share.spend(Duration::from_millis(100), now);
             }
         }
+    }
+
+    #[test]
+    fn a_stall_while_gathering_hides_new_metrics_for_at_most_ten_seconds() {
+        let mut share = ProcessorShare::default();
+        for took in [100, 30_000] {
+            assert!(share.is_left(at(60_000)));
+            share.spend(Duration::from_millis(took), at(60_000));
+        }
+        assert!(!share.is_left(at(60_000)) && share.is_left(at(70_000)));
     }
 
     #[tokio::test]

@@ -95,6 +95,22 @@ async fn a_queued_event_about_its_object_is_emitted_before_the_stop() {
 }
 
 #[tokio::test]
+async fn an_event_about_an_object_with_a_long_name_gets_a_shorter_name() {
+    let long = format!("{}-{}", "a".repeat(235), "b".repeat(17));
+    let requests = emit(&[about("ci", &long, "x"), about("ci", "quiet", "x")], &[]).await;
+    let mut events: Vec<_> = requests.into_iter().map(|(_, event)| event).collect();
+    assert_eq!(events[0]["regarding"]["name"], long);
+    let name = events[0]["metadata"]["name"].as_str().unwrap();
+    assert!(name.len() <= 253 && name.starts_with(&format!("{}.", "a".repeat(235))), "{name}");
+    for event in &mut events {
+        event["metadata"]["name"].take();
+        event["regarding"].take();
+        event["eventTime"].take();
+    }
+    assert_eq!(events[0], events[1], "that of a Recorder");
+}
+
+#[tokio::test]
 async fn a_repeat_increments_the_series_and_another_note_is_a_new_event() {
     let requests = emit_notes(&["one", "one", "two", "two"], &[]).await;
     let expected = [("POST", "one"), ("PATCH", "one"), ("POST", "two"), ("PATCH", "two")];

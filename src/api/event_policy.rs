@@ -153,7 +153,8 @@ pub struct EventPolicySpec {
     /// Maximum length of a stored message in bytes. squelch cuts longer messages of writes that the stages admit, at a
     /// character boundary and without a mark, and compares messages as they are stored. The client reads the shorter
     /// message. Not cut are exempt Events, writes through events.k8s.io (which have at most 1024 bytes and cannot be
-    /// changed later), and UPDATEs that keep the message or change fields other than count, time and message.
+    /// changed later), and UPDATEs that keep the message, change nothing but the message, or change fields other than
+    /// count, time and message.
     /// The `messages` of an entry read the whole message of a CREATE, and the stored one of an UPDATE. From 256 to 65536.
     /// Default: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -94,8 +94,8 @@ pub struct Aggregation {
 
     /// Maximum number of stored Events of a group, including its summary. The first `maxEvents` - 1 different messages are
     /// stored as they are written. Each further one is added to the summary, whose message begins with "(combined from
-    /// similar events): ". With 1, the first Event is stored, and every later one is added to the summary, also with the same
-    /// message. From 1 to 10000. Default: 10.
+    /// similar events): ". With 1, the first Event is stored, and every later one with another message is added to the
+    /// summary; if `series` is disabled, also with the same message. From 1 to 10000. Default: 10.
     #[serde(default = "max_events")]
     #[schemars(range(min = MAX_EVENTS.min, max = MAX_EVENTS.max))]
     pub max_events: i32,

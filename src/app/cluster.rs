@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail};
 use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use tracing::warn;
 
 use crate::OLDEST_KUBERNETES as OLDEST;
 use crate::arming::{ApiServerClients, Probing};
 use crate::config::RunOptions;
+use crate::kubeconfig;
 use crate::tls::AcceptedTokens;
 
 /// The deadline of the first calls.
@@ -103,19 +103,8 @@ pub(super) async fn connect_as(
     Ok((client(&config)?, api_servers))
 }
 
-async fn configuration(kubeconfig: Option<&Path>) -> Result<Config> {
-    let mut config = match kubeconfig {
-        None => Config::infer()
-            .await
-            .context("no cluster configured; outside a pod set --kubeconfig FILE or KUBECONFIG")?,
-        Some(file) => {
-            let read = Kubeconfig::read_from(file)
-                .with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use the kubeconfig {}", file.display()))?
-        }
-    };
+async fn configuration(file: Option<&Path>) -> Result<Config> {
+    let mut config = kubeconfig::configuration(file, None).await?;
     config.default_retry = false;
     // By default there is no timeout on a silent connection.
     config.read_timeout = Some(SILENCE);

@@ -189,9 +189,7 @@ async fn write_reports(reports: Option<&mut ReportWriter>, deposed: &Cancellatio
     let Some(reports) = reports.filter(|_| !deposed.is_cancelled()) else { return };
     let failed = tokio::time::timeout(LAST_REPORTS, reports.write_all_now()).await;
     if failed != Ok(0) {
-        warn!(
-            "not all EventDropReports written, they lack what was suppressed in the last --report-interval"
-        );
+        warn!("not all EventDropReports written, they lack what was counted since their last write");
     }
 }
 

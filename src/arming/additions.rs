@@ -111,12 +111,14 @@ impl EntryAdditions {
         }
         let is_name_list = |it: &Value| it["key"] == NAME_LABEL && it["operator"] == "In";
         let mut replacement = None;
+        // Without `own`, or without rules in it, a list of names has the namespaces of squelch's earlier policies: another
+        // replica or a backup has written it.
+        let is_armed = own.is_some_and(|own| own["rules"] != json!([]));
         if !restricts(selector, &own.unwrap_or(wanted)["namespaceSelector"])
-            || own.is_none() && own_requirements.is_empty()
+            || !is_armed && own_requirements.is_empty()
         {
             let at = expressions.iter().position(is_name_list);
-            // Without `own` these are the namespaces of another replica's policies.
-            replacement = at.map(|at| expressions.remove(at)).filter(|_| own.is_some());
+            replacement = at.map(|at| expressions.remove(at)).filter(|_| is_armed);
         }
         let conditions = live["matchConditions"].as_array().into_iter().flatten();
         let names = conditions.filter_map(|condition| condition["name"].as_str());

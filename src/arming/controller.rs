@@ -78,6 +78,8 @@ struct Known {
     is_fresh: bool,
     /// Whether it has to be read, because this replica has become active.
     must_read: bool,
+    /// When this replica became active or standby.
+    role_since: Moment,
     /// The entries that squelch has not written.
     foreign_entries: Vec<String>,
     limiter: WriteLimiter,
@@ -109,9 +111,9 @@ impl Applied {
 }
 
 impl Known {
-    /// Returns what a write of `desired` would change.
-    fn change(&self, desired: &Desired, state: &ArmedState) -> ConfigurationChange {
-        if state.as_ref().is_err_and(|reason| *reason != DisarmedReason::NoPolicy) {
+    /// Returns what a write of `desired` would change. `is_reached`: the API servers reach the webhook.
+    fn change(&self, desired: &Desired, state: &ArmedState, is_reached: bool) -> ConfigurationChange {
+        if state.as_ref().is_err_and(|reason| *reason != DisarmedReason::NoPolicy || !is_reached) {
             return ConfigurationChange::Disarm;
         }
         let Some(applied) = self.applied.as_ref().filter(|_| self.drift.is_empty()) else {
@@ -213,7 +215,7 @@ impl ArmingController {
             let message = self.with_probe_additions(failing.message);
             FailingServers { message, ..failing }
         });
-        let (known, now) = (&mut self.known, clock::now());
+        let (known, now, is_reached) = (&mut self.known, clock::now(), unreachable.is_none());
         let is_fresh = std::mem::take(&mut known.is_fresh);
         if known.break_glass.expire(now) {
             known.applied = None;
@@ -236,13 +238,13 @@ impl ArmingController {
             self.report(&state);
             return wait.into_iter().chain(self.known.settling(now)).min();
         }
-        let change = known.change(&desired, &state);
-        let restore = if is_unchanged { known.restores.delay(now) } else { None };
+        let change = known.change(&desired, &state, is_reached);
+        let restore = if is_unchanged { known.restores.delay(change, now) } else { None };
         if let Some(delay) = known.limiter.delay(change, now).max(restore) {
             self.report_contested();
             return Some(delay);
         }
-        if (state.is_ok() || is_unchanged) && !is_fresh {
+        if (state.is_ok() || is_unchanged && change != ConfigurationChange::Disarm) && !is_fresh {
             // Another replica may have just removed the rules. They must not come back without new probes. A restore
             // must carry the current additions of other writers.
             self.known.is_fresh = self.read().await;

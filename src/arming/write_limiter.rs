@@ -20,6 +20,9 @@ const REFILL: Duration = Duration::from_secs(1);
 /// The time after a restore until the next one, doubled with each.
 const FIRST_RESTORE_DELAY: Duration = Duration::from_secs(5);
 
+/// The time after a restore until rules are removed that another writer has put back.
+const DISARM_DELAY: Duration = Duration::from_secs(1);
+
 /// Maximum time between two restores.
 const MAX_RESTORE_DELAY: Duration = Duration::from_secs(600);
 
@@ -83,9 +86,11 @@ pub(super) struct RestoreBackoff {
 }
 
 impl RestoreBackoff {
-    /// Returns how long a restore has to wait at `now`. `None`: not at all.
-    pub(super) fn delay(&self, now: Moment) -> Option<Duration> {
+    /// Returns how long a restore has to wait at `now`. `None`: not at all. Rules that another writer puts back while the
+    /// webhook hangs delay each Event write, so removing them waits only as long as keeps two writers from a storm.
+    pub(super) fn delay(&self, change: ConfigurationChange, now: Moment) -> Option<Duration> {
         let (restored, delay) = self.last?;
+        let delay = if change == ConfigurationChange::Disarm { DISARM_DELAY } else { delay };
         Some(restored.plus(delay).since(now)).filter(|wait| !wait.is_zero())
     }
 
@@ -140,7 +145,7 @@ mod tests {
     fn restores(backoff: &mut RestoreBackoff, mut now: u64, until: u64) -> Vec<u64> {
         let mut restores = Vec::new();
         while now < until {
-            let wait = backoff.delay(at(now * 1000)).unwrap_or_default();
+            let wait = backoff.delay(ConfigurationChange::Other, at(now * 1000)).unwrap_or_default();
             now += wait.as_secs();
             backoff.record(at(now * 1000));
             restores.push(now);
@@ -160,11 +165,11 @@ mod tests {
         let mut backoff = RestoreBackoff::default();
         assert_eq!(restores(&mut backoff, 0, 60), [0, 5, 15, 35, 75]);
         // The delay is 80 s: later changes are restored at once.
-        assert_eq!(backoff.delay(at(75_000)), Some(Duration::from_secs(80)));
-        assert_eq!(backoff.delay(at(155_000)), None);
+        assert_eq!(backoff.delay(ConfigurationChange::Other, at(75_000)), Some(Duration::from_secs(80)));
+        assert_eq!(backoff.delay(ConfigurationChange::Other, at(155_000)), None);
         backoff.record(at(700_000));
-        assert_eq!(backoff.delay(at(700_000)), Some(Duration::from_secs(160)));
+        assert_eq!(backoff.delay(ConfigurationChange::Other, at(700_000)), Some(Duration::from_secs(160)));
         backoff.record(at(1_461_000));
-        assert_eq!(backoff.delay(at(1_461_000)), Some(FIRST_RESTORE_DELAY));
+        assert_eq!(backoff.delay(ConfigurationChange::Other, at(1_461_000)), Some(FIRST_RESTORE_DELAY));
     }
 }

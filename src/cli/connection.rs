@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
+
+use crate::kubeconfig::configuration;
 
 /// Flags that select a cluster and a namespace.
 #[derive(Clone, Debug, Default, Args)]
@@ -23,6 +24,13 @@ pub struct ClusterFlags {
     pub namespace: Option<String>,
 }
 
+impl ClusterFlags {
+    /// The namespace of the flag. As with kubectl, an empty one selects none.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
+    }
+}
+
 /// A cluster that a command reads with the permissions of its user.
 pub struct ClusterConnection {
     /// The client. It does not retry.
@@ -37,27 +45,15 @@ impl ClusterConnection {
     /// # Errors
     /// The kubeconfig is missing or invalid, or has no such context.
     pub async fn connect(flags: &ClusterFlags) -> Result<Self> {
-        let mut config = configuration(flags).await?;
+        let mut config = configuration(flags.kubeconfig.as_deref(), flags.context.as_deref()).await?;
         config.default_retry = false;
-        let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let namespace = match flags.namespace().unwrap_or(&config.default_namespace) {
+            "" => "default".to_owned(),
+            namespace => namespace.to_owned(),
+        };
         let client = Client::try_from(config).context("cannot create a client for the API server")?;
         Ok(Self { client, namespace })
     }
-}
-
-async fn configuration(flags: &ClusterFlags) -> Result<Config> {
-    let options = KubeConfigOptions { context: flags.context.clone(), ..KubeConfigOptions::default() };
-    if let Some(file) = &flags.kubeconfig {
-        let read = Kubeconfig::read_from(file)
-            .with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
-        return Config::from_custom_kubeconfig(read, &options)
-            .await
-            .with_context(|| format!("cannot use the kubeconfig {}", file.display()));
-    }
-    if flags.context.is_some() {
-        return Config::from_kubeconfig(&options).await.context("cannot use the kubeconfig");
-    }
-    Config::infer().await.context("no cluster configured; set --kubeconfig FILE or KUBECONFIG")
 }
 
 #[cfg(test)]
@@ -72,6 +68,7 @@ users: [{name: u, user: {token: t}}]
 contexts:
 - {name: shop, context: {cluster: c, user: u, namespace: shop}}
 - {name: bare, context: {cluster: c, user: u}}
+- {name: empty, context: {cluster: c, user: u, namespace: ''}}
 current-context: bare
 ";
 
@@ -95,6 +92,8 @@ current-context: bare
         assert_eq!(namespace(None, None).await.unwrap(), "default");
         assert_eq!(namespace(Some("shop"), None).await.unwrap(), "shop");
         assert_eq!(namespace(Some("shop"), Some("other")).await.unwrap(), "other");
+        assert_eq!(namespace(Some("shop"), Some("")).await.unwrap(), "shop");
+        assert_eq!(namespace(Some("empty"), Some("")).await.unwrap(), "default");
         let error = format!("{:#}", namespace(Some("absent"), None).await.unwrap_err());
         assert!(error.contains("absent"), "{error}");
     }

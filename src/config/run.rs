@@ -20,7 +20,7 @@ use crate::telemetry::LogFormat;
 #[command(after_help = "Durations are whole numbers with the units h, m, s, ms, such as 30s or 1m30s. \
                         A flag overrides its environment variable.")]
 pub struct RunOptions {
-    /// Kubeconfig file [default: the ServiceAccount of the pod, else KUBECONFIG, else ~/.kube/config]
+    /// Kubeconfig file [default: KUBECONFIG, else ~/.kube/config, else the ServiceAccount of the pod]
     #[arg(long, env = "SQUELCH_KUBECONFIG", value_name = "FILE", help_heading = "Cluster")]
     pub kubeconfig: Option<PathBuf>,
 

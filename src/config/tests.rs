@@ -75,6 +75,20 @@ fn every_flag_of_run_has_a_help_text_and_a_variable() {
 }
 
 #[test]
+fn every_command_selects_its_cluster_in_the_same_order() {
+    let command = Cli::command();
+    let flags = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    let flags: Vec<_> = flags.filter(|flag| flag.get_long() == Some("kubeconfig")).collect();
+    assert_eq!(flags.len(), 7);
+    for flag in flags {
+        let help = flag.get_help().unwrap().to_string();
+        assert!(
+            help.ends_with("[default: KUBECONFIG, else ~/.kube/config, else the ServiceAccount of the pod]")
+        );
+    }
+}
+
+#[test]
 fn a_webhook_url_has_no_path_and_loses_its_trailing_slash() {
     for (text, expected) in [
         ("https://127.0.0.1:9443", "https://127.0.0.1:9443"),

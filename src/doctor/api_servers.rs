@@ -12,7 +12,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
             return vec![Finding::ok(CHECK, "no EndpointSlice has an API server, see `probe`")];
         }
         Ok(probed) => probed,
-        // The check `probe` explains both.
+        // The checks `probe` and `rights` explain both.
         Err(Unreadable::Missing | Unreadable::Forbidden) => return Vec::new(),
         Err(unreadable) => {
             return vec![Finding::unreadable(CHECK, "the EndpointSlices of the API servers", unreadable)];
@@ -41,7 +41,8 @@ fn finding(address: &str, result: &Result<Result<(), String>, Unreadable>) -> Op
                 "the API server {address} cannot be probed, so nobody knows whether it reaches the webhook: {}",
                 printable(reason)
             ),
-            "allow squelch to reach this address (network policies, firewalls), see docs/installation.md#network",
+            "use a kubeconfig that verifies the API server, and allow squelch to reach this address (network policies, \
+             firewalls), see docs/installation.md#network",
         )),
     }
 }

@@ -150,7 +150,9 @@ impl Collector<'_> {
         let labels = spec.and_then(|spec| spec.selector.match_labels.as_ref()).ok_or(Unreadable::Missing)?;
         let selector: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
         let parameters = ListParams::default().labels(&selector.join(","));
-        Ok(observed(self.api::<Pod>().list(&parameters)).await?.items)
+        let mut pods = observed(self.api::<Pod>().list(&parameters)).await?.items;
+        pods.retain(|pod| !has_ended(pod));
+        Ok(pods)
     }
 
     /// Reads the metrics of each pod through the API server.
@@ -246,6 +248,12 @@ impl Collector<'_> {
     }
 }
 
+/// Whether the containers of a pod have ended for good. An evicted pod keeps its labels, and has no metrics.
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
 /// Asks the API server for each permission of squelch.
 async fn rights(squelch: &Client, installation: &Installation) -> Observed<Vec<(Right, bool)>> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(squelch.clone());
@@ -289,8 +297,18 @@ async fn observed<T>(call: impl Future<Output = kube::Result<T>>) -> Observed<T>
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
+    use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_evicted_pod_is_no_replica() {
+        let ended = |status: Value| {
+            has_ended(&serde_json::from_value(json!({ "metadata": {}, "status": status })).unwrap())
+        };
+        assert!(ended(json!({ "phase": "Failed" })) && ended(json!({ "phase": "Succeeded" })));
+        assert!(!ended(json!({ "phase": "Running" })) && !ended(json!({})));
+    }
 
     #[tokio::test]
     async fn an_error_of_the_api_server_is_its_code_and_its_message() {

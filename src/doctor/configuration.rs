@@ -231,15 +231,20 @@ fn armed(snapshot: &Snapshot, configuration: &MutatingWebhookConfiguration) -> F
             "see `replicas`",
         );
     }
-    if policies::wants_nothing(snapshot) {
-        return Finding::ok("armed", "no policy governs any namespace, so the webhook needs no rules");
+    match policies::want_rules(snapshot) {
+        Some(false) => Finding::ok("armed", "no policy governs any namespace, so the webhook needs no rules"),
+        None => Finding::warning(
+            "armed",
+            "the webhook has no rules; whether a policy needs them is unknown",
+            "see `policies`",
+        ),
+        Some(true) => Finding::error(
+            "armed",
+            "policies exist, but the webhook has no rules: Events are stored without a review",
+            "see `probe` and `replicas`, and the last Event of the configuration: kubectl --namespace default get \
+             events | grep -i armed",
+        ),
     }
-    Finding::error(
-        "armed",
-        "policies exist, but the webhook has no rules: Events are stored without a review",
-        "see `probe` and `replicas`, and the last Event of the configuration: kubectl --namespace default get events \
-         | grep -i armed",
-    )
 }
 
 fn reach(entry: Option<&MutatingWebhook>) -> String {

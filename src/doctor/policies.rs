@@ -23,17 +23,18 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     found
 }
 
-/// Whether no policy requires the webhook to be armed.
-pub(super) fn wants_nothing(snapshot: &Snapshot) -> bool {
+/// Whether a policy requires the webhook to be armed. `None` if only an unread list can have such a policy.
+pub(super) fn want_rules(snapshot: &Snapshot) -> Option<bool> {
     let governs = |policy: &Value| {
         let effective = condition(policy, ConditionType::Effective);
         let waiting = [Reason::WebhookNotArmed, Reason::ExcludedByPlatform].map(Reason::as_str);
         effective["status"] == "True" || waiting.iter().any(|reason| effective["reason"] == *reason)
     };
-    [&snapshot.policies, &snapshot.cluster_policies].into_iter().all(|observed| match observed {
-        Ok(policies) => !policies.iter().any(governs),
-        Err(_) => false,
-    })
+    let lists = [&snapshot.policies, &snapshot.cluster_policies];
+    if lists.into_iter().flatten().flatten().any(governs) {
+        return Some(true);
+    }
+    lists.into_iter().all(Result::is_ok).then_some(false)
 }
 
 fn condition(policy: &Value, wanted: ConditionType) -> &Value {
@@ -136,6 +137,7 @@ fn heartbeat(policy: &Value) -> Duration {
 mod tests {
     use super::super::finding::Level;
     use super::super::fixtures::{healthy, policy};
+    use super::super::snapshot::Unreadable;
     use super::*;
     use serde_json::json;
 
@@ -194,12 +196,15 @@ mod tests {
     #[test]
     fn a_policy_waiting_for_the_webhook_requires_it() {
         let mut snapshot = healthy();
-        assert!(!wants_nothing(&snapshot));
+        assert_eq!(want_rules(&snapshot), Some(true));
         snapshot.policies = Ok(vec![policy("a", false)]);
-        assert!(wants_nothing(&snapshot));
+        assert_eq!(want_rules(&snapshot), Some(false));
         let mut waiting = policy("a", true);
         waiting["status"]["conditions"][1] = json!({ "type": "Effective", "reason": "WebhookNotArmed" });
         snapshot.policies = Ok(vec![waiting]);
-        assert!(!wants_nothing(&snapshot));
+        snapshot.cluster_policies = Err(Unreadable::Forbidden);
+        assert_eq!(want_rules(&snapshot), Some(true), "one list shows it");
+        snapshot.policies = Ok(Vec::new());
+        assert_eq!(want_rules(&snapshot), None);
     }
 }

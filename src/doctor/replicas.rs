@@ -1,5 +1,7 @@
 //! Checks of the replicas: their pods, the active replica, and the endpoints of the webhook's Service.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -166,9 +168,13 @@ fn endpoints(snapshot: &Snapshot) -> Option<Finding> {
             ));
         }
     };
-    let addresses: usize =
-        slices.iter().flat_map(|slice| &slice.endpoints).map(|endpoint| endpoint.addresses.len()).sum();
-    Some(match addresses {
+    // A dual-stack Service has each endpoint in a slice of IPv4, and in one of IPv6.
+    let mut addresses = BTreeMap::<&str, usize>::new();
+    for slice in slices {
+        let number = slice.endpoints.iter().map(|endpoint| endpoint.addresses.len()).sum::<usize>();
+        *addresses.entry(&slice.address_type).or_default() += number;
+    }
+    Some(match addresses.into_values().max().unwrap_or_default() {
         0 => Finding::error(
             "endpoints",
             "the webhook's Service has no endpoint: the API server cannot reach squelch",
@@ -185,6 +191,8 @@ fn endpoints(snapshot: &Snapshot) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+
     use super::super::finding::Level;
     use super::super::fixtures::{healthy, pod, slice};
     use super::*;
@@ -257,5 +265,8 @@ mod tests {
         assert_eq!(with(vec![slice(&[])]), Level::Error);
         assert_eq!(with(vec![slice(&["10.0.0.1"])]), Level::Ok);
         assert_eq!(with(vec![slice(&["10.0.0.1"]), slice(&["10.0.0.2"])]), Level::Warning);
+        let dual = |addresses: &[&str]| EndpointSlice { address_type: "IPv6".to_owned(), ..slice(addresses) };
+        assert_eq!(with(vec![slice(&["10.0.0.1"]), dual(&["fd00::1"])]), Level::Ok);
+        assert_eq!(with(vec![slice(&["10.0.0.1"]), dual(&["fd00::1", "fd00::2"])]), Level::Warning);
     }
 }

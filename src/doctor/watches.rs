@@ -17,13 +17,14 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
         Err(Unreadable::Missing) => return Vec::new(),
         Err(unreadable) => return vec![Finding::unreadable("watches", "the pods of squelch", unreadable)],
     };
-    let mut stale = Vec::new();
+    let (mut stale, mut found) = (Vec::new(), Vec::new());
     for (pod, metrics) in pods {
         let metrics = match metrics {
             Ok(metrics) => metrics,
             Err(unreadable) => {
                 let thing = format!("the metrics of the pod {} (pods/proxy)", printable(pod));
-                return vec![Finding::unreadable("watches", &thing, unreadable)];
+                found.push(Finding::unreadable("watches", &thing, unreadable));
+                continue;
             }
         };
         for resource in WatchedResource::ALL {
@@ -37,15 +38,19 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
             }
         }
     }
-    if stale.is_empty() {
-        let message = format!("the lists and watches of {} pods are current", pods.len());
-        return vec![Finding::ok("watches", message)];
+    if !stale.is_empty() {
+        let message = format!(
+            "changes of policies or of the webhook configuration are not processed; last response to a watch: {}",
+            stale.join(", ")
+        );
+        let remedy = "see the log of that pod and docs/runbooks.md#squelchwatchstale";
+        found.push(Finding::error("watches", message, remedy));
     }
-    let message = format!(
-        "changes of policies or of the webhook configuration are not processed; last response to a watch: {}",
-        stale.join(", ")
-    );
-    vec![Finding::error("watches", message, "see the log of that pod and docs/runbooks.md#squelchwatchstale")]
+    if found.is_empty() {
+        let message = format!("the lists and watches of {} pods are current", pods.len());
+        found.push(Finding::ok("watches", message));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -73,10 +78,21 @@ mod tests {
     }
 
     #[test]
+    fn an_unreadable_pod_does_not_hide_a_stale_one() {
+        let both = found(|snapshot| {
+            let pods = snapshot.scraped.as_mut().unwrap();
+            pods[0].1 = Err(Unreadable::Failed("connection refused".to_owned()));
+            pods[1].1 = Ok(scrape(301));
+        });
+        let levels: Vec<_> = both.iter().map(|finding| finding.level).collect();
+        assert_eq!(levels, [Level::Warning, Level::Error], "{both:?}");
+    }
+
+    #[test]
     fn a_missing_permission_is_no_error() {
         let forbidden =
-            &found(|snapshot| snapshot.scraped.as_mut().unwrap()[1].1 = Err(Unreadable::Forbidden))[0];
-        assert_eq!(forbidden.level, Level::Warning);
+            found(|snapshot| snapshot.scraped.as_mut().unwrap()[1].1 = Err(Unreadable::Forbidden));
+        assert_eq!(forbidden.iter().map(|finding| finding.level).collect::<Vec<_>>(), [Level::Warning]);
         assert!(found(|snapshot| snapshot.scraped = Err(Unreadable::Missing)).is_empty());
     }
 }

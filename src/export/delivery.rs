@@ -11,6 +11,8 @@ use tracing::{info, warn};
 
 use super::queue::Account;
 use super::record::ExportRecord;
+use crate::clock;
+use crate::log_limit::LogLimit;
 use crate::metrics::{ExportLoss, ExporterKind};
 
 /// Maximum number of records in a batch, which then has at most 4.6 MB. A collector accepts 20 MiB.
@@ -108,6 +110,7 @@ pub async fn deliver(mut delivery: Delivery, exporter: impl Exporter, stop: Canc
         stop.cancelled().await;
         sleep(LAST_RECORDS).await;
     });
+    let refusals = LogLimit::new();
     loop {
         tokio::select! {
             biased;
@@ -117,7 +120,7 @@ pub async fn deliver(mut delivery: Delivery, exporter: impl Exporter, stop: Canc
         tokio::select! {
             biased;
             () = &mut end => break,
-            refused = attempt(delivery.account.kind(), &delivery.batch, &exporter, &stop) => {
+            refused = attempt(delivery.account.kind(), &delivery.batch, &exporter, &stop, &refusals) => {
                 delivery.delivered(refused);
             }
         }
@@ -130,30 +133,25 @@ pub async fn deliver(mut delivery: Delivery, exporter: impl Exporter, stop: Canc
 }
 
 /// Attempts to deliver a batch until it is delivered or refused. Returns the number of refused records. `stop` ends a
-/// pause: the receiver may be back.
+/// pause: the receiver may be back. `refusals` limits their log: clients decide how many batches there are.
 async fn attempt(
     kind: ExporterKind,
     batch: &[Arc<ExportRecord>],
     to: &impl Exporter,
     stop: &CancellationToken,
+    refusals: &LogLimit,
 ) -> usize {
     let exporter = kind.as_str();
     let (mut pause, mut failures) = (FIRST_PAUSE, 0_u32);
     loop {
-        match to.send(batch).await {
+        let (refused, error) = match to.send(batch).await {
             Outcome::Delivered { refused } => {
                 if failures > 0 {
                     info!(exporter, failures, "export works again");
                 }
-                if refused > 0 {
-                    warn!(exporter, records = refused, "the collector refused records, see its log");
-                }
-                return refused;
+                (refused, "the collector accepted the other records, see its log".to_owned())
             }
-            Outcome::Refused { error } => {
-                warn!(exporter, records = batch.len(), error, "export refused, the records are lost");
-                return batch.len();
-            }
+            Outcome::Refused { error } => (batch.len(), error),
             Outcome::Failed { error, pause: asked } => {
                 failures += 1;
                 let pause_now = asked.map_or(pause, |asked| asked.clamp(pause, LONGEST_PAUSE));
@@ -164,7 +162,14 @@ async fn attempt(
                 } else if stop.run_until_cancelled(sleep(pause_now)).await.is_none() {
                     pause = FIRST_PAUSE;
                 }
+                continue;
             }
+        };
+        if refused > 0
+            && let Some(suppressed) = refusals.permit(clock::now())
+        {
+            warn!(exporter, records = refused, error, suppressed, "export refused, the records are lost");
         }
+        return refused;
     }
 }

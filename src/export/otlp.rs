@@ -12,6 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
@@ -21,7 +22,7 @@ use prost::Message as _;
 use super::delivery::{Exporter, Outcome};
 use super::record::{Attribute, ExportRecord};
 use crate::output::with_causes;
-use crate::tls;
+use crate::{clock, tls};
 
 /// The time for one request, the default of OpenTelemetry.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -135,13 +136,14 @@ fn system_authorities() -> Result<rustls::RootCertStore, CollectorError> {
     Ok(authorities)
 }
 
-/// Adds the path of logs to a URL without a path.
+/// Adds the path of logs to a URL without a path, before its query.
 fn with_path(url: Uri) -> Uri {
     if !matches!(url.path(), "" | "/") {
         return url;
     }
     let mut parts = url.clone().into_parts();
-    parts.path_and_query = Some(http::uri::PathAndQuery::from_static(LOGS));
+    let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+    parts.path_and_query = format!("{LOGS}{query}").parse().ok();
     Uri::from_parts(parts).unwrap_or(url)
 }
 
@@ -160,11 +162,20 @@ fn outcome(status: StatusCode, headers: &HeaderMap, answer: &[u8]) -> Outcome {
     let error = format!("the collector answered {status}");
     match status.as_u16() {
         429 | 502 | 503 | 504 => {
-            let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            Outcome::Failed { error, pause: asked.map(Duration::from_secs) }
+            let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            Outcome::Failed { error, pause: asked.and_then(|asked| asked_pause(asked, clock::wall())) }
         }
         _ => Outcome::Refused { error: format!("{error}; check --export-otlp and --export-otlp-header") },
     }
+}
+
+/// The pause that `Retry-After` asks for: seconds, or the time until a date (RFC 9110, section 10.2.3).
+fn asked_pause(asked: &str, now: Timestamp) -> Option<Duration> {
+    if let Ok(seconds) = asked.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = rfc2822::DateTimeParser::new().parse_timestamp(asked).ok()?;
+    Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
 /// The request with these records.

@@ -1,6 +1,7 @@
 //! The account of an exporter: exported + lost + pending = what was offered.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use squelch_engine::testing::{rules, write};
@@ -138,6 +139,27 @@ async fn a_failed_batch_is_sent_again_and_a_refused_one_is_lost() {
     assert_eq!(clock::now().since(began).as_secs(), 1 + 2);
     assert_eq!(exporting.exported(), 3 * 250);
     assert_eq!((exporting.lost(ExportLoss::Refused), exporting.pending()), (3 * 50, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_batches_have_one_log_line_in_ten_seconds() {
+    let lines = Arc::<AtomicUsize>::default();
+    let counted = lines.clone();
+    let writer = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        std::io::sink()
+    };
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(writer).finish());
+    let (mut exporting, delivery) = Exporting::new();
+    for _ in 0..1000 {
+        exporting.offer("m");
+    }
+    // Four batches. The collector refuses all records of three, and some of one.
+    let refused = || Outcome::Refused { error: "x".into() };
+    let outcomes = [refused(), refused(), Outcome::Delivered { refused: 1 }, refused()];
+    delivered(&mut exporting, delivery, Scripted::new(outcomes)).await;
+    assert_eq!(exporting.exported(), 3 * 255);
+    assert_eq!(lines.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use futures::{FutureExt, StreamExt};
 use squelch_engine::Moment;
 use tokio::time::sleep;
 
-use super::lease::{LeaseWrite, TIMEOUT};
+use super::lease::{CallError, LeaseWrite, TIMEOUT};
 use super::{Leader, LeaseState};
 use crate::clock;
 
@@ -22,6 +22,8 @@ pub(super) enum ReadOutcome {
     Found(LeaseState),
     /// A late answer to a write arrived first: this replica holds the Lease. Renew it after this time.
     Held(Duration),
+    /// The API server answered that it serves no such call.
+    Refused,
     Failed,
 }
 
@@ -74,7 +76,9 @@ impl Leader {
                 biased;
                 Some(answer) = self.calls.next() => answer,
                 found = &mut reading => {
-                    return self.log_read(found).map_or(ReadOutcome::Failed, ReadOutcome::Found);
+                    let failed =
+                        if matches!(found, Err(CallError::Refused(_))) { ReadOutcome::Refused } else { ReadOutcome::Failed };
+                    return self.log_read(found.map_err(String::from)).map_or(failed, ReadOutcome::Found);
                 }
             };
             if let Some(LeaseWrite::Stored(own)) = self.log_write(answer.written) {

@@ -69,11 +69,11 @@ impl Lease {
         &self.identity
     }
 
-    pub(super) async fn read(&self) -> Result<LeaseState, String> {
-        match called(self.leases.get(NAME), TIMEOUT).await? {
+    pub(super) async fn read(&self) -> Result<LeaseState, CallError> {
+        match called(self.leases.get(NAME), TIMEOUT).await {
             Ok(lease) => Ok(LeaseState::Present(record(lease))),
             Err(CallError::Status(404)) => Ok(LeaseState::Absent),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -149,7 +149,7 @@ impl Lease {
         patch: &Patch<Value>,
         deadline: Duration,
     ) -> Result<LeaseWrite, String> {
-        match called(self.leases.patch(NAME, manager, patch), deadline).await? {
+        match called(self.leases.patch(NAME, manager, patch), deadline).await {
             Ok(lease) => Ok(LeaseWrite::Stored(record(lease))),
             Err(CallError::Status(409 | 404)) => Ok(LeaseWrite::Conflict),
             Err(error) => Err(error.into()),
@@ -158,9 +158,11 @@ impl Lease {
 }
 
 /// Why a call failed.
-enum CallError {
+pub(super) enum CallError {
     /// 404 or 409.
     Status(u16),
+    /// 401, 403 or 429: another call will not be answered better at once.
+    Refused(String),
     Other(String),
 }
 
@@ -168,23 +170,23 @@ impl From<CallError> for String {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Status(code) => format!("the API server returned {code}"),
-            CallError::Other(message) => message,
+            CallError::Refused(message) | CallError::Other(message) => message,
         }
     }
 }
 
 /// Makes a call with a timeout and without the client library's logs: it logs each failed call as an error, and these
 /// calls are made each second.
-async fn called<T>(
-    call: impl Future<Output = kube::Result<T>>,
-    deadline: Duration,
-) -> Result<Result<T, CallError>, String> {
+async fn called<T>(call: impl Future<Output = kube::Result<T>>, deadline: Duration) -> Result<T, CallError> {
     let answered = timeout(deadline, call).with_subscriber(NoSubscriber::new()).await;
-    let answer = answered.map_err(|_| format!("no answer within {} ms", deadline.as_millis()))?;
-    Ok(answer.map_err(|error| match error {
+    let late = |_| CallError::Other(format!("no answer within {} ms", deadline.as_millis()));
+    answered.map_err(late)?.map_err(|error| match error {
         kube::Error::Api(status) if matches!(status.code, 404 | 409) => CallError::Status(status.code),
+        kube::Error::Api(status) if matches!(status.code, 401 | 403 | 429) => {
+            CallError::Refused(kube::Error::Api(status).to_string())
+        }
         error => CallError::Other(error.to_string()),
-    }))
+    })
 }
 
 fn time(at: Timestamp) -> Result<Value, String> {

@@ -39,8 +39,8 @@ use calls::{AcquireOutcome, ReadOutcome, WriteResult};
 /// The time after which a failed call is retried.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Returns the pause after `refused` consecutive writes that the API server refused while it served reads: [`RETRY`],
-/// doubled with each, up to [`RENEW_INTERVAL`].
+/// Returns the pause after `refused` consecutive calls that the API server refused: reads, or writes while it served reads.
+/// It is [`RETRY`], doubled with each, up to [`RENEW_INTERVAL`].
 fn pause_after(refused: u32) -> Duration {
     RETRY.saturating_mul(2_u32.saturating_pow(refused.saturating_sub(1))).min(RENEW_INTERVAL)
 }
@@ -210,6 +210,10 @@ impl Leader {
         let found = match self.read().await {
             ReadOutcome::Found(found) => found,
             ReadOutcome::Held(pause) => return pause,
+            ReadOutcome::Refused => {
+                self.refused = self.refused.saturating_add(1);
+                return pause_after(self.refused);
+            }
             ReadOutcome::Failed => {
                 // The API server serves nothing. Retry quickly, to renew as soon as it is back.
                 self.refused = 0;

@@ -90,7 +90,7 @@ impl PodLabel {
                     return;
                 }
                 Ok(_) => self.set(&self.pod, false).await.map(drop),
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             };
             if self.log(removed) {
                 return;

@@ -140,14 +140,17 @@ fn shorter(one: String, other: String) -> String {
 /// policy with long texts makes the condition wider for its own namespace only. `None`: it is too long nevertheless.
 fn shortened(mut alternatives: Vec<Alternative>) -> Option<String> {
     const OR: &str = " || ";
-    let length = |texts: &[Alternative]| texts.iter().map(|it| it.exact.len() + OR.len()).sum::<usize>();
-    let mut left = length(&alternatives);
+    let length = |text: fn(&Alternative) -> &str| -> usize {
+        alternatives.iter().map(|alternative| text(alternative).len() + OR.len()).sum()
+    };
+    // Without a search: thousands of namespaces may have a condition of their own.
+    if length(|alternative| &alternative.wide) > MAX_BYTES {
+        return None;
+    }
+    let mut left = length(|alternative| &alternative.exact);
     while left > MAX_BYTES {
         let longest = alternatives.iter_mut().max_by_key(|alternative| alternative.saving())?;
         let saving = longest.saving();
-        if saving == 0 {
-            return None;
-        }
         longest.exact.clone_from(&longest.wide);
         left -= saving;
     }

@@ -21,8 +21,9 @@ mod table;
 mod tally;
 pub(crate) mod text;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +72,7 @@ pub enum Error {
     )]
     StandardInputTwice,
     /// `--decisions` names an input.
-    #[error("--decisions would overwrite the input {}; choose another file", .path.display())]
+    #[error("--decisions would overwrite the input {}; choose another file", name(.path))]
     DecisionsOverInput {
         /// The input.
         path: PathBuf,
@@ -109,8 +110,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 /// Replays as the options say.
 pub fn replay(options: &Options) -> Result<ReplayReport, Error> {
-    let is_standard_input = |path: &&PathBuf| path.as_os_str() == "-";
-    if inputs(options).filter(is_standard_input).count() > 1 {
+    if inputs(options).filter(|path| is_standard_input(path)).count() > 1 {
         return Err(Error::StandardInputTwice);
     }
     let (policy, against) = (files(&options.policies)?, files(&options.against)?);
@@ -151,16 +151,27 @@ fn inputs(options: &Options) -> impl Iterator<Item = &PathBuf> {
 
 /// Creates the file of decisions, unless it is an input.
 fn create(path: &Path, options: &Options) -> Result<Decisions, Error> {
-    let identity = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let identity = |metadata: io::Result<Metadata>| {
+        let metadata = metadata.ok().filter(Metadata::is_file)?;
         Some((metadata.dev(), metadata.ino()))
     };
-    if let Some(written) = identity(path)
-        && let Some(input) = inputs(options).find(|input| identity(input) == Some(written))
+    let of_input =
+        |path: &Path| identity(if is_standard_input(path) { standard_input() } else { path.metadata() });
+    if let Some(written) = identity(path.metadata())
+        && let Some(input) = inputs(options).find(|input| of_input(input) == Some(written))
     {
         return Err(Error::DecisionsOverInput { path: input.clone() });
     }
     Decisions::create(path)
+}
+
+/// Returns the metadata of standard input, which can be a file.
+fn standard_input() -> io::Result<Metadata> {
+    File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()
+}
+
+fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 fn files(paths: &[PathBuf]) -> Result<Vec<PolicyFile>, Error> {
@@ -178,7 +189,7 @@ fn trial(options: &Options) -> Result<Trial, Error> {
 
 fn read(path: &Path) -> Result<PolicyFile, Error> {
     let mut text = String::new();
-    let read = if path.as_os_str() == "-" {
+    let read = if is_standard_input(path) {
         io::stdin().read_to_string(&mut text)
     } else {
         File::open(path).and_then(|mut file| file.read_to_string(&mut text))
@@ -188,7 +199,7 @@ fn read(path: &Path) -> Result<PolicyFile, Error> {
 }
 
 fn open(path: &Path, progress: &Progress) -> Result<Box<dyn Read>, Error> {
-    if path.as_os_str() == "-" {
+    if is_standard_input(path) {
         return Ok(Box::new(progress.reading(io::stdin(), None)));
     }
     let file = File::open(path).map_err(|source| Error::read(path, source))?;
@@ -198,5 +209,5 @@ fn open(path: &Path, progress: &Progress) -> Result<Box<dyn Read>, Error> {
 
 /// Returns the name of a file for messages.
 fn name(path: &Path) -> String {
-    if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() }
+    if is_standard_input(path) { "standard input".to_owned() } else { path.display().to_string() }
 }

@@ -164,7 +164,18 @@ fn index(objects: &[DynamicObject], namespace: Option<&str>) -> Index {
 
 /// Returns the documents of a file, numbered from 1. A List is split into its items.
 pub(super) fn documents(file: &PolicyFile) -> Result<Vec<(usize, Value)>, BadPolicy> {
-    let read: Vec<Value> = serde_saphyr::from_multiple(&file.text).map_err(|error| {
+    // The parser limits the size of what others send. This file is the user's own: the limits on nesting and on aliases
+    // remain.
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_documents: usize::MAX,
+            max_events: usize::MAX,
+            max_nodes: usize::MAX,
+            max_total_scalar_bytes: usize::MAX,
+            max_total_comment_bytes: usize::MAX,
+        },
+    };
+    let read = serde_saphyr::from_multiple_with_options::<Value>(&file.text, options).map_err(|error| {
         let place = error.location().map_or_else(String::new, |location| {
             format!(", line {}, column {}", location.line(), location.column())
         });

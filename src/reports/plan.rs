@@ -38,8 +38,10 @@ pub struct OutdatedReport {
     pub namespace: Arc<str>,
     /// What the engine has counted there, by policy.
     pub counted: BTreeMap<PolicyUid, Suppressed>,
-    /// The number of suppressed occurrences among it.
-    suppressed: u64,
+    /// Whether the report is created if there is none: something was suppressed since its last write.
+    pub may_create: bool,
+    /// The sum of what was counted.
+    sum: Counters,
 }
 
 /// A receipt that is out of date.
@@ -89,8 +91,8 @@ struct TrackedNamespace {
     /// The content of the base of a report that was deleted. One that others have restored has it, and what this process has
     /// counted since.
     deleted: Option<DropReport>,
-    /// The number of suppressed occurrences in the last written report, without those of the base.
-    suppressed: u64,
+    /// The sum of the counters in the last written report, without those of the base.
+    written: Counters,
     last_attempt: Option<Moment>,
     /// The counts of each policy at the last refresh.
     counted: BTreeMap<PolicyUid, WindowCounts>,
@@ -145,8 +147,12 @@ impl ReportPlan {
         let all = by_namespace(counters, policies);
         self.track(&all, uids, wall);
         let receipts = self.due_receipts(&all, now);
-        let reports = self.outdated(all, self.limits.interval, now);
-        let mut due: Vec<_> = reports.map(|(last, report)| (last, DueWrite::Report(report))).collect();
+        let interval = self.limits.interval;
+        let reports = self.outdated(all, |tracked, report| {
+            report.may_create && tracked.last_attempt.is_none_or(|last| now.since(last) >= interval)
+        });
+        let reports = reports.map(|(tracked, report)| (tracked.last_attempt, DueWrite::Report(report)));
+        let mut due: Vec<_> = reports.collect();
         due.extend(receipts);
         due.sort_by_key(|(last_attempt, _)| *last_attempt);
         due.into_iter().map(|(_, due)| due).collect()
@@ -172,19 +178,19 @@ impl ReportPlan {
         }
     }
 
-    /// Returns the outdated reports without an attempt in the last `interval`.
+    /// Returns the reports for which `is_outdated` is true.
     fn outdated(
         &self,
         all: CountedNamespaces,
-        interval: Duration,
-        now: Moment,
-    ) -> impl Iterator<Item = (Option<Moment>, OutdatedReport)> {
+        is_outdated: impl Fn(&TrackedNamespace, &OutdatedReport) -> bool,
+    ) -> impl Iterator<Item = (&TrackedNamespace, OutdatedReport)> {
         all.into_iter().filter_map(move |(namespace, counted)| {
-            let suppressed = counted.values().map(|it| suppressed(&it.counters)).sum();
             let tracked = self.tracked.get(&namespace)?;
-            let is_late = tracked.last_attempt.is_none_or(|last| now.since(last) >= interval);
-            let report = OutdatedReport { namespace, counted, suppressed };
-            (suppressed != tracked.suppressed && is_late).then_some((tracked.last_attempt, report))
+            let mut sum = Counters::default();
+            counted.values().for_each(|it| sum.add(&it.counters));
+            let may_create = suppressed(&sum) != suppressed(&tracked.written);
+            let report = OutdatedReport { namespace, counted, may_create, sum };
+            is_outdated(tracked, &report).then_some((tracked, report))
         })
     }
 
@@ -220,7 +226,8 @@ impl ReportPlan {
         due
     }
 
-    /// Returns all outdated reports, due or not, for the last writes before exit.
+    /// Returns all reports that lack anything, due or not, for the last writes before exit. First those that lack suppressed
+    /// occurrences, last those that are not known to exist.
     pub fn all(
         &mut self,
         counters: Vec<ScopeCounters>,
@@ -230,7 +237,11 @@ impl ReportPlan {
     ) -> Vec<OutdatedReport> {
         let all = by_namespace(counters, policies);
         self.track(&all, uids, wall);
-        self.outdated(all, Duration::ZERO, Moment::default()).map(|(_, report)| report).collect()
+        let reports = self.outdated(all, |tracked, report| report.sum != tracked.written);
+        let mut reports: Vec<_> =
+            reports.map(|(tracked, report)| ((!report.may_create, tracked.base.is_none()), report)).collect();
+        reports.sort_by_key(|(order, _)| *order);
+        reports.into_iter().map(|(_, report)| report).collect()
     }
 
     /// Returns the report that was in the cluster before the first write of this process. `None` if it was not read yet.
@@ -281,7 +292,7 @@ impl ReportPlan {
         let Some(tracked) = self.tracked.get_mut(&due.namespace) else { return };
         tracked.last_attempt = Some(now);
         if succeeded {
-            tracked.suppressed = due.suppressed;
+            tracked.written = due.sum;
         }
     }
 

@@ -73,6 +73,11 @@ async fn send(
         async move {
             let mut body = body?;
             match timeout(SILENCE, body.frame()).await {
+                Ok(None) if is_silent_watch && !failed => {
+                    // As an error, so that the next watch waits. The end of a watch alone begins another one at once.
+                    let error = io::Error::other("watch ended without an event");
+                    Some((Err(error.into()), (None, false)))
+                }
                 Ok(None) => None,
                 Ok(Some(Ok(frame))) => {
                     if !failed {

@@ -14,8 +14,12 @@ use super::limiter::{Limiter, Permit};
 /// long, and a review has `object` and `oldObject`.
 pub(super) const MAX_BODY: usize = 40 << 20;
 
-/// Maximum bytes of all bodies in flight.
-pub(super) const MAX_BODIES: usize = 128 << 20;
+/// Maximum bytes of the bodies in flight of at most [`LONG`](super::long_reviews::LONG) bytes each. Long ones wait for each
+/// other, so they have a limit of their own: one tenant's must not leave the Events of others undecided.
+pub(super) const MAX_BODIES: usize = 32 << 20;
+
+/// The same of longer bodies, and of bodies of an unknown length.
+pub(super) const MAX_LONG_BODIES: usize = 96 << 20;
 
 /// Maximum length of a probe's review, in bytes. squelch's own takes a few KiB.
 pub(super) const MAX_PROBE: usize = 64 << 10;

@@ -13,12 +13,13 @@ use squelch_engine::Moment;
 use tokio::time::timeout;
 
 use super::body::{
-    BODY_TIMEOUT, MAX_BODIES, MAX_BODY, MAX_PROBE, Received, prefix_of, receive, receive_prefix,
+    BODY_TIMEOUT, MAX_BODIES, MAX_BODY, MAX_LONG_BODIES, MAX_PROBE, Received, prefix_of, receive,
+    receive_prefix,
 };
 use super::cancellation::{ReviewConnection, Stalls, poll_for_reset};
 use super::handler::{Undecided, Webhook, allow_unread};
 use super::limiter::{Limiter, RequestPermits};
-use super::long_reviews::{LongReviews, on_own_thread};
+use super::long_reviews::{LONG, LongReviews, on_own_thread};
 
 pub(super) use heads::{Caller, unavailable};
 use heads::{reject, review_response, text};
@@ -56,6 +57,7 @@ struct Limiters {
     reviews: Limiter,
     prefix_reviews: Limiter,
     bodies: Limiter,
+    long_bodies: Limiter,
     unauthenticated: Limiter,
     long_reviews: LongReviews,
     stalls: Arc<Stalls>,
@@ -70,6 +72,7 @@ pub fn router(webhook: Arc<Webhook>) -> Router {
         reviews: Limiter::new(MAX_REVIEWS),
         prefix_reviews: Limiter::new(MAX_PREFIX_REVIEWS),
         bodies: Limiter::new(MAX_BODIES),
+        long_bodies: Limiter::new(MAX_LONG_BODIES),
         unauthenticated: Limiter::new(MAX_UNAUTHENTICATED_REQUESTS),
         long_reviews: LongReviews::new(),
         unconnected: Arc::new(ReviewConnection::new(Arc::clone(&stalls))),
@@ -235,8 +238,10 @@ impl Router {
     }
 
     async fn receive<B: Body<Data = Bytes>>(&self, body: B, read: BodyRead, max_length: usize) -> Received {
+        let is_short = body.size_hint().exact().is_some_and(|length| length <= LONG as u64);
+        let limiter = if is_short { &self.limiters.bodies } else { &self.limiters.long_bodies };
         match read {
-            BodyRead::Whole => receive(body, max_length, &self.limiters.bodies).await,
+            BodyRead::Whole => receive(body, max_length, limiter).await,
             BodyRead::Prefix => receive_prefix(body, MAX_BODY).await,
         }
     }

@@ -21,18 +21,34 @@ impl CommandFolder {
         Self(path)
     }
 
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
     pub(crate) fn write(&self, name: &str, text: &str) {
-        fs::write(self.0.join(name), text).unwrap();
+        fs::write(self.path(name), text).unwrap();
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap()
+        fs::read_to_string(self.path(name)).unwrap()
     }
 
     /// Runs squelch in the folder, without a cluster. Returns exit code, standard output, standard error.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> (i32, String, String) {
+        self.run_with(&[], arguments, input)
+    }
+
+    /// The same, with these environment variables.
+    pub(crate) fn run_with(
+        &self,
+        variables: &[(&str, &str)],
+        arguments: &[&str],
+        input: &str,
+    ) -> (i32, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squelch"));
         command.current_dir(&self.0).args(arguments).env_remove("KUBECONFIG").env("HOME", &self.0);
+        command.env_remove("KUBERNETES_SERVICE_HOST");
+        command.envs(variables.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // After a usage error the command does not read.

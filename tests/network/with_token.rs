@@ -123,7 +123,7 @@ fn idle_connections_do_not_block_the_api_server() {
     });
 }
 
-/// Each review is below the 40 MiB limit of a body, and all are below the 128 MiB limit of bodies.
+/// Each review is below the 40 MiB limit of a body, and two are below the 96 MiB limit of long bodies.
 #[test]
 fn reviews_with_a_long_uid_fit_into_the_memory_of_the_pod() {
     let server = Server::start(None, 0);

@@ -69,11 +69,23 @@ pub(crate) const COMMANDS: &[Row] = &[
             "serde_json",
         ]),
     },
+    // The cluster that a command or the operator calls.
+    Row { files: &["src/kubeconfig.rs"], knows: Knows::TheWorld, modules: &[], crates: Crates::AllBut(&[]) },
     // The commands of kubectl squelch.
     Row {
         files: &["src/cli/"],
         knows: Knows::TheWorld,
-        modules: &["api", "cli", "clock", "output", "policy", "replay", "squelch_engine", "watching"],
+        modules: &[
+            "api",
+            "cli",
+            "clock",
+            "kubeconfig",
+            "output",
+            "policy",
+            "replay",
+            "squelch_engine",
+            "watching",
+        ],
         crates: Crates::AllBut(&[]),
     },
     // The counts, the report and the simulated time of a replay.

@@ -170,7 +170,7 @@ pub(crate) const OPERATOR: &[Row] = &[
     Row {
         files: &["src/announcer.rs"],
         knows: Knows::TheWorld,
-        modules: &["REPORTING_CONTROLLER"],
+        modules: &["REPORTING_CONTROLLER", "clock"],
         crates: NO_ANYHOW,
     },
     // Leader election, by what was read of the Lease.
@@ -274,7 +274,7 @@ pub(crate) const OPERATOR: &[Row] = &[
     Row {
         files: &["src/export/"],
         knows: Knows::TheWorld,
-        modules: &["export", "metrics", "output", "squelch_engine", "tls"],
+        modules: &["clock", "export", "log_limit", "metrics", "output", "squelch_engine", "tls"],
         crates: NO_ANYHOW,
     },
     // The desired webhook configuration, and what probes show.

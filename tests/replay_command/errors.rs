@@ -1,7 +1,8 @@
 //! What cannot be read is reported with its place and a remedy.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Read as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::*;
@@ -79,6 +80,17 @@ fn decisions_overwrite_no_input() {
         assert_eq!((code, out.as_str()), (1, ""));
         assert!(err.contains("--decisions would overwrite the input"), "{err}");
         assert_eq!((folder.read("trace"), folder.read("policy.yaml")), (trace.clone(), POLICY.to_owned()));
+    }
+    for (content, policy, input) in [(&*trace, "policy.yaml", "-"), (POLICY, "-", "trace")] {
+        folder.write("stdin", content);
+        let [policy, input, decisions] = [policy, input, "stdin"]
+            .map(|name| if name == "-" { PathBuf::from(name) } else { folder.path(name) });
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_squelch"));
+        replay.arg("replay").arg("--policy").arg(policy).arg("--decisions").arg(&decisions).arg(input);
+        let refused = replay.stdin(File::open(&decisions).unwrap()).output().unwrap();
+        let err = String::from_utf8(refused.stderr).unwrap();
+        assert!(err.contains("--decisions would overwrite the input standard input"), "{err}");
+        assert_eq!(folder.read("stdin"), content);
     }
     folder.write("d", "of another run");
     let (code, ..) = folder.replay(&["--policy", "policy.yaml", "--decisions", "d", "missing"], "");

@@ -16,11 +16,12 @@ pub(crate) fn cut(text: &mut Cow<'_, str>, limit: usize) {
     }
 }
 
-/// Replaces a character by a space if it controls a terminal, changes the text direction, or is invisible.
+/// Replaces a character by a space if it controls a terminal, changes the text direction, is invisible, or is not allowed
+/// in YAML.
 pub fn sanitise(character: char) -> char {
     match character {
-        // Unicode's Default_Ignorable_Code_Point, line and paragraph separators, annotation characters, and
-        // the blank Braille pattern.
+        // Unicode's Default_Ignorable_Code_Point, line and paragraph separators, annotation characters, the blank Braille
+        // pattern, and the two noncharacters that YAML excludes.
         '\u{ad}'
         | '\u{34f}'
         | '\u{61c}'
@@ -36,6 +37,7 @@ pub fn sanitise(character: char) -> char {
         | '\u{feff}'
         | '\u{ffa0}'
         | '\u{fff0}'..='\u{fffb}'
+        | '\u{fffe}'..='\u{ffff}'
         | '\u{1bca0}'..='\u{1bca3}'
         | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}' => ' ',
@@ -52,7 +54,7 @@ mod tests {
     fn an_invisible_character_is_replaced_by_a_space() {
         let invisible = [
             "\u{115f}\u{1160}\u{3164}\u{ffa0}\u{34f}\u{17b4}\u{180b}\u{fe0f}",
-            "\u{e0100}\u{1d173}\u{2800}\u{200b}\u{7}",
+            "\u{e0100}\u{1d173}\u{2800}\u{200b}\u{7}\u{fffe}\u{ffff}",
         ];
         assert_eq!(invisible.concat().chars().map(sanitise).collect::<String>().trim_matches(' '), "");
         assert_eq!("Ä-b_1 \u{1f600}".chars().map(sanitise).collect::<String>(), "Ä-b_1 \u{1f600}");

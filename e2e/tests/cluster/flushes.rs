@@ -60,6 +60,9 @@ fn with(mut event: Value, pointer: &str, value: Value) -> Value {
     event
 }
 
+/// The case of an Event with a name that is longer than that of any other object.
+const LONG_EVENT_NAME: &str = "long-event-name";
+
 /// Events that the API server accepts, and Events that it refuses after the webhook has reviewed them.
 fn cases(namespace: &str) -> Vec<(&'static str, &'static str, Value)> {
     let (old, new) = (|| legacy(namespace), || new_style(namespace));
@@ -84,6 +87,7 @@ fn cases(namespace: &str) -> Vec<(&'static str, &'static str, Value)> {
         ("multi-byte", "v1", with(old(), "/message", json!("ü🐙".repeat(400)))),
         ("note-too-long", "events.k8s.io/v1", with(new(), "/note", json!("ü🐙".repeat(400)))),
         ("long-name", "v1", with(old(), "/involvedObject/name", json!(long))),
+        (LONG_EVENT_NAME, "v1", old()),
         ("no-subdomain", "v1", with(old(), "/involvedObject/name", json!("-A_b/ü..c-"))),
         ("of-the-cluster", "v1", with(old(), "/involvedObject/namespace", json!(""))),
         ("of-the-cluster-new", "events.k8s.io/v1", with(new(), "/regarding/namespace", json!(""))),
@@ -155,7 +159,8 @@ async fn each_is_made_again(test: &Test, namespace: &str) -> Result<Outcome> {
         // A unique message.
         let about = if api == "v1" { "/involvedObject/uid" } else { "/regarding/uid" };
         let event = with(event, about, json!(unique));
-        let name = format!("{label}.{unique}");
+        let end = if case == LONG_EVENT_NAME { format!(".{}", "x".repeat(253)) } else { String::new() };
+        let name = format!("{label}.{unique}{end}");
         let is_suppressed = async |number: usize| {
             let answer =
                 post(&emitter, api, namespace, &named(&event, &format!("{name}.again-{number}"))).await?;

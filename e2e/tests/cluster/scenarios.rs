@@ -33,6 +33,11 @@ pub(crate) fn helm(program: &Path, arguments: &[&str]) -> Result<Result<String, 
     })
 }
 
+/// The same for arguments that helm accepts.
+fn render(program: &Path, arguments: &[&str]) -> Result<String> {
+    helm(program, arguments)?.map_err(anyhow::Error::msg)
+}
+
 #[tokio::test]
 async fn the_api_server_accepts_every_scenario() -> Result<()> {
     let test = Test::begin("chart").await?;
@@ -52,8 +57,8 @@ async fn the_api_server_accepts_every_scenario() -> Result<()> {
         let values = path.display().to_string();
         let target = ["--kube-version", &version, "--namespace", &test.namespace, "--values", &values];
         let arguments = [&OPERATOR[..], &target].concat();
-        let rendered = helm(&four, &arguments)?.map_err(anyhow::Error::msg).context(name.clone())?;
-        let by_three = helm(&three, &arguments)?.map_err(anyhow::Error::msg).context(name.clone())?;
+        let rendered = render(&four, &arguments).context(name.clone())?;
+        let by_three = render(&three, &arguments).context(name.clone())?;
         let sorted = |text: &str| {
             let mut documents: Vec<_> = text.split("---\n").map(|part| part.trim().to_owned()).collect();
             documents.sort();
@@ -85,7 +90,7 @@ async fn the_api_server_accepts_every_scenario() -> Result<()> {
 #[test]
 fn without_prometheus_operator_none_of_its_objects_are_rendered() -> Result<()> {
     let values = checkout("charts/squelch/scenarios/prometheus-operator.yaml").display().to_string();
-    let rendered = helm(Path::new("helm"), &["--values", &values])?.map_err(anyhow::Error::msg)?;
+    let rendered = render(Path::new("helm"), &["--values", &values])?;
     ensure!(!rendered.contains("monitoring.coreos.com"), "{rendered}");
     ensure!(rendered.contains("grafana_dashboard"), "the dashboard needs no operator");
     Ok(())
@@ -96,7 +101,7 @@ fn without_prometheus_operator_none_of_its_objects_are_rendered() -> Result<()> 
 fn only_kinds_that_the_cluster_has_are_rendered() -> Result<()> {
     let has = [&OPERATOR[..], &["--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"]].concat();
     for program in [given("SQUELCH_HELM3")?, PathBuf::from("helm")] {
-        let rendered = helm(&program, &has)?.map_err(anyhow::Error::msg)?;
+        let rendered = render(&program, &has)?;
         ensure!(rendered.contains("kind: ServiceMonitor"), "{rendered}");
         ensure!(!rendered.contains("kind: PrometheusRule"), "{rendered}");
     }
@@ -137,7 +142,7 @@ fn labels_of_an_object_override_common_labels() -> Result<()> {
         "metrics.monitor.labels.release=monitoring",
     ];
     let arguments = [&OPERATOR[..], &set.map(|value| ["--set", value]).concat()].concat();
-    let rendered = helm(Path::new("helm"), &arguments)?.map_err(anyhow::Error::msg)?;
+    let rendered = render(Path::new("helm"), &arguments)?;
     let documents = rendered.split("---\n").filter(|document| document.contains("\nkind:"));
     let objects: Vec<Value> = documents.map(serde_saphyr::from_str).collect::<Result<_, _>>()?;
     let monitor = objects.iter().find(|object| object["kind"] == "ServiceMonitor").context("no monitor")?;
@@ -160,7 +165,7 @@ fn values_that_meet_are_rendered_once() -> Result<()> {
         "--show-only",
         "templates/deployment.yaml",
     ];
-    let rendered = helm(Path::new("helm"), &arguments)?.map_err(anyhow::Error::msg)?;
+    let rendered = render(Path::new("helm"), &arguments)?;
     let lines = |wanted: &str| rendered.lines().filter(|line| line.trim() == wanted).count();
     // The label of the Deployment itself is `a`.
     ensure!((lines("team: a"), lines("team: b")) == (1, 1), "{rendered}");
@@ -171,7 +176,7 @@ fn values_that_meet_are_rendered_once() -> Result<()> {
 #[test]
 fn a_parent_chart_can_have_a_condition() -> Result<()> {
     for program in [given("SQUELCH_HELM3")?, PathBuf::from("helm")] {
-        helm(&program, &["--set", "enabled=true"])?.map_err(anyhow::Error::msg)?;
+        render(&program, &["--set", "enabled=true"])?;
     }
     Ok(())
 }
@@ -209,8 +214,7 @@ fn invalid_values_are_refused_by_name() -> Result<()> {
 #[test]
 fn common_labels_are_on_all_objects_and_pods() -> Result<()> {
     let common = ["--set", "commonLabels.team=platform", "--set", "commonAnnotations.owner=platform"];
-    let rendered =
-        helm(Path::new("helm"), &[&OPERATOR[..], &common].concat())?.map_err(anyhow::Error::msg)?;
+    let rendered = render(Path::new("helm"), &[&OPERATOR[..], &common].concat())?;
     for text in rendered.split("---\n").filter(|text| text.contains("\nkind:")) {
         let object: serde_json::Value = serde_saphyr::from_str(text)?;
         let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
@@ -227,7 +231,7 @@ fn common_labels_are_on_all_objects_and_pods() -> Result<()> {
 fn the_grace_period_is_the_shutdown_timeout_and_45_seconds() -> Result<()> {
     for (timeout, seconds) in [("30s", 75), ("1m30s", 135), ("1h", 3645), ("500ms", 46), ("0s", 45)] {
         let value = format!("operator.shutdownTimeout={timeout}");
-        let rendered = helm(Path::new("helm"), &["--set", &value])?.map_err(anyhow::Error::msg)?;
+        let rendered = render(Path::new("helm"), &["--set", &value])?;
         ensure!(rendered.contains(&format!("terminationGracePeriodSeconds: {seconds}\n")), "{timeout}");
     }
     Ok(())
@@ -237,7 +241,7 @@ fn the_grace_period_is_the_shutdown_timeout_and_45_seconds() -> Result<()> {
 fn client_certificates_are_requested_with_a_client_ca() -> Result<()> {
     let set =
         ["--set", "webhook.clientCA.configMap=apiservers", "--set", "webhook.clientCA.subjects={a,b: c}"];
-    let rendered = helm(Path::new("helm"), &set)?.map_err(anyhow::Error::msg)?;
+    let rendered = render(Path::new("helm"), &set)?;
     for line in [
         "- --client-ca-file=/client-ca/ca.crt\n",
         "- \"--client-subject=a\"\n",
@@ -247,7 +251,7 @@ fn client_certificates_are_requested_with_a_client_ca() -> Result<()> {
     ] {
         ensure!(rendered.contains(line), "{line} is not rendered");
     }
-    let rendered = helm(Path::new("helm"), &[])?.map_err(anyhow::Error::msg)?;
+    let rendered = render(Path::new("helm"), &[])?;
     ensure!(!rendered.contains("client-ca") && !rendered.contains("volumes:"), "it must be off by default");
     Ok(())
 }
@@ -256,7 +260,7 @@ fn client_certificates_are_requested_with_a_client_ca() -> Result<()> {
 fn a_network_policy_has_peers_in_every_rule() -> Result<()> {
     let policy = |arguments: &[&str]| -> Result<serde_json::Value> {
         let arguments = [&["--show-only", "templates/networkpolicy.yaml"], arguments].concat();
-        let rendered = helm(Path::new("helm"), &arguments)?.map_err(anyhow::Error::msg)?;
+        let rendered = render(Path::new("helm"), &arguments)?;
         Ok(serde_saphyr::from_str(&rendered)?)
     };
     let without = helm(Path::new("helm"), &["--set", "networkPolicy.enabled=true"])?;

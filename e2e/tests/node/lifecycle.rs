@@ -89,10 +89,7 @@ pub(crate) async fn scaled_to_zero() -> Result<String> {
     stage.node.rolled_out(SQUELCH, SQUELCH).await?;
     stage.node.helm().upgrade(&values(&json!({}))).await?;
     stage.wait_for_decisions(counters).await?;
-    let (node, evidence) = stage.end().await?;
-    let measured = evidence.nothing_lost()?;
-    node.passed()?;
-    Ok(measured)
+    stage.passed().await
 }
 
 /// A release in another namespace uses the definitions and the policy that an uninstalled one has left, and back.
@@ -108,10 +105,7 @@ pub(crate) async fn moved() -> Result<String> {
     elsewhere.uninstall().await?;
     here.install(&values(&json!({}))).await?;
     stage.wait_for_decisions(counters).await.context("in the first namespace")?;
-    let (node, evidence) = stage.end().await?;
-    let measured = evidence.nothing_lost()?;
-    node.passed()?;
-    Ok(measured)
+    stage.passed().await
 }
 
 /// kubectl rollout restart during a storm.
@@ -125,10 +119,7 @@ pub(crate) async fn restarted() -> Result<String> {
     let after = stage.node.squelch_pods().await?;
     ensure!(!after.is_empty() && after.iter().all(|pod| !before.contains(pod)), "{before:?}, then {after:?}");
     stage.wait_for_decisions(counters).await?;
-    let (node, evidence) = stage.end().await?;
-    let measured = evidence.nothing_lost()?;
-    node.passed()?;
-    Ok(measured)
+    stage.passed().await
 }
 
 /// Waits until all objects of the chart and of squelch are deleted, except for the CRDs.

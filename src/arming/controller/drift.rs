@@ -9,6 +9,7 @@ use crate::arming::additions::Additions;
 use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, differences, foreign_entries, has_rules};
 use crate::arming::configuration_api::Change;
 use crate::arming::state::{BreakGlass, DISARM_ANNOTATION};
+use crate::arming::write_limiter::ConfigurationChange;
 use crate::clock;
 use crate::metrics::RestoredField;
 use crate::policy::Restrictions;
@@ -44,7 +45,7 @@ impl ArmingController {
                 self.record_live(live);
             }
             Ok(None) => {
-                self.known.unanswered = None;
+                (self.known.unanswered, self.known.additions) = (None, Additions::default());
                 self.report_foreign(Vec::new());
                 self.api.restrict(Restrictions::default());
                 let existed = self.known.live.take().is_some();
@@ -80,7 +81,8 @@ impl ArmingController {
                 warn!(fields, "webhook rules removed by another writer, arming again after new probes");
                 self.probes.reset();
             } else {
-                let delay = known.restores.delay(clock::now()).unwrap_or_default().as_secs();
+                let change = if had_rules { ConfigurationChange::Other } else { ConfigurationChange::Disarm };
+                let delay = known.restores.delay(change, clock::now()).unwrap_or_default().as_secs();
                 warn!(fields, delay, "webhook configuration changed by another writer, reapplying");
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::{ArmingController, DISARM_RETRY, DISARM_TIMEOUT, READ_INTERVAL, uid};
+use super::{ArmingController, DISARM_RETRY, DISARM_TIMEOUT, READ_INTERVAL, uid, version};
 use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, differences, has_rules};
 use crate::arming::configuration_api::{ApplyError, Precondition};
 use crate::arming::state::BreakGlass;
@@ -14,11 +14,15 @@ use crate::clock;
 use crate::metrics::ArmTransition;
 use crate::policy::WebhookScope;
 
+/// How long the rules of a former process stay without a probe that succeeds or fails. The first three take half a second.
+const FIRST_PROBES: Duration = Duration::from_secs(5);
+
 impl ArmingController {
     /// Discards what is known when this replica becomes active or standby.
     pub(super) fn change_role(&mut self, active: bool) {
         let known = &mut self.known;
         (known.applied, known.reported, known.must_read) = (None, None, active);
+        known.role_since = clock::now();
         known.drift.clear();
         if active {
             known.rearming.record_takeover(clock::now());
@@ -36,15 +40,27 @@ impl ArmingController {
             self.probe_entry_exists.send_if_modified(|exists| !std::mem::replace(exists, true));
             return *self.probes.failing.borrow_and_update();
         }
-        self.known.must_read = false;
         if !has_rules(self.known.live.as_ref(), EVENTS_ENTRY) {
             // Another replica may have removed them for a reason that the probes of this one have not shown.
             self.probes.reset();
         } else if self.probes.unreachable().is_none() {
             // The rules stay in force, so no change is reported.
             self.known.reported = Some(Ok(WebhookScope::none()));
+        } else if self.awaits_first_probes() {
+            self.probe_entry_exists.send_if_modified(|exists| !std::mem::replace(exists, true));
+            return false;
         }
+        self.known.must_read = false;
         true
+    }
+
+    /// Whether the rules of a former process stay, because no probe of this one has ended yet. Nobody asks to remove them.
+    fn awaits_first_probes(&mut self) -> bool {
+        let known = &self.known;
+        !*self.probes.failing.borrow_and_update()
+            && !self.disarmed
+            && known.break_glass == BreakGlass::Off
+            && clock::now().since(known.role_since) < FIRST_PROBES
     }
 
     /// Removes the rules if probes fail. Returns when to reconcile again.
@@ -71,7 +87,8 @@ impl ArmingController {
             return Some(READ_INTERVAL);
         }
         let object = self.desired.borrow().disarmed(self.known.owner.as_ref(), &live);
-        let required = Precondition { uid: Some(uid(&live)), version: None };
+        // The active replica may have removed them in this moment, and selects other namespaces then.
+        let required = Precondition { uid: Some(uid(&live)), version: version(&live) };
         match self.api.apply(&object, required, DISARM_TIMEOUT).await {
             Ok(stored) => {
                 self.record_disarmed(stored);

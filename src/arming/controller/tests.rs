@@ -60,6 +60,8 @@ struct ApiServerState {
     unwritable: bool,
     /// A proxy answers the next read of the configuration with 404 and a page.
     proxy_404: bool,
+    /// Stored by another writer after the next read of the configuration.
+    replaced_after_read: Option<Value>,
 }
 
 struct Scene {
@@ -136,6 +138,7 @@ impl Scene {
             apply_latency: Duration::ZERO,
             unwritable: false,
             proxy_404: false,
+            replaced_after_read: None,
         };
         let state = watch::Sender::new(state);
         let (service, server) = mock::pair();

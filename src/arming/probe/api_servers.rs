@@ -27,15 +27,11 @@ pub(super) type Addresses = Option<BTreeSet<String>>;
 /// Reads the addresses of the API servers.
 ///
 /// # Errors
-/// The EndpointSlices cannot be read, with the reason.
-pub async fn addresses(client: &Client) -> Result<BTreeSet<String>, String> {
+/// The EndpointSlices cannot be read.
+pub async fn addresses(client: &Client) -> kube::Result<BTreeSet<String>> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
-    let parameters = ListParams::default().labels(SLICES);
-    match timeout(TIMEOUT, slices.list(&parameters)).await {
-        Ok(Ok(listed)) => Ok(of(&listed.items)),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", TIMEOUT.as_secs())),
-    }
+    let listed = slices.list(&ListParams::default().labels(SLICES)).await?;
+    Ok(of(&listed.items))
 }
 
 /// Returns the addresses of EndpointSlices. The API server writes one for all API servers, a controller several.
@@ -61,7 +57,11 @@ fn of(slices: &[EndpointSlice]) -> BTreeSet<String> {
 pub(super) async fn follow(client: Client, addresses_read: watch::Sender<Addresses>) {
     let mut failure = None;
     loop {
-        match addresses(&client).await {
+        let read = match timeout(TIMEOUT, addresses(&client)).await {
+            Ok(read) => read.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", TIMEOUT.as_secs())),
+        };
+        match read {
             Ok(addresses) => {
                 failure = None;
                 addresses_read.send_if_modified(|known| {

@@ -62,11 +62,15 @@ impl ApiServerClients {
     /// Returns a client for the API server at `address`.
     ///
     /// # Errors
-    /// `address` is none, or no client can be created for it.
+    /// `address` is none, no client can be created for it, or it would get the credentials without a verification.
     pub fn connect(&self, address: &str) -> Result<Client, String> {
         match &self.connect {
-            Some(connect) if address != self.usual_address => connect(address),
-            _ => Ok(self.usual.clone()),
+            _ if address == self.usual_address => Ok(self.usual.clone()),
+            Some(connect) => connect(address),
+            // The usual client may lead to another API server.
+            None => Err("the kubeconfig has no https address, or insecure-skip-tls-verify: its credentials are sent to \
+                         its own address only"
+                .to_owned()),
         }
     }
 }
@@ -87,7 +91,13 @@ mod tests {
         assert_eq!((verified.usual_address.as_str(), verified.can_connect()), ("10.96.0.1:443", true));
         assert!(verified.connect("[fd00::1]:6443").is_ok());
         assert!(verified.connect("not an address").is_err());
-        assert!(!clients("https://h:6443", |config| config.accept_invalid_certs = true).can_connect());
-        assert!(!clients("http://127.0.0.1:8001", |_| {}).can_connect());
+        for unverified in [
+            clients("https://h:6443", |config| config.accept_invalid_certs = true),
+            clients("http://h:6443", |_| {}),
+        ] {
+            assert!(!unverified.can_connect() && unverified.connect("h:6443").is_ok());
+            let error = unverified.connect("10.0.0.1:6443").map(drop).unwrap_err();
+            assert!(error.contains("insecure-skip-tls-verify"), "{error}");
+        }
     }
 }

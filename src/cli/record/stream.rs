@@ -43,6 +43,9 @@ const WATCH_SECONDS: u32 = 290;
 /// A watch that lived this long is opened again without a pause.
 const LIVED: Duration = Duration::from_secs(10);
 
+/// After this number of first lists that expired before a watch, one after the other, there is no recording.
+const EXPIRED_LISTS: u32 = 3;
+
 /// Maximum characters of a reason.
 const REASON: usize = 300;
 
@@ -105,10 +108,11 @@ impl RecordedEvents {
     /// Reads all Events, and opens the first watch.
     ///
     /// # Errors
-    /// The user may not read the Events, or the API server cannot be reached.
+    /// The user may not read the Events, the API server cannot be reached, or no list ends before it expires.
     pub(super) async fn begin(&self) -> Result<(Recording, EventWatch)> {
-        let mut backoff = WatchBackoff::default();
+        let (mut backoff, mut lists) = (WatchBackoff::default(), 0);
         loop {
+            lists += 1;
             let mut recording = Recording::default();
             let begun = match self.list(&mut recording, None).await {
                 Ok(()) => {
@@ -118,7 +122,9 @@ impl RecordedEvents {
             };
             match begun {
                 Ok(watch) => return Ok((recording, watch)),
-                Err((_, Interruption::Expired)) => sleep(backoff.next().unwrap_or(LIVED)).await,
+                Err((_, Interruption::Expired)) if lists < EXPIRED_LISTS => {
+                    sleep(backoff.next().unwrap_or(LIVED)).await;
+                }
                 Err((verb, interruption)) => return Err(anyhow!(self.reason(verb, &interruption))),
             }
         }
@@ -146,14 +152,13 @@ impl RecordedEvents {
                 Interruption::Closed => recording.closed(now),
                 Interruption::Silent => recording.silent(now),
                 Interruption::Expired => recording.expired(now),
-                Interruption::Forbidden | Interruption::Failed(_) => {
-                    recording.disconnected(now);
-                    let reason = self.reason("watch", &interruption);
-                    if reason != said {
-                        progress
-                            .say(&format!("squelch: {reason}. The recording continues with the next watch."));
-                        said = reason;
-                    }
+                Interruption::Forbidden | Interruption::Failed(_) => recording.disconnected(now),
+            }
+            if !matches!(interruption, Interruption::Closed | Interruption::Silent) {
+                let reason = self.reason("watch", &interruption);
+                if reason != said {
+                    progress.say(&format!("squelch: {reason}. The recording continues with the next watch."));
+                    said = reason;
                 }
             }
             if is_short {
@@ -241,6 +246,10 @@ impl RecordedEvents {
             Interruption::Failed(reason) => format!(
                 "cannot {verb} events in {place}: {reason}; check that the API server runs, and its address and the \
                  user in the kubeconfig"
+            ),
+            Interruption::Expired => format!(
+                "cannot {verb} events in {place}: the API server has discarded the version of the list (410); if that \
+                 repeats, record fewer Events, such as those of one namespace with -n"
             ),
             other => format!("cannot {verb} events in {place}: {other:?}"),
         }

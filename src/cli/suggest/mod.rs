@@ -93,7 +93,7 @@ pub fn run(options: &SuggestOptions) -> Result<()> {
     };
     let limits = proposal::SuggestLimits {
         // Without FILE, only its Events are listed.
-        namespace: options.cluster.namespace.clone(),
+        namespace: options.cluster.namespace().map(str::to_owned),
         min_saved: options.min_saved,
         allow_mute: options.allow_mute,
         clients: options.clients,

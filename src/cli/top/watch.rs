@@ -117,12 +117,12 @@ impl TopWatch {
         let mut events = self.events();
         while !model.is_complete() {
             let Some((source, event)) = events.next().await else { break };
-            if let Err(error) = &event
-                && !model.is_listed(source)
-            {
-                bail!("cannot list {}: {error}", source.kind());
+            match &event {
+                // Its watch, which is not needed here.
+                Err(_) if model.is_listed(source) => {}
+                Err(error) => bail!("cannot list {}: {error}", source.kind()),
+                Ok(_) => self.apply((source, event), model),
             }
-            self.apply((source, event), model);
         }
         Ok(())
     }
@@ -209,7 +209,11 @@ fn failure(error: &watcher::Error) -> Option<TopFailure> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use kube::client::Body;
     use kube::core::Status;
+    use serde_json::json;
 
     use super::*;
 
@@ -226,5 +230,33 @@ mod tests {
         assert_eq!(list(404), Some(TopFailure::NotInstalled));
         assert_eq!(failure(&watcher::Error::WatchError(status(410))), None);
         assert!(matches!(watch(503), Some(TopFailure::Disconnected(text)) if text.contains("text")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_complete_list_needs_no_watch() {
+        let respond = |request: http::Request<Body>| async move {
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let answer = if is_watch {
+                json!({ "kind": "Status", "status": "Failure", "code": 403, "message": "no" })
+            } else {
+                json!({ "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [] })
+            };
+            if request.uri().path().ends_with("/eventpolicies") {
+                // After the watch of the reports has failed.
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+            let response = http::Response::builder().status(if is_watch { 403 } else { 200 });
+            Ok::<_, kube::Error>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+        };
+        let sources = [TopSource::Reports, TopSource::Policies];
+        let watch = TopWatch {
+            client: Client::new(service_fn(respond), "shop"),
+            sources: sources.map(|source| (source, Some("shop".to_owned()))).into(),
+            responded: Arc::default(),
+        };
+        let mut model = TopModel::new(Some("shop"), &sources, Vec::new());
+        watch.list(&mut model).await.unwrap();
+        assert!(model.is_complete());
+        assert_eq!(model.notes(), Vec::<String>::new());
     }
 }

@@ -52,7 +52,8 @@ impl Findings<'_> {
         if self.governing().any(|policy| policy.certainty == Certainty::Sometimes) {
             next.push("To narrow the answer, add --reason, --type, --component or --user".to_owned());
         }
-        if self.stored.is_some_and(|stored| stored.number == 0) && self.occurrences() == 0 {
+        let is_none_stored = self.stored.is_some_and(|stored| stored.number == 0 && stored.complete);
+        if is_none_stored && self.occurrences() == 0 {
             next.push(format!(
                 "The emitter may not have written it, or it has expired (by default after 1h): kubectl get events -n {namespace}"
             ));
@@ -161,7 +162,8 @@ impl Findings<'_> {
         let stored = self.stored?;
         let at_least = if stored.complete { "" } else { "At least " };
         Some(match stored.number {
-            0 => "No such Event is stored.".to_owned(),
+            0 if stored.complete => "No such Event is stored.".to_owned(),
+            0 => "None of the Events that were read is such an Event.".to_owned(),
             1 => format!("{at_least}1 such Event is stored, with a count of {}.", stored.occurrences),
             number => {
                 format!("{at_least}{number} such Events are stored, with {} occurrences.", stored.occurrences)

@@ -36,7 +36,7 @@ pub(super) async fn read(cluster: &ClusterConnection, options: &WhyOptions) -> R
         Ok(served) => (served, Ok(())),
         Err(unread) => (Vec::new(), Err(unread)),
     };
-    let namespaces = (options.cluster.namespace.as_deref(), namespace.as_str());
+    let namespaces = (options.cluster.namespace(), namespace.as_str());
     let object = WhyObject::of(&options.object, &served, namespaces);
     let (events, event_policies, cluster_policies, labels, report) = tokio::try_join!(
         events(client, &object),

@@ -133,6 +133,19 @@ fn without_policies_events_are_stored_as_they_are_written() {
 }
 
 #[test]
+fn an_incomplete_list_is_no_evidence_of_absence() {
+    let mut facts = facts(&[], &[]);
+    facts.events = Ok(ReadItems { items: Vec::new(), complete: false });
+    let found = WhyReport::of(&facts);
+    assert!(
+        found.conclusion.ends_with(" None of the Events that were read is such an Event."),
+        "{}",
+        found.conclusion
+    );
+    assert!(!found.next.iter().any(|next| next.contains("may not have written it")), "{:?}", found.next);
+}
+
+#[test]
 fn each_policy_says_why_it_governs_or_not() {
     let mut facts = facts(
         &[

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 
-use super::Clients;
+use super::{Clients, observed};
 use crate::PROBE_PATH;
 use crate::arming::{Probe, addresses};
 use crate::doctor::keys::path_of;
@@ -36,7 +36,7 @@ pub(super) async fn probe_api_servers(
     entry: Option<&MutatingWebhook>,
 ) -> Observed<Vec<(String, ProbeFound)>> {
     let tokens = tokens(secret, entry)?;
-    let addresses = addresses(&clients.squelch).await.map_err(Unreadable::Failed)?;
+    let addresses = observed(addresses(&clients.squelch)).await?;
     let probed = addresses.into_iter().map(|address| {
         let tokens = tokens.clone();
         async move {
@@ -85,4 +85,37 @@ async fn probe(probe: &Probe, may_be_slow: bool) -> ProbeFound {
         };
     }
     last
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use kube::core::Status;
+    use kube::{Client, Config};
+    use tower_test::mock;
+
+    use super::*;
+    use crate::arming::ApiServerClients;
+    use crate::doctor::fixtures::{healthy, keys};
+
+    #[tokio::test]
+    async fn a_missing_right_to_list_the_api_servers_is_no_failure() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
+        let squelch = Client::new(service, "default");
+        let api_servers = ApiServerClients::new(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let clients = Clients { own: squelch.clone(), squelch, api_servers, inside: false };
+        let (secret, _) = keys();
+        let installation = healthy().installation;
+        let probing = probe_api_servers(&clients, &installation, Some(&secret), None);
+        let serving = async {
+            let (_, send) = server.next_request().await.unwrap();
+            let status = Status { code: 403, ..Status::failure("no", "Forbidden") };
+            let body = Body::from(serde_json::to_vec(&status).unwrap());
+            send.send_response(Response::builder().status(403).body(body).unwrap());
+        };
+        let (probed, ()) = tokio::join!(probing, serving);
+        assert_eq!(probed, Err(Unreadable::Forbidden));
+    }
 }

@@ -57,6 +57,13 @@ fn the_reason_for_no_rules_is_reported() {
     });
     assert_eq!(finding_of(&for_nothing, "armed").0, Level::Ok);
 
+    let perhaps_for_nothing = changed(|configuration, snapshot| {
+        without_rules(configuration);
+        (snapshot.policies, snapshot.cluster_policies) = (Ok(Vec::new()), Err(Unreadable::Forbidden));
+    });
+    let (level, text) = finding_of(&perhaps_for_nothing, "armed");
+    assert!(level == Level::Warning && text.contains("unknown") && text.contains("`policies`"), "{text}");
+
     let unreachable_webhook = changed(|configuration, snapshot| {
         without_rules(configuration);
         snapshot.probe = Ok(Err("no answer within 500 ms".to_owned()));

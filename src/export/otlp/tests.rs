@@ -69,6 +69,23 @@ async fn the_path_of_the_url_is_kept() {
     assert_eq!(received.lock().unwrap().take().unwrap().0, "/tenant/logs");
 }
 
+#[test]
+fn the_query_of_a_url_without_a_path_is_kept() {
+    for url in ["https://host?api-key=abc", "https://host/?api-key=abc"] {
+        assert_eq!(with_path(url.parse().unwrap()), "https://host/v1/logs?api-key=abc");
+    }
+}
+
+#[test]
+fn a_collector_can_ask_for_a_pause_until_a_date() {
+    let now: Timestamp = "2026-11-29T10:00:00Z".parse().unwrap();
+    let pause = |asked| asked_pause(asked, now).map(|pause| pause.as_secs());
+    assert_eq!(pause("7"), Some(7));
+    assert_eq!(pause("Sun, 29 Nov 2026 10:00:20 GMT"), Some(20));
+    assert_eq!(pause("Sun, 29 Nov 2026 09:00:00 GMT"), Some(0), "it is past");
+    assert_eq!(pause("soon"), None);
+}
+
 #[tokio::test]
 async fn the_status_says_whether_to_send_again() {
     let url = collector(|| answer(429)).await.0;

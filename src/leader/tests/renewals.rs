@@ -103,6 +103,24 @@ impl std::io::Write for Lines {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_refuses_all_calls_gets_a_few_requests_a_second() {
+    for code in [429, 403, 401] {
+        let server = ApiServer::default();
+        let mut one = Scene::new(&server, "a");
+        one.is_active(true).await;
+        server.lock().unwrap().refuses = Some(code);
+        let asked = server.lock().unwrap().asked.len();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let asked = server.lock().unwrap().asked.len() - asked;
+        assert!(asked <= 140, "{asked} requests in a minute after {code}");
+        server.lock().unwrap().refuses = None;
+        let began = clock::now();
+        one.is_active(true).await;
+        assert!(clock::now().since(began) <= Duration::from_millis(1_100));
+    }
+}
+
 /// If etcd is full, the API server serves reads and answers writes with 500.
 #[tokio::test(start_paused = true)]
 async fn an_etcd_that_refuses_writes_gets_two_requests_a_second_and_one_log_line() {

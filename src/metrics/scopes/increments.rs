@@ -64,8 +64,9 @@ impl LastScrape {
             let increment = if counters.continues(&last) {
                 difference(&counters.sum(), &last.sum())
             } else {
-                end(key.mode, &last);
-                counters.sum()
+                let (continued, over) = last.divide(&counters);
+                end(key.mode, &over);
+                difference(&counters.sum(), &continued.sum())
             };
             increments.known.push((labels.clone(), key.mode, increment));
             self.scopes.insert(key, Scraped { counters, labels: Some(labels) });
@@ -122,11 +123,19 @@ impl CountersByUid {
         sum
     }
 
-    /// Whether these counters continue from `before`. Otherwise they have restarted since.
+    /// Whether the sum continues from `before`. Counts may have moved between the uids.
     fn continues(&self, before: &Self) -> bool {
-        let decreased = difference(&before.sum(), &self.sum()) != Counters::default();
         let was_scraped = |uid| before.0.iter().any(|(before, _)| before == uid);
-        !decreased && self.0.iter().any(|(uid, _)| was_scraped(uid))
+        !has_decreased(&before.sum(), &self.sum()) && self.0.iter().any(|(uid, _)| was_scraped(uid))
+    }
+
+    /// Divides these counters into those that continue in `now`, and those that have ended. Each policy ends alone: if the
+    /// namespace is deleted, the engine still retains the counters of a former policy with this name for a while.
+    fn divide(self, now: &Self) -> (Self, Self) {
+        let (continued, ended) = self.0.into_iter().partition(|(uid, counters)| {
+            now.0.iter().any(|(same, now)| same == uid && !has_decreased(counters, now))
+        });
+        (Self(continued), Self(ended))
     }
 }
 
@@ -143,6 +152,11 @@ fn by_key(current: &[ScopeCounters]) -> HashMap<ScopeKey, CountersByUid> {
         counted.0.push((policy.uid.clone(), *counters));
     }
     by_key
+}
+
+/// Whether a count is lower in `after` than in `before`.
+fn has_decreased(before: &Counters, after: &Counters) -> bool {
+    difference(before, after) != Counters::default()
 }
 
 /// `after - before`, saturating at 0.

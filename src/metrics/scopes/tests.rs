@@ -2,7 +2,9 @@ mod world;
 
 use proptest::prelude::*;
 use squelch_engine::testing::{at, by, cases, engine, rules, write};
-use squelch_engine::{Applicability, Disposition, Engine, KnownPolicy, Observation, PolicyId, Rules};
+use squelch_engine::{
+    Applicability, Disposition, Engine, KnownPolicy, NamespaceUids, Observation, PolicyId, Rules,
+};
 
 use super::testing::scope;
 use super::*;
@@ -37,6 +39,26 @@ fn a_recreated_policy_continues_its_series() {
     // It is created again between two scrapes, and all its counts are added.
     scopes.add(&[scope("shop", "shop/p", "3", 9)], minutes(1));
     assert_eq!(compacted(&scopes)[&("shop", "shop/p")], 16);
+}
+
+/// The engine keeps the counters of a former policy with the same name.
+#[test]
+fn each_policy_of_a_name_ends_alone() {
+    let of = |uid, compacted| scope("ci", "all", uid, compacted);
+    let deleted = scope("", "all", "2", 5);
+    for (after, sum) in [
+        // The namespace is deleted.
+        (vec![of("1", 10), deleted.clone()], 15),
+        // It is created again.
+        (vec![of("1", 10), of("2", 3), deleted], 18),
+        // The counters of the former policy are evicted.
+        (vec![of("2", 6)], 16),
+    ] {
+        let mut scopes = Scopes::default();
+        scopes.add(&[of("1", 10), of("2", 5)], minutes(0));
+        scopes.add(&after, minutes(1));
+        assert_eq!(compacted(&scopes).values().sum::<u64>(), sum, "{after:?}");
+    }
 }
 
 #[test]

@@ -76,6 +76,16 @@ fn lists_are_read_and_other_objects_are_skipped() {
 }
 
 #[test]
+fn a_file_of_a_large_cluster_is_read() {
+    let many = "---\nkind: Namespace\n".repeat(2_000);
+    assert_eq!(documents(&file(&many)).unwrap().len(), 2_000);
+    let items = format!("items: [{}]", "{a: 0},".repeat(150_000));
+    assert_eq!(documents(&file(&items)).unwrap().len(), 150_000);
+    let nested = format!("a: {}1{}", "[".repeat(100), "]".repeat(100));
+    assert!(documents(&file(&nested)).is_err(), "the stack has a limit");
+}
+
+#[test]
 fn an_error_names_file_document_and_field() {
     let good = policy("a", "spec: {}") + "---\n";
     for (second, expected) in [

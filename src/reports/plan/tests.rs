@@ -113,6 +113,20 @@ fn before_exit_everything_unwritten_is_due() {
 }
 
 #[test]
+fn before_exit_a_report_gets_what_was_admitted_after_its_last_write() {
+    let mut plan = ReportPlan::new(LIMITS);
+    write_report(&mut plan, vec![dropping("ci", 1)], at(0));
+    let admitted = |namespace| scope(namespace, "p", Disposition::Admitted, 4);
+    // The report of `a` is unknown.
+    let mut counters = vec![admitted("a"), dropping("ci", 1), admitted("ci")];
+    assert!(due(&mut plan, counters.clone(), &uids(), at(100)).is_empty(), "nothing was suppressed");
+    counters.push(dropping("b", 1));
+    let all = plan.all(counters, &policies(), &uids(), Timestamp::UNIX_EPOCH);
+    let all: Vec<_> = all.iter().map(|due| (&*due.namespace, due.may_create)).collect();
+    assert_eq!(all, [("b", true), ("ci", false), ("a", false)]);
+}
+
+#[test]
 fn the_report_of_a_recreated_namespace_starts_anew() {
     let mut plan = ReportPlan::new(LIMITS);
     let found = due(&mut plan, vec![dropping("ci", 3)], &uids(), at(0));

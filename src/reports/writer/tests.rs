@@ -13,11 +13,12 @@ use crate::reports::MAX_REPORT_BYTES;
 
 mod many_namespaces;
 
-/// A writer, its API server, and the engine's count of muted occurrences of `ci/p`.
+/// A writer, its API server, and the engine's counts of muted and admitted occurrences of `ci/p`.
 struct Scene {
     writer: ReportWriter,
     server: Handle<Request<Body>, Response<Body>>,
     muted: Arc<Mutex<u64>>,
+    admitted: Arc<Mutex<u64>>,
     active: watch::Sender<bool>,
 }
 
@@ -40,10 +41,13 @@ impl Scene {
         let store = Arc::new(Store::default());
         store.swap(Set::new([policy("ci", "p", &json!({}), 0)]));
         let muted = Arc::new(Mutex::new(1));
-        let counted = muted.clone();
+        let admitted: Arc<Mutex<u64>> = Arc::default();
+        let counted = [(Disposition::Muted, muted.clone()), (Disposition::Admitted, admitted.clone())];
         let read_counters = move || {
             let mut counters = Counters::default();
-            counters.count(Disposition::Muted, *counted.lock().unwrap());
+            for (disposition, occurrences) in &counted {
+                counters.count(*disposition, *occurrences.lock().unwrap());
+            }
             let (policy, dropped) = (id("ci", "p"), TopDropped::default());
             let first =
                 ScopeCounters { namespace: "ci".into(), policy, mode: Mode::Enforce, counters, dropped };
@@ -56,33 +60,48 @@ impl Scene {
         let limits = ReportLimits { interval: Duration::from_secs(30), receipt_interval, qps: 5 };
         let client = Client::new(service, "default");
         let writer = ReportWriter::new(client, store, Box::new(read_counters), active_now, limits);
-        Self { writer, server, muted, active }
+        Self { writer, server, muted, admitted, active }
     }
 
     /// Makes a step in this second. The API server gives these responses. Returns the requests.
     async fn step(&mut self, second: u64, responses: &[(u16, Value)]) -> Vec<(String, Value)> {
-        let mut requests = Vec::new();
-        let mut step = std::pin::pin!(self.writer.step(Moment::from_epoch(Duration::from_secs(second))));
-        let mut responses = responses.iter();
-        loop {
-            tokio::select! {
-                biased;
-                _ = &mut step => break,
-                request = self.server.next_request() => {
-                    let (request, send) = request.expect("the client exists");
-                    let (head, body) = request.into_parts();
-                    let body = body.collect_bytes().await.unwrap();
-                    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-                    let (code, response) = responses.next().expect("no further request");
-                    let response = Body::from(serde_json::to_vec(response).unwrap());
-                    send.send_response(Response::builder().status(*code).body(response).unwrap());
-                    requests.push((format!("{} {}", head.method, head.uri), body));
-                }
+        let step = self.writer.step(Moment::from_epoch(Duration::from_secs(second)));
+        responding(step, &mut self.server, responses).await
+    }
+
+    /// Writes everything before exit. The API server gives these responses. Returns the requests.
+    async fn write_all_now(&mut self, responses: &[(u16, Value)]) -> Vec<(String, Value)> {
+        responding(self.writer.write_all_now(), &mut self.server, responses).await
+    }
+}
+
+/// Waits for a future while the API server gives these responses. Returns the requests.
+async fn responding<T>(
+    work: impl Future<Output = T>,
+    server: &mut Handle<Request<Body>, Response<Body>>,
+    responses: &[(u16, Value)],
+) -> Vec<(String, Value)> {
+    let mut requests = Vec::new();
+    let mut work = std::pin::pin!(work);
+    let mut responses = responses.iter();
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut work => break,
+            request = server.next_request() => {
+                let (request, send) = request.expect("the client exists");
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+                let (code, response) = responses.next().expect("no further request");
+                let response = Body::from(serde_json::to_vec(response).unwrap());
+                send.send_response(Response::builder().status(*code).body(response).unwrap());
+                requests.push((format!("{} {}", head.method, head.uri), body));
             }
         }
-        assert_eq!(responses.len(), 0, "responses that no request received");
-        requests
     }
+    assert_eq!(responses.len(), 0, "responses that no request received");
+    requests
 }
 
 const PATH: &str = "/apis/squelch.dev/v1alpha1/namespaces/ci/eventdropreports/squelch?";
@@ -123,6 +142,19 @@ async fn a_report_continues_the_one_in_the_cluster_and_keeps_its_uid() {
     *scene.muted.lock().unwrap() = 5;
     let requests = scene.step(120, &[written("u1")]).await;
     assert_eq!((requests.len(), &requests[0].1["suppressed"]), (1, &json!(12)));
+}
+
+#[tokio::test]
+async fn the_last_write_adds_admitted_occurrences_to_a_report_and_creates_none() {
+    let mut scene = Scene::new();
+    (*scene.muted.lock().unwrap(), *scene.admitted.lock().unwrap()) = (0, 3);
+    let requests = scene.write_all_now(&[absent("eventdropreports")]).await;
+    assert_eq!(requests.len(), 1, "it is read");
+    let counters = json!({ "received": 7, "muted": 7 });
+    let listed = json!([{ "policyKind": "EventPolicy", "policyName": "p", "policyUid": &*id("ci", "p").uid, "counters": counters }]);
+    let found = json!({ "metadata": { "name": "squelch", "uid": "u1" }, "policies": listed });
+    let requests = scene.write_all_now(&[(200, found), written("u1")]).await;
+    assert_eq!(requests[1].1["policies"][0]["counters"]["received"], 10);
 }
 
 #[tokio::test]

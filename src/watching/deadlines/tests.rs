@@ -28,6 +28,8 @@ enum Behavior {
     HalfLists,
     /// Without events and bookmarks on watches.
     SilentWatches,
+    /// With the end of each watch at once.
+    EndedWatches,
     /// 410 to watch requests, as the status of the response.
     GoneWatches,
     /// An expired resource version as the first event of each watch.
@@ -85,6 +87,9 @@ fn client(server: &Shared) -> Client {
             let bookmark = json!({"type": "BOOKMARK", "object": {
                 "kind": "X", "apiVersion": "v1", "metadata": {"resourceVersion": "2"}, "spec": {},
             }});
+            if behavior == Behavior::EndedWatches {
+                sleep(Duration::from_millis(1)).await;
+            }
             let (code, body) = match (behavior, watches) {
                 (Behavior::NoResponses, _) | (Behavior::NoLists, false) => std::future::pending().await,
                 (Behavior::Forbidden, _) => (
@@ -105,6 +110,7 @@ fn client(server: &Shared) -> Client {
                         "kind": "Status", "code": 410, "status": "Failure", "reason": "Expired", "message": "too old",
                     }})),
                 ),
+                (Behavior::EndedWatches, true) => (200, Full::new(Bytes::new()).boxed_unsync()),
                 (Behavior::Healthy, true) => (200, open(String::new(), Some(format!("{bookmark}\n")))),
                 (_, true) => (200, open(String::new(), None)),
             };
@@ -244,6 +250,14 @@ async fn expired_watches_list_again_with_backoff() {
         let healthy = scene.requests();
         assert!(healthy <= 3 * 2, "{healthy} requests in an hour after the watches recovered");
     }
+}
+
+/// A proxy in front of the API server closes each watch.
+#[tokio::test(start_paused = true)]
+async fn watches_that_end_at_once_are_repeated_with_backoff() {
+    let scene = Scene::new(Behavior::EndedWatches);
+    sleep(HOUR).await;
+    assert!(scene.requests() < 3 * 2 * 450, "{} requests in an hour", scene.requests());
 }
 
 #[tokio::test(start_paused = true)]

@@ -168,3 +168,16 @@ fn an_invalid_namespace_is_not_observed() {
         assert_eq!(unobserved(&review), NotObserved::NoNamespace, "{namespace}");
     }
 }
+
+/// A client counts in `count` and `lastTimestamp` of an Event that has a series too.
+#[test]
+fn a_series_that_the_client_leaves_does_not_hide_its_time() {
+    let mut review = core_update();
+    for side in ["object", "oldObject"] {
+        review["request"][side]["series"] =
+            json!({ "count": 1, "lastObservedTime": "2000-01-01T00:00:00.000000Z" });
+    }
+    let alone = observed(&core_update(), |seen| seen.last_observed);
+    assert!(alone.is_some());
+    observed(&review, |seen| assert_eq!(seen.last_observed, alone));
+}

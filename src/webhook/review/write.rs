@@ -53,8 +53,11 @@ impl<'r> Write<'r> {
                 EventDifference::between(written, metadata, value, old, old_metadata)
             }
         };
-        let last = [series.last_observed_time, written.last_timestamp, written.event_time];
-        let last = last.into_iter().find_map(|text| Some((text, time(text)?)));
+        let parsed = |text| Some((text, time(text)?));
+        // The later one: a client that counts in `lastTimestamp` may leave a series that another one has written.
+        let last = [series.last_observed_time, written.last_timestamp].into_iter().filter_map(parsed);
+        let last = last.reduce(|latest, other| if other.1 > latest.1 { other } else { latest });
+        let last = last.or_else(|| parsed(written.event_time));
         let first_seen = match self.operation {
             // Most clients write the same time twice.
             Operation::Create => {

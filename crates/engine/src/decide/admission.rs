@@ -25,7 +25,8 @@ impl Decision<'_> {
         if !has_name {
             return admitted;
         }
-        let opens = rules.series.is_some() && carried.occurrences > 0 && self.may_open();
+        let name = write.name.as_deref().unwrap_or_default();
+        let opens = rules.series.is_some() && carried.occurrences > 0 && self.may_open_as(name);
         let is_named = write.name.is_some() || rules.mode == Mode::Observe;
         let minted = (!is_named && (opens || self.keys.group.is_some()))
             .then(|| minted_name(&write.generate_name, self.hasher.minted(self.number)));

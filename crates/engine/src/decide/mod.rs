@@ -21,7 +21,7 @@ use pipeline::Decision;
 use prefetch::WriteKeys;
 
 impl Engine {
-    /// Decides one write. Never blocks on I/O. Holds the lock of the write's namespace for some microseconds.
+    /// Decides one write. Never blocks on I/O. Holds the lock of the namespaces in its shard for some microseconds.
     pub fn decide(&self, governing: Option<Governing<'_>>, write: &Observation<'_>, now: Moment) -> Verdict {
         if write.own {
             return Verdict::passed(Stage::Own);

@@ -8,6 +8,7 @@ use crate::model::content::Content;
 use crate::state::live_series::Handle;
 use crate::state::names::Carried;
 use crate::state::series::Series;
+use crate::store::strings::MAX_TEXT;
 use crate::{Answer, Api, Disposition, Mode, Observation, Operation, Rules, SeriesRules, Stage, Verdict};
 
 /// The value of the first refresh of client-go's events recorder, if nothing else happened.
@@ -156,7 +157,7 @@ impl Decision<'_> {
         });
         let found = match living.or_else(|| self.take_over(rules, write, carried)) {
             Some(handle) => (handle, false),
-            None if !self.may_open() => return None,
+            None if !self.may_open_as(write.name.as_deref().unwrap_or_default()) => return None,
             None => {
                 let name = write.name.as_deref().unwrap_or_default();
                 let series = self.reopened(write, carried);
@@ -270,6 +271,11 @@ impl Decision<'_> {
         if let Some(content) = content {
             self.scope.remember(handle, content);
         }
+    }
+
+    /// Whether a series may be opened for the stored Event of this name. A flush needs the whole name.
+    pub(crate) fn may_open_as(&mut self, name: &str) -> bool {
+        name.len() <= MAX_TEXT && self.may_open()
     }
 
     /// Whether a series may be opened. At capacity, the scope evicts its oldest series. If that one has pending

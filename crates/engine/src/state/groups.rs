@@ -6,6 +6,7 @@ use crate::decide::keys::Key;
 use crate::state::capacity::AtCapacity;
 use crate::state::fingerprints::Fingerprints;
 use crate::store::deferred_drop::DeferredDrop;
+use crate::store::strings::MAX_TEXT;
 use crate::store::table::{At, Table};
 use crate::{AggregationRules, GroupBy, Moment};
 
@@ -37,9 +38,6 @@ pub(crate) struct Witness {
 /// Time before a newer witness replaces an older one. A refused Event must not replace a stored one at once,
 /// and an expired Event must not remain.
 const KEPT: Duration = Duration::from_secs(5 * 60);
-
-/// Maximum length of an object name. An Event with a longer name is never stored.
-const MAX_NAME: usize = 253;
 
 /// Maximum number of distinct objects that a group across objects distinguishes.
 const MAX_OBJECTS: usize = 256;
@@ -136,7 +134,7 @@ impl Groups {
         let needs_one =
             at_once || group.remembered.len() > 1 || group.remembered.len() + 1 >= rules.max_events as usize;
         let has_one = group.witness.as_deref().is_some_and(|known| now.since(known.admitted_at) < KEPT);
-        if needs_one && !has_one && name.len() <= MAX_NAME {
+        if needs_one && !has_one && name.len() <= MAX_TEXT {
             self.fingerprints -= group.weight();
             group.witness = Some(Box::new(Witness { name: name.into(), admitted_at: now, says: says() }));
             self.fingerprints += group.weight();

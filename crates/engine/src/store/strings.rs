@@ -29,14 +29,14 @@ impl Strings {
         (at < self.len).then(|| self.packs[at / PACK].get(at % PACK))
     }
 
-    /// Appends a text, truncated to the maximum length of an object name.
+    /// Appends a text, truncated to [`MAX_TEXT`].
     pub(crate) fn push(&mut self, text: &str) {
         let at = self.len;
         if at / PACK == self.packs.len() {
             self.packs.push(Pack::default());
         }
         self.len += 1;
-        self.packs[at / PACK].set(at % PACK, truncate(text, MAX_NAME));
+        self.packs[at / PACK].set(at % PACK, truncate(text, MAX_TEXT));
     }
 
     /// Removes a text; the last one takes its position.
@@ -64,7 +64,7 @@ impl Pack {
         self.text = [&self.text[..start], text, &self.text[end..]].concat().into_boxed_str();
         let shifted = |before: u16| usize::from(before) - end + start + text.len();
         for end in &mut self.ends[at as usize..] {
-            *end = u16::try_from(shifted(*end)).expect("16 texts of 253 bytes");
+            *end = u16::try_from(shifted(*end)).expect("16 texts of 1,024 bytes");
         }
     }
 
@@ -77,8 +77,9 @@ impl Pack {
     }
 }
 
-/// Maximum length of an object name (apimachinery, `DNS1123SubdomainMaxLength`).
-const MAX_NAME: usize = 253;
+/// Maximum length of a text. core/v1 stores an Event under any name that is a path segment, and older recorders of client-go
+/// append 17 bytes to the name of the object, which has up to 253.
+pub(crate) const MAX_TEXT: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -111,6 +112,6 @@ mod tests {
     fn long_texts_are_truncated() {
         let mut strings = Strings::default();
         (0..20).for_each(|_| strings.push(&"ü".repeat(100_000)));
-        assert_eq!(strings.get(19).map(str::len), Some(252));
+        assert_eq!(strings.get(19).map(str::len), Some(MAX_TEXT));
     }
 }

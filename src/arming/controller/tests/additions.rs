@@ -261,3 +261,68 @@ async fn a_standby_that_disarms_keeps_what_others_have_added() {
     assert_eq!(expressions(&scene.state.borrow()), json!([named(&["ci"]), aks()]));
     scene.end().await;
 }
+
+/// Argo CD puts the rules back each ten seconds, while the webhook hangs or a person has disarmed it.
+#[tokio::test(start_paused = true)]
+async fn rules_that_another_writer_puts_back_are_removed_within_a_second_or_two() {
+    for hangs in [true, false] {
+        let mut scene = Scene::new();
+        scene.policies(&["shop"]);
+        scene.is_armed(true).await;
+        let mut rendered = scene.state.borrow().configuration.clone().unwrap();
+        if hangs {
+            scene.state.send_modify(|state| state.probe_latency = Duration::from_secs(60));
+        } else {
+            scene.state.send_modify(annotate(json!("INC-7")));
+            rendered["metadata"]["annotations"] = json!({ DISARM_ANNOTATION: "INC-7" });
+        }
+        scene.is_armed(false).await;
+        let mut with_rules = 0;
+        for second in 0..60 {
+            if second % 10 == 0 {
+                scene.state.send_modify(|state| state.configuration = Some(rendered.clone()));
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            with_rules += usize::from(scene.rules() > 0);
+        }
+        assert!(with_rules <= 6, "Event writes are reviewed in {with_rules} of 60 s");
+        scene.end().await;
+    }
+}
+
+/// A standby, or a restored backup, writes the list of namespaces from before the disarming.
+#[tokio::test(start_paused = true)]
+async fn an_own_list_of_namespaces_that_comes_back_while_disarmed_is_no_addition() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let own = expressions(&scene.state.borrow());
+    scene.state.send_modify(|state| state.probe_status = 403);
+    scene.is_armed(false).await;
+    scene.state.send_modify(|state| {
+        state
+            .change(|object| object["webhooks"][0]["namespaceSelector"] = json!({ "matchExpressions": own }));
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    scene.policies(&["ci"]);
+    scene.state.send_modify(|state| state.probe_status = 201);
+    scene.is_armed(true).await;
+    assert_eq!(expressions(&scene.state.borrow()), json!([named(&["ci"])]));
+    assert_eq!(*scene.restrictions.borrow(), Restrictions::default());
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_is_created_again_lacks_the_additions_of_the_deleted_one() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.state.send_modify(enforce);
+    scene.restrictions.wait_for(|published| *published != Restrictions::default()).await.unwrap();
+    scene.state.send_modify(|state| state.configuration = None);
+    scene.is_armed(false).await;
+    scene.wait_for(|state| state.created == 2).await;
+    scene.is_armed(true).await;
+    assert_eq!(expressions(&scene.state.borrow()), json!([named(&["shop"])]));
+    scene.end().await;
+}

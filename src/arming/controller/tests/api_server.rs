@@ -97,6 +97,9 @@ impl ApiServerState {
         if method == Method::GET {
             let configuration = self.configuration.clone();
             self.reads += 1;
+            if let Some(next) = self.replaced_after_read.take() {
+                self.configuration = Some(next);
+            }
             return configuration.map_or_else(
                 || missing("mutatingwebhookconfigurations"),
                 |object| (200, with_version(object)),

@@ -228,3 +228,47 @@ async fn a_standby_reports_a_disarming_whose_answer_is_late() {
     assert!(scene.metrics.text().contains("squelch_arm_transitions_total{to=\"disarmed\"} 1\n"));
     scene.end().await;
 }
+
+/// The active replica disarms between the standby's read and its write.
+#[tokio::test(start_paused = true)]
+async fn a_standby_does_not_write_over_what_the_active_replica_has_just_written() {
+    let scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+    scene.policies(&["shop"]);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    scene.state.send_modify(|state| {
+        state.probe_status = 403;
+        state.replaced_after_read = Some(of_another(NamespaceSelection::None));
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let state = scene.state.borrow();
+    let stored = state.configuration.as_ref().unwrap();
+    assert_eq!((state.applied, &stored["webhooks"][0]["namespaceSelector"]), (0, &json!({})));
+    drop(state);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_process_keeps_the_rules_while_its_first_probes_are_under_way() {
+    let scene = Scene::of(Some(of_another(namespaces(&["shop"]))), true);
+    let mut state = scene.state.subscribe();
+    scene.policies(&["shop"]);
+    tokio::select! {
+        _ = state.wait_for(|state| rules_of(state) == 0) => panic!("the rules were removed"),
+        () = tokio::time::sleep(Duration::from_secs(10)) => {}
+    }
+    assert_eq!(scene.state.borrow().applied, 1, "one write, of the own address");
+    drop(state);
+    scene.end().await;
+}
+
+/// Its webhook hangs.
+#[tokio::test(start_paused = true)]
+async fn a_restarted_process_removes_the_rules_if_its_first_probes_fail() {
+    let scene = Scene::of(Some(of_another(namespaces(&["shop"]))), true);
+    scene.state.send_modify(|state| state.probe_latency = Duration::from_secs(60));
+    scene.policies(&["shop"]);
+    let began = clock::now();
+    scene.wait_for(|state| rules_of(state) == 0).await;
+    assert!(clock::now().since(began) < Duration::from_secs(6), "{:?}", clock::now().since(began));
+    scene.end().await;
+}

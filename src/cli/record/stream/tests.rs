@@ -232,3 +232,11 @@ async fn a_missing_right_is_named_before_anything_is_written() {
     let failed = refusal(vec![Answer::Complete(401, status(401))]).await;
     assert!(failed.starts_with("cannot list events in shop: 401 no; check"), "{failed}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_always_expires_is_an_error() {
+    let round = || [list(100, "more", &[stored("a", 90, 1)]), Answer::Complete(410, status(410))];
+    let expired = refusal([round(), round(), round()].into_iter().flatten().collect()).await;
+    assert!(expired.starts_with("cannot list events in shop: the API server has discarded"), "{expired}");
+    assert!(expired.ends_with("one namespace with -n"), "{expired}");
+}

@@ -80,19 +80,22 @@ impl World {
                 let mode = if self.created.is_multiple_of(3) { Mode::Observe } else { Mode::Enforce };
                 self.policies.insert(policy, (self.created, mode));
                 self.revise();
+                self.tick();
             }
             Act::DeletePolicy(policy) => {
                 self.scrape();
                 self.policies.remove(&policy);
                 self.revise();
+                self.tick();
             }
             Act::ToggleNamespace(namespace) => {
                 self.namespaces[namespace] ^= true;
                 self.revise();
+                self.expire();
             }
             Act::Wait { minutes } => {
                 self.now += minutes * 60_000;
-                self.tick();
+                self.expire();
             }
             Act::Scrape => self.scrape(),
         }
@@ -126,7 +129,19 @@ impl World {
             if exists { Applicability::Governs } else { Applicability::Unknown }
         };
         self.engine.revise_within(&known, applicability, at(self.now));
+        let existing = (0..NAMESPACES).filter(|at| self.namespaces[*at]);
+        let uids: NamespaceUids =
+            existing.map(|at| (format!("n{at}").into(), format!("uid of n{at}").into())).collect();
+        self.engine.identify_namespaces(&Arc::new(uids));
+    }
+
+    /// Removes old counters of deleted policies. They are kept for many scrapes, and a scrape sees their end.
+    fn expire(&mut self) {
+        let before = self.engine.counters().len();
         self.tick();
+        if self.engine.counters().len() < before {
+            self.scrape();
+        }
     }
 
     fn tick(&self) {

@@ -69,6 +69,24 @@ async fn reviews_above_the_limits_are_admitted_without_a_decision() {
     drop(full);
 }
 
+/// Long reviews of one tenant wait for a thread.
+#[tokio::test]
+async fn long_reviews_leave_room_for_short_ones() {
+    let (mut router, token) = active_router();
+    Arc::get_mut(&mut router.limiters).unwrap().long_reviews = LongReviews::with_permits(0);
+    let long = Bytes::from(CREATE.to_owned() + &" ".repeat(MAX_LONG_BODIES / 4 - CREATE.len()));
+    let mut waiting: Vec<_> =
+        (0..4).map(|_| Box::pin(router.route(post(&review_path(&token), long.clone())))).collect();
+    for review in &mut waiting {
+        assert!(futures::poll!(review).is_pending());
+    }
+    send(&router, post(&review_path(&token), CREATE)).await;
+    assert_eq!(reviews(&router, "create", "core", "allowed"), "1");
+    let another = Bytes::from(CREATE.to_owned() + &" ".repeat(200 << 10));
+    send(&router, post(&review_path(&token), another)).await;
+    assert_eq!(reviews(&router, "unknown", "unknown", "failed_open"), "1");
+}
+
 #[tokio::test]
 async fn a_cancelled_long_review_is_counted_once() {
     let (mut router, token) = active_router();

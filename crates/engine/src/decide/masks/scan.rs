@@ -362,7 +362,7 @@ impl<'m> Scan<'m> {
         let is_suffix = word.length == 5
             && word.is_all(GENERATED)
             && self.bytes[..at].ends_with(b"-")
-            && (is_mixed || follows_hash && has_letter);
+            && (is_mixed || follows_hash);
         is_hexadecimal || is_template || is_suffix
     }
 }

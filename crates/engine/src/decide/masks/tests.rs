@@ -84,6 +84,14 @@ fn messages_of_real_emitters_become_equal() {
     }
 }
 
+/// One pod in 440 has such a suffix.
+#[test]
+fn a_generated_suffix_of_digits_follows_a_hash() {
+    let hashes: Masks = [Mask::Hashes].into_iter().collect();
+    assert_eq!(hashes.shown(&about("web", "pod api-5b8f6c9d7k-24567")), "pod api-<hash>-<hash>");
+    assert_eq!(hashes.shown(&about("web", "pod api-24567")), "pod api-24567");
+}
+
 #[test]
 fn a_name_may_follow_a_hash_that_begins_with_it() {
     assert_eq!(all().shown(&about("f0a", "f0a1b2c3-f0a")), "<hash>-<name>");

@@ -152,10 +152,6 @@ fn is_hash(text: &str, before: &str, follows_hash: bool) -> bool {
     let upper = text.chars().all(|character| matches!(character, '0'..='9' | 'A'..='F'));
     let hexadecimal = text.len() >= 7 && is_mixed && (lower || upper);
     let template = (8..=10).contains(&text.len()) && is_mixed && is_generated(text);
-    let has_letter = digits < text.len();
-    let suffix = text.len() == 5
-        && is_generated(text)
-        && before.ends_with('-')
-        && (is_mixed || follows_hash && has_letter);
+    let suffix = text.len() == 5 && is_generated(text) && before.ends_with('-') && (is_mixed || follows_hash);
     hexadecimal || template || suffix
 }

@@ -439,3 +439,30 @@ fn a_client_that_reads_is_counted_after_days_of_silence() {
     assert_eq!(decide(50, update(5, 4)).occurrences, 1);
     assert_eq!(decide(50 + 4 * 24 * 3600, update(5, 4)).occurrences, 1);
 }
+
+/// core/v1 stores an Event under any name that is a path segment.
+#[test]
+fn an_event_with_a_name_above_253_bytes_is_flushed_under_its_whole_name() {
+    let (engine, rules) = (engine(), rules());
+    let long = format!("{}.187a2b3c4d5e6f70", "x".repeat(253));
+    engine.decide(by(&rules), &named(&long, write()), at(0));
+    engine.decide(by(&rules), &named("cart.2", write()), at(1));
+    let task = engine.tick(at(3_000), 10).remove(0);
+    assert_eq!(*task.name, *long);
+    // After a restart.
+    let later = crate::testing::engine();
+    let verdict = later.decide(by(&rules), &named(&long, update(2, 1)), at(0));
+    assert_eq!(verdict.disposition, Some(Disposition::Admitted));
+}
+
+/// Its name is not remembered whole, so no series is opened.
+#[test]
+fn an_event_with_a_name_above_1024_bytes_passes() {
+    let (engine, rules) = (engine(), rules());
+    let long = "x".repeat(1_025);
+    for write in [write(), update(2, 1), update(3, 2)] {
+        let verdict = engine.decide(by(&rules), &named(&long, write), at(0));
+        assert_eq!(verdict.disposition, Some(Disposition::Admitted));
+    }
+    assert_eq!(engine.gauges().series, 0);
+}

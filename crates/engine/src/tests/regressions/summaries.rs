@@ -54,7 +54,7 @@ fn a_changed_summary_is_restored_by_the_next_flush() {
 #[test]
 fn a_witness_has_a_valid_name_and_is_removed_when_refused() {
     let (engine, rules) = (engine(), crate::testing::summing());
-    let long = "x".repeat(300);
+    let long = "x".repeat(1_025);
     engine.decide(by(&rules), &named(&long, write()), at(0));
     assert_eq!(engine.decide(by(&rules), &named("a.1", write()), at(1)).answer, Answer::Allow);
     engine.decide(by(&rules), &named("a.2", write()), at(2));
