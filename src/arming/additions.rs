@@ -46,6 +46,16 @@ impl Additions {
         Self { entries: entries.collect() }
     }
 
+    /// Removes what squelch itself has written in `former`, before the last change. A standby or a backup may bring it back.
+    pub(super) fn without(mut self, former: &Value) -> Self {
+        for added in &mut self.entries {
+            let Some(former) = find_by_name(&former["webhooks"], &json!(added.entry)) else { continue };
+            let own = requirements(&former["namespaceSelector"]);
+            added.expressions.retain(|requirement| !has(&own, requirement));
+        }
+        self
+    }
+
     /// Adds them to an object that squelch is about to write.
     pub(super) fn carry(&self, object: &mut Value) {
         for entry in object["webhooks"].as_array_mut().into_iter().flatten() {
@@ -111,14 +121,12 @@ impl EntryAdditions {
         }
         let is_name_list = |it: &Value| it["key"] == NAME_LABEL && it["operator"] == "In";
         let mut replacement = None;
-        // Without `own`, or without rules in it, a list of names has the namespaces of squelch's earlier policies: another
-        // replica or a backup has written it.
-        let is_armed = own.is_some_and(|own| own["rules"] != json!([]));
         if !restricts(selector, &own.unwrap_or(wanted)["namespaceSelector"])
-            || !is_armed && own_requirements.is_empty()
+            || own.is_none() && own_requirements.is_empty()
         {
             let at = expressions.iter().position(is_name_list);
-            replacement = at.map(|at| expressions.remove(at)).filter(|_| is_armed);
+            // Without `own` these are the namespaces of another replica's policies.
+            replacement = at.map(|at| expressions.remove(at)).filter(|_| own.is_some());
         }
         let conditions = live["matchConditions"].as_array().into_iter().flatten();
         let names = conditions.filter_map(|condition| condition["name"].as_str());

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::additions::Additions;
-use super::configuration::{Desired, OwnerRole, as_stored};
+use super::configuration::{Desired, EVENTS_ENTRY, OwnerRole, as_stored, has_rules};
 use super::configuration_api::{ApplyError, ConfigurationApi, Precondition};
 use super::probe::{FailingServers, ProbeStatus, Prober, Probing};
 use super::rearming::Rearming;
@@ -62,6 +62,8 @@ struct Known {
     /// The configuration as it was last read or written.
     live: Option<Value>,
     applied: Option<Applied>,
+    /// The last object with rules that this replica has applied, without the additions of other writers.
+    armed: Option<Value>,
     /// The fields of what was applied that another writer has changed.
     drift: Vec<String>,
     /// What other writers have added, which stays.
@@ -126,6 +128,15 @@ impl Known {
         } else {
             ConfigurationChange::Other
         }
+    }
+}
+
+impl Known {
+    /// Whether another writer has put rules back that this replica has removed.
+    fn has_unwanted_rules(&self) -> bool {
+        let has_own =
+            self.applied.as_ref().is_some_and(|applied| has_rules(Some(&applied.own), EVENTS_ENTRY));
+        has_rules(self.live.as_ref(), EVENTS_ENTRY) && !has_own
     }
 }
 
@@ -239,12 +250,13 @@ impl ArmingController {
             return wait.into_iter().chain(self.known.settling(now)).min();
         }
         let change = known.change(&desired, &state, is_reached);
-        let restore = if is_unchanged { known.restores.delay(change, now) } else { None };
+        let removes_rules = change == ConfigurationChange::Disarm && known.has_unwanted_rules();
+        let restore = if is_unchanged { known.restores.delay(removes_rules, now) } else { None };
         if let Some(delay) = known.limiter.delay(change, now).max(restore) {
             self.report_contested();
             return Some(delay);
         }
-        if (state.is_ok() || is_unchanged && change != ConfigurationChange::Disarm) && !is_fresh {
+        if (state.is_ok() || is_unchanged && !removes_rules) && !is_fresh {
             // Another replica may have just removed the rules. They must not come back without new probes. A restore
             // must carry the current additions of other writers.
             self.known.is_fresh = self.read().await;

@@ -87,15 +87,22 @@ pub(super) struct RestoreBackoff {
 
 impl RestoreBackoff {
     /// Returns how long a restore has to wait at `now`. `None`: not at all. Rules that another writer puts back while the
-    /// webhook hangs delay each Event write, so removing them waits only as long as keeps two writers from a storm.
-    pub(super) fn delay(&self, change: ConfigurationChange, now: Moment) -> Option<Duration> {
+    /// webhook hangs delay each Event write, so a restore that removes them waits only as long as keeps two writers from a
+    /// storm.
+    pub(super) fn delay(&self, removes_rules: bool, now: Moment) -> Option<Duration> {
         let (restored, delay) = self.last?;
-        let delay = if change == ConfigurationChange::Disarm { DISARM_DELAY } else { delay };
+        let delay = if removes_rules { DISARM_DELAY } else { delay };
         Some(restored.plus(delay).since(now)).filter(|wait| !wait.is_zero())
     }
 
-    /// Records a restore. The delay begins anew after [`MAX_RESTORE_DELAY`] without a change by others.
-    pub(super) fn record(&mut self, now: Moment) {
+    /// Records a restore. The delay begins anew after [`MAX_RESTORE_DELAY`] without a change by others. One that removes rules
+    /// leaves it as it is: it does not follow it.
+    pub(super) fn record(&mut self, removes_rules: bool, now: Moment) {
+        if removes_rules {
+            let delay = self.last.map_or(FIRST_RESTORE_DELAY, |(_, delay)| delay);
+            self.last = Some((now, delay));
+            return;
+        }
         let doubled = self.last.and_then(|(restored, delay)| {
             let is_recent = now.since(restored) <= delay + MAX_RESTORE_DELAY;
             is_recent.then(|| MAX_RESTORE_DELAY.min(delay * 2))
@@ -145,9 +152,9 @@ mod tests {
     fn restores(backoff: &mut RestoreBackoff, mut now: u64, until: u64) -> Vec<u64> {
         let mut restores = Vec::new();
         while now < until {
-            let wait = backoff.delay(ConfigurationChange::Other, at(now * 1000)).unwrap_or_default();
+            let wait = backoff.delay(false, at(now * 1000)).unwrap_or_default();
             now += wait.as_secs();
-            backoff.record(at(now * 1000));
+            backoff.record(false, at(now * 1000));
             restores.push(now);
         }
         restores
@@ -165,11 +172,11 @@ mod tests {
         let mut backoff = RestoreBackoff::default();
         assert_eq!(restores(&mut backoff, 0, 60), [0, 5, 15, 35, 75]);
         // The delay is 80 s: later changes are restored at once.
-        assert_eq!(backoff.delay(ConfigurationChange::Other, at(75_000)), Some(Duration::from_secs(80)));
-        assert_eq!(backoff.delay(ConfigurationChange::Other, at(155_000)), None);
-        backoff.record(at(700_000));
-        assert_eq!(backoff.delay(ConfigurationChange::Other, at(700_000)), Some(Duration::from_secs(160)));
-        backoff.record(at(1_461_000));
-        assert_eq!(backoff.delay(ConfigurationChange::Other, at(1_461_000)), Some(FIRST_RESTORE_DELAY));
+        assert_eq!(backoff.delay(false, at(75_000)), Some(Duration::from_secs(80)));
+        assert_eq!(backoff.delay(false, at(155_000)), None);
+        backoff.record(false, at(700_000));
+        assert_eq!(backoff.delay(false, at(700_000)), Some(Duration::from_secs(160)));
+        backoff.record(false, at(1_461_000));
+        assert_eq!(backoff.delay(false, at(1_461_000)), Some(FIRST_RESTORE_DELAY));
     }
 }

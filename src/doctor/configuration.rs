@@ -217,10 +217,11 @@ fn armed(snapshot: &Snapshot, configuration: &MutatingWebhookConfiguration) -> F
             "armed",
             "disarmed by --disarm (or SQUELCH_DISARM=true)",
             format!(
-                "helm upgrade --set operator.disarm=false; if only the variable is set: kubectl --namespace {} set \
-                 env deployment/{} SQUELCH_DISARM-",
-                printable(&snapshot.installation.namespace),
-                printable(&snapshot.installation.deployment)
+                "helm upgrade RELEASE charts/squelch --namespace {namespace} --reset-then-reuse-values --set \
+                 operator.disarm=false; if only the variable is set: kubectl --namespace {namespace} set env \
+                 deployment/{} SQUELCH_DISARM-",
+                printable(&snapshot.installation.deployment),
+                namespace = printable(&snapshot.installation.namespace),
             ),
         );
     }
@@ -241,8 +242,8 @@ fn armed(snapshot: &Snapshot, configuration: &MutatingWebhookConfiguration) -> F
         Some(true) => Finding::error(
             "armed",
             "policies exist, but the webhook has no rules: Events are stored without a review",
-            "see `probe` and `replicas`, and the last Event of the configuration: kubectl --namespace default get \
-             events | grep -i armed",
+            "see `probe` and `replicas`, and the last Event of the configuration: kubectl events --namespace default \
+             --for mutatingwebhookconfiguration/squelch",
         ),
     }
 }

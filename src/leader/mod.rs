@@ -79,7 +79,7 @@ pub struct Leader {
     last_run: Moment,
     /// Whether this replica holds the Lease for its last writes only.
     is_leaving: bool,
-    /// Consecutive writes that the API server refused while it served reads.
+    /// Consecutive calls that the API server refused: reads, or writes while it served reads.
     refused: u32,
     /// The last read error that was logged.
     read_failure: Option<String>,
@@ -211,7 +211,8 @@ impl Leader {
             ReadOutcome::Found(found) => found,
             ReadOutcome::Held(pause) => return pause,
             ReadOutcome::Refused => {
-                self.refused = self.refused.saturating_add(1);
+                // A step counts once.
+                self.refused = self.refused.saturating_add(u32::from(!refused));
                 return pause_after(self.refused);
             }
             ReadOutcome::Failed => {
@@ -227,6 +228,7 @@ impl Leader {
         }
         match self.election.observe(&found, clock::now()) {
             Action::Wait(pause) => {
+                self.refused = 0;
                 // Set if the answer to an acquisition came after its deadline.
                 self.own = None;
                 self.check_deadline();

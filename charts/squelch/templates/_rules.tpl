@@ -41,6 +41,7 @@
 {{- $expression = printf "group by (%s) (last_over_time(squelch_active[1d])) unless group by (%s) (squelch_active == 1)" . . -}}
 {{- end -}}
 {{- $expression = regexReplaceAll "\\b(sum|max|min) by \\(" $expression (printf "${1} by (%s, " .) -}}
+{{- $expression = regexReplaceAll "\\bon \\(" $expression (printf "on (%s, " .) -}}
 {{- $expression = regexReplaceAll "\\b(sum|max|min)\\(" $expression (printf "${1} by (%s) (" .) -}}
 {{- end -}}
 {{- $expression -}}

@@ -9,7 +9,6 @@ use crate::arming::additions::Additions;
 use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, differences, foreign_entries, has_rules};
 use crate::arming::configuration_api::Change;
 use crate::arming::state::{BreakGlass, DISARM_ANNOTATION};
-use crate::arming::write_limiter::ConfigurationChange;
 use crate::clock;
 use crate::metrics::RestoredField;
 use crate::policy::Restrictions;
@@ -81,8 +80,8 @@ impl ArmingController {
                 warn!(fields, "webhook rules removed by another writer, arming again after new probes");
                 self.probes.reset();
             } else {
-                let change = if had_rules { ConfigurationChange::Other } else { ConfigurationChange::Disarm };
-                let delay = known.restores.delay(change, clock::now()).unwrap_or_default().as_secs();
+                let puts_rules_back = has_rules(Some(&live), EVENTS_ENTRY) && !had_rules;
+                let delay = known.restores.delay(puts_rules_back, clock::now()).unwrap_or_default().as_secs();
                 warn!(fields, delay, "webhook configuration changed by another writer, reapplying");
             }
         }
@@ -91,6 +90,9 @@ impl ArmingController {
 
     /// Records that a write is `stored`.
     pub(super) fn record_write(&mut self, desired: Desired, own: Value, stored: &Value) {
+        if has_rules(Some(&own), EVENTS_ENTRY) {
+            self.known.armed = Some(own.clone());
+        }
         self.known.applied = Some(Applied::new(desired.scope, own, stored));
         self.metrics.configuration_write();
         self.api.acknowledge(desired.client);
@@ -102,7 +104,7 @@ impl ArmingController {
         let known = &mut self.known;
         let is_restore = known.applied.as_ref().is_some_and(|applied| applied.own == *own);
         if is_restore && !known.drift.is_empty() {
-            known.restores.record(clock::now());
+            known.restores.record(known.has_unwanted_rules(), clock::now());
             known.drift.iter().for_each(|field| self.metrics.configuration_restore(RestoredField::of(field)));
         }
     }
@@ -110,7 +112,10 @@ impl ArmingController {
     fn record_additions(&mut self, live: &Value) {
         let wanted = self.desired.borrow().object(None);
         let own = self.known.applied.as_ref().map(|applied| &applied.own);
-        let additions = Additions::found(live, own, &wanted);
+        let mut additions = Additions::found(live, own, &wanted);
+        if let Some(armed) = self.known.armed.as_ref().filter(|_| !has_rules(own, EVENTS_ENTRY)) {
+            additions = additions.without(armed);
+        }
         self.api.restrict(additions.restrictions());
         if self.known.additions == additions {
             return;

@@ -81,7 +81,7 @@ impl ArmingController {
         let unanswered = self.known.unanswered_disarm.take();
         let Some(live) = self.known.live.clone() else { return Some(READ_INTERVAL) };
         if !has_rules(Some(&live), EVENTS_ENTRY) {
-            if unanswered.is_some_and(|object| differences(&object, &live).is_empty()) {
+            if unanswered.as_ref().is_some_and(|object| differences(object, &live).is_empty()) {
                 self.record_disarmed(live);
             }
             return Some(READ_INTERVAL);
@@ -95,7 +95,9 @@ impl ArmingController {
                 None
             }
             Err(ApplyError::Outdated) => {
-                info!("webhook configuration was replaced, reading it again");
+                info!("webhook configuration was changed, reading it again");
+                // The API server may have been late to store it.
+                self.known.unanswered_disarm = unanswered;
                 Some(DISARM_RETRY)
             }
             Err(ApplyError::Failed(error)) => {

@@ -56,6 +56,8 @@ struct ApiServerState {
     probe_latency: Duration,
     /// Time between the storage of a write of the configuration and its answer.
     apply_latency: Duration,
+    /// Whether a write of the configuration is stored at the end of that time.
+    stores_late: bool,
     /// The configuration can be read but not written.
     unwritable: bool,
     /// A proxy answers the next read of the configuration with 404 and a page.
@@ -136,6 +138,7 @@ impl Scene {
             unreadable: false,
             probe_latency: Duration::ZERO,
             apply_latency: Duration::ZERO,
+            stores_late: false,
             unwritable: false,
             proxy_404: false,
             replaced_after_read: None,

@@ -121,6 +121,21 @@ async fn an_api_server_that_refuses_all_calls_gets_a_few_requests_a_second() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_second_of_refusals_does_not_end_the_role() {
+    let server = ApiServer::default();
+    let mut one = Scene::new(&server, "a");
+    one.is_active(true).await;
+    let mut active = one.active.clone();
+    active.borrow_and_update();
+    tokio::time::sleep(Duration::from_millis(950)).await;
+    server.lock().unwrap().refuses = Some(429);
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    server.lock().unwrap().refuses = None;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!active.has_changed().unwrap(), "it was inactive meanwhile");
+}
+
 /// If etcd is full, the API server serves reads and answers writes with 500.
 #[tokio::test(start_paused = true)]
 async fn an_etcd_that_refuses_writes_gets_two_requests_a_second_and_one_log_line() {

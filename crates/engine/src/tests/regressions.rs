@@ -316,3 +316,18 @@ fn an_event_created_anew_with_a_lower_count_stores_what_its_client_reports() {
         assert!(engine.tick(at(800_000), 10).is_empty(), "nothing more to store");
     }
 }
+
+/// The Event has expired. Its client has restarted, and counts again from 1 under the same name.
+#[test]
+fn an_event_created_anew_does_not_get_the_count_of_the_deleted_one() {
+    let (engine, rules) = (engine(), rules());
+    let at_second = |second, write| {
+        let last_observed = Some(Timestamp::from_second(second).unwrap());
+        Observation { last_observed, ..write }
+    };
+    engine.decide(by(&rules), &at_second(1, Observation { value: 10, ..write() }), at(0));
+    engine.tick(at(400_000), 10);
+    engine.decide(by(&rules), &at_second(400, write()), at(400_000));
+    let repeat = engine.decide(by(&rules), &at_second(401, update(2, 1)), at(401_000));
+    assert_eq!((repeat.answer, engine.gauges().pending_occurrences), (Answer::Allow, 0));
+}

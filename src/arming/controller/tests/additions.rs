@@ -326,3 +326,67 @@ async fn a_configuration_that_is_created_again_lacks_the_additions_of_the_delete
     assert_eq!(expressions(&scene.state.borrow()), json!([named(&["shop"])]));
     scene.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_names_of_another_writer_survives_a_disarming() {
+    let mut scene = Scene::new();
+    scene.policies(&["ci", "shop"]);
+    scene.is_armed(true).await;
+    let theirs = named(&["shop", "x"]);
+    scene
+        .state
+        .send_modify(|state| state.change(|object| add_expression(&mut object["webhooks"][0], &theirs)));
+    scene.restrictions.wait_for(|published| *published != Restrictions::default()).await.unwrap();
+    scene.state.send_modify(|state| state.probe_status = 403);
+    scene.is_armed(false).await;
+    scene.state.send_modify(|state| state.probe_status = 201);
+    scene.is_armed(true).await;
+    assert_eq!(expressions(&scene.state.borrow()), json!([named(&["ci", "shop"]), theirs]));
+    scene.end().await;
+}
+
+/// A person has disarmed the webhook, and another writer changes a field each second.
+#[tokio::test(start_paused = true)]
+async fn a_field_that_is_contested_while_disarmed_is_restored_with_backoff() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.state.send_modify(annotate(json!("INC-7")));
+    scene.is_armed(false).await;
+    let applied = scene.state.borrow().applied;
+    for _ in 0..600 {
+        scene.state.send_modify(|state| {
+            state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(10));
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let restores = scene.state.borrow().applied - applied;
+    assert!((2..=8).contains(&restores), "{restores} restores");
+    scene.end().await;
+}
+
+/// Rules were put back ten times while the webhook was disarmed.
+#[tokio::test(start_paused = true)]
+async fn removals_of_rules_do_not_delay_later_restores() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    scene.state.send_modify(annotate(json!("INC-7")));
+    scene.is_armed(false).await;
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["events"]}]);
+    for _ in 0..10 {
+        scene
+            .state
+            .send_modify(|state| state.change(|object| object["webhooks"][0]["rules"] = rules.clone()));
+        scene.wait_for(|state| rules_of(state) == 0).await;
+    }
+    scene.state.send_modify(|state| state.change(|object| object["metadata"]["annotations"] = Value::Null));
+    scene.is_armed(true).await;
+    let began = clock::now();
+    scene.state.send_modify(|state| {
+        state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(10));
+    });
+    scene.wait_for(|state| state.configuration.as_ref().unwrap()["webhooks"][0]["timeoutSeconds"] == 1).await;
+    assert!(clock::now().since(began) < Duration::from_secs(10), "{:?}", clock::now().since(began));
+    scene.end().await;
+}

@@ -21,6 +21,17 @@ pub(super) async fn serve(
     while let Some((request, send)) = server.next_request().await {
         let (head, body) = request.into_parts();
         let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap_or_default();
+        if head.method == Method::PATCH && state.borrow().stores_late {
+            let (state, token, slow) = (state.clone(), token.clone(), state.borrow().apply_latency);
+            tokio::spawn(async move {
+                sleep(slow).await;
+                let mut answer = (0, Value::Null);
+                state.send_modify(|state| answer = state.answer(&head.method, head.uri.path(), body, &token));
+                let text = complete(answer.1.to_string());
+                send.send_response(Response::builder().status(answer.0).body(text).unwrap());
+            });
+            continue;
+        }
         let mut answer = (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}));
         state.send_modify(|state| answer = state.answer(&head.method, head.uri.path(), body, &token));
         let mut text = complete(answer.1.to_string());

@@ -210,23 +210,26 @@ async fn a_takeover_without_rules_needs_new_probes() {
     scene.end().await;
 }
 
-/// The API server removes the rules and answers after the timeout.
+/// The API server removes the rules and answers after the timeout, or removes them after it.
 #[tokio::test(start_paused = true)]
 async fn a_standby_reports_a_disarming_whose_answer_is_late() {
-    let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
-    scene.policies(&["shop"]);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    scene.state.send_modify(|state| {
-        state.probe_status = 403;
-        state.apply_latency = Duration::from_millis(1_500);
-    });
-    scene.wait_for(|state| rules_of(state) == 0).await;
-    scene.state.send_modify(|state| state.apply_latency = Duration::ZERO);
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let events = scene.events();
-    assert_eq!(events.first().map(|event| event.0), Some("Disarmed"), "{events:?}");
-    assert!(scene.metrics.text().contains("squelch_arm_transitions_total{to=\"disarmed\"} 1\n"));
-    scene.end().await;
+    for stores_late in [false, true] {
+        let mut scene = Scene::of(Some(of_another(namespaces(&["shop"]))), false);
+        scene.policies(&["shop"]);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        scene.state.send_modify(|state| {
+            state.probe_status = 403;
+            state.apply_latency = Duration::from_millis(1_500);
+            state.stores_late = stores_late;
+        });
+        scene.wait_for(|state| rules_of(state) == 0).await;
+        scene.state.send_modify(|state| state.apply_latency = Duration::ZERO);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let events = scene.events();
+        assert_eq!(events.first().map(|event| event.0), Some("Disarmed"), "{stores_late} {events:?}");
+        assert!(scene.metrics.text().contains("squelch_arm_transitions_total{to=\"disarmed\"} 1\n"));
+        scene.end().await;
+    }
 }
 
 /// The active replica disarms between the standby's read and its write.

@@ -116,7 +116,9 @@ impl NameRecord {
     pub(super) fn missing(&mut self, write: &Observation<'_>) -> i64 {
         let is_update = write.operation == Operation::Update;
         let was_created = self.occurred & CREATED != 0;
-        if is_update || write.value > self.highest() {
+        // A retry repeats its time, and an Event created anew has a later one.
+        let is_anew = write.value > self.highest() || write.value < self.highest() && self.is_before(write);
+        if is_update || is_anew {
             self.occurred &= !CREATED;
         }
         if is_update && was_created { (self.highest() - write.old_value).max(0) } else { 0 }

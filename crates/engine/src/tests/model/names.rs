@@ -38,9 +38,9 @@ impl NaiveModel {
                 return Carried { foreign: true, ..by(1, None) };
             }
             let created = if known.created { known.highest } else { 0 };
-            known.created &= !update && write.value <= created;
             let one_more = update && write.value == write.old_value + 1;
             let later = write.last_observed.is_some() && write.last_observed > known.latest;
+            known.created &= !update && write.value <= created && !(write.value < created && later);
             let another = known.user != write.user;
             known.reads |= one_more && !another && later && write.value <= known.highest;
             let beyond = (write.value - known.highest).max(0);
