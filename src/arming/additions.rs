@@ -46,12 +46,13 @@ impl Additions {
         Self { entries: entries.collect() }
     }
 
-    /// Removes what squelch itself has written in `former`, before the last change. A standby or a backup may bring it back.
-    pub(super) fn without(mut self, former: &Value) -> Self {
+    /// Removes lists of names that `before` lacks. While squelch selects no namespaces, a standby, a backup or a late write of
+    /// its own may bring back a former list of its own, which must not stay.
+    pub(super) fn without_new_lists(mut self, before: &Self) -> Self {
         for added in &mut self.entries {
-            let Some(former) = find_by_name(&former["webhooks"], &json!(added.entry)) else { continue };
-            let own = requirements(&former["namespaceSelector"]);
-            added.expressions.retain(|requirement| !has(&own, requirement));
+            let known = before.entries.iter().find(|known| known.entry == added.entry);
+            let is_known = |list: &Value| known.is_some_and(|known| has(&known.expressions, list));
+            added.expressions.retain(|requirement| !is_name_list(requirement) || is_known(requirement));
         }
         self
     }
@@ -119,7 +120,6 @@ impl EntryAdditions {
                 expressions.push(requirement);
             }
         }
-        let is_name_list = |it: &Value| it["key"] == NAME_LABEL && it["operator"] == "In";
         let mut replacement = None;
         if !restricts(selector, &own.unwrap_or(wanted)["namespaceSelector"])
             || own.is_none() && own_requirements.is_empty()
@@ -156,6 +156,16 @@ pub fn additions_to(configuration: &Value, entry: &str) -> Option<String> {
 pub(super) fn restricts(live: &Value, wanted: &Value) -> bool {
     let requirements_of_live = requirements(live);
     requirements(wanted).iter().all(|wanted| has(&requirements_of_live, wanted))
+}
+
+/// Whether an entry of a configuration selects namespaces by their names.
+pub(super) fn selects_names(configuration: &Value, entry: &str) -> bool {
+    let entry = find_by_name(&configuration["webhooks"], &json!(entry));
+    entry.is_some_and(|entry| requirements(&entry["namespaceSelector"]).iter().any(is_name_list))
+}
+
+fn is_name_list(requirement: &Value) -> bool {
+    requirement["key"] == NAME_LABEL && requirement["operator"] == "In"
 }
 
 fn requirements(selector: &Value) -> Vec<Value> {

@@ -62,8 +62,6 @@ struct Known {
     /// The configuration as it was last read or written.
     live: Option<Value>,
     applied: Option<Applied>,
-    /// The last object with rules that this replica has applied, without the additions of other writers.
-    armed: Option<Value>,
     /// The fields of what was applied that another writer has changed.
     drift: Vec<String>,
     /// What other writers have added, which stays.
@@ -129,9 +127,7 @@ impl Known {
             ConfigurationChange::Other
         }
     }
-}
 
-impl Known {
     /// Whether another writer has put rules back that this replica has removed.
     fn has_unwanted_rules(&self) -> bool {
         let has_own =
@@ -254,7 +250,10 @@ impl ArmingController {
         let restore = if is_unchanged { known.restores.delay(removes_rules, now) } else { None };
         if let Some(delay) = known.limiter.delay(change, now).max(restore) {
             self.report_contested();
-            return Some(delay);
+            if is_unchanged && state.is_err() {
+                self.report(&state);
+            }
+            return wait.into_iter().chain([delay]).min();
         }
         if (state.is_ok() || is_unchanged && !removes_rules) && !is_fresh {
             // Another replica may have just removed the rules. They must not come back without new probes. A restore
@@ -262,7 +261,7 @@ impl ArmingController {
             self.known.is_fresh = self.read().await;
             return Some(if self.known.is_fresh { Duration::ZERO } else { RETRY });
         }
-        self.apply(desired, own, &state, is_fresh).await.or(wait)
+        self.apply(desired, own, &state, is_fresh, removes_rules).await.or(wait)
     }
 
     async fn apply(
@@ -271,6 +270,7 @@ impl ArmingController {
         own: Value,
         state: &ArmedState,
         is_fresh: bool,
+        removes_rules: bool,
     ) -> Option<Duration> {
         let (timeout, retry) = if state.is_err() { (DISARM_TIMEOUT, DISARM_RETRY) } else { (TIMEOUT, RETRY) };
         let known = &mut self.known;
@@ -285,7 +285,7 @@ impl ArmingController {
         }
         match self.api.apply(&object, required, timeout).await {
             Ok(stored) => {
-                self.record_restore(&own);
+                self.record_restore(&own, removes_rules);
                 self.known.unanswered = None;
                 self.known.limiter.record_write(clock::now());
                 self.record_write(desired, own, &stored);

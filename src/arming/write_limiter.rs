@@ -83,6 +83,8 @@ impl WriteLimiter {
 pub(super) struct RestoreBackoff {
     /// The last restore, and the delay after it.
     last: Option<(Moment, Duration)>,
+    /// The last restore that removed rules.
+    removed: Option<Moment>,
 }
 
 impl RestoreBackoff {
@@ -90,17 +92,20 @@ impl RestoreBackoff {
     /// webhook hangs delay each Event write, so a restore that removes them waits only as long as keeps two writers from a
     /// storm.
     pub(super) fn delay(&self, removes_rules: bool, now: Moment) -> Option<Duration> {
-        let (restored, delay) = self.last?;
-        let delay = if removes_rules { DISARM_DELAY } else { delay };
-        Some(restored.plus(delay).since(now)).filter(|wait| !wait.is_zero())
+        let ready = if removes_rules {
+            self.last.map(|(restored, _)| restored).max(self.removed)?.plus(DISARM_DELAY)
+        } else {
+            let (restored, delay) = self.last?;
+            restored.plus(delay)
+        };
+        Some(ready.since(now)).filter(|wait| !wait.is_zero())
     }
 
     /// Records a restore. The delay begins anew after [`MAX_RESTORE_DELAY`] without a change by others. One that removes rules
-    /// leaves it as it is: it does not follow it.
+    /// has a delay of its own.
     pub(super) fn record(&mut self, removes_rules: bool, now: Moment) {
         if removes_rules {
-            let delay = self.last.map_or(FIRST_RESTORE_DELAY, |(_, delay)| delay);
-            self.last = Some((now, delay));
+            self.removed = Some(now);
             return;
         }
         let doubled = self.last.and_then(|(restored, delay)| {
@@ -178,5 +183,18 @@ mod tests {
         assert_eq!(backoff.delay(false, at(700_000)), Some(Duration::from_secs(160)));
         backoff.record(false, at(1_461_000));
         assert_eq!(backoff.delay(false, at(1_461_000)), Some(FIRST_RESTORE_DELAY));
+    }
+
+    #[test]
+    fn rules_are_removed_a_second_apart_without_an_effect_on_other_restores() {
+        let mut backoff = RestoreBackoff::default();
+        restores(&mut backoff, 0, 600);
+        // The delay of 600 s has ended long ago.
+        for second in 36_000..36_010 {
+            assert_eq!(backoff.delay(true, at(second * 1_000)), None);
+            backoff.record(true, at(second * 1_000));
+            assert_eq!(backoff.delay(true, at(second * 1_000 + 400)), Some(Duration::from_millis(600)));
+        }
+        assert_eq!(backoff.delay(false, at(36_010_000)), None);
     }
 }

@@ -108,7 +108,7 @@ rows! {
     CONFIGURATION_WRITES = Counter "squelch_webhook_configuration_writes_total" []
         "Writes of the MutatingWebhookConfiguration by this replica that the API server accepted.";
     CONFIGURATION_RESTORES = Counter "squelch_webhook_configuration_restores_total" ["field"]
-        "Changed fields of the MutatingWebhookConfiguration that this replica restored after another writer had changed them. The delay between two restores doubles from 5 s to 10 min. Additions that only restrict are kept, not restored.";
+        "Changed fields of the MutatingWebhookConfiguration that this replica restored after another writer had changed them. The delay between two restores doubles from 5 s to 10 min; rules that are put back while the webhook is disarmed are removed after 1 s. Additions that only restrict are kept, not restored.";
     FOREIGN_ENTRIES = Gauge "squelch_webhook_foreign_entries" []
         "Entries of squelch's MutatingWebhookConfiguration that squelch did not write. Such an entry can make the API server send any write to any address.";
     ARM_TRANSITIONS = Counter "squelch_arm_transitions_total" ["to"]

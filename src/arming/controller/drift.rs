@@ -80,9 +80,7 @@ impl ArmingController {
                 warn!(fields, "webhook rules removed by another writer, arming again after new probes");
                 self.probes.reset();
             } else {
-                let puts_rules_back = has_rules(Some(&live), EVENTS_ENTRY) && !had_rules;
-                let delay = known.restores.delay(puts_rules_back, clock::now()).unwrap_or_default().as_secs();
-                warn!(fields, delay, "webhook configuration changed by another writer, reapplying");
+                warn!(fields, "webhook configuration changed by another writer, reapplying");
             }
         }
         (known.drift, known.live) = (differing, Some(live));
@@ -90,21 +88,18 @@ impl ArmingController {
 
     /// Records that a write is `stored`.
     pub(super) fn record_write(&mut self, desired: Desired, own: Value, stored: &Value) {
-        if has_rules(Some(&own), EVENTS_ENTRY) {
-            self.known.armed = Some(own.clone());
-        }
         self.known.applied = Some(Applied::new(desired.scope, own, stored));
         self.metrics.configuration_write();
         self.api.acknowledge(desired.client);
         self.probe_entry_exists.send_replace(true);
     }
 
-    /// Counts a write that restores `own` after a change by another writer.
-    pub(super) fn record_restore(&mut self, own: &Value) {
+    /// Counts a write that restores `own` after a change by another writer. `removes_rules`: that one has put rules back.
+    pub(super) fn record_restore(&mut self, own: &Value, removes_rules: bool) {
         let known = &mut self.known;
         let is_restore = known.applied.as_ref().is_some_and(|applied| applied.own == *own);
         if is_restore && !known.drift.is_empty() {
-            known.restores.record(known.has_unwanted_rules(), clock::now());
+            known.restores.record(removes_rules, clock::now());
             known.drift.iter().for_each(|field| self.metrics.configuration_restore(RestoredField::of(field)));
         }
     }
@@ -113,8 +108,8 @@ impl ArmingController {
         let wanted = self.desired.borrow().object(None);
         let own = self.known.applied.as_ref().map(|applied| &applied.own);
         let mut additions = Additions::found(live, own, &wanted);
-        if let Some(armed) = self.known.armed.as_ref().filter(|_| !has_rules(own, EVENTS_ENTRY)) {
-            additions = additions.without(armed);
+        if own.is_some() && !has_rules(own, EVENTS_ENTRY) {
+            additions = additions.without_new_lists(&self.known.additions);
         }
         self.api.restrict(additions.restrictions());
         if self.known.additions == additions {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use super::{ArmingController, DISARM_RETRY, DISARM_TIMEOUT, READ_INTERVAL, uid, version};
+use crate::arming::additions::selects_names;
 use crate::arming::configuration::{EVENTS_ENTRY, PROBE_ENTRY, differences, has_rules};
 use crate::arming::configuration_api::{ApplyError, Precondition};
 use crate::arming::state::BreakGlass;
@@ -105,7 +106,8 @@ impl ArmingController {
                     warn!(%error, "cannot disarm the webhook, retrying");
                     self.known.failure = Some(error);
                 }
-                self.known.unanswered_disarm = Some(object);
+                // For all namespaces the active replica writes the same.
+                self.known.unanswered_disarm = selects_names(&object, EVENTS_ENTRY).then_some(object);
                 Some(DISARM_RETRY)
             }
         }

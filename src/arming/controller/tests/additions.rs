@@ -390,3 +390,83 @@ async fn removals_of_rules_do_not_delay_later_restores() {
     assert!(clock::now().since(began) < Duration::from_secs(10), "{:?}", clock::now().since(began));
     scene.end().await;
 }
+
+/// A backup from before the last policy is put back while a person keeps the webhook disarmed.
+#[tokio::test(start_paused = true)]
+async fn a_former_list_of_namespaces_from_a_backup_does_not_stay() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let mut backup = scene.state.borrow().configuration.clone().unwrap();
+    scene.policies(&["ci", "shop"]);
+    scene.wait_for(|state| expressions(state) == json!([named(&["ci", "shop"])])).await;
+    scene.state.send_modify(annotate(json!("INC-7")));
+    scene.is_armed(false).await;
+    backup["metadata"]["annotations"] = json!({ DISARM_ANNOTATION: "INC-7" });
+    scene.state.send_modify(|state| state.configuration = Some(backup));
+    scene.wait_for(|state| rules_of(state) == 0).await;
+    scene.state.send_modify(|state| state.change(|object| object["metadata"]["annotations"] = Value::Null));
+    scene.is_armed(true).await;
+    assert_eq!(expressions(&scene.state.borrow()), json!([named(&["ci", "shop"])]));
+    scene.end().await;
+}
+
+fn contest(scene: &Scene) {
+    scene.state.send_modify(|state| {
+        state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(10));
+    });
+}
+
+/// Another writer has changed a field so often that the next restore waits for ten minutes.
+#[tokio::test(start_paused = true)]
+async fn a_contested_field_delays_neither_arming_nor_the_report_of_a_break_glass() {
+    for is_break_glass_over in [true, false] {
+        let mut scene = Scene::new();
+        scene.policies(&["shop"]);
+        scene.is_armed(true).await;
+        for _ in 0..640 {
+            contest(&scene);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        if is_break_glass_over {
+            scene.state.send_modify(annotate(json!("INC-7")));
+            scene.is_armed(false).await;
+            contest(&scene);
+            let began = clock::now();
+            scene.state.send_modify(|state| {
+                state.change(|object| object["metadata"]["annotations"] = Value::Null);
+            });
+            scene.is_armed(true).await;
+            assert!(clock::now().since(began) < Duration::from_secs(10), "{:?}", clock::now().since(began));
+        } else {
+            scene.state.send_modify(|state| state.probe_status = 403);
+            scene.wait_for(|state| rules_of(state) == 0).await;
+            contest(&scene);
+            scene.state.send_modify(annotate(json!("INC-7")));
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert!(scene.shows_break_glass());
+        }
+        scene.end().await;
+    }
+}
+
+/// The last policy is gone, and another writer puts the rules back each second.
+#[tokio::test(start_paused = true)]
+async fn rules_that_are_put_back_without_a_policy_are_removed_with_backoff() {
+    let mut scene = Scene::new();
+    scene.policies(&["shop"]);
+    scene.is_armed(true).await;
+    let rules = scene.state.borrow().configuration.as_ref().unwrap()["webhooks"][0]["rules"].clone();
+    scene.policies(&[]);
+    scene.wait_for(|state| rules_of(state) == 0).await;
+    let applied = scene.state.borrow().applied;
+    for _ in 0..600 {
+        scene
+            .state
+            .send_modify(|state| state.change(|object| object["webhooks"][0]["rules"] = rules.clone()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let restores = scene.state.borrow().applied - applied;
+    assert!((2..=8).contains(&restores), "{restores} restores");
+    scene.end().await;
+}

@@ -275,3 +275,23 @@ async fn a_restarted_process_removes_the_rules_if_its_first_probes_fail() {
     assert!(clock::now().since(began) < Duration::from_secs(6), "{:?}", clock::now().since(began));
     scene.end().await;
 }
+
+/// The standby's first write is refused, and the active replica removes the rules for all namespaces.
+#[tokio::test(start_paused = true)]
+async fn a_standby_does_not_report_a_disarming_by_the_active_replica_as_its_own() {
+    let mut scene = Scene::of(Some(of_another(NamespaceSelection::All)), false);
+    scene.policies_for(WebhookScope::all_in(NamespaceSelection::All));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    scene.state.send_modify(|state| {
+        state.probe_status = 403;
+        state.unwritable = true;
+    });
+    scene.wait_for(|state| state.refused > 0).await;
+    scene.state.send_modify(|state| {
+        state.unwritable = false;
+        state.replaced_after_read = Some(of_another(NamespaceSelection::None));
+    });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(scene.events(), Vec::new());
+    scene.end().await;
+}
