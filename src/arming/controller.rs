@@ -127,13 +127,6 @@ impl Known {
             ConfigurationChange::Other
         }
     }
-
-    /// Whether another writer has put rules back that this replica has removed.
-    fn has_unwanted_rules(&self) -> bool {
-        let has_own =
-            self.applied.as_ref().is_some_and(|applied| has_rules(Some(&applied.own), EVENTS_ENTRY));
-        has_rules(self.live.as_ref(), EVENTS_ENTRY) && !has_own
-    }
 }
 
 fn uid(configuration: &Value) -> &str {
@@ -246,7 +239,8 @@ impl ArmingController {
             return wait.into_iter().chain(self.known.settling(now)).min();
         }
         let change = known.change(&desired, &state, is_reached);
-        let removes_rules = change == ConfigurationChange::Disarm && known.has_unwanted_rules();
+        let removes_rules =
+            change == ConfigurationChange::Disarm && has_rules(known.live.as_ref(), EVENTS_ENTRY);
         let restore = if is_unchanged { known.restores.delay(removes_rules, now) } else { None };
         if let Some(delay) = known.limiter.delay(change, now).max(restore) {
             self.report_contested();

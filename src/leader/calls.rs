@@ -76,8 +76,8 @@ impl Leader {
                 biased;
                 Some(answer) = self.calls.next() => answer,
                 found = &mut reading => {
-                    let failed =
-                        if matches!(found, Err(CallError::Refused(_))) { ReadOutcome::Refused } else { ReadOutcome::Failed };
+                    let is_refused = matches!(found, Err(CallError::Refused(_)));
+                    let failed = if is_refused { ReadOutcome::Refused } else { ReadOutcome::Failed };
                     return self.log_read(found.map_err(String::from)).map_or(failed, ReadOutcome::Found);
                 }
             };

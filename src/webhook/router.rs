@@ -238,10 +238,12 @@ impl Router {
     }
 
     async fn receive<B: Body<Data = Bytes>>(&self, body: B, read: BodyRead, max_length: usize) -> Received {
-        let is_short = body.size_hint().exact().is_some_and(|length| length <= LONG as u64);
-        let limiter = if is_short { &self.limiters.bodies } else { &self.limiters.long_bodies };
         match read {
-            BodyRead::Whole => receive(body, max_length, limiter).await,
+            BodyRead::Whole => {
+                let is_short = body.size_hint().exact().is_some_and(|length| length <= LONG as u64);
+                let limiter = if is_short { &self.limiters.bodies } else { &self.limiters.long_bodies };
+                receive(body, max_length, limiter).await
+            }
             BodyRead::Prefix => receive_prefix(body, MAX_BODY).await,
         }
     }

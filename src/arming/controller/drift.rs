@@ -74,9 +74,8 @@ impl ArmingController {
         let (differing, known) = (differing.unwrap_or_default(), &mut self.known);
         if known.drift != differing && !differing.is_empty() {
             let fields = differing.join(", ");
-            let had_rules =
-                known.applied.as_ref().is_some_and(|applied| has_rules(Some(&applied.own), EVENTS_ENTRY));
-            if had_rules && !has_rules(Some(&live), EVENTS_ENTRY) {
+            let own = known.applied.as_ref().map(|applied| &applied.own);
+            if has_rules(own, EVENTS_ENTRY) && !has_rules(Some(&live), EVENTS_ENTRY) {
                 warn!(fields, "webhook rules removed by another writer, arming again after new probes");
                 self.probes.reset();
             } else {

@@ -112,6 +112,14 @@ impl Scene {
         Self::with(None)
     }
 
+    /// The webhook is armed for policies in these namespaces.
+    async fn armed(names: &[&str]) -> Self {
+        let mut scene = Self::new();
+        scene.policies(names);
+        scene.is_armed(true).await;
+        scene
+    }
+
     fn with(configuration: Option<Value>) -> Self {
         Self::of(configuration, true)
     }

@@ -155,11 +155,11 @@ impl Decision<'_> {
             let handle = self.scope.series.find(key)?;
             self.living(handle)
         });
+        let name = write.name.as_deref().unwrap_or_default();
         let found = match living.or_else(|| self.take_over(rules, write, carried)) {
             Some(handle) => (handle, false),
-            None if !self.may_open_as(write.name.as_deref().unwrap_or_default()) => return None,
+            None if !self.may_open_as(name) => return None,
             None => {
-                let name = write.name.as_deref().unwrap_or_default();
                 let series = self.reopened(write, carried);
                 let key = self.series_key(write);
                 let handle = self.open(key, name, &series);

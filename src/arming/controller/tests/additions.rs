@@ -23,6 +23,22 @@ fn enforce(state: &mut ApiServerState) {
     });
 }
 
+/// Changes a field of the configuration.
+fn contest(scene: &Scene) {
+    scene.state.send_modify(|state| {
+        state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(10));
+    });
+}
+
+/// Puts rules back that squelch has removed.
+fn put_back(scene: &Scene, rules: &Value) {
+    scene.state.send_modify(|state| state.change(|object| object["webhooks"][0]["rules"] = rules.clone()));
+}
+
+fn end_break_glass(scene: &Scene) {
+    scene.state.send_modify(|state| state.change(|object| object["metadata"]["annotations"] = Value::Null));
+}
+
 fn restored(scene: &Scene, field: &str) -> String {
     let name = format!("squelch_webhook_configuration_restores_total{{field=\"{field}\"}} ");
     let text = scene.metrics.text();
@@ -31,9 +47,7 @@ fn restored(scene: &Scene, field: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn an_added_expression_stays_and_survives_own_writes() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     let applied = scene.state.borrow().applied;
     scene.state.send_modify(enforce);
     let requirement = serde_json::from_value::<crate::api::LabelRequirement>(aks()).unwrap();
@@ -88,9 +102,7 @@ async fn an_expression_added_at_admission_is_not_added_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn added_conditions_labels_and_annotations_stay_and_may_go() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     let applied = scene.state.borrow().applied;
     scene.state.send_modify(|state| {
         state.change(|object| {
@@ -120,9 +132,7 @@ async fn added_conditions_labels_and_annotations_stay_and_may_go() {
 /// Argo CD with self-heal, and its rendering from before the second policy.
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_contests_the_configuration_is_met_with_backoff() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     let mut rendered = scene.state.borrow().configuration.clone().unwrap();
     rendered["webhooks"][0]["timeoutSeconds"] = json!(10);
     scene.policies(&["ci", "shop"]);
@@ -147,9 +157,7 @@ async fn a_writer_that_contests_the_configuration_is_met_with_backoff() {
 /// A backup that is restored, from when a policy matched less.
 #[tokio::test(start_paused = true)]
 async fn a_condition_with_the_name_of_an_own_one_is_restored() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     assert_eq!(condition(&scene.state.borrow()), None, "every write");
     scene.state.send_modify(|state| {
         state.change(|object| {
@@ -188,9 +196,7 @@ async fn no_policy_is_in_force_while_another_writer_contests_a_condition() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_that_its_writer_takes_back_is_not_restored() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     let own = scene.state.borrow().configuration.clone().unwrap();
     let change = |scene: &Scene| {
         scene
@@ -210,9 +216,7 @@ async fn a_change_that_its_writer_takes_back_is_not_restored() {
 
 #[tokio::test(start_paused = true)]
 async fn the_configuration_is_not_read_without_a_change() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let reads = scene.state.borrow().reads;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -266,9 +270,7 @@ async fn a_standby_that_disarms_keeps_what_others_have_added() {
 #[tokio::test(start_paused = true)]
 async fn rules_that_another_writer_puts_back_are_removed_within_a_second_or_two() {
     for hangs in [true, false] {
-        let mut scene = Scene::new();
-        scene.policies(&["shop"]);
-        scene.is_armed(true).await;
+        let mut scene = Scene::armed(&["shop"]).await;
         let mut rendered = scene.state.borrow().configuration.clone().unwrap();
         if hangs {
             scene.state.send_modify(|state| state.probe_latency = Duration::from_secs(60));
@@ -293,9 +295,7 @@ async fn rules_that_another_writer_puts_back_are_removed_within_a_second_or_two(
 /// A standby, or a restored backup, writes the list of namespaces from before the disarming.
 #[tokio::test(start_paused = true)]
 async fn an_own_list_of_namespaces_that_comes_back_while_disarmed_is_no_addition() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     let own = expressions(&scene.state.borrow());
     scene.state.send_modify(|state| state.probe_status = 403);
     scene.is_armed(false).await;
@@ -314,9 +314,7 @@ async fn an_own_list_of_namespaces_that_comes_back_while_disarmed_is_no_addition
 
 #[tokio::test(start_paused = true)]
 async fn a_configuration_that_is_created_again_lacks_the_additions_of_the_deleted_one() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.state.send_modify(enforce);
     scene.restrictions.wait_for(|published| *published != Restrictions::default()).await.unwrap();
     scene.state.send_modify(|state| state.configuration = None);
@@ -329,9 +327,7 @@ async fn a_configuration_that_is_created_again_lacks_the_additions_of_the_delete
 
 #[tokio::test(start_paused = true)]
 async fn a_list_of_names_of_another_writer_survives_a_disarming() {
-    let mut scene = Scene::new();
-    scene.policies(&["ci", "shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["ci", "shop"]).await;
     let theirs = named(&["shop", "x"]);
     scene
         .state
@@ -348,16 +344,12 @@ async fn a_list_of_names_of_another_writer_survives_a_disarming() {
 /// A person has disarmed the webhook, and another writer changes a field each second.
 #[tokio::test(start_paused = true)]
 async fn a_field_that_is_contested_while_disarmed_is_restored_with_backoff() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.state.send_modify(annotate(json!("INC-7")));
     scene.is_armed(false).await;
     let applied = scene.state.borrow().applied;
     for _ in 0..600 {
-        scene.state.send_modify(|state| {
-            state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(10));
-        });
+        contest(&scene);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let restores = scene.state.borrow().applied - applied;
@@ -368,24 +360,18 @@ async fn a_field_that_is_contested_while_disarmed_is_restored_with_backoff() {
 /// Rules were put back ten times while the webhook was disarmed.
 #[tokio::test(start_paused = true)]
 async fn removals_of_rules_do_not_delay_later_restores() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.state.send_modify(annotate(json!("INC-7")));
     scene.is_armed(false).await;
     let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["events"]}]);
     for _ in 0..10 {
-        scene
-            .state
-            .send_modify(|state| state.change(|object| object["webhooks"][0]["rules"] = rules.clone()));
+        put_back(&scene, &rules);
         scene.wait_for(|state| rules_of(state) == 0).await;
     }
-    scene.state.send_modify(|state| state.change(|object| object["metadata"]["annotations"] = Value::Null));
+    end_break_glass(&scene);
     scene.is_armed(true).await;
     let began = clock::now();
-    scene.state.send_modify(|state| {
-        state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(10));
-    });
+    contest(&scene);
     scene.wait_for(|state| state.configuration.as_ref().unwrap()["webhooks"][0]["timeoutSeconds"] == 1).await;
     assert!(clock::now().since(began) < Duration::from_secs(10), "{:?}", clock::now().since(began));
     scene.end().await;
@@ -394,9 +380,7 @@ async fn removals_of_rules_do_not_delay_later_restores() {
 /// A backup from before the last policy is put back while a person keeps the webhook disarmed.
 #[tokio::test(start_paused = true)]
 async fn a_former_list_of_namespaces_from_a_backup_does_not_stay() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     let mut backup = scene.state.borrow().configuration.clone().unwrap();
     scene.policies(&["ci", "shop"]);
     scene.wait_for(|state| expressions(state) == json!([named(&["ci", "shop"])])).await;
@@ -405,25 +389,17 @@ async fn a_former_list_of_namespaces_from_a_backup_does_not_stay() {
     backup["metadata"]["annotations"] = json!({ DISARM_ANNOTATION: "INC-7" });
     scene.state.send_modify(|state| state.configuration = Some(backup));
     scene.wait_for(|state| rules_of(state) == 0).await;
-    scene.state.send_modify(|state| state.change(|object| object["metadata"]["annotations"] = Value::Null));
+    end_break_glass(&scene);
     scene.is_armed(true).await;
     assert_eq!(expressions(&scene.state.borrow()), json!([named(&["ci", "shop"])]));
     scene.end().await;
-}
-
-fn contest(scene: &Scene) {
-    scene.state.send_modify(|state| {
-        state.change(|object| object["webhooks"][0]["timeoutSeconds"] = json!(10));
-    });
 }
 
 /// Another writer has changed a field so often that the next restore waits for ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_contested_field_delays_neither_arming_nor_the_report_of_a_break_glass() {
     for is_break_glass_over in [true, false] {
-        let mut scene = Scene::new();
-        scene.policies(&["shop"]);
-        scene.is_armed(true).await;
+        let mut scene = Scene::armed(&["shop"]).await;
         for _ in 0..640 {
             contest(&scene);
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -433,9 +409,7 @@ async fn a_contested_field_delays_neither_arming_nor_the_report_of_a_break_glass
             scene.is_armed(false).await;
             contest(&scene);
             let began = clock::now();
-            scene.state.send_modify(|state| {
-                state.change(|object| object["metadata"]["annotations"] = Value::Null);
-            });
+            end_break_glass(&scene);
             scene.is_armed(true).await;
             assert!(clock::now().since(began) < Duration::from_secs(10), "{:?}", clock::now().since(began));
         } else {
@@ -453,17 +427,13 @@ async fn a_contested_field_delays_neither_arming_nor_the_report_of_a_break_glass
 /// The last policy is gone, and another writer puts the rules back each second.
 #[tokio::test(start_paused = true)]
 async fn rules_that_are_put_back_without_a_policy_are_removed_with_backoff() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     let rules = scene.state.borrow().configuration.as_ref().unwrap()["webhooks"][0]["rules"].clone();
     scene.policies(&[]);
     scene.wait_for(|state| rules_of(state) == 0).await;
     let applied = scene.state.borrow().applied;
     for _ in 0..600 {
-        scene
-            .state
-            .send_modify(|state| state.change(|object| object["webhooks"][0]["rules"] = rules.clone()));
+        put_back(&scene, &rules);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let restores = scene.state.borrow().applied - applied;

@@ -4,9 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn the_annotation_disarms_until_it_is_removed() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.events();
     scene.state.send_modify(annotate(json!("INC-7")));
     scene.is_armed(false).await;
@@ -28,9 +26,7 @@ async fn the_annotation_disarms_until_it_is_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn another_value_of_the_annotation_is_reported() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.events();
     for reason in ["INC-7", "INC-8"] {
         scene.state.send_modify(annotate(json!(reason)));

@@ -4,9 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn deleting_the_configuration_disarms_for_ten_minutes() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.events();
     scene.state.send_modify(|state| state.configuration = None);
     let began = clock::now();
@@ -25,9 +23,7 @@ async fn deleting_the_configuration_disarms_for_ten_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_change_does_not_undo_a_deletion() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.state.send_modify(|state| state.configuration = None);
     scene.policies(&["ci"]);
     scene.is_armed(false).await;
@@ -44,9 +40,7 @@ async fn a_policy_change_does_not_undo_a_deletion() {
 
 #[tokio::test(start_paused = true)]
 async fn a_configuration_deleted_with_its_owner_is_created_again_at_once() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     // A reinstallation: the ClusterRole has another uid, and garbage collection deletes what the old one owned.
     scene.state.send_modify(|state| {
         state.role = Some("role-2".to_owned());
@@ -63,9 +57,7 @@ async fn a_configuration_deleted_with_its_owner_is_created_again_at_once() {
 /// `kubectl replace --force` creates the role after garbage collection has deleted the configuration.
 #[tokio::test(start_paused = true)]
 async fn a_role_that_is_installed_again_ends_the_deletion() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.state.send_modify(|state| {
         state.role = None;
         state.configuration = None;
@@ -86,9 +78,7 @@ async fn a_role_that_is_installed_again_ends_the_deletion() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_removes_the_rules_and_creates_nothing() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     let state = scene.state.clone();
     let mut controller = scene.end().await;
     controller.disarm().await;

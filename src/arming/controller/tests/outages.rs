@@ -17,9 +17,7 @@ async fn time_without_rules(scene: &Scene) -> Duration {
 /// The webhook answers at once, and the API server takes 600 ms for each probe.
 #[tokio::test(start_paused = true)]
 async fn a_slow_api_server_does_not_disarm_a_webhook_that_answers() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.events();
     scene.state.send_modify(|state| state.probe_latency = Duration::from_millis(600));
     let without = time_without_rules(&scene).await;
@@ -30,9 +28,7 @@ async fn a_slow_api_server_does_not_disarm_a_webhook_that_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_hangs_is_disarmed_within_three_seconds() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let probes_before = scene.state.borrow().probes;
     scene.wait_for(|state| state.probes > probes_before).await;
@@ -50,9 +46,7 @@ async fn a_webhook_that_hangs_is_disarmed_within_three_seconds() {
 /// The webhook hangs for 15 s, answers for 15 s, and so on.
 #[tokio::test(start_paused = true)]
 async fn a_fault_that_comes_and_goes_changes_the_rules_at_most_three_times_in_ten_minutes() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     for _ in 0..20 {
         for latency in [Duration::from_secs(60), Duration::ZERO] {
             scene.state.send_modify(|state| state.probe_latency = latency);
@@ -74,9 +68,7 @@ async fn a_fault_that_comes_and_goes_changes_the_rules_at_most_three_times_in_te
 /// Each outage is longer than the successes that are required after a relapse.
 #[tokio::test(start_paused = true)]
 async fn each_further_disarming_doubles_the_wait() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     let mut waits = Vec::new();
     for _ in 0..4 {
         scene.state.send_modify(|state| state.probe_status = 403);
@@ -95,9 +87,7 @@ async fn each_further_disarming_doubles_the_wait() {
 /// A proxy answers one read with 404 and a page.
 #[tokio::test(start_paused = true)]
 async fn a_404_page_of_a_proxy_is_no_deletion() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     sleep(Duration::from_secs(5)).await;
     scene.events();
     scene.state.send_modify(|state| state.proxy_404 = true);
@@ -110,9 +100,7 @@ async fn a_404_page_of_a_proxy_is_no_deletion() {
 /// The API server restarts. The Lease is renewed before the configuration can be read.
 #[tokio::test(start_paused = true)]
 async fn a_restart_of_the_api_server_does_not_remove_the_rules() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     sleep(Duration::from_secs(60)).await;
     scene.events();
     scene.state.send_modify(|state| (state.unreadable, state.probe_status) = (true, 503));
@@ -131,9 +119,7 @@ async fn a_restart_of_the_api_server_does_not_remove_the_rules() {
 /// The API server stores a new token and answers too late. The keys wait for the acknowledgement.
 #[tokio::test(start_paused = true)]
 async fn a_stored_write_without_an_answer_is_acknowledged() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     sleep(Duration::from_secs(30)).await;
     scene.state.send_modify(|state| state.apply_latency = Duration::from_secs(3));
     scene.desired.send_modify(|desired| desired.client.path = "/next".into());

@@ -32,9 +32,7 @@ async fn the_webhook_is_armed_after_probes_succeed_and_not_before() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_fast_failures_disarm_and_three_successful_probes_arm_again() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.events();
     // Probes are inconclusive while the API server fails.
     scene.state.send_modify(|state| state.probe_status = 503);
@@ -61,9 +59,7 @@ async fn ten_fast_failures_disarm_and_three_successful_probes_arm_again() {
 
 #[tokio::test(start_paused = true)]
 async fn the_webhook_is_not_armed_before_the_configuration_is_read() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     scene.policies(&[]);
     scene.is_armed(false).await;
     // A person sets the annotation, and squelch cannot read it.

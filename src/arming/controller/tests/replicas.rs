@@ -141,9 +141,7 @@ async fn a_standby_that_disarmed_arms_soon_after_its_takeover() {
 
 #[tokio::test(start_paused = true)]
 async fn a_former_active_replica_writes_nothing() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     let applied = scene.state.borrow().applied;
     scene.active.send_replace(false);
     scene.policies(&["ci"]);
@@ -163,9 +161,7 @@ fn remove_rules(state: &mut ApiServerState) {
 
 #[tokio::test(start_paused = true)]
 async fn rules_that_a_standby_removed_come_back_only_after_three_new_probes() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     let mut found = Vec::new();
     for policy_comes_meanwhile in [false, true] {
         tokio::time::sleep(Duration::from_secs(30)).await;

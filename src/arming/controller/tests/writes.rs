@@ -4,9 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn changes_by_other_writers_are_reverted() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     let applied = scene.state.borrow().applied;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(scene.state.borrow().applied, applied, "nothing is written without a change");
@@ -105,9 +103,7 @@ async fn writes_that_are_no_longer_sent_are_not_reported_as_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_writes_are_retried_with_pauses_and_delay_no_shutdown() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     // More namespaces, and then no rules, because probes fail.
     for (probe_status, most) in [(201, 12), (403, 45)] {
         let (reads, refused) = {
@@ -126,9 +122,7 @@ async fn refused_writes_are_retried_with_pauses_and_delay_no_shutdown() {
 
 #[tokio::test(start_paused = true)]
 async fn the_configuration_is_widened_at_once_and_narrowed_after_five_seconds() {
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let scene = Scene::armed(&["shop"]).await;
     let names = |state: &ApiServerState| {
         let object = state.configuration.as_ref().unwrap();
         object["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"].clone()
@@ -152,9 +146,7 @@ async fn the_write_limit_does_not_delay_disarming() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let mut scene = Scene::new();
-    scene.policies(&["shop"]);
-    scene.is_armed(true).await;
+    let mut scene = Scene::armed(&["shop"]).await;
     spend(&scene).await;
     let began = clock::now();
     scene.state.send_modify(|state| state.probe_status = 403);

@@ -354,8 +354,7 @@ impl<'m> Scan<'m> {
 
     /// Whether the word is a hexadecimal hash, or a part of a generated name.
     fn is_hash(&self, at: usize, word: &Word) -> bool {
-        let has_letter = !word.is_all(DIGIT);
-        let is_mixed = has_letter && word.has_digit();
+        let is_mixed = word.has_digit() && !word.is_all(DIGIT);
         let is_hexadecimal = word.length >= 7 && is_mixed && word.is_all(LOWER_HEX | UPPER_HEX);
         let is_template = (8..=10).contains(&word.length) && is_mixed && word.is_all(GENERATED);
         let follows_hash = self.last_hash > 0 && self.last_hash + 1 == at;
